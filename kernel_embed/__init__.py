@@ -1,0 +1,1 @@
+"""Learned kernel embeddings for GPyTorch and Pyro."""

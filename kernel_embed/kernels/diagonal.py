@@ -1,0 +1,110 @@
+r"""The bound of a kernel on its diagonal, :math:`\alpha(\theta)^2 = \sup_x k_\theta(x, x)` (Theorem 4).
+
+It is known in closed form for stationary kernels and for their scaled, summed and multiplied forms. Other kernels are
+either given a bound by the user or fall back on the largest value over the data, which bounds the complexity on those
+data only; :class:`SupDiagonal` says which of the three it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from gpytorch.kernels import (
+    AdditiveKernel,
+    ConstantKernel,
+    CosineKernel,
+    Kernel,
+    MaternKernel,
+    PeriodicKernel,
+    PiecewisePolynomialKernel,
+    ProductKernel,
+    RBFKernel,
+    RFFKernel,
+    RQKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
+from torch import Tensor
+
+from .gram import gram_diagonal
+
+CONSTANT_DIAGONAL = (
+    RBFKernel,
+    MaternKernel,
+    RQKernel,
+    PeriodicKernel,
+    CosineKernel,
+    PiecewisePolynomialKernel,
+    SpectralMixtureKernel,
+    RFFKernel,
+    ConstantKernel,
+)
+"""Kernels with k(x, x) the same at every x, so that one evaluation gives the supremum."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SupDiagonal:
+    """α² and where it comes from: ``"closed form"``, ``"given"`` or ``"maximum over the data"``."""
+
+    value: Tensor
+    source: str
+
+    @property
+    def alpha(self) -> Tensor:
+        """α, the bound of the feature map's norm."""
+        return self.value.sqrt()
+
+
+def sup_diagonal(kernel: Kernel, x: Tensor, bound: float | None = None) -> SupDiagonal:
+    """α² = sup k(x, x) of ``kernel``, of shape ``kernel.batch_shape``.
+
+    Args:
+        kernel: any GPyTorch kernel.
+        x: data; used where no closed form exists.
+        bound: a bound the caller knows, which is then returned as it is.
+
+    Example:
+        >>> import torch, gpytorch
+        >>> x = torch.randn(5, 2)
+        >>> kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+        >>> kernel.outputscale = 4.0
+        >>> sup_diagonal(kernel, x).source, round(sup_diagonal(kernel, x).value.item(), 4)
+        ('closed form', 4.0)
+        >>> sup_diagonal(gpytorch.kernels.LinearKernel(), x).source
+        'maximum over the data'
+    """
+    if bound is not None:
+        if not (math.isfinite(bound) and bound > 0):
+            raise ValueError(f"Expected a positive, finite bound of k(x, x), got {bound}.")
+        return SupDiagonal(torch.full(kernel.batch_shape, bound, dtype=x.dtype, device=x.device), "given")
+    closed = _closed_form(kernel, x)
+    if closed is not None:
+        return SupDiagonal(closed, "closed form")
+    return SupDiagonal(gram_diagonal(kernel, x).amax(dim=-1), "maximum over the data")
+
+
+def _closed_form(kernel: Kernel, x: Tensor) -> Tensor | None:
+    if type(kernel) in CONSTANT_DIAGONAL:
+        return gram_diagonal(kernel, x[..., :1, :])[..., 0]
+    if isinstance(kernel, ScaleKernel):
+        base = _closed_form(kernel.base_kernel, _active(kernel, x))
+        return None if base is None else kernel.outputscale * base
+    if isinstance(kernel, AdditiveKernel | ProductKernel):
+        parts = [_closed_form(part, x) for part in kernel.kernels]
+        if any(part is None for part in parts):
+            return None
+        # Both are exact here: each part's diagonal is constant, so all suprema are reached at the same x.
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part if isinstance(kernel, AdditiveKernel) else total * part  # type: ignore[operator]
+        return total
+    return None
+
+
+def _active(kernel: ScaleKernel, x: Tensor) -> Tensor:
+    """What ``kernel`` hands to its base kernel, which chooses its own active dimensions when asked directly."""
+    if kernel.active_dims is None or kernel.base_kernel.active_dims is not None:
+        return x
+    return x.index_select(-1, kernel.active_dims)

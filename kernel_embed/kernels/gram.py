@@ -1,0 +1,89 @@
+r"""The one door through which every embedding evaluates a GPyTorch kernel.
+
+:func:`gram` returns :math:`K_{ij} = k(x_i, x'_j)` as a dense tensor, equal to ``kernel(x1, x2).to_dense()``. Radial
+kernels, alone or scaled, summed and multiplied, take the closed-form gradient of :mod:`kernel_embed.kernels.radial`;
+every other kernel is evaluated by GPyTorch itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import torch
+from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from torch import Tensor
+
+from .radial import matern, radial_gram, squared_exponential
+
+
+def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    """The matrix k(x1_i, x2_j), of shape ``(*batch, n1, n2)``; ``x2=None`` means ``x1``.
+
+    Example:
+        >>> import torch, gpytorch
+        >>> x = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        >>> kernel = gpytorch.kernels.RBFKernel().double()
+        >>> kernel.lengthscale = 1.0
+        >>> gram(kernel, x).detach()
+        tensor([[1.0000, 0.6065],
+                [0.6065, 1.0000]], dtype=torch.float64)
+    """
+    if not _has_closed_form(kernel):
+        return _by_gpytorch(kernel, x1, x2)
+    if kernel.active_dims is not None:
+        x1 = x1.index_select(-1, kernel.active_dims)
+        x2 = None if x2 is None else x2.index_select(-1, kernel.active_dims)
+    return _closed_form(kernel, x1, x2)
+
+
+def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
+    """The values k(x_i, x_i), of shape ``(*batch, n)``."""
+    return _dense(kernel(x, diag=True))
+
+
+def _has_closed_form(kernel: Kernel) -> bool:
+    # Subclasses may compute something else, so only the classes themselves are recognised.
+    if type(kernel) in (RBFKernel, MaternKernel):
+        return True
+    if type(kernel) is ScaleKernel:
+        return _has_closed_form(kernel.base_kernel)
+    if type(kernel) in (AdditiveKernel, ProductKernel):
+        return any(_has_closed_form(part) for part in kernel.kernels)
+    return False
+
+
+def _closed_form(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    """What ``kernel.forward`` computes: the active dimensions are chosen already."""
+    if isinstance(kernel, ScaleKernel):
+        return kernel.outputscale[..., None, None] * _closed_form(kernel.base_kernel, x1, x2)
+    if isinstance(kernel, AdditiveKernel):
+        return functools.reduce(operator.add, (gram(part, x1, x2) for part in kernel.kernels))
+    if isinstance(kernel, ProductKernel):
+        return functools.reduce(operator.mul, (gram(part, x1, x2) for part in kernel.kernels))
+    _check_width(kernel, x1)
+    profile = squared_exponential if isinstance(kernel, RBFKernel) else matern(kernel.nu)
+    z1, z2 = x1 / kernel.lengthscale, None if x2 is None else x2 / kernel.lengthscale
+    return radial_gram(z1, z2, profile)
+
+
+def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    return _dense(kernel(x1) if x2 is None else kernel(x1, x2))
+
+
+def _dense(matrix: object) -> Tensor:
+    return matrix if isinstance(matrix, Tensor) else matrix.to_dense()  # type: ignore[attr-defined, no-any-return]
+
+
+def _check_width(kernel: Kernel, x: Tensor) -> None:
+    expected = kernel.ard_num_dims
+    if expected is not None and expected not in (1, x.shape[-1]):
+        raise ValueError(
+            f"Expected {expected} features (ard_num_dims of {type(kernel).__name__}), got x with {x.shape[-1]}. "
+            f"Build the kernel with ard_num_dims={x.shape[-1]}, or choose columns with active_dims."
+        )
+
+
+def kernel_dtype(kernel: Kernel) -> torch.dtype | None:
+    """The floating dtype of the kernel's parameters, or ``None`` when it has none."""
+    return next((p.dtype for p in kernel.parameters() if p.is_floating_point()), None)

@@ -1,0 +1,106 @@
+r"""Gram matrices of radial kernels with their gradient in closed form.
+
+A radial kernel depends on the scaled points :math:`z = x / \ell` through the squared distance alone,
+
+.. math::  K_{ij} = \varphi(s_{ij}), \qquad s_{ij} = \lVert z_i - z'_j \rVert^2 .
+
+With :math:`G = \partial q / \partial K` and :math:`M = G \circ \varphi'(s)`, the chain rule gives
+
+.. math::  \partial q / \partial z_i = 2 \Big( z_i \sum_j M_{ij} - \sum_j M_{ij} z'_j \Big) ,
+
+one matrix product where autograd would keep and revisit four :math:`n \times n` temporaries. The gradient for the
+lengthscales follows from :math:`z = x / \ell` by ordinary autograd on :math:`n \times d` numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Profile = Callable[[Tensor], tuple[Tensor, "Tensor | None"]]
+"""From −s/2 (a fresh n × n' matrix, which may be overwritten) to φ(s) and φ'(s); ``None`` stands for −φ(s)/2."""
+
+
+def radial_gram(z1: Tensor, z2: Tensor | None, profile: Profile) -> Tensor:
+    """The matrix φ(‖z1_i − z2_j‖²), differentiable in ``z1`` and ``z2``; ``z2=None`` means ``z1``."""
+    # Distances do not change under a shift, but the rounding error of ‖z‖² + ‖z'‖² − 2zᵀz' does.
+    centre = z1.detach().mean(dim=-2, keepdim=True)
+    matrix: Tensor = _RadialGram.apply(z1 - centre, None if z2 is None else z2 - centre, profile)
+    return matrix
+
+
+class _RadialGram(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z1: Tensor, z2: Tensor | None, profile: Profile) -> Tensor:
+        K, slope = profile(_negative_half_square_distance(z1, z2))
+        ctx.save_for_backward(z1, z2, K, slope)
+        return K
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        z1, z2, K, slope = ctx.saved_tensors
+        # 2M = 2 G∘φ'(s); where φ' = −φ/2 the factor 2 cancels.
+        M = (G * K).neg_() if slope is None else (G * slope).mul_(2.0)
+        if z2 is None:
+            sums = M.sum(-1) + M.sum(-2)
+            return sums.unsqueeze(-1) * z1 - M @ z1 - M.mT @ z1, None, None
+        gradient1 = gradient2 = None
+        if ctx.needs_input_grad[0]:
+            gradient1 = _sum_to(M.sum(-1).unsqueeze(-1) * z1 - M @ z2, z1)
+        if ctx.needs_input_grad[1]:
+            gradient2 = _sum_to(M.sum(-2).unsqueeze(-1) * z2 - M.mT @ z1, z2)
+        return gradient1, gradient2, None
+
+
+def _sum_to(gradient: Tensor, like: Tensor) -> Tensor:
+    return gradient.sum_to_size(like.shape)
+
+
+def _negative_half_square_distance(z1: Tensor, z2: Tensor | None) -> Tensor:
+    """−s/2 in one matrix product: [z, −‖z‖²/2, 1] [z', 1, −‖z'‖²/2]ᵀ."""
+    other = z1 if z2 is None else z2
+    norms1 = z1.square().sum(-1, keepdim=True).mul_(-0.5)
+    norms2 = other.square().sum(-1, keepdim=True).mul_(-0.5)
+    left = torch.cat([z1, norms1, torch.ones_like(norms1)], dim=-1)
+    right = torch.cat([other, torch.ones_like(norms2), norms2], dim=-1)
+    halves = (left @ right.mT).clamp_max_(0.0)
+    if z2 is None:
+        halves.diagonal(dim1=-2, dim2=-1).zero_()
+    return halves
+
+
+def squared_exponential(halves: Tensor) -> tuple[Tensor, None]:
+    """φ(s) = exp(−s/2)."""
+    return _exp_(halves), None
+
+
+def matern(nu: float) -> Profile:
+    """Matérn of smoothness ``nu`` in {½, 3⁄2, 5⁄2}: with a = √(2ν s), φ = p(a) exp(−a)."""
+
+    def profile(halves: Tensor) -> tuple[Tensor, Tensor]:
+        a = halves.mul_(-4.0 * nu).sqrt_()
+        decay = _exp_(-a)
+        if nu == 0.5:
+            # φ' = −exp(−a) / (2a): infinite at a = 0, where z_i = z'_j makes its contribution vanish.
+            return decay, torch.where(a > 0, decay / a, 0.0).mul_(-0.5)
+        if nu == 1.5:
+            return (1.0 + a) * decay, decay * -1.5
+        return (1.0 + a + a.square() / 3.0) * decay, (1.0 + a) * decay * (-5.0 / 6.0)
+
+    return profile
+
+
+def _exp_(exponent: Tensor) -> Tensor:
+    """exp in place, with values below √tiny set to exactly 0.
+
+    Such values (1e-154 in float64) cannot change any sum they enter, but their products are denormal numbers, on
+    which a processor is many times slower.
+    """
+    smallest = 0.5 * math.log(torch.finfo(exponent.dtype).tiny)
+    return torch.nn.functional.threshold(exponent, smallest, -math.inf, inplace=True).exp_()

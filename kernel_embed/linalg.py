@@ -1,0 +1,165 @@
+r"""The regularised system :math:`A = K + \eta I`, factorised once and asked many times.
+
+This is the only place that factorises. Everything is exact; derivatives are implicit, never through the factor:
+
+.. math::
+    V = A^{-1} Y      &: \quad \partial q/\partial K = -B V^\top, \; B = A^{-1} \, \partial q/\partial V \\
+    c = \operatorname{diag} A^{-1} &: \quad \partial q/\partial K = -A^{-1} \operatorname{diag}(g) A^{-1} \\
+    \log \lvert A \rvert       &: \quad \partial q/\partial K = g A^{-1}
+
+and :math:`\partial q / \partial \eta` is the trace of :math:`\partial q / \partial K`.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import torch
+from linear_operator.utils.errors import NanError, NotPSDError
+from linear_operator.utils.warnings import NumericalWarning
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+JITTER_TRIES = 6
+BLOCK = 512
+
+
+class RidgeSystem:
+    r"""A = K + ηI with its Cholesky factor, for ``K`` of shape ``(*batch, n, n)`` and ``ridge`` η of shape ``batch``.
+
+    Where A is not numerically positive definite, jitter is added to η and announced with a ``NumericalWarning``;
+    :attr:`ridge` is the value in force, so that identities such as K V = Y − ηV hold for the system solved.
+
+    Example:
+        >>> K = torch.tensor([[2.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
+        >>> system = RidgeSystem(K, torch.tensor(1.0, dtype=torch.float64))
+        >>> system.solve(torch.tensor([[8.0], [0.0]], dtype=torch.float64)).flatten()
+        tensor([ 3., -1.], dtype=torch.float64)
+        >>> system.inverse_diagonal()
+        tensor([0.3750, 0.3750], dtype=torch.float64)
+    """
+
+    def __init__(self, K: Tensor, ridge: Tensor) -> None:
+        self.K = K
+        self._factor, jitter = _cholesky(K.detach(), ridge.detach())
+        self.ridge = ridge if jitter == 0 else ridge + jitter
+        self.jitter = jitter
+
+    def solve(self, Y: Tensor) -> Tensor:
+        """V = A⁻¹Y for ``Y`` of shape ``(*batch, n, m)``."""
+        Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
+        solution: Tensor = _Solve.apply(self.K, self.ridge, Y, self._factor)
+        return solution
+
+    def inverse_diagonal(self) -> Tensor:
+        """c = diag A⁻¹, of shape ``(*batch, n)``."""
+        diagonal: Tensor = _InverseDiagonal.apply(self.K, self.ridge, self._inverse)
+        return diagonal
+
+    def log_determinant(self) -> Tensor:
+        """log |A|, of shape ``batch``."""
+        value: Tensor = _LogDeterminant.apply(self.K, self.ridge, self)
+        return value
+
+    @functools.cached_property
+    def _inverse(self) -> Tensor:
+        return torch.cholesky_inverse(self._factor)
+
+
+def _cholesky(K: Tensor, ridge: Tensor) -> tuple[Tensor, float]:
+    """The lower factor of K + ηI, and the jitter that had to be added to η (0 nearly always)."""
+    A = K.clone()
+    diagonal = A.diagonal(dim1=-2, dim2=-1)
+    diagonal.add_(ridge.unsqueeze(-1))
+    factor, info = torch.linalg.cholesky_ex(A)
+    if not info.any():
+        return factor, 0.0
+    if not torch.isfinite(A).all():
+        raise NanError(
+            f"Expected a finite kernel matrix, got {int((~torch.isfinite(A)).sum())} values that are not finite "
+            f"among {A.numel()}. Look for hyperparameters that overflowed, or features on very different scales."
+        )
+    size = diagonal.abs().mean().item()
+    total = 0.0
+    for attempt in range(JITTER_TRIES):
+        jitter = torch.finfo(K.dtype).eps * size * 10.0 ** (attempt + 1)
+        diagonal.add_(jitter - total)
+        total = jitter
+        factor, info = torch.linalg.cholesky_ex(A)
+        if not info.any():
+            warnings.warn(
+                f"K + ηI was not numerically positive definite with η = {ridge.min().item():.2g}; "
+                f"added jitter {total:.2g} to its diagonal. A larger regularization avoids this.",
+                NumericalWarning,
+                stacklevel=4,
+            )
+            return factor, total
+    raise NotPSDError(
+        f"Expected a positive definite K + ηI, but with η = {ridge.min().item():.2g} it is not, even with jitter "
+        f"{total:.2g} on a mean diagonal of {size:.2g}. Is the kernel positive definite? If it is, raise the "
+        "regularization or use float64."
+    )
+
+
+class _Solve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, ridge: Tensor, Y: Tensor, factor: Tensor) -> Tensor:
+        V = torch.cholesky_solve(Y, factor)
+        ctx.save_for_backward(V, factor)
+        return V
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
+        V, factor = ctx.saved_tensors
+        B = torch.cholesky_solve(G, factor)
+        gradient_K = -(B @ V.mT) if ctx.needs_input_grad[0] else None
+        return gradient_K, -(B * V).sum((-2, -1)), B, None
+
+
+class _InverseDiagonal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, ridge: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(inverse)
+        return inverse.diagonal(dim1=-2, dim2=-1).clone()
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        (inverse,) = ctx.saved_tensors
+        gradient = sandwich(inverse, -g)
+        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum(-1), None
+
+
+class _LogDeterminant(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, ridge: Tensor, system: RidgeSystem) -> Tensor:
+        ctx.system = system
+        return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        inverse = ctx.system._inverse
+        return g[..., None, None] * inverse, g * inverse.diagonal(dim1=-2, dim2=-1).sum(-1), None
+
+
+def sandwich(C: Tensor, g: Tensor) -> Tensor:
+    """C diag(g) C for symmetric ``C``: half the work of the plain product, and none for entries with g = 0."""
+    n = C.shape[-1]
+    if g.dim() == 1:
+        kept = g.nonzero().squeeze(-1)
+        if 2 * kept.numel() < n:
+            half = C[:, kept]
+            return (half * g[kept]) @ half.mT
+    if n <= BLOCK:
+        return (C * g.unsqueeze(-2)) @ C
+    product = torch.empty_like(C)
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
+        rows = (C[..., start:stop, :] * g.unsqueeze(-2)) @ C[..., :, :stop]
+        product[..., start:stop, :stop] = rows
+        product[..., :start, start:stop] = rows[..., :, :start].mT
+    return product
