@@ -3,7 +3,7 @@ r"""The regularised system :math:`A = K + \eta I`, factorised once and asked man
 This is the only place that factorises. Everything is exact; derivatives are implicit, never through the factor:
 
 .. math::
-    V = A^{-1} Y      &: \quad \partial q/\partial K = -B V^\top, \; B = A^{-1} \, \partial q/\partial V \\
+    V = A^{-1} Y,\; P = K V &: \quad \partial q/\partial K = (G_P - B) V^\top, \; B = A^{-1} (G_V + K G_P) \\
     c = \operatorname{diag} A^{-1} &: \quad \partial q/\partial K = -A^{-1} \operatorname{diag}(g) A^{-1} \\
     \log \lvert A \rvert       &: \quad \partial q/\partial K = g A^{-1}
 
@@ -47,11 +47,15 @@ class RidgeSystem:
         self.ridge = ridge if jitter == 0 else ridge + jitter
         self.jitter = jitter
 
+    def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
+        """V = A⁻¹Y and the fitted values P = KV, for ``Y`` of shape ``(*batch, n, m)``."""
+        Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
+        V, P = _Regress.apply(self.K, self.ridge, Y, self._factor)
+        return V, P
+
     def solve(self, Y: Tensor) -> Tensor:
         """V = A⁻¹Y for ``Y`` of shape ``(*batch, n, m)``."""
-        Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
-        solution: Tensor = _Solve.apply(self.K, self.ridge, Y, self._factor)
-        return solution
+        return self.regress(Y)[0]
 
     def inverse_diagonal(self) -> Tensor:
         """c = diag A⁻¹, of shape ``(*batch, n)``."""
@@ -103,19 +107,25 @@ def _cholesky(K: Tensor, ridge: Tensor) -> tuple[Tensor, float]:
     )
 
 
-class _Solve(torch.autograd.Function):
+class _Regress(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, K: Tensor, ridge: Tensor, Y: Tensor, factor: Tensor) -> Tensor:
+    def forward(ctx: Any, K: Tensor, ridge: Tensor, Y: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
         V = torch.cholesky_solve(Y, factor)
-        ctx.save_for_backward(V, factor)
-        return V
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(K, V, factor)
+        # P = Y − ηV as well, but that form loses the digits of P where η is much larger than K.
+        return V, K @ V
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
-        V, factor = ctx.saved_tensors
-        B = torch.cholesky_solve(G, factor)
-        gradient_K = -(B @ V.mT) if ctx.needs_input_grad[0] else None
+    def backward(ctx: Any, G_V: Tensor | None, G_P: Tensor | None) -> tuple[Tensor | None, ...]:
+        K, V, factor = ctx.saved_tensors
+        if G_V is None and G_P is None:
+            return None, None, None, None
+        right = G_V if G_P is None else K @ G_P if G_V is None else G_V + K @ G_P
+        B = torch.cholesky_solve(right, factor)
+        left = -B if G_P is None else G_P - B
+        gradient_K = left @ V.mT if ctx.needs_input_grad[0] else None
         return gradient_K, -(B * V).sum((-2, -1)), B, None
 
 

@@ -1,0 +1,160 @@
+"""scikit-learn front ends."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .bounds import generalization_bound
+from .embeddings import MulticlassEmbedding, clip_normalize
+from .kernels import default_kernel
+from .learning import fit
+from .objectives import CalibratedLeaveOneOutRisk, Objective, calibrate
+
+
+class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
+    """A multiclass classifier with a learned kernel, and no validation set.
+
+    Args:
+        kernel: any GPyTorch kernel, which is copied and never changed; ``None`` for
+            :func:`kernel_embed.default_kernel`, an ARD squared exponential scaled to the data.
+        objective: what learning minimises; ``None`` for :class:`kernel_embed.CalibratedLeaveOneOutRisk`.
+        regularization: the starting value of λ.
+        calibrated: report softmax(a·f + b), with (a, b) fitted on leave-one-out values, as probabilities; otherwise
+            the clip-normalised ones of eq. (6).
+        confidence: 1 − β of the bound that is reported.
+        max_evaluations: a limit for the optimiser.
+        tolerance: see :func:`kernel_embed.fit`.
+        num_restarts: further starts of the optimiser.
+        batch_size: learn with mini-batches of this size (Algorithm 1).
+        num_epochs: epochs, with mini-batches.
+        learning_rate: of Adam, with mini-batches.
+        random_state: seed of restarts and mini-batches.
+        device: where to compute; ``None`` for the CPU.
+        progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
+
+    Attributes:
+        classes_: the labels.
+        embedding_: the learned :class:`kernel_embed.MulticlassEmbedding`.
+        conditioned_: the embedding with the training data, which answers every question.
+        calibration_: (a, b), or ``None``.
+        result_: the :class:`kernel_embed.FitResult` of learning.
+        terms_: the objective's terms at the solution.
+        bound_: the :class:`kernel_embed.GeneralizationBound` of the decision probabilities, as printed in the paper.
+        tight_bound_: the same in its 1/√n form.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> x, y = load_iris(return_X_y=True)
+        >>> classifier = MulticlassEmbeddingClassifier().fit(x[::2], y[::2])
+        >>> classifier.score(x[1::2], y[1::2]) > 0.9
+        True
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        objective: Objective | None = None,
+        *,
+        regularization: float = 0.01,
+        calibrated: bool = True,
+        confidence: float = 0.95,
+        max_evaluations: int = 200,
+        tolerance: float = 1e-5,
+        num_restarts: int = 0,
+        batch_size: int | None = None,
+        num_epochs: int = 200,
+        learning_rate: float = 0.1,
+        random_state: Any = None,
+        device: str | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.objective = objective
+        self.regularization = regularization
+        self.calibrated = calibrated
+        self.confidence = confidence
+        self.max_evaluations = max_evaluations
+        self.tolerance = tolerance
+        self.num_restarts = num_restarts
+        self.batch_size = batch_size
+        self.num_epochs = num_epochs
+        self.learning_rate = learning_rate
+        self.random_state = random_state
+        self.device = device
+        self.progress = progress
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> MulticlassEmbeddingClassifier:
+        """Learn the kernel and λ, and condition on the data."""
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, numbers = np.unique(y, return_inverse=True)
+        x = torch.as_tensor(X, device=self.device)
+        labels = torch.as_tensor(numbers, device=self.device)
+        kernel = default_kernel(x) if self.kernel is None else copy.deepcopy(self.kernel)
+        objective = self.objective if self.objective is not None else CalibratedLeaveOneOutRisk()
+        self.embedding_ = MulticlassEmbedding(kernel, len(self.classes_), self.regularization)
+        self.result_ = fit(
+            self.embedding_,
+            objective,
+            x,
+            labels,
+            max_evaluations=self.max_evaluations,
+            tolerance=self.tolerance,
+            num_restarts=self.num_restarts,
+            batch_size=self.batch_size,
+            num_epochs=self.num_epochs,
+            learning_rate=self.learning_rate,
+            seed=_seed(self.random_state),
+            progress=self.progress,
+        )
+        self.terms_ = self.result_.terms
+        with torch.no_grad():
+            self.conditioned_ = self.embedding_.condition(x, labels)
+            conditioned = self.conditioned_
+            self.calibration_ = calibrate(conditioned.leave_one_out(), conditioned.Y) if self.calibrated else None
+            self.bound_ = generalization_bound(conditioned, self.confidence, "paper")
+            self.tight_bound_ = generalization_bound(conditioned, self.confidence, "tight")
+        return self
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Scores, highest for the predicted class: (n, m), or for two classes (n,) as scikit-learn has it."""
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Probabilities of ``classes_``: (n, m)."""
+        F = self._decision_probabilities(X)
+        probabilities = clip_normalize(F) if self.calibration_ is None else self.calibration_.probabilities(F)
+        return probabilities.cpu().numpy()
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The most probable labels."""
+        labels: NDArray[Any] = self.classes_[self._scores(X).argmax(axis=1)]
+        return labels
+
+    def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
+        F = self._decision_probabilities(X)
+        scores = F if self.calibration_ is None else self.calibration_.log_probabilities(F)
+        return scores.cpu().numpy()
+
+    def _decision_probabilities(self, X: ArrayLike) -> torch.Tensor:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        with torch.no_grad():
+            return self.conditioned_.decision_probabilities(torch.as_tensor(X, device=self.device))
+
+
+def _seed(random_state: Any) -> int | None:
+    """An integer seed from anything scikit-learn accepts as ``random_state``."""
+    if random_state is None or isinstance(random_state, int | np.integer):
+        return None if random_state is None else int(random_state)
+    return int(random_state.randint(2**31 - 1))

@@ -1,0 +1,23 @@
+"""Objectives, as values that add and scale: what it means for an embedding to be good."""
+
+from .base import Objective
+from .calibrated import CalibratedLeaveOneOutRisk, SoftmaxCalibration, calibrate
+from .cross_validation import CrossValidationRisk
+from .evidence import ConditionalEvidence
+from .rademacher import RATES, RademacherComplexity, rademacher_complexity
+from .risk import BatchValidationRisk, EmpiricalRisk, LeaveOneOutRisk
+
+__all__ = [
+    "RATES",
+    "BatchValidationRisk",
+    "CalibratedLeaveOneOutRisk",
+    "ConditionalEvidence",
+    "CrossValidationRisk",
+    "EmpiricalRisk",
+    "LeaveOneOutRisk",
+    "Objective",
+    "RademacherComplexity",
+    "SoftmaxCalibration",
+    "calibrate",
+    "rademacher_complexity",
+]
