@@ -102,10 +102,11 @@ class ConditionedMulticlass(ConditionedEmbedding):
                 the embedding's own expectation of −log p̂, which may fall slightly below zero.
         """
         if kind == "clip-normalized":
-            return torch.special.entr(self.probabilities(x)).sum(dim=-1)
+            terms: Tensor = torch.special.entr(self.probabilities(x))
+            return terms.sum(dim=-1)
         if kind == "expected-information":
             p = self.decision_probabilities(x)
-            # eqs. (36), (37): û_x(c) = −log p̂_c(x) where that is defined, else 0; Σ_i û_x(y_i) w_i(x) = Σ_c û_x(c) p̂_c(x)
+            # eqs. (36), (37): Σ_i û_x(y_i) w_i(x) = Σ_c û_x(c) p̂_c(x), û_x(c) = −log p̂_c(x) where p̂_c(x) > 0, else 0
             return torch.where(p > 0, -p * p.clamp_min(torch.finfo(p.dtype).tiny).log(), 0.0).sum(dim=-1)
         raise ValueError(f"Expected kind 'clip-normalized' or 'expected-information', got {kind!r}.")
 

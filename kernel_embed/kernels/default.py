@@ -23,8 +23,8 @@ def default_kernel(x: Tensor) -> RBFKernel:
 
     Example:
         >>> x = torch.tensor([[0.0, 10.0], [1.0, 30.0]], dtype=torch.float64)
-        >>> default_kernel(x).lengthscale.detach() * 2**0.5
-        tensor([[ 1., 20.]], dtype=torch.float64)
+        >>> default_kernel(x).lengthscale.detach().round(decimals=2)
+        tensor([[ 0.7100, 14.1400]], dtype=torch.float64)
     """
     d = x.shape[-1]
     spread = x.amax(dim=-2) - x.amin(dim=-2)

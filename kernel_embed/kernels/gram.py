@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import operator
 
-import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
@@ -56,7 +55,8 @@ def _has_closed_form(kernel: Kernel) -> bool:
 def _closed_form(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     """What ``kernel.forward`` computes: the active dimensions are chosen already."""
     if isinstance(kernel, ScaleKernel):
-        return kernel.outputscale[..., None, None] * _closed_form(kernel.base_kernel, x1, x2)
+        outputscale: Tensor = kernel.outputscale[..., None, None]
+        return outputscale * _closed_form(kernel.base_kernel, x1, x2)
     if isinstance(kernel, AdditiveKernel):
         return functools.reduce(operator.add, (gram(part, x1, x2) for part in kernel.kernels))
     if isinstance(kernel, ProductKernel):
@@ -72,7 +72,7 @@ def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
 
 
 def _dense(matrix: object) -> Tensor:
-    return matrix if isinstance(matrix, Tensor) else matrix.to_dense()  # type: ignore[attr-defined, no-any-return]
+    return matrix if isinstance(matrix, Tensor) else matrix.to_dense()  # type: ignore[attr-defined]
 
 
 def _check_width(kernel: Kernel, x: Tensor) -> None:
@@ -82,8 +82,3 @@ def _check_width(kernel: Kernel, x: Tensor) -> None:
             f"Expected {expected} features (ard_num_dims of {type(kernel).__name__}), got x with {x.shape[-1]}. "
             f"Build the kernel with ard_num_dims={x.shape[-1]}, or choose columns with active_dims."
         )
-
-
-def kernel_dtype(kernel: Kernel) -> torch.dtype | None:
-    """The floating dtype of the kernel's parameters, or ``None`` when it has none."""
-    return next((p.dtype for p in kernel.parameters() if p.is_floating_point()), None)

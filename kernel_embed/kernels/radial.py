@@ -42,7 +42,7 @@ class _RadialGram(torch.autograd.Function):
         return K
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         z1, z2, K, slope = ctx.saved_tensors
         # 2M = 2 G∘φ'(s); where φ' = −φ/2 the factor 2 cancels.

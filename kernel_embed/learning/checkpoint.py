@@ -11,7 +11,7 @@ import torch
 
 
 def save_checkpoint(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Write ``content`` (tensors, numbers, text, and dicts and lists of them) so that a reader never sees half of it."""
+    """Write ``content`` (tensors, numbers, text, dicts and lists of them) so that a reader never sees half of it."""
     target = pathlib.Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")

@@ -236,7 +236,7 @@ def _lbfgs(
             first = not any(record["start"] == search.start for record in search.history)
             try:
                 loss, terms = search.loss(search.x, search.y)
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
             except (NotPSDError, NanError):
                 if first and search.start == 0:
                     raise
@@ -253,9 +253,11 @@ def _lbfgs(
             bar.set_postfix_str(f"{search.best_value:.4f}", refresh=False)
             return loss.item(), gradient
 
-        for search.start in range(search.start, len(starts)):
-            resumed = bool(search.history) and search.history[-1]["start"] == search.start
-            point = search.best if resumed else starts[search.start]
+        first_start = search.start
+        for start in range(first_start, len(starts)):
+            search.start = start
+            resumed = bool(search.history) and search.history[-1]["start"] == start
+            point = search.best if resumed else starts[start]
             options = {
                 "maxfun": max_evaluations,
                 "maxiter": max_evaluations,
@@ -301,7 +303,7 @@ def _adam(
                         f"Expected a finite objective, got {loss.item()} in epoch {epoch}. "
                         "A smaller learning_rate usually avoids this."
                     )
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimizer.step()
                 search.num_evaluations += 1
                 value += loss.item() / num_batches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import gpytorch
 import numpy as np
@@ -85,7 +86,7 @@ def unidentified(embedding: gpytorch.Module, objective: Objective) -> tuple[str,
     Risks and the Rademacher complexity depend on λ and the outputscale σ_f² of a lone scaled kernel only through
     λ/σ_f²: left free, the pair is a flat valley. A prior on the outputscale, or a given bound of k(x, x), lifts this.
     """
-    kernel = getattr(embedding, "kernel", None)
+    kernel: Any = getattr(embedding, "kernel", None)
     if objective.identifies_scale or type(kernel) is not ScaleKernel or not hasattr(embedding, "regularization"):
         return ()
     if getattr(embedding, "sup_diagonal_bound", None) is not None or "outputscale_prior" in kernel._priors:

@@ -11,8 +11,9 @@ objective is the cross-entropy those probabilities reach,
            \frac{\kappa}{2n} \lVert b \rVert^2 , \qquad T = \frac{nY + 1}{n + m} .
 
 The targets T are the one-hot labels with one more imagined observation of each class, Laplace's rule; without it
-:math:`a` would grow without limit on data that are separated perfectly. The problem is in (a, b) and solved by Newton's method at every evaluation; at the minimum the derivative for (θ, λ) is that of the
-sum alone (envelope theorem). There is no clip, so every point has a gradient.
+:math:`a` would grow without limit on data that are separated perfectly. The problem is convex in (a, b) and solved by
+Newton's method at every evaluation; at the minimum the derivative for (θ, λ) is that of the sum alone (envelope
+theorem). There is no clip, so every point has a gradient.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ r"""The validation objective of Grünewälder et al. (2012) by k folds, with or 
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ..embeddings import ConditionedEmbedding, MulticlassEmbedding
@@ -42,8 +43,7 @@ class CrossValidationRisk(Objective):
         total = conditioned.K.new_zeros(conditioned.K.shape[:-2])
         for fold in range(self.num_folds):
             held_out = order[fold :: self.num_folds]
-            mask = order.new_ones(n, dtype=bool).index_fill_(0, held_out, False)
-            training = mask.nonzero().squeeze(-1)
+            training = torch.cat([order[other :: self.num_folds] for other in range(self.num_folds) if other != fold])
             total = total + self._fold(conditioned, training, held_out)
         return total / n
 
