@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
     """A multiclass classifier with a learned kernel, and no validation set.
 
     Args:
-        kernel: any GPyTorch kernel, which is copied and never changed; ``None`` for
-            :func:`kernel_embed.default_kernel`, an ARD squared exponential scaled to the data.
+        kernel: any GPyTorch kernel, which is copied and never changed; or a function that builds one for the training
+            inputs; ``None`` for :func:`kernel_embed.default_kernel`, an ARD squared exponential scaled to the data.
         objective: what learning minimises; ``None`` for :class:`kernel_embed.CalibratedLeaveOneOutRisk`.
         regularization: the starting value of λ.
         calibrated: report softmax(a·f + b), with (a, b) fitted on leave-one-out values, as probabilities; otherwise
@@ -61,7 +62,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        kernel: Kernel | None = None,
+        kernel: Kernel | Callable[[torch.Tensor], Kernel] | None = None,
         objective: Objective | None = None,
         *,
         regularization: float = 0.01,
@@ -99,7 +100,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, numbers = np.unique(y, return_inverse=True)
         x = torch.as_tensor(X, device=self.device)
         labels = torch.as_tensor(numbers, device=self.device)
-        kernel = default_kernel(x) if self.kernel is None else copy.deepcopy(self.kernel)
+        kernel = self._kernel(x)
         objective = self.objective if self.objective is not None else CalibratedLeaveOneOutRisk()
         self.embedding_ = MulticlassEmbedding(kernel, len(self.classes_), self.regularization)
         self.result_ = fit(
@@ -124,6 +125,12 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
             self.bound_ = generalization_bound(conditioned, self.confidence, "paper")
             self.tight_bound_ = generalization_bound(conditioned, self.confidence, "tight")
         return self
+
+    def _kernel(self, x: torch.Tensor) -> Kernel:
+        if self.kernel is None:
+            return default_kernel(x)
+        # A GPyTorch kernel can be called too, so the type decides.
+        return copy.deepcopy(self.kernel) if isinstance(self.kernel, Kernel) else self.kernel(x)
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores, highest for the predicted class: (n, m), or for two classes (n,) as scikit-learn has it."""
