@@ -54,7 +54,7 @@ CLOSED = {
     "piecewise": (lambda: PiecewisePolynomialKernel(), 1.0),
     "rff": (lambda: RFFKernel(num_samples=20, num_dims=3), 1.0),
     "constant": (lambda: constant(0.7), 0.7),
-    "spectral mixture": (mixture, 1.4),
+    "spectral mixture": (mixture, 1.4**3),  # GPyTorch multiplies one mixture for each feature
     "scaled": (lambda: scaled(RBFKernel(), 2.5), 2.5),
     "scaled twice": (lambda: scaled(scaled(MaternKernel(), 2.0), 3.0), 6.0),
     "sum": (lambda: scaled(RBFKernel(), 2.0) + scaled(MaternKernel(), 0.5) + RQKernel(), 3.5),
