@@ -55,7 +55,9 @@ def binary() -> Problem:
 def rbf(d: int = 3, lengthscale: object = None) -> RBFKernel:
     """An ARD squared exponential in float64 with unequal lengthscales."""
     kernel = RBFKernel(ard_num_dims=d).double()
-    kernel.lengthscale = torch.linspace(0.6, 1.4, d, dtype=torch.float64) if lengthscale is None else lengthscale
+    default = torch.linspace(0.6, 1.4, d, dtype=torch.float64)
+    # A Python number would pass through float32 inside GPyTorch.
+    kernel.lengthscale = default if lengthscale is None else torch.as_tensor(lengthscale, dtype=torch.float64)
     return kernel
 
 
