@@ -206,21 +206,27 @@ def bound(empirical_risk: float, r: float, n: int, beta: float, tight: bool) -> 
     return empirical_risk + rate * r + math.sqrt(8.0 / n * math.log(2.0 / beta))
 
 
-def calibrated_risk(F: Array, Y: Array, penalty: float) -> tuple[float, float, Array]:
-    """min over (a, b) of −(1/n) Σ T log softmax(aF + b) + κ/(2n) ‖b‖², T = (nY + 1)/(n + m); with a and b."""
+def calibrated_risk(F: Array, Y: Array, penalty: float) -> tuple[float, Array]:
+    """min over a, a' ≥ 0 and b of −(1/n) Σ T log softmax(aF + a'g(F) + b) + κ/(2n) ‖b‖², and the minimiser.
+
+    T = (nY + 1)/(n + m), g(f) = log log(1 + exp(f/0.1)).
+    """
     n, m = F.shape
     T = (n * Y + 1.0) / (n + m)
+    G = np.array([[math.log(math.log1p(math.exp(f / 0.1))) for f in row] for row in F])
 
     def q(u: Array) -> tuple[float, Array]:
-        value, gradient = 0.5 * penalty / n * float(u[1:] @ u[1:]), np.concatenate([[0.0], penalty / n * u[1:]])
+        value = 0.5 * penalty / n * float(u[2:] @ u[2:])
+        gradient = np.concatenate([[0.0, 0.0], penalty / n * u[2:]])
         for i in range(n):
-            score = u[0] * F[i] + u[1:]
+            score = u[0] * F[i] + u[1] * G[i] + u[2:]
             log_p = score - score.max() - math.log(np.exp(score - score.max()).sum())
             value -= float(T[i] @ log_p) / n
-            residual = np.exp(log_p) - T[i]
-            gradient[0] += residual @ F[i] / n
-            gradient[1:] += residual / n
+            residual = (np.exp(log_p) - T[i]) / n
+            gradient += np.concatenate([[residual @ F[i], residual @ G[i]], residual])
         return value, gradient
 
-    answer = optimize.minimize(q, np.zeros(m + 1), jac=True, method="BFGS", options={"gtol": 1e-10})
-    return float(answer.fun), float(answer.x[0]), answer.x[1:]
+    bounds = [(0.0, None)] * 2 + [(None, None)] * m
+    options = {"ftol": 1e-16, "gtol": 1e-11, "maxiter": 5000, "maxfun": 20000}
+    answer = optimize.minimize(q, np.zeros(m + 2), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return float(answer.fun), answer.x
