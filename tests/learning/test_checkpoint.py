@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 
 import pytest
@@ -72,10 +73,8 @@ def test_loading_runs_no_code(path, tmp_path):
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("power cut")])
 def test_a_stopped_search_is_resumed(error, path, problem):
     _, whole = learn(None, problem, max_evaluations=100)
-    try:
+    with contextlib.suppress(RuntimeError):  # an interruption returns, a crash does not
         learn(path, problem, Counting(error, 8), max_evaluations=100)
-    except RuntimeError as stopped:
-        assert str(stopped) == "power cut"
     content = load_checkpoint(path)
     assert content["num_evaluations"] in (7, 8)
     assert len(content["history"]) == 7
