@@ -50,7 +50,9 @@ class FitResult:
 
     @property
     def terms(self) -> dict[str, float]:
-        """Every term of the objective at the best point."""
+        """Every term of the objective at the best point; empty where nothing was evaluated before an interruption."""
+        if not self.history:
+            return {}
         best = min(self.history, key=lambda record: record["value"])
         return {name: value for name, value in best.items() if name not in ("start", "value")}
 
