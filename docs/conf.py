@@ -7,6 +7,8 @@ import pathlib
 import shutil
 import sys
 
+from docutils import nodes
+
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent)]
 
@@ -90,6 +92,16 @@ def _escape_bars(app, what, name, obj, options, lines) -> None:
         lines[:] = [line.replace("|A|", r"\|A\|") for line in lines]
 
 
+def _trim_code(app, doctree) -> None:
+    """Drop the empty line that ends a doctest in Markdown, where the closing fence would pass for output."""
+    for block in doctree.findall(nodes.literal_block):
+        text = block.astext()
+        if text.startswith(">>>") and text != text.rstrip():
+            block[:] = [nodes.Text(text.rstrip())]
+            block.rawsource = text.rstrip()
+
+
 def setup(app) -> None:
     """Hooks of this configuration."""
+    app.connect("doctree-read", _trim_code)
     app.connect("autodoc-process-docstring", _escape_bars)

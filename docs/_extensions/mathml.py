@@ -27,10 +27,11 @@ EXCEPTIONS = {
 """Letters that Unicode had before it had the alphabets."""
 CAPITAL = {"bold": 0x1D400, "script": 0x1D49C, "double-struck": 0x1D538, "bold-italic": 0x1D468}
 SMALL = {"bold": 0x1D41A, "bold-italic": 0x1D482}
-DIGIT = {"bold": 0x1D7CE}
+DIGIT = {"bold": 0x1D7CE, "double-struck": 0x1D7D8}
 GREEK = {"bold": 0x1D6C2, "bold-italic": 0x1D736}
 LIMITS = {"sup", "inf", "max", "min", "argmax", "argmin", "lim", "median"}
-LARGE = {"∑", "∏", "∫"}
+BEFORE_SIGN = set("=<>≤≥≈≠([{,:|→∈") | {"\u2264", "\u2265"}
+"""After one of these a minus is a sign, not a difference."""
 
 
 def to_mathml(latex: str, display: str) -> str:
@@ -47,6 +48,7 @@ def to_mathml(latex: str, display: str) -> str:
             _limits(element)
     for element in list(root.iter()):
         _functions(element)
+        _signs(element)
     root.tail = None
     return ET.tostring(root, encoding="unicode", short_empty_elements=False)
 
@@ -102,6 +104,15 @@ def _functions(parent: ET.Element) -> None:
         bracket = after is not None and (after.text or "") in tuple("([{|‖")
         child.tag = "mo"
         child.attrib = {"form": "prefix", "lspace": "0.16em", "rspace": "0" if bracket else "0.16em"}
+
+
+def _signs(parent: ET.Element) -> None:
+    """A minus that is a sign stands close to its number."""
+    children = list(parent)
+    for before, child in zip([None, *children], children, strict=False):
+        first = before is None or (before.tag == "mo" and (before.text or "") in BEFORE_SIGN)
+        if child.tag == "mo" and child.text in ("-", "−") and first:
+            child.attrib["form"] = "prefix"
 
 
 def visit_math(self: Any, node: nodes.math) -> None:
