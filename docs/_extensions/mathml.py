@@ -1,7 +1,7 @@
 """Formulas as MathML, written when the pages are built: they show in any browser without a script or a network.
 
 ``latex2mathml`` converts; what browsers dropped from MathML since (``mathvariant``, ``columnalign``) and what it gets
-wrong (space around names of functions, limits below ``sup``) is put right here.
+wrong (space around names of functions, limits below ``sup``, bars that grow) is put right here.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def to_mathml(latex: str, display: str) -> str:
     for element in list(root.iter()):
         _functions(element)
         _signs(element)
+        _bars(element)
     root.tail = None
     return ET.tostring(root, encoding="unicode", short_empty_elements=False)
 
@@ -113,6 +114,16 @@ def _signs(parent: ET.Element) -> None:
         first = before is None or (before.tag == "mo" and (before.text or "") in BEFORE_SIGN)
         if child.tag == "mo" and child.text in ("-", "−") and first:
             child.attrib["form"] = "prefix"
+
+
+def _bars(element: ET.Element) -> None:
+    """Norms and absolute values keep their size, unless a larger one was asked for; a slash stands close."""
+    text = element.text or ""
+    if element.tag == "mo" and text in ("|", "‖"):
+        element.attrib["stretchy"] = "true" if "minsize" in element.attrib else "false"
+        element.attrib["lspace"] = element.attrib["rspace"] = "0.05em"
+    if element.tag == "mo" and text == "/":
+        element.attrib["lspace"] = element.attrib["rspace"] = "0.05em"
 
 
 def visit_math(self: Any, node: nodes.math) -> None:
