@@ -3,11 +3,13 @@ r"""The leave-one-out risk of calibrated probabilities: the default objective.
 Decision probabilities :math:`f` are least-squares estimates, which may leave [0, 1]. The probabilities reported in the
 end are a softmax of them on two scales, their own and the logarithmic one,
 
-.. math::  p(x) = \operatorname{softmax}\big( a f(x) + a' g(f(x)) + b \big), \qquad
-           g(f) = \log \operatorname{softplus}(f / \epsilon), \; \epsilon = 0.1,
+.. math::  p(x) = \operatorname{softmax}\big( a h + a' g(h) + b \big), \qquad
+           h = \tfrac12 + \tanh(f(x) - \tfrac12), \quad
+           g(h) = \log \operatorname{softplus}(h / \epsilon), \; \epsilon = 0.1,
 
 with :math:`a, a' \ge 0` and class offsets :math:`b` fitted on leave-one-out values, which need no held-out data. Where
-:math:`f` already are probabilities, :math:`a' = 1` returns them. The objective is the cross-entropy thus reached,
+:math:`f` already are probabilities, :math:`a' = 1` nearly returns them; :math:`h` keeps a value of :math:`f` far
+outside [0, 1], where nothing was learned, from being taken for certainty. The objective is the cross-entropy reached,
 
 .. math::  q(\theta, \lambda) = \min_{a, a', b} \; -\frac1n \sum_{i, c} T_{ic} \log p_c(f_{-i}(x_i)) +
            \frac{\kappa}{2n} \lVert b \rVert^2 , \qquad T = \frac{nY + 1}{n + m} .
@@ -36,7 +38,7 @@ HELD_AT_ZERO = 1e8
 
 @dataclasses.dataclass(frozen=True)
 class SoftmaxCalibration:
-    """p = softmax(a f + a' g(f) + b): ``scales`` (a, a') of shape ``(*batch, 2)``, ``offset`` b ``(*batch, m)``."""
+    """p = softmax(a h + a' g(h) + b): ``scales`` (a, a') of shape ``(*batch, 2)``, ``offset`` b ``(*batch, m)``."""
 
     scales: Tensor
     offset: Tensor
@@ -44,18 +46,22 @@ class SoftmaxCalibration:
     def log_probabilities(self, F: Tensor) -> Tensor:
         """log p for decision probabilities ``F`` of shape ``(*batch, n, m)``."""
         a, a_log = self.scales[..., 0, None, None], self.scales[..., 1, None, None]
-        return (a * F + a_log * log_scale(F) + self.offset.unsqueeze(-2)).log_softmax(dim=-1)
+        h = saturated(F)
+        return (a * h + a_log * log_scale(h) + self.offset.unsqueeze(-2)).log_softmax(dim=-1)
 
     def probabilities(self, F: Tensor) -> Tensor:
         """p for decision probabilities ``F``."""
         return self.log_probabilities(F).exp()
 
 
-def log_scale(F: Tensor) -> Tensor:
-    """g(f) = log softplus(f/ε): log f for f well above ε, linear for negative f."""
-    t = F / EPSILON
-    # softplus(t) → exp(t) as t → −∞, where its logarithm is t itself.
-    return torch.where(t > -30.0, softplus(t.clamp_min(-30.0)).log(), t)
+def saturated(F: Tensor) -> Tensor:
+    """h = ½ + tanh(f − ½): nearly f inside [0, 1], and between −½ and 3⁄2 everywhere."""
+    return 0.5 + torch.tanh(F - 0.5)
+
+
+def log_scale(h: Tensor) -> Tensor:
+    """g(h) = log softplus(h/ε): the logarithm for h well above ε, linear for negative h."""
+    return softplus(h / EPSILON).log()
 
 
 def smoothed(Y: Tensor) -> Tensor:
@@ -78,7 +84,8 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0) -> SoftmaxCalibration:
     """
     n, m = F.shape[-2:]
     F, T = F.detach(), smoothed(Y.detach()).expand(F.shape)
-    features = torch.stack([F, log_scale(F)], dim=-1)
+    h = saturated(F)
+    features = torch.stack([h, log_scale(h)], dim=-1)
     ridge = F.new_full((*F.shape[:-2], m + 2), penalty / n)
     ridge[..., :2] = torch.finfo(F.dtype).eps ** 0.5  # scales are hardly held back, but the Hessian stays regular
     u = F.new_zeros(ridge.shape)
