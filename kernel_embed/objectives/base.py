@@ -49,7 +49,7 @@ class Objective(abc.ABC):
         return Sum((*self.terms(), *other.terms()))
 
     def __mul__(self, factor: float) -> Objective:
-        if isinstance(factor, Objective):
+        if isinstance(factor, Objective | str):
             return NotImplemented
         return Sum(tuple((float(factor) * coefficient, term) for coefficient, term in self.terms()))
 

@@ -127,9 +127,10 @@ class BatchValidationRisk(ClippedRisk):
         return risk if self.complexity is None else risk + self.complexity.evaluate(part)
 
     def __repr__(self) -> str:
+        below = "" if self.below == "flat" else f", below={self.below!r}"
         return (
             f"BatchValidationRisk(validation_fraction={self.validation_fraction:g}, complexity={self.complexity!r}, "
-            f"seed={self.seed}, epsilon={self.epsilon:g})"
+            f"seed={self.seed}, epsilon={self.epsilon:g}{below})"
         )
 
 
