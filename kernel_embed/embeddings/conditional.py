@@ -155,7 +155,7 @@ class ConditionedEmbedding:
                 f"shape {tuple(self.K.shape[-2:])} from {type(embedding.kernel).__name__}. Kernels with several outputs "
                 "for each input have no conditional embedding."
             )
-        self.regularization = embedding.regularization.to(self.K) if parent is None else parent.regularization
+        self.regularization = embedding.regularization.to(self.K).clone() if parent is None else parent.regularization
         # eq. (1): A = K + nλI
         self.system = RidgeSystem(self.K, self.num_data * self.regularization)
 
