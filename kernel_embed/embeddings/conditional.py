@@ -148,7 +148,7 @@ class ConditionedEmbedding:
         self.x = x
         self.y = y
         self._snapshot = KernelSnapshot(embedding.kernel) if parent is None else parent._snapshot
-        self.K = gram(embedding.kernel, x) if K is None else K
+        self.K = gram(embedding.kernel, x).to(x) if K is None else K
         if self.K.shape[-2:] != (self.num_data, self.num_data):
             raise ValueError(
                 f"Expected a kernel with one value for each pair of the {self.num_data} rows of x, got a matrix of "
@@ -198,7 +198,7 @@ class ConditionedEmbedding:
     def cross_gram(self, x: Tensor) -> Tensor:
         """k(x, x_i) for new points ``x`` of shape ``(t, d)``: ``(*batch, t, n)``."""
         x = check_features(x, width=self.x.shape[-1]).to(self.x)
-        return gram(self._snapshot.kernel(), x, self.x)
+        return gram(self._snapshot.kernel(), x, self.x).to(self.x)
 
     def weights(self, x: Tensor) -> Tensor:
         """w(x) = A⁻¹k(x), the weights of the data in the embedding at ``x``: ``(*batch, n, t)``."""
