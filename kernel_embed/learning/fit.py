@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 import time
@@ -313,7 +314,7 @@ def _adam(
             # With one batch the value belongs to the point before the step; with several, to the path of the epoch.
             search.record(value, terms, point if num_batches == 1 else search.vector.get())
             search.optimizer_state = {
-                "adam": optimizer.state_dict(),
+                "adam": copy.deepcopy(optimizer.state_dict()),  # the optimiser writes into its own
                 "point": torch.as_tensor(search.vector.get(), device="cpu"),
                 "epoch": epoch + 1,
             }
