@@ -205,7 +205,9 @@ class _Search:
         values = [(repr(term), c * term.evaluate(conditioned).sum()) for c, term in self.objective.terms()]
         prior = prior_loss(self.embedding)
         if prior is not None:
-            values.append(("priors", prior / x.shape[-2] if self.objective.per_datum else prior))
+            # A prior belongs to all n data: a mini-batch, mean or sum, carries its share of it.
+            n = self.x.shape[-2]
+            values.append(("priors", prior / n if self.objective.per_datum else prior * x.shape[-2] / n))
         total = sum((value for _, value in values), start=x.new_zeros(()))
         return total, {name: value.item() for name, value in values}
 
