@@ -209,7 +209,10 @@ class _Search:
             n = self.x.shape[-2]
             values.append(("priors", prior / n if self.objective.per_datum else prior * x.shape[-2] / n))
         total = sum((value for _, value in values), start=x.new_zeros(()))
-        return total, {name: value.item() for name, value in values}
+        terms: dict[str, float] = {}
+        for name, value in values:
+            terms[name] = terms.get(name, 0.0) + value.item()
+        return total, terms
 
     def record(self, value: float, terms: dict[str, float], point: Vector) -> None:
         """Remember an evaluation, and the point if it is the best."""
