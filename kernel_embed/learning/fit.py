@@ -296,7 +296,7 @@ def _adam(
         search.vector.set(search.optimizer_state["point"].numpy())
         first_epoch = search.optimizer_state["epoch"]
     n = search.x.shape[-2]
-    num_batches = max(n // batch_size, 1)
+    num_batches = -(-n // batch_size)
     orders = [generator.permutation(n) for _ in range(num_epochs)]
     with progress_bar(num_epochs, "fit", progress) as bar:
         bar.update(first_epoch)
