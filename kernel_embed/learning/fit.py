@@ -313,6 +313,7 @@ def _adam(
                     )
                 loss.backward()
                 optimizer.step()
+                search.vector.project()
                 search.num_evaluations += 1
                 value += loss.item() / num_batches
                 terms = {name: terms.get(name, 0.0) + part / num_batches for name, part in parts.items()}

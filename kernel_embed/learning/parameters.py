@@ -48,6 +48,14 @@ class ParameterVector:
                 parameter.copy_(torch.as_tensor(piece, device="cpu").view_as(parameter))
                 start += parameter.numel()
 
+    def project(self) -> None:
+        """Move every entry back inside its bounds, for optimisers that know of none."""
+        lower, upper = zip(*self.bounds(), strict=True)
+        low = np.array([-np.inf if bound is None else bound for bound in lower])
+        high = np.array([np.inf if bound is None else bound for bound in upper])
+        if np.isfinite(low).any() or np.isfinite(high).any():
+            self.set(np.clip(self.get(), low, high))
+
     def gradient(self) -> Vector:
         """The accumulated gradients; zero where a parameter had none."""
         return _flatten(p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters)
