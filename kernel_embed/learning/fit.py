@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import os
 import time
 from typing import Any, Literal
@@ -162,7 +163,7 @@ class _Search:
         self._identity = {
             "objective": repr(objective),
             "shapes": {name: list(p.shape) for name, p in vector.named.items()},
-            "num_data": x.shape[-2],
+            "data": _fingerprint(x, y),
         }
         self._resume()
 
@@ -220,6 +221,16 @@ class _Search:
         if value < self.best_value:
             self.best_value, self.best = value, point.copy()
         self.save()
+
+
+def _fingerprint(*tensors: Tensor | None) -> str:
+    """What tells one data set from another, so that a checkpoint is never resumed on other data."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        if tensor is not None:
+            digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _lbfgs(
