@@ -6,7 +6,6 @@ import abc
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 
