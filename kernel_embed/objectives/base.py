@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from ..embeddings import ConditionedMulticlass
+
 
 class Conditionable(Protocol):
     """Anything with ``condition``: every embedding of this package."""
@@ -37,6 +39,14 @@ class Objective(abc.ABC):
     @abc.abstractmethod
     def evaluate(self, conditioned: Any) -> Tensor:
         """The loss of an embedding that already holds its data."""
+
+    def require_classes(self, conditioned: Any) -> None:
+        """Raise unless ``conditioned`` is a multiclass embedding, for objectives that count classes."""
+        if not isinstance(conditioned, ConditionedMulticlass):
+            raise TypeError(
+                f"Expected a MulticlassEmbedding for {type(self).__name__}, got {type(conditioned.embedding).__name__}. "
+                "For other targets use ConditionalEvidence or CrossValidationRisk."
+            )
 
     def terms(self) -> Iterator[tuple[float, Objective]]:
         """The summands, each with its coefficient."""

@@ -162,6 +162,7 @@ class CalibratedLeaveOneOutRisk(Objective):
 
     def evaluate(self, conditioned: ConditionedMulticlass) -> Tensor:
         """q(θ, λ)."""
+        self.require_classes(conditioned)
         F = conditioned.leave_one_out()
         n = F.shape[-2]
         calibration = calibrate(F, conditioned.Y, self.penalty)
