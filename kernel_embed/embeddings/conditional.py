@@ -198,7 +198,7 @@ class ConditionedEmbedding:
 
     def cross_gram(self, x: Tensor) -> Tensor:
         """k(x, x_i) for new points ``x`` of shape ``(t, d)``: ``(*batch, t, n)``."""
-        x = check_features(x, width=self.x.shape[-1]).to(self.x)
+        x = check_features(x, width=self.x.shape[-1], integers_as=self.x.dtype).to(self.x)
         return gram(self._snapshot.kernel(), x, self.x).to(self.x)
 
     def weights(self, x: Tensor) -> Tensor:

@@ -23,8 +23,6 @@ def median_distance(x: Tensor) -> Tensor:
         tensor(2.)
     """
     x = check_features(x)
-    if x.dim() != 2:
-        raise ValueError(f"Expected x of shape (n, d), got {tuple(x.shape)}.")
     distances = torch.pdist(x[:: -(-x.shape[0] // MAX_POINTS)])
     if distances.numel() == 0:
         return x.new_ones(())
