@@ -111,6 +111,8 @@ def fit(
         >>> result.converged, result.value < result.history[0]["value"]
         (True, True)
     """
+    if not isinstance(objective, Objective):
+        raise TypeError(f"Expected an Objective, such as EmpiricalRisk(), got {type(objective).__name__}.")
     method = method or ("lbfgs" if batch_size is None else "adam")
     if method not in ("lbfgs", "adam"):
         raise ValueError(f"Expected method 'lbfgs' or 'adam', got {method!r}.")
