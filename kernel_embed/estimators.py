@@ -102,8 +102,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
-        x = torch.as_tensor(X, device=self.device)
-        labels = torch.as_tensor(numbers, device=self.device)
+        x, labels = self._tensor(X), self._tensor(numbers)
         kernel = self._kernel(x)
         objective = self.objective if self.objective is not None else default_objective()
         self.embedding_ = MulticlassEmbedding(kernel, len(self.classes_), self.regularization)
@@ -151,7 +150,8 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable labels."""
-        labels: NDArray[Any] = self.classes_[self._scores(X).argmax(axis=1)]
+        numbers = self._scores(X).argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[numbers]
         return labels
 
     def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -163,7 +163,11 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         with torch.no_grad():
-            return self.conditioned_.decision_probabilities(torch.as_tensor(X, device=self.device))
+            return self.conditioned_.decision_probabilities(self._tensor(X))
+
+    def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
+        # A copy: the classifier keeps its data when the caller's array changes, and read-only arrays are welcome.
+        return torch.tensor(array, device=self.device or "cpu")
 
 
 def _seed(random_state: Any) -> int | None:

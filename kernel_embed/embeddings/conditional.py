@@ -64,8 +64,9 @@ class ConditionalEmbedding(gpytorch.Module):
         self.kernel = kernel
         self.target_kernel = target_kernel
         self.sup_diagonal_bound = sup_diagonal
-        like = next(iter(kernel.parameters()), torch.empty(()))
-        self.register_parameter("raw_regularization", torch.nn.Parameter(like.new_zeros(kernel.batch_shape)))
+        like = next(kernel.parameters(), None)
+        zero = torch.zeros(kernel.batch_shape) if like is None else like.new_zeros(kernel.batch_shape)
+        self.register_parameter("raw_regularization", torch.nn.Parameter(zero))
         constraint = regularization_constraint or Positive(transform=torch.exp, inv_transform=torch.log)
         self.register_constraint("raw_regularization", constraint)
         if regularization_prior is not None:
@@ -214,7 +215,7 @@ class ConditionedEmbedding:
             ``(*batch, t)``, or ``(*batch, t, q)`` where g has q values.
         """
         values = g(self.y) if callable(g) else g
-        values = torch.as_tensor(values).to(self.K)
+        values = torch.as_tensor(values, dtype=self.K.dtype, device=self.K.device)
         if values.dim() == 0 or values.shape[0] != self.num_data or values.dim() > 2:
             raise ValueError(
                 f"Expected the values of g at the {self.num_data} training targets, of shape ({self.num_data},) or "

@@ -10,14 +10,14 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
-PRIOR_SCALE = 2.0
+PRIOR_SCALE = 1.0
 
 
 def default_kernel(x: Tensor) -> RBFKernel:
     r"""An ARD squared exponential kernel with a weak prior on its lengthscales, in the units of the data.
 
     With :math:`s_j` the range of feature j, every :math:`\log \ell_j` has a Gaussian prior around
-    :math:`\log (s_j \sqrt d)` with standard deviation 2, where distances over all d features are of order one; the
+    :math:`\log (s_j \sqrt d)` with standard deviation 1, where distances over all d features are of order one; the
     search starts at half that. On a few hundred rows the prior keeps irrelevant features from being fitted to noise;
     its weight falls with 1/n.
 

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
 
@@ -104,7 +105,7 @@ def test_a_training_loop_of_ones_own(name, problem):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_batches_give_one_value_each(name, problem):
-    kernel = rbf().expand_batch(torch.Size([2]))
+    kernel = RBFKernel(ard_num_dims=3, batch_shape=torch.Size([2])).double()
     scale = torch.tensor([0.6, 1.5], dtype=torch.float64)
     kernel.lengthscale = scale[:, None, None].expand(2, 1, 3)
     embedding, objective = ke.MulticlassEmbedding(kernel, problem.m), OBJECTIVES[name]()
