@@ -67,7 +67,7 @@ class MulticlassEmbedding(ConditionalEmbedding):
             regularization_constraint=regularization_constraint,
             sup_diagonal=sup_diagonal,
         )
-        self.num_classes = int(num_classes)
+        self.num_classes: int = int(num_classes)
 
     def condition(self, x: Tensor, y: Tensor) -> ConditionedMulticlass:
         """Factorise K + nλI for inputs ``x`` (n, d) and class numbers ``y`` (n,)."""

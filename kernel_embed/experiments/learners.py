@@ -68,7 +68,7 @@ class GridSearchedSVC(ClassifierMixin, BaseEstimator):
         """Search, then fit the best setting with probabilities."""
         _, counts = np.unique(np.asarray(y), return_counts=True)
         # Stratified folds ask for five rows of every class.
-        folds = 5 if counts.min() >= 5 else KFold(5, shuffle=True, random_state=0)
+        folds = 5 if counts.min() >= 5 else list(KFold(5, shuffle=True, random_state=0).split(y))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The `probability` parameter", category=FutureWarning)
             warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
