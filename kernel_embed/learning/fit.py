@@ -158,6 +158,7 @@ class _Search:
         self.checkpoint = checkpoint
         self.started = self._saved = time.perf_counter()
         self.best_value, self.best = float("inf"), vector.get()
+        self.origin = self.best
         self.history: list[dict[str, float]] = []
         self.num_evaluations = self.start = 0
         self.converged, self.message = False, ""
@@ -174,6 +175,7 @@ class _Search:
         if content is None:
             return
         self.best_value, self.best = content["best_value"], content["best"].numpy()
+        self.origin = content["origin"].numpy()
         self.history, self.num_evaluations = content["history"], content["num_evaluations"]
         self.start, self.optimizer_state = content["start"], content["optimizer_state"]
         self.vector.set(self.best)
@@ -188,6 +190,7 @@ class _Search:
             **self._identity,
             "best_value": self.best_value,
             "best": torch.as_tensor(self.best, device="cpu"),
+            "origin": torch.as_tensor(self.origin, device="cpu"),
             "history": self.history,
             "num_evaluations": self.num_evaluations,
             "start": self.start,
@@ -244,7 +247,7 @@ def _lbfgs(
     generator: np.random.Generator,
     progress: bool | None,
 ) -> None:
-    origin = search.vector.get()
+    origin = search.origin
     starts = [origin] + [origin + spread * generator.standard_normal(origin.shape) for _ in range(num_restarts)]
     bounds = search.vector.bounds()
     with progress_bar(max_evaluations * len(starts), "fit", progress) as bar:
