@@ -288,8 +288,10 @@ def _lbfgs(
                 "ftol": 1e-2 * tolerance,
                 "gtol": tolerance,
             }
+            best_before = search.best_value
             answer = minimize(evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-            search.converged, search.message = bool(answer.success), str(answer.message).lower()
+            if start == first_start or search.best_value < best_before:
+                search.converged, search.message = bool(answer.success), str(answer.message).lower()
 
 
 def _refusal(search: _Search) -> tuple[float, Vector]:
