@@ -250,9 +250,14 @@ def _lbfgs(
     origin = search.origin
     starts = [origin] + [origin + spread * generator.standard_normal(origin.shape) for _ in range(num_restarts)]
     bounds = search.vector.bounds()
+    left = max_evaluations
     with progress_bar(max_evaluations * len(starts), "fit", progress) as bar:
 
         def evaluate(point: Vector) -> tuple[float, Vector]:
+            nonlocal left
+            if left == 0:
+                raise _EnoughError  # scipy looks at its own limit only between line searches
+            left -= 1
             search.vector.set(point)
             search.vector.clear_gradient()
             search.num_evaluations += 1
@@ -288,10 +293,18 @@ def _lbfgs(
                 "ftol": 1e-2 * tolerance,
                 "gtol": tolerance,
             }
-            best_before = search.best_value
-            answer = minimize(evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+            best_before, left = search.best_value, max_evaluations
+            try:
+                answer = minimize(evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+                converged, message = bool(answer.success), str(answer.message).lower()
+            except _EnoughError:
+                converged, message = False, f"stop: made all {max_evaluations} evaluations"
             if start == first_start or search.best_value < best_before:
-                search.converged, search.message = bool(answer.success), str(answer.message).lower()
+                search.converged, search.message = converged, message
+
+
+class _EnoughError(Exception):
+    """The evaluations of one start are used up."""
 
 
 def _refusal(search: _Search) -> tuple[float, Vector]:
