@@ -27,8 +27,8 @@ def check_features(
         x = x.unsqueeze(-1)
     if x.dim() > 2:
         raise ValueError(
-            f"Expected {name} of shape (n, d), got {tuple(x.shape)}. Batches belong to the kernel (batch_shape), not to "
-            "the data; flatten images and series into one row each."
+            f"Expected {name} of shape (n, d), got {tuple(x.shape)}. Batches belong to the kernel (batch_shape), not "
+            "to the data; flatten images and series into one row each."
         )
     if x.shape[-2] == 0 or x.shape[-1] == 0:
         raise ValueError(f"Expected at least one row and one column in {name}, got shape {tuple(x.shape)}.")

@@ -90,8 +90,8 @@ def check_columns(kernel: Kernel, width: int, chosen: bool = False) -> None:
         last = int(kernel.active_dims.max())
         if last >= width:
             raise ValueError(
-                f"Expected x with at least {last + 1} features for active_dims of {type(kernel).__name__}, got {width}. "
-                "Choose columns that exist."
+                f"Expected x with at least {last + 1} features for active_dims of {type(kernel).__name__}, got "
+                f"{width}. Choose columns that exist."
             )
         width = len(kernel.active_dims)
     if kernel.ard_num_dims is not None and kernel.ard_num_dims not in (1, width):

@@ -44,8 +44,8 @@ class Objective(abc.ABC):
         """Raise unless ``conditioned`` is a multiclass embedding, for objectives that count classes."""
         if not isinstance(conditioned, ConditionedMulticlass):
             raise TypeError(
-                f"Expected a MulticlassEmbedding for {type(self).__name__}, got {type(conditioned.embedding).__name__}. "
-                "For other targets use ConditionalEvidence or CrossValidationRisk."
+                f"Expected a MulticlassEmbedding for {type(self).__name__}, got "
+                f"{type(conditioned.embedding).__name__}. For other targets use ConditionalEvidence or CrossValidationRisk."
             )
 
     def terms(self) -> Iterator[tuple[float, Objective]]:
