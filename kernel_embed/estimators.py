@@ -167,7 +167,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         with torch.no_grad():
             return self.conditioned_.decision_probabilities(self._tensor(X))
 
-    def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
+    def _tensor(self, array: Any) -> torch.Tensor:
         # A copy: the classifier keeps its data when the caller's array changes, and read-only arrays are welcome.
         return torch.tensor(array, device=self.device or "cpu")
 
