@@ -95,12 +95,20 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0) -> SoftmaxCalibration:
         # Convex, with two bounds: the minimum is the lowest of those with a, a' or both held at zero that respect them.
         value = torch.where(infeasible, torch.inf, value)
         for held in ((0,), (1,), (0, 1)):
+            if not bool(_wants(features, T, u, ridge, infeasible, value).any()):
+                break
             held_ridge = ridge.clone()
             held_ridge[..., list(held)] = HELD_AT_ZERO
             trial, trial_value = _newton(features, T, u.clamp_min(0.0), held_ridge)
             allowed = infeasible & (trial[..., :2] > -1e-6).all(-1) & (trial_value < value)
             u, value = torch.where(allowed.unsqueeze(-1), trial, u), torch.where(allowed, trial_value, value)
     return SoftmaxCalibration(u[..., :2].clamp_min(0.0), u[..., 2:])
+
+
+def _wants(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor, infeasible: Tensor, value: Tensor) -> Tensor:
+    """Where the search over held scales has to go on: no point found yet, or one that a held scale would leave."""
+    slope = _derivatives(features, T, u.clamp_min(0.0), ridge)[1][..., :2]
+    return infeasible & (torch.isinf(value) | ((u[..., :2] < 1e-6) & (slope < -1e-9)).any(-1))
 
 
 def _newton(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
