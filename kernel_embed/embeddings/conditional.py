@@ -149,14 +149,15 @@ class ConditionedEmbedding:
         self.y = y
         self.K = gram(embedding.kernel, x).to(x) if K is None else K
         # After the Gram matrix: some kernels complete themselves when they first see data.
-        self._snapshot = KernelSnapshot(embedding.kernel) if parent is None else parent._snapshot
+        self._snapshot: KernelSnapshot = KernelSnapshot(embedding.kernel) if parent is None else parent._snapshot
         if self.K.shape[-2:] != (self.num_data, self.num_data):
             raise ValueError(
                 f"Expected a kernel with one value for each pair of the {self.num_data} rows of x, got a matrix of "
                 f"shape {tuple(self.K.shape[-2:])} from {type(embedding.kernel).__name__}. Kernels with several "
                 "outputs for each input have no conditional embedding."
             )
-        self.regularization = embedding.regularization.to(self.K).clone() if parent is None else parent.regularization
+        own = embedding.regularization.to(self.K).clone()  # a clone, for it may be the live parameter
+        self.regularization: Tensor = own if parent is None else parent.regularization
         # eq. (1): A = K + nλI
         self.system = RidgeSystem(self.K, self.num_data * self.regularization)
 
