@@ -228,6 +228,35 @@ def test_wine_out_of_the_box():
     assert scores.mean() > 0.95
 
 
+def test_the_classifier_keeps_its_own_data(iris):
+    x, y = iris[0][:60].copy(), iris[1][:60].copy()
+    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(x, y)
+    before = classifier.predict_proba(iris[0])
+    x[:], y[:] = 0.0, 0
+    np.testing.assert_array_equal(classifier.predict_proba(iris[0]), before)
+
+
+def test_a_function_may_build_the_kernel(iris):
+    x, y = iris
+    seen = []
+
+    def build(inputs):
+        seen.append(inputs.shape)
+        return RBFKernel(ard_num_dims=inputs.shape[-1])
+
+    assert ke.MulticlassEmbeddingClassifier(build, **FAST).fit(x[:100], y[:100]).score(x[100:], y[100:]) > 0.9
+    assert seen == [(100, 4)]
+
+
+def test_learning_may_start_on_a_subset(iris):
+    x, y = iris
+    one = ke.MulticlassEmbeddingClassifier(subset_size=40, random_state=0).fit(x[:100], y[:100])
+    other = ke.MulticlassEmbeddingClassifier(subset_size=None).fit(x[:100], y[:100])
+    assert one.result_.value == pytest.approx(other.result_.value, abs=0.02)
+    assert one.conditioned_.num_data == 100
+    assert one.score(x[100:], y[100:]) >= 0.92
+
+
 # the paper's figures ----------------------------------------------------------------------------------------------
 
 

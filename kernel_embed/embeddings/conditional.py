@@ -76,7 +76,7 @@ class ConditionalEmbedding(gpytorch.Module):
                 _get_regularization,
                 _set_regularization,
             )
-        self.regularization: Tensor = regularization
+        self.regularization = regularization
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -156,9 +156,8 @@ class ConditionedEmbedding:
                 f"shape {tuple(self.K.shape[-2:])} from {type(embedding.kernel).__name__}. Kernels with several "
                 "outputs for each input have no conditional embedding."
             )
-        self.regularization: Tensor = (
-            embedding.regularization.to(self.K).clone() if parent is None else parent.regularization
-        )
+        own = embedding.regularization.to(self.K).clone()  # a clone, for it may be the live parameter
+        self.regularization: Tensor = own if parent is None else parent.regularization
         # eq. (1): A = K + nλI
         self.system = RidgeSystem(self.K, self.num_data * self.regularization)
 

@@ -7,7 +7,7 @@ r"""The multiclass conditional embedding: a conditional embedding with the Krone
 
 from __future__ import annotations
 
-import numbers
+import operator
 from collections.abc import Callable
 from typing import Literal
 
@@ -55,8 +55,10 @@ class MulticlassEmbedding(ConditionalEmbedding):
         regularization_constraint: Interval | None = None,
         sup_diagonal: float | None = None,
     ) -> None:
-        if not isinstance(num_classes, numbers.Integral):
-            raise TypeError(f"Expected num_classes as a whole number, got {num_classes!r}.")
+        try:
+            num_classes = operator.index(num_classes)
+        except TypeError:
+            raise TypeError(f"Expected num_classes as a whole number, got {num_classes!r}.") from None
         if num_classes < 1:
             raise ValueError(f"Expected num_classes of at least 1, got {num_classes}.")
         super().__init__(
@@ -67,7 +69,7 @@ class MulticlassEmbedding(ConditionalEmbedding):
             regularization_constraint=regularization_constraint,
             sup_diagonal=sup_diagonal,
         )
-        self.num_classes: int = int(num_classes)
+        self.num_classes = num_classes
 
     def condition(self, x: Tensor, y: Tensor) -> ConditionedMulticlass:
         """Factorise K + nλI for inputs ``x`` (n, d) and class numbers ``y`` (n,)."""

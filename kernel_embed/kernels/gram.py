@@ -68,7 +68,16 @@ def _closed_form(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
 
 
 def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    return _dense(kernel(x1) if x2 is None else kernel(x1, x2))
+    try:
+        return _dense(kernel(x1) if x2 is None else kernel(x1, x2))
+    except RuntimeError as error:
+        other = next((p.dtype for p in [*kernel.parameters(), *kernel.buffers()] if p.dtype != x1.dtype), None)
+        if "dtype" not in str(error) or other is None:
+            raise
+        raise TypeError(
+            f"Expected the parameters of {type(kernel).__name__} in the dtype of x, {x1.dtype}, got {other}. "
+            "Convert the embedding with embedding.to(x.dtype), or let kernel_embed.fit do so."
+        ) from error
 
 
 def _dense(matrix: object) -> Tensor:

@@ -2,8 +2,10 @@ r"""The median heuristic, :math:`\ell = \operatorname{median}_{i<j} \lVert x_i -
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
 from ..validation import check_features
@@ -44,8 +46,7 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
         2.0
     """
     found = False
-    for module in [m for m in kernel.modules() if isinstance(m, Kernel) and m.has_lengthscale]:
-        columns = x if module.active_dims is None else x.index_select(-1, module.active_dims)
+    for module, columns in _with_columns(kernel, x):
         median = median_distance(columns).to(module.raw_lengthscale)
         module.lengthscale = median.expand_as(module.raw_lengthscale)
         found = True
@@ -55,3 +56,22 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
             "The median heuristic can set nothing else; learn the kernel with kernel_embed.fit instead."
         )
     return kernel
+
+
+def _with_columns(kernel: Kernel, x: Tensor) -> Iterator[tuple[Kernel, Tensor]]:
+    """Every kernel with a lengthscale inside ``kernel``, with the columns of ``x`` that reach it."""
+    if kernel.active_dims is not None:
+        x = x.index_select(-1, kernel.active_dims)
+    while isinstance(kernel, ScaleKernel):  # which has chosen the columns for its base kernel
+        kernel = kernel.base_kernel
+    if kernel.has_lengthscale:
+        yield kernel, x
+    for child in kernel.modules():
+        if isinstance(child, Kernel) and child is not kernel and _is_part(kernel, child):
+            yield from _with_columns(child, x)
+
+
+def _is_part(kernel: Kernel, child: Kernel) -> bool:
+    """Whether ``child`` is a direct part of ``kernel``, not one inside another part."""
+    inside = [m for m in kernel.modules() if isinstance(m, Kernel) and m not in (kernel, child)]
+    return not any(child in set(other.modules()) for other in inside)

@@ -158,6 +158,7 @@ class _Search:
         self.checkpoint = checkpoint
         self.started = self._saved = time.perf_counter()
         self.best_value, self.best = float("inf"), vector.get()
+        self.origin = self.best
         self.history: list[dict[str, float]] = []
         self.num_evaluations = self.start = 0
         self.converged, self.message = False, ""
@@ -174,6 +175,7 @@ class _Search:
         if content is None:
             return
         self.best_value, self.best = content["best_value"], content["best"].numpy()
+        self.origin = content["origin"].numpy()
         self.history, self.num_evaluations = content["history"], content["num_evaluations"]
         self.start, self.optimizer_state = content["start"], content["optimizer_state"]
         self.vector.set(self.best)
@@ -188,6 +190,7 @@ class _Search:
             **self._identity,
             "best_value": self.best_value,
             "best": torch.as_tensor(self.best, device="cpu"),
+            "origin": torch.as_tensor(self.origin, device="cpu"),
             "history": self.history,
             "num_evaluations": self.num_evaluations,
             "start": self.start,
@@ -244,12 +247,17 @@ def _lbfgs(
     generator: np.random.Generator,
     progress: bool | None,
 ) -> None:
-    origin = search.vector.get()
+    origin = search.origin
     starts = [origin] + [origin + spread * generator.standard_normal(origin.shape) for _ in range(num_restarts)]
     bounds = search.vector.bounds()
+    left = max_evaluations
     with progress_bar(max_evaluations * len(starts), "fit", progress) as bar:
 
         def evaluate(point: Vector) -> tuple[float, Vector]:
+            nonlocal left
+            if left == 0:
+                raise _EnoughError  # scipy looks at its own limit only between line searches
+            left -= 1
             search.vector.set(point)
             search.vector.clear_gradient()
             search.num_evaluations += 1
@@ -285,8 +293,18 @@ def _lbfgs(
                 "ftol": 1e-2 * tolerance,
                 "gtol": tolerance,
             }
-            answer = minimize(evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-            search.converged, search.message = bool(answer.success), str(answer.message).lower()
+            best_before, left = search.best_value, max_evaluations
+            try:
+                answer = minimize(evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+                converged, message = bool(answer.success), str(answer.message).lower()
+            except _EnoughError:
+                converged, message = False, f"stop: made all {max_evaluations} evaluations"
+            if start == first_start or search.best_value < best_before:
+                search.converged, search.message = converged, message
+
+
+class _EnoughError(Exception):
+    """The evaluations of one start are used up."""
 
 
 def _refusal(search: _Search) -> tuple[float, Vector]:

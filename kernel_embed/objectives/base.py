@@ -45,8 +45,8 @@ class Objective(abc.ABC):
         if not isinstance(conditioned, ConditionedMulticlass):
             raise TypeError(
                 f"Expected a MulticlassEmbedding for {type(self).__name__}, got "
-                f"{type(conditioned.embedding).__name__}. "
-                "For other targets use ConditionalEvidence or CrossValidationRisk."
+                f"{type(conditioned.embedding).__name__}. For other targets use ConditionalEvidence or "
+                "CrossValidationRisk."
             )
 
     def terms(self) -> Iterator[tuple[float, Objective]]:

@@ -94,7 +94,10 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0) -> SoftmaxCalibration:
     if bool(infeasible.any()):
         # Convex, with two bounds: the minimum is the lowest of those with a, a' or both held at zero that respect them.
         value = torch.where(infeasible, torch.inf, value)
-        for held in ((0,), (1,), (0, 1)):
+        first = int((u[..., 1] < 0).sum() > (u[..., 0] < 0).sum())
+        for held in ((first,), (1 - first,), (0, 1)):
+            if not bool(_wants(features, T, u, ridge, infeasible, value).any()):
+                break
             held_ridge = ridge.clone()
             held_ridge[..., list(held)] = HELD_AT_ZERO
             trial, trial_value = _newton(features, T, u.clamp_min(0.0), held_ridge)
@@ -103,19 +106,27 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0) -> SoftmaxCalibration:
     return SoftmaxCalibration(u[..., :2].clamp_min(0.0), u[..., 2:])
 
 
+def _wants(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor, infeasible: Tensor, value: Tensor) -> Tensor:
+    """Where the search over held scales has to go on: no point found yet, or one that a held scale would leave."""
+    slope = _derivatives(features, T, u.clamp_min(0.0), ridge)[1][..., :2]
+    return infeasible & (torch.isinf(value) | ((u[..., :2] < 1e-6) & (slope < -1e-9)).any(-1))
+
+
 def _newton(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
     """Minimise the penalised cross-entropy over u = (a, a', b) from ``u``; the minimiser and its value."""
     value, gradient, hessian = _derivatives(features, T, u, ridge)
+    eps = torch.finfo(T.dtype).eps
     for _ in range(NEWTON_STEPS):
         step = torch.linalg.solve(hessian, gradient)
         decrement = (step * gradient).sum(-1)
-        if not bool((decrement > 1e-14).any()):
+        if not bool((decrement > max(1e-14, eps)).any()):
             break
         size = torch.ones_like(value)
         for _ in range(30):
             trial = u - size.unsqueeze(-1) * step
             new_value, new_gradient, new_hessian = _derivatives(features, T, trial, ridge)
-            worse = new_value > value - 1e-4 * size * decrement
+            # Less than the rounding error of the value is no rise.
+            worse = new_value > value - 1e-4 * size * decrement + 4.0 * eps * value.abs()
             if not bool(worse.any()):
                 break
             size = torch.where(worse, 0.5 * size, size)
