@@ -135,7 +135,9 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         if self.kernel is None:
             return default_kernel(x)
         # A GPyTorch kernel can be called too, so the type decides.
-        return copy.deepcopy(self.kernel) if isinstance(self.kernel, Kernel) else self.kernel(x)
+        if not isinstance(self.kernel, Kernel) and callable(self.kernel):
+            return self.kernel(x)
+        return copy.deepcopy(self.kernel)
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores, highest for the predicted class: (n, m), or for two classes (n,) as scikit-learn has it."""

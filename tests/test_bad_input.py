@@ -302,8 +302,14 @@ def test_duplicated_rows_with_different_labels(kernel):
     np.testing.assert_allclose(p, [[0.75, 0.25], [0.25, 0.75]], atol=1e-4)
     result = ke.fit(embedding, ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n"), x, y, max_evaluations=20)
     assert np.isfinite(result.value)
-    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(x.numpy(), y.numpy())
+
+
+def test_duplicated_rows_with_different_labels_in_the_classifier():
+    x = np.repeat([[0.0], [10.0]], 12, axis=0)
+    y = np.array([0] * 10 + [1] * 2 + [1] * 10 + [0] * 2)
+    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(x, y)
     assert classifier.predict([[0.0], [10.0]]).tolist() == [0, 1]
+    np.testing.assert_allclose(classifier.predict_proba([[0.0]])[0], [10 / 12, 2 / 12], atol=0.06)
 
 
 # kernels ----------------------------------------------------------------------------------------------------------

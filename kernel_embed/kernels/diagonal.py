@@ -82,7 +82,13 @@ def sup_diagonal(kernel: Kernel, x: Tensor, bound: float | None = None) -> SupDi
     closed = _closed_form(kernel, x)
     if closed is not None:
         return SupDiagonal(closed, "closed form")
-    return SupDiagonal(gram_diagonal(kernel, x).amax(dim=-1), "maximum over the data")
+    diagonal = gram_diagonal(kernel, x)
+    lowest = diagonal.detach().amin()
+    if bool(lowest < 0):
+        raise ValueError(
+            f"Expected k(x, x) ≥ 0 of a positive definite kernel, got {lowest.item():.3g} from {type(kernel).__name__}."
+        )
+    return SupDiagonal(diagonal.amax(dim=-1), "maximum over the data")
 
 
 def _closed_form(kernel: Kernel, x: Tensor) -> Tensor | None:

@@ -6,6 +6,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from ..validation import check_features
+
 MAX_POINTS = 2000
 """Above this many rows the median is taken over an evenly spaced subset: 2·10⁶ pairs fix it to three digits."""
 
@@ -20,16 +22,15 @@ def median_distance(x: Tensor) -> Tensor:
         >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
         tensor(2.)
     """
-    if x.dim() != 2:
-        raise ValueError(f"Expected x of shape (n, d), got {tuple(x.shape)}.")
+    x = check_features(x)
     distances = torch.pdist(x[:: -(-x.shape[0] // MAX_POINTS)])
     if distances.numel() == 0:
         return x.new_ones(())
-    median = distances.median()
+    median = distances.quantile(0.5)
     if median > 0:
         return median
     positive = distances[distances > 0]
-    return positive.median() if positive.numel() else x.new_ones(())
+    return positive.quantile(0.5) if positive.numel() else x.new_ones(())
 
 
 def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import hashlib
 import os
 import time
 from typing import Any, Literal
@@ -109,6 +111,8 @@ def fit(
         >>> result.converged, result.value < result.history[0]["value"]
         (True, True)
     """
+    if not isinstance(objective, Objective):
+        raise TypeError(f"Expected an Objective, such as EmpiricalRisk(), got {type(objective).__name__}.")
     method = method or ("lbfgs" if batch_size is None else "adam")
     if method not in ("lbfgs", "adam"):
         raise ValueError(f"Expected method 'lbfgs' or 'adam', got {method!r}.")
@@ -161,7 +165,7 @@ class _Search:
         self._identity = {
             "objective": repr(objective),
             "shapes": {name: list(p.shape) for name, p in vector.named.items()},
-            "num_data": x.shape[-2],
+            "data": _fingerprint(x, y),
         }
         self._resume()
 
@@ -204,9 +208,14 @@ class _Search:
         values = [(repr(term), c * term.evaluate(conditioned).sum()) for c, term in self.objective.terms()]
         prior = prior_loss(self.embedding)
         if prior is not None:
-            values.append(("priors", prior / x.shape[-2] if self.objective.per_datum else prior))
+            # A prior belongs to all n data: a mini-batch, mean or sum, carries its share of it.
+            n = self.x.shape[-2]
+            values.append(("priors", prior / n if self.objective.per_datum else prior * x.shape[-2] / n))
         total = sum((value for _, value in values), start=x.new_zeros(()))
-        return total, {name: value.item() for name, value in values}
+        terms: dict[str, float] = {}
+        for name, value in values:
+            terms[name] = terms.get(name, 0.0) + value.item()
+        return total, terms
 
     def record(self, value: float, terms: dict[str, float], point: Vector) -> None:
         """Remember an evaluation, and the point if it is the best."""
@@ -214,6 +223,16 @@ class _Search:
         if value < self.best_value:
             self.best_value, self.best = value, point.copy()
         self.save()
+
+
+def _fingerprint(*tensors: Tensor | None) -> str:
+    """What tells one data set from another, so that a checkpoint is never resumed on other data."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        if tensor is not None:
+            digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _lbfgs(
@@ -290,7 +309,7 @@ def _adam(
         search.vector.set(search.optimizer_state["point"].numpy())
         first_epoch = search.optimizer_state["epoch"]
     n = search.x.shape[-2]
-    num_batches = max(n // batch_size, 1)
+    num_batches = -(-n // batch_size)
     orders = [generator.permutation(n) for _ in range(num_epochs)]
     with progress_bar(num_epochs, "fit", progress) as bar:
         bar.update(first_epoch)
@@ -307,13 +326,14 @@ def _adam(
                     )
                 loss.backward()
                 optimizer.step()
+                search.vector.project()
                 search.num_evaluations += 1
                 value += loss.item() / num_batches
                 terms = {name: terms.get(name, 0.0) + part / num_batches for name, part in parts.items()}
             # With one batch the value belongs to the point before the step; with several, to the path of the epoch.
             search.record(value, terms, point if num_batches == 1 else search.vector.get())
             search.optimizer_state = {
-                "adam": optimizer.state_dict(),
+                "adam": copy.deepcopy(optimizer.state_dict()),  # the optimiser writes into its own
                 "point": torch.as_tensor(search.vector.get(), device="cpu"),
                 "epoch": epoch + 1,
             }
