@@ -7,7 +7,8 @@ This is the only place that factorises. Everything is exact; derivatives are imp
     c = \operatorname{diag} A^{-1} &: \quad \partial q/\partial K = -A^{-1} \operatorname{diag}(g) A^{-1} \\
     \log \lvert A \rvert       &: \quad \partial q/\partial K = g A^{-1}
 
-and :math:`\partial q / \partial \eta` is the trace of :math:`\partial q / \partial K`.
+with :math:`\partial q / \partial \eta = -\sum B \circ V` for the first, and the trace of
+:math:`\partial q / \partial K` for the others.
 """
 
 from __future__ import annotations

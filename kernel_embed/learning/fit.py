@@ -16,6 +16,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from scipy.optimize import minimize
 from torch import Tensor
 
+from ..kernels import DiagonalBoundError
 from ..objectives import Objective
 from ..progress import progress_bar
 from ..validation import check_features
@@ -266,7 +267,7 @@ def _lbfgs(
             try:
                 loss, terms = search.loss(search.x, search.y)
                 loss.backward()
-            except (NotPSDError, NanError):
+            except (NotPSDError, NanError, DiagonalBoundError):
                 if first and search.start == 0:
                     raise
                 return _refusal(search)

@@ -92,15 +92,15 @@ def unidentified(embedding: gpytorch.Module, objective: Objective) -> tuple[str,
     """The names of parameters that ``objective`` cannot tell from λ, and which ``fit`` therefore holds fixed.
 
     Risks and the Rademacher complexity depend on λ and the outputscale σ_f² of a lone scaled kernel only through
-    λ/σ_f²: left free, the pair is a flat valley. A prior on the outputscale, a given bound of k(x, x), or a λ that is
-    itself held fixed lifts this.
+    λ/σ_f²: left free, the pair is a flat valley. A prior on the outputscale, or a λ that is itself held fixed, lifts
+    this.
     """
     kernel: Any = getattr(embedding, "kernel", None)
     if objective.identifies_scale or type(kernel) is not ScaleKernel or not hasattr(embedding, "regularization"):
         return ()
     if not embedding.raw_regularization.requires_grad:
         return ()
-    if getattr(embedding, "sup_diagonal_bound", None) is not None or "outputscale_prior" in kernel._priors:
+    if "outputscale_prior" in kernel._priors:
         return ()
     return ("kernel.raw_outputscale",) if kernel.raw_outputscale.requires_grad else ()
 
