@@ -102,7 +102,8 @@ def sup_diagonal(kernel: Kernel, x: Tensor, bound: float | None = None) -> SupDi
 
 
 def _closed_form(kernel: Kernel, x: Tensor) -> Tensor | None:
-    if type(kernel) in CONSTANT_DIAGONAL:
+    # A class that declares itself stationary counts; the property GPyTorch inherits only says "has a lengthscale".
+    if type(kernel) in CONSTANT_DIAGONAL or type(kernel).is_stationary is True:
         return gram_diagonal(kernel, x[..., :1, :])[..., 0]
     if isinstance(kernel, ScaleKernel):
         base = _closed_form(kernel.base_kernel, _active(kernel, x))
