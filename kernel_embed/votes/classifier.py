@@ -30,8 +30,8 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     r"""A sparse vote over the functions :math:`K_k(\cdot, x_j)` of many kernels (voted kernel regularization, eq. 1).
 
     Every function is penalised by :math:`\Lambda_k = \lambda r_k + \beta`, with :math:`r_k` the Rademacher complexity
-    of its kernel, so that very complex kernels take part where they pay and only there. ``lam=0`` is the norm-1 SVM. Two
-    classes are the paper's; more are one vote each against the rest, on the same Grams.
+    of its kernel, so that very complex kernels take part where they pay and only there. ``lam=0`` is the norm-1 SVM.
+    Two classes are the paper's; more are one vote each against the rest, on the same Grams.
 
     Features should be of size one, as for an SVM: scale them to unit range or unit variance first.
 

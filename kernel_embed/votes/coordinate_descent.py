@@ -151,11 +151,18 @@ class CoordinateDescent:
         v = self._centre + self._sigma * (1.0 - self._z)
         top = 1.0 / self.m
         inner = H[:, (v > 0.0) & (v < top)]
-        scale = np.sqrt(np.maximum(self._sigma * (inner**2).sum(axis=1), np.finfo(float).tiny))
-        hessian = self._sigma * (inner @ inner.T) / np.outer(scale, scale)
-        hessian.flat[:: len(names) + 1] += 1e-10
+        curvature = self._sigma * (inner**2).sum(axis=1)
+        curved = curvature > 0.0  # a function that is zero on every rounded corner has no Newton step
+        if not curved.any():
+            return 0.0
+        scale = np.sqrt(curvature[curved])
+        hessian = self._sigma * (inner[curved] @ inner[curved].T) / np.outer(scale, scale)
+        hessian.flat[:: len(scale) + 1] += 1e-10
         descent = H @ np.clip(v, 0.0, top) - slopes
-        direction = np.linalg.solve(hessian, descent / scale) / scale
+        direction = np.zeros(len(names))
+        direction[curved] = np.linalg.solve(hessian, descent[curved] / scale) / scale
+        if not np.isfinite(direction).all():
+            return 0.0
         along = direction @ H
         # The first coefficient to reach zero ends the piece on which the penalty is linear.
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -102,13 +102,15 @@ class VoteProblem:
                 raise ValueError(f"Expected Gram {k} with {len(y)} rows, one per label, got shape {K.shape}.")
         self.grams, self.y = list(grams), y
         self.m = len(y)
+        # One base function per row, so that reading some of them, or pricing all, walks memory in order.
+        self._functions = [K if _symmetric(K) else np.ascontiguousarray(K.T) for K in self.grams]
 
     def columns(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> Array:
         """The base functions h_{k,j} as the rows of a matrix of shape (number asked for, m)."""
         h = np.empty((len(kernel), self.m))
         for k in np.unique(kernel):
             chosen = kernel == k
-            h[chosen] = self.grams[k][:, point[chosen]].T
+            h[chosen] = self._functions[k][point[chosen]]
         h *= self.y
         return h
 
@@ -117,18 +119,22 @@ class VoteProblem:
         f = np.zeros(self.m)
         for k in np.unique(votes.kernel):
             chosen = votes.kernel == k
-            f += self.grams[k][:, votes.point[chosen]] @ votes.weight[chosen]
+            f += votes.weight[chosen] @ self._functions[k][votes.point[chosen]]
         return self.y * f
 
     def prices(self, u: Array) -> list[Array]:
         """h_{k,j}ᵀu for every base function, one array per kernel."""
         signed = self.y * u
-        return [signed @ K for K in self.grams]
+        return [functions @ signed for functions in self._functions]
 
     def objective(self, votes: Votes, penalties: Array) -> float:
         """F(α) of eq. (1)."""
         loss = np.maximum(0.0, 1.0 - self.margins(votes)).mean()
         return float(loss + penalties[votes.kernel] @ np.abs(votes.weight))
+
+
+def _symmetric(K: Array) -> bool:
+    return K.shape[0] == K.shape[1] and K.flags.c_contiguous and bool((K == K.T).all())
 
 
 def check_penalties(penalties: Array, num_kernels: int) -> Array:
