@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .calibration import fit_temperature, probabilities
 from .column_generation import ColumnGeneration
 from .coordinate_descent import descend
 from .families import Array, KernelFamily, KernelLike, Points, polynomial_kernels
@@ -101,7 +101,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         if self.solver not in SOLVERS:
             raise ValueError(f"Expected solver to be one of {', '.join(SOLVERS)}, got {self.solver!r}.")
         self.family_ = KernelFamily(polynomial_kernels() if self.kernels is None else self.kernels)
-        x, labels = self._check(X, y)
+        x, labels = self._check_fit(X, y)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"Expected labels of at least two classes, got one class: {self.classes_.tolist()}.")
@@ -117,13 +117,13 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         self.margins_ = np.stack(
             [VoteProblem(grams, t).margins(s.votes) for t, s in zip(targets, solutions, strict=True)]
         )
-        self.calibration_ = self._calibrate(grams, targets, codes, solutions) if self.calibration_folds else None
+        self.temperature_ = self._calibrate(grams, targets, codes, solutions) if self.calibration_folds else None
         return self
 
     def decision_function(self, X: Any) -> Array:
         """The votes f(x): shape (n,) for two classes, positive for ``classes_[1]``; (n, number of classes) for more."""
         check_is_fitted(self)
-        f = self.vote_(self._check(X))
+        f = self.vote_(self._check_points(X))
         return f[:, 0] if len(self.classes_) == 2 else f
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -133,15 +133,14 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(self.classes_[codes])
 
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities of the classes: a logistic regression on the votes, fitted on held-out ones."""
+        """Probabilities of the classes, one temperature away from the votes, fitted on held-out ones."""
         check_is_fitted(self)
-        if self.calibration_ is None:
+        if self.temperature_ is None:
             raise AttributeError(
                 "Expected a vote fitted with calibration_folds ≥ 2, got calibration_folds=0. Fit again with folds to "
                 "have probabilities."
             )
-        f = self.decision_function(X)
-        return np.asarray(self.calibration_.predict_proba(f[:, None] if f.ndim == 1 else f))
+        return probabilities(self.decision_function(X), self.temperature_)
 
     def report(self) -> list[dict[str, Any]]:
         """One record per kernel: its name, complexity and the rule it came from, penalty, total weight and votes.
@@ -197,21 +196,23 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
                 results.append(theorem_2(margins / A, mean_complexity, p, margin, delta, K))
         return results[0] if len(results) == 1 else results
 
-    def _check(self, X: Any, y: Any = None) -> Any:
-        """Points as the kernels take them, and labels where given: checked once, here."""
-        if self.family_.takes_any_points and not _is_numeric(X):
-            x = np.asarray(X)
-            if y is None:
-                return x
-            labels = np.asarray(y)
-            if labels.ndim != 1 or len(labels) != len(x):
-                raise ValueError(f"Expected one label per point, {len(x)} in all, got labels of shape {labels.shape}.")
+    def _check_fit(self, X: Any, y: Any) -> tuple[Points, NDArray[Any]]:
+        """Points as the kernels take them, and labels: checked once, here."""
+        if not self._free(X):
+            x, labels = validate_data(self, X, y, dtype=np.float64)
+            check_classification_targets(labels)
             return x, labels
-        if y is None:
-            return validate_data(self, X, dtype=np.float64, reset=False)
-        x, labels = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(labels)
+        x, labels = np.asarray(X), np.asarray(y)
+        if labels.ndim != 1 or len(labels) != len(x):
+            raise ValueError(f"Expected one label per point, {len(x)} in all, got labels of shape {labels.shape}.")
         return x, labels
+
+    def _check_points(self, X: Any) -> Points:
+        return np.asarray(X) if self._free(X) else validate_data(self, X, dtype=np.float64, reset=False)
+
+    def _free(self, X: Any) -> bool:
+        """Whether the points are no numbers, which only plain callables can take."""
+        return self.family_.takes_any_points and not _is_numeric(X)
 
     def _targets(self, codes: NDArray[np.int64]) -> list[Array]:
         """Labels ±1, one array per vote: one vote for two classes, one per class for more."""
@@ -252,8 +253,8 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
 
     def _calibrate(
         self, grams: list[Array], targets: list[Array], codes: NDArray[np.int64], solutions: list[Solution]
-    ) -> LogisticRegression:
-        """A logistic regression from held-out votes to classes; each fold starts from the working set of the whole."""
+    ) -> float:
+        """The temperature of held-out votes; each fold starts from the functions that vote in the whole."""
         m = len(codes)
         if self.calibration_folds < 2:
             raise ValueError(f"Expected calibration_folds ≥ 2, or 0 for none, got {self.calibration_folds}.")
@@ -268,7 +269,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
                     solution.votes.kernel, train[solution.votes.point], solution.votes.weight, strict=True
                 ):
                     votes[held, c] += weight * grams[k][held, j]
-        return LogisticRegression(max_iter=1000).fit(votes, codes)
+        return fit_temperature(votes[:, 0] if len(targets) == 1 else votes, codes)
 
 
 def _restricted(solution: Solution, train: NDArray[np.int64]) -> Solution | None:

@@ -8,8 +8,8 @@ from sklearn.preprocessing import StandardScaler
 
 from kernel_embed.votes import (
     ColumnGeneration,
-    VoteProblem,
     VotedKernelClassifier,
+    VoteProblem,
     cross_validate_votes,
     polynomial_kernels,
     theorem_1,

@@ -180,7 +180,10 @@ def test_literal_coordinate_descent_stops_short(sample):
 @pytest.mark.parametrize("penalties", [np.zeros(5), np.array([1.0, 1.0, 0.0, 1.0, 1.0]), np.full(5, np.nan)])
 def test_zero_penalties_are_refused(sample, grams, penalties):
     _, y = sample
-    for solve in (lambda p: ColumnGeneration(VoteProblem(grams, y)).solve(p), lambda p: descend(VoteProblem(grams, y), p)):
+    for solve in (
+        lambda p: ColumnGeneration(VoteProblem(grams, y)).solve(p),
+        lambda p: descend(VoteProblem(grams, y), p),
+    ):
         with pytest.raises(ValueError, match="Expected a positive penalty"):
             solve(penalties)
 
