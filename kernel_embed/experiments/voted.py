@@ -2,8 +2,9 @@ r"""Table 1 of voted kernel regularization: votes against L1- and L2-SVMs on nin
 
 Every method goes through the paper's five-fold cross validation (:func:`kernel_embed.votes.cross_validate_votes`): test
 on fold i, validate on fold i + 1, train on the rest; the setting with the least mean validation error is the result.
-The paper does not name its feature scaling, so both unit range and unit variance are tried, each fitted on the training
-part.
+The paper does not name its feature scaling. Unit range and unit variance are tried, each fitted on the training part,
+and points of unit norm, which come closest to the printed figures: above all to those that are worse than usual
+(breastcancer 11 %, diabetes 31 %), because the size of a point is then lost.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 from sklearn.svm import SVC
 
 from kernel_embed.votes.families import Array, KernelFamily, gaussian_kernels, polynomial_kernels
@@ -24,7 +25,9 @@ from kernel_embed.votes.path import GRID, CrossValidation, cross_validate_votes,
 
 from .data import load_table
 
-SCALERS = {"unit range": MinMaxScaler, "standardised": StandardScaler}
+SCALERS = {"unit range": MinMaxScaler, "standardised": StandardScaler, "unit norm": Normalizer}
+"""Feature by feature in the first two; the third divides each point by its norm."""
+
 COSTS = tuple(10.0**i for i in range(-4, 8))
 """C of the L2-SVM."""
 
@@ -115,6 +118,8 @@ def run(
     folds: int | None = None,
     datasets: Sequence[str] | None = None,
     families: Sequence[str] = ("polynomial", "gaussian"),
+    scalings: Sequence[str] = ("unit range", "standardised", "unit norm"),
+    methods: Sequence[str] = METHODS,
     jobs: int = 1,
     seed: int = 0,
     progress: Callable[[list[Task]], Any] | None = None,
@@ -129,6 +134,8 @@ def run(
         folds: of the cross validation, 5 by default.
         datasets: names of Table 1 to run, all by default; any other name of a two-class data set works too.
         families: ``"polynomial"``, ``"gaussian"`` or both.
+        scalings: names of :data:`SCALERS`.
+        methods: names of :data:`METHODS`.
         jobs: processes.
         seed: of the folds.
         progress: wraps the list of tasks, for example ``tqdm.tqdm``.
@@ -139,7 +146,7 @@ def run(
     if quick and datasets is None:
         names = ["vertebral", "ionosphere", "breastcancer"]
     done = {_task_of(old): dict(old) for old in finished}
-    tasks = [task for task in _tasks(names, families) if task not in done]
+    tasks = [task for task in _tasks(names, families, scalings, methods) if task not in done]
     results = list(done.values())
     for result in _results(
         progress(tasks) if progress is not None else tasks, directory, quick, folds or 5, seed, jobs
@@ -147,7 +154,7 @@ def run(
         results.append(result)
         if record is not None:
             record(result)
-    order = {task: i for i, task in enumerate(_tasks(names, families))}
+    order = {task: i for i, task in enumerate(_tasks(names, families, scalings, methods))}
     return sorted(results, key=lambda result: order.get(_task_of(result), len(order)))
 
 
@@ -167,14 +174,16 @@ def _results(
         )
 
 
-def _tasks(names: Sequence[str], families: Sequence[str]) -> list[Task]:
+def _tasks(
+    names: Sequence[str], families: Sequence[str], scalings: Sequence[str], methods: Sequence[str]
+) -> list[Task]:
     # The cheap cells first: an interrupted run leaves whole data sets behind it.
     return [
         Task(family, scaling, name, method)
         for family in families
         for name in sorted(names, key=lambda name: _SIZES.get(name, 0))
-        for scaling in SCALERS
-        for method in METHODS
+        for scaling in scalings
+        for method in methods
         if not (family == "gaussian" and method == "VKR dimension")  # Lemma 4 is for polynomials
     ]
 
