@@ -27,6 +27,9 @@ from .problem import Solution, VoteProblem, Votes, check_penalties
 BATCH = 50
 """Rows that join in one round; measured best between 25 and 100."""
 
+POOL = 100
+"""The most violated rows, of which the batch is chosen."""
+
 COSINE = 0.99
 """Candidates more parallel than this wait for the next round."""
 
@@ -143,8 +146,8 @@ class _Program:
         candidates = np.flatnonzero(outside > 1.0 + 1e-9)
         if not len(candidates):
             return False
-        if len(candidates) > 4 * BATCH:
-            candidates = candidates[np.argpartition(-outside[candidates], 4 * BATCH)[: 4 * BATCH]]
+        if len(candidates) > POOL:
+            candidates = candidates[np.argpartition(-outside[candidates], POOL)[: POOL]]
         candidates = candidates[np.argsort(-outside[candidates], kind="stable")]
         kernel, point = np.divmod(candidates, self._inside.shape[1])
         chosen = _varied(self.problem.columns(kernel, point))
@@ -183,7 +186,7 @@ class _Program:
 
 def _varied(h: Array) -> NDArray[np.int64]:
     """Of rows ordered by violation, the first ``BATCH`` that are not nearly parallel to an earlier one."""
-    unit = h / np.maximum(np.linalg.norm(h, axis=1, keepdims=True), np.finfo(float).tiny)
+    unit = (h / np.maximum(np.linalg.norm(h, axis=1, keepdims=True), np.finfo(float).tiny)).astype(np.float32)
     parallel = np.abs(unit @ unit.T) > COSINE
     waiting = np.zeros(len(h), dtype=bool)
     chosen: list[int] = []

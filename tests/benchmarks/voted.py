@@ -11,6 +11,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import highspy
@@ -22,6 +23,7 @@ from kernel_embed.experiments.voted import load_two_classes
 from kernel_embed.votes import (
     ColumnGeneration,
     KernelFamily,
+    Solution,
     VotedKernelClassifier,
     VoteProblem,
     polynomial_kernels,
@@ -38,6 +40,11 @@ def least(repeats: int, call: Callable[[], Any]) -> tuple[float, Any]:
         value = call()
         times.append(time.perf_counter() - start)
     return min(times), value
+
+
+def solve(problem: VoteProblem, penalties: np.ndarray) -> Solution:
+    """Column generation from nothing."""
+    return ColumnGeneration(problem, 1e-7).solve(penalties)
 
 
 def whole_program(problem: VoteProblem, penalties: np.ndarray) -> float:
@@ -75,8 +82,8 @@ def against_the_whole_program(directory: str, repeats: int) -> None:
     problem, r = problem_of("breastcancer", directory, 546)
     for lam, beta in ((1e-2, 1e-4), (1e-3, 1e-4), (1e-4, 1e-6)):
         penalties = lam * r + beta
-        fast, solution = least(repeats, lambda penalties=penalties: ColumnGeneration(problem).solve(penalties))
-        slow, optimum = least(repeats, lambda penalties=penalties: whole_program(problem, penalties))
+        fast, solution = least(repeats, partial(solve, problem, penalties))
+        slow, optimum = least(repeats, partial(whole_program, problem, penalties))
         report(
             f"whole program, breastcancer m={problem.m}, ten degrees, λ={lam:g} β={beta:g}",
             f"{slow:.2f} s against {fast:.3f} s: {slow / fast:.1f} times; "
@@ -88,7 +95,7 @@ def single_solves(directory: str, repeats: int) -> None:
     for name, m in (("musk", 476), ("phishing", 1500)):
         problem, r = problem_of(name, directory, m)
         for lam in (1e-2, 1e-4, 1e-6):
-            seconds, solution = least(repeats, lambda lam=lam: ColumnGeneration(problem).solve(lam * r + 1e-6))
+            seconds, solution = least(repeats, partial(solve, problem, lam * r + 1e-6))
             report(
                 f"{name} m={m}, ten degrees, λ={lam:g} β=1e-6",
                 f"{seconds:.2f} s, gap {solution.gap:.1e}, {len(solution.votes)} votes",
@@ -98,13 +105,11 @@ def single_solves(directory: str, repeats: int) -> None:
 def the_path(directory: str, repeats: int) -> None:
     for name, m in (("musk", 476), ("breastcancer", 546)):
         problem, r = problem_of(name, directory, m)
-        seconds, path = least(repeats, lambda: vote_path(problem, r))
+        seconds, path = least(repeats, partial(vote_path, problem, r))
         singles = []
         for point in path:
             penalties = point.lam * r + point.beta
-            singles.append(
-                least(repeats, lambda penalties=penalties: ColumnGeneration(problem, 1e-7).solve(penalties))[0]
-            )
+            singles.append(least(repeats, partial(solve, problem, penalties))[0])
         report(
             f"path of {len(path)} pairs, {name} m={m}",
             f"{seconds:.2f} s, {seconds / max(singles):.1f} times its hardest single solve ({max(singles):.2f} s); "
