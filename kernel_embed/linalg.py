@@ -3,11 +3,12 @@ r"""The regularised system :math:`A = K + \eta I`, factorised once and asked man
 This is the only place that factorises. Everything is exact; derivatives are implicit, never through the factor:
 
 .. math::
-    V = A^{-1} Y      &: \quad \partial q/\partial K = -B V^\top, \; B = A^{-1} \, \partial q/\partial V \\
+    V = A^{-1} Y,\; P = K V &: \quad \partial q/\partial K = (G_P - B) V^\top, \; B = A^{-1} (G_V + K G_P) \\
     c = \operatorname{diag} A^{-1} &: \quad \partial q/\partial K = -A^{-1} \operatorname{diag}(g) A^{-1} \\
     \log \lvert A \rvert       &: \quad \partial q/\partial K = g A^{-1}
 
-and :math:`\partial q / \partial \eta` is the trace of :math:`\partial q / \partial K`.
+with :math:`\partial q / \partial \eta = -\sum B \circ V` for the first, and the trace of
+:math:`\partial q / \partial K` for the others.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class RidgeSystem:
     Example:
         >>> K = torch.tensor([[2.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
         >>> system = RidgeSystem(K, torch.tensor(1.0, dtype=torch.float64))
-        >>> system.solve(torch.tensor([[8.0], [0.0]], dtype=torch.float64)).flatten()
+        >>> system.solve(torch.tensor([[8.0], [0.0]], dtype=torch.float64)).flatten().round(decimals=9)
         tensor([ 3., -1.], dtype=torch.float64)
         >>> system.inverse_diagonal()
         tensor([0.3750, 0.3750], dtype=torch.float64)
@@ -44,14 +45,18 @@ class RidgeSystem:
     def __init__(self, K: Tensor, ridge: Tensor) -> None:
         self.K = K
         self._factor, jitter = _cholesky(K.detach(), ridge.detach())
-        self.ridge = ridge if jitter == 0 else ridge + jitter
+        self.ridge = ridge if not jitter.any() else ridge + jitter
         self.jitter = jitter
+
+    def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
+        """V = A⁻¹Y and the fitted values P = KV, for ``Y`` of shape ``(*batch, n, m)``."""
+        Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
+        V, P = _Regress.apply(self.K, self.ridge, Y, self._factor)
+        return V, P
 
     def solve(self, Y: Tensor) -> Tensor:
         """V = A⁻¹Y for ``Y`` of shape ``(*batch, n, m)``."""
-        Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
-        solution: Tensor = _Solve.apply(self.K, self.ridge, Y, self._factor)
-        return solution
+        return self.regress(Y)[0]
 
     def inverse_diagonal(self) -> Tensor:
         """c = diag A⁻¹, of shape ``(*batch, n)``."""
@@ -68,54 +73,63 @@ class RidgeSystem:
         return torch.cholesky_inverse(self._factor)
 
 
-def _cholesky(K: Tensor, ridge: Tensor) -> tuple[Tensor, float]:
+def _cholesky(K: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
     """The lower factor of K + ηI, and the jitter that had to be added to η (0 nearly always)."""
     A = K.clone()
     diagonal = A.diagonal(dim1=-2, dim2=-1)
     diagonal.add_(ridge.unsqueeze(-1))
     factor, info = torch.linalg.cholesky_ex(A)
-    if not info.any():
-        return factor, 0.0
-    if not torch.isfinite(A).all():
+    # An infinite entry on the diagonal passes the factorisation, and shows on the factor's own diagonal.
+    finite = bool(torch.isfinite(factor.diagonal(dim1=-2, dim2=-1)).all())
+    if finite and not info.any():
+        return factor, torch.zeros_like(ridge)
+    if not (finite and torch.isfinite(A).all()):
         raise NanError(
             f"Expected a finite kernel matrix, got {int((~torch.isfinite(A)).sum())} values that are not finite "
             f"among {A.numel()}. Look for hyperparameters that overflowed, or features on very different scales."
         )
-    size = diagonal.abs().mean().item()
-    total = 0.0
+    size = diagonal.abs().mean(-1)
+    jitter = torch.zeros_like(size)
     for attempt in range(JITTER_TRIES):
-        jitter = torch.finfo(K.dtype).eps * size * 10.0 ** (attempt + 1)
-        diagonal.add_(jitter - total)
-        total = jitter
+        # Only the elements of a batch that need it are changed.
+        needed = torch.where(info > 0, torch.finfo(K.dtype).eps * size * 10.0 ** (attempt + 1), jitter)
+        diagonal.add_((needed - jitter).unsqueeze(-1))
+        jitter = needed
         factor, info = torch.linalg.cholesky_ex(A)
         if not info.any():
             warnings.warn(
                 f"K + ηI was not numerically positive definite with η = {ridge.min().item():.2g}; "
-                f"added jitter {total:.2g} to its diagonal. A larger regularization avoids this.",
+                f"added jitter {jitter.max().item():.2g} to its diagonal. A larger regularization avoids this.",
                 NumericalWarning,
                 stacklevel=4,
             )
-            return factor, total
+            return factor, jitter
     raise NotPSDError(
         f"Expected a positive definite K + ηI, but with η = {ridge.min().item():.2g} it is not, even with jitter "
-        f"{total:.2g} on a mean diagonal of {size:.2g}. Is the kernel positive definite? If it is, raise the "
-        "regularization or use float64."
+        f"{jitter.max().item():.2g} on a mean diagonal of {size.mean().item():.2g}. Is the kernel positive definite? "
+        "If it is, raise the regularization or use float64."
     )
 
 
-class _Solve(torch.autograd.Function):
+class _Regress(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, K: Tensor, ridge: Tensor, Y: Tensor, factor: Tensor) -> Tensor:
+    def forward(ctx: Any, K: Tensor, ridge: Tensor, Y: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
         V = torch.cholesky_solve(Y, factor)
-        ctx.save_for_backward(V, factor)
-        return V
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(K, V, factor)
+        # P = Y − ηV as well, but that form loses the digits of P where η is much larger than K.
+        return V, K @ V
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
-        V, factor = ctx.saved_tensors
-        B = torch.cholesky_solve(G, factor)
-        gradient_K = -(B @ V.mT) if ctx.needs_input_grad[0] else None
+    @once_differentiable
+    def backward(ctx: Any, G_V: Tensor | None, G_P: Tensor | None) -> tuple[Tensor | None, ...]:
+        K, V, factor = ctx.saved_tensors
+        if G_V is None and G_P is None:
+            return None, None, None, None
+        right = torch.zeros_like(V) if G_V is None else G_V
+        B = torch.cholesky_solve(right if G_P is None else right + K @ G_P, factor)
+        left = -B if G_P is None else G_P - B
+        gradient_K = left @ V.mT if ctx.needs_input_grad[0] else None
         return gradient_K, -(B * V).sum((-2, -1)), B, None
 
 
@@ -126,7 +140,7 @@ class _InverseDiagonal(torch.autograd.Function):
         return inverse.diagonal(dim1=-2, dim2=-1).clone()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
         (inverse,) = ctx.saved_tensors
         gradient = sandwich(inverse, -g)
@@ -140,7 +154,7 @@ class _LogDeterminant(torch.autograd.Function):
         return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
         inverse = ctx.system._inverse
         return g[..., None, None] * inverse, g * inverse.diagonal(dim1=-2, dim2=-1).sum(-1), None

@@ -1,0 +1,233 @@
+r"""The conditional mean embedding of Y given X, eqs. (1) and (2).
+
+.. math::
+    \hat{\mathcal U}_{Y|X} &= \Psi (K + n\lambda I)^{-1} \Phi^\top                                       & (1) \\
+    \mathbb E[g(Y) \mid X = x] &\approx \mathbf g^\top (K + n\lambda I)^{-1} \mathbf k(x)               & (2)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import gpytorch
+import torch
+from gpytorch.constraints import Interval, Positive
+from gpytorch.kernels import Kernel
+from gpytorch.priors import Prior
+from torch import Tensor
+
+from ..kernels import SupDiagonal, gram, sup_diagonal
+from ..linalg import RidgeSystem
+from ..validation import check_features, check_finite, check_lengths
+from .snapshot import KernelSnapshot
+
+
+class ConditionalEmbedding(gpytorch.Module):
+    r"""The embedding of P(Y | X) for targets of any kind.
+
+    Args:
+        kernel: k, any GPyTorch kernel on the inputs. Its ``batch_shape`` is the batch shape of every answer.
+        regularization: the starting value of λ.
+        target_kernel: l, a kernel on the targets; only objectives that measure distance between embedded targets
+            need it.
+        regularization_prior: a GPyTorch prior on λ.
+        regularization_constraint: a GPyTorch constraint on λ; positive, learned on a logarithmic scale, by default.
+        sup_diagonal: a bound of k(x, x) where the kernel has none in closed form (see
+            :func:`kernel_embed.sup_diagonal`).
+
+    Example:
+        >>> x = torch.linspace(0, 1, 50, dtype=torch.float64).unsqueeze(-1)
+        >>> y = torch.sin(6 * x.squeeze(-1))
+        >>> kernel = gpytorch.kernels.RBFKernel().double()
+        >>> kernel.lengthscale = 0.2
+        >>> embedding = ConditionalEmbedding(kernel, regularization=1e-6)
+        >>> conditioned = embedding.condition(x, y)
+        >>> value = conditioned.expectation(lambda y: y**2, x[25:26])     # E[Y² | X = 0.51]
+        >>> abs(value.item() - y[25].item() ** 2) < 1e-3
+        True
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        regularization: float = 0.01,
+        target_kernel: Kernel | None = None,
+        *,
+        regularization_prior: Prior | None = None,
+        regularization_constraint: Interval | None = None,
+        sup_diagonal: float | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}.")
+        self.kernel = kernel
+        self.target_kernel = target_kernel
+        self.sup_diagonal_bound = sup_diagonal
+        like = next(kernel.parameters(), None)
+        zero = torch.zeros(kernel.batch_shape) if like is None else like.new_zeros(kernel.batch_shape)
+        self.register_parameter("raw_regularization", torch.nn.Parameter(zero))
+        constraint = regularization_constraint or Positive(transform=torch.exp, inv_transform=torch.log)
+        self.register_constraint("raw_regularization", constraint)
+        if regularization_prior is not None:
+            self.register_prior(
+                "regularization_prior",
+                regularization_prior,
+                _get_regularization,
+                _set_regularization,
+            )
+        self.regularization = regularization
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the kernel, and so of λ and of every answer."""
+        return torch.Size(self.kernel.batch_shape)
+
+    @property
+    def regularization(self) -> Tensor:
+        """λ, of shape ``batch_shape``."""
+        value: Tensor = self.raw_regularization_constraint.transform(self.raw_regularization)
+        return value
+
+    @regularization.setter
+    def regularization(self, value: float | Tensor) -> None:
+        raw = self.raw_regularization
+        value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device)
+        if not bool((torch.isfinite(value) & (value > 0)).all()):
+            raise ValueError(f"Expected a positive, finite regularization, got {value.tolist()}.")
+        value = value.expand(self.raw_regularization.shape)
+        self.initialize(raw_regularization=self.raw_regularization_constraint.inverse_transform(value))
+
+    def condition(self, x: Tensor, y: Tensor) -> ConditionedEmbedding:
+        """Factorise K + nλI for the data; the answer holds the factor and never changes this embedding.
+
+        Args:
+            x: inputs of shape ``(n, d)``.
+            y: targets with n rows, of any further shape.
+        """
+        x = check_features(x)
+        check_lengths(x, y)
+        if y.is_floating_point():
+            check_finite(y, "y")
+        return ConditionedEmbedding(self, x, y)
+
+    def targets(self, y: Tensor, like: Tensor) -> Tensor:
+        """Y, the targets as an n × m matrix of numbers in the dtype and on the device of ``like``."""
+        return y.to(like).reshape(y.shape[0], -1)
+
+
+# Named functions, where lambdas would keep the embedding from being pickled.
+def _get_regularization(embedding: ConditionalEmbedding) -> Tensor:
+    return embedding.regularization
+
+
+def _set_regularization(embedding: ConditionalEmbedding, value: Tensor) -> None:
+    embedding.regularization = value
+
+
+class ConditionedEmbedding:
+    """A conditional embedding with its data: K, the factorisation of A = K + nλI, and the answers.
+
+    Attributes:
+        x: inputs, ``(n, d)``.
+        y: targets.
+        K: Gram matrix, ``(*batch, n, n)``.
+        regularization: λ as it was.
+        system: the factorised A = K + nλI.
+    """
+
+    def __init__(
+        self,
+        embedding: ConditionalEmbedding,
+        x: Tensor,
+        y: Tensor,
+        K: Tensor | None = None,
+        parent: ConditionedEmbedding | None = None,
+    ) -> None:
+        self.embedding = embedding
+        self.x = x
+        self.y = y
+        self.K = gram(embedding.kernel, x).to(x) if K is None else K
+        # After the Gram matrix: some kernels complete themselves when they first see data.
+        self._snapshot: KernelSnapshot = KernelSnapshot(embedding.kernel) if parent is None else parent._snapshot
+        if self.K.shape[-2:] != (self.num_data, self.num_data):
+            raise ValueError(
+                f"Expected a kernel with one value for each pair of the {self.num_data} rows of x, got a matrix of "
+                f"shape {tuple(self.K.shape[-2:])} from {type(embedding.kernel).__name__}. Kernels with several "
+                "outputs for each input have no conditional embedding."
+            )
+        own = embedding.regularization.to(self.K).clone()  # a clone, for it may be the live parameter
+        self.regularization: Tensor = own if parent is None else parent.regularization
+        # eq. (1): A = K + nλI
+        self.system = RidgeSystem(self.K, self.num_data * self.regularization)
+
+    @property
+    def num_data(self) -> int:
+        """n."""
+        return self.x.shape[-2]
+
+    @functools.cached_property
+    def Y(self) -> Tensor:
+        """The targets as an n × m matrix."""
+        return self.embedding.targets(self.y, self.K)
+
+    @functools.cached_property
+    def _regression(self) -> tuple[Tensor, Tensor]:
+        return self.system.regress(self.Y)
+
+    @property
+    def V(self) -> Tensor:
+        """V = A⁻¹Y, of shape ``(*batch, n, m)``."""
+        return self._regression[0]
+
+    @property
+    def P(self) -> Tensor:
+        """P = KV, the fitted values at the data."""
+        return self._regression[1]
+
+    @functools.cached_property
+    def sup_diagonal(self) -> SupDiagonal:
+        """α² = sup k(x, x), and where it comes from."""
+        return sup_diagonal(self._snapshot.kernel(), self.x, self.embedding.sup_diagonal_bound)
+
+    def leave_one_out(self) -> Tensor:
+        """The fitted values at each x_i of the embedding that has not seen (x_i, y_i): Y_i − V_i / [A⁻¹]_ii.
+
+        The ridge nλ is held, so this equals n separate fits exactly.
+        """
+        return self.Y - self.V / self.system.inverse_diagonal().unsqueeze(-1)
+
+    def cross_gram(self, x: Tensor) -> Tensor:
+        """k(x, x_i) for new points ``x`` of shape ``(t, d)``: ``(*batch, t, n)``."""
+        x = check_features(x, width=self.x.shape[-1], integers_as=self.x.dtype).to(self.x)
+        return gram(self._snapshot.kernel(), x, self.x).to(self.x)
+
+    def weights(self, x: Tensor) -> Tensor:
+        """w(x) = A⁻¹k(x), the weights of the data in the embedding at ``x``: ``(*batch, n, t)``."""
+        return self.system.solve(self.cross_gram(x).mT)
+
+    def expectation(self, g: Callable[[Tensor], Tensor] | Tensor, x: Tensor) -> Tensor:
+        """E[g(Y) | X = x], eq. (2).
+
+        Args:
+            g: a function of the training targets, or its values ``(n,)`` or ``(n, q)`` there.
+            x: points of shape ``(t, d)``.
+
+        Returns:
+            ``(*batch, t)``, or ``(*batch, t, q)`` where g has q values.
+        """
+        values = g(self.y) if callable(g) else g
+        values = torch.as_tensor(values, dtype=self.K.dtype, device=self.K.device)
+        if values.dim() == 0 or values.shape[0] != self.num_data or values.dim() > 2:
+            raise ValueError(
+                f"Expected the values of g at the {self.num_data} training targets, of shape ({self.num_data},) or "
+                f"({self.num_data}, q), got {tuple(values.shape)}."
+            )
+        column = values.reshape(self.num_data, -1)
+        answer = self.cross_gram(x) @ self.system.solve(column)
+        return answer.squeeze(-1) if values.dim() == 1 else answer
+
+    def restricted(self, rows: Tensor) -> ConditionedEmbedding:
+        """The same embedding conditioned on some of the data, from the Gram matrix at hand."""
+        K = self.K[..., rows, :][..., :, rows]
+        return type(self)(self.embedding, self.x[rows], self.y[rows], K, parent=self)

@@ -1,0 +1,46 @@
+"""A checkpoint on disk: written whole or not at all, read without unpickling code."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pickle
+import tempfile
+from typing import Any
+
+import torch
+
+
+def save_checkpoint(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
+    """Write ``content`` (tensors, numbers, text, dicts and lists of them) so that a reader never sees half of it."""
+    target = pathlib.Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            torch.save(content, file)
+        os.replace(temporary, target)
+    except BaseException:
+        pathlib.Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load_checkpoint(path: str | os.PathLike[str], **expected: Any) -> dict[str, Any] | None:
+    """Read a checkpoint, or ``None`` where there is none; entries named in ``expected`` must have those values."""
+    source = pathlib.Path(path)
+    if not source.exists():
+        return None
+    try:
+        content: dict[str, Any] = torch.load(source, weights_only=True)
+    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+        raise ValueError(
+            f"Expected a checkpoint of kernel_embed in {source}, got a file that cannot be read as one. "
+            "It is damaged or something else: name another file or delete this one."
+        ) from error
+    for key, value in expected.items():
+        if content.get(key) != value:
+            raise ValueError(
+                f"Expected a checkpoint with {key} = {value!r} in {source}, got {content.get(key)!r}. "
+                "It belongs to another problem: name another file or delete this one."
+            )
+    return content

@@ -1,0 +1,114 @@
+"""The free parameters of an embedding as one vector, with their bounds, and the priors as a loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+from gpytorch.kernels import ScaleKernel
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..objectives import Objective
+
+Vector = NDArray[np.float64]
+
+
+class ParameterVector:
+    """A view of parameters as a flat float64 vector in their raw, unconstrained form."""
+
+    def __init__(self, module: gpytorch.Module, excluded: Iterable[str] = ()) -> None:
+        excluded = set(excluded)
+        self.module = module
+        self.named = {
+            name: parameter
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad and name not in excluded
+        }
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The parameters themselves."""
+        return list(self.named.values())
+
+    def get(self) -> Vector:
+        """The values as they are."""
+        return _flatten(parameter.detach() for parameter in self.parameters)
+
+    def set(self, vector: Vector) -> None:
+        """Write values back into the parameters."""
+        start = 0
+        with torch.no_grad():
+            for parameter in self.parameters:
+                piece = vector[start : start + parameter.numel()]
+                parameter.copy_(torch.as_tensor(piece, device="cpu").view_as(parameter))
+                start += parameter.numel()
+
+    def project(self) -> None:
+        """Move every entry back inside its bounds, for optimisers that know of none."""
+        lower, upper = zip(*self.bounds(), strict=True)
+        low = np.array([-np.inf if bound is None else bound for bound in lower])
+        high = np.array([np.inf if bound is None else bound for bound in upper])
+        if np.isfinite(low).any() or np.isfinite(high).any():
+            self.set(np.clip(self.get(), low, high))
+
+    def gradient(self) -> Vector:
+        """The accumulated gradients; zero where a parameter had none."""
+        return _flatten(p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters)
+
+    def clear_gradient(self) -> None:
+        """Forget the gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def bounds(self) -> list[tuple[float | None, float | None]]:
+        """Bounds of each entry: those of constraints without a transform, which only the optimiser can enforce."""
+        bounds: list[tuple[float | None, float | None]] = []
+        for name, parameter in self.named.items():
+            constraint = self.module.constraint_for_parameter_name(name)
+            if constraint is None or constraint.enforced:
+                bounds += [(None, None)] * parameter.numel()
+                continue
+            lower = constraint.lower_bound.expand(parameter.shape).flatten().tolist()
+            upper = constraint.upper_bound.expand(parameter.shape).flatten().tolist()
+            bounds += [(_finite(a), _finite(b)) for a, b in zip(lower, upper, strict=True)]
+        return bounds
+
+
+def _flatten(tensors: Iterable[Tensor]) -> Vector:
+    pieces = [tensor.reshape(-1).double().cpu() for tensor in tensors]
+    return torch.cat(pieces).numpy() if pieces else np.empty(0)
+
+
+def _finite(bound: float) -> float | None:
+    return bound if math.isfinite(bound) else None
+
+
+def unidentified(embedding: gpytorch.Module, objective: Objective) -> tuple[str, ...]:
+    """The names of parameters that ``objective`` cannot tell from λ, and which ``fit`` therefore holds fixed.
+
+    Risks and the Rademacher complexity depend on λ and the outputscale σ_f² of a lone scaled kernel only through
+    λ/σ_f²: left free, the pair is a flat valley. A prior on the outputscale, or a λ that is itself held fixed, lifts
+    this.
+    """
+    kernel: Any = getattr(embedding, "kernel", None)
+    if objective.identifies_scale or type(kernel) is not ScaleKernel or not hasattr(embedding, "regularization"):
+        return ()
+    if not embedding.raw_regularization.requires_grad:
+        return ()
+    if "outputscale_prior" in kernel._priors:
+        return ()
+    return ("kernel.raw_outputscale",) if kernel.raw_outputscale.requires_grad else ()
+
+
+def prior_loss(module: gpytorch.Module) -> Tensor | None:
+    """−Σ log p(θ) over all registered priors, or ``None`` when there is none."""
+    total = None
+    for _, owner, prior, closure, _ in module.named_priors():
+        loss = -prior.log_prob(closure(owner)).sum()
+        total = loss if total is None else total + loss
+    return total

@@ -1,0 +1,34 @@
+"""Objectives, as values that add and scale: what it means for an embedding to be good."""
+
+from .base import Objective
+from .calibrated import CalibratedLeaveOneOutRisk, SoftmaxCalibration, calibrate
+from .cross_validation import CrossValidationRisk
+from .evidence import ConditionalEvidence
+from .rademacher import RATES, RademacherComplexity, rademacher_complexity
+from .risk import BatchValidationRisk, EmpiricalRisk, LeaveOneOutRisk
+
+__all__ = [
+    "RATES",
+    "BatchValidationRisk",
+    "CalibratedLeaveOneOutRisk",
+    "ConditionalEvidence",
+    "CrossValidationRisk",
+    "EmpiricalRisk",
+    "LeaveOneOutRisk",
+    "Objective",
+    "RademacherComplexity",
+    "SoftmaxCalibration",
+    "calibrate",
+    "default_objective",
+    "rademacher_complexity",
+]
+
+
+def default_objective() -> Objective:
+    """The objective used where the caller names none, one setting for all data.
+
+    Example:
+        >>> default_objective()
+        CalibratedLeaveOneOutRisk(penalty=1) + RademacherComplexity(rate='1/n')
+    """
+    return CalibratedLeaveOneOutRisk() + RademacherComplexity("1/n")

@@ -1,0 +1,84 @@
+r"""The validation objective of Grünewälder et al. (2012) by k folds, with or without Song's norm penalty.
+
+.. math::  \frac1J \sum_j \lVert l(y_j, \cdot) - \hat{\mathcal U} k(x_j, \cdot) \rVert^2_{\mathcal H_l}
+           \; \big( + \lambda \lVert \hat{\mathcal U} \rVert^2_{HS} \big)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..embeddings import ConditionedEmbedding, MulticlassEmbedding
+from ..kernels import gram, gram_diagonal
+from .base import Objective
+from .risk import permutation
+
+
+class CrossValidationRisk(Objective):
+    """The mean squared distance in H_l between held-out targets and their embedding, over k folds.
+
+    Args:
+        num_folds: k; each fold is predicted by the embedding of the others, with ridge n_T λ for n_T training rows.
+        norm_penalty: add λ‖U‖²_HS of each fold's embedding, as Song et al. (2013) do.
+        seed: of the permutation that makes the folds.
+
+    For a :class:`~kernel_embed.MulticlassEmbedding` H_l is ℝᵐ and the distance is ‖y − f(x)‖². Other embeddings need
+    a ``target_kernel``.
+    """
+
+    def __init__(self, num_folds: int = 10, norm_penalty: bool = False, seed: int = 0) -> None:
+        if num_folds < 2:
+            raise ValueError(f"Expected at least 2 folds, got {num_folds}.")
+        self.num_folds = num_folds
+        self.norm_penalty = norm_penalty
+        self.seed = seed
+
+    def evaluate(self, conditioned: ConditionedEmbedding) -> Tensor:
+        """The objective above; one factorisation for each fold."""
+        n = conditioned.num_data
+        if n < self.num_folds:
+            raise ValueError(f"Expected at least as many rows as folds ({self.num_folds}), got {n}.")
+        order = permutation(n, self.seed).to(conditioned.x.device)
+        total = conditioned.K.new_zeros(conditioned.K.shape[:-2])
+        for fold in range(self.num_folds):
+            held_out = order[fold :: self.num_folds]
+            training = torch.cat([order[other :: self.num_folds] for other in range(self.num_folds) if other != fold])
+            total = total + self._fold(conditioned, training, held_out)
+        return total / n
+
+    def _fold(self, conditioned: ConditionedEmbedding, training: Tensor, held_out: Tensor) -> Tensor:
+        """Σ over the held-out rows of the squared distance (and of the penalty)."""
+        part = conditioned.restricted(training)
+        cross = conditioned.K[..., held_out, :][..., :, training]
+        if isinstance(conditioned.embedding, MulticlassEmbedding):
+            distances = (conditioned.Y[held_out] - cross @ part.V).square().sum((-2, -1))
+            squared_norm = (part.V * part.P).sum((-2, -1))
+        else:
+            distances, squared_norm = _by_target_kernel(conditioned, part, cross, held_out)
+        if self.norm_penalty:
+            distances = distances + len(held_out) * conditioned.regularization * squared_norm
+        return distances
+
+    def __repr__(self) -> str:
+        return f"CrossValidationRisk(num_folds={self.num_folds}, norm_penalty={self.norm_penalty}, seed={self.seed})"
+
+
+def _by_target_kernel(
+    conditioned: ConditionedEmbedding, part: ConditionedEmbedding, cross: Tensor, held_out: Tensor
+) -> tuple[Tensor, Tensor]:
+    """‖l(y) − Σ w_i l(y_i)‖² = l(y, y) − 2 Σ w_i l(y_i, y) + wᵀLw, and ‖U‖² = tr(A⁻¹KA⁻¹L)."""
+    target_kernel = conditioned.embedding.target_kernel
+    if target_kernel is None:
+        raise ValueError(
+            "Expected an embedding with a target_kernel, which measures distance between targets, got none. "
+            "Pass one to ConditionalEmbedding(kernel, target_kernel=...)."
+        )
+    y = conditioned.y.to(conditioned.K).reshape(conditioned.num_data, -1)
+    y_part = part.y.to(part.K).reshape(part.num_data, -1)
+    w = part.system.solve(cross.mT)
+    L = gram(target_kernel, y_part)
+    l_cross = gram(target_kernel, y_part, y[held_out])
+    distances = gram_diagonal(target_kernel, y[held_out]).sum(-1) + ((L @ w - 2.0 * l_cross) * w).sum((-2, -1))
+    _, P = part.system.regress(L)  # P = K A⁻¹ L
+    return distances, part.system.solve(P).diagonal(dim1=-2, dim2=-1).sum(-1)

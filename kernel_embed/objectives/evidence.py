@@ -1,0 +1,42 @@
+r"""The Gaussian-process evidence of the targets: the Bayesian way to learn the same embedding.
+
+Each column of Y is given the prior :math:`\mathcal N(0, K + n\lambda I)`, so that the posterior mean at x is
+:math:`\mathbf Y^\top (K + n\lambda I)^{-1} \mathbf k(x)`, the embedding of eq. (5) itself:
+
+.. math::  -\log p(Y) = \tfrac12 \operatorname{tr}(Y^\top A^{-1} Y) + \tfrac m2 \log |A| + \tfrac{nm}2 \log 2\pi,
+           \qquad A = K + n\lambda I .
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from ..embeddings import ConditionedEmbedding
+from .base import Objective
+
+
+class ConditionalEvidence(Objective):
+    """−log p(Y), the negative log evidence of the (one-hot) targets in nats, summed over data.
+
+    Unlike the risks it identifies the kernel's outputscale: the prior variance of the targets.
+
+    Example:
+        >>> import torch, gpytorch, kernel_embed as ke
+        >>> x, y = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 1, 1])
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> ke.ConditionalEvidence()(embedding, x, y).backward()
+    """
+
+    per_datum = False
+    identifies_scale = True
+
+    def evaluate(self, conditioned: ConditionedEmbedding) -> Tensor:
+        """½ tr(YᵀV) + (m/2) log |A| + (nm/2) log 2π."""
+        n, m = conditioned.Y.shape[-2:]
+        fit = 0.5 * (conditioned.Y * conditioned.V).sum((-2, -1))
+        return fit + 0.5 * m * conditioned.system.log_determinant() + 0.5 * n * m * math.log(2.0 * math.pi)
+
+    def __repr__(self) -> str:
+        return "ConditionalEvidence()"

@@ -1,0 +1,142 @@
+r"""Risks: means over data of the clipped cross-entropy, eq. (7).
+
+.. math::  \mathcal L_\epsilon(y, \mathbf f(x)) = -\log [f_y(x)]_\epsilon^1, \qquad
+           [u]_\epsilon^1 = \min\{\max\{u, \epsilon\}, 1\}                                                  \tag{7}
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..embeddings import ConditionedMulticlass
+from .base import Objective
+from .rademacher import RademacherComplexity
+
+Below = Literal["flat", "linear"]
+
+
+def clipped_cross_entropy(f_y: Tensor, epsilon: float, below: Below = "flat") -> Tensor:
+    """L_ε of eq. (7) for the decision probabilities ``f_y`` of the true classes.
+
+    Below ε the loss of eq. (7) is flat and a hopeless point has no gradient. ``below="linear"`` continues it there by
+    its tangent instead, −log ε + (ε − f)/ε, so that such points can be won back.
+    """
+    loss = -f_y.clamp(epsilon, 1.0).log()
+    if below == "flat":
+        return loss
+    return loss + (epsilon - f_y).clamp_min(0.0) / epsilon
+
+
+class ClippedRisk(Objective):
+    """What the risks share: ε, and the way on below it."""
+
+    def __init__(self, epsilon: float, below: Below) -> None:
+        if not 0.0 < epsilon < 1.0:
+            raise ValueError(f"Expected epsilon between 0 and 1, got {epsilon}.")
+        if below not in ("flat", "linear"):
+            raise ValueError(f"Expected below to be 'flat' or 'linear', got {below!r}.")
+        self.epsilon = epsilon
+        self.below = below
+
+    def mean_loss(self, F: Tensor, y: Tensor) -> Tensor:
+        """(1/n) Σ L_ε(y_i, F_i) for decision probabilities ``F`` of shape ``(*batch, n, m)``."""
+        f_y = F.gather(-1, y.expand(F.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+        return clipped_cross_entropy(f_y, self.epsilon, self.below).mean(dim=-1)
+
+    def __repr__(self) -> str:
+        below = "" if self.below == "flat" else f", below={self.below!r}"
+        return f"{type(self).__name__}(epsilon={self.epsilon:g}{below})"
+
+
+class EmpiricalRisk(ClippedRisk):
+    """The first term of eq. (12), (1/n) Σ L_ε(y_i, f(x_i)), at the training points themselves.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 1, 1])
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> objective = ke.EmpiricalRisk() + ke.RademacherComplexity("4e/n")
+        >>> objective
+        EmpiricalRisk(epsilon=1e-15) + RademacherComplexity(rate='4e/n')
+        >>> objective(embedding, x, y).backward()
+    """
+
+    def __init__(self, epsilon: float = 1e-15, below: Below = "flat") -> None:
+        super().__init__(epsilon, below)
+
+    def evaluate(self, conditioned: ConditionedMulticlass) -> Tensor:
+        """(1/n) Σ L_ε(y_i, P_i) with P = KV."""
+        self.require_classes(conditioned)
+        return self.mean_loss(conditioned.P, conditioned.y)
+
+
+class LeaveOneOutRisk(ClippedRisk):
+    """(1/n) Σ L_ε(y_i, f₋ᵢ(x_i)), each point predicted by the embedding that has not seen it, in closed form.
+
+    This is eq. (13) with every point its own validation batch, at the cost of one inverse. ε is larger than in
+    :class:`EmpiricalRisk`: a wrong point costs at most −log ε, so that a few outliers do not rule the mean.
+    """
+
+    def __init__(self, epsilon: float = 1e-3, below: Below = "flat") -> None:
+        super().__init__(epsilon, below)
+
+    def evaluate(self, conditioned: ConditionedMulticlass) -> Tensor:
+        """(1/n) Σ L_ε(y_i, Y_i − V_i / [A⁻¹]_ii)."""
+        self.require_classes(conditioned)
+        return self.mean_loss(conditioned.leave_one_out(), conditioned.y)
+
+
+class BatchValidationRisk(ClippedRisk):
+    """Eq. (13): the batch is split; one part trains the embedding, the other measures its risk.
+
+    Args:
+        validation_fraction: the share of rows that validate.
+        complexity: a term τ r of eq. (13), evaluated on the training part.
+        seed: of the permutation that splits the rows, the same for every call with as many rows.
+        epsilon: ε of eq. (7).
+        below: the loss below ε, see :func:`clipped_cross_entropy`.
+    """
+
+    def __init__(
+        self,
+        validation_fraction: float = 0.5,
+        complexity: RademacherComplexity | None = None,
+        seed: int = 0,
+        epsilon: float = 1e-15,
+        below: Below = "flat",
+    ) -> None:
+        super().__init__(epsilon, below)
+        if not 0.0 < validation_fraction < 1.0:
+            raise ValueError(f"Expected validation_fraction between 0 and 1, got {validation_fraction}.")
+        self.validation_fraction = validation_fraction
+        self.complexity = complexity
+        self.seed = seed
+
+    def evaluate(self, conditioned: ConditionedMulticlass) -> Tensor:
+        """q^(V) of eq. (13)."""
+        self.require_classes(conditioned)
+        n = conditioned.num_data
+        if n < 2:
+            raise ValueError(f"Expected at least 2 rows to split into training and validation, got {n}.")
+        held_out = min(max(round(self.validation_fraction * n), 1), n - 1)
+        order = permutation(n, self.seed).to(conditioned.y.device)
+        validation, training = order[:held_out], order[held_out:]
+        part = conditioned.restricted(training)
+        F = conditioned.K[..., validation, :][..., :, training] @ part.V
+        risk = self.mean_loss(F, conditioned.y[validation])
+        return risk if self.complexity is None else risk + self.complexity.evaluate(part)
+
+    def __repr__(self) -> str:
+        below = "" if self.below == "flat" else f", below={self.below!r}"
+        return (
+            f"BatchValidationRisk(validation_fraction={self.validation_fraction:g}, complexity={self.complexity!r}, "
+            f"seed={self.seed}, epsilon={self.epsilon:g}{below})"
+        )
+
+
+def permutation(n: int, seed: int) -> Tensor:
+    """A permutation of 0 … n − 1 that depends on ``seed`` alone, and leaves the global generators alone."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))

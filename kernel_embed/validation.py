@@ -1,0 +1,85 @@
+"""Data are looked at once, at the door; the rest of the package trusts them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def check_features(
+    x: Tensor, name: str = "x", width: int | None = None, integers_as: torch.dtype | None = None
+) -> Tensor:
+    """``x`` as a finite floating tensor of shape ``(n, d)`` with n ≥ 1; a vector becomes one column.
+
+    Whole numbers become ``integers_as``, or the default dtype.
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"Expected {name} to be a torch.Tensor, got {type(x).__name__}. Convert it with torch.as_tensor({name})."
+        )
+    if x.dtype in (torch.float16, torch.bfloat16) or x.is_complex():
+        raise TypeError(f"Expected {name} in float32 or float64, got {x.dtype}. Convert it with {name}.float().")
+    if not x.is_floating_point():
+        x = x.to(integers_as or torch.get_default_dtype())
+    if x.dim() == 0:
+        raise ValueError(f"Expected {name} of shape (n, d), got a single number.")
+    if x.dim() == 1:
+        x = x.unsqueeze(-1)
+    if x.dim() > 2:
+        raise ValueError(
+            f"Expected {name} of shape (n, d), got {tuple(x.shape)}. Batches belong to the kernel (batch_shape), not "
+            "to the data; flatten images and series into one row each."
+        )
+    if x.shape[-2] == 0 or x.shape[-1] == 0:
+        raise ValueError(f"Expected at least one row and one column in {name}, got shape {tuple(x.shape)}.")
+    if width is not None and x.shape[-1] != width:
+        raise ValueError(f"Expected {name} with {width} features, as in training, got {x.shape[-1]}.")
+    check_finite(x, name)
+    return x
+
+
+def check_finite(x: Tensor, name: str) -> None:
+    """Raise where ``x`` has NaN or infinite values, saying how many and where the first one is."""
+    finite = torch.isfinite(x)
+    if bool(finite.all()):
+        return
+    bad = ~finite
+    first = tuple(int(i) for i in bad.nonzero()[0])
+    raise ValueError(
+        f"Expected finite values in {name}, got {int(bad.sum())} NaN or infinite, the first at index {first}. "
+        "Remove those rows or impute them."
+    )
+
+
+def check_lengths(x: Tensor, y: Tensor) -> None:
+    """Raise unless ``y`` has one entry for each row of ``x``."""
+    if not isinstance(y, Tensor):
+        raise TypeError(f"Expected y to be a torch.Tensor, got {type(y).__name__}. Convert it with torch.as_tensor(y).")
+    if y.dim() == 0 or y.shape[0] != x.shape[-2]:
+        got = "a single number" if y.dim() == 0 else f"{y.shape[0]}"
+        raise ValueError(f"Expected one target for each of the {x.shape[-2]} rows of x, got {got}.")
+
+
+def check_labels(x: Tensor, y: Tensor, num_classes: int) -> Tensor:
+    """``y`` as a vector of class numbers 0 … m − 1, one for each row of ``x``."""
+    check_lengths(x, y)
+    if y.dim() == 2 and y.shape[1] == 1:
+        y = y.squeeze(1)
+    if y.dim() != 1:
+        raise ValueError(f"Expected y as a vector of class numbers, got shape {tuple(y.shape)}.")
+    if y.is_floating_point():
+        if not bool((y == y.round()).all()):
+            raise ValueError(
+                "Expected class numbers in y, got values that are not whole numbers. "
+                "For continuous targets use ConditionalEmbedding."
+            )
+    elif y.is_complex():
+        raise TypeError(f"Expected class numbers in y, got {y.dtype}.")
+    y = y.long()
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= num_classes:
+        raise ValueError(
+            f"Expected class numbers from 0 to {num_classes - 1} (num_classes={num_classes}), got {low} to {high}. "
+            "Number the classes from 0, or use MulticlassEmbeddingClassifier, which takes labels of any kind."
+        )
+    return y.to(x.device)
