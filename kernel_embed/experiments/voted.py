@@ -13,7 +13,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,91 +24,13 @@ from kernel_embed.votes.families import Array, KernelFamily, gaussian_kernels, p
 from kernel_embed.votes.path import GRID, CrossValidation, cross_validate_votes, split_folds
 
 from .data import load_table
+from .voted_table import METHODS, TABLE_1, Task, task_of
 
 SCALERS = {"unit range": MinMaxScaler, "standardised": StandardScaler, "unit norm": Normalizer}
 """Feature by feature in the first two; the third divides each point by its norm."""
 
 COSTS = tuple(10.0**i for i in range(-4, 8))
 """C of the L2-SVM."""
-
-
-class Printed(NamedTuple):
-    """Error in percent, its standard deviation, and the number of support vectors, as printed in Table 1."""
-
-    error: float
-    std: float
-    votes: float
-
-
-METHODS = ("L2-SVM", "L1-SVM", "VKR dimension", "VKR trace")
-"""In the order of the table: VKR2 is Lemma 4, VKRc is Lemma 3."""
-
-TABLE_1: dict[str, tuple[Printed, Printed, Printed, Printed]] = {
-    "ocr49": (
-        Printed(5.05, 0.65, 449.8),
-        Printed(3.50, 0.85, 140.0),
-        Printed(2.70, 0.97, 6.8),
-        Printed(3.50, 0.85, 164.6),
-    ),
-    "phishing": (
-        Printed(4.64, 1.38, 221.4),
-        Printed(4.11, 0.71, 188.8),
-        Printed(3.62, 0.44, 73.0),
-        Printed(3.87, 0.80, 251.8),
-    ),
-    "waveform01": (
-        Printed(8.38, 0.63, 415.6),
-        Printed(8.47, 0.52, 13.6),
-        Printed(8.41, 0.97, 18.4),
-        Printed(8.57, 0.58, 14.6),
-    ),
-    "breastcancer": (
-        Printed(11.45, 0.74, 83.8),
-        Printed(12.60, 2.88, 46.4),
-        Printed(11.73, 2.73, 66.6),
-        Printed(11.30, 1.31, 29.4),
-    ),
-    "ionosphere": (
-        Printed(6.54, 3.07, 152.0),
-        Printed(7.12, 3.18, 73.8),
-        Printed(4.27, 2.00, 43.6),
-        Printed(3.99, 2.12, 30.6),
-    ),
-    "diabetes": (
-        Printed(31.90, 1.17, 330.0),
-        Printed(30.85, 1.54, 26.4),
-        Printed(31.77, 2.68, 33.8),
-        Printed(30.73, 1.46, 40.6),
-    ),
-    "musk": (
-        Printed(15.34, 2.23, 251.8),
-        Printed(11.55, 1.49, 115.4),
-        Printed(10.71, 1.13, 125.6),
-        Printed(9.03, 1.39, 108.0),
-    ),
-    "retinopathy": (
-        Printed(24.58, 2.28, 648.2),
-        Printed(24.85, 2.65, 42.6),
-        Printed(25.46, 2.08, 43.6),
-        Printed(24.06, 2.43, 48.0),
-    ),
-    "vertebral": (
-        Printed(17.74, 6.35, 75.4),
-        Printed(18.06, 5.51, 4.4),
-        Printed(17.10, 7.27, 9.6),
-        Printed(17.10, 6.99, 8.2),
-    ),
-}
-"""Printed figures per data set, in the order of :data:`METHODS`; the paper's pima is diabetes here."""
-
-
-class Task(NamedTuple):
-    """One cell of the table."""
-
-    family: str
-    scaling: str
-    dataset: str
-    method: str
 
 
 def run(
@@ -145,7 +67,7 @@ def run(
     names = list(datasets) if datasets is not None else list(TABLE_1)
     if quick and datasets is None:
         names = ["vertebral", "ionosphere", "breastcancer"]
-    done = {_task_of(old): dict(old) for old in finished}
+    done = {task_of(old): dict(old) for old in finished}
     tasks = [task for task in _tasks(names, families, scalings, methods) if task not in done]
     results = list(done.values())
     for result in _results(
@@ -155,7 +77,7 @@ def run(
         if record is not None:
             record(result)
     order = {task: i for i, task in enumerate(_tasks(names, families, scalings, methods))}
-    return sorted(results, key=lambda result: order.get(_task_of(result), len(order)))
+    return sorted(results, key=lambda result: order.get(task_of(result), len(order)))
 
 
 def _results(
@@ -190,10 +112,6 @@ def _tasks(
 
 _SIZES = {"vertebral": 310, "ionosphere": 351, "musk": 476, "breastcancer": 683, "diabetes": 768, "retinopathy": 1151}
 _SIZES |= {"ocr49": 2000, "phishing": 2456, "waveform01": 3304}
-
-
-def _task_of(result: dict[str, Any]) -> Task:
-    return Task(*(result[field] for field in Task._fields))
 
 
 def run_task(

@@ -58,3 +58,21 @@ def probabilities(votes: Array, a: float) -> Array:
         [[0.5, 0.5], [0.25, 0.75]]
     """
     return np.asarray(softmax(a * logits(votes), axis=1))
+
+
+def deal_folds(codes: NDArray[np.int64], folds: int, seed: int | None) -> NDArray[np.int64]:
+    """A fold for every point, the classes dealt out evenly.
+
+    Example:
+        >>> import numpy as np
+        >>> deal_folds(np.array([0, 0, 0, 1, 1, 1]), 3, seed=0).tolist().count(0)
+        2
+    """
+    rng = np.random.default_rng(seed)
+    fold = np.zeros(len(codes), dtype=np.int64)
+    dealt = 0
+    for c in np.unique(codes):
+        members = rng.permutation(np.flatnonzero(codes == c))
+        fold[members] = (np.arange(len(members)) + dealt) % folds
+        dealt += len(members)
+    return fold

@@ -2,7 +2,6 @@ r"""The vote as a scikit-learn classifier."""
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .calibration import fit_temperature, probabilities
+from .calibration import deal_folds, fit_temperature, probabilities
 from .column_generation import ColumnGeneration
 from .coordinate_descent import descend
 from .families import Array, KernelFamily, KernelLike, Points, polynomial_kernels
@@ -220,13 +219,13 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             return [np.where(codes == 1, 1.0, -1.0)]
         return [np.where(codes == c, 1.0, -1.0) for c in range(len(self.classes_))]
 
-    def _solve(self, problem: VoteProblem, start: Solution | None = None) -> Solution:
+    def _solve(self, problem: VoteProblem, start: Votes | None = None) -> Solution:
         if self.solver == "coordinate_descent":
             solution = descend(problem, self.penalties_, self.tol, self.max_rounds)
         else:
             solver = ColumnGeneration(problem, self.tol, self.max_rounds)
             if start is not None:
-                solver.start_from(start.votes.kernel, start.votes.point)
+                solver.start_from(start.kernel, start.point)
             solution = solver.solve(self.penalties_)
         if not solution.converged:
             warnings.warn(
@@ -258,44 +257,18 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         m = len(codes)
         if self.calibration_folds < 2:
             raise ValueError(f"Expected calibration_folds ≥ 2, or 0 for none, got {self.calibration_folds}.")
-        fold = _stratified(codes, min(self.calibration_folds, m), self.random_state)
+        fold = deal_folds(codes, min(self.calibration_folds, m), self.random_state)
         votes = np.zeros((m, len(targets)))
         for i in np.unique(fold):
             train, held = np.flatnonzero(fold != i), np.flatnonzero(fold == i)
             inner = [K[np.ix_(train, train)] for K in grams]
             for c, target in enumerate(targets):
-                solution = self._solve(VoteProblem(inner, target[train]), _restricted(solutions[c], train))
+                solution = self._solve(VoteProblem(inner, target[train]), solutions[c].votes.restricted_to(train))
                 for k, j, weight in zip(
                     solution.votes.kernel, train[solution.votes.point], solution.votes.weight, strict=True
                 ):
                     votes[held, c] += weight * grams[k][held, j]
         return fit_temperature(votes[:, 0] if len(targets) == 1 else votes, codes)
-
-
-def _restricted(solution: Solution, train: NDArray[np.int64]) -> Solution | None:
-    """The votes of the points in ``train``, renumbered: a start for the solver, whose optimum does not depend on it."""
-    position = {int(j): t for t, j in enumerate(train)}
-    kept = [t for t, j in enumerate(solution.votes.point) if int(j) in position]
-    if not kept:
-        return None
-    votes = Votes(
-        solution.votes.kernel[kept],
-        np.array([position[int(j)] for j in solution.votes.point[kept]], dtype=np.int64),
-        solution.votes.weight[kept],
-    )
-    return dataclasses.replace(solution, votes=votes)
-
-
-def _stratified(codes: NDArray[np.int64], folds: int, seed: int | None) -> NDArray[np.int64]:
-    """A fold for every point, the classes dealt out evenly."""
-    rng = np.random.default_rng(seed)
-    fold = np.zeros(len(codes), dtype=np.int64)
-    dealt = 0
-    for c in np.unique(codes):
-        members = rng.permutation(np.flatnonzero(codes == c))
-        fold[members] = (np.arange(len(members)) + dealt) % folds
-        dealt += len(members)
-    return fold
 
 
 def _is_numeric(X: Any) -> bool:

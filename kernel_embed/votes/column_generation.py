@@ -147,7 +147,7 @@ class _Program:
         if not len(candidates):
             return False
         if len(candidates) > POOL:
-            candidates = candidates[np.argpartition(-outside[candidates], POOL)[: POOL]]
+            candidates = candidates[np.argpartition(-outside[candidates], POOL)[:POOL]]
         candidates = candidates[np.argsort(-outside[candidates], kind="stable")]
         kernel, point = np.divmod(candidates, self._inside.shape[1])
         chosen = _varied(self.problem.columns(kernel, point))

@@ -150,6 +150,7 @@ def cross_validate_votes(
     lams: Sequence[float] = GRID,
     betas: Sequence[float] = GRID,
     complexity: str | ArrayLike = "trace",
+    radius: float | None = None,
     folds: int = 5,
     scaler: Any = None,
     seed: int | None = 0,
@@ -164,6 +165,7 @@ def cross_validate_votes(
         kernels: as in :class:`VotedKernelClassifier`; polynomials of degree 1 to 10 by default.
         lams, betas: the grid; ``lams=[0.0]`` is the norm-1 SVM.
         complexity: as in :class:`VotedKernelClassifier`.
+        radius: r of the local complexity, likewise; the paper chooses it by validation, one call for each r.
         folds: parts of the sample, at least 3.
         scaler: a scikit-learn transformer, fitted on each training part.
         seed: of the partition.
@@ -196,7 +198,8 @@ def cross_validate_votes(
         train = np.concatenate([parts[k] for k in range(folds) if k not in (i, (i + 1) % folds)])
         x_train, *x_held = _scaled(scaler, points, train, *held)
         grams = family.grams(x_train, x_train)
-        r = complexities(family, grams, x_train.shape[1] if x_train.ndim == 2 else None, complexity, seed=seed).values
+        num_features = x_train.shape[1] if x_train.ndim == 2 else None
+        r = complexities(family, grams, num_features, complexity, radius=radius, seed=seed).values
         targets = [1] if len(classes) == 2 else list(range(len(classes)))
         paths = []
         for target in targets:

@@ -37,6 +37,13 @@ class Votes:
     def __len__(self) -> int:
         return len(self.weight)
 
+    def restricted_to(self, points: NDArray[np.int64]) -> Votes:
+        """The votes of ``points`` only, renumbered by their positions there."""
+        position = {int(j): t for t, j in enumerate(points)}
+        kept = [t for t, j in enumerate(self.point) if int(j) in position]
+        numbers = np.array([position[int(j)] for j in self.point[kept]], dtype=np.int64)
+        return Votes(self.kernel[kept], numbers, self.weight[kept])
+
     @classmethod
     def none(cls) -> Votes:
         """The vote of nobody, α = 0."""
