@@ -79,6 +79,7 @@ class CoordinateDescent:
         self._z = np.zeros(m)
         self._centre = np.full(m, 0.5 / m)
         self._sigma = 1.0 / m
+        self._accuracy = 0.1
 
     @property
     def gap(self) -> float:
@@ -93,10 +94,12 @@ class CoordinateDescent:
             self.converged = self.gap <= self.tolerance
             if self.converged:
                 break
-            self._descend(1e-3 * max(steepness, 1e-12))
-            self._centre = self._u()
-            self._sigma = min(GROWTH * self._sigma, LARGEST_SIGMA / self.m)
-            self._forget()
+            if steepness <= self._accuracy:  # this centre is done with: no function of the stream descends any more
+                self._centre = self._u()
+                self._sigma = min(GROWTH * self._sigma, LARGEST_SIGMA / self.m)
+                self._accuracy = max(self._accuracy / 3.0, 1e-9)
+                self._forget()
+            self._descend(0.3 * self._accuracy)
         return self
 
     def _u(self) -> Array:
