@@ -70,6 +70,7 @@ class ColumnGeneration:
         self._kernel = np.zeros(0, dtype=np.int64)
         self._point = np.zeros(0, dtype=np.int64)
         self._basis: highspy.HighsBasis | None = None
+        self._prices: Array | None = None
 
     @property
     def working_set(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -78,7 +79,7 @@ class ColumnGeneration:
 
     def start_from(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> None:
         """Begin the next solve with these base functions, the working set of a similar problem."""
-        self._kernel, self._point, self._basis = kernel, point, None
+        self._kernel, self._point, self._basis, self._prices = kernel, point, None, None
 
     def solve(self, penalties: Array) -> Solution:
         """The vote for penalties Λ_k, one per kernel."""
@@ -87,11 +88,14 @@ class ColumnGeneration:
         if len(self._kernel):
             program.add(self._kernel, self._point)
             program.set_basis(self._basis)
+        if self._prices is not None:
+            # What the last solution would pay under these penalties tells who is going to join.
+            program.price_in(np.abs(self._prices) / penalties[:, None])
         best: Solution | None = None
         for num_rounds in range(1, self.max_rounds + 1):
             votes, u = program.run()
-            violations = np.stack(self.problem.prices(u)) / penalties[:, None]
-            np.abs(violations, out=violations)
+            self._prices = np.stack(self.problem.prices(u))
+            violations = np.abs(self._prices) / penalties[:, None]
             bound = float(u.sum() / max(1.0, float(violations.max())))
             objective = self.problem.objective(votes, penalties)
             # Neither value is monotone over the rounds, but the best of each kind remains true.
