@@ -77,7 +77,7 @@ def _negative_half_square_distance(z1: Tensor, z2: Tensor | None) -> Tensor:
 
 def squared_exponential(halves: Tensor) -> tuple[Tensor, None]:
     """φ(s) = exp(−s/2)."""
-    return _exp_(halves), None
+    return flushed_exp(halves), None
 
 
 def matern(nu: float) -> Profile:
@@ -85,7 +85,7 @@ def matern(nu: float) -> Profile:
 
     def profile(halves: Tensor) -> tuple[Tensor, Tensor]:
         a = halves.mul_(-4.0 * nu).sqrt_()
-        decay = _exp_(-a)
+        decay = flushed_exp(-a)
         if nu == 0.5:
             # φ' = −exp(−a) / (2a): infinite at a = 0, where z_i = z'_j makes its contribution vanish.
             return decay, torch.where(a > 0, decay / a, 0.0).mul_(-0.5)
@@ -96,7 +96,7 @@ def matern(nu: float) -> Profile:
     return profile
 
 
-def _exp_(exponent: Tensor) -> Tensor:
+def flushed_exp(exponent: Tensor) -> Tensor:
     """exp in place, with values below √tiny set to exactly 0.
 
     Such values (1e-154 in float64) cannot change any sum they enter, but their products are denormal numbers, on
