@@ -214,7 +214,7 @@ def _without_columns(kernel: Kernel, width: int, measure: Measure, h: Tensor | N
     if type(kernel) is MahalanobisKernel:
         return "full covariance", functools.partial(_mahalanobis, kernel, h)
     if type(kernel) is ScaleKernel:
-        base = _form(kernel.base_kernel, width, measure)
+        base = _form_on_own_columns(kernel.base_kernel, width, measure)
         return base and (base[0], functools.partial(_scaled, base[1], kernel))
     if type(kernel) is SpectralMixtureKernel:
         return _spectral_mixture(kernel, width, h)

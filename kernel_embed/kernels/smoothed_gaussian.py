@@ -82,7 +82,8 @@ def own_terms(kernel: Kernel, width: int) -> GaussianTerms | None:
         weight = kernel.constant.reshape(*kernel.batch_shape, 1)
         return GaussianTerms(weight, weight.new_zeros(*weight.shape, width), None, False)
     if type(kernel) is ScaleKernel:
-        base = gaussian_terms(kernel.base_kernel, width)
+        # A scaled kernel takes over the active columns of its base and hands on what it has chosen.
+        base = own_terms(kernel.base_kernel, width)
         return base and dataclasses.replace(base, weight=kernel.outputscale[..., None] * base.weight)
     if type(kernel) in (AdditiveKernel, ProductKernel):
         combine = _sum if type(kernel) is AdditiveKernel else _product
