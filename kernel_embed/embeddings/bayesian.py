@@ -1,0 +1,304 @@
+r"""The Bayesian kernel embedding: a Gaussian process prior over the mean embedding, and its posterior.
+
+.. math::
+    \mu \mid \theta &\sim GP(0, r_\theta), \qquad r(x, y) = \int k(x, u) k(u, y) \nu(du)                    & (3, 4) \\
+    \hat\mu(x) \mid \mu(x) &\sim \mathcal N(\mu(x), \sigma^2)                                               & (5) \\
+    \mu(x_*) \mid \hat\mu &\sim \mathcal N\big(R_*^\top A^{-1} \hat\mu,\; r_{**} - R_*^\top A^{-1} R_*\big),
+        \qquad A = R + \sigma^2 I                                                                           & (7, 8)
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Literal
+
+import gpytorch
+import torch
+from gpytorch.constraints import Interval, Positive
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.priors import Prior
+from torch import Tensor
+
+from ..kernels import gram
+from ..kernels.measures import Measure
+from ..kernels.slope import EmpiricalEmbedding, empirical_embedding
+from ..kernels.smoothed import SmoothedKernel
+from ..linalg import LowRankSystem, RidgeSystem
+from ..validation import check_features
+from .snapshot import KernelSnapshot
+
+CENTRAL_LIMIT = "central-limit"
+
+
+class BayesianMeanEmbedding(gpytorch.Module):
+    r"""A posterior over the mean embedding of a sample.
+
+    Args:
+        kernel: k, any GPyTorch kernel. Its ``batch_shape`` is the batch shape of every answer.
+        noise: σ² of the likelihood (5), held at this value unless ``learn_noise``; or ``"central-limit"`` for the
+            variance Var_j[k(x_j, x)] / n of μ̂(x), another one at each location (eq. 6).
+        measure: ν of the prior covariance r; see :class:`SmoothedKernel`. By default Lebesgue measure where k has a
+            closed form under it, else a discrete measure at rows of the data.
+        covariance: a prior covariance in place of r, any GPyTorch kernel.
+        learn_noise: learn σ² with the kernel.
+        noise_prior: a GPyTorch prior on σ².
+        noise_constraint: a GPyTorch constraint on σ²; positive, learned on a logarithmic scale, by default.
+
+    Example:
+        >>> x = torch.randn(50, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel().double())
+        >>> posterior = embedding.condition(x)
+        >>> posterior(torch.tensor([[0.0], [9.0]], dtype=torch.float64)).mean.detach().round(decimals=2)
+        tensor([0.5000, 0.0000], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        noise: float | Tensor | Literal["central-limit"] = 0.1,
+        *,
+        measure: Measure | None = None,
+        covariance: Kernel | None = None,
+        learn_noise: bool = False,
+        noise_prior: Prior | None = None,
+        noise_constraint: Interval | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}.")
+        if covariance is not None and measure is not None:
+            raise ValueError("Expected a measure or a covariance, got both. The covariance stands in place of r.")
+        self.kernel = kernel
+        self.measure = measure
+        self.prior_covariance = covariance
+        self.central_limit = isinstance(noise, str)
+        if self.central_limit:
+            if noise != CENTRAL_LIMIT:
+                raise ValueError(f"Expected noise to be a number or {CENTRAL_LIMIT!r}, got {noise!r}.")
+            if learn_noise or noise_prior is not None:
+                raise ValueError(f"Expected nothing to learn in noise={CENTRAL_LIMIT!r}: the data and k determine it.")
+            return
+        like = next(iter(kernel.parameters()), torch.empty(()))
+        raw = torch.nn.Parameter(like.new_zeros(kernel.batch_shape), requires_grad=learn_noise or bool(noise_prior))
+        self.register_parameter("raw_noise", raw)
+        constraint = noise_constraint or Positive(transform=torch.exp, inv_transform=torch.log)
+        self.register_constraint("raw_noise", constraint)
+        if noise_prior is not None:
+            self.register_prior("noise_prior", noise_prior, _get_noise, _set_noise)
+        self.noise = noise
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the kernel, and so of σ² and of every answer."""
+        return torch.Size(self.kernel.batch_shape)
+
+    @property
+    def noise(self) -> Tensor:
+        """σ², of shape ``batch_shape``."""
+        if self.central_limit:
+            raise AttributeError("With noise='central-limit' the noise is known for a sample only: condition(x).noise.")
+        value: Tensor = self.raw_noise_constraint.transform(self.raw_noise)
+        return value
+
+    @noise.setter
+    def noise(self, value: float | Tensor) -> None:
+        value = torch.as_tensor(value).to(self.raw_noise)
+        if not bool((torch.isfinite(value) & (value > 0)).all()):
+            raise ValueError(f"Expected a positive, finite noise, got {value.tolist()}.")
+        value = value.expand(self.raw_noise.shape)
+        self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(value))
+
+    @property
+    def covariance(self) -> Kernel:
+        """The prior covariance: r of eq. (4), sharing the parameters of ``kernel``, or the one given."""
+        return SmoothedKernel(self.kernel, self.measure) if self.prior_covariance is None else self.prior_covariance
+
+    def condition(self, x: Tensor, locations: Tensor | None = None) -> ConditionedMeanEmbedding:
+        """The posterior given the sample ``x``; it never changes this embedding, and factorises when first asked.
+
+        Args:
+            x: the sample, ``(n, d)``.
+            locations: where μ̂ is observed: row numbers of ``x``, or points ``(t, d)``; every row by default. The
+                likelihood (5) holds at any x, so a large sample may be observed at a part of its points.
+        """
+        x = check_features(x)
+        return ConditionedMeanEmbedding(self, x, locations)
+
+    def prior(self, x: Tensor) -> MultivariateNormal:
+        """GP(0, r) at the points ``x`` of shape ``(t, d)``, eq. (3)."""
+        x = check_features(x)
+        covariance = self.covariance
+        if isinstance(covariance, SmoothedKernel):
+            covariance = covariance.resolved(x)
+        R = _gram(covariance, x)
+        return MultivariateNormal(R.new_zeros(R.shape[:-1]), R)
+
+
+# Named functions, where lambdas would keep the embedding from being pickled.
+def _get_noise(embedding: BayesianMeanEmbedding) -> Tensor:
+    return embedding.noise
+
+
+def _set_noise(embedding: BayesianMeanEmbedding, value: Tensor) -> None:
+    embedding.noise = value
+
+
+class ConditionedMeanEmbedding:
+    """The posterior over the mean embedding of a sample; called on points it is a ``MultivariateNormal``.
+
+    Attributes:
+        embedding: the model.
+        x: the sample, ``(n, d)``.
+        rows: the rows of ``x`` at which μ̂ is observed, ``None`` for points that are not rows.
+        locations: the points at which μ̂ is observed, ``(t, d)``.
+        covariance: the prior covariance in force, its measure named.
+    """
+
+    def __init__(self, embedding: BayesianMeanEmbedding, x: Tensor, locations: Tensor | None = None) -> None:
+        self.embedding = embedding
+        self.x = x
+        self.rows, self.locations = _locations(x, locations)
+        covariance = embedding.covariance
+        self.covariance = covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance
+        self._snapshot = KernelSnapshot(self.covariance)
+
+    @property
+    def num_data(self) -> int:
+        """n, the size of the sample."""
+        return self.x.shape[-2]
+
+    @property
+    def num_locations(self) -> int:
+        """t, the number of points at which μ̂ is observed."""
+        return self.locations.shape[-2]
+
+    def at(self, rows: Tensor) -> ConditionedMeanEmbedding:
+        """The same sample observed at these rows only."""
+        return ConditionedMeanEmbedding(self.embedding, self.x, rows)
+
+    @functools.cached_property
+    def empirical(self) -> EmpiricalEmbedding:
+        """μ̂ of eq. (2) and log γ of eq. (12) at the locations."""
+        return empirical_embedding(self.embedding.kernel, self.x, self.locations, self.rows)
+
+    @functools.cached_property
+    def mean(self) -> Tensor:
+        """μ̂(x_i) at the locations, ``(*batch, t)``: what is observed."""
+        return self.empirical.mean
+
+    @functools.cached_property
+    def noise(self) -> Tensor:
+        """σ² at the locations: ``(*batch, 1)``, or ``(*batch, t)`` with ``noise="central-limit"``."""
+        if not self.embedding.central_limit:
+            return self.embedding.noise.to(self.x).unsqueeze(-1)
+        # eq. (6): Var_j[k(x_j, x)] / n, kept off zero, where k is the same for every x_j
+        K = gram(self.embedding.kernel, self.locations, self.x)
+        n = self.num_data
+        variance = K.var(dim=-1, correction=0) / max(n - 1, 1)
+        return variance + 1e-6 * variance.detach().mean(dim=-1, keepdim=True) + torch.finfo(K.dtype).eps
+
+    @functools.cached_property
+    def features(self) -> Tensor | None:
+        """Φ at the locations where the prior has finite rank, else ``None``."""
+        covariance = self.covariance
+        if isinstance(covariance, SmoothedKernel) and covariance.is_low_rank:
+            return covariance.features(self.locations)
+        return None
+
+    @functools.cached_property
+    def system(self) -> RidgeSystem | LowRankSystem:
+        """The factorised A = R + σ²I; scaled to unit noise where σ² differs between locations."""
+        if self.features is not None:
+            return LowRankSystem(self.features, self.noise)
+        _check_memory(self.num_locations, self.x, self.embedding.batch_shape)
+        R = _gram(self.covariance, self.locations)
+        if self.noise.shape[-1] == 1 and not self.embedding.central_limit:
+            return RidgeSystem(R, self.noise.squeeze(-1).expand(R.shape[:-2]))
+        root = self.noise.sqrt()
+        R = R / (root.unsqueeze(-1) * root.unsqueeze(-2))
+        return RidgeSystem(R, R.new_ones(R.shape[:-2]))
+
+    @property
+    def _unit(self) -> Tensor | None:
+        """σ where the dense system is scaled by it."""
+        return self.noise.sqrt() if self.embedding.central_limit and self.features is None else None
+
+    def negative_log_density(self) -> Tensor:
+        """−log N(μ̂; 0, R + σ²I) in nats, the Gaussian part of eq. (13): ``batch``."""
+        unit = self._unit
+        if unit is None:
+            return self.system.negative_log_density(self.mean)
+        return self.system.negative_log_density(self.mean / unit) + unit.log().sum(-1)
+
+    def __call__(self, x: Tensor) -> MultivariateNormal:
+        """The posterior of μ at the points ``x`` of shape ``(t, d)``, eqs. (7) and (8)."""
+        x = check_features(x, width=self.x.shape[-1]).to(self.x)
+        covariance = self._snapshot.kernel()
+        system, unit = self.system, self._unit
+        if isinstance(system, LowRankSystem):
+            features = covariance.features(x)
+            mean = (features @ system.weights(self.mean).unsqueeze(-1)).squeeze(-1)
+            return MultivariateNormal(mean, system.covariance(features))
+        cross = _gram(covariance, self.locations, x)
+        right = self.mean.unsqueeze(-1)
+        if unit is not None:
+            cross, right = cross / unit.unsqueeze(-1), right / unit.unsqueeze(-1)
+        # eq. (8): R*ᵀA⁻¹μ̂ and r** − R*ᵀA⁻¹R*
+        mean = (cross.mT @ system.solve(right.expand(*cross.shape[:-1], 1))).squeeze(-1)
+        spread = _gram(covariance, x) - cross.mT @ system.solve(cross)
+        return MultivariateNormal(mean, 0.5 * (spread + spread.mT))
+
+    def predictive(self, x: Tensor) -> MultivariateNormal:
+        """The distribution of an observed μ̂ at ``x``: the posterior of μ plus the noise of eq. (5)."""
+        posterior = self(x)
+        noise = ConditionedMeanEmbedding(self.embedding, self.x, check_features(x).to(self.x)).noise
+        diagonal = noise.expand(posterior.mean.shape)
+        return MultivariateNormal(posterior.mean, posterior.covariance_matrix + torch.diag_embed(diagonal))
+
+    def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
+        """The lower and upper end, at each point, of the central interval that holds μ(x) with probability ``level``."""
+        return credible_band(self(x), level)
+
+
+def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, Tensor]:
+    """Pointwise central intervals of probability ``level``."""
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"Expected a level between 0 and 1, got {level}.")
+    half = torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64)).item()
+    deviation = posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
+    return posterior.mean - half * deviation, posterior.mean + half * deviation
+
+
+def _gram(covariance: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    return covariance.gram(x1, x2) if isinstance(covariance, SmoothedKernel) else gram(covariance, x1, x2)
+
+
+def _locations(x: Tensor, given: Tensor | None) -> tuple[Tensor | None, Tensor]:
+    if given is None:
+        return torch.arange(x.shape[-2], device=x.device), x
+    if given.is_floating_point():
+        return None, check_features(given, "locations", width=x.shape[-1]).to(x)
+    if given.dim() != 1 or given.numel() == 0 or int(given.min()) < 0 or int(given.max()) >= x.shape[-2]:
+        raise ValueError(
+            f"Expected locations as points, or as a vector of row numbers from 0 to {x.shape[-2] - 1}, got shape "
+            f"{tuple(given.shape)} of {given.dtype}."
+        )
+    given = given.to(x.device)
+    return given, x[..., given, :]
+
+
+def _check_memory(t: int, x: Tensor, batch_shape: torch.Size) -> None:
+    """Refuse a Gram matrix that cannot be held, before the machine tries to."""
+    if x.device.type != "cpu" or not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    needed = 4 * t * t * x.element_size() * batch_shape.numel()
+    if needed > available:
+        raise MemoryError(
+            f"Expected a sample that fits in memory, got {t} locations, whose {t} × {t} matrices need "
+            f"{needed / 2**30:.0f} GiB of the {available / 2**30:.0f} GiB here. Observe μ̂ at fewer locations, "
+            "EmbeddingEvidence(num_locations=2000) or condition(x, locations=rows), or give "
+            "measure=DiscreteMeasure.from_sample(x), whose cost is linear in their number."
+        )
