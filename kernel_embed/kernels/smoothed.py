@@ -66,7 +66,7 @@ class SmoothedKernel(Kernel):
 
     def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
         """The base kernel alone; what is below it is its own affair."""
-        yield "base_kernel", self.base_kernel
+        return [(name, child) for name, child in self.named_children() if isinstance(child, Kernel)]
 
     def form(self, width: int | None = None) -> str:
         """``"closed form"`` with its kind, or ``"discrete measure"``, for inputs with ``width`` columns."""
