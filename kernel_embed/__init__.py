@@ -27,6 +27,7 @@ from .objectives import (
     RademacherComplexity,
     SoftmaxCalibration,
     calibrate,
+    default_objective,
 )
 
 __version__ = "0.1.0"
@@ -52,6 +53,7 @@ __all__ = [
     "SupDiagonal",
     "calibrate",
     "default_kernel",
+    "default_objective",
     "fit",
     "generalization_bound",
     "gram",

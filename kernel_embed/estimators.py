@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,24 +17,26 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .bounds import generalization_bound
 from .embeddings import MulticlassEmbedding, clip_normalize
 from .kernels import default_kernel
-from .learning import fit
-from .objectives import CalibratedLeaveOneOutRisk, Objective, calibrate
+from .learning import FitResult, fit
+from .objectives import Objective, calibrate, default_objective
 
 
 class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
     """A multiclass classifier with a learned kernel, and no validation set.
 
     Args:
-        kernel: any GPyTorch kernel, which is copied and never changed; ``None`` for
-            :func:`kernel_embed.default_kernel`, an ARD squared exponential scaled to the data.
-        objective: what learning minimises; ``None`` for :class:`kernel_embed.CalibratedLeaveOneOutRisk`.
+        kernel: any GPyTorch kernel, which is copied and never changed; or a function that builds one for the training
+            inputs; ``None`` for :func:`kernel_embed.default_kernel`, an ARD squared exponential scaled to the data.
+        objective: what learning minimises; ``None`` for :func:`kernel_embed.default_objective`.
         regularization: the starting value of λ.
-        calibrated: report softmax(a·f + b), with (a, b) fitted on leave-one-out values, as probabilities; otherwise
+        calibrated: report probabilities calibrated on leave-one-out values (:func:`kernel_embed.calibrate`); otherwise
             the clip-normalised ones of eq. (6).
         confidence: 1 − β of the bound that is reported.
         max_evaluations: a limit for the optimiser.
         tolerance: see :func:`kernel_embed.fit`.
         num_restarts: further starts of the optimiser.
+        subset_size: with at least twice as many rows, learning starts on a random subset of this size, where an
+            evaluation costs little, and goes on with all rows from there; ``None`` starts with all rows.
         batch_size: learn with mini-batches of this size (Algorithm 1).
         num_epochs: epochs, with mini-batches.
         learning_rate: of Adam, with mini-batches.
@@ -45,7 +48,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         classes_: the labels.
         embedding_: the learned :class:`kernel_embed.MulticlassEmbedding`.
         conditioned_: the embedding with the training data, which answers every question.
-        calibration_: (a, b), or ``None``.
+        calibration_: the :class:`kernel_embed.SoftmaxCalibration`, or ``None``.
         result_: the :class:`kernel_embed.FitResult` of learning.
         terms_: the objective's terms at the solution.
         bound_: the :class:`kernel_embed.GeneralizationBound` of the decision probabilities, as printed in the paper.
@@ -61,7 +64,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        kernel: Kernel | None = None,
+        kernel: Kernel | Callable[[torch.Tensor], Kernel] | None = None,
         objective: Objective | None = None,
         *,
         regularization: float = 0.01,
@@ -70,6 +73,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         max_evaluations: int = 200,
         tolerance: float = 1e-5,
         num_restarts: int = 0,
+        subset_size: int | None = 1000,
         batch_size: int | None = None,
         num_epochs: int = 200,
         learning_rate: float = 0.1,
@@ -85,6 +89,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         self.max_evaluations = max_evaluations
         self.tolerance = tolerance
         self.num_restarts = num_restarts
+        self.subset_size = subset_size
         self.batch_size = batch_size
         self.num_epochs = num_epochs
         self.learning_rate = learning_rate
@@ -97,25 +102,11 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
-        x = torch.as_tensor(X, device=self.device)
-        labels = torch.as_tensor(numbers, device=self.device)
-        kernel = default_kernel(x) if self.kernel is None else copy.deepcopy(self.kernel)
-        objective = self.objective if self.objective is not None else CalibratedLeaveOneOutRisk()
+        x, labels = self._tensor(X), self._tensor(numbers)
+        kernel = self._kernel(x)
+        objective = self.objective if self.objective is not None else default_objective()
         self.embedding_ = MulticlassEmbedding(kernel, len(self.classes_), self.regularization)
-        self.result_ = fit(
-            self.embedding_,
-            objective,
-            x,
-            labels,
-            max_evaluations=self.max_evaluations,
-            tolerance=self.tolerance,
-            num_restarts=self.num_restarts,
-            batch_size=self.batch_size,
-            num_epochs=self.num_epochs,
-            learning_rate=self.learning_rate,
-            seed=_seed(self.random_state),
-            progress=self.progress,
-        )
+        self.result_ = self._learn(objective, x, labels)
         self.terms_ = self.result_.terms
         with torch.no_grad():
             self.conditioned_ = self.embedding_.condition(x, labels)
@@ -124,6 +115,27 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
             self.bound_ = generalization_bound(conditioned, self.confidence, "paper")
             self.tight_bound_ = generalization_bound(conditioned, self.confidence, "tight")
         return self
+
+    def _learn(self, objective: Objective, x: torch.Tensor, y: torch.Tensor) -> FitResult:
+        seed = _seed(self.random_state)
+        settings: dict[str, Any] = {"max_evaluations": self.max_evaluations, "tolerance": self.tolerance}
+        settings.update(num_restarts=self.num_restarts, seed=seed, progress=self.progress)
+        if self.batch_size is not None:
+            settings.update(batch_size=self.batch_size, num_epochs=self.num_epochs, learning_rate=self.learning_rate)
+        elif self.subset_size is not None and len(y) >= 2 * self.subset_size:
+            rows = np.random.default_rng(seed or 0).permutation(len(y))[: self.subset_size]
+            subset = torch.as_tensor(rows, device=x.device)
+            fit(self.embedding_, objective, x[subset], y[subset], **settings)
+            # A = K + nλI: the ridge found on the subset is the better guess for all rows than its λ.
+            self.embedding_.regularization = self.embedding_.regularization.detach() * self.subset_size / len(y)
+            settings.update(num_restarts=0)
+        return fit(self.embedding_, objective, x, y, **settings)
+
+    def _kernel(self, x: torch.Tensor) -> Kernel:
+        if self.kernel is None:
+            return default_kernel(x)
+        # A GPyTorch kernel can be called too, so the type decides.
+        return copy.deepcopy(self.kernel) if isinstance(self.kernel, Kernel) else self.kernel(x)
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores, highest for the predicted class: (n, m), or for two classes (n,) as scikit-learn has it."""
@@ -138,7 +150,8 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable labels."""
-        labels: NDArray[Any] = self.classes_[self._scores(X).argmax(axis=1)]
+        numbers = self._scores(X).argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[numbers]
         return labels
 
     def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -150,7 +163,11 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         with torch.no_grad():
-            return self.conditioned_.decision_probabilities(torch.as_tensor(X, device=self.device))
+            return self.conditioned_.decision_probabilities(self._tensor(X))
+
+    def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
+        # A copy: the classifier keeps its data when the caller's array changes, and read-only arrays are welcome.
+        return torch.tensor(array, device=self.device or "cpu")
 
 
 def _seed(random_state: Any) -> int | None:

@@ -133,9 +133,11 @@ def _cholesky(K: Tensor, ridge: Tensor) -> tuple[Tensor, float]:
     diagonal = A.diagonal(dim1=-2, dim2=-1)
     diagonal.add_(ridge.unsqueeze(-1))
     factor, info = torch.linalg.cholesky_ex(A)
-    if not info.any():
+    # An infinite entry on the diagonal passes the factorisation, and shows on the factor's own diagonal.
+    finite = bool(torch.isfinite(factor.diagonal(dim1=-2, dim2=-1)).all())
+    if finite and not info.any():
         return factor, 0.0
-    if not torch.isfinite(A).all():
+    if not (finite and torch.isfinite(A).all()):
         raise NanError(
             f"Expected a finite kernel matrix, got {int((~torch.isfinite(A)).sum())} values that are not finite "
             f"among {A.numel()}. Look for hyperparameters that overflowed, or features on very different scales."

@@ -64,8 +64,9 @@ class ConditionalEmbedding(gpytorch.Module):
         self.kernel = kernel
         self.target_kernel = target_kernel
         self.sup_diagonal_bound = sup_diagonal
-        like = next(iter(kernel.parameters()), torch.empty(()))
-        self.register_parameter("raw_regularization", torch.nn.Parameter(like.new_zeros(kernel.batch_shape)))
+        like = next(kernel.parameters(), None)
+        zero = torch.zeros(kernel.batch_shape) if like is None else like.new_zeros(kernel.batch_shape)
+        self.register_parameter("raw_regularization", torch.nn.Parameter(zero))
         constraint = regularization_constraint or Positive(transform=torch.exp, inv_transform=torch.log)
         self.register_constraint("raw_regularization", constraint)
         if regularization_prior is not None:
@@ -90,7 +91,8 @@ class ConditionalEmbedding(gpytorch.Module):
 
     @regularization.setter
     def regularization(self, value: float | Tensor) -> None:
-        value = torch.as_tensor(value).to(self.raw_regularization)
+        raw = self.raw_regularization
+        value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device)
         if not bool((torch.isfinite(value) & (value > 0)).all()):
             raise ValueError(f"Expected a positive, finite regularization, got {value.tolist()}.")
         value = value.expand(self.raw_regularization.shape)
@@ -130,17 +132,32 @@ class ConditionedEmbedding:
         x: inputs, ``(n, d)``.
         y: targets.
         K: Gram matrix, ``(*batch, n, n)``.
+        regularization: λ as it was.
         system: the factorised A = K + nλI.
     """
 
-    def __init__(self, embedding: ConditionalEmbedding, x: Tensor, y: Tensor, K: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        embedding: ConditionalEmbedding,
+        x: Tensor,
+        y: Tensor,
+        K: Tensor | None = None,
+        parent: ConditionedEmbedding | None = None,
+    ) -> None:
         self.embedding = embedding
         self.x = x
         self.y = y
-        self._snapshot = KernelSnapshot(embedding.kernel)
+        self._snapshot = KernelSnapshot(embedding.kernel) if parent is None else parent._snapshot
         self.K = gram(embedding.kernel, x) if K is None else K
+        if self.K.shape[-2:] != (self.num_data, self.num_data):
+            raise ValueError(
+                f"Expected a kernel with one value for each pair of the {self.num_data} rows of x, got a matrix of "
+                f"shape {tuple(self.K.shape[-2:])} from {type(embedding.kernel).__name__}. Kernels with several outputs "
+                "for each input have no conditional embedding."
+            )
+        self.regularization = embedding.regularization.to(self.K) if parent is None else parent.regularization
         # eq. (1): A = K + nλI
-        self.system = RidgeSystem(self.K, self.num_data * embedding.regularization.to(self.K))
+        self.system = RidgeSystem(self.K, self.num_data * self.regularization)
 
     @property
     def num_data(self) -> int:
@@ -169,7 +186,7 @@ class ConditionedEmbedding:
     @functools.cached_property
     def sup_diagonal(self) -> SupDiagonal:
         """α² = sup k(x, x), and where it comes from."""
-        return sup_diagonal(self.embedding.kernel, self.x, self.embedding.sup_diagonal_bound)
+        return sup_diagonal(self._snapshot.kernel(), self.x, self.embedding.sup_diagonal_bound)
 
     def leave_one_out(self) -> Tensor:
         """The fitted values at each x_i of the embedding that has not seen (x_i, y_i): Y_i − V_i / [A⁻¹]_ii.
@@ -198,7 +215,7 @@ class ConditionedEmbedding:
             ``(*batch, t)``, or ``(*batch, t, q)`` where g has q values.
         """
         values = g(self.y) if callable(g) else g
-        values = torch.as_tensor(values).to(self.K)
+        values = torch.as_tensor(values, dtype=self.K.dtype, device=self.K.device)
         if values.dim() == 0 or values.shape[0] != self.num_data or values.dim() > 2:
             raise ValueError(
                 f"Expected the values of g at the {self.num_data} training targets, of shape ({self.num_data},) or "
@@ -211,4 +228,4 @@ class ConditionedEmbedding:
     def restricted(self, rows: Tensor) -> ConditionedEmbedding:
         """The same embedding conditioned on some of the data, from the Gram matrix at hand."""
         K = self.K[..., rows, :][..., :, rows]
-        return type(self)(self.embedding, self.x[rows], self.y[rows], K)
+        return type(self)(self.embedding, self.x[rows], self.y[rows], K, parent=self)

@@ -119,7 +119,7 @@ class ConditionedMulticlass(ConditionedEmbedding):
             x: points of shape ``(t, d)``.
         """
         classes = torch.arange(self.embedding.num_classes, device=self.K.device)
-        values = torch.as_tensor(g(classes) if callable(g) else g).to(self.K)
+        values = torch.as_tensor(g(classes) if callable(g) else g, dtype=self.K.dtype, device=self.K.device)
         if values.dim() == 0 or values.shape[0] != self.embedding.num_classes:
             return super().expectation(values, x)
         return self.decision_probabilities(x) @ values

@@ -50,7 +50,9 @@ class FitResult:
 
     @property
     def terms(self) -> dict[str, float]:
-        """Every term of the objective at the best point."""
+        """Every term of the objective at the best point; empty where nothing was evaluated before an interruption."""
+        if not self.history:
+            return {}
         best = min(self.history, key=lambda record: record["value"])
         return {name: value for name, value in best.items() if name not in ("start", "value")}
 
@@ -181,7 +183,7 @@ class _Search:
         content = {
             **self._identity,
             "best_value": self.best_value,
-            "best": torch.as_tensor(self.best),
+            "best": torch.as_tensor(self.best, device="cpu"),
             "history": self.history,
             "num_evaluations": self.num_evaluations,
             "start": self.start,
@@ -203,7 +205,7 @@ class _Search:
         prior = prior_loss(self.embedding)
         if prior is not None:
             values.append(("priors", prior / x.shape[-2] if self.objective.per_datum else prior))
-        total = sum((value for _, value in values), start=torch.zeros(()).to(x))
+        total = sum((value for _, value in values), start=x.new_zeros(()))
         return total, {name: value.item() for name, value in values}
 
     def record(self, value: float, terms: dict[str, float], point: Vector) -> None:
@@ -312,7 +314,7 @@ def _adam(
             search.record(value, terms, point if num_batches == 1 else search.vector.get())
             search.optimizer_state = {
                 "adam": optimizer.state_dict(),
-                "point": torch.as_tensor(search.vector.get()),
+                "point": torch.as_tensor(search.vector.get(), device="cpu"),
                 "epoch": epoch + 1,
             }
             bar.update()

@@ -45,7 +45,7 @@ class ParameterVector:
         with torch.no_grad():
             for parameter in self.parameters:
                 piece = vector[start : start + parameter.numel()]
-                parameter.copy_(torch.as_tensor(piece).to(parameter).view_as(parameter))
+                parameter.copy_(torch.as_tensor(piece, device="cpu").view_as(parameter))
                 start += parameter.numel()
 
     def gradient(self) -> Vector:

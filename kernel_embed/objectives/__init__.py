@@ -19,5 +19,16 @@ __all__ = [
     "RademacherComplexity",
     "SoftmaxCalibration",
     "calibrate",
+    "default_objective",
     "rademacher_complexity",
 ]
+
+
+def default_objective() -> Objective:
+    """The objective used where the caller names none, one setting for all data.
+
+    Example:
+        >>> default_objective()
+        CalibratedLeaveOneOutRisk(penalty=1) + RademacherComplexity(rate='1/n')
+    """
+    return CalibratedLeaveOneOutRisk() + RademacherComplexity("1/n")

@@ -71,7 +71,7 @@ class Sum(Objective):
 
     def evaluate(self, conditioned: Any) -> Tensor:
         """Σ c_j q_j, every q_j from the same factorisation."""
-        return sum((c * term.evaluate(conditioned) for c, term in self._parts), start=torch.zeros(()).to(conditioned.x))
+        return sum((c * term.evaluate(conditioned) for c, term in self._parts), start=conditioned.x.new_zeros(()))
 
     def terms(self) -> Iterator[tuple[float, Objective]]:
         """The summands, each with its coefficient."""

@@ -1,18 +1,22 @@
 r"""The leave-one-out risk of calibrated probabilities: the default objective.
 
-Decision probabilities :math:`f` are estimates that may leave [0, 1]. The probabilities reported in the end are
+Decision probabilities :math:`f` are least-squares estimates, which may leave [0, 1]. The probabilities reported in the
+end are a softmax of them on two scales, their own and the logarithmic one,
 
-.. math::  p(x) = \operatorname{softmax}(a\, f(x) + b),
+.. math::  p(x) = \operatorname{softmax}\big( a h + a' g(h) + b \big), \qquad
+           h = \tfrac12 + \tanh(f(x) - \tfrac12), \quad
+           g(h) = \log \operatorname{softplus}(h / \epsilon), \; \epsilon = 0.1,
 
-with a scale :math:`a` and class offsets :math:`b` fitted on leave-one-out values, which need no held-out data. The
-objective is the cross-entropy those probabilities reach,
+with :math:`a, a' \ge 0` and class offsets :math:`b` fitted on leave-one-out values, which need no held-out data. Where
+:math:`f` already are probabilities, :math:`a' = 1` nearly returns them; :math:`h` keeps a value of :math:`f` far
+outside [0, 1], where nothing was learned, from being taken for certainty. The objective is the cross-entropy reached,
 
-.. math::  q(\theta, \lambda) = \min_{a, b} \; -\frac1n \sum_{i, c} T_{ic} \log p_c(f_{-i}(x_i)) +
+.. math::  q(\theta, \lambda) = \min_{a, a', b} \; -\frac1n \sum_{i, c} T_{ic} \log p_c(f_{-i}(x_i)) +
            \frac{\kappa}{2n} \lVert b \rVert^2 , \qquad T = \frac{nY + 1}{n + m} .
 
 The targets T are the one-hot labels with one more imagined observation of each class, Laplace's rule; without it
-:math:`a` would grow without limit on data that are separated perfectly. The problem is convex in (a, b) and solved by
-Newton's method at every evaluation; at the minimum the derivative for (θ, λ) is that of the sum alone (envelope
+:math:`a` would grow without limit on data that are separated perfectly. The problem is convex in (a, a', b) and solved
+by Newton's method at every evaluation; at the minimum the derivative for (θ, λ) is that of the sum alone (envelope
 theorem). There is no clip, so every point has a gradient.
 """
 
@@ -22,27 +26,42 @@ import dataclasses
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from ..embeddings import ConditionedMulticlass
 from .base import Objective
 
+EPSILON = 0.1
 NEWTON_STEPS = 50
+HELD_AT_ZERO = 1e8
 
 
 @dataclasses.dataclass(frozen=True)
 class SoftmaxCalibration:
-    """p = softmax(a f + b): ``scale`` a of shape ``batch``, ``offset`` b of shape ``(*batch, m)``."""
+    """p = softmax(a h + a' g(h) + b): ``scales`` (a, a') of shape ``(*batch, 2)``, ``offset`` b ``(*batch, m)``."""
 
-    scale: Tensor
+    scales: Tensor
     offset: Tensor
 
     def log_probabilities(self, F: Tensor) -> Tensor:
         """log p for decision probabilities ``F`` of shape ``(*batch, n, m)``."""
-        return (self.scale[..., None, None] * F + self.offset.unsqueeze(-2)).log_softmax(dim=-1)
+        a, a_log = self.scales[..., 0, None, None], self.scales[..., 1, None, None]
+        h = saturated(F)
+        return (a * h + a_log * log_scale(h) + self.offset.unsqueeze(-2)).log_softmax(dim=-1)
 
     def probabilities(self, F: Tensor) -> Tensor:
         """p for decision probabilities ``F``."""
         return self.log_probabilities(F).exp()
+
+
+def saturated(F: Tensor) -> Tensor:
+    """h = ½ + tanh(f − ½): nearly f inside [0, 1], and between −½ and 3⁄2 everywhere."""
+    return 0.5 + torch.tanh(F - 0.5)
+
+
+def log_scale(h: Tensor) -> Tensor:
+    """g(h) = log softplus(h/ε): the logarithm for h well above ε, linear for negative h."""
+    return softplus(h / EPSILON).log()
 
 
 def smoothed(Y: Tensor) -> Tensor:
@@ -52,16 +71,36 @@ def smoothed(Y: Tensor) -> Tensor:
 
 
 def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0) -> SoftmaxCalibration:
-    """The (a, b) that minimise q above for decision probabilities ``F`` of shape ``(*batch, n, m)`` and one-hot ``Y``.
+    """The (a, a', b) that minimise q above for decision probabilities ``F`` ``(*batch, n, m)`` and one-hot ``Y``.
 
-    Newton's method with step halving on m + 1 numbers; ``F`` is not differentiated.
+    Newton's method with step halving on m + 2 numbers; a scale that would be negative is held at zero. ``F`` is not
+    differentiated.
+
+    Example:
+        >>> F = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9], [0.5, 0.5]], dtype=torch.float64)
+        >>> Y = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+        >>> calibrate(F, Y).probabilities(F).argmax(dim=-1)
+        tensor([0, 0, 1, 1])
     """
     n, m = F.shape[-2:]
     F, T = F.detach(), smoothed(Y.detach()).expand(F.shape)
-    u = torch.cat([F.new_full((*F.shape[:-2], 1), 4.0), F.new_zeros(*F.shape[:-2], m)], dim=-1)
-    ridge = F.new_full((m + 1,), penalty / n)
-    ridge[0] = torch.finfo(F.dtype).eps ** 0.5 / n  # a of perfectly separated data is finite, but hardly held back
-    value, gradient, hessian = _derivatives(F, T, u, ridge)
+    h = saturated(F)
+    features = torch.stack([h, log_scale(h)], dim=-1)
+    ridge = F.new_full((*F.shape[:-2], m + 2), penalty / n)
+    ridge[..., :2] = torch.finfo(F.dtype).eps ** 0.5  # scales are hardly held back, but the Hessian stays regular
+    u = F.new_zeros(ridge.shape)
+    for _ in range(2):
+        u = _newton(features, T, u, ridge)
+        negative = u[..., :2] < 0
+        if not bool(negative.any()):
+            break
+        ridge[..., :2] = torch.where(negative, HELD_AT_ZERO, ridge[..., :2])
+    return SoftmaxCalibration(u[..., :2].clamp_min(0.0), u[..., 2:])
+
+
+def _newton(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor) -> Tensor:
+    """Minimise the penalised cross-entropy over u = (a, a', b) from ``u``."""
+    value, gradient, hessian = _derivatives(features, T, u, ridge)
     for _ in range(NEWTON_STEPS):
         step = torch.linalg.solve(hessian, gradient)
         decrement = (step * gradient).sum(-1)
@@ -70,34 +109,36 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0) -> SoftmaxCalibration:
         size = torch.ones_like(value)
         for _ in range(30):
             trial = u - size.unsqueeze(-1) * step
-            new_value, new_gradient, new_hessian = _derivatives(F, T, trial, ridge)
+            new_value, new_gradient, new_hessian = _derivatives(features, T, trial, ridge)
             worse = new_value > value - 1e-4 * size * decrement
             if not bool(worse.any()):
                 break
             size = torch.where(worse, 0.5 * size, size)
         u, value, gradient, hessian = trial, new_value, new_gradient, new_hessian
-    return SoftmaxCalibration(u[..., 0], u[..., 1:])
+    return u
 
 
-def _derivatives(F: Tensor, T: Tensor, u: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Value, gradient and Hessian in u = (a, b) of the penalised mean cross-entropy."""
-    n = F.shape[-2]
-    log_p = SoftmaxCalibration(u[..., 0], u[..., 1:]).log_probabilities(F)
+def _derivatives(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Value, gradient and Hessian in u = (a, a', b); ``features`` is ``(*batch, n, m, 2)``."""
+    n = T.shape[-2]
+    log_p = ((features @ u[..., None, :2, None]).squeeze(-1) + u[..., None, 2:]).log_softmax(dim=-1)
     p = log_p.exp()
     value = -(T * log_p).sum((-2, -1)) / n + 0.5 * (ridge * u.square()).sum(-1)
     residual = p - T
-    gradient = torch.cat([(residual * F).sum((-2, -1)).unsqueeze(-1), residual.sum(-2)], dim=-1) / n + ridge * u
-    mean = (p * F).sum(-1, keepdim=True)
-    centred = p * (F - mean)  # ∂p/∂a
-    hessian = F.new_empty(*u.shape, u.shape[-1])
-    hessian[..., 0, 0] = (centred * F).sum((-2, -1))
-    hessian[..., 0, 1:] = hessian[..., 1:, 0] = centred.sum(-2)
-    hessian[..., 1:, 1:] = torch.diag_embed(p.sum(-2)) - p.mT @ p
-    return value, gradient, hessian / n + torch.diag(ridge)
+    slope = (residual.unsqueeze(-1) * features).sum((-3, -2))
+    gradient = torch.cat([slope, residual.sum(-2)], dim=-1) / n + ridge * u
+    mean = (p.unsqueeze(-1) * features).sum(-2, keepdim=True)
+    centred = p.unsqueeze(-1) * (features - mean)  # ∂p/∂(a, a')
+    hessian = T.new_empty(*u.shape, u.shape[-1])
+    hessian[..., :2, :2] = torch.einsum("...ncj,...nck->...jk", centred, features)
+    hessian[..., 2:, :2] = centred.sum(-3)
+    hessian[..., :2, 2:] = hessian[..., 2:, :2].mT
+    hessian[..., 2:, 2:] = torch.diag_embed(p.sum(-2)) - p.mT @ p
+    return value, gradient, hessian / n + torch.diag_embed(ridge)
 
 
 class CalibratedLeaveOneOutRisk(Objective):
-    """The cross-entropy of calibrated leave-one-out probabilities, min over (a, b); see the module's text.
+    """The cross-entropy of calibrated leave-one-out probabilities; see the module's text.
 
     Args:
         penalty: κ, the strength of the pull of the class offsets towards zero.

@@ -57,7 +57,7 @@ class CrossValidationRisk(Objective):
         else:
             distances, squared_norm = _by_target_kernel(conditioned, part, cross, held_out)
         if self.norm_penalty:
-            distances = distances + len(held_out) * conditioned.embedding.regularization * squared_norm
+            distances = distances + len(held_out) * conditioned.regularization * squared_norm
         return distances
 
     def __repr__(self) -> str:

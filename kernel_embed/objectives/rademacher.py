@@ -20,9 +20,11 @@ RATES: dict[str, Callable[[int], float]] = {
     "4e/sqrt(n)": lambda n: 4.0 * math.e / math.sqrt(n),
     "e/sqrt(n)": lambda n: math.e / math.sqrt(n),
     "4e/n": lambda n: 4.0 * math.e / n,
+    "1/n": lambda n: 1.0 / n,
 }
 """The named multipliers: eq. (12) as printed; the tight bound; the same rate with a smaller constant; the released
-code of the paper, which sums the cross-entropy over data where eq. (12) has the mean."""
+code of the paper, which sums the cross-entropy over data where eq. (12) has the mean; and the touch of it that goes
+with a leave-one-out risk."""
 
 
 class RademacherComplexity(Objective):

@@ -1,0 +1,107 @@
+"""Sphinx configuration. Neither building nor viewing the pages needs a network."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import pathlib
+import shutil
+import sys
+
+from docutils import nodes
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent)]
+
+project = "kernel_embed"
+author = "the authors of kernel_embed"
+copyright = author
+try:
+    release = importlib.metadata.version("kernel-embed")
+except importlib.metadata.PackageNotFoundError:
+    import kernel_embed
+
+    release = kernel_embed.__version__
+version = release
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "myst_nb",
+    "mathml",
+    "code_line",
+]
+exclude_patterns = ["_build", "_extensions", "jupyter_execute", "**.ipynb_checkpoints"]
+
+# Pages
+html_theme = "furo"
+html_title = "kernel_embed"
+html_static_path = ["_static"]
+html_css_files = ["kernel_embed.css"]
+html_show_sphinx = False
+html_show_copyright = False
+html_math_renderer = "mathml"  # MathML written at build time: no script, no font, no network
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
+toc_object_entries_show_parents = "hide"
+
+# Text and notebooks
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # tutorials are committed with their outputs; the tests run them
+nb_ipywidgets_js = {}
+nb_merge_streams = True
+
+# Code
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_preserve_defaults = True
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+viewcode_line_numbers = True
+
+# With `sphinx-build -n` every reference into this package must resolve. Names of other libraries cannot be looked up
+# without a network, and type aliases have no page of their own.
+nitpick_ignore_regex = [
+    (r"py:.*", r"(torch|gpytorch|linear_operator|numpy|scipy|sklearn|collections|pathlib|typing|matplotlib)\..*"),
+    (r"py:.*", r"(np|nn|os)\..*"),
+    (r"py:.*", r"(Tensor|Kernel|Prior|Interval|Axes|ArrayLike|NDArray|Callable|Any|Literal|optional|default.*)"),
+    (r"py:.*", r"(Vector|Form|Below|Entropy|Method|Conditionable|Profile)"),
+    (r"py:.*", r"(clipped_cross_entropy|ridge|gram)"),  # written short in docstrings, for readers of the source
+]
+
+
+def _bring_tutorials() -> None:
+    """Copy the notebooks next to the pages: Sphinx reads one tree only, and `docs/.gitignore` hides the copies."""
+    target = HERE / "tutorials"
+    for stale in target.glob("*.ipynb"):
+        stale.unlink()
+    for notebook in sorted((HERE.parent / "tutorials").glob("[0-9]*.ipynb")):
+        shutil.copy2(notebook, target / notebook.name)
+
+
+_bring_tutorials()
+
+
+def _escape_bars(app, what, name, obj, options, lines) -> None:
+    """`log |A|` in a docstring is a determinant, where reStructuredText would see a substitution."""
+    if what != "module":
+        lines[:] = [line.replace("|A|", r"\|A\|") for line in lines]
+
+
+def _trim_code(app, doctree) -> None:
+    """Drop the empty line that ends a doctest in Markdown, where the closing fence would pass for output."""
+    for block in doctree.findall(nodes.literal_block):
+        text = block.astext()
+        if text.startswith(">>>") and text != text.rstrip():
+            block[:] = [nodes.Text(text.rstrip())]
+            block.rawsource = text.rstrip()
+
+
+def setup(app) -> None:
+    """Hooks of this configuration."""
+    app.connect("doctree-read", _trim_code)
+    app.connect("autodoc-process-docstring", _escape_bars)

@@ -1,0 +1,90 @@
+"""Results as a list of flat records in ``results.json``, written after every record so that nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Record = dict[str, "str | int | float | bool | None"]
+
+
+class Results:
+    """The records of one run. What an interrupted run finished is found again and not computed twice.
+
+    Args:
+        path: the file; ``None`` keeps the records in memory.
+        key: the fields that name a record.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, key: Sequence[str]) -> None:
+        self._path = None if path is None else pathlib.Path(path)
+        self._key = tuple(key)
+        self.records: list[Record] = []
+        if self._path is not None and self._path.exists():
+            self.records = read_records(self._path)
+
+    def __contains__(self, named: Record) -> bool:
+        return self._name(named) in {self._name(record) for record in self.records}
+
+    def add(self, record: Record) -> None:
+        """Append a record and write the file anew, whole."""
+        self.records.append(record)
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=self._path.parent, suffix=".part")
+        with os.fdopen(handle, "w") as file:
+            json.dump(self.records, file, indent=1)
+        os.replace(temporary, self._path)
+
+    def _name(self, record: Record) -> tuple[Hashable, ...]:
+        return tuple(record.get(field) for field in self._key)
+
+
+def read_records(path: pathlib.Path) -> list[Record]:
+    """The records of a results file."""
+    try:
+        content = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"Expected a results file in {path}, got text that is not JSON ({error}).") from error
+    if not (isinstance(content, list) and all(isinstance(record, dict) for record in content)):
+        raise ValueError(f"Expected a list of records in {path}, got something else. Name another --out directory.")
+    return content
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Plain text columns: the first to the left, the others to the right."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+
+    def text(line: list[str]) -> str:
+        first = line[0].ljust(widths[0])
+        return "  ".join(
+            [first, *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
+        ).rstrip()
+
+    return "\n".join([text(lines[0]), "  ".join("-" * width for width in widths), *map(text, lines[1:])])
+
+
+def group(records: Iterable[Record], key: Callable[[Record], Hashable]) -> dict[Hashable, list[Record]]:
+    """Records by ``key``, in order of first appearance."""
+    groups: dict[Hashable, list[Record]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return groups
+
+
+def column(records: Sequence[Record], name: str) -> NDArray[np.float64]:
+    """One field of all records, as numbers."""
+    return np.array([record[name] for record in records], dtype=np.float64)
+
+
+def standard_error(values: NDArray[np.float64]) -> float:
+    """Of the mean; zero for a single value."""
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0

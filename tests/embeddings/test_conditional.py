@@ -1,0 +1,335 @@
+"""Conditional embeddings, eqs. (1) and (2), and what conditioning promises."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.constraints import GreaterThan, Interval
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, RFFKernel, ScaleKernel
+from gpytorch.priors import LogNormalPrior
+
+import kernel_embed as ke
+
+from .. import oracles
+from ..conftest import named_kernels, rbf
+
+LAM = 0.03
+
+
+@pytest.fixture
+def continuous(problem):
+    """Scalar targets."""
+    return problem.x, torch.sin(problem.x.sum(-1)), problem.query
+
+
+def grams(kernel, x, query):
+    with torch.no_grad():
+        return kernel(x).to_dense().numpy(), kernel(query, x).to_dense().numpy()
+
+
+@pytest.mark.parametrize("name", named_kernels())
+def test_expectations_equal_loops(name, continuous):
+    x, y, query = continuous
+    kernel = named_kernels()[name]
+    K, K_x = grams(kernel, x, query)
+    conditioned = ke.ConditionalEmbedding(kernel, LAM).condition(x, y)
+    expected = [oracles.expectation(K, k, y.numpy() ** 2, LAM) for k in K_x]
+    np.testing.assert_allclose(conditioned.expectation(lambda y: y**2, query).detach(), expected, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(conditioned.expectation(y**2, query).detach(), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_functions_with_several_values(continuous):
+    x, y, query = continuous
+    conditioned = ke.ConditionalEmbedding(rbf(), LAM).condition(x, y)
+    both = conditioned.expectation(lambda y: torch.stack([y, y.abs()], dim=-1), query)
+    assert both.shape == (7, 2)
+    torch.testing.assert_close(both[:, 0], conditioned.expectation(lambda y: y, query))
+    torch.testing.assert_close(both[:, 1], conditioned.expectation(torch.abs, query))
+
+
+def test_vector_targets(problem):
+    y = torch.stack([problem.x.sum(-1), problem.x.prod(-1)], dim=-1)
+    conditioned = ke.ConditionalEmbedding(rbf(), LAM).condition(problem.x, y)
+    norm = conditioned.expectation(lambda y: y.norm(dim=-1), problem.query)
+    K, K_x = grams(rbf(), problem.x, problem.query)
+    expected = [oracles.expectation(K, k, np.linalg.norm(y.numpy(), axis=1), LAM) for k in K_x]
+    np.testing.assert_allclose(norm.detach(), expected, rtol=1e-8)
+    assert conditioned.V.shape == (24, 2)
+
+
+def test_categorical_targets_with_indicators_are_the_multiclass_embedding(problem):
+    multiclass = ke.MulticlassEmbedding(rbf(), problem.m, LAM).condition(problem.x, problem.y)
+    conditional = ke.ConditionalEmbedding(rbf(), LAM, ke.DeltaKernel()).condition(problem.x, problem.y)
+    for c in range(problem.m):
+        indicator = conditional.expectation(lambda y, c=c: (y == c).double(), problem.query)
+        torch.testing.assert_close(indicator, multiclass.decision_probabilities(problem.query)[:, c])
+
+
+def test_weights_are_those_of_the_expectation(continuous):
+    x, y, query = continuous
+    conditioned = ke.ConditionalEmbedding(rbf(), LAM).condition(x, y)
+    K, K_x = grams(rbf(), x, query)
+    expected = np.linalg.solve(oracles.ridge_matrix(K, LAM), K_x.T)
+    np.testing.assert_allclose(conditioned.weights(query).detach(), expected, rtol=1e-8, atol=1e-11)
+
+
+def test_regression_and_leave_one_out_equal_loops(continuous):
+    x, y, _ = continuous
+    conditioned = ke.ConditionalEmbedding(rbf(), LAM).condition(x, y)
+    K, Y = grams(rbf(), x, x)[0], y.numpy()[:, None]
+    np.testing.assert_allclose(conditioned.V.detach(), oracles.coefficients(K, Y, LAM), rtol=1e-8)
+    np.testing.assert_allclose(conditioned.P.detach(), K @ oracles.coefficients(K, Y, LAM), rtol=1e-8)
+    np.testing.assert_allclose(conditioned.leave_one_out().detach(), oracles.leave_one_out(K, Y, LAM), rtol=1e-8)
+
+
+def test_restriction_is_conditioning_on_fewer_rows(continuous):
+    x, y, query = continuous
+    embedding, rows = ke.ConditionalEmbedding(rbf(), LAM), torch.tensor([5, 1, 7, 20, 3])
+    part = embedding.condition(x, y).restricted(rows)
+    alone = embedding.condition(x[rows], y[rows])
+    torch.testing.assert_close(part.expectation(y[rows], query), alone.expectation(y[rows], query))
+
+
+# what conditioning promises ---------------------------------------------------------------------------------------
+
+
+def test_conditioning_changes_nothing(continuous):
+    x, y, query = continuous
+    embedding = ke.ConditionalEmbedding(named_kernels()["sum"], LAM)
+    before = copy.deepcopy(embedding.state_dict())
+    embedding.condition(x, y).expectation(y, query)
+    assert before.keys() == embedding.state_dict().keys()
+    assert all(torch.equal(before[key], value) for key, value in embedding.state_dict().items())
+    assert all(p.grad is None for p in embedding.parameters())
+    assert embedding.training
+
+
+def answers(conditioned, query):
+    """Every question a conditioned embedding answers."""
+    return {
+        "decision": conditioned.decision_probabilities(query),
+        "probabilities": conditioned.probabilities(query),
+        "entropy": conditioned.entropy(query),
+        "information": conditioned.entropy(query, "expected-information"),
+        "expectation": conditioned.expectation(torch.arange(3.0), query),
+        "weights": conditioned.weights(query),
+        "leave one out": conditioned.leave_one_out(),
+        "V": conditioned.V,
+        "sup": conditioned.sup_diagonal.value,
+        "r": ke.RademacherComplexity().evaluate(conditioned),
+        "batch validation": ke.BatchValidationRisk(epsilon=1e-3).evaluate(conditioned),
+        "cross validation": ke.CrossValidationRisk(4, norm_penalty=True).evaluate(conditioned),
+        "evidence": ke.ConditionalEvidence().evaluate(conditioned),
+        "bound": torch.tensor(ke.generalization_bound(conditioned).value, dtype=torch.float64),
+    }
+
+
+@pytest.mark.parametrize("name", ["matern52", "sum", "rq"])
+def test_answers_stay_when_the_embedding_is_learned_further(name, problem):
+    embedding = ke.MulticlassEmbedding(named_kernels()[name], problem.m, LAM)
+    with torch.no_grad():
+        before = answers(embedding.condition(problem.x, problem.y), problem.query)
+        conditioned = embedding.condition(problem.x, problem.y)
+        for parameter in embedding.parameters():
+            parameter.add_(0.7)
+        after = answers(conditioned, problem.query)
+    for key, value in before.items():
+        torch.testing.assert_close(after[key], value, msg=f"{key} changed with the embedding")
+
+
+def test_answers_stay_after_fit(problem):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+    conditioned = embedding.condition(problem.x, problem.y)
+    before = conditioned.decision_probabilities(problem.query).detach()
+    ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, max_evaluations=5)
+    torch.testing.assert_close(conditioned.decision_probabilities(problem.query).detach(), before)
+    fresh = embedding.condition(problem.x, problem.y).decision_probabilities(problem.query)
+    assert not torch.allclose(fresh, before)
+
+
+def test_answers_stay_when_the_embedding_changes_dtype(problem):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+    conditioned = embedding.condition(problem.x, problem.y)
+    before = conditioned.decision_probabilities(problem.query).detach()
+    embedding.float()
+    after = conditioned.decision_probabilities(problem.query).detach()
+    assert after.dtype == torch.float64
+    torch.testing.assert_close(after, before, rtol=1e-13, atol=1e-14)
+
+
+def test_a_kernel_that_completes_itself_at_its_first_use(problem):
+    """GPyTorch's random Fourier features draw their weights when they first see data."""
+    embedding = ke.MulticlassEmbedding(RFFKernel(num_samples=50).double(), problem.m)
+    conditioned = embedding.condition(problem.x, problem.y)
+    torch.testing.assert_close(conditioned.decision_probabilities(problem.x), conditioned.P, rtol=1e-8, atol=1e-9)
+
+
+def test_gradients_reach_the_kernel_through_answers(problem):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+    embedding.condition(problem.x, problem.y).decision_probabilities(problem.query).square().sum().backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in embedding.parameters())
+
+
+@pytest.mark.parametrize("name", named_kernels())
+def test_answers_at_the_data_are_the_fitted_values(name, problem):
+    conditioned = ke.MulticlassEmbedding(named_kernels()[name], problem.m, LAM).condition(problem.x, problem.y)
+    atol = 1e-7 if name == "matern12" else 1e-10  # Matérn ½ feels the root of the rounding error of ‖z‖²
+    torch.testing.assert_close(conditioned.decision_probabilities(problem.x), conditioned.P, rtol=0, atol=atol)
+
+
+def test_conditioned_embeddings_pickle(problem):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m, regularization_prior=LogNormalPrior(-3.0, 1.0))
+    with torch.no_grad():
+        conditioned = embedding.condition(problem.x, problem.y)
+        again = pickle.loads(pickle.dumps(conditioned))
+        torch.testing.assert_close(
+            again.decision_probabilities(problem.query), conditioned.decision_probabilities(problem.query)
+        )
+
+
+# hyperparameters in GPyTorch's way --------------------------------------------------------------------------------
+
+
+def test_regularization_is_a_registered_parameter():
+    embedding = ke.ConditionalEmbedding(rbf(), 0.2)
+    assert isinstance(embedding, gpytorch.Module)
+    assert embedding.regularization.item() == pytest.approx(0.2)
+    assert "raw_regularization" in dict(embedding.named_parameters())
+    assert "raw_regularization_constraint" in dict(embedding.named_constraints())
+    embedding.regularization = 0.5
+    assert embedding.regularization.item() == pytest.approx(0.5)
+    embedding.initialize(regularization=0.7)
+    assert embedding.regularization.item() == pytest.approx(0.7)
+    assert embedding.regularization.dtype == torch.float64
+
+
+def test_constraints_and_priors_of_the_regularization():
+    constraint, prior = GreaterThan(1e-4), LogNormalPrior(-2.0, 1.0)
+    embedding = ke.MulticlassEmbedding(rbf(), 2, 0.1, regularization_constraint=constraint, regularization_prior=prior)
+    assert embedding.raw_regularization_constraint is constraint
+    assert embedding.regularization.item() == pytest.approx(0.1)
+    (entry,) = [row for row in embedding.named_priors() if row[0] == "regularization_prior"]
+    _, owner, found, closure, setting = entry
+    assert found is prior
+    assert closure(owner).item() == pytest.approx(0.1)
+    setting(owner, torch.tensor(0.3))
+    assert embedding.regularization.item() == pytest.approx(0.3)
+
+
+def test_a_start_outside_the_constraint_is_refused():
+    with pytest.raises((ValueError, RuntimeError), match=r"(?s)bounds.*Interval\(1.000E-01, 1.000E\+00\)"):
+        ke.MulticlassEmbedding(rbf(), 2, 0.01, regularization_constraint=Interval(0.1, 1.0))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_regularization_must_be_positive(value):
+    with pytest.raises(ValueError, match=r"Expected a positive, finite regularization, got"):
+        ke.ConditionalEmbedding(rbf(), value)
+
+
+def test_kernel_must_be_a_kernel():
+    with pytest.raises(TypeError, match=r"Expected a gpytorch.kernels.Kernel, got str"):
+        ke.ConditionalEmbedding("rbf")
+
+
+def test_state_dict_round_trip(problem):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m, 0.2)
+    other = ke.MulticlassEmbedding(rbf(lengthscale=3.0), problem.m)
+    other.load_state_dict(embedding.state_dict())
+    torch.testing.assert_close(other.condition(problem.x, problem.y).P, embedding.condition(problem.x, problem.y).P)
+
+
+def test_wrong_values_of_g_are_refused(continuous):
+    x, y, query = continuous
+    conditioned = ke.ConditionalEmbedding(rbf()).condition(x, y)
+    for g in (torch.zeros(5), torch.tensor(1.0), torch.zeros(24, 2, 2), lambda y: y.sum()):
+        with pytest.raises(ValueError, match=r"Expected the values of g at the 24 training targets.*got"):
+            conditioned.expectation(g, query)
+
+
+# batches ----------------------------------------------------------------------------------------------------------
+
+
+def batched_kernels():
+    S = torch.Size([3])
+    scale = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+    rbf_ = RBFKernel(ard_num_dims=3, batch_shape=S).double()
+    rbf_.lengthscale = scale[:, None, None] * torch.tensor([1.0, 0.8, 1.2], dtype=torch.float64)
+    scaled = ScaleKernel(MaternKernel(1.5, batch_shape=S), batch_shape=S).double()
+    scaled.base_kernel.lengthscale = scale[:, None, None]
+    scaled.outputscale = scale.flip(0)
+    linear = LinearKernel(batch_shape=S).double()
+    linear.variance = scale[:, None, None]
+    return {"rbf": rbf_, "scaled": scaled, "sum": rbf_ + scaled, "linear": linear}
+
+
+@pytest.mark.parametrize("name", batched_kernels())
+def test_a_batch_of_hyperparameters_is_so_many_embeddings(name, problem):
+    kernel = batched_kernels()[name]
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
+    assert embedding.regularization.shape == (3,)
+    lams = torch.tensor([0.01, 0.05, 0.2], dtype=torch.float64)
+    embedding.regularization = lams
+    conditioned = embedding.condition(problem.x, problem.y)
+    assert conditioned.predict(problem.query).shape == (3, 7)
+    together = {
+        "decision": conditioned.decision_probabilities(problem.query),
+        "probabilities": conditioned.probabilities(problem.query),
+        "entropy": conditioned.entropy(problem.query),
+        "information": conditioned.entropy(problem.query, "expected-information"),
+        "expectation": conditioned.expectation(torch.arange(3.0), problem.query),
+        "weights": conditioned.weights(problem.query),
+        "leave one out": conditioned.leave_one_out(),
+        "sup": conditioned.sup_diagonal.value,
+        "K": conditioned.K,
+    }
+    for s in range(3):
+        one = ke.MulticlassEmbedding(kernel[s], problem.m, lams[s].item()).condition(problem.x, problem.y)
+        alone = {
+            "decision": one.decision_probabilities(problem.query),
+            "probabilities": one.probabilities(problem.query),
+            "entropy": one.entropy(problem.query),
+            "information": one.entropy(problem.query, "expected-information"),
+            "expectation": one.expectation(torch.arange(3.0), problem.query),
+            "weights": one.weights(problem.query),
+            "leave one out": one.leave_one_out(),
+            "sup": one.sup_diagonal.value,
+            "K": one.K,
+        }
+        for key, value in alone.items():
+            torch.testing.assert_close(together[key][s], value, msg=lambda text, key=key: f"{key}: {text}")
+
+
+def test_conditional_expectations_of_a_batch(continuous):
+    x, y, query = continuous
+    embedding = ke.ConditionalEmbedding(batched_kernels()["rbf"])
+    conditioned = embedding.condition(x, y)
+    assert conditioned.expectation(lambda y: y, query).shape == (3, 7)
+    assert conditioned.expectation(torch.stack([y, y], -1), query).shape == (3, 7, 2)
+    one = ke.ConditionalEmbedding(batched_kernels()["rbf"][1]).condition(x, y)
+    torch.testing.assert_close(conditioned.expectation(y, query)[1], one.expectation(y, query))
+
+
+# dtypes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernel_dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["rbf", "matern12", "sum", "linear", "rq"])
+def test_data_decide_the_dtype(name, dtype, kernel_dtype, problem):
+    embedding = ke.MulticlassEmbedding(named_kernels()[name].to(kernel_dtype), problem.m)
+    conditioned = embedding.condition(problem.x.to(dtype), problem.y)
+    assert conditioned.decision_probabilities(problem.query.to(dtype)).dtype == dtype
+    assert ke.EmpiricalRisk()(embedding, problem.x.to(dtype), problem.y).dtype == dtype
+
+
+@pytest.mark.parametrize("name", ["rff", "polynomial"])
+def test_data_decide_the_dtype_of_kernels_that_do_not_promote(name, problem):
+    kernel = RFFKernel(20, num_dims=3) if name == "rff" else gpytorch.kernels.PolynomialKernel(2)
+    conditioned = ke.MulticlassEmbedding(kernel, problem.m).condition(problem.x, problem.y)
+    assert conditioned.decision_probabilities(problem.query).dtype == torch.float64

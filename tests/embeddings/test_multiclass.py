@@ -1,0 +1,178 @@
+"""Multiclass embeddings, eqs. (4) to (6), (33) and (37), and their equivalence with kernel ridge regression."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.kernel_ridge import KernelRidge
+
+import kernel_embed as ke
+from kernel_embed.embeddings import clip_normalize
+
+from .. import oracles
+from ..conftest import make_problem, named_kernels, rbf
+
+LAM = 0.02
+
+
+def grams(kernel, problem):
+    with torch.no_grad():
+        return kernel(problem.x).to_dense().numpy(), kernel(problem.query, problem.x).to_dense().numpy()
+
+
+@pytest.fixture(params=named_kernels())
+def case(request, problem):
+    kernel = named_kernels()[request.param]
+    K, K_x = grams(kernel, problem)
+    embedding = ke.MulticlassEmbedding(kernel, problem.m, LAM).requires_grad_(False)
+    return problem, K, K_x, embedding.condition(problem.x, problem.y)
+
+
+def test_decision_probabilities_equal_loops(case):
+    problem, K, K_x, conditioned = case
+    F = oracles.decision_probabilities(K, K_x, problem.y.numpy(), problem.m, LAM)
+    np.testing.assert_allclose(conditioned.decision_probabilities(problem.query), F, rtol=1e-7, atol=1e-9)
+    np.testing.assert_array_equal(conditioned.predict(problem.query), F.argmax(1))
+
+
+def test_clip_normalized_probabilities_equal_loops(case):
+    problem, K, K_x, conditioned = case
+    F = oracles.decision_probabilities(K, K_x, problem.y.numpy(), problem.m, LAM)
+    p = conditioned.probabilities(problem.query)
+    np.testing.assert_allclose(p, oracles.clip_normalized(F), rtol=1e-7, atol=1e-9)
+    np.testing.assert_array_equal(p.argmax(1), F.argmax(1))  # "This does not change the resulting prediction"
+
+
+def test_both_entropies_equal_loops(case):
+    problem, K, K_x, conditioned = case
+    y = problem.y.numpy()
+    F = oracles.decision_probabilities(K, K_x, y, problem.m, LAM)
+    np.testing.assert_allclose(
+        conditioned.entropy(problem.query), oracles.clip_normalized_entropy(F), rtol=1e-7, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        conditioned.entropy(problem.query, "expected-information"),
+        oracles.expected_information(K, K_x, y, problem.m, LAM),
+        rtol=1e-7,
+        atol=1e-9,
+    )
+
+
+def test_leave_one_out_equals_refits(case):
+    problem, K, _, conditioned = case
+    expected = oracles.leave_one_out(K, oracles.one_hot(problem.y.numpy(), problem.m), LAM)
+    np.testing.assert_allclose(conditioned.leave_one_out(), expected, rtol=1e-7, atol=1e-9)
+
+
+def test_kernel_ridge_regression_on_one_hot_targets(case):
+    problem, K, K_x, conditioned = case
+    Y = oracles.one_hot(problem.y.numpy(), problem.m)
+    ridge = KernelRidge(kernel="precomputed", alpha=len(K) * LAM).fit(K, Y)
+    np.testing.assert_allclose(
+        conditioned.decision_probabilities(problem.query), ridge.predict(K_x), rtol=1e-7, atol=1e-9
+    )
+
+
+def test_kernel_ridge_regression_with_its_own_kernel(problem):
+    embedding = ke.MulticlassEmbedding(rbf(lengthscale=0.8), problem.m, LAM)
+    Y = oracles.one_hot(problem.y.numpy(), problem.m)
+    ridge = KernelRidge(kernel="rbf", gamma=0.5 / 0.8**2, alpha=len(Y) * LAM).fit(problem.x.numpy(), Y)
+    answer = embedding.condition(problem.x, problem.y).decision_probabilities(problem.query).detach()
+    np.testing.assert_allclose(answer, ridge.predict(problem.query.numpy()), rtol=1e-9, atol=1e-11)
+
+
+def test_expectations(problem):
+    conditioned = ke.MulticlassEmbedding(rbf(), problem.m, LAM).condition(problem.x, problem.y)
+    p = conditioned.decision_probabilities(problem.query)
+    g = torch.tensor([1.0, -2.0, 5.0])
+    expected = p @ g.double()
+    torch.testing.assert_close(conditioned.expectation(g, problem.query), expected)
+    torch.testing.assert_close(conditioned.expectation(lambda c: g[c], problem.query), expected)
+    torch.testing.assert_close(conditioned.expectation(g[problem.y], problem.query), expected)  # at training labels
+    several = conditioned.expectation(torch.eye(3), problem.query)
+    torch.testing.assert_close(several, p)
+
+
+def test_wrong_values_of_g_are_refused(problem):
+    conditioned = ke.MulticlassEmbedding(rbf(), problem.m).condition(problem.x, problem.y)
+    for g in (torch.zeros(5), torch.tensor(2.0), torch.zeros(3, 2, 2)):
+        with pytest.raises(ValueError, match=r"Expected the values of g.*got"):
+            conditioned.expectation(g, problem.query)
+
+
+def test_far_away_everything_is_uniform(problem):
+    conditioned = ke.MulticlassEmbedding(rbf(), problem.m).condition(problem.x, problem.y)
+    far = torch.full((2, 3), 1e6, dtype=torch.float64)
+    assert torch.equal(conditioned.decision_probabilities(far), torch.zeros(2, 3, dtype=torch.float64))
+    torch.testing.assert_close(conditioned.probabilities(far), torch.full((2, 3), 1 / 3, dtype=torch.float64))
+    assert conditioned.entropy(far).tolist() == pytest.approx([math.log(3)] * 2)
+    assert conditioned.entropy(far, "expected-information").tolist() == [0.0, 0.0]
+
+
+def test_clip_normalize_with_nothing_positive():
+    p = torch.tensor([[-1.0, -2.0], [0.0, 0.0], [3.0, -1.0], [1e-320, 0.0]], dtype=torch.float64, requires_grad=True)
+    q = clip_normalize(p)
+    torch.testing.assert_close(q[:3].detach(), torch.tensor([[0.5, 0.5], [0.5, 0.5], [1.0, 0.0]], dtype=torch.float64))
+    assert torch.isfinite(q).all()
+    q.square().sum().backward()
+    assert torch.isfinite(p.grad).all()
+
+
+def test_entropies_have_finite_gradients(problem):
+    for kind in ("clip-normalized", "expected-information"):
+        embedding = ke.MulticlassEmbedding(rbf(), problem.m, 1e-4)
+        embedding.condition(problem.x, problem.y).entropy(problem.query, kind).sum().backward()
+        assert all(torch.isfinite(p.grad).all() for p in embedding.parameters())
+
+
+def test_unknown_entropy_is_refused(problem):
+    conditioned = ke.MulticlassEmbedding(rbf(), problem.m).condition(problem.x, problem.y)
+    with pytest.raises(ValueError, match=r"Expected kind 'clip-normalized' or 'expected-information', got 'shannon'"):
+        conditioned.entropy(problem.query, "shannon")
+
+
+def test_a_class_without_rows_gets_no_probability(problem):
+    wider = ke.MulticlassEmbedding(rbf(), 5, LAM).condition(problem.x, problem.y)
+    plain = ke.MulticlassEmbedding(rbf(), 3, LAM).condition(problem.x, problem.y)
+    p = wider.decision_probabilities(problem.query)
+    assert torch.equal(p[:, 3:], torch.zeros(7, 2, dtype=torch.float64))
+    torch.testing.assert_close(p[:, :3], plain.decision_probabilities(problem.query))
+
+
+def test_probabilities_converge_to_the_truth():
+    """Theorem 1, at one sample size: the estimate is near P(Y = 1 | x) = (1 + sin x)/2."""
+    generator = torch.Generator().manual_seed(0)
+    x = 6 * torch.rand(1500, 1, generator=generator, dtype=torch.float64)
+    truth = lambda x: 0.5 * (1 + torch.sin(x.squeeze(-1)))  # noqa: E731
+    y = (torch.rand(1500, generator=generator, dtype=torch.float64) < truth(x)).long()
+    embedding = ke.MulticlassEmbedding(rbf(1, 1.0), 2, 1e-3)
+    grid = torch.linspace(0.5, 5.5, 21, dtype=torch.float64)[:, None]
+    with torch.no_grad():
+        p = embedding.condition(x, y).probabilities(grid)[:, 1]
+    assert (p - truth(grid)).abs().max() < 0.08
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_both_precisions_agree(dtype):
+    problem, exact = make_problem(dtype=dtype), make_problem()
+    with torch.no_grad():
+        one = ke.MulticlassEmbedding(rbf().to(dtype), 3).condition(problem.x, problem.y)
+        other = ke.MulticlassEmbedding(rbf(), 3).condition(exact.x, exact.y)
+        p = one.probabilities(problem.query)
+        assert p.dtype == dtype
+        torch.testing.assert_close(p.double(), other.probabilities(exact.query), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("num_classes", [0, -1])
+def test_number_of_classes_must_be_positive(num_classes):
+    with pytest.raises(ValueError, match=r"Expected num_classes of at least 1, got"):
+        ke.MulticlassEmbedding(rbf(), num_classes)
+
+
+@pytest.mark.parametrize("num_classes", [2.5, "3"])
+def test_number_of_classes_must_be_whole(num_classes):
+    with pytest.raises((TypeError, ValueError), match=r"Expected.*num_classes.*got"):
+        ke.MulticlassEmbedding(rbf(), num_classes)

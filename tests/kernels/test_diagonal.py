@@ -1,0 +1,141 @@
+"""α² = sup k(x, x): its value, and where it says it comes from."""
+
+from __future__ import annotations
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.kernels import (
+    ConstantKernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    PiecewisePolynomialKernel,
+    PolynomialKernel,
+    RBFKernel,
+    RFFKernel,
+    RQKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
+
+import kernel_embed as ke
+
+
+@pytest.fixture
+def x():
+    return torch.randn(8, 3, dtype=torch.float64)
+
+
+def scaled(kernel, outputscale):
+    kernel = ScaleKernel(kernel).double()
+    kernel.outputscale = outputscale
+    return kernel
+
+
+def constant(value):
+    kernel = ConstantKernel().double()
+    kernel.constant = torch.tensor(value, dtype=torch.float64)
+    return kernel
+
+
+def mixture():
+    kernel = SpectralMixtureKernel(num_mixtures=2, ard_num_dims=3).double()
+    kernel.mixture_weights = torch.tensor([0.3, 1.1], dtype=torch.float64)
+    return kernel
+
+
+CLOSED = {
+    "rbf": (lambda: RBFKernel(), 1.0),
+    "rbf ard": (lambda: RBFKernel(ard_num_dims=3), 1.0),
+    "matern": (lambda: MaternKernel(0.5), 1.0),
+    "rq": (lambda: RQKernel(), 1.0),
+    "periodic": (lambda: PeriodicKernel(), 1.0),
+    "piecewise": (lambda: PiecewisePolynomialKernel(), 1.0),
+    "rff": (lambda: RFFKernel(num_samples=20, num_dims=3), 1.0),
+    "constant": (lambda: constant(0.7), 0.7),
+    "spectral mixture": (mixture, 1.4**3),  # GPyTorch multiplies one mixture for each feature
+    "scaled": (lambda: scaled(RBFKernel(), 2.5), 2.5),
+    "scaled twice": (lambda: scaled(scaled(MaternKernel(), 2.0), 3.0), 6.0),
+    "sum": (lambda: scaled(RBFKernel(), 2.0) + scaled(MaternKernel(), 0.5) + RQKernel(), 3.5),
+    "product": (lambda: scaled(RBFKernel(), 2.0) * scaled(MaternKernel(), 0.5) * constant(3.0), 3.0),
+    "scaled sum": (lambda: scaled(RBFKernel() + scaled(RQKernel(), 4.0), 0.1), 0.5),
+    "columns": (lambda: scaled(RBFKernel(active_dims=[0]), 2.0) + MaternKernel(active_dims=[1, 2]), 3.0),
+    "scale with columns": (lambda: ScaleKernel(RBFKernel(), active_dims=torch.tensor([1])), None),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_closed_forms(name, x):
+    make, value = CLOSED[name]
+    kernel = make().double()
+    found = ke.sup_diagonal(kernel, x)
+    assert found.source == "closed form"
+    assert found.value.shape == ()
+    value = kernel.outputscale.item() if value is None else value
+    assert found.value.item() == pytest.approx(value, rel=1e-6)  # float32 literals inside GPyTorch
+    assert found.alpha.item() == pytest.approx(value**0.5, rel=1e-6)
+    # It is the supremum: reached at the data, and at any other place.
+    elsewhere = kernel(100.0 * x, diag=True)
+    elsewhere = elsewhere if isinstance(elsewhere, torch.Tensor) else elsewhere.to_dense()
+    torch.testing.assert_close(elsewhere, found.value.expand(8), rtol=1e-6, atol=1e-9)
+
+
+OPEN = {
+    "linear": lambda: LinearKernel(),
+    "polynomial": lambda: PolynomialKernel(2),
+    "scaled": lambda: scaled(LinearKernel(), 3.0),
+    "sum": lambda: RBFKernel() + LinearKernel(),
+    "product": lambda: RBFKernel() * LinearKernel(),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_maximum_over_the_data_where_there_is_no_closed_form(name, x):
+    kernel = OPEN[name]().double()
+    found = ke.sup_diagonal(kernel, x)
+    assert found.source == "maximum over the data"
+    expected = max(kernel(x[i : i + 1]).to_dense().item() for i in range(8))
+    assert found.value.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_given_bound_is_taken_as_it_is(x):
+    found = ke.sup_diagonal(LinearKernel().double(), x, bound=25.0)
+    assert found.source == "given"
+    assert found.value.item() == 25.0
+    assert found.alpha.item() == 5.0
+    assert found.value.dtype == torch.float64
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_bound_must_be_positive_and_finite(bound, x):
+    with pytest.raises(ValueError, match=r"Expected a positive, finite bound.*got"):
+        ke.sup_diagonal(RBFKernel(), x, bound=bound)
+
+
+@pytest.mark.parametrize("make", [lambda **o: RBFKernel(**o), lambda **o: LinearKernel(**o)])
+def test_batch_shape(make, x):
+    kernel = ScaleKernel(make(batch_shape=torch.Size([3])), batch_shape=torch.Size([3])).double()
+    kernel.outputscale = torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
+    found = ke.sup_diagonal(kernel, x)
+    expected = kernel(x).to_dense().diagonal(dim1=-2, dim2=-1).amax(-1)
+    torch.testing.assert_close(found.value, expected)
+    assert ke.sup_diagonal(kernel, x, bound=2.0).value.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_gradient_reaches_the_outputscale(x):
+    kernel = scaled(RBFKernel(), 3.0) + LinearKernel().double()
+    ke.sup_diagonal(kernel, x).value.backward()
+    assert all(p.grad is not None for n, p in kernel.named_parameters() if "outputscale" in n or "variance" in n)
+
+
+def test_the_embedding_passes_its_bound_on(problem):
+    embedding = ke.MulticlassEmbedding(LinearKernel().double(), problem.m, sup_diagonal=50.0)
+    assert embedding.condition(problem.x, problem.y).sup_diagonal.source == "given"
+    without = ke.MulticlassEmbedding(gpytorch.kernels.LinearKernel().double(), problem.m)
+    assert without.condition(problem.x, problem.y).sup_diagonal.source == "maximum over the data"
+
+
+def test_delta_kernel_is_one_on_its_diagonal():
+    y = torch.tensor([[0.0], [1.0], [1.0]])
+    assert ke.sup_diagonal(ke.DeltaKernel(), y).value.item() == 1.0

@@ -1,0 +1,467 @@
+"""``fit``: what it minimises, what it keeps, what it survives, and what it leaves alone."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+
+import gpytorch
+import linear_operator
+import numpy as np
+import pytest
+import torch
+from gpytorch.constraints import GreaterThan, Interval, Positive
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior
+from linear_operator.utils.errors import NanError, NotPSDError
+from scipy.optimize import minimize
+
+import kernel_embed as ke
+
+from ..conftest import make_problem, named_kernels, rbf
+from ..objectives import OBJECTIVES
+from . import NotFinite, NotPSD, Raising, state
+
+
+@pytest.fixture
+def embedding(problem):
+    return ke.MulticlassEmbedding(rbf(), problem.m)
+
+
+def loss_with_priors(embedding, objective, x, y):
+    value = objective(embedding, x, y)
+    priors = -sum(prior.log_prob(closure(owner)).sum() for _, owner, prior, closure, _ in embedding.named_priors())
+    return value + (priors / len(x) if objective.per_datum else priors)
+
+
+# minimising -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_objective_falls_and_the_embedding_holds_the_best_point(name, problem):
+    embedding, objective = ke.MulticlassEmbedding(rbf(), problem.m), OBJECTIVES[name]()
+    result = ke.fit(embedding, objective, problem.x, problem.y, max_evaluations=40)
+    assert result.value < result.history[0]["value"]
+    assert result.value == min(record["value"] for record in result.history)
+    assert objective(embedding, problem.x, problem.y).item() == pytest.approx(result.value, rel=1e-12)
+    assert result.num_evaluations == len(result.history)
+    assert all(p.grad is None for p in embedding.parameters())
+    assert result.seconds > 0
+    assert result.message
+
+
+def test_the_gradient_is_zero_where_it_converged(embedding, problem):
+    objective = ke.CalibratedLeaveOneOutRisk() + ke.RademacherComplexity("4e/n")
+    result = ke.fit(embedding, objective, problem.x, problem.y, tolerance=1e-7, max_evaluations=500)
+    assert result.converged
+    objective(embedding, problem.x, problem.y).backward()
+    assert all(p.grad.abs().max() < 1e-3 for p in embedding.parameters())
+
+
+def test_evidence_reaches_what_gpytorch_reaches(problem):
+    """The same model as m independent exact Gaussian processes with noise nλ, learned by GPyTorch."""
+    embedding = ke.MulticlassEmbedding(ScaleKernel(RBFKernel()).double(), problem.m)
+    result = ke.fit(embedding, ke.ConditionalEvidence(), problem.x, problem.y, tolerance=1e-8, max_evaluations=500)
+    Y = torch.nn.functional.one_hot(problem.y, problem.m).double()
+
+    def value(theta):
+        lengthscale, outputscale, noise = np.exp(theta)
+        K = outputscale * np.exp(
+            -0.5 * (np.linalg.norm(problem.x[:, None] - problem.x[None], axis=-1) / lengthscale) ** 2
+        )
+        covariance = torch.as_tensor(K + noise * np.eye(24))
+        normal = gpytorch.distributions.MultivariateNormal(torch.zeros(24).double(), covariance)
+        return -sum(normal.log_prob(Y[:, c]).item() for c in range(problem.m))
+
+    best = minimize(value, np.log([0.7, 0.7, 0.24]), method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-8})
+    assert result.value == pytest.approx(best.fun, rel=1e-5)
+    assert result.fixed == ()
+
+
+def test_history_holds_every_term(problem):
+    kernel = RBFKernel(lengthscale_prior=GammaPrior(2.0, 2.0)).double()
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
+    objective = ke.LeaveOneOutRisk() + 0.5 * ke.RademacherComplexity("4e/n")
+    result = ke.fit(embedding, objective, problem.x, problem.y, max_evaluations=10)
+    names = {"LeaveOneOutRisk(epsilon=0.001)", "RademacherComplexity(rate='4e/n')", "priors"}
+    for record in result.history:
+        assert set(record) == names | {"start", "value"}
+        assert sum(record[name] for name in names) == pytest.approx(record["value"], rel=1e-12)
+    assert set(result.terms) == names
+    assert sum(result.terms.values()) == pytest.approx(result.value, rel=1e-12)
+    expected = 0.5 * ke.RademacherComplexity("4e/n")(embedding, problem.x, problem.y).item()
+    assert result.terms["RademacherComplexity(rate='4e/n')"] == pytest.approx(expected)
+
+
+def test_two_terms_of_one_kind_are_both_in_the_history(embedding, problem):
+    objective = ke.LeaveOneOutRisk() + 0.5 * ke.LeaveOneOutRisk()
+    result = ke.fit(embedding, objective, problem.x, problem.y, max_evaluations=3)
+    assert sum(result.terms.values()) == pytest.approx(result.value, rel=1e-9)
+
+
+def test_float32_data_decide(problem):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+    result = ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x.float(), problem.y, max_evaluations=20)
+    assert all(p.dtype == torch.float32 for p in embedding.parameters())
+    assert result.value < result.history[0]["value"]
+
+
+def test_a_batch_of_embeddings_is_learned_at_once(problem):
+    kernel = RBFKernel(batch_shape=torch.Size([2])).double()
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
+    embedding.kernel.lengthscale = torch.tensor([0.3, 2.0], dtype=torch.float64)[:, None, None]
+    objective = ke.ConditionalEvidence()
+    result = ke.fit(embedding, objective, problem.x, problem.y, tolerance=1e-8)
+    values = objective(embedding, problem.x, problem.y)
+    assert values.shape == (2,)
+    assert values.sum().item() == pytest.approx(result.value)
+    # convex enough here: both find the same optimum
+    assert values[0].item() == pytest.approx(values[1].item(), rel=1e-4)
+
+
+def test_max_evaluations_is_a_limit(problem):
+    result = ke.fit(ke.MulticlassEmbedding(rbf(), 3), ke.LeaveOneOutRisk(), problem.x, problem.y, max_evaluations=3)
+    assert result.num_evaluations <= 3
+    assert not result.converged
+
+
+# constraints and priors -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"transform": None, "initial_value": 0.6}], ids=["transformed", "bound"])
+@pytest.mark.parametrize("how", [{}, {"num_restarts": 2, "seed": 0}, {"batch_size": 12, "num_epochs": 15}])
+def test_constraints_hold(options, how, problem):
+    constraint = Interval(0.5, 0.8, **options)
+    kernel = RBFKernel(lengthscale_constraint=constraint).double()
+    embedding = ke.MulticlassEmbedding(kernel, problem.m, regularization_constraint=GreaterThan(1e-3))
+    ke.fit(embedding, ke.EmpiricalRisk(), problem.x, problem.y, **how)
+    assert 0.5 <= kernel.lengthscale.item() <= 0.8
+    assert embedding.regularization.item() >= 1e-3
+
+
+def test_a_bound_is_reached_where_the_objective_wants_more(problem):
+    kernel = RBFKernel(lengthscale_constraint=Interval(0.5, 0.8, transform=None, initial_value=0.6)).double()
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
+    ke.fit(embedding, ke.EmpiricalRisk(), problem.x, problem.y)
+    assert kernel.lengthscale.item() == pytest.approx(0.5)
+
+
+def test_parameters_without_gradient_stay(problem):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+    embedding.raw_regularization.requires_grad_(False)
+    before = embedding.regularization.item()
+    ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, max_evaluations=10)
+    assert embedding.regularization.item() == before
+
+
+@pytest.mark.parametrize("objective", [ke.CalibratedLeaveOneOutRisk(), ke.ConditionalEvidence()], ids=repr)
+def test_map_minimises_objective_and_prior(objective, problem):
+    """objective + (−log prior)/n for means over data, objective − log prior for sums."""
+    kernel = RBFKernel(
+        lengthscale_prior=LogNormalPrior(1.0, 0.2),
+        lengthscale_constraint=Positive(transform=torch.exp, inv_transform=torch.log),
+    ).double()
+    prior = LogNormalPrior(-2.0, 0.3)
+    embedding = ke.MulticlassEmbedding(kernel, problem.m, regularization_prior=prior).double()
+    result = ke.fit(embedding, objective, problem.x, problem.y, tolerance=1e-9, max_evaluations=300)
+
+    def value(theta):
+        K = np.exp(-0.5 * (np.linalg.norm(problem.x[:, None] - problem.x[None], axis=-1) / np.exp(theta[0])) ** 2)
+        fixed = ke.MulticlassEmbedding(RBFKernel().double(), problem.m, float(np.exp(theta[1])))
+        fixed.kernel.lengthscale = torch.tensor(np.exp(theta[0]))
+        assert K.shape == (24, 24)
+        log_prior = sum(
+            -0.5 * ((t - mean) / scale) ** 2 - t - math.log(scale) - 0.5 * math.log(2 * math.pi)
+            for t, mean, scale in [(theta[0], 1.0, 0.2), (theta[1], -2.0, 0.3)]
+        )
+        with torch.no_grad():
+            q = objective(fixed, problem.x, problem.y).item()
+        return q - (log_prior / 24 if objective.per_datum else log_prior)
+
+    best = minimize(value, np.array([0.5, -2.0]), method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10})
+    assert result.value == pytest.approx(best.fun, rel=1e-6)
+    assert math.log(kernel.lengthscale.item()) == pytest.approx(best.x[0], abs=1e-3)
+    assert math.log(embedding.regularization.item()) == pytest.approx(best.x[1], abs=2e-3)
+
+
+@pytest.mark.parametrize("objective", [ke.LeaveOneOutRisk(), ke.ConditionalEvidence()], ids=repr)
+def test_priors_weigh_the_same_in_mini_batches(objective):
+    """A prior belongs to all n data: q + prior/n, whatever the batch; a batch's sum estimates its share of it."""
+    problem = make_problem(n=40)
+    kernel = RBFKernel(lengthscale_prior=NormalPrior(1.0, 0.1)).double()
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
+    prior = -kernel.lengthscale_prior.log_prob(kernel.lengthscale).item()
+    result = ke.fit(
+        embedding, objective, problem.x, problem.y, batch_size=10, num_epochs=1, learning_rate=1e-12, seed=0
+    )
+    share = 1 / 40 if objective.per_datum else 10 / 40
+    assert result.history[0]["priors"] == pytest.approx(prior * share, rel=1e-6)
+
+
+# identification ---------------------------------------------------------------------------------------------------
+
+
+def test_a_lone_outputscale_is_held_and_reported(problem):
+    embedding = ke.MulticlassEmbedding(ScaleKernel(rbf()).double(), problem.m)
+    before = embedding.kernel.outputscale.item()
+    result = ke.fit(embedding, ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n"), problem.x, problem.y)
+    assert result.fixed == ("kernel.raw_outputscale",)
+    assert embedding.kernel.outputscale.item() == before
+    assert embedding.kernel.raw_outputscale.requires_grad
+
+
+def identified_cases():
+    with_prior = ScaleKernel(rbf(), outputscale_prior=GammaPrior(2.0, 1.0)).double()
+    return {
+        "evidence": (ScaleKernel(rbf()).double(), ke.ConditionalEvidence(), {}),
+        "a sum": (named_kernels()["sum"], ke.LeaveOneOutRisk(), {}),
+        "a prior": (with_prior, ke.LeaveOneOutRisk(), {}),
+        "a given bound": (
+            ScaleKernel(rbf()).double(),
+            ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n"),
+            {"sup_diagonal": 5.0},
+        ),
+    }
+
+
+@pytest.mark.parametrize("case", identified_cases())
+def test_an_outputscale_that_is_identified_is_learned(case, problem):
+    kernel, objective, options = identified_cases()[case]
+    embedding = ke.MulticlassEmbedding(kernel, problem.m, **options)
+    before = {n: p.detach().clone() for n, p in embedding.named_parameters() if "outputscale" in n}
+    result = ke.fit(embedding, objective, problem.x, problem.y, max_evaluations=10)
+    assert result.fixed == ()
+    assert before
+    assert all(not torch.equal(dict(embedding.named_parameters())[n], value) for n, value in before.items())
+
+
+def test_the_outputscale_is_learned_where_the_regularization_is_held(problem):
+    embedding = ke.MulticlassEmbedding(ScaleKernel(rbf()).double(), problem.m)
+    embedding.raw_regularization.requires_grad_(False)
+    result = ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, max_evaluations=10)
+    assert result.fixed == ()
+
+
+# restarts and seeds -----------------------------------------------------------------------------------------------
+
+
+def test_restarts_are_counted_and_never_worse(problem):
+    one = ke.fit(ke.MulticlassEmbedding(rbf(), 3), ke.LeaveOneOutRisk(), problem.x, problem.y, max_evaluations=30)
+    embedding = ke.MulticlassEmbedding(rbf(), 3)
+    many = ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, max_evaluations=30, num_restarts=3, seed=1)
+    assert {record["start"] for record in many.history} == {0.0, 1.0, 2.0, 3.0}
+    assert many.value <= one.value
+    assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(many.value)
+
+
+@pytest.mark.parametrize("how", [{"num_restarts": 2}, {"batch_size": 8, "num_epochs": 5}])
+def test_seeds_repeat(how, problem):
+    states = []
+    for seed in (3, 3, 4):
+        embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+        ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, seed=seed, max_evaluations=8, **how)
+        states.append(state(embedding))
+    assert torch.equal(states[0], states[1])
+    if "batch_size" in how:
+        assert not torch.equal(states[0], states[2])
+
+
+def test_converged_and_message_are_those_of_the_best_start(problem):
+    """The restart is refused at its first point; that must not count as convergence of the first start."""
+    objective = NotPSD(range(4, 1000))
+    result = ke.fit(
+        ke.MulticlassEmbedding(rbf(), 3), objective, problem.x, problem.y, max_evaluations=3, num_restarts=1, seed=0
+    )
+    assert not result.converged
+
+
+# Adam -------------------------------------------------------------------------------------------------------------
+
+
+def test_adam_on_full_batches(embedding, problem):
+    result = ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, method="adam", num_epochs=30)
+    assert result.num_evaluations == len(result.history) == 30
+    assert result.value < result.history[0]["value"]
+    assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(result.value, rel=1e-12)
+
+
+def test_mini_batches_learn(problem):
+    large = make_problem(n=120)
+    embedding = ke.MulticlassEmbedding(rbf(), 3, 1.0)
+    objective = ke.CalibratedLeaveOneOutRisk()
+    before = objective(embedding, large.x, large.y).item()
+    result = ke.fit(embedding, objective, large.x, large.y, batch_size=30, num_epochs=20, seed=0)
+    assert result.num_evaluations == 80
+    assert len(result.history) == 20
+    assert objective(embedding, large.x, large.y).item() < before
+
+
+class Sizes(ke.LeaveOneOutRisk):
+    """Remembers how many rows it saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def evaluate(self, conditioned):
+        self.seen.append(conditioned.num_data)
+        return super().evaluate(conditioned)
+
+
+@pytest.mark.parametrize(("n", "batch_size"), [(24, 6), (25, 10), (24, 20)])
+def test_mini_batches_have_at_most_the_size_asked_for(n, batch_size):
+    problem, objective = make_problem(n=n), Sizes()
+    ke.fit(ke.MulticlassEmbedding(rbf(), 3), objective, problem.x, problem.y, batch_size=batch_size, num_epochs=1)
+    assert sum(objective.seen) == n
+    assert max(objective.seen) <= batch_size
+
+
+def test_an_epoch_sees_every_row_once(problem):
+    seen = []
+
+    class Rows(ke.LeaveOneOutRisk):
+        def evaluate(self, conditioned):
+            seen.extend(conditioned.x[:, 0].tolist())
+            return super().evaluate(conditioned)
+
+    ke.fit(ke.MulticlassEmbedding(rbf(), 3), Rows(), problem.x, problem.y, batch_size=6, num_epochs=2, seed=0)
+    assert sorted(seen) == sorted(problem.x[:, 0].tolist() * 2)
+    assert seen[:24] != seen[24:]
+
+
+def test_adam_stops_with_an_explanation_at_nan(problem):
+    embedding = ke.MulticlassEmbedding(rbf(), 3)
+    with pytest.raises(NanError, match=r"Expected a finite objective, got nan in epoch 2.*learning_rate"):
+        ke.fit(embedding, NotFinite([3]), problem.x, problem.y, method="adam", num_epochs=5)
+    assert torch.isfinite(state(embedding)).all()
+
+
+# interruption and refusals ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [{}, {"method": "adam", "num_epochs": 20}, {"batch_size": 12, "num_epochs": 20}])
+def test_interruption_keeps_the_best_so_far(how, problem):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+    result = ke.fit(embedding, Raising(KeyboardInterrupt(), [6]), problem.x, problem.y, seed=0, **how)
+    assert not result.converged
+    assert "interrupted" in result.message
+    assert result.value == min(record["value"] for record in result.history)
+    if "batch_size" not in how:
+        assert len(result.history) == 5
+        assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(result.value, rel=1e-12)
+    assert all(p.grad is None for p in embedding.parameters())
+
+
+def test_interruption_before_the_first_evaluation(problem):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+    before = state(embedding)
+    result = ke.fit(embedding, Raising(KeyboardInterrupt(), [1]), problem.x, problem.y)
+    assert torch.equal(state(embedding), before)
+    assert result.history == []
+    assert result.terms == {}
+    assert not result.converged
+
+
+@pytest.mark.parametrize("kind", [NotPSD, NotFinite])
+@pytest.mark.parametrize("at", [[2], [3, 4], [5, 7, 9]])
+def test_refused_points_in_a_line_search_are_survived(kind, at, problem):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+    result = ke.fit(embedding, kind(at), problem.x, problem.y, max_evaluations=60)
+    assert result.value < result.history[0]["value"]
+    assert math.isfinite(result.value)
+    assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(result.value, rel=1e-12)
+
+
+def test_a_start_that_does_not_exist_is_an_error(embedding, problem):
+    before = state(embedding)
+    with pytest.raises(NotPSDError, match="Expected a positive definite"):
+        ke.fit(embedding, NotPSD([1]), problem.x, problem.y)
+    with pytest.raises(NanError, match=r"Expected a finite objective and gradient at the starting parameters, got nan"):
+        ke.fit(embedding, NotFinite([1]), problem.x, problem.y)
+    assert torch.equal(state(embedding), before)
+
+
+def test_other_errors_pass_and_leave_the_best_point(embedding, problem):
+    with pytest.raises(ZeroDivisionError):
+        ke.fit(embedding, Raising(ZeroDivisionError(), [8]), problem.x, problem.y)
+    start = ke.LeaveOneOutRisk()(ke.MulticlassEmbedding(rbf(), problem.m), problem.x, problem.y)
+    assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y) < start
+
+
+# arguments --------------------------------------------------------------------------------------------------------
+
+
+def test_arguments_are_checked(embedding, problem):
+    data = (embedding, ke.LeaveOneOutRisk(), problem.x, problem.y)
+    with pytest.raises(ValueError, match=r"Expected method 'lbfgs' or 'adam', got 'sgd'"):
+        ke.fit(*data, method="sgd")
+    with pytest.raises(ValueError, match=r"Expected full batches with method='lbfgs', got a batch_size.*adam"):
+        ke.fit(*data, method="lbfgs", batch_size=10)
+    for size in (1, 25):
+        with pytest.raises(ValueError, match=rf"Expected batch_size from 2 to the 24 rows of x, got {size}"):
+            ke.fit(*data, batch_size=size)
+    embedding.requires_grad_(False)
+    with pytest.raises(ValueError, match=r"Expected an embedding with parameters to learn, got none"):
+        ke.fit(*data)
+
+
+# a guest in the host process --------------------------------------------------------------------------------------
+
+
+def test_no_global_state_is_changed(problem):
+    def snapshot():
+        return {
+            "dtype": torch.get_default_dtype(),
+            "threads": torch.get_num_threads(),
+            "denormal": torch.tensor(1e-320, dtype=torch.float64).mul(1.0).item(),
+            "grad": torch.is_grad_enabled(),
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+            "max_cholesky_size": linear_operator.settings.max_cholesky_size.value(),
+            "debug": gpytorch.settings.debug.on(),
+            "fast": linear_operator.settings.fast_computations.log_prob.on(),
+            "jitter": linear_operator.settings.cholesky_jitter.value(torch.float64),
+            "error": np.geterr(),
+        }
+
+    before, torch_state, numpy_state, python_state = (
+        snapshot(),
+        torch.get_rng_state(),
+        np.random.get_state(),  # noqa: NPY002
+        random.getstate(),
+    )
+    for how in ({"num_restarts": 1}, {"batch_size": 12, "num_epochs": 3}):
+        embedding = ke.MulticlassEmbedding(ScaleKernel(MaternKernel(1.5)), problem.m)
+        ke.fit(embedding, OBJECTIVES["CalibratedLeaveOneOutRisk"](), problem.x, problem.y, max_evaluations=5, **how)
+    assert snapshot() == before
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    assert np.array_equal(np.random.get_state()[1], numpy_state[1])  # noqa: NPY002
+    assert random.getstate() == python_state
+
+
+SCRIPT = """
+import torch, gpytorch, linear_operator, sklearn
+def settings():
+    return torch.get_default_dtype(), torch.get_num_threads(), torch.get_rng_state().tolist(), torch.is_grad_enabled()
+before = settings()
+import kernel_embed as ke
+assert settings() == before, "importing kernel_embed changed a setting"
+x = torch.linspace(0, 1, 30, dtype=torch.float64)[:, None]
+y = (x[:, 0] > 0.5).long()
+for how in ({}, dict(batch_size=10, num_epochs=3)):
+    ke.fit(ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2), ke.LeaveOneOutRisk(), x, y, **how)
+ke.MulticlassEmbeddingClassifier(max_evaluations=5).fit(x.numpy(), y.numpy()).predict(x.numpy())
+"""
+
+
+def test_importing_changes_nothing_and_nothing_is_printed_in_a_pipe():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_progress_bar_is_shown_on_request(embedding, problem, capsys):
+    ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, max_evaluations=5, progress=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "fit" in shown.err

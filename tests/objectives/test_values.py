@@ -1,0 +1,279 @@
+"""Every objective against its loop-written oracle."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import kernel_embed as ke
+from kernel_embed.objectives.risk import permutation
+
+from .. import oracles
+from ..conftest import named_kernels, rbf
+
+LAM = 0.02
+
+
+@pytest.fixture(params=["rbf", "matern12", "product", "linear"])
+def case(request, problem):
+    """Embedding, K, one-hot Y, sup k(x, x), all known to NumPy."""
+    kernel = named_kernels()[request.param]
+    with torch.no_grad():
+        K = kernel(problem.x).to_dense().numpy()
+        sup = {"product": float(kernel.outputscale) if request.param == "product" else 1.0}.get(
+            request.param, max(K.diagonal())
+        )
+    embedding = ke.MulticlassEmbedding(kernel, problem.m, LAM).requires_grad_(False)
+    y = problem.y.numpy()
+    return embedding, problem, K, oracles.one_hot(y, problem.m), y, sup
+
+
+@pytest.mark.parametrize("epsilon", [1e-15, 1e-3, 0.3])
+def test_empirical_risk(case, epsilon):
+    embedding, problem, K, Y, y, _ = case
+    F = K @ oracles.coefficients(K, Y, LAM)
+    value = ke.EmpiricalRisk(epsilon)(embedding, problem.x, problem.y).item()
+    assert value == pytest.approx(oracles.clipped_cross_entropy(F, y, epsilon), rel=1e-8)
+
+
+@pytest.mark.parametrize("epsilon", [1e-15, 1e-3, 0.3])
+def test_leave_one_out_risk(case, epsilon):
+    embedding, problem, K, Y, y, _ = case
+    F = oracles.leave_one_out(K, Y, LAM)
+    value = ke.LeaveOneOutRisk(epsilon)(embedding, problem.x, problem.y).item()
+    assert value == pytest.approx(oracles.clipped_cross_entropy(F, y, epsilon), rel=1e-8)
+
+
+def test_loss_below_epsilon_continues_by_its_tangent():
+    f = torch.tensor([-0.5, 0.05, 0.1, 0.2, 1.0, 1.7], dtype=torch.float64, requires_grad=True)
+    from kernel_embed.objectives.risk import clipped_cross_entropy
+
+    flat = clipped_cross_entropy(f, 0.1)
+    expected = [-math.log(min(max(u, 0.1), 1.0)) for u in f.tolist()]
+    np.testing.assert_allclose(flat.detach(), expected)
+    linear = clipped_cross_entropy(f, 0.1, "linear")
+    tangent = [-math.log(min(max(u, 0.1), 1.0)) + max(0.1 - u, 0.0) / 0.1 for u in f.tolist()]
+    np.testing.assert_allclose(linear.detach(), tangent)
+    (slope,) = torch.autograd.grad(linear.sum(), f)
+    assert slope[0].item() == slope[1].item() == pytest.approx(-10.0)
+    assert slope[-1].item() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("rate", "multiplier"),
+    [
+        (1.0, 1.0),
+        (0.25, 0.25),
+        ("4e", 4 * math.e),
+        ("4e/sqrt(n)", 4 * math.e / math.sqrt(24)),
+        ("4e/√n", 4 * math.e / math.sqrt(24)),
+        ("e/sqrt(n)", math.e / math.sqrt(24)),
+        ("4e/n", 4 * math.e / 24),
+    ],
+)
+def test_rademacher_complexity(case, rate, multiplier):
+    embedding, problem, K, Y, _, sup = case
+    r = oracles.rademacher_complexity(K, Y, LAM, sup)
+    value = ke.RademacherComplexity(rate)(embedding, problem.x, problem.y).item()
+    assert value == pytest.approx(multiplier * r, rel=1e-8)
+
+
+def test_complexity_without_argument_is_r_itself(case):
+    embedding, problem, K, Y, _, sup = case
+    value = ke.RademacherComplexity()(embedding, problem.x, problem.y).item()
+    assert value == pytest.approx(oracles.rademacher_complexity(K, Y, LAM, sup), rel=1e-8)
+
+
+def test_complexity_with_a_given_bound(problem):
+    kernel = named_kernels()["linear"]
+    plain = ke.RademacherComplexity()(ke.MulticlassEmbedding(kernel, 3), problem.x, problem.y)
+    bounded = ke.MulticlassEmbedding(kernel, 3, sup_diagonal=100.0)
+    sup = ke.sup_diagonal(kernel, problem.x).value
+    torch.testing.assert_close(ke.RademacherComplexity()(bounded, problem.x, problem.y), plain * (100.0 / sup).sqrt())
+
+
+@pytest.mark.parametrize("rate", ["4e/n^2", "", "e"])
+def test_unknown_rates_are_refused(rate):
+    with pytest.raises(ValueError, match=r"Expected a number or one of the rates 4e, 4e/sqrt\(n\).*got"):
+        ke.RademacherComplexity(rate)
+
+
+@pytest.mark.parametrize("rate", [-1.0, float("nan"), float("inf")])
+def test_rates_are_not_negative(rate):
+    with pytest.raises(ValueError, match=r"Expected a rate that is finite and not negative, got"):
+        ke.RademacherComplexity(rate)
+
+
+@pytest.mark.parametrize(("fraction", "held_out"), [(0.25, 6), (0.5, 12), (0.001, 1), (0.999, 23)])
+def test_batch_validation_risk(case, fraction, held_out):
+    embedding, problem, K, _, y, sup = case
+    order = permutation(24, 3).numpy()
+    validation, training = order[:held_out], order[held_out:]
+    if embedding.kernel.__class__.__name__ == "LinearKernel":
+        sup = max(K[i, i] for i in training)  # the maximum over the data of r^(T)
+    expected = oracles.batch_validation(K, y, problem.m, LAM, training, validation, 0.7, sup, 1e-3)
+    objective = ke.BatchValidationRisk(fraction, ke.RademacherComplexity(0.7), seed=3, epsilon=1e-3)
+    assert objective(embedding, problem.x, problem.y).item() == pytest.approx(expected, rel=1e-8)
+
+
+def test_batch_validation_without_complexity(case):
+    embedding, problem, K, _, y, _ = case
+    order = permutation(24, 0).numpy()
+    expected = oracles.batch_validation(K, y, problem.m, LAM, order[12:], order[:12], 0.0, 1.0, 1e-15)
+    assert ke.BatchValidationRisk()(embedding, problem.x, problem.y).item() == pytest.approx(expected, rel=1e-8)
+
+
+def folds(n: int, k: int, seed: int):
+    order = permutation(n, seed).numpy()
+    held = [order[f::k] for f in range(k)]
+    return [(np.concatenate([h for j, h in enumerate(held) if j != f]), held[f]) for f in range(k)]
+
+
+@pytest.mark.parametrize("norm_penalty", [False, True])
+@pytest.mark.parametrize("k", [2, 5, 24])
+def test_cross_validation_with_the_delta_kernel(case, k, norm_penalty):
+    embedding, problem, K, Y, _, _ = case
+    expected = oracles.validation_objective(K, Y @ Y.T, LAM, folds(24, k, 1), norm_penalty)
+    value = ke.CrossValidationRisk(k, norm_penalty, seed=1)(embedding, problem.x, problem.y).item()
+    assert value == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize("norm_penalty", [False, True])
+@pytest.mark.parametrize("vector", [False, True])
+def test_cross_validation_with_a_general_target_kernel(problem, norm_penalty, vector):
+    y = problem.x @ torch.tensor([[1.0, 0.3], [0.5, -1.0], [0.0, 2.0]], dtype=torch.float64)
+    y = y if vector else y[:, 0]
+    target = rbf(2 if vector else 1)
+    embedding = ke.ConditionalEmbedding(rbf(), LAM, target).requires_grad_(False)
+    with torch.no_grad():
+        K = rbf()(problem.x).to_dense().numpy()
+    rows = y.numpy().reshape(24, -1)
+    L = oracles.gram(oracles.rbf(target.lengthscale.detach().numpy()), rows)
+    expected = oracles.validation_objective(K, L, LAM, folds(24, 4, 0), norm_penalty)
+    value = ke.CrossValidationRisk(4, norm_penalty)(embedding, problem.x, y).item()
+    assert value == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize("norm_penalty", [False, True])
+def test_multiclass_is_conditional_with_the_delta_kernel(problem, norm_penalty):
+    objective = ke.CrossValidationRisk(5, norm_penalty)
+    multiclass = ke.MulticlassEmbedding(rbf(), problem.m, LAM)
+    conditional = ke.ConditionalEmbedding(rbf(), LAM, ke.DeltaKernel())
+    torch.testing.assert_close(
+        objective(multiclass, problem.x, problem.y), objective(conditional, problem.x, problem.y)
+    )
+
+
+def test_cross_validation_needs_a_target_kernel_and_enough_rows(problem):
+    with pytest.raises(ValueError, match=r"Expected an embedding with a target_kernel.*got none.*Pass one"):
+        ke.CrossValidationRisk()(ke.ConditionalEmbedding(rbf()), problem.x, problem.x[:, 0])
+    with pytest.raises(ValueError, match=r"Expected at least as many rows as folds \(30\), got 24"):
+        ke.CrossValidationRisk(30)(ke.MulticlassEmbedding(rbf(), 3), problem.x, problem.y)
+    with pytest.raises(ValueError, match=r"Expected at least 2 folds, got 1"):
+        ke.CrossValidationRisk(1)
+
+
+def test_conditional_evidence(case):
+    embedding, problem, K, Y, _, _ = case
+    value = ke.ConditionalEvidence()(embedding, problem.x, problem.y).item()
+    assert value == pytest.approx(oracles.negative_log_evidence(K, Y, LAM), rel=1e-8)
+
+
+def test_evidence_of_continuous_targets(problem):
+    y = problem.x[:, :2]
+    value = ke.ConditionalEvidence()(ke.ConditionalEmbedding(rbf(), LAM), problem.x, y).item()
+    with torch.no_grad():
+        K = rbf()(problem.x).to_dense().numpy()
+    assert value == pytest.approx(oracles.negative_log_evidence(K, y.numpy(), LAM), rel=1e-8)
+
+
+@pytest.mark.parametrize("penalty", [0.1, 1.0, 10.0])
+def test_calibrated_leave_one_out_risk(case, penalty):
+    embedding, problem, K, Y, _, _ = case
+    F = oracles.leave_one_out(K, Y, LAM)
+    expected, _ = oracles.calibrated_risk(F, Y, penalty)
+    value = ke.CalibratedLeaveOneOutRisk(penalty)(embedding, problem.x, problem.y).item()
+    assert value == pytest.approx(expected, rel=1e-6)
+
+
+def probabilities_like(seed: int, n: int = 40, m: int = 3, quality: float = 1.0):
+    generator = np.random.RandomState(seed)
+    Y = oracles.one_hot(generator.randint(m, size=n), m)
+    return 0.3 * quality * Y + 0.3 + 0.2 * generator.randn(n, m), Y
+
+
+@pytest.mark.parametrize("quality", [-2.0, -0.5, 0.0, 0.5, 2.0, 8.0])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_calibration_is_the_constrained_minimum(seed, quality):
+    """Good, worthless and misleading decision probabilities; scales never fall below zero."""
+    F, Y = probabilities_like(seed, quality=quality)
+    expected, u = oracles.calibrated_risk(F, Y, 1.0)
+    found = ke.calibrate(torch.as_tensor(F), torch.as_tensor(Y))
+    assert (found.scales >= 0).all()
+    log_p = found.log_probabilities(torch.as_tensor(F)).numpy()
+    n, m = F.shape
+    value = -((n * Y + 1) / (n + m) * log_p).sum() / n + 0.5 / n * float(found.offset.square().sum())
+    assert value == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_allclose(found.offset, u[2:], atol=1e-3)
+
+
+def test_calibration_of_perfect_separation_is_finite():
+    F = torch.tensor([[1.0, 0.0]] * 10 + [[0.0, 1.0]] * 10, dtype=torch.float64)
+    found = ke.calibrate(F, F)
+    p = found.probabilities(F)
+    assert torch.isfinite(p).all()
+    assert p[0, 0].item() == pytest.approx(21 / 22, abs=0.01)  # Laplace's rule: (n + 1) / (n + m)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_calibration_of_a_batch(dtype):
+    pairs = [probabilities_like(seed, quality=quality) for seed, quality in [(0, 1.0), (1, -1.0), (2, 5.0)]]
+    Y = torch.as_tensor(pairs[0][1], dtype=dtype)
+    F = torch.stack([torch.as_tensor(F, dtype=dtype) for F, _ in pairs])
+    together = ke.calibrate(F, Y)
+    assert together.scales.shape == (3, 2)
+    assert together.offset.shape == (3, 3)
+    p = together.probabilities(F)
+    assert p.dtype == dtype
+    for s in range(3):
+        alone = ke.calibrate(F[s], Y).probabilities(F[s])
+        torch.testing.assert_close(p[s], alone, rtol=1e-4, atol=1e-4 if dtype == torch.float32 else 1e-6)
+
+
+def test_calibration_with_one_class_and_with_one_row():
+    one_class = ke.calibrate(torch.rand(5, 1, dtype=torch.float64), torch.ones(5, 1, dtype=torch.float64))
+    assert torch.equal(one_class.probabilities(torch.rand(2, 1, dtype=torch.float64)), torch.ones(2, 1).double())
+    one_row = ke.calibrate(torch.zeros(1, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64)[:1])
+    assert torch.isfinite(one_row.probabilities(torch.rand(2, 3, dtype=torch.float64))).all()
+
+
+def test_penalty_must_be_positive():
+    with pytest.raises(ValueError, match=r"Expected a positive penalty, got 0"):
+        ke.CalibratedLeaveOneOutRisk(0.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, -1.0, float("nan")])
+def test_epsilon_lies_between_zero_and_one(epsilon):
+    for risk in (ke.EmpiricalRisk, ke.LeaveOneOutRisk):
+        with pytest.raises(ValueError, match=r"Expected epsilon between 0 and 1, got"):
+            risk(epsilon)
+
+
+def test_other_arguments_are_checked():
+    with pytest.raises(ValueError, match=r"Expected below to be 'flat' or 'linear', got 'steep'"):
+        ke.EmpiricalRisk(below="steep")
+    for fraction in (0.0, 1.0):
+        with pytest.raises(ValueError, match=r"Expected validation_fraction between 0 and 1, got"):
+            ke.BatchValidationRisk(fraction)
+    with pytest.raises(ValueError, match=r"Expected at least 2 rows to split.*got 1"):
+        ke.BatchValidationRisk()(ke.MulticlassEmbedding(rbf(), 3), torch.zeros(1, 3).double(), torch.tensor([0]))
+
+
+def test_permutations_leave_the_global_generator_alone():
+    state = torch.get_rng_state()
+    assert sorted(permutation(10, 5).tolist()) == list(range(10))
+    assert torch.equal(permutation(10, 5), permutation(10, 5))
+    assert torch.equal(torch.get_rng_state(), state)

@@ -1,0 +1,406 @@
+"""Bad input: a clear error (what was expected, what came, what to do) or a correct result; never NaN, never a hang."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, RQKernel, ScaleKernel
+from linear_operator.utils.errors import NanError, NotPSDError
+from linear_operator.utils.warnings import NumericalWarning
+
+import kernel_embed as ke
+
+from .conftest import rbf
+from .objectives import OBJECTIVES
+
+FAST = {"max_evaluations": 10}
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.fixture
+def embedding():
+    return ke.MulticlassEmbedding(rbf(), 3)
+
+
+def doors(embedding, x, y):
+    """Every way by which training data come in."""
+    return [
+        lambda: embedding.condition(x, y),
+        lambda: ke.EmpiricalRisk()(embedding, x, y),
+        lambda: ke.fit(embedding, ke.EmpiricalRisk(), x, y),
+    ]
+
+
+# values -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_values_that_are_not_finite(bad, embedding, problem):
+    x = problem.x.clone()
+    x[3, 1] = bad
+    for door in doors(embedding, x, problem.y):
+        with pytest.raises(ValueError, match=r"Expected finite values in x, got 1 NaN or infinite.*\(3, 1\).*Remove"):
+            door()
+    conditioned = embedding.condition(problem.x, problem.y)
+    for ask in (conditioned.decision_probabilities, conditioned.predict, conditioned.entropy, conditioned.weights):
+        with pytest.raises(ValueError, match=r"Expected finite values in x"):
+            ask(x)
+    with pytest.raises(ValueError, match=r"(?i)nan|infinity"):
+        ke.MulticlassEmbeddingClassifier().fit(x.numpy(), problem.y.numpy())
+
+
+def test_targets_that_are_not_finite(problem):
+    y = problem.x[:, 0].clone()
+    y[2] = NAN
+    with pytest.raises(ValueError, match=r"Expected finite values in y, got 1 NaN or infinite.*\(2,\)"):
+        ke.ConditionalEmbedding(rbf()).condition(problem.x, y)
+    with pytest.raises(ValueError, match=r"Expected class numbers in y"):
+        ke.MulticlassEmbedding(rbf(), 3).condition(problem.x, y)
+
+
+def test_huge_and_tiny_values(problem):
+    y = problem.y.numpy()
+    plain = ke.MulticlassEmbeddingClassifier(**FAST).fit(problem.x.numpy(), y).predict_proba(problem.query.numpy())
+    for factor in (1e150, 1e-150):
+        x = problem.x.numpy() * factor
+        scaled = ke.MulticlassEmbeddingClassifier(**FAST).fit(x, y).predict_proba(problem.query.numpy() * factor)
+        np.testing.assert_allclose(scaled, plain, atol=1e-5)
+
+
+# shapes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (5, 0)])
+def test_empty_data(shape, embedding):
+    x, y = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape[0], dtype=torch.long)
+    for door in doors(embedding, x, y):
+        with pytest.raises(ValueError, match=r"Expected at least one row and one column in x, got shape \("):
+            door()
+    with pytest.raises(ValueError, match=r"0 (sample|feature)"):
+        ke.MulticlassEmbeddingClassifier().fit(x.numpy(), y.numpy())
+
+
+def test_an_empty_query(embedding, problem):
+    conditioned = embedding.condition(problem.x, problem.y)
+    with pytest.raises(ValueError, match=r"Expected at least one row"):
+        conditioned.predict(torch.zeros(0, 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("rows", [23, 25])
+def test_mismatched_lengths(rows, embedding, problem):
+    y = torch.zeros(rows, dtype=torch.long)
+    for door in doors(embedding, problem.x, y):
+        with pytest.raises(ValueError, match=rf"Expected one target for each of the 24 rows of x, got {rows}"):
+            door()
+    with pytest.raises(ValueError, match=r"Expected one target for each of the 24 rows"):
+        ke.ConditionalEmbedding(rbf()).condition(problem.x, y.double())
+
+
+def test_targets_of_wrong_dimension(embedding, problem):
+    with pytest.raises(ValueError, match=r"Expected one target for each of the 24 rows of x, got a single number"):
+        embedding.condition(problem.x, torch.tensor(1))
+    with pytest.raises(ValueError, match=r"Expected y as a vector of class numbers, got shape \(24, 3\)"):
+        embedding.condition(problem.x, torch.zeros(24, 3))
+    column = embedding.condition(problem.x, problem.y[:, None])
+    torch.testing.assert_close(column.P, embedding.condition(problem.x, problem.y).P)
+
+
+def test_inputs_of_wrong_dimension(embedding, problem):
+    with pytest.raises(ValueError, match=r"Expected x of shape \(n, d\), got a single number"):
+        embedding.condition(torch.tensor(1.0), torch.tensor([0]))
+    with pytest.raises(ValueError, match=r"Expected x of shape \(n, d\), got.*\(2, 24, 3\)"):
+        embedding.condition(problem.x.expand(2, 24, 3), problem.y)
+
+
+def test_a_vector_of_inputs_is_one_column():
+    x, y = torch.linspace(0, 1, 8, dtype=torch.float64), torch.arange(8) // 4
+    one = ke.MulticlassEmbedding(rbf(1), 2).condition(x, y)
+    other = ke.MulticlassEmbedding(rbf(1), 2).condition(x[:, None], y)
+    torch.testing.assert_close(one.predict(x), other.predict(x[:, None]))
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_queries_of_another_width(width, embedding, problem):
+    conditioned = embedding.condition(problem.x, problem.y)
+    for ask in (conditioned.predict, conditioned.probabilities, conditioned.entropy):
+        with pytest.raises(ValueError, match=rf"Expected x with 3 features, as in training, got {width}"):
+            ask(torch.zeros(5, width, dtype=torch.float64))
+
+
+# kinds ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.complex64])
+def test_half_precision_and_complex_features(dtype, embedding, problem):
+    for door in doors(embedding, problem.x.to(dtype), problem.y):
+        with pytest.raises(
+            TypeError, match=r"Expected x in float32 or float64, got torch\.\w+. Convert it with x.float"
+        ):
+            door()
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
+def test_integer_features_become_numbers(dtype):
+    x = torch.tensor([[0], [1], [1], [0], [0], [1]]).to(dtype)
+    y = torch.tensor([0, 1, 1, 0, 0, 1])
+    embedding = ke.MulticlassEmbedding(RBFKernel(), 2)
+    conditioned = embedding.condition(x, y)
+    assert conditioned.P.dtype == torch.get_default_dtype()
+    assert conditioned.predict(x).tolist() == y.tolist()
+    ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, max_evaluations=5)
+    assert embedding.condition(x, y).predict(x).tolist() == y.tolist()
+    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(x.numpy(), y.numpy())
+    assert classifier.predict(x.numpy()).tolist() == y.tolist()
+
+
+def test_integer_queries_keep_their_digits():
+    """float32 holds whole numbers up to 2²⁴ only; the data are float64, so are the questions."""
+    base = 2**24
+    x = torch.tensor([[base + 1.0], [base + 3.0], [base + 5.0]], dtype=torch.float64)
+    conditioned = ke.MulticlassEmbedding(rbf(1, 0.3), 3).condition(x, torch.tensor([0, 1, 2]))
+    torch.testing.assert_close(conditioned.decision_probabilities(x.long()), conditioned.decision_probabilities(x))
+
+
+def test_arrays_instead_of_tensors(embedding, problem):
+    with pytest.raises(
+        TypeError, match=r"Expected x to be a torch.Tensor, got ndarray. Convert it with torch.as_tensor"
+    ):
+        embedding.condition(problem.x.numpy(), problem.y)
+    with pytest.raises(TypeError, match=r"Expected y to be a torch.Tensor, got (list|ndarray). Convert it"):
+        embedding.condition(problem.x, problem.y.tolist())
+    with pytest.raises(TypeError, match=r"Expected x to be a torch.Tensor, got DataFrame|list"):
+        embedding.condition(problem.x.tolist(), problem.y)
+
+
+def test_missing_targets(embedding, problem):
+    for ask in (
+        lambda: ke.fit(embedding, ke.EmpiricalRisk(), problem.x),
+        lambda: ke.EmpiricalRisk()(embedding, problem.x),
+    ):
+        with pytest.raises(TypeError, match=r"y"):
+            ask()
+
+
+# labels -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shift", "seen"), [(-1, "-1 to 1"), (1, "1 to 3")])
+def test_labels_out_of_range(shift, seen, embedding, problem):
+    for door in doors(embedding, problem.x, problem.y + shift):
+        with pytest.raises(
+            ValueError,
+            match=rf"Expected class numbers from 0 to 2 \(num_classes=3\), got {seen}. Number the classes from 0",
+        ):
+            door()
+
+
+def test_labels_that_are_not_whole(embedding, problem):
+    with pytest.raises(ValueError, match=r"Expected class numbers in y, got values that are not whole.*ConditionalEmb"):
+        embedding.condition(problem.x, problem.y + 0.5)
+    whole = embedding.condition(problem.x, problem.y.double())
+    torch.testing.assert_close(whole.P, embedding.condition(problem.x, problem.y).P)
+
+
+def test_complex_labels(embedding, problem):
+    with pytest.raises(TypeError, match=r"Expected class numbers in y, got torch.complex64"):
+        embedding.condition(problem.x, problem.y.to(torch.complex64))
+
+
+def test_continuous_labels_in_the_classifier(problem):
+    with pytest.raises(ValueError, match=r"Unknown label type|continuous"):
+        ke.MulticlassEmbeddingClassifier().fit(problem.x.numpy(), problem.x[:, 0].numpy())
+
+
+def test_labels_not_seen_in_training(problem):
+    """They can be scored: every prediction of them is wrong, and no error."""
+    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(problem.x.numpy(), problem.y.numpy())
+    assert classifier.score(problem.query.numpy(), np.full(7, 9)) == 0.0
+    with pytest.raises(ValueError, match=r"Expected class numbers from 0 to 2"):
+        ke.EmpiricalRisk()(ke.MulticlassEmbedding(rbf(), 3), problem.x, torch.full((24,), 9))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("m", [1, 2])
+def test_one_class_only(name, m, problem):
+    embedding = ke.MulticlassEmbedding(rbf(), m)
+    y = torch.zeros(24, dtype=torch.long)
+    value = OBJECTIVES[name]()(embedding, problem.x, y)
+    value.backward()
+    assert torch.isfinite(value)
+    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in embedding.parameters())
+    conditioned = embedding.condition(problem.x, y)
+    assert conditioned.predict(problem.x).tolist() == [0] * 24
+    torch.testing.assert_close(conditioned.probabilities(problem.x)[:, 0], torch.ones(24, dtype=torch.float64))
+
+
+def test_one_class_only_in_the_classifier(problem):
+    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(problem.x.numpy(), ["only"] * 24)
+    assert set(classifier.predict(problem.query.numpy())) == {"only"}
+    np.testing.assert_allclose(classifier.predict_proba(problem.query.numpy()), np.ones((7, 1)))
+    assert np.isfinite(classifier.bound_.value)
+
+
+# few rows, many alike ---------------------------------------------------------------------------------------------
+
+
+ONE_ROW = [name for name in OBJECTIVES if "Validation" not in name]
+
+
+@pytest.mark.parametrize("name", ONE_ROW)
+def test_one_row(name):
+    embedding = ke.MulticlassEmbedding(rbf(), 2)
+    x, y = torch.ones(1, 3, dtype=torch.float64), torch.tensor([1])
+    value = OBJECTIVES[name]()(embedding, x, y)
+    value.backward()
+    assert torch.isfinite(value)
+    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in embedding.parameters())
+    conditioned = embedding.condition(x, y)
+    assert conditioned.predict(x).tolist() == [1]
+    # a model without data knows nothing: f = 0
+    assert conditioned.leave_one_out().abs().max().item() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_one_row_in_the_classifier():
+    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit([[1.0, 2.0]], ["a"])
+    assert classifier.predict([[1.0, 2.0], [5.0, 5.0]]).tolist() == ["a", "a"]
+    assert np.isfinite(classifier.predict_proba([[1.0, 2.0]])).all()
+
+
+def test_two_rows_are_never_told_the_wrong_way_round():
+    """Left-out predictions of two rows are always wrong; that is no reason to believe the opposite."""
+    classifier = ke.MulticlassEmbeddingClassifier().fit([[0.0], [1.0]], ["a", "b"])
+    p = classifier.predict_proba([[0.0], [1.0]])
+    assert p[0, 0] >= 0.5 - 1e-9
+    assert p[1, 1] >= 0.5 - 1e-9
+
+
+def test_constant_columns(problem):
+    x, y = problem.x.numpy(), problem.y.numpy()
+    wide = np.column_stack([x, np.full(24, 7.0), np.zeros(24)])
+    query = np.column_stack([problem.query.numpy(), np.full(7, 7.0), np.zeros(7)])
+    p = ke.MulticlassEmbeddingClassifier(**FAST).fit(wide, y).predict_proba(query)
+    assert np.isfinite(p).all()
+    assert ke.MulticlassEmbeddingClassifier(**FAST).fit(wide, y).score(wide, y) > 0.6
+
+
+def test_only_constant_columns_give_class_frequencies():
+    x, y = np.ones((40, 2)), np.array([0] * 10 + [1] * 30)
+    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(x, y)
+    p = classifier.predict_proba(x[:1])[0]
+    assert p[1] == pytest.approx(0.75, abs=0.05)
+    assert classifier.predict(x[:1]).tolist() == [1]
+
+
+@pytest.mark.parametrize("kernel", [RBFKernel, lambda: MaternKernel(0.5), lambda: MaternKernel(1.5)])
+def test_duplicated_rows_with_different_labels(kernel):
+    """Four equal rows, three of one class: with little regularisation the embedding says 3/4 there."""
+    x = torch.tensor([[0.0]] * 4 + [[10.0]] * 4, dtype=torch.float64)
+    y = torch.tensor([0, 0, 0, 1, 1, 1, 1, 0])
+    embedding = ke.MulticlassEmbedding(kernel().double(), 2, 1e-6)
+    p = embedding.condition(x, y).probabilities(torch.tensor([[0.0], [10.0]], dtype=torch.float64)).detach()
+    np.testing.assert_allclose(p, [[0.75, 0.25], [0.25, 0.75]], atol=1e-4)
+    result = ke.fit(embedding, ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n"), x, y, max_evaluations=20)
+    assert np.isfinite(result.value)
+    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(x.numpy(), y.numpy())
+    assert classifier.predict([[0.0], [10.0]]).tolist() == [0, 1]
+
+
+# kernels ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        RBFKernel(ard_num_dims=5),
+        ScaleKernel(MaternKernel(ard_num_dims=5)),
+        ScaleKernel(RQKernel(ard_num_dims=5)),
+        RQKernel(ard_num_dims=5),
+        LinearKernel(ard_num_dims=5) + RBFKernel(),
+        LinearKernel() * RBFKernel(ard_num_dims=5),
+    ],
+    ids=["rbf", "scaled matern", "scaled rq", "rq", "sum", "product"],
+)
+def test_a_kernel_of_the_wrong_input_size(kernel, problem):
+    for door in doors(ke.MulticlassEmbedding(kernel, 3), problem.x, problem.y):
+        with pytest.raises((ValueError, RuntimeError), match=r"(?s)Expected.*5.*ard_num_dims.*3"):
+            door()
+
+
+def test_active_dims_beyond_the_data(problem):
+    for kernel in (RBFKernel(active_dims=[1, 4]), ScaleKernel(RQKernel(active_dims=[4]))):
+        with pytest.raises(ValueError, match=r"(?s)Expected.*active_dims.*3"):
+            ke.MulticlassEmbedding(kernel, 3).condition(problem.x, problem.y)
+
+
+class Indefinite(Kernel):
+    """k(x, x') = c ‖x − x'‖ + offset: symmetric, not positive definite."""
+
+    def __init__(self, scale, offset):
+        super().__init__()
+        self.scale, self.offset = scale, offset
+
+    def forward(self, x1, x2, diag=False, **params):
+        if diag:
+            return torch.full_like(x1[..., 0], self.offset)
+        return self.scale * torch.cdist(x1, x2) + self.offset
+
+
+def test_a_kernel_that_is_not_positive_definite(problem):
+    for door in doors(ke.MulticlassEmbedding(Indefinite(1.0, 0.0), 3), problem.x, problem.y):
+        with pytest.raises(
+            NotPSDError, match=r"Expected a positive definite.*Is the kernel positive definite\?.*raise"
+        ):
+            door()
+
+
+def test_a_negative_diagonal_is_no_silent_nan(problem):
+    """Enough regularisation hides that k is not positive definite; its diagonal does not."""
+    embedding = ke.MulticlassEmbedding(Indefinite(0.0, -1.0), 3, 10.0)
+    with pytest.raises((ValueError, NotPSDError), match=r"Expected.*positive.*got"):
+        ke.RademacherComplexity()(embedding, problem.x, problem.y)
+
+
+def test_a_kernel_that_returns_nan(problem):
+    for door in doors(ke.MulticlassEmbedding(Indefinite(NAN, 1.0), 3), problem.x, problem.y):
+        with pytest.raises(NanError, match=r"Expected a finite kernel matrix, got \d+ values that are not finite"):
+            door()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_nearly_singular_matrices_at_tiny_regularization(dtype):
+    x = torch.linspace(0, 1, 60, dtype=dtype)[:, None]
+    y = (x[:, 0] > 0.5).long()
+    embedding = ke.MulticlassEmbedding(RBFKernel().to(dtype), 2, 1e-30)
+    embedding.kernel.lengthscale = 10.0
+    with pytest.warns(NumericalWarning, match=r"added jitter .* to its diagonal. A larger regularization avoids this"):
+        conditioned = embedding.condition(x, y)
+    assert torch.isfinite(conditioned.probabilities(x)).all()
+    assert (conditioned.predict(x) == y).double().mean() > 0.8
+
+
+def test_data_on_another_device_are_refused_or_moved(embedding, problem):
+    """Labels follow the inputs; nothing else is guessed."""
+    conditioned = embedding.condition(problem.x, problem.y.to("cpu"))
+    assert conditioned.y.device == problem.x.device
+
+
+# the classifier's own arguments -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "rbf"}, r"Expected a gpytorch.kernels.Kernel, got str"),
+        ({"regularization": -1.0}, r"Expected a positive, finite regularization, got -1"),
+        ({"confidence": 95}, r"Expected confidence between 0 and 1, got 95"),
+        ({"batch_size": 100}, r"Expected batch_size from 2 to the 24 rows of x, got 100"),
+        ({"kernel": RBFKernel(ard_num_dims=5)}, r"Expected 5 features.*got x with 3"),
+        ({"objective": "loo"}, r"Expected.*[Oo]bjective.*got.*(str|'loo')"),
+        ({"kernel": RBFKernel(batch_shape=torch.Size([2]))}, r"Expected.*batch shape.*got"),
+    ],
+    ids=lambda v: "" if isinstance(v, str) else next(iter(v)),
+)
+def test_bad_arguments_of_the_classifier(options, message, problem):
+    with pytest.raises((ValueError, TypeError), match=message):
+        ke.MulticlassEmbeddingClassifier(**(FAST | options)).fit(problem.x.numpy(), problem.y.numpy())
