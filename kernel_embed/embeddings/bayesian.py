@@ -19,6 +19,7 @@ from gpytorch.constraints import Interval, Positive
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
+from linear_operator import to_linear_operator
 from torch import Tensor
 
 from ..kernels import gram
@@ -98,13 +99,13 @@ class BayesianMeanEmbedding(gpytorch.Module):
     def noise(self) -> Tensor:
         """σ², of shape ``batch_shape``."""
         if self.central_limit:
-            raise AttributeError("With noise='central-limit' the noise is known for a sample only: condition(x).noise.")
+            raise RuntimeError("With noise='central-limit' the noise is known for a sample only: condition(x).noise.")
         value: Tensor = self.raw_noise_constraint.transform(self.raw_noise)
         return value
 
     @noise.setter
     def noise(self, value: float | Tensor) -> None:
-        value = torch.as_tensor(value).to(self.raw_noise)
+        value = torch.as_tensor(value, dtype=self.raw_noise.dtype, device=self.raw_noise.device)
         if not bool((torch.isfinite(value) & (value > 0)).all()):
             raise ValueError(f"Expected a positive, finite noise, got {value.tolist()}.")
         value = value.expand(self.raw_noise.shape)
@@ -133,7 +134,7 @@ class BayesianMeanEmbedding(gpytorch.Module):
         if isinstance(covariance, SmoothedKernel):
             covariance = covariance.resolved(x)
         R = _gram(covariance, x)
-        return MultivariateNormal(R.new_zeros(R.shape[:-1]), R)
+        return MultivariateNormal(R.new_zeros(R.shape[:-1]), to_linear_operator(R))
 
 
 # Named functions, where lambdas would keep the embedding from being pickled.
@@ -245,13 +246,13 @@ class ConditionedMeanEmbedding:
         system, unit = self.system, self._unit
         mean = self._mean(covariance, x)
         if isinstance(system, LowRankSystem):
-            return MultivariateNormal(mean, system.covariance(covariance.features(x)))
+            return MultivariateNormal(mean, to_linear_operator(system.covariance(covariance.features(x))))
         cross = _gram(covariance, self.locations, x)
         if unit is not None:
             cross = cross / unit.unsqueeze(-1)
         # eq. (8): r** − R*ᵀA⁻¹R*
         spread = _gram(covariance, x) - cross.mT @ system.solve(cross)
-        return MultivariateNormal(mean, 0.5 * (spread + spread.mT))
+        return MultivariateNormal(mean, to_linear_operator(0.5 * (spread + spread.mT)))
 
     def posterior_mean(self, x: Tensor) -> Tensor:
         """The mean of the posterior at ``x`` (``(t, d)``) without its covariance: ``(*batch, t)``."""
@@ -272,8 +273,8 @@ class ConditionedMeanEmbedding:
         """The distribution of an observed μ̂ at ``x``: the posterior of μ plus the noise of eq. (5)."""
         posterior = self(x)
         noise = ConditionedMeanEmbedding(self.embedding, self.x, check_features(x).to(self.x)).noise
-        diagonal = noise.expand(posterior.mean.shape)
-        return MultivariateNormal(posterior.mean, posterior.covariance_matrix + torch.diag_embed(diagonal))
+        spread = posterior.covariance_matrix + torch.diag_embed(noise.expand(posterior.mean.shape))
+        return MultivariateNormal(posterior.mean, to_linear_operator(spread))
 
     def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
         """The lower and upper end, at each point, of the central interval that holds μ(x) with probability ``level``."""

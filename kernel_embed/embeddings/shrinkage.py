@@ -67,7 +67,7 @@ class ShrinkageMeanEmbedding(gpytorch.Module):
 
     @regularization.setter
     def regularization(self, value: float | Tensor) -> None:
-        value = torch.as_tensor(value).to(self.raw_regularization)
+        value = torch.as_tensor(value, dtype=self.raw_regularization.dtype, device=self.raw_regularization.device)
         if not bool((torch.isfinite(value) & (value > 0)).all()):
             raise ValueError(f"Expected a positive, finite regularization, got {value.tolist()}.")
         value = value.expand(self.raw_regularization.shape)

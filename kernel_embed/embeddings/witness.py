@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
+from linear_operator import to_linear_operator
 from torch import Tensor
 
 from ..kernels import gram
@@ -59,7 +60,7 @@ class Witness:
     def __call__(self, x: Tensor) -> MultivariateNormal:
         """The posterior of the witness at the points ``x`` of shape ``(t, d)``."""
         p, q = self.first(x), self.second(x)
-        return MultivariateNormal(p.mean - q.mean, p.covariance_matrix + q.covariance_matrix)
+        return MultivariateNormal(p.mean - q.mean, to_linear_operator(p.covariance_matrix + q.covariance_matrix))
 
     def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
         """The lower and upper end, at each point, of the central interval of probability ``level``."""

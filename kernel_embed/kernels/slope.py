@@ -24,7 +24,7 @@ from linear_operator.utils.errors import NanError
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from .gram import gram_diagonal
+from .gram import cross_evaluation, gram_diagonal
 from .mahalanobis import MahalanobisKernel
 from .radial_slope import SQUARED_EXPONENTIAL, SlopeProfile, matern_slope, radial_slope
 
@@ -158,6 +158,8 @@ def _general_embedding(kernel: Kernel, sample: Tensor, points: Tensor, own: Tens
     if own is not None:
         mask = torch.zeros(points.shape[-2], n, dtype=torch.bool, device=sample.device)
         mask[torch.arange(points.shape[-2], device=sample.device), own] = True
+    batch = torch.broadcast_shapes(kernel.batch_shape, points.shape[:-2])
+    points = points.expand(*batch, *points.shape[-2:])
     with torch.enable_grad():
         K, slope = _expand(kernel, points, sample, mask)
         total = slope(torch.ones_like(K)) / n
@@ -259,23 +261,21 @@ def _radial_values(kernel: Kernel, s: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _by_autograd(kernel: Kernel, x1: Tensor, x2: Tensor, mask: Tensor | None) -> _Expansion:
-    batch = torch.broadcast_shapes(kernel.batch_shape, x1.shape[:-2])
-    inputs = x1.expand(*batch, *x1.shape[-2:]).clone()
+    inputs = x1.clone()
     if not inputs.requires_grad:
         inputs.requires_grad_(True)
-    t, n = x1.shape[-2], x2.shape[-2]
+    batch, t, n = x1.shape[:-2], x1.shape[-2], x2.shape[-2]
     # Rows more than needed: GPyTorch treats equal inputs apart, with distances that cannot be differentiated at zero.
     extra = max(1, CDIST_ROWS - n) + (1 if n + max(1, CDIST_ROWS - n) == t else 0)
     longer = torch.cat([x2, x2[..., -1:, :].expand(*x2.shape[:-2], extra, x2.shape[-1])], dim=-2)
-    K = _dense(kernel(inputs, longer.expand(*batch, *longer.shape[-2:])))[..., :n]
-    diagonal = None
+    with cross_evaluation(kernel):
+        K = _dense(kernel(inputs, longer.expand(*batch, *longer.shape[-2:])))[..., :n]
     if mask is not None:
-        diagonal = gram_diagonal(kernel, inputs)
-        K = torch.where(mask, diagonal.unsqueeze(-1), K) if diagonal.shape[-1] == t else K
+        K = torch.where(mask, gram_diagonal(kernel, inputs).unsqueeze(-1), K)
 
     def slope(weight: Tensor) -> Tensor:
         # ∂₁k(x, x) = ½ ∇k(x, x) for a pair of one point with itself
-        halved = weight.expand_as(K) if mask is None else torch.where(mask, 0.5 * weight, weight)
+        halved = weight if mask is None else torch.where(mask, 0.5 * weight, weight)
         if not K.requires_grad:
             return torch.zeros_like(inputs)
         (gradient,) = torch.autograd.grad(
