@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ def axes(ax: Any = None) -> Any:
     from matplotlib import pyplot
 
     return pyplot.subplots(figsize=(5, 3.2), layout="constrained")[1]
+
+
+def array(tensor: Tensor) -> NDArray[np.float64]:
+    """A tensor as matplotlib likes it."""
+    return tensor.detach().cpu().double().numpy()
 
 
 def line(*samples: Tensor, num_points: int = 300) -> Tensor:
@@ -46,7 +53,8 @@ def plot_embedding(posterior: ConditionedMeanEmbedding, grid: Tensor | None = No
         mean = posterior(points).mean
         lower, upper = posterior.band(points, level)
     _curve(ax, points, mean, lower, upper)
-    ax.plot(posterior.x.squeeze(-1), torch.full_like(posterior.x.squeeze(-1), ax.get_ylim()[0]), "|", color="0.4")
+    rug = array(posterior.x.squeeze(-1))
+    ax.plot(rug, [ax.get_ylim()[0]] * len(rug), "|", color="0.4")
     ax.set_xlabel("x")
     ax.set_ylabel("μ(x)")
     return ax
@@ -76,12 +84,12 @@ def plot_witness(witness: Witness, grid: Tensor | None = None, level: float = 0.
         values = mean.reshape(points.shape[:-1])
     size = float(values.abs().max()) or 1.0
     extent = (float(points[0, 0, 0]), float(points[0, -1, 0]), float(points[0, 0, 1]), float(points[-1, 0, 1]))
-    image = ax.imshow(values, origin="lower", extent=extent, cmap="RdBu_r", vmin=-size, vmax=size, aspect="auto")
+    image = ax.imshow(array(values), origin="lower", extent=extent, cmap="RdBu_r", vmin=-size, vmax=size, aspect="auto")
     ax.figure.colorbar(image, ax=ax, label="witness")
     return ax
 
 
 def _curve(ax: Any, points: Tensor, mean: Tensor, lower: Tensor, upper: Tensor) -> None:
-    x = points.squeeze(-1)
-    ax.fill_between(x, lower, upper, color=BAND, linewidth=0)
-    ax.plot(x, mean, color=FIRST)
+    x = array(points.squeeze(-1))
+    ax.fill_between(x, array(lower), array(upper), color=BAND, linewidth=0)
+    ax.plot(x, array(mean), color=FIRST)

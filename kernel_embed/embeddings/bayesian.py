@@ -28,6 +28,7 @@ from ..kernels.slope import EmpiricalEmbedding, empirical_embedding
 from ..kernels.smoothed import SmoothedKernel
 from ..linalg import LowRankSystem, RidgeSystem
 from ..validation import check_features
+from .mean import MeanEmbedding
 from .snapshot import KernelSnapshot
 
 CENTRAL_LIMIT = "central-limit"
@@ -193,7 +194,10 @@ class ConditionedMeanEmbedding:
     @functools.cached_property
     def mean(self) -> Tensor:
         """μ̂(x_i) at the locations, ``(*batch, t)``: what is observed."""
-        return self.empirical.mean
+        if "empirical" in self.__dict__:
+            return self.empirical.mean
+        # Questions about the posterior need no slope, which not every sample has.
+        return MeanEmbedding(self.embedding.kernel).condition(self.x)(self.locations)
 
     @functools.cached_property
     def noise(self) -> Tensor:

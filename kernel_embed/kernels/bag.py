@@ -88,6 +88,15 @@ class BagKernel(Kernel):
         return [(name, child) for name, child in self.named_children() if isinstance(child, Kernel)]
 
     @property
+    def batch_shape(self) -> torch.Size:
+        """That of the base kernel."""
+        return torch.Size(self.base_kernel.batch_shape)
+
+    @batch_shape.setter
+    def batch_shape(self, value: torch.Size) -> None:
+        """Nothing to set: the base kernel holds every parameter."""
+
+    @property
     def is_stationary(self) -> bool:
         """Never: bags are no points of a vector space."""
         return False
@@ -168,6 +177,8 @@ def inner_products(kernel: Kernel, num_features: int, x1: Tensor, x2: Tensor, di
     points1, weights1 = _unpack(x1, num_features)
     points2, weights2 = _unpack(x2, num_features)
     size1, size2 = points1.shape[-2], points2.shape[-2]
+    if diag and not kernel.batch_shape:
+        return _form(gram(kernel, points1, points2), weights1, weights2)
     if diag:
         pairs = zip(points1.unbind(-3), weights1.unbind(-2), points2.unbind(-3), weights2.unbind(-2), strict=True)
         return torch.stack([_form(gram(kernel, p, q), v, w) for p, v, q, w in pairs], dim=-1)
@@ -176,13 +187,13 @@ def inner_products(kernel: Kernel, num_features: int, x1: Tensor, x2: Tensor, di
     parts = []
     for block, weight in zip(points1.split(step, dim=-3), weights1.split(step, dim=-2), strict=True):
         K = gram(kernel, block.flatten(-3, -2), flat2)
-        K = K.unflatten(-1, (-1, size2)).unflatten(-3, (-1, size1))
-        parts.append(torch.einsum("...iajb,...ia,...jb->...ij", K, weight, weights2))
+        K = (K.unflatten(-1, (-1, size2)) * weights2.unsqueeze(-3)).sum(-1)
+        parts.append((K.unflatten(-2, (-1, size1)) * weight.unsqueeze(-1)).sum(-2))
     return torch.cat(parts, dim=-2)
 
 
 def _form(K: Tensor, v: Tensor, w: Tensor) -> Tensor:
-    return torch.einsum("...ab,...a,...b->...", K, v, w)
+    return ((K * w.unsqueeze(-2)).sum(-1) * v).sum(-1)
 
 
 def _unpack(x: Tensor, num_features: int) -> tuple[Tensor, Tensor]:

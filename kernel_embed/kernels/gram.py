@@ -97,7 +97,7 @@ def _closed_form(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
         return functools.reduce(operator.add, (gram(part, x1, x2) for part in kernel.kernels))
     if isinstance(kernel, ProductKernel):
         return functools.reduce(operator.mul, (gram(part, x1, x2) for part in kernel.kernels))
-    _check_width(kernel, x1)
+    check_width(kernel, x1.shape[-1])
     profile = squared_exponential if isinstance(kernel, RBFKernel) else matern(kernel.nu)
     z1, z2 = x1 / kernel.lengthscale, None if x2 is None else x2 / kernel.lengthscale
     return radial_gram(z1, z2, profile)
@@ -112,10 +112,11 @@ def _dense(matrix: object) -> Tensor:
     return matrix if isinstance(matrix, Tensor) else matrix.to_dense()  # type: ignore[attr-defined]
 
 
-def _check_width(kernel: Kernel, x: Tensor) -> None:
+def check_width(kernel: Kernel, width: int) -> None:
+    """Raise where ``kernel`` was built for another number of columns."""
     expected = kernel.ard_num_dims
-    if expected is not None and expected not in (1, x.shape[-1]):
+    if expected is not None and expected not in (1, width):
         raise ValueError(
-            f"Expected {expected} features (ard_num_dims of {type(kernel).__name__}), got x with {x.shape[-1]}. "
-            f"Build the kernel with ard_num_dims={x.shape[-1]}, or choose columns with active_dims."
+            f"Expected {expected} features (ard_num_dims of {type(kernel).__name__}), got x with {width}. "
+            f"Build the kernel with ard_num_dims={width}, or choose columns with active_dims."
         )

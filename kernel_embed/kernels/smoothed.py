@@ -21,7 +21,7 @@ from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, ScaleKernel, S
 from linear_operator.operators import MatmulLinearOperator, RootLinearOperator
 from torch import Tensor
 
-from .gram import gram
+from .gram import check_width, gram
 from .mahalanobis import MahalanobisKernel, mahalanobis_smoothed_gram
 from .measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure
 from .smoothed_gaussian import GaussianTerms, gaussian_smoothed_gram, gaussian_terms, own_terms
@@ -67,6 +67,15 @@ class SmoothedKernel(Kernel):
     def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
         """The base kernel alone; what is below it is its own affair."""
         return [(name, child) for name, child in self.named_children() if isinstance(child, Kernel)]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """That of the base kernel."""
+        return torch.Size(self.base_kernel.batch_shape)
+
+    @batch_shape.setter
+    def batch_shape(self, value: torch.Size) -> None:
+        """Nothing to set: the base kernel holds every parameter."""
 
     def form(self, width: int | None = None) -> str:
         """``"closed form"`` with its kind, or ``"discrete measure"``, for inputs with ``width`` columns."""
@@ -210,6 +219,7 @@ def _form(kernel: Kernel, width: int, measure: Measure) -> tuple[str, Form] | No
 
 def _without_columns(kernel: Kernel, width: int, measure: Measure, h: Tensor | None) -> tuple[str, Form] | None:
     if type(kernel) is MaternKernel and h is None:
+        check_width(kernel, width)
         return f"Matérn of order {2 * kernel.nu + width / 2:g}", functools.partial(_matern, kernel)
     if type(kernel) is MahalanobisKernel:
         return "full covariance", functools.partial(_mahalanobis, kernel, h)

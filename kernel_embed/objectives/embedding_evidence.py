@@ -60,8 +60,9 @@ class EmbeddingEvidence(Objective):
             )
         if self.num_locations is not None and self.num_locations < conditioned.num_locations:
             conditioned = conditioned.at(self._rows(conditioned.num_data).to(conditioned.x.device))
-        # eq. (13)
-        return conditioned.negative_log_density() - conditioned.empirical.log_slope.sum(-1)
+        # eq. (13); the slope first, since μ̂ comes with it
+        log_slope = conditioned.empirical.log_slope.sum(-1)
+        return conditioned.negative_log_density() - log_slope
 
     def _rows(self, n: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed)

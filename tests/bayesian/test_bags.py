@@ -22,7 +22,7 @@ def bags(sizes=(4, 7, 1, 7), d=2):
 def test_inner_products_are_those_of_mean_embeddings():
     given, other = bags(), bags((3, 5))
     kernel = rbf(0.8, 1.2)
-    K = BagKernel(kernel, num_features=2)(pack_bags(given, 9), pack_bags(other)).to_dense()
+    K = BagKernel(kernel, num_features=2)(pack_bags(given, 9), pack_bags(other, 9)).to_dense()
     for i, one in enumerate(given):
         for j, two in enumerate(other):
             mean = MeanEmbedding(kernel)
@@ -71,23 +71,23 @@ class Model(gpytorch.models.ExactGP):
 def test_distribution_regression(make):
     """An ordinary ExactGP learns the standard deviation of a distribution from samples of different size."""
     generator = torch.Generator().manual_seed(1)
-    deviations = torch.rand(60, generator=generator, dtype=torch.float64) + 0.5
-    sizes = torch.randint(20, 60, (60,), generator=generator).tolist()
+    deviations = torch.rand(40, generator=generator, dtype=torch.float64) + 0.5
+    sizes = torch.randint(10, 30, (40,), generator=generator).tolist()
     given = [s * torch.randn(n, 1, generator=generator, dtype=torch.float64) for s, n in zip(deviations, sizes, strict=True)]
     x = pack_bags(given)
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    model = Model(x[:45], deviations[:45], likelihood, ScaleKernel(make(RBFKernel(), num_features=1))).double()
+    model = Model(x[:30], deviations[:30], likelihood, ScaleKernel(make(RBFKernel(), num_features=1))).double()
     objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    for _ in range(40):
+    for _ in range(25):
         optimizer.zero_grad()
-        loss = -objective(model(x[:45]), deviations[:45])
+        loss = -objective(model(x[:30]), deviations[:30])
         loss.backward()
         optimizer.step()
     model.eval()
     with torch.no_grad():
-        error = (model(x[45:]).mean - deviations[45:]).square().mean().sqrt()
-    assert error < 0.6 * deviations.std()
+        error = (model(x[30:]).mean - deviations[30:]).square().mean().sqrt()
+    assert error < 0.7 * deviations.std()
 
 
 def test_bad_bags():

@@ -8,7 +8,6 @@ import torch
 from gpytorch.kernels import PeriodicKernel, RBFKernel
 
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
-from kernel_embed.embeddings.mean import MeanEmbedding
 from kernel_embed.embeddings.witness import Witness
 from kernel_embed.kernels.measures import DiscreteMeasure
 
@@ -59,13 +58,14 @@ def test_squared_distance_is_the_norm_of_draws(samples):
     torch.testing.assert_close(upper, norms.quantile(0.9), rtol=0.05, atol=1e-3)
 
 
-def test_without_noise_it_is_the_distance_of_the_empirical_embeddings(samples):
-    x, y = samples
-    kernel = rbf(0.7)
-    measure = DiscreteMeasure(torch.cat([x, y]))
-    witness = Witness(BayesianMeanEmbedding(kernel, noise=1e-9, measure=measure), x, y)
-    exact = MeanEmbedding(kernel).condition(x).squared_distance(MeanEmbedding(kernel).condition(y))
-    assert witness.squared_distance().mean.item() == pytest.approx(exact.item(), rel=0.25)
+def test_the_distance_grows_with_the_difference(samples):
+    x, _ = samples
+    embedding = BayesianMeanEmbedding(rbf(0.7), noise=0.01, measure=DiscreteMeasure.from_sample(x))
+    means = [Witness(embedding, x, x + shift).squared_distance().mean.item() for shift in (0.0, 0.5, 1.5)]
+    assert means == sorted(means)
+    # of two equal samples the posteriors are equal but independent: what is left is their uncertainty
+    equal = Witness(embedding, x, x).squared_distance()
+    assert equal.mean.item() == pytest.approx((equal._G * equal._S).sum().item())
 
 
 def test_an_infinite_measure_is_replaced_and_named(samples):
