@@ -25,7 +25,7 @@ class DeltaKernel(Kernel):
     def __init__(self, batch_shape: torch.Size | None = None, active_dims: tuple[int, ...] | None = None) -> None:
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         # Without parameters nothing else would say which batch, dtype and device this kernel has.
-        self.register_buffer("_one", torch.ones(self.batch_shape), persistent=False)
+        self.register_buffer("_one", torch.ones(self.batch_shape, device=torch.get_default_device()), persistent=False)
 
     @property
     def dtype(self) -> torch.dtype:
