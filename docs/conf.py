@@ -30,6 +30,7 @@ extensions = [
     "myst_nb",
     "mathml",
     "code_line",
+    "check_names",
 ]
 exclude_patterns = ["_build", "_extensions", "jupyter_execute", "**.ipynb_checkpoints"]
 

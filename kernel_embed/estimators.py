@@ -135,7 +135,9 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         if self.kernel is None:
             return default_kernel(x)
         # A GPyTorch kernel can be called too, so the type decides.
-        return copy.deepcopy(self.kernel) if isinstance(self.kernel, Kernel) else self.kernel(x)
+        if not isinstance(self.kernel, Kernel) and callable(self.kernel):
+            return self.kernel(x)
+        return copy.deepcopy(self.kernel)
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores, highest for the predicted class: (n, m), or for two classes (n,) as scikit-learn has it."""
@@ -165,7 +167,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         with torch.no_grad():
             return self.conditioned_.decision_probabilities(self._tensor(X))
 
-    def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
+    def _tensor(self, array: Any) -> torch.Tensor:
         # A copy: the classifier keeps its data when the caller's array changes, and read-only arrays are welcome.
         return torch.tensor(array, device=self.device or "cpu")
 

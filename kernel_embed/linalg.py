@@ -9,7 +9,8 @@ This is the only place that factorises. Everything is exact; derivatives are imp
     -\log \mathcal N(y; 0, A) &: \quad \partial q/\partial K = \tfrac g2 (A^{-1} - v v^\top), \;
                                        \partial q/\partial y = g v, \; v = A^{-1} y
 
-and :math:`\partial q / \partial \eta` is the trace of :math:`\partial q / \partial K`.
+with :math:`\partial q / \partial \eta = -\sum B \circ V` for the first, and the trace of
+:math:`\partial q / \partial K` for the others.
 """
 
 from __future__ import annotations

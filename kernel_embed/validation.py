@@ -6,8 +6,13 @@ import torch
 from torch import Tensor
 
 
-def check_features(x: Tensor, name: str = "x", width: int | None = None) -> Tensor:
-    """``x`` as a finite floating tensor of shape ``(*batch, n, d)`` with n ≥ 1; a vector becomes one column."""
+def check_features(
+    x: Tensor, name: str = "x", width: int | None = None, integers_as: torch.dtype | None = None
+) -> Tensor:
+    """``x`` as a finite floating tensor of shape ``(n, d)`` with n ≥ 1; a vector becomes one column.
+
+    Whole numbers become ``integers_as``, or the default dtype.
+    """
     if not isinstance(x, Tensor):
         raise TypeError(
             f"Expected {name} to be a torch.Tensor, got {type(x).__name__}. Convert it with torch.as_tensor({name})."
@@ -15,11 +20,16 @@ def check_features(x: Tensor, name: str = "x", width: int | None = None) -> Tens
     if x.dtype in (torch.float16, torch.bfloat16) or x.is_complex():
         raise TypeError(f"Expected {name} in float32 or float64, got {x.dtype}. Convert it with {name}.float().")
     if not x.is_floating_point():
-        x = x.to(torch.get_default_dtype())
+        x = x.to(integers_as or torch.get_default_dtype())
     if x.dim() == 0:
         raise ValueError(f"Expected {name} of shape (n, d), got a single number.")
     if x.dim() == 1:
         x = x.unsqueeze(-1)
+    if x.dim() > 2:
+        raise ValueError(
+            f"Expected {name} of shape (n, d), got {tuple(x.shape)}. Batches belong to the kernel (batch_shape), not "
+            "to the data; flatten images and series into one row each."
+        )
     if x.shape[-2] == 0 or x.shape[-1] == 0:
         raise ValueError(f"Expected at least one row and one column in {name}, got shape {tuple(x.shape)}.")
     if width is not None and x.shape[-1] != width:

@@ -302,8 +302,14 @@ def test_duplicated_rows_with_different_labels(kernel):
     np.testing.assert_allclose(p, [[0.75, 0.25], [0.25, 0.75]], atol=1e-4)
     result = ke.fit(embedding, ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n"), x, y, max_evaluations=20)
     assert np.isfinite(result.value)
-    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(x.numpy(), y.numpy())
+
+
+def test_duplicated_rows_with_different_labels_in_the_classifier():
+    x = np.repeat([[0.0], [10.0]], 12, axis=0)
+    y = np.array([0] * 10 + [1] * 2 + [1] * 10 + [0] * 2)
+    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(x, y)
     assert classifier.predict([[0.0], [10.0]]).tolist() == [0, 1]
+    np.testing.assert_allclose(classifier.predict_proba([[0.0]])[0], [10 / 12, 2 / 12], atol=0.06)
 
 
 # kernels ----------------------------------------------------------------------------------------------------------
@@ -359,6 +365,14 @@ def test_a_negative_diagonal_is_no_silent_nan(problem):
     embedding = ke.MulticlassEmbedding(Indefinite(0.0, -1.0), 3, 10.0)
     with pytest.raises((ValueError, NotPSDError), match=r"Expected.*positive.*got"):
         ke.RademacherComplexity()(embedding, problem.x, problem.y)
+
+
+def test_a_kernel_with_several_outputs(problem):
+    from gpytorch.kernels import MultitaskKernel
+
+    kernel = MultitaskKernel(RBFKernel(), num_tasks=2).double()
+    with pytest.raises(ValueError, match=r"Expected a kernel with one value for each pair of the 24 rows.*\(48, 48\)"):
+        ke.MulticlassEmbedding(kernel, 3).condition(problem.x, problem.y)
 
 
 def test_a_kernel_that_returns_nan(problem):

@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import kernel_embed as ke
 from kernel_embed.experiments.data import data_directory, load_table
-from kernel_embed.objectives import calibrate
+from kernel_embed.objectives import calibrate, default_objective
 
 FAST = {"max_evaluations": 15}
 
@@ -57,7 +57,7 @@ def test_it_classifies(fitted, iris):
 
 def test_it_reports_its_terms_and_its_bound(fitted, iris):
     x, y = iris
-    assert set(fitted.terms_) == {"CalibratedLeaveOneOutRisk(penalty=1)", "priors"}
+    assert set(fitted.terms_) == {*(repr(term) for _, term in default_objective().terms()), "priors"}
     assert sum(fitted.terms_.values()) == pytest.approx(fitted.result_.value)
     data = torch.as_tensor(x[:100]), torch.as_tensor(y[:100])
     conditioned = fitted.embedding_.condition(*data)
@@ -226,6 +226,35 @@ def test_wine_out_of_the_box():
     order = np.random.RandomState(0).permutation(len(x))
     scores = cross_val_score(ke.MulticlassEmbeddingClassifier(), x[order], y[order], cv=KFold(3))
     assert scores.mean() > 0.95
+
+
+def test_the_classifier_keeps_its_own_data(iris):
+    x, y = iris[0][:60].copy(), iris[1][:60].copy()
+    classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(x, y)
+    before = classifier.predict_proba(iris[0])
+    x[:], y[:] = 0.0, 0
+    np.testing.assert_array_equal(classifier.predict_proba(iris[0]), before)
+
+
+def test_a_function_may_build_the_kernel(iris):
+    x, y = iris
+    seen = []
+
+    def build(inputs):
+        seen.append(inputs.shape)
+        return RBFKernel(ard_num_dims=inputs.shape[-1])
+
+    assert ke.MulticlassEmbeddingClassifier(build, **FAST).fit(x[:100], y[:100]).score(x[100:], y[100:]) > 0.9
+    assert seen == [(100, 4)]
+
+
+def test_learning_may_start_on_a_subset(iris):
+    x, y = iris
+    one = ke.MulticlassEmbeddingClassifier(subset_size=40, random_state=0).fit(x[:100], y[:100])
+    other = ke.MulticlassEmbeddingClassifier(subset_size=None).fit(x[:100], y[:100])
+    assert one.result_.value == pytest.approx(other.result_.value, abs=0.02)
+    assert one.conditioned_.num_data == 100
+    assert one.score(x[100:], y[100:]) >= 0.92
 
 
 # the paper's figures ----------------------------------------------------------------------------------------------

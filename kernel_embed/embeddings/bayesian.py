@@ -23,6 +23,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from ..kernels import gram
+from ..kernels.gram import check_columns
 from ..kernels.measures import Measure
 from ..kernels.slope import EmpiricalEmbedding, empirical_embedding
 from ..kernels.smoothed import SmoothedKernel
@@ -126,6 +127,7 @@ class BayesianMeanEmbedding(gpytorch.Module):
                 likelihood (5) holds at any x, so a large sample may be observed at a part of its points.
         """
         x = check_features(x)
+        check_columns(self.kernel, x.shape[-1])
         return ConditionedMeanEmbedding(self, x, locations)
 
     def prior(self, x: Tensor) -> MultivariateNormal:

@@ -147,15 +147,17 @@ class ConditionedEmbedding:
         self.embedding = embedding
         self.x = x
         self.y = y
-        self._snapshot = KernelSnapshot(embedding.kernel) if parent is None else parent._snapshot
-        self.K = gram(embedding.kernel, x) if K is None else K
+        self.K = gram(embedding.kernel, x).to(x) if K is None else K
+        # After the Gram matrix: some kernels complete themselves when they first see data.
+        self._snapshot: KernelSnapshot = KernelSnapshot(embedding.kernel) if parent is None else parent._snapshot
         if self.K.shape[-2:] != (self.num_data, self.num_data):
             raise ValueError(
                 f"Expected a kernel with one value for each pair of the {self.num_data} rows of x, got a matrix of "
-                f"shape {tuple(self.K.shape[-2:])} from {type(embedding.kernel).__name__}. Kernels with several outputs "
-                "for each input have no conditional embedding."
+                f"shape {tuple(self.K.shape[-2:])} from {type(embedding.kernel).__name__}. Kernels with several "
+                "outputs for each input have no conditional embedding."
             )
-        self.regularization = embedding.regularization.to(self.K) if parent is None else parent.regularization
+        own = embedding.regularization.to(self.K).clone()  # a clone, for it may be the live parameter
+        self.regularization: Tensor = own if parent is None else parent.regularization
         # eq. (1): A = K + nλI
         self.system = RidgeSystem(self.K, self.num_data * self.regularization)
 
@@ -197,8 +199,8 @@ class ConditionedEmbedding:
 
     def cross_gram(self, x: Tensor) -> Tensor:
         """k(x, x_i) for new points ``x`` of shape ``(t, d)``: ``(*batch, t, n)``."""
-        x = check_features(x, width=self.x.shape[-1]).to(self.x)
-        return gram(self._snapshot.kernel(), x, self.x)
+        x = check_features(x, width=self.x.shape[-1], integers_as=self.x.dtype).to(self.x)
+        return gram(self._snapshot.kernel(), x, self.x).to(self.x)
 
     def weights(self, x: Tensor) -> Tensor:
         """w(x) = A⁻¹k(x), the weights of the data in the embedding at ``x``: ``(*batch, n, t)``."""

@@ -7,6 +7,7 @@ r"""The multiclass conditional embedding: a conditional embedding with the Krone
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Literal
 
@@ -54,6 +55,10 @@ class MulticlassEmbedding(ConditionalEmbedding):
         regularization_constraint: Interval | None = None,
         sup_diagonal: float | None = None,
     ) -> None:
+        try:
+            num_classes = operator.index(num_classes)
+        except TypeError:
+            raise TypeError(f"Expected num_classes as a whole number, got {num_classes!r}.") from None
         if num_classes < 1:
             raise ValueError(f"Expected num_classes of at least 1, got {num_classes}.")
         super().__init__(
@@ -64,7 +69,7 @@ class MulticlassEmbedding(ConditionalEmbedding):
             regularization_constraint=regularization_constraint,
             sup_diagonal=sup_diagonal,
         )
-        self.num_classes = int(num_classes)
+        self.num_classes = num_classes
 
     def condition(self, x: Tensor, y: Tensor) -> ConditionedMulticlass:
         """Factorise K + nλI for inputs ``x`` (n, d) and class numbers ``y`` (n,)."""
@@ -102,12 +107,10 @@ class ConditionedMulticlass(ConditionedEmbedding):
                 the embedding's own expectation of −log p̂, which may fall slightly below zero.
         """
         if kind == "clip-normalized":
-            terms: Tensor = torch.special.entr(self.probabilities(x))
-            return terms.sum(dim=-1)
+            return _information(self.probabilities(x)).sum(dim=-1)
         if kind == "expected-information":
-            p = self.decision_probabilities(x)
             # eqs. (36), (37): Σ_i û_x(y_i) w_i(x) = Σ_c û_x(c) p̂_c(x), û_x(c) = −log p̂_c(x) where p̂_c(x) > 0, else 0
-            return torch.where(p > 0, -p * p.clamp_min(torch.finfo(p.dtype).tiny).log(), 0.0).sum(dim=-1)
+            return _information(self.decision_probabilities(x)).sum(dim=-1)
         raise ValueError(f"Expected kind 'clip-normalized' or 'expected-information', got {kind!r}.")
 
     def expectation(self, g: Callable[[Tensor], Tensor] | Tensor, x: Tensor) -> Tensor:
@@ -120,9 +123,14 @@ class ConditionedMulticlass(ConditionedEmbedding):
         """
         classes = torch.arange(self.embedding.num_classes, device=self.K.device)
         values = torch.as_tensor(g(classes) if callable(g) else g, dtype=self.K.dtype, device=self.K.device)
-        if values.dim() == 0 or values.shape[0] != self.embedding.num_classes:
+        if values.dim() not in (1, 2) or values.shape[0] != self.embedding.num_classes:
             return super().expectation(values, x)
         return self.decision_probabilities(x) @ values
+
+
+def _information(p: Tensor) -> Tensor:
+    """−p log p where p > 0, else 0, with a finite derivative everywhere."""
+    return torch.where(p > 0, -p * p.clamp_min(torch.finfo(p.dtype).tiny).log(), 0.0)
 
 
 def clip_normalize(p: Tensor) -> Tensor:

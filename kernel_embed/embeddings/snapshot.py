@@ -27,7 +27,9 @@ class KernelSnapshot:
             return self._live
         if self._copy is None:
             self._copy = copy.deepcopy(self._live)
-            self._copy.load_state_dict(self._values)
+            for name, tensor in [*self._copy.named_parameters(), *self._copy.named_buffers()]:
+                if name in self._values:
+                    tensor.data = self._values[name]  # with the dtype and device of then, whatever they are now
             self._copy.requires_grad_(False)
         return self._copy
 

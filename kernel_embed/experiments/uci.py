@@ -38,6 +38,9 @@ PRINTED: dict[str, dict[str, tuple[float, float]]] = {
 BEST_PRINTED = {"banknote": 99.9, "ecoli": 87.5, "robot": 96.7, "segment": 98.4, "wine": 97.2, "yeast": 60.3}
 """The best figure of each column of Table 1 among the methods of the paper."""
 
+METHODS = ("default", "rademacher 4e/n", "svc grid", "svc grid, pairwise")
+"""Run unless others are named."""
+
 KEY = ("experiment", "dataset", "method", "fold")
 
 

@@ -2,12 +2,13 @@
 
 from .default import default_kernel
 from .delta import DeltaKernel
-from .diagonal import SupDiagonal, sup_diagonal
+from .diagonal import DiagonalBoundError, SupDiagonal, sup_diagonal
 from .gram import gram, gram_diagonal
 from .median import median_distance, set_lengthscales_by_median
 
 __all__ = [
     "DeltaKernel",
+    "DiagonalBoundError",
     "SupDiagonal",
     "default_kernel",
     "gram",

@@ -44,6 +44,10 @@ CONSTANT_DIAGONAL = (
 """Kernels with k(x, x) the same at every x, so that one evaluation gives the supremum."""
 
 
+class DiagonalBoundError(ValueError):
+    """A given bound of k(x, x) does not hold."""
+
+
 @dataclasses.dataclass(frozen=True)
 class SupDiagonal:
     """α² and where it comes from: ``"closed form"``, ``"given"`` or ``"maximum over the data"``."""
@@ -63,7 +67,7 @@ def sup_diagonal(kernel: Kernel, x: Tensor, bound: float | None = None) -> SupDi
     Args:
         kernel: any GPyTorch kernel.
         x: data; used where no closed form exists.
-        bound: a bound the caller knows, which is then returned as it is.
+        bound: a bound the caller knows; the data are checked against it.
 
     Example:
         >>> import torch, gpytorch
@@ -78,11 +82,23 @@ def sup_diagonal(kernel: Kernel, x: Tensor, bound: float | None = None) -> SupDi
     if bound is not None:
         if not (math.isfinite(bound) and bound > 0):
             raise ValueError(f"Expected a positive, finite bound of k(x, x), got {bound}.")
+        highest = gram_diagonal(kernel, x).detach().amax().item()
+        if highest > bound * (1.0 + 1e-6):
+            raise DiagonalBoundError(
+                f"Expected k(x, x) ≤ {bound:g}, the given bound, got {highest:.6g} on the data. Give a bound that holds "
+                "for the hyperparameters in use, or none, and the largest value over the data is taken."
+            )
         return SupDiagonal(torch.full(kernel.batch_shape, bound, dtype=x.dtype, device=x.device), "given")
     closed = _closed_form(kernel, x)
     if closed is not None:
         return SupDiagonal(closed, "closed form")
-    return SupDiagonal(gram_diagonal(kernel, x).amax(dim=-1), "maximum over the data")
+    diagonal = gram_diagonal(kernel, x)
+    lowest = diagonal.detach().amin()
+    if bool(lowest < 0):
+        raise ValueError(
+            f"Expected k(x, x) ≥ 0 of a positive definite kernel, got {lowest.item():.3g} from {type(kernel).__name__}."
+        )
+    return SupDiagonal(diagonal.amax(dim=-1), "maximum over the data")
 
 
 def _closed_form(kernel: Kernel, x: Tensor) -> Tensor | None:

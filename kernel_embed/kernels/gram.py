@@ -39,6 +39,7 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         tensor([[1.0000, 0.6065],
                 [0.6065, 1.0000]], dtype=torch.float64)
     """
+    check_columns(kernel, x1.shape[-1])
     if not _has_closed_form(kernel):
         return _by_gpytorch(kernel, x1, x2)
     if kernel.active_dims is not None:
@@ -97,26 +98,46 @@ def _closed_form(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
         return functools.reduce(operator.add, (gram(part, x1, x2) for part in kernel.kernels))
     if isinstance(kernel, ProductKernel):
         return functools.reduce(operator.mul, (gram(part, x1, x2) for part in kernel.kernels))
-    check_width(kernel, x1.shape[-1])
     profile = squared_exponential if isinstance(kernel, RBFKernel) else matern(kernel.nu)
     z1, z2 = x1 / kernel.lengthscale, None if x2 is None else x2 / kernel.lengthscale
     return radial_gram(z1, z2, profile)
 
 
 def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    with cross_evaluation(kernel):
-        return _dense(kernel(x1) if x2 is None else kernel(x1, x2))
+    try:
+        with cross_evaluation(kernel):
+            return _dense(kernel(x1) if x2 is None else kernel(x1, x2))
+    except RuntimeError as error:
+        other = next((p.dtype for p in [*kernel.parameters(), *kernel.buffers()] if p.dtype != x1.dtype), None)
+        if "dtype" not in str(error) or other is None:
+            raise
+        raise TypeError(
+            f"Expected the parameters of {type(kernel).__name__} in the dtype of x, {x1.dtype}, got {other}. "
+            "Convert the embedding with embedding.to(x.dtype), or let kernel_embed.fit do so."
+        ) from error
 
 
 def _dense(matrix: object) -> Tensor:
     return matrix if isinstance(matrix, Tensor) else matrix.to_dense()  # type: ignore[attr-defined]
 
 
-def check_width(kernel: Kernel, width: int) -> None:
-    """Raise where ``kernel`` was built for another number of columns."""
-    expected = kernel.ard_num_dims
-    if expected is not None and expected not in (1, width):
+def check_columns(kernel: Kernel, width: int, chosen: bool = False) -> None:
+    """Raise where a part of ``kernel`` expects another number of features than it gets from ``width`` columns."""
+    if kernel.active_dims is not None and not chosen:
+        last = int(kernel.active_dims.max())
+        if last >= width:
+            raise ValueError(
+                f"Expected x with at least {last + 1} features for active_dims of {type(kernel).__name__}, got "
+                f"{width}. Choose columns that exist."
+            )
+        width = len(kernel.active_dims)
+    if kernel.ard_num_dims is not None and kernel.ard_num_dims not in (1, width):
         raise ValueError(
-            f"Expected {expected} features (ard_num_dims of {type(kernel).__name__}), got x with {width}. "
+            f"Expected {kernel.ard_num_dims} features (ard_num_dims of {type(kernel).__name__}), got x with {width}. "
             f"Build the kernel with ard_num_dims={width}, or choose columns with active_dims."
         )
+    if type(kernel) is ScaleKernel:
+        check_columns(kernel.base_kernel, width, chosen=True)  # which takes the columns its scale has chosen
+    elif type(kernel) in (AdditiveKernel, ProductKernel):
+        for part in kernel.kernels:
+            check_columns(part, width)

@@ -2,9 +2,13 @@ r"""The median heuristic, :math:`\ell = \operatorname{median}_{i<j} \lVert x_i -
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
+
+from ..validation import check_features
 
 MAX_POINTS = 2000
 """Above this many rows the median is taken over an evenly spaced subset: 2·10⁶ pairs fix it to three digits."""
@@ -20,16 +24,15 @@ def median_distance(x: Tensor) -> Tensor:
         >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
         tensor(2.)
     """
-    if x.dim() != 2:
-        raise ValueError(f"Expected x of shape (n, d), got {tuple(x.shape)}.")
+    x = check_features(x)
     distances = torch.pdist(x[:: -(-x.shape[0] // MAX_POINTS)])
     if distances.numel() == 0:
         return x.new_ones(())
-    median = distances.median()
+    median = distances.quantile(0.5)
     if median > 0:
         return median
     positive = distances[distances > 0]
-    return positive.median() if positive.numel() else x.new_ones(())
+    return positive.quantile(0.5) if positive.numel() else x.new_ones(())
 
 
 def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
@@ -43,8 +46,7 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
         2.0
     """
     found = False
-    for module in [m for m in kernel.modules() if isinstance(m, Kernel) and m.has_lengthscale]:
-        columns = x if module.active_dims is None else x.index_select(-1, module.active_dims)
+    for module, columns in _with_columns(kernel, x):
         median = median_distance(columns).to(module.raw_lengthscale)
         module.lengthscale = median.expand_as(module.raw_lengthscale)
         found = True
@@ -54,3 +56,22 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
             "The median heuristic can set nothing else; learn the kernel with kernel_embed.fit instead."
         )
     return kernel
+
+
+def _with_columns(kernel: Kernel, x: Tensor) -> Iterator[tuple[Kernel, Tensor]]:
+    """Every kernel with a lengthscale inside ``kernel``, with the columns of ``x`` that reach it."""
+    if kernel.active_dims is not None:
+        x = x.index_select(-1, kernel.active_dims)
+    while isinstance(kernel, ScaleKernel):  # which has chosen the columns for its base kernel
+        kernel = kernel.base_kernel
+    if kernel.has_lengthscale:
+        yield kernel, x
+    for child in kernel.modules():
+        if isinstance(child, Kernel) and child is not kernel and _is_part(kernel, child):
+            yield from _with_columns(child, x)
+
+
+def _is_part(kernel: Kernel, child: Kernel) -> bool:
+    """Whether ``child`` is a direct part of ``kernel``, not one inside another part."""
+    inside = [m for m in kernel.modules() if isinstance(m, Kernel) and m not in (kernel, child)]
+    return not any(child in set(other.modules()) for other in inside)

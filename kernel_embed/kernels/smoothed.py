@@ -21,7 +21,7 @@ from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, ScaleKernel, S
 from linear_operator.operators import MatmulLinearOperator, RootLinearOperator
 from torch import Tensor
 
-from .gram import check_width, gram
+from .gram import check_columns, gram
 from .mahalanobis import MahalanobisKernel, mahalanobis_smoothed_gram
 from .measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure
 from .smoothed_gaussian import GaussianTerms, gaussian_smoothed_gram, gaussian_terms, own_terms
@@ -188,6 +188,7 @@ def _closed_form(kernel: Kernel, width: int, measure: Measure | None) -> tuple[s
     measure = LebesgueMeasure() if measure is None else measure
     if not isinstance(measure, LebesgueMeasure | GaussianMeasure):
         return None
+    check_columns(kernel, width)
     found = _form(kernel, width, measure)
     if found is None:
         return None
@@ -219,7 +220,6 @@ def _form(kernel: Kernel, width: int, measure: Measure) -> tuple[str, Form] | No
 
 def _without_columns(kernel: Kernel, width: int, measure: Measure, h: Tensor | None) -> tuple[str, Form] | None:
     if type(kernel) is MaternKernel and h is None:
-        check_width(kernel, width)
         return f"Matérn of order {2 * kernel.nu + width / 2:g}", functools.partial(_matern, kernel)
     if type(kernel) is MahalanobisKernel:
         return "full covariance", functools.partial(_mahalanobis, kernel, h)

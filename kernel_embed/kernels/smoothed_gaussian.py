@@ -34,7 +34,6 @@ from gpytorch.kernels import (
 )
 from torch import Tensor
 
-from .gram import check_width
 from .radial import radial_gram, squared_exponential
 
 
@@ -69,7 +68,6 @@ def own_terms(kernel: Kernel, width: int) -> GaussianTerms | None:
     """The same for inputs that are the active columns already."""
     # Subclasses may compute something else, so only the classes themselves are recognised.
     if type(kernel) is RBFKernel:
-        check_width(kernel, width)
         precision = kernel.lengthscale.reciprocal().square()
         precision = precision.expand(*precision.shape[:-1], width)
         return GaussianTerms(torch.ones_like(precision[..., 0]), precision, None, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import pickle
 import tempfile
 from typing import Any
 
@@ -29,7 +30,13 @@ def load_checkpoint(path: str | os.PathLike[str], **expected: Any) -> dict[str, 
     source = pathlib.Path(path)
     if not source.exists():
         return None
-    content: dict[str, Any] = torch.load(source, weights_only=True)
+    try:
+        content: dict[str, Any] = torch.load(source, weights_only=True)
+    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+        raise ValueError(
+            f"Expected a checkpoint of kernel_embed in {source}, got a file that cannot be read as one. "
+            "It is damaged or something else: name another file or delete this one."
+        ) from error
     for key, value in expected.items():
         if content.get(key) != value:
             raise ValueError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import hashlib
 import os
 import time
 from typing import Any, Literal
@@ -14,6 +16,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from scipy.optimize import minimize
 from torch import Tensor
 
+from ..kernels import DiagonalBoundError
 from ..objectives import Objective
 from ..progress import progress_bar
 from ..validation import check_features
@@ -109,6 +112,8 @@ def fit(
         >>> result.converged, result.value < result.history[0]["value"]
         (True, True)
     """
+    if not isinstance(objective, Objective):
+        raise TypeError(f"Expected an Objective, such as EmpiricalRisk(), got {type(objective).__name__}.")
     method = method or ("lbfgs" if batch_size is None else "adam")
     if method not in ("lbfgs", "adam"):
         raise ValueError(f"Expected method 'lbfgs' or 'adam', got {method!r}.")
@@ -154,6 +159,7 @@ class _Search:
         self.checkpoint = checkpoint
         self.started = self._saved = time.perf_counter()
         self.best_value, self.best = float("inf"), vector.get()
+        self.origin = self.best
         self.history: list[dict[str, float]] = []
         self.num_evaluations = self.start = 0
         self.converged, self.message = False, ""
@@ -161,7 +167,7 @@ class _Search:
         self._identity = {
             "objective": repr(objective),
             "shapes": {name: list(p.shape) for name, p in vector.named.items()},
-            "num_data": x.shape[-2],
+            "data": _fingerprint(x, y),
         }
         self._resume()
 
@@ -170,6 +176,7 @@ class _Search:
         if content is None:
             return
         self.best_value, self.best = content["best_value"], content["best"].numpy()
+        self.origin = content["origin"].numpy()
         self.history, self.num_evaluations = content["history"], content["num_evaluations"]
         self.start, self.optimizer_state = content["start"], content["optimizer_state"]
         self.vector.set(self.best)
@@ -184,6 +191,7 @@ class _Search:
             **self._identity,
             "best_value": self.best_value,
             "best": torch.as_tensor(self.best, device="cpu"),
+            "origin": torch.as_tensor(self.origin, device="cpu"),
             "history": self.history,
             "num_evaluations": self.num_evaluations,
             "start": self.start,
@@ -204,9 +212,14 @@ class _Search:
         values = [(repr(term), c * term.evaluate(conditioned).sum()) for c, term in self.objective.terms()]
         prior = prior_loss(self.embedding)
         if prior is not None:
-            values.append(("priors", prior / x.shape[-2] if self.objective.per_datum else prior))
+            # A prior belongs to all n data: a mini-batch, mean or sum, carries its share of it.
+            n = self.x.shape[-2]
+            values.append(("priors", prior / n if self.objective.per_datum else prior * x.shape[-2] / n))
         total = sum((value for _, value in values), start=x.new_zeros(()))
-        return total, {name: value.item() for name, value in values}
+        terms: dict[str, float] = {}
+        for name, value in values:
+            terms[name] = terms.get(name, 0.0) + value.item()
+        return total, terms
 
     def record(self, value: float, terms: dict[str, float], point: Vector) -> None:
         """Remember an evaluation, and the point if it is the best."""
@@ -214,6 +227,16 @@ class _Search:
         if value < self.best_value:
             self.best_value, self.best = value, point.copy()
         self.save()
+
+
+def _fingerprint(*tensors: Tensor | None) -> str:
+    """What tells one data set from another, so that a checkpoint is never resumed on other data."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        if tensor is not None:
+            digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _lbfgs(
@@ -225,12 +248,17 @@ def _lbfgs(
     generator: np.random.Generator,
     progress: bool | None,
 ) -> None:
-    origin = search.vector.get()
+    origin = search.origin
     starts = [origin] + [origin + spread * generator.standard_normal(origin.shape) for _ in range(num_restarts)]
     bounds = search.vector.bounds()
+    left = max_evaluations
     with progress_bar(max_evaluations * len(starts), "fit", progress) as bar:
 
         def evaluate(point: Vector) -> tuple[float, Vector]:
+            nonlocal left
+            if left == 0:
+                raise _EnoughError  # scipy looks at its own limit only between line searches
+            left -= 1
             search.vector.set(point)
             search.vector.clear_gradient()
             search.num_evaluations += 1
@@ -239,7 +267,7 @@ def _lbfgs(
             try:
                 loss, terms = search.loss(search.x, search.y)
                 loss.backward()
-            except (NotPSDError, NanError):
+            except (NotPSDError, NanError, DiagonalBoundError):
                 if first and search.start == 0:
                     raise
                 return _refusal(search)
@@ -266,8 +294,18 @@ def _lbfgs(
                 "ftol": 1e-2 * tolerance,
                 "gtol": tolerance,
             }
-            answer = minimize(evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-            search.converged, search.message = bool(answer.success), str(answer.message).lower()
+            best_before, left = search.best_value, max_evaluations
+            try:
+                answer = minimize(evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+                converged, message = bool(answer.success), str(answer.message).lower()
+            except _EnoughError:
+                converged, message = False, f"stop: made all {max_evaluations} evaluations"
+            if start == first_start or search.best_value < best_before:
+                search.converged, search.message = converged, message
+
+
+class _EnoughError(Exception):
+    """The evaluations of one start are used up."""
 
 
 def _refusal(search: _Search) -> tuple[float, Vector]:
@@ -290,7 +328,7 @@ def _adam(
         search.vector.set(search.optimizer_state["point"].numpy())
         first_epoch = search.optimizer_state["epoch"]
     n = search.x.shape[-2]
-    num_batches = max(n // batch_size, 1)
+    num_batches = -(-n // batch_size)
     orders = [generator.permutation(n) for _ in range(num_epochs)]
     with progress_bar(num_epochs, "fit", progress) as bar:
         bar.update(first_epoch)
@@ -307,13 +345,14 @@ def _adam(
                     )
                 loss.backward()
                 optimizer.step()
+                search.vector.project()
                 search.num_evaluations += 1
                 value += loss.item() / num_batches
                 terms = {name: terms.get(name, 0.0) + part / num_batches for name, part in parts.items()}
             # With one batch the value belongs to the point before the step; with several, to the path of the epoch.
             search.record(value, terms, point if num_batches == 1 else search.vector.get())
             search.optimizer_state = {
-                "adam": optimizer.state_dict(),
+                "adam": copy.deepcopy(optimizer.state_dict()),  # the optimiser writes into its own
                 "point": torch.as_tensor(search.vector.get(), device="cpu"),
                 "epoch": epoch + 1,
             }

@@ -48,6 +48,14 @@ class ParameterVector:
                 parameter.copy_(torch.as_tensor(piece, device="cpu").view_as(parameter))
                 start += parameter.numel()
 
+    def project(self) -> None:
+        """Move every entry back inside its bounds, for optimisers that know of none."""
+        lower, upper = zip(*self.bounds(), strict=True)
+        low = np.array([-np.inf if bound is None else bound for bound in lower])
+        high = np.array([np.inf if bound is None else bound for bound in upper])
+        if np.isfinite(low).any() or np.isfinite(high).any():
+            self.set(np.clip(self.get(), low, high))
+
     def gradient(self) -> Vector:
         """The accumulated gradients; zero where a parameter had none."""
         return _flatten(p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters)
@@ -84,12 +92,15 @@ def unidentified(embedding: gpytorch.Module, objective: Objective) -> tuple[str,
     """The names of parameters that ``objective`` cannot tell from λ, and which ``fit`` therefore holds fixed.
 
     Risks and the Rademacher complexity depend on λ and the outputscale σ_f² of a lone scaled kernel only through
-    λ/σ_f²: left free, the pair is a flat valley. A prior on the outputscale, or a given bound of k(x, x), lifts this.
+    λ/σ_f²: left free, the pair is a flat valley. A prior on the outputscale, or a λ that is itself held fixed, lifts
+    this.
     """
     kernel: Any = getattr(embedding, "kernel", None)
     if objective.identifies_scale or type(kernel) is not ScaleKernel or not hasattr(embedding, "regularization"):
         return ()
-    if getattr(embedding, "sup_diagonal_bound", None) is not None or "outputscale_prior" in kernel._priors:
+    if not embedding.raw_regularization.requires_grad:
+        return ()
+    if "outputscale_prior" in kernel._priors:
         return ()
     return ("kernel.raw_outputscale",) if kernel.raw_outputscale.requires_grad else ()
 

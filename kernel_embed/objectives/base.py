@@ -6,8 +6,9 @@ import abc
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
+
+from ..embeddings import ConditionedMulticlass
 
 
 class Conditionable(Protocol):
@@ -39,6 +40,15 @@ class Objective(abc.ABC):
     def evaluate(self, conditioned: Any) -> Tensor:
         """The loss of an embedding that already holds its data."""
 
+    def require_classes(self, conditioned: Any) -> None:
+        """Raise unless ``conditioned`` is a multiclass embedding, for objectives that count classes."""
+        if not isinstance(conditioned, ConditionedMulticlass):
+            raise TypeError(
+                f"Expected a MulticlassEmbedding for {type(self).__name__}, got "
+                f"{type(conditioned.embedding).__name__}. For other targets use ConditionalEvidence or "
+                "CrossValidationRisk."
+            )
+
     def terms(self) -> Iterator[tuple[float, Objective]]:
         """The summands, each with its coefficient."""
         yield 1.0, self
@@ -49,7 +59,7 @@ class Objective(abc.ABC):
         return Sum((*self.terms(), *other.terms()))
 
     def __mul__(self, factor: float) -> Objective:
-        if isinstance(factor, Objective):
+        if isinstance(factor, Objective | str):
             return NotImplemented
         return Sum(tuple((float(factor) * coefficient, term) for coefficient, term in self.terms()))
 

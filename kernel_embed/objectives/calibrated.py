@@ -89,33 +89,49 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0) -> SoftmaxCalibration:
     ridge = F.new_full((*F.shape[:-2], m + 2), penalty / n)
     ridge[..., :2] = torch.finfo(F.dtype).eps ** 0.5  # scales are hardly held back, but the Hessian stays regular
     u = F.new_zeros(ridge.shape)
-    for _ in range(2):
-        u = _newton(features, T, u, ridge)
-        negative = u[..., :2] < 0
-        if not bool(negative.any()):
-            break
-        ridge[..., :2] = torch.where(negative, HELD_AT_ZERO, ridge[..., :2])
+    u, value = _newton(features, T, u, ridge)
+    infeasible = (u[..., :2] < 0).any(-1)
+    if bool(infeasible.any()):
+        # Convex, with two bounds: the minimum is the lowest of those with a, a' or both held at zero that respect them.
+        value = torch.where(infeasible, torch.inf, value)
+        first = int((u[..., 1] < 0).sum() > (u[..., 0] < 0).sum())
+        for held in ((first,), (1 - first,), (0, 1)):
+            if not bool(_wants(features, T, u, ridge, infeasible, value).any()):
+                break
+            held_ridge = ridge.clone()
+            held_ridge[..., list(held)] = HELD_AT_ZERO
+            trial, trial_value = _newton(features, T, u.clamp_min(0.0), held_ridge)
+            allowed = infeasible & (trial[..., :2] > -1e-6).all(-1) & (trial_value < value)
+            u, value = torch.where(allowed.unsqueeze(-1), trial, u), torch.where(allowed, trial_value, value)
     return SoftmaxCalibration(u[..., :2].clamp_min(0.0), u[..., 2:])
 
 
-def _newton(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor) -> Tensor:
-    """Minimise the penalised cross-entropy over u = (a, a', b) from ``u``."""
+def _wants(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor, infeasible: Tensor, value: Tensor) -> Tensor:
+    """Where the search over held scales has to go on: no point found yet, or one that a held scale would leave."""
+    slope = _derivatives(features, T, u.clamp_min(0.0), ridge)[1][..., :2]
+    return infeasible & (torch.isinf(value) | ((u[..., :2] < 1e-6) & (slope < -1e-9)).any(-1))
+
+
+def _newton(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
+    """Minimise the penalised cross-entropy over u = (a, a', b) from ``u``; the minimiser and its value."""
     value, gradient, hessian = _derivatives(features, T, u, ridge)
+    eps = torch.finfo(T.dtype).eps
     for _ in range(NEWTON_STEPS):
         step = torch.linalg.solve(hessian, gradient)
         decrement = (step * gradient).sum(-1)
-        if not bool((decrement > 1e-14).any()):
+        if not bool((decrement > max(1e-14, eps)).any()):
             break
         size = torch.ones_like(value)
         for _ in range(30):
             trial = u - size.unsqueeze(-1) * step
             new_value, new_gradient, new_hessian = _derivatives(features, T, trial, ridge)
-            worse = new_value > value - 1e-4 * size * decrement
+            # Less than the rounding error of the value is no rise.
+            worse = new_value > value - 1e-4 * size * decrement + 4.0 * eps * value.abs()
             if not bool(worse.any()):
                 break
             size = torch.where(worse, 0.5 * size, size)
         u, value, gradient, hessian = trial, new_value, new_gradient, new_hessian
-    return u
+    return u, value
 
 
 def _derivatives(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -157,6 +173,7 @@ class CalibratedLeaveOneOutRisk(Objective):
 
     def evaluate(self, conditioned: ConditionedMulticlass) -> Tensor:
         """q(θ, λ)."""
+        self.require_classes(conditioned)
         F = conditioned.leave_one_out()
         n = F.shape[-2]
         calibration = calibrate(F, conditioned.Y, self.penalty)

@@ -32,7 +32,8 @@ class RademacherComplexity(Objective):
 
     Args:
         rate: τ. ``RademacherComplexity()`` is r itself. Named rates are ``"4e"`` (eq. 12 as printed),
-            ``"4e/sqrt(n)"`` (the tight bound), ``"e/sqrt(n)"`` and ``"4e/n"`` (the paper's released code).
+            ``"4e/sqrt(n)"`` (the tight bound), ``"e/sqrt(n)"``, ``"4e/n"`` (the paper's released code) and ``"1/n"``
+            (in the default objective).
 
     Example:
         >>> RademacherComplexity(), RademacherComplexity("4e/sqrt(n)"), 0.5 * RademacherComplexity()

@@ -69,6 +69,7 @@ class EmpiricalRisk(ClippedRisk):
 
     def evaluate(self, conditioned: ConditionedMulticlass) -> Tensor:
         """(1/n) Σ L_ε(y_i, P_i) with P = KV."""
+        self.require_classes(conditioned)
         return self.mean_loss(conditioned.P, conditioned.y)
 
 
@@ -84,6 +85,7 @@ class LeaveOneOutRisk(ClippedRisk):
 
     def evaluate(self, conditioned: ConditionedMulticlass) -> Tensor:
         """(1/n) Σ L_ε(y_i, Y_i − V_i / [A⁻¹]_ii)."""
+        self.require_classes(conditioned)
         return self.mean_loss(conditioned.leave_one_out(), conditioned.y)
 
 
@@ -115,6 +117,7 @@ class BatchValidationRisk(ClippedRisk):
 
     def evaluate(self, conditioned: ConditionedMulticlass) -> Tensor:
         """q^(V) of eq. (13)."""
+        self.require_classes(conditioned)
         n = conditioned.num_data
         if n < 2:
             raise ValueError(f"Expected at least 2 rows to split into training and validation, got {n}.")
@@ -127,9 +130,10 @@ class BatchValidationRisk(ClippedRisk):
         return risk if self.complexity is None else risk + self.complexity.evaluate(part)
 
     def __repr__(self) -> str:
+        below = "" if self.below == "flat" else f", below={self.below!r}"
         return (
             f"BatchValidationRisk(validation_fraction={self.validation_fraction:g}, complexity={self.complexity!r}, "
-            f"seed={self.seed}, epsilon={self.epsilon:g})"
+            f"seed={self.seed}, epsilon={self.epsilon:g}{below})"
         )
 
 

@@ -329,7 +329,23 @@ def test_data_decide_the_dtype(name, dtype, kernel_dtype, problem):
 
 
 @pytest.mark.parametrize("name", ["rff", "polynomial"])
-def test_data_decide_the_dtype_of_kernels_that_do_not_promote(name, problem):
+def test_kernels_that_do_not_mix_dtypes_say_so(name, problem):
     kernel = RFFKernel(20, num_dims=3) if name == "rff" else gpytorch.kernels.PolynomialKernel(2)
-    conditioned = ke.MulticlassEmbedding(kernel, problem.m).condition(problem.x, problem.y)
-    assert conditioned.decision_probabilities(problem.query).dtype == torch.float64
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
+    with pytest.raises(
+        TypeError, match=r"Expected the parameters of .*torch.float64, got torch.float32. Convert the emb"
+    ):
+        embedding.condition(problem.x, problem.y)
+    ke.fit(embedding, ke.EmpiricalRisk(), problem.x, problem.y, max_evaluations=2)
+    assert embedding.condition(problem.x, problem.y).P.dtype == torch.float64
+
+
+def test_answers_stay_where_the_regularization_has_no_transform(problem):
+    constraint = Interval(1e-4, 1.0, transform=None, initial_value=0.02)
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m, 0.02, regularization_constraint=constraint)
+    with torch.no_grad():
+        conditioned = embedding.condition(problem.x, problem.y)
+        before = ke.BatchValidationRisk().evaluate(conditioned).item()
+        embedding.regularization = 0.5
+        assert conditioned.regularization.item() == pytest.approx(0.02)
+        assert ke.BatchValidationRisk().evaluate(conditioned).item() == before

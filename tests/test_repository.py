@@ -1,0 +1,83 @@
+"""What the README, the CI script and the pages promise is what is there."""
+
+from __future__ import annotations
+
+import doctest
+import pathlib
+import re
+
+import nbformat
+import pytest
+import torch
+from nbclient import NotebookClient
+
+import kernel_embed
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+TUTORIALS = sorted((ROOT / "tutorials").glob("*.ipynb"))
+
+
+def test_readme_has_exactly_two_set_up_commands_and_ci_runs_the_second():
+    commands = re.findall(r"```sh\n(.*?)\n```", README, flags=re.DOTALL)
+    assert len(commands) == 2
+    for command in commands:
+        assert "-c constraints.txt" in command
+        assert "\n" not in command
+    assert commands[1] in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+def test_readme_example_runs():
+    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert names["conditioned"].probabilities(names["x"]).shape == (178, 3)
+
+
+def test_constraints_pin_torch():
+    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().splitlines()
+
+
+def test_imports_only_go_one_way():
+    """Stations in the order of the pipeline: each may import only the ones before it."""
+    order = [
+        *("validation", "progress", "linalg", "kernels", "embeddings", "objectives", "learning", "bounds"),
+        *("plots", "estimators", "experiments", "cli"),
+    ]
+    package = ROOT / "kernel_embed"
+    for path in package.rglob("*.py"):
+        station = path.relative_to(package).parts[0].removesuffix(".py")
+        if station not in order:
+            continue
+        depth = len(path.relative_to(package).parts)
+        pattern = rf"^\s*from \.{{{depth}}}(\w+)" if depth > 1 else r"^\s*from \.(\w+)"
+        for target in re.findall(pattern, path.read_text(), flags=re.MULTILINE):
+            if target in order:
+                assert order.index(target) < order.index(station), f"{path} imports {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_examples_on_the_pages_run(page):
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    torch.manual_seed(0)
+    result = doctest.testfile(str(page), module_relative=False, optionflags=flags, globs={"torch": torch})
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_tutorial_is_committed_with_outputs_and_runs(path, monkeypatch):
+    assert path.stat().st_size < 1_000_000
+    notebook = nbformat.read(path, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in code), "committed without its outputs"
+    pictures = sum("image/png" in output.get("data", {}) for cell in code for output in cell.outputs)
+    assert pictures >= 1
+    monkeypatch.setenv("KERNEL_EMBED_SHORT", "1")
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute(cwd=str(path.parent))
+
+
+def test_every_public_name_is_on_the_api_page():
+    page = (ROOT / "docs" / "api.md").read_text()
+    missing = [name for name in kernel_embed.__all__ if not re.search(rf"\b{name}\b", page)]
+    assert not missing
