@@ -239,7 +239,8 @@ class _NegativeLogDensity(torch.autograd.Function):
 
 def cholesky_factor(A: Tensor) -> Tensor:
     """The lower Cholesky factor of small matrices, differentiable; for lengthscale matrices, not for Gram matrices."""
-    return torch.linalg.cholesky(A)
+    factor: Tensor = torch.linalg.cholesky(A)
+    return factor
 
 
 def sandwich(C: Tensor, g: Tensor) -> Tensor:

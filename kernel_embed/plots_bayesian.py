@@ -45,7 +45,9 @@ def mesh(*samples: Tensor, num_points: int = 60) -> Tensor:
     return torch.stack(torch.meshgrid(*sides, indexing="xy"), dim=-1)
 
 
-def plot_embedding(posterior: ConditionedMeanEmbedding, grid: Tensor | None = None, level: float = 0.8, ax: Any = None) -> Any:
+def plot_embedding(
+    posterior: ConditionedMeanEmbedding, grid: Tensor | None = None, level: float = 0.8, ax: Any = None
+) -> Any:
     """The posterior of a one-dimensional mean embedding with its band and the sample as a rug."""
     ax = axes(ax)
     points = line(posterior.x) if grid is None else grid
@@ -65,7 +67,9 @@ def plot_witness(witness: Witness, grid: Tensor | None = None, level: float = 0.
     x, y = witness.first.x, witness.second.x
     width = x.shape[-1]
     if width > 2:
-        raise ValueError(f"Expected samples of one or two columns to draw, got {width}. Evaluate witness(points) instead.")
+        raise ValueError(
+            f"Expected samples of one or two columns to draw, got {width}. Evaluate witness(points) instead."
+        )
     ax = axes(ax)
     if width == 1:
         points = line(x, y) if grid is None else grid

@@ -77,7 +77,7 @@ class BayesianMeanEmbedding(gpytorch.Module):
         self.measure = measure
         self.prior_covariance = covariance
         self.central_limit = isinstance(noise, str)
-        if self.central_limit:
+        if isinstance(noise, str):
             if noise != CENTRAL_LIMIT:
                 raise ValueError(f"Expected noise to be a number or {CENTRAL_LIMIT!r}, got {noise!r}.")
             if learn_noise or noise_prior is not None:
@@ -268,7 +268,8 @@ class ConditionedMeanEmbedding:
     def _mean(self, covariance: Kernel, x: Tensor) -> Tensor:
         system, unit = self.system, self._unit
         if isinstance(system, LowRankSystem):
-            return (covariance.features(x) @ system.weights(self.mean).unsqueeze(-1)).squeeze(-1)
+            features: Tensor = covariance.features(x)
+            return (features @ system.weights(self.mean).unsqueeze(-1)).squeeze(-1)
         cross, right = _gram(covariance, x, self.locations), self.mean.unsqueeze(-1)
         if unit is not None:
             cross, right = cross / unit.unsqueeze(-2), right / unit.unsqueeze(-1)
@@ -283,7 +284,7 @@ class ConditionedMeanEmbedding:
         return MultivariateNormal(posterior.mean, to_linear_operator(spread))
 
     def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
-        """The lower and upper end, at each point, of the central interval that holds μ(x) with probability ``level``."""
+        """The lower and upper end, at each point, of the central interval of probability ``level``."""
         return credible_band(self(x), level)
 
 

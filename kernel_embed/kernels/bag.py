@@ -1,13 +1,14 @@
 r"""Kernels between samples (bags of points), for distribution regression with ordinary GPyTorch models.
 
 A bag is a row: its points one after the other, each followed by its weight. :func:`pack_bags` writes that, with weights
-:math:`1/n_i` and padding of weight zero for bags of different size. With :math:`\hat\mu_i = \sum_a w_{ia} k(\cdot, x_{ia})`,
+:math:`1/n_i` and padding of weight zero for bags of different size. With
+:math:`\hat\mu_i = \sum_a w_{ia} k(\cdot, x_{ia})`,
 
 .. math::
     \langle \hat\mu_i, \hat\mu_j \rangle &= \sum_{a, b} w_{ia} w_{jb}\, k(x_{ia}, x_{jb}), \\
     \exp\big(-\lVert \hat\mu_i - \hat\mu_j \rVert^2 / 2\ell^2\big), &\qquad
-    \lVert \hat\mu_i - \hat\mu_j \rVert^2 = \langle \hat\mu_i, \hat\mu_i \rangle - 2 \langle \hat\mu_i, \hat\mu_j \rangle
-        + \langle \hat\mu_j, \hat\mu_j \rangle .
+    \lVert \hat\mu_i - \hat\mu_j \rVert^2 = \langle \hat\mu_i, \hat\mu_i \rangle
+        - 2 \langle \hat\mu_i, \hat\mu_j \rangle + \langle \hat\mu_j, \hat\mu_j \rangle .
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ class BagKernel(Kernel):
         """Never: bags are no points of a vector space."""
         return False
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any) -> Tensor:
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Tensor:
         """Σ_ab w_a w'_b k(x_a, x'_b)."""
         if last_dim_is_batch:
             raise RuntimeError(f"{type(self).__name__} does not accept the last_dim_is_batch argument.")
@@ -116,7 +119,7 @@ class MMDKernel(Kernel):
         num_features: d, the columns of a point.
         batch_shape: independent kernels in one; that of the base kernel by default.
         active_dims: columns of the packed rows.
-        lengthscale_prior: a GPyTorch prior on ℓ, a distance between embeddings: at most √2 for a kernel with k(x, x) = 1.
+        lengthscale_prior: a GPyTorch prior on ℓ, a distance between embeddings, at most √2 where k(x, x) = 1.
         lengthscale_constraint: a GPyTorch constraint on ℓ.
 
     Example:
@@ -155,7 +158,9 @@ class MMDKernel(Kernel):
         """Never: bags are no points of a vector space."""
         return False
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any) -> Tensor:
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Tensor:
         """exp(−½ ‖μ̂_i − μ̂_j‖² / ℓ²)."""
         if last_dim_is_batch:
             raise RuntimeError("MMDKernel does not accept the last_dim_is_batch argument.")
@@ -169,7 +174,8 @@ class MMDKernel(Kernel):
         else:
             square = own1.unsqueeze(-1) + own2.unsqueeze(-2) - 2.0 * inner_products(k, d, x1, x2)
             scale = self.lengthscale
-        return (square.clamp_min(0.0) * (-0.5 / scale.square())).exp()
+        factor: Tensor = -0.5 / scale.square()
+        return (square.clamp_min(0.0) * factor).exp()
 
 
 def inner_products(kernel: Kernel, num_features: int, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:

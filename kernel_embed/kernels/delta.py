@@ -30,7 +30,7 @@ class DeltaKernel(Kernel):
     @property
     def dtype(self) -> torch.dtype:
         """The dtype the kernel was moved to."""
-        dtypes = {self._one.dtype, *(parameter.dtype for parameter in self.parameters())}
+        dtypes: set[torch.dtype] = {self._one.dtype, *(parameter.dtype for parameter in self.parameters())}
         if len(dtypes) > 1:
             raise RuntimeError(f"The kernel's parameters have multiple dtypes: {dtypes}.")
         return dtypes.pop()

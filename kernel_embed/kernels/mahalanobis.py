@@ -41,9 +41,7 @@ class MahalanobisKernel(Kernel):
     ) -> None:
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         self.num_dims = num_dims
-        self.register_parameter(
-            "raw_factor", torch.nn.Parameter(torch.zeros(*self.batch_shape, num_dims, num_dims))
-        )
+        self.register_parameter("raw_factor", torch.nn.Parameter(torch.zeros(*self.batch_shape, num_dims, num_dims)))
 
     @property
     def is_stationary(self) -> bool:
@@ -53,7 +51,8 @@ class MahalanobisKernel(Kernel):
     @property
     def factor(self) -> Tensor:
         """L, lower triangular with a positive diagonal, Σ⁻¹ = LLᵀ: ``(*batch, D, D)``."""
-        return self.raw_factor.tril(-1) + torch.diag_embed(self.log_diagonal.exp())
+        lower: Tensor = self.raw_factor.tril(-1)
+        return lower + torch.diag_embed(self.log_diagonal.exp())
 
     @property
     def log_diagonal(self) -> Tensor:

@@ -1,8 +1,8 @@
 r"""The empirical embedding μ̂ (eq. 2) and its log slope log γ = log ‖∇μ̂‖ (eqs. 10, 12) for any kernel.
 
 RBF and Matérn kernels, alone or scaled, take the closed form in the log domain of
-:mod:`kernel_embed.kernels.radial_slope`. For sums and products the sum :math:`\sum_j \omega_{ij} \partial_x k(x_i, x_j)`
-is taken apart by the rules of differentiation, down to radial kernels, whose derivative is written out, and to kernels
+:mod:`kernel_embed.kernels.radial_slope`. For sums and products
+:math:`\sum_j \omega_{ij} \partial_x k(x_i, x_j)` is taken apart by the rules of differentiation, down to radial kernels, whose derivative is written out, and to kernels
 of any other kind, which autograd differentiates.
 
 A kernel with a cusp (Matérn ½) has no derivative where two points coincide; by symmetry that pair counts zero. For a
@@ -223,7 +223,7 @@ def _product_slope(parts: list[_Expansion], weight: Tensor) -> Tensor:
 
 
 def _radial_expansion(kernel: Kernel, x1: Tensor, x2: Tensor) -> _Expansion:
-    lengthscale = kernel.lengthscale
+    lengthscale: Tensor = kernel.lengthscale
     centre = x2.detach().mean(dim=-2, keepdim=True)
     z1, z2 = (x1 - centre) / lengthscale, (x2 - centre) / lengthscale
     square = z1.square().sum(-1, keepdim=True) + z2.square().sum(-1).unsqueeze(-2) - 2.0 * z1 @ z2.mT
@@ -311,7 +311,7 @@ def _log_norm(slope: Tensor, noise: Tensor, exact_zero_is_underflow: bool = Fals
             "not finite. Look for hyperparameters that overflowed, or features on very different scales."
         )
     zero = norm == 0
-    if exact_zero_is_underflow and bool(zero.any()) or bool((zero & (noise <= 0)).any()):
+    if (exact_zero_is_underflow and bool(zero.any())) or bool((zero & (noise <= 0)).any()):
         raise NanError(_flat_message(int(zero.sum()), zero.numel()))
     flat = norm <= noise
     if bool(flat.any()):

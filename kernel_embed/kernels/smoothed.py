@@ -62,7 +62,7 @@ class SmoothedKernel(Kernel):
     @property
     def is_stationary(self) -> bool:
         """Stationary where k is, under Lebesgue measure."""
-        return self.base_kernel.is_stationary and self.measure is None or isinstance(self.measure, LebesgueMeasure)
+        return (self.base_kernel.is_stationary and self.measure is None) or isinstance(self.measure, LebesgueMeasure)
 
     def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
         """The base kernel alone; what is below it is its own affair."""
@@ -115,7 +115,8 @@ class SmoothedKernel(Kernel):
     def _features(self, x: Tensor, measure: DiscreteMeasure) -> Tensor:
         if measure.atoms.shape[-1] != x.shape[-1]:
             raise ValueError(f"Expected x with the {measure.atoms.shape[-1]} columns of the atoms, got {x.shape[-1]}.")
-        return gram(self.base_kernel, x, measure.atoms.to(x)) * measure.weights.to(x).sqrt()
+        root: Tensor = measure.weights.to(x).sqrt()
+        return gram(self.base_kernel, x, measure.atoms.to(x)) * root
 
     def gram(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         """The matrix r(x1_i, x2_j) as a dense tensor; ``x2=None`` means ``x1``."""
@@ -139,7 +140,9 @@ class SmoothedKernel(Kernel):
             )
         return found[1]
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any) -> Any:
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Any:
         """r between rows; a root operator of rank M under a discrete measure."""
         if last_dim_is_batch:
             raise RuntimeError("SmoothedKernel does not accept the last_dim_is_batch argument.")
@@ -168,7 +171,9 @@ class SmoothedKernel(Kernel):
 
 def _width(kernel: Kernel) -> int:
     """The number of columns a kernel speaks of, where it says so; else 1."""
-    widths = [module.ard_num_dims for module in kernel.modules() if isinstance(module, Kernel) and module.ard_num_dims]
+    widths: list[int] = [
+        module.ard_num_dims for module in kernel.modules() if isinstance(module, Kernel) and module.ard_num_dims
+    ]
     dims = [int(module.active_dims.max()) + 1 for module in kernel.modules() if _has_dims(module)]
     return max([1, *widths, *dims])
 
@@ -236,7 +241,7 @@ def _without_columns(kernel: Kernel, width: int, measure: Measure, h: Tensor | N
 def _disjoint_product(kernel: ProductKernel, width: int, measure: Measure) -> tuple[str, Form] | None:
     """Factors on separate columns that share out all of them integrate one by one."""
     columns = [part.active_dims for part in kernel.kernels]
-    if any(c is None for c in columns) or sorted(sum((c.tolist() for c in columns), [])) != list(range(width)):
+    if any(c is None for c in columns) or sorted(int(i) for c in columns for i in c) != list(range(width)):
         return None
     forms = []
     for part, chosen in zip(kernel.kernels, columns, strict=True):

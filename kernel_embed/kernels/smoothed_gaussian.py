@@ -105,7 +105,10 @@ def _sum(one: GaussianTerms, two: GaussianTerms) -> GaussianTerms:
         waves = [torch.zeros_like(t.precision) if t.frequency is None else t.frequency for t in (one, two)]
         frequency = _cat(waves[0], waves[1], 2)
     return GaussianTerms(
-        _cat(one.weight, two.weight, 1), _cat(one.precision, two.precision, 2), frequency, one.integrable and two.integrable
+        _cat(one.weight, two.weight, 1),
+        _cat(one.precision, two.precision, 2),
+        frequency,
+        one.integrable and two.integrable,
     )
 
 

@@ -5,8 +5,8 @@ of smoothness ν' = 2ν + D/2 with the same inverse length κ = √(2ν)/ℓ. Wi
 :math:`M_\nu(t) = \frac{2^{1-\nu}}{\Gamma(\nu)} t^\nu K_\nu(t)`,
 
 .. math::
-    r(x, y) = \frac{C(\nu)^2}{C(\nu')} \Big(\prod_d \frac{\ell_d}{\sqrt{2\nu}}\Big) M_{\nu'}(\kappa \lVert x - y \rVert),
-    \qquad C(\nu) = 2^D \pi^{D/2} \frac{\Gamma(\nu + D/2)}{\Gamma(\nu)} .
+    r(x, y) = \frac{C(\nu)^2}{C(\nu')} \Big(\prod_d \frac{\ell_d}{\sqrt{2\nu}}\Big)
+        M_{\nu'}(\kappa \lVert x - y \rVert), \qquad C(\nu) = 2^D \pi^{D/2} \frac{\Gamma(\nu + D/2)}{\Gamma(\nu)} .
 
 For odd D the order ν' is a half-integer and :math:`M_{\nu'}` a polynomial times an exponential (D = 1, ν = ½:
 r = (ℓ + |δ|) exp(−|δ|/ℓ)); for even D it is an integer and :math:`t^n K_n(t)` follows from K₀ and K₁ by
@@ -24,7 +24,7 @@ from .radial import Profile, flushed_exp, radial_gram
 
 
 def matern_smoothed_gram(nu: float, lengthscale: Tensor, x1: Tensor, x2: Tensor | None) -> Tensor:
-    """The matrix r(x1_i, x2_j) of a Matérn kernel of smoothness ``nu``; ``lengthscale`` ℓ has shape (*batch, 1, 1|D)."""
+    """The matrix r(x1_i, x2_j) of a Matérn kernel of smoothness ``nu``; ``lengthscale`` ℓ is ``(*batch, 1, 1 | D)``."""
     D = x1.shape[-1]
     order = 2.0 * nu + 0.5 * D
     lengthscale = lengthscale.expand(*lengthscale.shape[:-1], D)

@@ -126,7 +126,7 @@ class _Scan:
         self.move(lengthscale)
         with torch.no_grad():
             try:
-                loss = self.objective(self.embedding, self.x, self.y).sum()  # type: ignore[arg-type]
+                loss = self.objective(self.embedding, self.x, self.y).sum()
                 prior = prior_loss(self.embedding)
             except (NanError, NotPSDError):
                 return -np.inf

@@ -73,7 +73,9 @@ def test_distribution_regression(make):
     generator = torch.Generator().manual_seed(1)
     deviations = torch.rand(40, generator=generator, dtype=torch.float64) + 0.5
     sizes = torch.randint(10, 30, (40,), generator=generator).tolist()
-    given = [s * torch.randn(n, 1, generator=generator, dtype=torch.float64) for s, n in zip(deviations, sizes, strict=True)]
+    given = [
+        s * torch.randn(n, 1, generator=generator, dtype=torch.float64) for s, n in zip(deviations, sizes, strict=True)
+    ]
     x = pack_bags(given)
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
     model = Model(x[:30], deviations[:30], likelihood, ScaleKernel(make(RBFKernel(), num_features=1))).double()

@@ -58,9 +58,7 @@ def test_posterior_is_that_of_an_exact_gp(measure, x):
     R = embedding.covariance(x).to_dense()
     A = R + 0.05 * torch.eye(20, dtype=torch.float64)
     torch.testing.assert_close(posterior(x).mean, R @ torch.linalg.solve(A, posterior.mean), rtol=1e-7, atol=1e-9)
-    torch.testing.assert_close(
-        posterior(x).covariance_matrix, R - R @ torch.linalg.solve(A, R), rtol=1e-6, atol=1e-8
-    )
+    torch.testing.assert_close(posterior(x).covariance_matrix, R - R @ torch.linalg.solve(A, R), rtol=1e-6, atol=1e-8)
     torch.testing.assert_close(posterior.posterior_mean(query), actual.mean)
 
 
@@ -211,7 +209,7 @@ def test_noise_is_held_unless_asked():
 
 
 def test_coverage_of_the_bands_is_measured():
-    """80 % bands over simulated data: too wide with σ² = 0.1, too narrow with the noise of the central limit theorem."""
+    """80 % bands over simulated data: too wide with σ² = 0.1, too narrow with the central-limit noise."""
     generator = torch.Generator().manual_seed(0)
     kernel = rbf(0.8)
     query = torch.linspace(-2, 2, 9, dtype=torch.float64).unsqueeze(-1)
@@ -226,8 +224,8 @@ def test_coverage_of_the_bands_is_measured():
             lower, upper = BayesianMeanEmbedding(kernel, noise=noise).condition(sample).band(query, 0.8)
             inside.append(((lower <= truth) & (truth <= upper)).double().mean().item())
         shares[noise] = sum(inside) / len(inside)
-    # As found over this and other settings: 0.99 to 1.00, and 0.25 to 0.65. The likelihood (5) takes the errors of μ̂ at different locations for independent; they are
-    # one smooth error, so n observations of it narrow the band as if there were more data than there are.
+    # As found over this and other settings: 0.99 to 1.00, and 0.25 to 0.65. The likelihood (5) takes the errors of μ̂
+    # at different locations for independent; they are one smooth error, so n observations of it narrow the band as if there were more data than there are.
     assert shares[0.1] > 0.95
     assert 0.1 < shares["central-limit"] < 0.8
 

@@ -165,7 +165,9 @@ def test_local_maxima_without_lengthscales_and_with_priors(x):
 
     assert len(local_maxima(BayesianMeanEmbedding(PolynomialKernel(2)), EmbeddingEvidence(), x)) == 1
     prior = gpytorch.priors.LogNormalPrior(0.0, 0.5)
-    maxima = local_maxima(BayesianMeanEmbedding(RBFKernel(lengthscale_prior=prior)), EmbeddingEvidence(), x, num_points=9)
+    maxima = local_maxima(
+        BayesianMeanEmbedding(RBFKernel(lengthscale_prior=prior)), EmbeddingEvidence(), x, num_points=9
+    )
     best = maxima[0]
     log_prior = best.embedding.kernel.lengthscale_prior.log_prob(best.embedding.kernel.lengthscale).sum().item()
     assert best.value == pytest.approx(-EmbeddingEvidence()(best.embedding, x).item() + log_prior)

@@ -71,7 +71,9 @@ def test_closed_form_on_the_line_is_quadrature_under_gaussian_measure(name, line
     kernel = shaken({**LINE, **GAUSSIAN_LINE}[name]())
     r = SmoothedKernel(kernel, GaussianMeasure(torch.tensor(1.3, dtype=torch.float64)))
     assert r.form(1).startswith("closed form")
-    torch.testing.assert_close(r(line).to_dense(), oracles.smoothed(kernel, line, precision=1.3**-2), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(
+        r(line).to_dense(), oracles.smoothed(kernel, line, precision=1.3**-2), rtol=1e-9, atol=1e-11
+    )
 
 
 @pytest.mark.parametrize("name", PLANE)

@@ -77,8 +77,10 @@ def against_autograd() -> None:
     ours = evidence_step(BayesianMeanEmbedding(kernel), x, EmbeddingEvidence())
     difference = abs((ours() - plain()).item())
     a, b = seconds(ours, plain, repetitions=30)
-    print(f"n=600 d=1: evidence and gradient {a * 1e3:.1f} ms, plain autograd {b * 1e3:.1f} ms, ratio {a / b:.2f} "
-          f"(at most 0.5); values differ by {difference:.1e}")
+    print(
+        f"n=600 d=1: evidence and gradient {a * 1e3:.1f} ms, plain autograd {b * 1e3:.1f} ms, ratio {a / b:.2f} "
+        f"(at most 0.5); values differ by {difference:.1e}"
+    )
 
 
 def against_cholesky() -> None:
@@ -90,8 +92,10 @@ def against_cholesky() -> None:
     A = kernel(x).to_dense().detach() + torch.eye(2000, dtype=torch.float64)
     ours = evidence_step(BayesianMeanEmbedding(kernel), x, EmbeddingEvidence())
     a, b = seconds(ours, lambda: torch.linalg.cholesky(A), repetitions=10)
-    print(f"n=2000 d=10 ARD: evidence and gradient {a * 1e3:.0f} ms, Cholesky {b * 1e3:.0f} ms, ratio {a / b:.1f} "
-          "(at most 8)")
+    print(
+        f"n=2000 d=10 ARD: evidence and gradient {a * 1e3:.0f} ms, Cholesky {b * 1e3:.0f} ms, ratio {a / b:.1f} "
+        "(at most 8)"
+    )
 
 
 def large_sample() -> None:
@@ -106,8 +110,10 @@ def large_sample() -> None:
     value = evidence_step(embedding, x, EmbeddingEvidence(num_locations=2000))()
     elapsed = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"n=100000 d=5 M=256, 2000 locations: {elapsed:.1f} s (under 30), peak of the process {peak / 2**20:.2f} GiB, "
-          f"of which {(peak - before) / 2**20:.2f} GiB for this (under 2); value {value.item():.1f}")
+    print(
+        f"n=100000 d=5 M=256, 2000 locations: {elapsed:.1f} s (under 30), peak of the process {peak / 2**20:.2f} GiB, "
+        f"of which {(peak - before) / 2**20:.2f} GiB for this (under 2); value {value.item():.1f}"
+    )
 
 
 def main() -> None:
