@@ -10,7 +10,6 @@ r"""The Bayesian kernel embedding: a Gaussian process prior over the mean embedd
 from __future__ import annotations
 
 import functools
-import os
 from typing import Literal
 
 import gpytorch
@@ -28,7 +27,7 @@ from ..kernels.measures import Measure
 from ..kernels.slope import EmpiricalEmbedding, empirical_embedding
 from ..kernels.smoothed import SmoothedKernel
 from ..linalg import LowRankSystem, RidgeSystem
-from ..validation import check_features
+from ..validation import check_features, check_memory
 from .mean import MeanEmbedding
 from .snapshot import KernelSnapshot
 
@@ -225,7 +224,11 @@ class ConditionedMeanEmbedding:
         """The factorised A = R + σ²I; scaled to unit noise where σ² differs between locations."""
         if self.features is not None:
             return LowRankSystem(self.features, self.noise)
-        _check_memory(self.num_locations, self.x, self.embedding.batch_shape)
+        remedy = (
+            "Observe μ̂ at fewer locations, EmbeddingEvidence(num_locations=2000) or condition(x, locations=rows), or "
+            "give measure=DiscreteMeasure.from_sample(x), whose cost is linear in their number."
+        )
+        check_memory(self.num_locations, self.x, self.embedding.batch_shape.numel(), remedy)
         R = _gram(self.covariance, self.locations)
         if self.noise.shape[-1] == 1 and not self.embedding.central_limit:
             return RidgeSystem(R, self.noise.squeeze(-1).expand(R.shape[:-2]))
@@ -313,18 +316,3 @@ def _locations(x: Tensor, given: Tensor | None) -> tuple[Tensor | None, Tensor]:
         )
     given = given.to(x.device)
     return given, x[..., given, :]
-
-
-def _check_memory(t: int, x: Tensor, batch_shape: torch.Size) -> None:
-    """Refuse a Gram matrix that cannot be held, before the machine tries to."""
-    if x.device.type != "cpu" or not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
-        return
-    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    needed = 4 * t * t * x.element_size() * batch_shape.numel()
-    if needed > available:
-        raise MemoryError(
-            f"Expected a sample that fits in memory, got {t} locations, whose {t} × {t} matrices need "
-            f"{needed / 2**30:.0f} GiB of the {available / 2**30:.0f} GiB here. Observe μ̂ at fewer locations, "
-            "EmbeddingEvidence(num_locations=2000) or condition(x, locations=rows), or give "
-            "measure=DiscreteMeasure.from_sample(x), whose cost is linear in their number."
-        )

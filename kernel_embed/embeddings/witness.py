@@ -5,7 +5,8 @@ Given θ the two embeddings have independent posteriors, so that at any points
 .. math::  (\mu_P - \mu_Q)(x) \sim \mathcal N(m_P - m_Q,\; S_P + S_Q) .
 
 Under a discrete measure :math:`\mu = \sum_m c_m \sqrt{w_m}\, k(\cdot, u_m)` with
-:math:`c \sim \mathcal N(\hat c, C^{-1})` a posteriori, and the squared RKHS distance itself is a quadratic form of a Gaussian vector:
+:math:`c \sim \mathcal N(\hat c, C^{-1})` a posteriori, and the squared RKHS distance itself is a quadratic form of a
+Gaussian vector:
 
 .. math::  \mathrm{MMD}^2 = \lVert \mu_P - \mu_Q \rVert^2 = d^\top G d, \quad G = W^{1/2} K_{uu} W^{1/2}, \quad
            d \sim \mathcal N(\hat c_P - \hat c_Q,\; C_P^{-1} + C_Q^{-1}) .
@@ -157,7 +158,8 @@ class SquaredDistancePosterior:
         GS = self._G @ self._S
         side = (self._G @ self._delta.unsqueeze(-1)).squeeze(-1)
         linear: Tensor = torch.einsum("...i,...ij,...j->...", side, self._S, side)
-        return 4.0 * linear + 2.0 * (GS * GS.mT).sum((-2, -1))
+        square: Tensor = (GS * GS.mT).sum((-2, -1))
+        return 4.0 * linear + 2.0 * square
 
     @functools.cached_property
     def _spectrum(self) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,7 @@
 r"""The empirical embedding μ̂ (eq. 2) and its log slope log γ = log ‖∇μ̂‖ (eqs. 10, 12) for any kernel.
 
 RBF and Matérn kernels, alone or scaled, take the closed form in the log domain of
-:mod:`kernel_embed.kernels.radial_slope`. For sums and products
-:math:`\sum_j \omega_{ij} \partial_x k(x_i, x_j)` is taken apart by the rules of differentiation, down to radial kernels, whose derivative is written out, and to kernels
-of any other kind, which autograd differentiates.
+:mod:`kernel_embed.kernels.radial_slope`, every other kernel the rules of :mod:`kernel_embed.kernels.slope_rules`.
 
 A kernel with a cusp (Matérn ½) has no derivative where two points coincide; by symmetry that pair counts zero. For a
 pair of one point with itself :math:`\partial_1 k(x, x) = \frac12 \nabla k(x, x)`, zero for every stationary kernel.
@@ -11,25 +9,19 @@ pair of one point with itself :math:`\partial_1 k(x, x) = \frac12 \nabla k(x, x)
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 import warnings
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel, RBFKernel, RQKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from linear_operator.utils.errors import NanError
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from .gram import cross_evaluation, gram_diagonal
 from .mahalanobis import MahalanobisKernel
 from .radial_slope import SQUARED_EXPONENTIAL, SlopeProfile, matern_slope, radial_slope
-
-CDIST_ROWS = 26
-"""Above 25 rows torch.cdist takes its matrix-product form, the one that can be differentiated twice."""
+from .slope_rules import expand
 
 
 class EmpiricalEmbedding(NamedTuple):
@@ -142,14 +134,7 @@ def _merge_repeated(
     return rows, rows[different], different, counts, back
 
 
-# --- sums, products, and any other kernel -----------------------------------------------------------------------------
-
-
-class _Expansion(NamedTuple):
-    """k(x_i, x_j), and the function from ω to Σ_j ω_ij ∂k(x_i, x_j)/∂x_i, of shape ``(*batch, t, d)``."""
-
-    values: Tensor
-    slope: Callable[[Tensor], Tensor]
+# --- any other kernel -------------------------------------------------------------------------------------------------
 
 
 def _general_embedding(kernel: Kernel, sample: Tensor, points: Tensor, own: Tensor | None) -> EmpiricalEmbedding:
@@ -161,133 +146,13 @@ def _general_embedding(kernel: Kernel, sample: Tensor, points: Tensor, own: Tens
     batch = torch.broadcast_shapes(kernel.batch_shape, points.shape[:-2])
     points = points.expand(*batch, *points.shape[-2:])
     with torch.enable_grad():
-        K, slope = _expand(kernel, points, sample, mask)
+        K, slope = expand(kernel, points, sample, mask)
         total = slope(torch.ones_like(K)) / n
     if not torch.is_grad_enabled():
         K, total = K.detach(), total.detach()
     spread = (sample.amax(dim=-2) - sample.amin(dim=-2)).amax(dim=-1).clamp_min(torch.finfo(sample.dtype).tiny)
     unit = 8.0 * torch.finfo(sample.dtype).eps * K.detach().abs().mean(dim=-1) / spread.unsqueeze(-1)
     return EmpiricalEmbedding(K.mean(dim=-1), _log_norm(total, unit, exact_zero_is_underflow=True))
-
-
-def _expand(kernel: Kernel, x1: Tensor, x2: Tensor, mask: Tensor | None) -> _Expansion:
-    if not _is_understood(kernel):
-        return _by_autograd(kernel, x1, x2, mask)
-    columns = kernel.active_dims
-    if columns is None:
-        return _understood(kernel, x1, x2, mask)
-    inner = _understood(kernel, x1.index_select(-1, columns), x2.index_select(-1, columns), mask)
-    width = x1.shape[-1]
-
-    def slope(weight: Tensor) -> Tensor:
-        part = inner.slope(weight)
-        return part.new_zeros(*part.shape[:-1], width).index_add(-1, columns, part)
-
-    return _Expansion(inner.values, slope)
-
-
-def _is_understood(kernel: Kernel) -> bool:
-    if type(kernel) is ScaleKernel:
-        return _is_understood(kernel.base_kernel)
-    return type(kernel) in (RBFKernel, MaternKernel, RQKernel, AdditiveKernel, ProductKernel)
-
-
-def _understood(kernel: Kernel, x1: Tensor, x2: Tensor, mask: Tensor | None) -> _Expansion:
-    """As :func:`_expand`, for inputs that are the active columns already."""
-    if isinstance(kernel, ScaleKernel):
-        base = _understood(kernel.base_kernel, x1, x2, mask)
-        scale: Tensor = kernel.outputscale[..., None, None]
-        return _Expansion(scale * base.values, lambda weight: scale * base.slope(weight))
-    if isinstance(kernel, AdditiveKernel | ProductKernel):
-        parts = [_expand(part, x1, x2, mask) for part in kernel.kernels]
-        if isinstance(kernel, AdditiveKernel):
-            values = functools.reduce(operator.add, (part.values for part in parts))
-            return _Expansion(values, lambda weight: _add(part.slope(weight.expand_as(part.values)) for part in parts))
-        values = functools.reduce(operator.mul, (part.values for part in parts))
-        return _Expansion(values, functools.partial(_product_slope, parts))
-    return _radial_expansion(kernel, x1, x2)
-
-
-def _add(terms: object) -> Tensor:
-    total: Tensor = functools.reduce(operator.add, terms)  # type: ignore[call-overload]
-    return total
-
-
-def _product_slope(parts: list[_Expansion], weight: Tensor) -> Tensor:
-    """(∏ k_p)' = Σ_p k_p' ∏_{q≠p} k_q."""
-    terms = []
-    for position, part in enumerate(parts):
-        others = (other.values for i, other in enumerate(parts) if i != position)
-        terms.append(part.slope(functools.reduce(operator.mul, others, weight)))
-    return _add(terms)
-
-
-def _radial_expansion(kernel: Kernel, x1: Tensor, x2: Tensor) -> _Expansion:
-    lengthscale: Tensor = kernel.lengthscale
-    centre = x2.detach().mean(dim=-2, keepdim=True)
-    z1, z2 = (x1 - centre) / lengthscale, (x2 - centre) / lengthscale
-    square = z1.square().sum(-1, keepdim=True) + z2.square().sum(-1).unsqueeze(-2) - 2.0 * z1 @ z2.mT
-    # Rounding may leave a small distance between coinciding points; for a cusp that would be a slope of its own.
-    rounding = 64.0 * torch.finfo(square.dtype).eps * (1.0 + z2.detach().square().sum(-1).amax(-1)[..., None, None])
-    phi, slope = _radial_values(kernel, torch.where(square > rounding, square, 0.0))
-
-    def weighted(weight: Tensor) -> Tensor:
-        M = 2.0 * weight * slope
-        return (M.sum(-1, keepdim=True) * z1 - M @ z2) / lengthscale
-
-    return _Expansion(phi, weighted)
-
-
-def _radial_values(kernel: Kernel, s: Tensor) -> tuple[Tensor, Tensor]:
-    """φ(s) and φ'(s)."""
-    if isinstance(kernel, RBFKernel):
-        phi = torch.exp(-0.5 * s)
-        return phi, -0.5 * phi
-    if isinstance(kernel, RQKernel):
-        alpha: Tensor = kernel.alpha
-        alpha = alpha[..., None] if alpha.dim() == s.dim() - 1 else alpha[..., None, None]
-        base = 1.0 + s / (2.0 * alpha)
-        phi = base.pow(-alpha)
-        return phi, -0.5 * phi / base
-    nu = kernel.nu
-    positive = s > 0
-    a = torch.where(positive, (2.0 * nu * torch.where(positive, s, 1.0)).sqrt(), 0.0)
-    decay = torch.exp(-a)
-    if nu == 0.5:
-        return decay, torch.where(positive, -0.5 * decay / torch.where(positive, a, 1.0), 0.0)
-    if nu == 1.5:
-        return (1.0 + a) * decay, -1.5 * decay
-    return (1.0 + a + a.square() / 3.0) * decay, (-5.0 / 6.0) * (1.0 + a) * decay
-
-
-def _by_autograd(kernel: Kernel, x1: Tensor, x2: Tensor, mask: Tensor | None) -> _Expansion:
-    inputs = x1.clone()
-    if not inputs.requires_grad:
-        inputs.requires_grad_(True)
-    batch, t, n = x1.shape[:-2], x1.shape[-2], x2.shape[-2]
-    # Rows more than needed: GPyTorch treats equal inputs apart, with distances that cannot be differentiated at zero.
-    extra = max(1, CDIST_ROWS - n) + (1 if n + max(1, CDIST_ROWS - n) == t else 0)
-    longer = torch.cat([x2, x2[..., -1:, :].expand(*x2.shape[:-2], extra, x2.shape[-1])], dim=-2)
-    with cross_evaluation(kernel):
-        K = _dense(kernel(inputs, longer.expand(*batch, *longer.shape[-2:])))[..., :n]
-    if mask is not None:
-        K = torch.where(mask, gram_diagonal(kernel, inputs).unsqueeze(-1), K)
-
-    def slope(weight: Tensor) -> Tensor:
-        # ∂₁k(x, x) = ½ ∇k(x, x) for a pair of one point with itself
-        halved = weight if mask is None else torch.where(mask, 0.5 * weight, weight)
-        if not K.requires_grad:
-            return torch.zeros_like(inputs)
-        (gradient,) = torch.autograd.grad(
-            K, inputs, halved.expand_as(K), create_graph=True, allow_unused=True, materialize_grads=True
-        )
-        return gradient
-
-    return _Expansion(K, slope)
-
-
-def _dense(matrix: object) -> Tensor:
-    return matrix if isinstance(matrix, Tensor) else matrix.to_dense()  # type: ignore[attr-defined]
 
 
 # --- where the slope vanishes -----------------------------------------------------------------------------------------

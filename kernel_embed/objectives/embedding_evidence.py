@@ -2,7 +2,8 @@ r"""The evidence of the data under the Bayesian kernel embedding, eq. (13).
 
 .. math::
     \log p(x_1, \dots, x_n \mid \theta)
-        = \log \mathcal N\big([\hat\mu(x_1), \dots, \hat\mu(x_n)]; 0, R + \sigma^2 I\big) + \sum_i \log \gamma(x_i), \qquad \gamma(x) = \Big\lVert \frac{\partial \hat\mu}{\partial x} \Big\rVert .
+        = \log \mathcal N\big([\hat\mu(x_1), \dots, \hat\mu(x_n)]; 0, R + \sigma^2 I\big) + \sum_i \log \gamma(x_i),
+        \qquad \gamma(x) = \Big\lVert \frac{\partial \hat\mu}{\partial x} \Big\rVert .
 
 The first term is that of a Gaussian process. The second, the Jacobian of the link :math:`x \mapsto \hat\mu(x)`, is what
 makes it a density of the data: it penalises long lengthscales, at which the embedding hardly changes.

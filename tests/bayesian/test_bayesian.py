@@ -225,7 +225,8 @@ def test_coverage_of_the_bands_is_measured():
             inside.append(((lower <= truth) & (truth <= upper)).double().mean().item())
         shares[noise] = sum(inside) / len(inside)
     # As found over this and other settings: 0.99 to 1.00, and 0.25 to 0.65. The likelihood (5) takes the errors of μ̂
-    # at different locations for independent; they are one smooth error, so n observations of it narrow the band as if there were more data than there are.
+    # at different locations for independent; they are one smooth error, so that n observations of it narrow the band as
+    # if there were more data than there are.
     assert shares[0.1] > 0.95
     assert 0.1 < shares["central-limit"] < 0.8
 
