@@ -85,8 +85,8 @@ def sup_diagonal(kernel: Kernel, x: Tensor, bound: float | None = None) -> SupDi
         highest = gram_diagonal(kernel, x).detach().amax().item()
         if highest > bound * (1.0 + 1e-6):
             raise DiagonalBoundError(
-                f"Expected k(x, x) ≤ {bound:g}, the given bound, got {highest:.6g} on the data. Give a bound that holds "
-                "for the hyperparameters in use, or none, and the largest value over the data is taken."
+                f"Expected k(x, x) ≤ {bound:g}, the given bound, got {highest:.6g} on the data. Give a bound that "
+                "holds for the hyperparameters in use, or none, and the largest value over the data is taken."
             )
         return SupDiagonal(torch.full(kernel.batch_shape, bound, dtype=x.dtype, device=x.device), "given")
     closed = _closed_form(kernel, x)
@@ -102,7 +102,8 @@ def sup_diagonal(kernel: Kernel, x: Tensor, bound: float | None = None) -> SupDi
 
 
 def _closed_form(kernel: Kernel, x: Tensor) -> Tensor | None:
-    if type(kernel) in CONSTANT_DIAGONAL:
+    # A class that declares itself stationary counts; the property GPyTorch inherits only says "has a lengthscale".
+    if type(kernel) in CONSTANT_DIAGONAL or type(kernel).is_stationary is True:
         return gram_diagonal(kernel, x[..., :1, :])[..., 0]
     if isinstance(kernel, ScaleKernel):
         base = _closed_form(kernel.base_kernel, _active(kernel, x))
