@@ -24,6 +24,7 @@ from .results import Record, Results, table
 KEY = ("experiment", "kind", "lengthscale")
 SPACING = 15.0
 """Between centres. The paper does not print it; with 10 the highest maximum is the long one."""
+TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 PRINTED = {"maximum": 1.5, "median": 20.0}
 
 
@@ -98,7 +99,7 @@ def samples(ax: object, p: Tensor, q: Tensor) -> object:
 def curve(records: list[Record], ax: object = None) -> object:
     """The evidence curve with its maxima and the median heuristic marked."""
     panel = axes(ax)
-    points = sorted((r["lengthscale"], r["log_evidence"]) for r in records if r["kind"] == "curve")
+    points = sorted((float(str(r["lengthscale"])), r["log_evidence"]) for r in records if r["kind"] == "curve")
     panel.semilogx(*zip(*points, strict=True), color="black")
     for record in records:
         if record["kind"] == "maximum":
@@ -112,6 +113,10 @@ def curve(records: list[Record], ax: object = None) -> object:
         if record["kind"] == "median":
             panel.axvline(record["lengthscale"], color="0.6", linestyle="--", label="median heuristic")
             panel.legend(loc="lower center")
+    ticks = [tick for tick in TICKS if points[0][0] <= tick <= points[-1][0]]
+    panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    panel.set_xticks([], minor=True)
+    panel.margins(y=0.12)
     panel.set_xlabel("lengthscale")
     panel.set_ylabel("log evidence")
     return panel
