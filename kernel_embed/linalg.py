@@ -218,10 +218,13 @@ class _LogDeterminant(torch.autograd.Function):
 class _NegativeLogDensity(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, K: Tensor, ridge: Tensor, y: Tensor, factor: Tensor) -> Tensor:
-        v = torch.cholesky_solve(y.unsqueeze(-1), factor).squeeze(-1)
+        # Two triangular solves read the factor in place, where cholesky_solve copies it first.
+        v = torch.linalg.solve_triangular(factor, y.unsqueeze(-1), upper=False)
+        v = torch.linalg.solve_triangular(factor.mT, v, upper=True).squeeze(-1)
         ctx.save_for_backward(v, factor)
         half_log_determinant = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return 0.5 * (y * v).sum(-1) + half_log_determinant + 0.5 * y.shape[-1] * math.log(2.0 * math.pi)
+        quadratic: Tensor = (y * v).sum(-1)
+        return 0.5 * quadratic + half_log_determinant + 0.5 * y.shape[-1] * math.log(2.0 * math.pi)
 
     @staticmethod
     @once_differentiable

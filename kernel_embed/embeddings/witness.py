@@ -17,7 +17,6 @@ Under Lebesgue measure, which is not finite, draws of the prior lie outside the 
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -78,18 +77,6 @@ class Witness:
             pooled = torch.cat([first.x, second.x], dim=-2)
             first, second = (_with_atoms(c, DiscreteMeasure.from_sample(pooled, num_atoms)) for c in (first, second))
         return SquaredDistancePosterior(first, second)
-
-    def plot(self, grid: Tensor | None = None, level: float = 0.8, ax: Any = None) -> Any:
-        """Draw the witness: a curve with its band in one dimension, a map in two. Returns the matplotlib axes.
-
-        Args:
-            grid: points of a line ``(t, 1)``; or ``(s, t, 2)``, a mesh. By default it covers both samples.
-            level: of the band.
-            ax: axes to draw on.
-        """
-        from ..plots_bayesian import plot_witness
-
-        return plot_witness(self, grid, level, ax)
 
 
 def _condition_both(

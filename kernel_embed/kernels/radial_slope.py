@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .radial import flushed_exp
+from .radial import flushed_exp, negative_half_square_distance, subtract_close_points_
 
 MAX_STORED = 2**25
 """Entries of the n × n matrix above which it is not kept for the gradient but computed again, in blocks."""
@@ -161,7 +161,7 @@ def _exponents(
     z1: Tensor, z: Tensor, own: Tensor | None, profile: SlopeProfile, counts: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """E, W = counts·exp(E − m) without own terms, and m, the largest exponent of each row."""
-    E = profile.exponent(_negative_half_square_distance(z1, z))
+    E = profile.exponent(_halves(z1, z, rough=not profile.constant))
     mine = None if own is None else (..., torch.arange(z1.shape[-2], device=z.device), own)
     if mine is not None:
         E[mine] = -math.inf
@@ -177,12 +177,11 @@ def _exponents(
     return E, W if counts is None else W.mul_(counts), m
 
 
-def _negative_half_square_distance(z1: Tensor, z: Tensor) -> Tensor:
+def _halves(z1: Tensor, z: Tensor, rough: bool) -> Tensor:
     """−s/2: by differences in one dimension, which is as fast and loses no digits, else by one matrix product."""
     if z.shape[-1] == 1:
         return (z1 - z.mT).square_().mul_(-0.5)
-    norms1 = z1.square().sum(-1, keepdim=True).mul_(-0.5)
-    norms2 = z.square().sum(-1, keepdim=True).mul_(-0.5)
-    left = torch.cat([z1, norms1, torch.ones_like(norms1)], dim=-1)
-    right = torch.cat([z, torch.ones_like(norms2), norms2], dim=-1)
-    return (left @ right.mT).clamp_max_(0.0)
+    halves = negative_half_square_distance(z1, z)
+    if rough:
+        subtract_close_points_(halves, z1, z)
+    return halves

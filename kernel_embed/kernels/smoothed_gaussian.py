@@ -34,7 +34,7 @@ from gpytorch.kernels import (
 )
 from torch import Tensor
 
-from .radial import radial_gram, squared_exponential
+from .radial import gaussian_gram, radial_gram, squared_exponential
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,10 +158,10 @@ def _pair(terms: GaussianTerms, one: int, two: int, x1: Tensor, x2: Tensor | Non
     share = 1.0 / torch.where(both > 0, both, 1.0)
     y = x1 if x2 is None else x2
     scale = (p * q * share).sqrt() if one != two else (0.5 * p).sqrt()
-    matrix = radial_gram(x1 * scale, None if x2 is None else x2 * scale, squared_exponential)
-    log_size = 0.5 * (math.log(2.0 * math.pi) - S.log()).sum(-1, keepdim=True)
-    size = terms.weight[..., one, None, None] * terms.weight[..., two, None, None] * log_size.exp()
-    matrix = size * matrix
+    # log w_q + log w_s + ½ Σ_d log(2π / S_d)
+    weight = terms.weight[..., one].log() + terms.weight[..., two].log()
+    log_size = weight + 0.5 * (math.log(2.0 * math.pi) - S.squeeze(-2).log()).sum(-1)
+    matrix = gaussian_gram(x1 * scale, None if x2 is None else x2 * scale, log_size)
     if h is not None:
         root = (both * width / S).sqrt() * share
         matrix = matrix * radial_gram(root * p * x1, -root * q * y, squared_exponential)

@@ -10,6 +10,7 @@ from gpytorch.kernels import PeriodicKernel, RBFKernel
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
 from kernel_embed.embeddings.witness import Witness
 from kernel_embed.kernels.measures import DiscreteMeasure
+from kernel_embed.plots_bayesian import plot_embedding, plot_witness
 
 from .conftest import rbf
 
@@ -94,12 +95,13 @@ def test_draws_are_one_more_batch_dimension(samples):
 
 def test_plots(samples):
     x, y = samples
-    one = Witness(BayesianMeanEmbedding(rbf(0.7)), x[:, :1], y[:, :1]).plot()
+    one = plot_witness(Witness(BayesianMeanEmbedding(rbf(0.7)), x[:, :1], y[:, :1]))
     assert one.lines
-    two = Witness(BayesianMeanEmbedding(rbf(0.7)), x, y).plot()
+    two = plot_witness(Witness(BayesianMeanEmbedding(rbf(0.7)), x, y))
     assert two.images
     with pytest.raises(ValueError, match="one or two columns"):
-        Witness(BayesianMeanEmbedding(rbf(0.7)), torch.cat([x, x], 1), torch.cat([y, y], 1)).plot()
+        plot_witness(Witness(BayesianMeanEmbedding(rbf(0.7)), torch.cat([x, x], 1), torch.cat([y, y], 1)))
+    assert plot_embedding(BayesianMeanEmbedding(rbf(0.7)).condition(x[:, :1])).lines
     matplotlib.pyplot.close("all")
 
 
