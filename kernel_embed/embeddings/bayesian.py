@@ -171,7 +171,10 @@ class ConditionedMeanEmbedding:
         self.rows, self.locations = _locations(x, locations)
         covariance = embedding.covariance if covariance is None else covariance
         self.covariance = covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance
+        # Whatever is asked later is answered for the parameters of this moment.
         self._snapshot = KernelSnapshot(self.covariance)
+        self._kernel_snapshot = KernelSnapshot(embedding.kernel)
+        self._noise = None if embedding.central_limit else embedding.noise.to(x).unsqueeze(-1)
 
     @property
     def num_data(self) -> int:
@@ -190,7 +193,7 @@ class ConditionedMeanEmbedding:
     @functools.cached_property
     def empirical(self) -> EmpiricalEmbedding:
         """μ̂ of eq. (2) and log γ of eq. (12) at the locations."""
-        return empirical_embedding(self.embedding.kernel, self.x, self.locations, self.rows)
+        return empirical_embedding(self._kernel_snapshot.kernel(), self.x, self.locations, self.rows)
 
     @functools.cached_property
     def mean(self) -> Tensor:
@@ -198,15 +201,15 @@ class ConditionedMeanEmbedding:
         if "empirical" in self.__dict__:
             return self.empirical.mean
         # Questions about the posterior need no slope, which not every sample has.
-        return MeanEmbedding(self.embedding.kernel).condition(self.x)(self.locations)
+        return MeanEmbedding(self._kernel_snapshot.kernel()).condition(self.x)(self.locations)
 
     @functools.cached_property
     def noise(self) -> Tensor:
         """σ² at the locations: ``(*batch, 1)``, or ``(*batch, t)`` with ``noise="central-limit"``."""
-        if not self.embedding.central_limit:
-            return self.embedding.noise.to(self.x).unsqueeze(-1)
+        if self._noise is not None:
+            return self._noise
         # eq. (6): Var_j[k(x_j, x)] / n, kept off zero, where k is the same for every x_j
-        K = gram(self.embedding.kernel, self.locations, self.x)
+        K = gram(self._kernel_snapshot.kernel(), self.locations, self.x)
         n = self.num_data
         variance = K.var(dim=-1, correction=0) / max(n - 1, 1)
         return variance + 1e-6 * variance.detach().mean(dim=-1, keepdim=True) + torch.finfo(K.dtype).eps
@@ -214,7 +217,7 @@ class ConditionedMeanEmbedding:
     @functools.cached_property
     def features(self) -> Tensor | None:
         """Φ at the locations where the prior has finite rank, else ``None``."""
-        covariance = self.covariance
+        covariance = self._snapshot.kernel()
         if isinstance(covariance, SmoothedKernel) and covariance.is_low_rank:
             return covariance.features(self.locations)
         return None
@@ -229,7 +232,7 @@ class ConditionedMeanEmbedding:
             "give measure=DiscreteMeasure.from_sample(x), whose cost is linear in their number."
         )
         check_memory(self.num_locations, self.x, self.embedding.batch_shape.numel(), remedy)
-        R = _gram(self.covariance, self.locations)
+        R = _gram(self._snapshot.kernel(), self.locations)
         if self.noise.shape[-1] == 1 and not self.embedding.central_limit:
             return RidgeSystem(R, self.noise.squeeze(-1).expand(R.shape[:-2]))
         root = self.noise.sqrt()

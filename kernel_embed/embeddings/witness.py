@@ -132,10 +132,11 @@ class SquaredDistancePosterior:
     def mean(self) -> Tensor:
         """E[MMD²]: ``batch``. Posterior uncertainty adds to it, so it is not zero where the samples agree."""
         spread: Tensor = (self._G * self._S).sum((-2, -1))
-        return self._of_mean + spread
+        return self.between_means + spread
 
     @property
-    def _of_mean(self) -> Tensor:
+    def between_means(self) -> Tensor:
+        """δᵀGδ, the squared distance of the two posterior means: ``batch``. The rest of :attr:`mean` is uncertainty."""
         value: Tensor = torch.einsum("...i,...ij,...j->...", self._delta, self._G, self._delta)
         return value
 

@@ -115,8 +115,14 @@ def test_condition_answers_for_the_parameters_it_saw(x):
     embedding = BayesianMeanEmbedding(rbf(0.7))
     posterior = embedding.condition(x)
     before = posterior(x[:3]).mean.detach()
+    unasked = embedding.condition(x)
+    evidence = EmbeddingEvidence()(embedding, x).detach()
     embedding.kernel.lengthscale = 5.0
+    embedding.noise = 1.0
     torch.testing.assert_close(posterior(x[:3]).mean, before)
+    # the factorisation comes with the first question, but belongs to the moment of conditioning
+    torch.testing.assert_close(unasked(x[:3]).mean, before)
+    torch.testing.assert_close(EmbeddingEvidence().evaluate(unasked), evidence)
 
 
 def test_locations(x):

@@ -66,6 +66,7 @@ def test_the_distance_grows_with_the_difference(samples):
     assert means == sorted(means)
     # of two equal samples the posteriors are equal but independent: what is left is their uncertainty
     equal = Witness(embedding, x, x).squared_distance()
+    assert equal.between_means.item() == pytest.approx(0.0, abs=1e-12)
     assert equal.mean.item() == pytest.approx((equal._G * equal._S).sum().item())
 
 
