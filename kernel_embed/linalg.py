@@ -161,8 +161,8 @@ def _cholesky(K: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
             return factor, jitter
     raise NotPSDError(
         f"Expected a positive definite K + ηI, but with η = {ridge.min().item():.2g} it is not, even with jitter "
-        f"{jitter.max().item():.2g} on a mean diagonal of {size.mean().item():.2g}. Is the kernel positive definite? If "
-        "it is, raise the regularization or use float64."
+        f"{jitter.max().item():.2g} on a mean diagonal of {size.mean().item():.2g}. Is the kernel positive definite? "
+        "If it is, raise the regularization or use float64."
     )
 
 

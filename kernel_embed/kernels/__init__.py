@@ -1,7 +1,7 @@
 """What an embedding needs of a kernel: its Gram matrix, the bound of its diagonal, a start for its lengthscales."""
 
 from .bag import BagKernel, MMDKernel, pack_bags
-from .default import default_kernel
+from .default import default_kernel, feature_ranges, log_scaled
 from .delta import DeltaKernel
 from .diagonal import DiagonalBoundError, SupDiagonal, sup_diagonal
 from .gram import gram, gram_diagonal
@@ -26,8 +26,10 @@ __all__ = [
     "SupDiagonal",
     "default_kernel",
     "empirical_embedding",
+    "feature_ranges",
     "gram",
     "gram_diagonal",
+    "log_scaled",
     "median_distance",
     "pack_bags",
     "set_lengthscales_by_median",
