@@ -10,7 +10,8 @@ r"""The Bayesian kernel embedding: a Gaussian process prior over the mean embedd
 from __future__ import annotations
 
 import functools
-from typing import Literal
+import math
+from typing import Literal, get_args
 
 import gpytorch
 import torch
@@ -31,7 +32,9 @@ from ..validation import check_features, check_memory
 from .mean import MeanEmbedding
 from .snapshot import KernelSnapshot
 
-CENTRAL_LIMIT = "central-limit"
+NoiseKind = Literal["heteroscedastic", "central-limit"]
+NUGGET = 1e-4
+"""Independent noise beside that of the central limit theorem, as a share of it: by itself the latter is singular."""
 
 
 class BayesianMeanEmbedding(gpytorch.Module):
@@ -39,8 +42,10 @@ class BayesianMeanEmbedding(gpytorch.Module):
 
     Args:
         kernel: k, any GPyTorch kernel. Its ``batch_shape`` is the batch shape of every answer.
-        noise: σ² of the likelihood (5), held at this value unless ``learn_noise``; or ``"central-limit"`` for the
-            variance Var_j[k(x_j, x)] / n of μ̂(x), another one at each location (eq. 6).
+        noise: σ² of the likelihood (5), held at this value unless ``learn_noise``. Or what the central limit theorem
+            says of μ̂, eq. (6): ``"heteroscedastic"`` for its variance Var_j[k(x_j, x)] / n at each location, as the
+            paper suggests, or ``"central-limit"`` for the joint covariance Cov_j[k(x_j, x), k(x_j, y)] / n, which
+            knows that the errors at all locations are one smooth error.
         measure: ν of the prior covariance r; see :class:`SmoothedKernel`. By default Lebesgue measure where k has a
             closed form under it, else a discrete measure at rows of the data.
         covariance: a prior covariance in place of r, any GPyTorch kernel.
@@ -59,7 +64,7 @@ class BayesianMeanEmbedding(gpytorch.Module):
     def __init__(
         self,
         kernel: Kernel,
-        noise: float | Tensor | Literal["central-limit"] = 0.1,
+        noise: float | Tensor | NoiseKind = 0.1,
         *,
         measure: Measure | None = None,
         covariance: Kernel | None = None,
@@ -75,12 +80,12 @@ class BayesianMeanEmbedding(gpytorch.Module):
         self.kernel = kernel
         self.measure = measure
         self.prior_covariance = covariance
-        self.central_limit = isinstance(noise, str)
+        self.noise_kind: str | None = noise if isinstance(noise, str) else None
         if isinstance(noise, str):
-            if noise != CENTRAL_LIMIT:
-                raise ValueError(f"Expected noise to be a number or {CENTRAL_LIMIT!r}, got {noise!r}.")
+            if noise not in get_args(NoiseKind):
+                raise ValueError(f"Expected noise to be a number or one of {get_args(NoiseKind)}, got {noise!r}.")
             if learn_noise or noise_prior is not None:
-                raise ValueError(f"Expected nothing to learn in noise={CENTRAL_LIMIT!r}: the data and k determine it.")
+                raise ValueError(f"Expected nothing to learn in noise={noise!r}: the data and k determine it.")
             return
         like = next(iter(kernel.parameters()), torch.empty(()))
         raw = torch.nn.Parameter(like.new_zeros(kernel.batch_shape), requires_grad=learn_noise or bool(noise_prior))
@@ -99,8 +104,8 @@ class BayesianMeanEmbedding(gpytorch.Module):
     @property
     def noise(self) -> Tensor:
         """σ², of shape ``batch_shape``."""
-        if self.central_limit:
-            raise RuntimeError("With noise='central-limit' the noise is known for a sample only: condition(x).noise.")
+        if self.noise_kind is not None:
+            raise RuntimeError(f"With noise={self.noise_kind!r} it is known for a sample only: condition(x).noise.")
         value: Tensor = self.raw_noise_constraint.transform(self.raw_noise)
         return value
 
@@ -174,7 +179,7 @@ class ConditionedMeanEmbedding:
         # Whatever is asked later is answered for the parameters of this moment.
         self._snapshot = KernelSnapshot(self.covariance)
         self._kernel_snapshot = KernelSnapshot(embedding.kernel)
-        self._noise = None if embedding.central_limit else embedding.noise.to(x).unsqueeze(-1)
+        self._noise = None if embedding.noise_kind else embedding.noise.to(x).unsqueeze(-1)
 
     @property
     def num_data(self) -> int:
@@ -205,14 +210,30 @@ class ConditionedMeanEmbedding:
 
     @functools.cached_property
     def noise(self) -> Tensor:
-        """σ² at the locations: ``(*batch, 1)``, or ``(*batch, t)`` with ``noise="central-limit"``."""
+        """σ² at the locations: ``(*batch, 1)`` where it is one number, else ``(*batch, t)``."""
+        return self._noise_at(self.locations)
+
+    def _noise_at(self, points: Tensor) -> Tensor:
         if self._noise is not None:
             return self._noise
         # eq. (6): Var_j[k(x_j, x)] / n, kept off zero, where k is the same for every x_j
-        K = gram(self._kernel_snapshot.kernel(), self.locations, self.x)
+        variance = self._deviations(points).square().sum(dim=-1)
+        return variance + 1e-6 * variance.detach().mean(dim=-1, keepdim=True) + torch.finfo(variance.dtype).eps
+
+    def _deviations(self, points: Tensor) -> Tensor:
+        """D with DDᵀ the covariance of μ̂ at ``points`` by the central limit theorem: ``(*batch, t, n)``."""
+        K = gram(self._kernel_snapshot.kernel(), points, self.x)
         n = self.num_data
-        variance = K.var(dim=-1, correction=0) / max(n - 1, 1)
-        return variance + 1e-6 * variance.detach().mean(dim=-1, keepdim=True) + torch.finfo(K.dtype).eps
+        return (K - K.mean(dim=-1, keepdim=True)) / math.sqrt(n * max(n - 1, 1))
+
+    def _noise_matrix(self, points: Tensor) -> Tensor:
+        """The covariance of the noise at ``points``: ``(*batch, t, t)``."""
+        noise = self._noise_at(points)
+        if self.embedding.noise_kind != "central-limit":
+            return torch.diag_embed(noise.expand(*noise.shape[:-1], points.shape[-2]))
+        D = self._deviations(points)
+        nugget = NUGGET * noise.mean(dim=-1, keepdim=True)
+        return D @ D.mT + torch.diag_embed(nugget.expand(noise.shape))
 
     @functools.cached_property
     def features(self) -> Tensor | None:
@@ -224,8 +245,9 @@ class ConditionedMeanEmbedding:
 
     @functools.cached_property
     def system(self) -> RidgeSystem | LowRankSystem:
-        """The factorised A = R + σ²I; scaled to unit noise where σ² differs between locations."""
-        if self.features is not None:
+        """The factorised A, the prior covariance of what is observed: R + σ²I where σ² is one number."""
+        joint = self.embedding.noise_kind == "central-limit"
+        if self.features is not None and not joint:
             return LowRankSystem(self.features, self.noise)
         remedy = (
             "Observe μ̂ at fewer locations, EmbeddingEvidence(num_locations=2000) or condition(x, locations=rows), or "
@@ -233,35 +255,35 @@ class ConditionedMeanEmbedding:
         )
         check_memory(self.num_locations, self.x, self.embedding.batch_shape.numel(), remedy)
         R = _gram(self._snapshot.kernel(), self.locations)
-        if self.noise.shape[-1] == 1 and not self.embedding.central_limit:
-            return RidgeSystem(R, self.noise.squeeze(-1).expand(R.shape[:-2]))
-        root = self.noise.sqrt()
-        R = R / (root.unsqueeze(-1) * root.unsqueeze(-2))
-        return RidgeSystem(R, R.new_ones(R.shape[:-2]))
-
-    @property
-    def _unit(self) -> Tensor | None:
-        """σ where the dense system is scaled by it."""
-        return self.noise.sqrt() if self.embedding.central_limit and self.features is None else None
+        if self._noise is not None:
+            return RidgeSystem(R, self._noise.squeeze(-1).expand(R.shape[:-2]))
+        return RidgeSystem(R + self._noise_matrix(self.locations), R.new_zeros(R.shape[:-2]))
 
     def negative_log_density(self) -> Tensor:
-        """−log N(μ̂; 0, R + σ²I) in nats, the Gaussian part of eq. (13): ``batch``."""
-        unit = self._unit
-        if unit is None:
-            return self.system.negative_log_density(self.mean)
-        return self.system.negative_log_density(self.mean / unit) + unit.log().sum(-1)
+        """−log N(μ̂; 0, A) in nats, the Gaussian part of eq. (13): ``batch``."""
+        return self.system.negative_log_density(self.mean)
+
+    def coefficients(self) -> tuple[Tensor, Tensor]:
+        """Mean ``(*batch, M)`` and covariance of c a posteriori, for priors of finite rank: μ = Φ(·)c, c ~ N(0, I)."""
+        Phi, system = self.features, self.system
+        if Phi is None:
+            raise ValueError(f"Expected a prior of finite rank, got {self.covariance}. Give a DiscreteMeasure.")
+        eye = torch.eye(Phi.shape[-1], dtype=Phi.dtype, device=Phi.device)
+        if isinstance(system, LowRankSystem):
+            return system.weights(self.mean), system.covariance(eye)
+        solved = system.solve(Phi)
+        mean = (solved.mT @ self.mean.unsqueeze(-1)).squeeze(-1)
+        return mean, eye - Phi.mT @ solved
 
     def __call__(self, x: Tensor) -> MultivariateNormal:
         """The posterior of μ at the points ``x`` of shape ``(t, d)``, eqs. (7) and (8)."""
         x = check_features(x, width=self.x.shape[-1]).to(self.x)
         covariance = self._snapshot.kernel()
-        system, unit = self.system, self._unit
+        system = self.system
         mean = self._mean(covariance, x)
         if isinstance(system, LowRankSystem):
             return MultivariateNormal(mean, to_linear_operator(system.covariance(covariance.features(x))))
         cross = _gram(covariance, self.locations, x)
-        if unit is not None:
-            cross = cross / unit.unsqueeze(-1)
         # eq. (8): r** − R*ᵀA⁻¹R*
         spread = _gram(covariance, x) - cross.mT @ system.solve(cross)
         return MultivariateNormal(mean, to_linear_operator(0.5 * (spread + spread.mT)))
@@ -272,21 +294,18 @@ class ConditionedMeanEmbedding:
         return self._mean(self._snapshot.kernel(), x)
 
     def _mean(self, covariance: Kernel, x: Tensor) -> Tensor:
-        system, unit = self.system, self._unit
+        system = self.system
         if isinstance(system, LowRankSystem):
             features: Tensor = covariance.features(x)
             return (features @ system.weights(self.mean).unsqueeze(-1)).squeeze(-1)
         cross, right = _gram(covariance, x, self.locations), self.mean.unsqueeze(-1)
-        if unit is not None:
-            cross, right = cross / unit.unsqueeze(-2), right / unit.unsqueeze(-1)
         # eq. (8): R*ᵀA⁻¹μ̂
         return (cross @ system.solve(right)).squeeze(-1)
 
     def predictive(self, x: Tensor) -> MultivariateNormal:
         """The distribution of an observed μ̂ at ``x``: the posterior of μ plus the noise of eq. (5)."""
         posterior = self(x)
-        noise = ConditionedMeanEmbedding(self.embedding, self.x, check_features(x).to(self.x)).noise
-        spread = posterior.covariance_matrix + torch.diag_embed(noise.expand(posterior.mean.shape))
+        spread = posterior.covariance_matrix + self._noise_matrix(check_features(x).to(self.x))
         return MultivariateNormal(posterior.mean, to_linear_operator(spread))
 
     def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:

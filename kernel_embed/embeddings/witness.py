@@ -26,7 +26,6 @@ from torch import Tensor
 from ..kernels import gram
 from ..kernels.measures import NUM_ATOMS, DiscreteMeasure
 from ..kernels.smoothed import SmoothedKernel
-from ..linalg import LowRankSystem
 from ..validation import check_features
 from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding, credible_band
 
@@ -119,14 +118,8 @@ class SquaredDistancePosterior:
         atoms = measure.atoms.to(first.x)
         self.num_atoms = measure.num_atoms
         self._G = gram(covariance.base_kernel, atoms) * root * root.unsqueeze(-1)
-        systems = []
-        for conditioned in (first, second):
-            system = conditioned.system
-            assert isinstance(system, LowRankSystem)
-            systems.append(system)
-        self._delta = systems[0].weights(first.mean) - systems[1].weights(second.mean)
-        eye = torch.eye(self.num_atoms, dtype=atoms.dtype, device=atoms.device)
-        self._S = systems[0].covariance(eye) + systems[1].covariance(eye)
+        (mean1, covariance1), (mean2, covariance2) = first.coefficients(), second.coefficients()
+        self._delta, self._S = mean1 - mean2, covariance1 + covariance2
 
     @property
     def mean(self) -> Tensor:

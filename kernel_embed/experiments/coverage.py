@@ -16,7 +16,7 @@ from ..embeddings.bayesian import BayesianMeanEmbedding
 from .results import Record, Results, table
 
 KEY = ("experiment", "n", "lengthscale", "noise")
-NOISES: tuple[float | str, ...] = (0.1, 0.01, 0.001, "central-limit")
+NOISES: tuple[float | str, ...] = (0.1, 0.01, 0.001, "heteroscedastic", "central-limit")
 
 
 def run(results: Results, *, num_repetitions: int = 100, sizes: tuple[int, ...] = (50, 200), seed: int = 0) -> None:

@@ -43,6 +43,8 @@ EMBEDDINGS = {
     ),
     "unit": lambda x: BayesianMeanEmbedding(rbf(0.6, 0.9), measure=LebesgueMeasure(unit=True)),
     "discrete": lambda x: BayesianMeanEmbedding(rbf(0.6, 0.9), measure=DiscreteMeasure(x[:6]), learn_noise=True),
+    "heteroscedastic": lambda x: BayesianMeanEmbedding(rbf(0.6, 0.9), noise="heteroscedastic"),
+    "heteroscedastic, discrete": lambda x: BayesianMeanEmbedding(shaken(RQKernel()), noise="heteroscedastic"),
     "central limit": lambda x: BayesianMeanEmbedding(rbf(0.6, 0.9), noise="central-limit"),
     "central limit, discrete": lambda x: BayesianMeanEmbedding(shaken(RQKernel()), noise="central-limit"),
     "sum": lambda x: BayesianMeanEmbedding(shaken(RBFKernel() + ScaleKernel(MaternKernel(nu=0.5)))),
