@@ -85,7 +85,7 @@ def run(results: Results, out: pathlib.Path | None = None, *, num_per_centre: in
         draw_model(out / "figure1.png")
         draw_mixtures(results.records, out / "figure3.png")
         lengthscales = sorted(m.parameters["kernel.lengthscale"].item() for m in maxima)
-        draw_witnesses(embedding, lengthscales, p, q, out / "figure5.png")
+        draw_witnesses(lengthscales, p, q, out / "figure5.png")
 
 
 def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20, seed: int = 1) -> None:
@@ -143,18 +143,19 @@ def draw_mixtures(records: list[Record], path: pathlib.Path) -> None:
     pyplot.close(figure)
 
 
-def draw_witnesses(
-    embedding: BayesianMeanEmbedding, lengthscales: list[float], p: Tensor, q: Tensor, path: pathlib.Path
-) -> None:
-    """Figure 5 (A, B): the witness with its 80 % band at each maximum of the evidence."""
+def draw_witnesses(lengthscales: list[float], p: Tensor, q: Tensor, path: pathlib.Path) -> None:
+    """Figure 5 (A, B): the witness with its 80 % band at each maximum, with σ² = 0.1 and with the central-limit noise."""
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, len(lengthscales), figsize=(4.5 * len(lengthscales), 3.2), layout="constrained")
-    grid = torch.linspace(-5, 5, 200, dtype=p.dtype).unsqueeze(-1)
-    for panel, lengthscale in zip(np.atleast_1d(panels), lengthscales, strict=True):
-        embedding.kernel.lengthscale = lengthscale
-        plot_witness(Witness(embedding, p, q), grid, ax=panel)
-        panel.set_title(f"lengthscale {lengthscale:.2f}")
+    columns = len(lengthscales)
+    figure, panels = pyplot.subplots(2, columns, figsize=(4.5 * columns, 5.6), layout="constrained", squeeze=False)
+    grid = torch.linspace(-5, 5, 200, dtype=p.dtype, device=p.device).unsqueeze(-1)
+    for row, noise in zip(panels, (0.1, "central-limit"), strict=True):
+        for panel, lengthscale in zip(row, lengthscales, strict=True):
+            embedding = BayesianMeanEmbedding(RBFKernel().to(p), noise=noise)  # type: ignore[arg-type]
+            embedding.kernel.lengthscale = lengthscale
+            plot_witness(Witness(embedding, p, q), grid, ax=panel)
+            panel.set_title(f"lengthscale {lengthscale:.2f}, noise {noise}", fontsize=10)
     figure.savefig(path, dpi=80)
     pyplot.close(figure)
 

@@ -90,9 +90,8 @@ def test_noise_of_the_central_limit_theorem(measure, x):
     C = C + 1e-4 * C.diagonal().mean() * torch.eye(20, dtype=torch.float64)
     R = embedding.covariance.gram(x)
     density = torch.distributions.MultivariateNormal(torch.zeros(20, dtype=torch.float64), R + C)
-    torch.testing.assert_close(
-        posterior.negative_log_density(), -density.log_prob(posterior.mean), rtol=1e-5, atol=1e-4
-    )
+    expected = -density.log_prob(posterior.mean)
+    torch.testing.assert_close(posterior.negative_log_density(), expected, rtol=1e-5, atol=1e-4)
     query = torch.randn(5, 2, dtype=torch.float64)
     cross = embedding.covariance.gram(x, query)
     expected = cross.mT @ torch.linalg.solve(R + C, posterior.mean)
@@ -256,8 +255,8 @@ def test_coverage_of_the_bands_is_measured():
             lower, upper = BayesianMeanEmbedding(kernel, noise=noise).condition(sample).band(query, 0.8)
             inside.append(((lower <= truth) & (truth <= upper)).double().mean().item())
         shares[noise] = sum(inside) / len(inside)
-    # The likelihood (5) takes the errors of μ̂ at different locations for independent; they are one smooth error, so that
-    # n observations with its variance narrow the band as if there were more data. The joint covariance knows better.
+    # The likelihood (5) takes the errors of μ̂ at different locations for independent; they are one smooth error, and n
+    # observations with its variance narrow the band as if there were more data. The joint covariance knows better.
     assert shares[0.1] > 0.95
     assert 0.2 < shares["heteroscedastic"] < 0.7
     assert 0.72 < shares["central-limit"] < 0.88
