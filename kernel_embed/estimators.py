@@ -121,26 +121,31 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         settings.update(num_restarts=self.num_restarts, seed=seed, progress=self.progress)
         if self.batch_size is not None:
             settings.update(batch_size=self.batch_size, num_epochs=self.num_epochs, learning_rate=self.learning_rate)
-        if self.batch_size is not None or self.subset_size is None or n < 2 * self.subset_size:
-            embedding = self._start(x, y, objective)
-        else:
+        rows = torch.arange(n, device=x.device)
+        if self.batch_size is None and self.subset_size is not None and n >= 2 * self.subset_size:
             rows = self._tensor(np.random.default_rng(seed or 0).permutation(n)[: self.subset_size])
-            embedding = self._start(x[rows], y[rows], objective)
-            fit(embedding, objective, x[rows], y[rows], **settings)
+        # Stages, each from where the one before ended: a common lengthscale, a subset, all rows. Ctrl-C ends them all.
+        embedding, result = self._start(x[rows], y[rows], objective)
+        if len(rows) < n and not (result and result.interrupted):
+            result = fit(embedding, objective, x[rows], y[rows], **settings)
             # A = K + nλI: the ridge found on the subset is a better guess for all rows than its λ.
-            embedding.regularization = embedding.regularization.detach() * (self.subset_size / n)
+            embedding.regularization = embedding.regularization.detach() * (len(rows) / n)
             settings.update(num_restarts=0)
-        return embedding, fit(embedding, objective, x, y, **settings)
+        if not (result and result.interrupted):
+            result = fit(embedding, objective, x, y, **settings)
+        return embedding, result
 
-    def _start(self, x: torch.Tensor, y: torch.Tensor, objective: Objective) -> MulticlassEmbedding:
-        """The embedding from which learning starts."""
+    def _start(
+        self, x: torch.Tensor, y: torch.Tensor, objective: Objective
+    ) -> tuple[MulticlassEmbedding, FitResult | None]:
+        """The embedding from which learning starts, and what was learned on the way there."""
         m = len(self.classes_)
         if self.kernel is None:
             return isotropic_start(x, y, m, objective, self.regularization, self.progress)
         # A GPyTorch kernel can be called too, so the type decides.
         if not isinstance(self.kernel, Kernel) and callable(self.kernel):
-            return MulticlassEmbedding(self.kernel(x), m, self.regularization)
-        return MulticlassEmbedding(copy.deepcopy(self.kernel), m, self.regularization)
+            return MulticlassEmbedding(self.kernel(x), m, self.regularization), None
+        return MulticlassEmbedding(copy.deepcopy(self.kernel), m, self.regularization), None
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores, highest for the predicted class: (n, m), or for two classes (n,) as scikit-learn has it."""
@@ -182,7 +187,7 @@ def isotropic_start(
     objective: Objective,
     regularization: float,
     progress: bool | None,
-) -> MulticlassEmbedding:
+) -> tuple[MulticlassEmbedding, FitResult]:
     """The default kernel at the best common lengthscale, found first: two numbers are learned in a dozen evaluations.
 
     Around it the lengthscales of :func:`kernel_embed.default_kernel` have their prior, so that features count as
@@ -194,10 +199,9 @@ def isotropic_start(
     kernel = RBFKernel(lengthscale_prior=prior, lengthscale_constraint=log_scaled()).to(x)
     kernel.lengthscale = centre
     isotropic = MulticlassEmbedding(kernel, num_classes, regularization)
-    fit(isotropic, objective, scaled, y, max_evaluations=30, tolerance=1e-3, progress=progress)
-    return MulticlassEmbedding(
-        default_kernel(x, kernel.lengthscale.item()), num_classes, isotropic.regularization.item()
-    )
+    result = fit(isotropic, objective, scaled, y, max_evaluations=30, tolerance=1e-3, progress=progress)
+    kernel = default_kernel(x, kernel.lengthscale.item())
+    return MulticlassEmbedding(kernel, num_classes, isotropic.regularization.item()), result
 
 
 def _seed(random_state: Any) -> int | None:
