@@ -144,7 +144,7 @@ def draw_mixtures(records: list[Record], path: pathlib.Path) -> None:
 
 
 def draw_witnesses(lengthscales: list[float], p: Tensor, q: Tensor, path: pathlib.Path) -> None:
-    """Figure 5 (A, B): the witness with its 80 % band at each maximum, with σ² = 0.1 and with the central-limit noise."""
+    """Figure 5 (A, B): the witness with its 80 % band at each maximum, with σ² = 0.1 and by the central limit."""
     from matplotlib import pyplot
 
     columns = len(lengthscales)
