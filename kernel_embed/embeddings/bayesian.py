@@ -114,7 +114,8 @@ class BayesianMeanEmbedding(gpytorch.Module):
         value = torch.as_tensor(value, dtype=self.raw_noise.dtype, device=self.raw_noise.device)
         if not bool((torch.isfinite(value) & (value > 0)).all()):
             raise ValueError(f"Expected a positive, finite noise, got {value.tolist()}.")
-        value = value.expand(self.raw_noise.shape)
+        # Draws of a posterior come with one more dimension.
+        value = value.expand(torch.broadcast_shapes(value.shape, self.raw_noise.shape))
         self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(value))
 
     @property

@@ -70,7 +70,8 @@ class ShrinkageMeanEmbedding(gpytorch.Module):
         value = torch.as_tensor(value, dtype=self.raw_regularization.dtype, device=self.raw_regularization.device)
         if not bool((torch.isfinite(value) & (value > 0)).all()):
             raise ValueError(f"Expected a positive, finite regularization, got {value.tolist()}.")
-        value = value.expand(self.raw_regularization.shape)
+        # Draws of a posterior come with one more dimension.
+        value = value.expand(torch.broadcast_shapes(value.shape, self.raw_regularization.shape))
         self.initialize(raw_regularization=self.raw_regularization_constraint.inverse_transform(value))
 
     def condition(self, x: Tensor) -> WeightedEmbedding:

@@ -85,9 +85,9 @@ class GaussianMeasure(Measure):
 
     @scale.setter
     def scale(self, value: float | Tensor) -> None:
-        value = torch.as_tensor(value, dtype=self.raw_scale.dtype, device=self.raw_scale.device).expand(
-            self.raw_scale.shape
-        )
+        value = torch.as_tensor(value, dtype=self.raw_scale.dtype, device=self.raw_scale.device)
+        # Draws of a posterior come with one more dimension.
+        value = value.expand(torch.broadcast_shapes(value.shape, self.raw_scale.shape))
         self.initialize(raw_scale=self.raw_scale_constraint.inverse_transform(value))
 
     def extra_repr(self) -> str:

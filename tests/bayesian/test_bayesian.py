@@ -202,6 +202,27 @@ def test_samples_of_a_posterior_load_into_it(x):
     assert EmbeddingEvidence()(embedding, x).shape == (4,)
 
 
+def test_samples_of_every_parameter_load(x):
+    embedding = BayesianMeanEmbedding(
+        RBFKernel(lengthscale_prior=gpytorch.priors.GammaPrior(2.0, 2.0)),
+        measure=GaussianMeasure(2.0, learn=True, scale_prior=gpytorch.priors.GammaPrior(2.0, 1.0)),
+        noise_prior=gpytorch.priors.LogNormalPrior(-2.0, 1.0),
+    ).double()
+    draws = {
+        "kernel.lengthscale_prior": torch.tensor([0.4, 0.9]).double()[:, None, None],
+        "measure.scale_prior": torch.tensor([1.5, 2.5]).double(),
+        "noise_prior": torch.tensor([0.1, 0.3]).double(),
+    }
+    embedding.pyro_load_from_samples(draws)
+    together = EmbeddingEvidence()(embedding, x)
+    for i in range(2):
+        scale = GaussianMeasure(draws["measure.scale_prior"][i])
+        kernel = rbf(draws["kernel.lengthscale_prior"][i].item())
+        alone = BayesianMeanEmbedding(kernel, noise=draws["noise_prior"][i].item(), measure=scale)
+        torch.testing.assert_close(together[i], EmbeddingEvidence()(alone, x))
+        torch.testing.assert_close(embedding.condition(x)(x[:3]).mean[i], alone.condition(x)(x[:3]).mean)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_dtype_follows_the_data(dtype, x):
     embedding = BayesianMeanEmbedding(RBFKernel()).to(dtype)
