@@ -5,7 +5,9 @@ This is the only place that factorises. Everything is exact; derivatives are imp
 .. math::
     V = A^{-1} Y,\; P = K V &: \quad \partial q/\partial K = (G_P - B) V^\top, \; B = A^{-1} (G_V + K G_P) \\
     c = \operatorname{diag} A^{-1} &: \quad \partial q/\partial K = -A^{-1} \operatorname{diag}(g) A^{-1} \\
-    \log \lvert A \rvert       &: \quad \partial q/\partial K = g A^{-1}
+    \log \lvert A \rvert       &: \quad \partial q/\partial K = g A^{-1} \\
+    -\log \mathcal N(y; 0, A) &: \quad \partial q/\partial K = \tfrac g2 (A^{-1} - v v^\top), \;
+                                       \partial q/\partial y = g v, \; v = A^{-1} y
 
 with :math:`\partial q / \partial \eta = -\sum B \circ V` for the first, and the trace of
 :math:`\partial q / \partial K` for the others.
@@ -14,6 +16,7 @@ with :math:`\partial q / \partial \eta = -\sum B \circ V` for the first, and the
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from typing import Any
 
@@ -68,9 +71,61 @@ class RidgeSystem:
         value: Tensor = _LogDeterminant.apply(self.K, self.ridge, self)
         return value
 
+    def negative_log_density(self, y: Tensor) -> Tensor:
+        """−log N(y; 0, A) in nats, of shape ``batch``, for ``y`` of shape ``(*batch, n)``."""
+        y = y.expand(self._factor.shape[:-1])
+        value: Tensor = _NegativeLogDensity.apply(self.K, self.ridge, y, self._factor)
+        return value
+
     @functools.cached_property
     def _inverse(self) -> Tensor:
         return torch.cholesky_inverse(self._factor)
+
+
+class LowRankSystem:
+    r"""A = ΦΦᵀ + diag(σ²) for ``features`` Φ of shape ``(*batch, n, M)``, at a cost of O(nM²) and no n × n matrix.
+
+    ``noise`` σ² has shape ``(*batch, n)``, or ``(*batch, 1)`` for one number.
+
+    With :math:`F = \operatorname{diag}(\sigma)^{-1} \Phi` and :math:`C = I + F^\top F` (M × M),
+
+    .. math::
+        c &= C^{-1} F^\top y / \sigma, \qquad
+        y^\top A^{-1} y = \lVert y / \sigma - F c \rVert^2 + \lVert c \rVert^2, \qquad
+        \log |A| = \log |C| + \textstyle\sum_i \log \sigma_i^2 .
+
+    Both terms of the quadratic form are positive: nothing cancels.
+
+    Example:
+        >>> features = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+        >>> system = LowRankSystem(features, torch.ones(1, dtype=torch.float64))
+        >>> system.weights(torch.tensor([1.0, 2.0], dtype=torch.float64))      # c, so that the fit is Φc
+        tensor([0.8333], dtype=torch.float64)
+    """
+
+    def __init__(self, features: Tensor, noise: Tensor) -> None:
+        self.features = features
+        self.noise = noise.expand(features.shape[:-1])
+        self._scaled = features / self.noise.sqrt().unsqueeze(-1)
+        squares = self._scaled.mT @ self._scaled
+        self.core = RidgeSystem(squares, squares.new_ones(squares.shape[:-2]))
+
+    def weights(self, y: Tensor) -> Tensor:
+        """c = C⁻¹Fᵀy/σ, the mean of the M coefficients given y: ``(*batch, M)``."""
+        right = self._scaled.mT @ (y / self.noise.sqrt()).unsqueeze(-1)
+        return self.core.solve(right).squeeze(-1)
+
+    def covariance(self, features: Tensor) -> Tensor:
+        """Φ* C⁻¹ Φ*ᵀ, the covariance at new rows Φ* of the function with these coefficients: ``(*batch, t, t)``."""
+        return features @ self.core.solve(features.mT)
+
+    def negative_log_density(self, y: Tensor) -> Tensor:
+        """−log N(y; 0, A) in nats, of shape ``batch``, for ``y`` of shape ``(*batch, n)``."""
+        c = self.weights(y)
+        rest = y / self.noise.sqrt() - (self._scaled @ c.unsqueeze(-1)).squeeze(-1)
+        quadratic = rest.square().sum(-1) + c.square().sum(-1)
+        log_determinant = self.core.log_determinant() + self.noise.log().sum(-1)
+        return 0.5 * (quadratic + log_determinant + self.noise.shape[-1] * math.log(2.0 * math.pi))
 
 
 def _cholesky(K: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
@@ -158,6 +213,38 @@ class _LogDeterminant(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
         inverse = ctx.system._inverse
         return g[..., None, None] * inverse, g * inverse.diagonal(dim1=-2, dim2=-1).sum(-1), None
+
+
+class _NegativeLogDensity(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, ridge: Tensor, y: Tensor, factor: Tensor) -> Tensor:
+        # Two triangular solves read the factor in place, where cholesky_solve copies it first.
+        v = torch.linalg.solve_triangular(factor, y.unsqueeze(-1), upper=False)
+        v = torch.linalg.solve_triangular(factor.mT, v, upper=True).squeeze(-1)
+        ctx.save_for_backward(v, factor)
+        half_log_determinant = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        quadratic: Tensor = (y * v).sum(-1)
+        return 0.5 * quadratic + half_log_determinant + 0.5 * y.shape[-1] * math.log(2.0 * math.pi)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        v, factor = ctx.saved_tensors
+        gradient_y = g.unsqueeze(-1) * v
+        if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
+            return None, None, gradient_y, None
+        gradient = torch.cholesky_inverse(factor)
+        if gradient.dim() == 2:
+            gradient.addr_(v, v, alpha=-0.5 * g.item(), beta=0.5 * g.item())
+        else:
+            gradient.sub_(v.unsqueeze(-1) * v.unsqueeze(-2)).mul_(0.5 * g[..., None, None])
+        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum(-1), gradient_y, None
+
+
+def cholesky_factor(A: Tensor) -> Tensor:
+    """The lower Cholesky factor of small matrices, differentiable; for lengthscale matrices, not for Gram matrices."""
+    factor: Tensor = torch.linalg.cholesky(A)
+    return factor
 
 
 def sandwich(C: Tensor, g: Tensor) -> Tensor:
