@@ -65,15 +65,20 @@ def _uci(options: argparse.Namespace) -> str:
 
 
 def _two_sample(options: argparse.Namespace) -> str:
-    results = Results(options.out / "results.json", grid.KEY)
-    grid.run(results, options.out, num_per_centre=10 if options.quick else 100)
-    return grid.summary(results.records)
+    return grid.summary(_evidence_curves(options, grid.run, "grid"))
 
 
 def _witness(options: argparse.Namespace) -> str:
-    results = Results(options.out / "results.json", mixtures.KEY)
-    mixtures.run(results, options.out, num_per_centre=10 if options.quick else 100)
-    return mixtures.summary(results.records)
+    return mixtures.summary(_evidence_curves(options, mixtures.run, "mixtures"))
+
+
+def _evidence_curves(options: argparse.Namespace, run: Callable[..., None], experiment: str) -> list[Record]:
+    fresh, results = (Results(path, grid.KEY) for path in (None, options.out / "results.json"))
+    run(fresh, options.out, num_per_centre=10 if options.quick else 100)
+    for record in fresh.records:
+        if record not in results:
+            results.add(record)
+    return [record for record in results.records if record["experiment"] == experiment]
 
 
 def _voted(options: argparse.Namespace) -> str:
