@@ -78,9 +78,10 @@ def test_default_kernel_is_in_the_units_of_the_data(dtype):
     kernel = ke.default_kernel(x)
     spread = x.amax(0) - x.amin(0)
     spread[2] = 1.0  # a constant column
-    torch.testing.assert_close(kernel.lengthscale.detach()[0], 0.5 * spread * math.sqrt(3))
+    torch.testing.assert_close(kernel.lengthscale.detach()[0], 0.15 * spread * math.sqrt(3))
+    torch.testing.assert_close(ke.default_kernel(x, lengthscale=2.0).lengthscale.detach()[0], 2.0 * spread)
     assert kernel.lengthscale.dtype == dtype
-    # The prior is highest where it says: at s_j √d.
-    at = [(spread * math.sqrt(3) * factor).unsqueeze(0) for factor in (0.99, 1.0, 1.01)]
+    # The prior is highest where it says: at the start.
+    at = [(0.15 * spread * math.sqrt(3) * factor).unsqueeze(0) for factor in (0.99, 1.0, 1.01)]
     low, top, high = (kernel.lengthscale_prior.log_prob(value).sum().item() for value in at)
     assert top > max(low, high)
