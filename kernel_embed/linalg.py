@@ -9,6 +9,16 @@ This is the only place that factorises. Everything is exact; derivatives are imp
 
 with :math:`\partial q / \partial \eta = -\sum B \circ V` for the first, and the trace of
 :math:`\partial q / \partial K` for the others.
+
+Where K = ZZᵀ with Z of p columns, :class:`FeatureRidgeSystem` answers the same questions through the p × p matrix
+:math:`M = Z^\top Z + \eta I` (Woodbury; Algorithm 2), and no n × n matrix is formed:
+
+.. math::
+    W = M^{-1} Z^\top Y,\; P = Z W,\; V = (Y - P) / \eta &: \quad
+        \partial q/\partial Z = (Y - P) B^\top - Z B W^\top, \; B = M^{-1} G_W \\
+    h = \operatorname{diag} Z M^{-1} Z^\top,\; c = (1 - h) / \eta &: \quad
+        \partial q/\partial Z = 2 \operatorname{diag}(g) U - 2 Z U^\top \operatorname{diag}(g) U, \; U = Z M^{-1} \\
+    \log \lvert A \rvert = \log \lvert M \rvert + (n - p) \log \eta &: \quad \partial q/\partial Z = 2 g U
 """
 
 from __future__ import annotations
@@ -58,6 +68,10 @@ class RidgeSystem:
         """V = A⁻¹Y for ``Y`` of shape ``(*batch, n, m)``."""
         return self.regress(Y)[0]
 
+    def coefficients(self, Y: Tensor) -> Tensor:
+        """What the values k(x, x_i) are multiplied with to predict at x: V = A⁻¹Y itself."""
+        return self.solve(Y)
+
     def inverse_diagonal(self) -> Tensor:
         """c = diag A⁻¹, of shape ``(*batch, n)``."""
         diagonal: Tensor = _InverseDiagonal.apply(self.K, self.ridge, self._inverse)
@@ -73,7 +87,67 @@ class RidgeSystem:
         return torch.cholesky_inverse(self._factor)
 
 
-def _cholesky(K: Tensor, ridge: Tensor) -> tuple[Tensor, float]:
+class FeatureRidgeSystem:
+    r"""A = ZZᵀ + ηI through the Cholesky factor of M = ZᵀZ + ηI, in O(np² + p³) time and O(np + p²) memory.
+
+    ``Z`` has shape ``(*batch, n, p)`` and ``ridge`` η the shape ``batch``. The interface is that of
+    :class:`RidgeSystem`, and so are the answers.
+
+    Example:
+        >>> Z = torch.tensor([[1.0], [2.0], [0.0]], dtype=torch.float64)
+        >>> ridge = torch.tensor(1.0, dtype=torch.float64)
+        >>> Y = torch.tensor([[1.0], [0.0], [3.0]], dtype=torch.float64)
+        >>> bool(torch.allclose(FeatureRidgeSystem(Z, ridge).solve(Y), RidgeSystem(Z @ Z.T, ridge).solve(Y)))
+        True
+    """
+
+    def __init__(self, Z: Tensor, ridge: Tensor) -> None:
+        self.Z = Z = Z.expand(*torch.broadcast_shapes(Z.shape[:-2], ridge.shape), *Z.shape[-2:])
+        values = Z.detach()
+        if not bool(torch.isfinite(values).all()):
+            raise NanError(
+                f"Expected finite features, got {int((~torch.isfinite(values)).sum())} values that are not finite "
+                f"among {values.numel()}. Look for weights of the feature map that overflowed; learn more slowly."
+            )
+        self._factor, jitter = _cholesky(values.mT @ values, ridge.detach(), "ZᵀZ + ηI")
+        self.ridge = ridge if jitter == 0 else ridge + jitter
+        self.jitter = jitter
+
+    def coefficients(self, Y: Tensor) -> Tensor:
+        """W = M⁻¹ZᵀY, ``(*batch, p, m)``: what the features of a point are multiplied with to predict there."""
+        Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
+        W: Tensor = _FeatureCoefficients.apply(self.Z, self.ridge, Y, self._factor)
+        return W
+
+    def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
+        """V = A⁻¹Y and the fitted values P = KV, for ``Y`` of shape ``(*batch, n, m)``."""
+        P = self.Z @ self.coefficients(Y)
+        return (Y - P) / self.ridge[..., None, None], P
+
+    def solve(self, Y: Tensor) -> Tensor:
+        """V = A⁻¹Y for ``Y`` of shape ``(*batch, n, m)``."""
+        return self.regress(Y)[0]
+
+    def inverse_diagonal(self) -> Tensor:
+        """c = diag A⁻¹, of shape ``(*batch, n)``."""
+        h: Tensor = _Leverages.apply(self.Z, self.ridge, self._inverse)
+        ridge = self.ridge.unsqueeze(-1)
+        # c_i ≥ 1 / (η + k_ii) always; only rounding can bring 1 − h_i below that.
+        lowest = ridge / (ridge + self.Z.square().sum(-1))
+        return torch.maximum(1.0 - h, lowest.detach()) / ridge
+
+    def log_determinant(self) -> Tensor:
+        """log |A|, of shape ``batch``."""
+        n, p = self.Z.shape[-2:]
+        value: Tensor = _FeatureLogDeterminant.apply(self.Z, self.ridge, self)
+        return value + (n - p) * self.ridge.log()
+
+    @functools.cached_property
+    def _inverse(self) -> Tensor:
+        return torch.cholesky_inverse(self._factor)
+
+
+def _cholesky(K: Tensor, ridge: Tensor, name: str = "K + ηI") -> tuple[Tensor, float]:
     """The lower factor of K + ηI, and the jitter that had to be added to η (0 nearly always)."""
     A = K.clone()
     diagonal = A.diagonal(dim1=-2, dim2=-1)
@@ -97,14 +171,14 @@ def _cholesky(K: Tensor, ridge: Tensor) -> tuple[Tensor, float]:
         factor, info = torch.linalg.cholesky_ex(A)
         if not info.any():
             warnings.warn(
-                f"K + ηI was not numerically positive definite with η = {ridge.min().item():.2g}; "
+                f"{name} was not numerically positive definite with η = {ridge.min().item():.2g}; "
                 f"added jitter {total:.2g} to its diagonal. A larger regularization avoids this.",
                 NumericalWarning,
                 stacklevel=4,
             )
             return factor, total
     raise NotPSDError(
-        f"Expected a positive definite K + ηI, but with η = {ridge.min().item():.2g} it is not, even with jitter "
+        f"Expected a positive definite {name}, but with η = {ridge.min().item():.2g} it is not, even with jitter "
         f"{total:.2g} on a mean diagonal of {size:.2g}. Is the kernel positive definite? If it is, raise the "
         "regularization or use float64."
     )
@@ -157,6 +231,54 @@ class _LogDeterminant(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
         inverse = ctx.system._inverse
         return g[..., None, None] * inverse, g * inverse.diagonal(dim1=-2, dim2=-1).sum(-1), None
+
+
+class _FeatureCoefficients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, Z: Tensor, ridge: Tensor, Y: Tensor, factor: Tensor) -> Tensor:
+        W = torch.cholesky_solve(Z.mT @ Y, factor)
+        ctx.save_for_backward(Z, Y, W, factor)
+        return W
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, G_W: Tensor) -> tuple[Tensor | None, ...]:
+        Z, Y, W, factor = ctx.saved_tensors
+        B = torch.cholesky_solve(G_W, factor)
+        ZB = Z @ B
+        gradient_Z = (Y - Z @ W) @ B.mT - ZB @ W.mT if ctx.needs_input_grad[0] else None
+        return gradient_Z, -(B * W).sum((-2, -1)), ZB if ctx.needs_input_grad[2] else None, None
+
+
+class _Leverages(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, Z: Tensor, ridge: Tensor, inverse: Tensor) -> Tensor:
+        U = Z @ inverse
+        ctx.save_for_backward(Z, U)
+        return (U * Z).sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        Z, U = ctx.saved_tensors
+        gU = g.unsqueeze(-1) * U
+        S = U.mT @ gU
+        return 2.0 * (gU - Z @ S), -S.diagonal(dim1=-2, dim2=-1).sum(-1), None
+
+
+class _FeatureLogDeterminant(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, Z: Tensor, ridge: Tensor, system: FeatureRidgeSystem) -> Tensor:
+        ctx.system = system
+        ctx.save_for_backward(Z)
+        return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        (Z,) = ctx.saved_tensors
+        inverse = ctx.system._inverse
+        return 2.0 * g[..., None, None] * (Z @ inverse), g * inverse.diagonal(dim1=-2, dim2=-1).sum(-1), None
 
 
 def sandwich(C: Tensor, g: Tensor) -> Tensor:

@@ -1,12 +1,14 @@
 """Embeddings: parameters, and ``condition(x, y)`` that turns them into answers."""
 
-from .conditional import ConditionalEmbedding, ConditionedEmbedding
-from .multiclass import ConditionedMulticlass, MulticlassEmbedding, clip_normalize
+from .conditional import ConditionalEmbedding, ConditionedEmbedding, in_blocks
+from .multiclass import ConditionedMulticlass, MulticlassAnswers, MulticlassEmbedding, clip_normalize
 
 __all__ = [
     "ConditionalEmbedding",
     "ConditionedEmbedding",
     "ConditionedMulticlass",
+    "MulticlassAnswers",
     "MulticlassEmbedding",
     "clip_normalize",
+    "in_blocks",
 ]

@@ -1,18 +1,29 @@
-"""What an embedding needs of a kernel: its Gram matrix, the bound of its diagonal, a start for its lengthscales."""
+"""What an embedding needs of a kernel: its Gram matrix or features, the bound of its diagonal, a start for learning."""
 
+from .alpha import LipschitzBound, MeanDiagonal, NominalDiagonal
 from .default import default_kernel
 from .delta import DeltaKernel
-from .diagonal import DiagonalBoundError, SupDiagonal, sup_diagonal
+from .diagonal import DiagonalBound, DiagonalBoundError, SupDiagonal, sup_diagonal
+from .explicit import explicit_features, has_explicit_features
+from .features import FeatureKernel, check_width
 from .gram import gram, gram_diagonal
 from .median import median_distance, set_lengthscales_by_median
 
 __all__ = [
     "DeltaKernel",
+    "DiagonalBound",
     "DiagonalBoundError",
+    "FeatureKernel",
+    "LipschitzBound",
+    "MeanDiagonal",
+    "NominalDiagonal",
     "SupDiagonal",
+    "check_width",
     "default_kernel",
+    "explicit_features",
     "gram",
     "gram_diagonal",
+    "has_explicit_features",
     "median_distance",
     "set_lengthscales_by_median",
     "sup_diagonal",
