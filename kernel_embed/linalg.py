@@ -55,7 +55,7 @@ class RidgeSystem:
     def __init__(self, K: Tensor, ridge: Tensor) -> None:
         self.K = K
         self._factor, jitter = _cholesky(K.detach(), ridge.detach())
-        self.ridge = ridge if jitter == 0 else ridge + jitter
+        self.ridge = ridge if not jitter.any() else ridge + jitter
         self.jitter = jitter
 
     def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,7 +110,7 @@ class FeatureRidgeSystem:
                 f"among {values.numel()}. Look for weights of the feature map that overflowed; learn more slowly."
             )
         self._factor, jitter = _cholesky(values.mT @ values, ridge.detach(), "ZᵀZ + ηI")
-        self.ridge = ridge if jitter == 0 else ridge + jitter
+        self.ridge = ridge if not jitter.any() else ridge + jitter
         self.jitter = jitter
 
     def coefficients(self, Y: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class FeatureRidgeSystem:
         return torch.cholesky_inverse(self._factor)
 
 
-def _cholesky(K: Tensor, ridge: Tensor, name: str = "K + ηI") -> tuple[Tensor, float]:
+def _cholesky(K: Tensor, ridge: Tensor, name: str = "K + ηI") -> tuple[Tensor, Tensor]:
     """The lower factor of K + ηI, and the jitter that had to be added to η (0 nearly always)."""
     A = K.clone()
     diagonal = A.diagonal(dim1=-2, dim2=-1)
@@ -156,31 +156,32 @@ def _cholesky(K: Tensor, ridge: Tensor, name: str = "K + ηI") -> tuple[Tensor, 
     # An infinite entry on the diagonal passes the factorisation, and shows on the factor's own diagonal.
     finite = bool(torch.isfinite(factor.diagonal(dim1=-2, dim2=-1)).all())
     if finite and not info.any():
-        return factor, 0.0
+        return factor, torch.zeros_like(ridge)
     if not (finite and torch.isfinite(A).all()):
         raise NanError(
             f"Expected a finite kernel matrix, got {int((~torch.isfinite(A)).sum())} values that are not finite "
             f"among {A.numel()}. Look for hyperparameters that overflowed, or features on very different scales."
         )
-    size = diagonal.abs().mean().item()
-    total = 0.0
+    size = diagonal.abs().mean(-1)
+    jitter = torch.zeros_like(size)
     for attempt in range(JITTER_TRIES):
-        jitter = torch.finfo(K.dtype).eps * size * 10.0 ** (attempt + 1)
-        diagonal.add_(jitter - total)
-        total = jitter
+        # Only the elements of a batch that need it are changed.
+        needed = torch.where(info > 0, torch.finfo(K.dtype).eps * size * 10.0 ** (attempt + 1), jitter)
+        diagonal.add_((needed - jitter).unsqueeze(-1))
+        jitter = needed
         factor, info = torch.linalg.cholesky_ex(A)
         if not info.any():
             warnings.warn(
                 f"{name} was not numerically positive definite with η = {ridge.min().item():.2g}; "
-                f"added jitter {total:.2g} to its diagonal. A larger regularization avoids this.",
+                f"added jitter {jitter.max().item():.2g} to its diagonal. A larger regularization avoids this.",
                 NumericalWarning,
                 stacklevel=4,
             )
-            return factor, total
+            return factor, jitter
     raise NotPSDError(
         f"Expected a positive definite {name}, but with η = {ridge.min().item():.2g} it is not, even with jitter "
-        f"{total:.2g} on a mean diagonal of {size:.2g}. Is the kernel positive definite? If it is, raise the "
-        "regularization or use float64."
+        f"{jitter.max().item():.2g} on a mean diagonal of {size.mean().item():.2g}. Is the kernel positive definite? "
+        "If it is, raise the regularization or use float64."
     )
 
 

@@ -34,7 +34,7 @@ def test_values(system):
     torch.testing.assert_close(answer.solve(Y), V)
     torch.testing.assert_close(answer.inverse_diagonal(), inverse.diagonal(dim1=-2, dim2=-1), rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(answer.log_determinant(), torch.logdet(A), rtol=1e-9, atol=1e-11)
-    assert answer.jitter == 0.0
+    assert not answer.jitter.any()
     assert answer.log_determinant().shape == K.shape[:-2]
 
 
@@ -108,7 +108,7 @@ def test_jitter_is_announced_and_counted(dtype):
     with pytest.warns(NumericalWarning, match=r"not numerically positive definite.*added jitter.*regularization"):
         system = RidgeSystem(K, ridge)
     assert system.jitter > 0
-    assert system.ridge.item() == pytest.approx(ridge.item() + system.jitter)
+    assert system.ridge.item() == pytest.approx(ridge.item() + system.jitter.item())
     # The system solved is the one with the ridge it reports.
     Y = torch.ones(30, 1, dtype=dtype)
     V, P = system.regress(Y)
@@ -146,3 +146,13 @@ def test_log_determinant_is_exact_for_large_matrices():
     K = torch.exp(-50 * (x[:, None] - x[None, :]) ** 2)
     value = RidgeSystem(K, torch.tensor(0.01, dtype=torch.float64)).log_determinant().item()
     assert value == pytest.approx(np.linalg.slogdet(K.numpy() + 0.01 * np.eye(900))[1], rel=1e-10)
+
+
+def test_jitter_of_one_batch_element_leaves_the_others_alone():
+    good = torch.eye(4, dtype=torch.float64)
+    bad = torch.ones(4, 4, dtype=torch.float64)
+    with pytest.warns(NumericalWarning, match="added jitter"):
+        system = RidgeSystem(torch.stack([good, bad]), torch.zeros(2, dtype=torch.float64))
+    assert system.jitter[0] == 0.0
+    assert system.jitter[1] > 0.0
+    torch.testing.assert_close(system.solve(good)[0], good, rtol=0, atol=0)

@@ -120,7 +120,8 @@ def sup_diagonal(
 
 
 def _closed_form(kernel: Kernel, x: Tensor) -> Tensor | None:
-    if type(kernel) in CONSTANT_DIAGONAL:
+    # A class that declares itself stationary counts; the property GPyTorch inherits only says "has a lengthscale".
+    if type(kernel) in CONSTANT_DIAGONAL or type(kernel).is_stationary is True:
         return gram_diagonal(kernel, x[..., :1, :])[..., 0]
     if isinstance(kernel, ScaleKernel):
         base = _closed_form(kernel.base_kernel, _active(kernel, x))
@@ -145,7 +146,7 @@ def _closed_form(kernel: Kernel, x: Tensor) -> Tensor | None:
 
 def _is_constant(kernel: Kernel) -> bool:
     """Whether the structure of ``kernel`` makes k(x, x) the same at every x."""
-    if type(kernel) in CONSTANT_DIAGONAL:
+    if type(kernel) in CONSTANT_DIAGONAL or type(kernel).is_stationary is True:
         return True
     if isinstance(kernel, ScaleKernel):
         return _is_constant(kernel.base_kernel)

@@ -68,7 +68,7 @@ def _closed_form(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
         return functools.reduce(operator.mul, (gram(part, x1, x2) for part in kernel.kernels))
     profile = squared_exponential if isinstance(kernel, RBFKernel) else matern(kernel.nu)
     z1, z2 = x1 / kernel.lengthscale, None if x2 is None else x2 / kernel.lengthscale
-    return radial_gram(z1, z2, profile)
+    return radial_gram(z1, z2, profile, rough=isinstance(kernel, MaternKernel) and kernel.nu == 0.5)
 
 
 def _of_features(kernel: FeatureKernel, x1: Tensor, x2: Tensor | None) -> Tensor:
@@ -107,7 +107,7 @@ def check_columns(kernel: Kernel, width: int, chosen: bool = False) -> None:
                 f"{width}. Choose columns that exist."
             )
         width = len(kernel.active_dims)
-    if kernel.ard_num_dims is not None and kernel.ard_num_dims not in (1, width):
+    if kernel.ard_num_dims is not None and kernel.ard_num_dims != width:
         raise ValueError(
             f"Expected {kernel.ard_num_dims} features (ard_num_dims of {type(kernel).__name__}), got x with {width}. "
             f"Build the kernel with ard_num_dims={width}, or choose columns with active_dims."

@@ -26,36 +26,43 @@ Profile = Callable[[Tensor], tuple[Tensor, "Tensor | None"]]
 """From −s/2 (a fresh n × n' matrix, which may be overwritten) to φ(s) and φ'(s); ``None`` stands for −φ(s)/2."""
 
 
-def radial_gram(z1: Tensor, z2: Tensor | None, profile: Profile) -> Tensor:
-    """The matrix φ(‖z1_i − z2_j‖²), differentiable in ``z1`` and ``z2``; ``z2=None`` means ``z1``."""
+def radial_gram(z1: Tensor, z2: Tensor | None, profile: Profile, rough: bool = False) -> Tensor:
+    """The matrix φ(‖z1_i − z2_j‖²), differentiable in ``z1`` and ``z2``; ``z2=None`` means ``z1``.
+
+    ``rough`` says that φ is a function of the distance itself, so that a rounding error of 1e-16 in its square would
+    become one of 1e-8: points that nearly coincide are then subtracted one by one.
+    """
     # Distances do not change under a shift, but the rounding error of ‖z‖² + ‖z'‖² − 2zᵀz' does.
     centre = z1.detach().mean(dim=-2, keepdim=True)
-    matrix: Tensor = _RadialGram.apply(z1 - centre, None if z2 is None else z2 - centre, profile)
+    matrix: Tensor = _RadialGram.apply(z1 - centre, None if z2 is None else z2 - centre, profile, rough)
     return matrix
 
 
 class _RadialGram(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, z1: Tensor, z2: Tensor | None, profile: Profile) -> Tensor:
-        K, slope = profile(_negative_half_square_distance(z1, z2))
+    def forward(ctx: Any, z1: Tensor, z2: Tensor | None, profile: Profile, rough: bool) -> Tensor:
+        halves = _negative_half_square_distance(z1, z2)
+        if rough:
+            _subtract_close_points_(halves, z1, z1 if z2 is None else z2)
+        K, slope = profile(halves)
         ctx.save_for_backward(z1, z2, K, slope)
         return K
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         z1, z2, K, slope = ctx.saved_tensors
         # 2M = 2 G∘φ'(s); where φ' = −φ/2 the factor 2 cancels.
         M = (G * K).neg_() if slope is None else (G * slope).mul_(2.0)
         if z2 is None:
             sums = M.sum(-1) + M.sum(-2)
-            return sums.unsqueeze(-1) * z1 - M @ z1 - M.mT @ z1, None, None
+            return sums.unsqueeze(-1) * z1 - M @ z1 - M.mT @ z1, None, None, None
         gradient1 = gradient2 = None
         if ctx.needs_input_grad[0]:
             gradient1 = _sum_to(M.sum(-1).unsqueeze(-1) * z1 - M @ z2, z1)
         if ctx.needs_input_grad[1]:
             gradient2 = _sum_to(M.sum(-2).unsqueeze(-1) * z2 - M.mT @ z1, z2)
-        return gradient1, gradient2, None
+        return gradient1, gradient2, None, None
 
 
 def _sum_to(gradient: Tensor, like: Tensor) -> Tensor:
@@ -73,6 +80,16 @@ def _negative_half_square_distance(z1: Tensor, z2: Tensor | None) -> Tensor:
     if z2 is None:
         halves.diagonal(dim1=-2, dim2=-1).zero_()
     return halves
+
+
+def _subtract_close_points_(halves: Tensor, z1: Tensor, z2: Tensor) -> None:
+    """Replace −s/2 of nearly coinciding points, where the product above has lost its digits, by exact differences."""
+    largest = torch.maximum(z1.square().sum(-1).amax(), z2.square().sum(-1).amax())
+    close = (halves > -1e4 * torch.finfo(halves.dtype).eps * largest).nonzero(as_tuple=True)
+    rows, columns = (*close[:-2], close[-2]), (*close[:-2], close[-1])
+    batch = halves.shape[:-2]
+    difference = z1.expand(*batch, *z1.shape[-2:])[rows] - z2.expand(*batch, *z2.shape[-2:])[columns]
+    halves[close] = difference.square().sum(-1).mul_(-0.5)
 
 
 def squared_exponential(halves: Tensor) -> tuple[Tensor, None]:

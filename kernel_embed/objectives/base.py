@@ -58,6 +58,9 @@ class Objective(abc.ABC):
             return NotImplemented
         return Sum((*self.terms(), *other.terms()))
 
+    def __radd__(self, other: int) -> Objective:
+        return self if other == 0 else NotImplemented  # what sum([...]) starts with
+
     def __mul__(self, factor: float) -> Objective:
         if isinstance(factor, Objective | str):
             return NotImplemented

@@ -277,3 +277,10 @@ def test_diagonal_is_that_of_the_matrix(name, points):
 def test_wrong_number_of_features_is_explained(kernel, points):
     with pytest.raises((ValueError, RuntimeError), match=r"(?s)Expected.*3.*(ard_num_dims).*4"):
         ke.gram(kernel.double(), points[0])
+
+
+def test_matern_one_half_of_coinciding_points_keeps_its_digits():
+    x = torch.randn(40, 3, dtype=torch.float64)
+    kernel = MaternKernel(nu=0.5).double()
+    kernel.lengthscale = 0.1
+    torch.testing.assert_close(ke.gram(kernel, x, x.clone()), ke.gram(kernel, x), rtol=0, atol=1e-14)

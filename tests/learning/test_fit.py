@@ -215,26 +215,36 @@ def test_a_lone_outputscale_is_held_and_reported(problem):
 def identified_cases():
     with_prior = ScaleKernel(rbf(), outputscale_prior=GammaPrior(2.0, 1.0)).double()
     return {
-        "evidence": (ScaleKernel(rbf()).double(), ke.ConditionalEvidence(), {}),
-        "a sum": (named_kernels()["sum"], ke.LeaveOneOutRisk(), {}),
-        "a prior": (with_prior, ke.LeaveOneOutRisk(), {}),
-        "a given bound": (
-            ScaleKernel(rbf()).double(),
-            ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n"),
-            {"sup_diagonal": 5.0},
-        ),
+        "evidence": (ScaleKernel(rbf()).double(), ke.ConditionalEvidence()),
+        "a sum": (named_kernels()["sum"], ke.LeaveOneOutRisk()),
+        "a prior": (with_prior, ke.LeaveOneOutRisk()),
     }
 
 
 @pytest.mark.parametrize("case", identified_cases())
 def test_an_outputscale_that_is_identified_is_learned(case, problem):
-    kernel, objective, options = identified_cases()[case]
-    embedding = ke.MulticlassEmbedding(kernel, problem.m, **options)
+    kernel, objective = identified_cases()[case]
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
     before = {n: p.detach().clone() for n, p in embedding.named_parameters() if "outputscale" in n}
     result = ke.fit(embedding, objective, problem.x, problem.y, max_evaluations=10)
     assert result.fixed == ()
     assert before
     assert all(not torch.equal(dict(embedding.named_parameters())[n], value) for n, value in before.items())
+
+
+def test_a_given_bound_is_not_bought_with_the_outputscale(problem):
+    """With α fixed and σ_f² free, r = α‖W‖ would fall to zero as σ_f² grows, and the bound with it would be false."""
+    embedding = ke.MulticlassEmbedding(ScaleKernel(rbf()).double(), problem.m, sup_diagonal=1.0)
+    result = ke.fit(embedding, ke.EmpiricalRisk() + ke.RademacherComplexity("4e/n"), problem.x, problem.y)
+    assert result.fixed == ("kernel.raw_outputscale",)
+
+
+def test_a_search_that_runs_into_a_given_bound_turns_back(problem):
+    kernel = gpytorch.kernels.LinearKernel().double()
+    highest = kernel(problem.x, diag=True).amax().item()
+    embedding = ke.MulticlassEmbedding(kernel, problem.m, sup_diagonal=1.5 * highest)
+    ke.fit(embedding, ke.EmpiricalRisk() + ke.RademacherComplexity("4e/n"), problem.x, problem.y)
+    assert kernel(problem.x, diag=True).amax().item() <= 1.5 * highest * (1 + 1e-6)
 
 
 def test_the_outputscale_is_learned_where_the_regularization_is_held(problem):

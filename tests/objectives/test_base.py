@@ -163,3 +163,9 @@ def test_evidence_and_complexity_serve_continuous_targets_too(problem):
     for objective in (ke.ConditionalEvidence(), ke.RademacherComplexity()):
         objective(embedding, problem.x, problem.x.sum(-1)).backward()
     assert all(torch.isfinite(p.grad).all() for p in embedding.parameters())
+
+
+def test_builtin_sum():
+    assert repr(sum([ke.EmpiricalRisk(), ke.RademacherComplexity("4e/n")])) == repr(
+        ke.EmpiricalRisk() + ke.RademacherComplexity("4e/n")
+    )
