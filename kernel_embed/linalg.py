@@ -299,3 +299,20 @@ def sandwich(C: Tensor, g: Tensor) -> Tensor:
         product[..., start:stop, :stop] = rows
         product[..., :start, start:stop] = rows[..., :, :start].mT
     return product
+
+
+def whitening(K: Tensor) -> Tensor:
+    """R with RᵀKR = I, for symmetric K ``(s, s)``; directions in which K is numerically zero are left out.
+
+    Example:
+        >>> K = torch.tensor([[2.0, 2.0], [2.0, 2.0]], dtype=torch.float64)
+        >>> R = whitening(K)
+        >>> R.shape, (R.T @ K @ R).round(decimals=9).tolist()
+        (torch.Size([2, 1]), [[1.0]])
+    """
+    if not bool(torch.isfinite(K).all()):
+        raise NanError("Expected a finite kernel matrix of the inducing points, got NaN or infinite values.")
+    values, vectors = torch.linalg.eigh(K)
+    kept = values > K.shape[-1] * torch.finfo(K.dtype).eps * values[-1]
+    R: Tensor = vectors[:, kept] * values[kept].rsqrt()
+    return R

@@ -1,0 +1,24 @@
+"""Beyond one matrix: statistics over batches and machines, approximations by name, compression."""
+
+from .approximate import ApproximationError, ConjugateGradients, Nystrom, RandomFeatures, approximate
+from .expansion import Expansion, MulticlassExpansion
+from .features import FourierFeatures, NystromFeatures, nystrom_kernel, random_feature_kernel
+from .statistics import FeatureAnswers, FeatureStatistics, MulticlassFeatureAnswers, accumulate
+
+__all__ = [
+    "ApproximationError",
+    "ConjugateGradients",
+    "Expansion",
+    "FeatureAnswers",
+    "FeatureStatistics",
+    "FourierFeatures",
+    "MulticlassExpansion",
+    "MulticlassFeatureAnswers",
+    "Nystrom",
+    "NystromFeatures",
+    "RandomFeatures",
+    "accumulate",
+    "approximate",
+    "nystrom_kernel",
+    "random_feature_kernel",
+]
