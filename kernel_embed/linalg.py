@@ -72,6 +72,10 @@ class RidgeSystem:
         """What the values k(x, x_i) are multiplied with to predict at x: V = A⁻¹Y itself."""
         return self.solve(Y)
 
+    def diagonal(self) -> Tensor:
+        """diag K, of shape ``(*batch, n)``."""
+        return self.K.diagonal(dim1=-2, dim2=-1)
+
     def inverse_diagonal(self) -> Tensor:
         """c = diag A⁻¹, of shape ``(*batch, n)``."""
         diagonal: Tensor = _InverseDiagonal.apply(self.K, self.ridge, self._inverse)
@@ -87,11 +91,40 @@ class RidgeSystem:
         return torch.cholesky_inverse(self._factor)
 
 
+class Shards:
+    """Who holds which rows: here all of them are in one place. Elsewhere ranks hold some each, and this is replaced.
+
+    Sums over rows and values at rows are the same on every rank, and so are their derivatives. What belongs to a rank
+    alone is its part of ∂q/∂Z, given times :attr:`size`, so that the mean over ranks of the gradients of parameters
+    is the gradient.
+    """
+
+    size = 1
+    """The number of ranks."""
+
+    def total(self, num_rows: int) -> int:
+        """n, for ``num_rows`` rows of this rank."""
+        return num_rows
+
+    def sum(self, part: Tensor) -> Tensor:
+        """The sum over ranks."""
+        return part
+
+    def own(self, whole: Tensor, dim: int = -2) -> Tensor:
+        """The rows of this rank."""
+        return whole
+
+    def gather(self, part: Tensor, dim: int = -2) -> Tensor:
+        """The rows of all ranks."""
+        return part
+
+
 class FeatureRidgeSystem:
     r"""A = ZZᵀ + ηI through the Cholesky factor of M = ZᵀZ + ηI, in O(np² + p³) time and O(np + p²) memory.
 
     ``Z`` has shape ``(*batch, n, p)`` and ``ridge`` η the shape ``batch``. The interface is that of
-    :class:`RidgeSystem`, and so are the answers.
+    :class:`RidgeSystem`, and so are the answers. With ``shards``, Z holds the rows of one rank and everything else
+    those of all.
 
     Example:
         >>> Z = torch.tensor([[1.0], [2.0], [0.0]], dtype=torch.float64)
@@ -101,7 +134,8 @@ class FeatureRidgeSystem:
         True
     """
 
-    def __init__(self, Z: Tensor, ridge: Tensor) -> None:
+    def __init__(self, Z: Tensor, ridge: Tensor, shards: Shards | None = None) -> None:
+        self.shards = shards = shards or Shards()
         self.Z = Z = Z.expand(*torch.broadcast_shapes(Z.shape[:-2], ridge.shape), *Z.shape[-2:])
         values = Z.detach()
         if not bool(torch.isfinite(values).all()):
@@ -109,19 +143,19 @@ class FeatureRidgeSystem:
                 f"Expected finite features, got {int((~torch.isfinite(values)).sum())} values that are not finite "
                 f"among {values.numel()}. Look for weights of the feature map that overflowed; learn more slowly."
             )
-        self._factor, jitter = _cholesky(values.mT @ values, ridge.detach(), "ZᵀZ + ηI")
+        self._factor, jitter = _cholesky(shards.sum(values.mT @ values), ridge.detach(), "ZᵀZ + ηI")
         self.ridge = ridge if not jitter.any() else ridge + jitter
         self.jitter = jitter
 
     def coefficients(self, Y: Tensor) -> Tensor:
         """W = M⁻¹ZᵀY, ``(*batch, p, m)``: what the features of a point are multiplied with to predict there."""
         Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
-        W: Tensor = _FeatureCoefficients.apply(self.Z, self.ridge, Y, self._factor)
+        W: Tensor = _FeatureCoefficients.apply(self.Z, self.ridge, Y, self._factor, self.shards)
         return W
 
     def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
         """V = A⁻¹Y and the fitted values P = KV, for ``Y`` of shape ``(*batch, n, m)``."""
-        P = self.Z @ self.coefficients(Y)
+        P: Tensor = _GatheredProduct.apply(self.Z, self.coefficients(Y), self.shards)
         return (Y - P) / self.ridge[..., None, None], P
 
     def solve(self, Y: Tensor) -> Tensor:
@@ -130,15 +164,20 @@ class FeatureRidgeSystem:
 
     def inverse_diagonal(self) -> Tensor:
         """c = diag A⁻¹, of shape ``(*batch, n)``."""
-        h: Tensor = _Leverages.apply(self.Z, self.ridge, self._inverse)
+        h: Tensor = _Leverages.apply(self.Z, self.ridge, self._inverse, self.shards)
         ridge = self.ridge.unsqueeze(-1)
         # c_i ≥ 1 / (η + k_ii) always; only rounding can bring 1 − h_i below that.
-        lowest = ridge / (ridge + self.Z.square().sum(-1))
+        lowest = ridge / (ridge + self.diagonal().detach())
         return torch.maximum(1.0 - h, lowest.detach()) / ridge
+
+    def diagonal(self) -> Tensor:
+        """diag K, the squared norms of the features, of shape ``(*batch, n)``."""
+        norms: Tensor = _Gather.apply(self.Z.square().sum(-1), self.shards)
+        return norms
 
     def log_determinant(self) -> Tensor:
         """log |A|, of shape ``batch``."""
-        n, p = self.Z.shape[-2:]
+        n, p = self.shards.total(self.Z.shape[-2]), self.Z.shape[-1]
         value: Tensor = _FeatureLogDeterminant.apply(self.Z, self.ridge, self)
         return value + (n - p) * self.ridge.log()
 
@@ -236,9 +275,11 @@ class _LogDeterminant(torch.autograd.Function):
 
 class _FeatureCoefficients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, Z: Tensor, ridge: Tensor, Y: Tensor, factor: Tensor) -> Tensor:
-        W = torch.cholesky_solve(Z.mT @ Y, factor)
-        ctx.save_for_backward(Z, Y, W, factor)
+    def forward(ctx: Any, Z: Tensor, ridge: Tensor, Y: Tensor, factor: Tensor, shards: Shards) -> Tensor:
+        own = shards.own(Y)
+        W = torch.cholesky_solve(shards.sum(Z.mT @ own), factor)
+        ctx.shards = shards
+        ctx.save_for_backward(Z, own, W, factor)
         return W
 
     @staticmethod
@@ -247,24 +288,59 @@ class _FeatureCoefficients(torch.autograd.Function):
         Z, Y, W, factor = ctx.saved_tensors
         B = torch.cholesky_solve(G_W, factor)
         ZB = Z @ B
-        gradient_Z = (Y - Z @ W) @ B.mT - ZB @ W.mT if ctx.needs_input_grad[0] else None
-        return gradient_Z, -(B * W).sum((-2, -1)), ZB if ctx.needs_input_grad[2] else None, None
+        shards = ctx.shards
+        gradient_Z = ((Y - Z @ W) @ B.mT - ZB @ W.mT) * shards.size if ctx.needs_input_grad[0] else None
+        gradient_Y = shards.gather(ZB) if ctx.needs_input_grad[2] else None
+        return gradient_Z, -(B * W).sum((-2, -1)), gradient_Y, None, None
+
+
+class _GatheredProduct(torch.autograd.Function):
+    """ZW at the rows of all ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, Z: Tensor, W: Tensor, shards: Shards) -> Tensor:
+        ctx.shards = shards
+        ctx.save_for_backward(Z, W)
+        return shards.gather(Z @ W)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, G_P: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        Z, W = ctx.saved_tensors
+        own = ctx.shards.own(G_P)
+        gradient_Z = own @ W.mT * ctx.shards.size if ctx.needs_input_grad[0] else None
+        return gradient_Z, ctx.shards.sum(Z.mT @ own), None
+
+
+class _Gather(torch.autograd.Function):
+    """A value for each row, of all ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, shards: Shards) -> Tensor:
+        ctx.shards = shards
+        return shards.gather(values, dim=-1).clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        return ctx.shards.own(g, dim=-1) * ctx.shards.size, None
 
 
 class _Leverages(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, Z: Tensor, ridge: Tensor, inverse: Tensor) -> Tensor:
+    def forward(ctx: Any, Z: Tensor, ridge: Tensor, inverse: Tensor, shards: Shards) -> Tensor:
         U = Z @ inverse
+        ctx.shards = shards
         ctx.save_for_backward(Z, U)
-        return (U * Z).sum(-1)
+        return shards.gather((U * Z).sum(-1), dim=-1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
         Z, U = ctx.saved_tensors
-        gU = g.unsqueeze(-1) * U
-        S = U.mT @ gU
-        return 2.0 * (gU - Z @ S), -S.diagonal(dim1=-2, dim2=-1).sum(-1), None
+        gU = ctx.shards.own(g, dim=-1).unsqueeze(-1) * U
+        S = ctx.shards.sum(U.mT @ gU)
+        return 2.0 * ctx.shards.size * (gU - Z @ S), -S.diagonal(dim1=-2, dim2=-1).sum(-1), None, None
 
 
 class _FeatureLogDeterminant(torch.autograd.Function):
@@ -279,7 +355,8 @@ class _FeatureLogDeterminant(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
         (Z,) = ctx.saved_tensors
         inverse = ctx.system._inverse
-        return 2.0 * g[..., None, None] * (Z @ inverse), g * inverse.diagonal(dim1=-2, dim2=-1).sum(-1), None
+        gradient_Z = 2.0 * ctx.system.shards.size * g[..., None, None] * (Z @ inverse)
+        return gradient_Z, g * inverse.diagonal(dim1=-2, dim2=-1).sum(-1), None
 
 
 def sandwich(C: Tensor, g: Tensor) -> Tensor:

@@ -220,8 +220,7 @@ class ConditionedEmbedding:
     def sup_diagonal(self) -> SupDiagonal:
         """α² = sup k(x, x), and where it comes from."""
         # The values at hand: a feature map need not, and with dropout must not, be evaluated again.
-        diagonal = self.K.diagonal(dim1=-2, dim2=-1) if self.Z is None else self.Z.square().sum(-1)
-        return sup_diagonal(self._snapshot.kernel(), self.x, self.embedding.sup_diagonal_bound, diagonal)
+        return sup_diagonal(self._snapshot.kernel(), self.x, self.embedding.sup_diagonal_bound, self.system.diagonal())
 
     def leave_one_out(self) -> Tensor:
         """The fitted values at each x_i of the embedding that has not seen (x_i, y_i): Y_i − V_i / [A⁻¹]_ii.

@@ -19,7 +19,7 @@ from .adam import adam
 from .batches import LoaderBatches, TensorBatches
 from .lbfgs import lbfgs
 from .parameters import ParameterVector, unidentified
-from .search import Search, fingerprint
+from .search import Cooperative, Search, fingerprint, module_of
 
 Method = Literal["lbfgs", "adam"]
 
@@ -56,7 +56,7 @@ class FitResult:
 
 
 def fit(
-    embedding: gpytorch.Module,
+    embedding: gpytorch.Module | Cooperative,
     objective: Objective,
     x: Tensor | DataLoader[Any],
     y: Tensor | None = None,
@@ -82,7 +82,8 @@ def fit(
     error, too, the embedding and the checkpoint hold the best point so far.
 
     Args:
-        embedding: any embedding; its parameters are changed to the best ones met.
+        embedding: any embedding, or a :class:`kernel_embed.ShardedEmbedding`; its parameters are changed to the best
+            ones met.
         objective: what to minimise.
         x: inputs ``(n, d)``; or a ``torch.utils.data.DataLoader`` that yields batches ``(x, y)``, so that data need
             not fit in memory. Its batches go to the dtype and device of the embedding. Build it with a ``generator``
@@ -112,7 +113,7 @@ def fit(
     """
     if not isinstance(objective, Objective):
         raise TypeError(f"Expected an Objective, such as EmpiricalRisk(), got {type(objective).__name__}.")
-    from_loader = isinstance(x, DataLoader)
+    module, from_loader = module_of(embedding), isinstance(x, DataLoader)
     method = method or ("adam" if from_loader or batch_size is not None else "lbfgs")
     if method not in ("lbfgs", "adam"):
         raise ValueError(f"Expected method 'lbfgs' or 'adam', got {method!r}.")
@@ -124,17 +125,19 @@ def fit(
                 "Expected a loader alone, which yields batches (x, y) for method='adam', got it together with y, "
                 "batch_size or method='lbfgs'. The loader sets the batch size."
             )
-        like = next(embedding.parameters(), torch.empty(0))
+        like = next(module.parameters(), torch.empty(0))
         loader = LoaderBatches(x, like)
         num_data, data = loader.num_data, loader.identity()
     else:
         x = check_features(x)
         if batch_size is not None and not 2 <= batch_size <= x.shape[-2]:
             raise ValueError(f"Expected batch_size from 2 to the {x.shape[-2]} rows of x, got {batch_size}.")
-        embedding.to(dtype=x.dtype, device=x.device)
+        module.to(dtype=x.dtype, device=x.device)
         num_data, data = x.shape[-2], fingerprint(x, y)
-    fixed = unidentified(embedding, objective)
-    search = Search(embedding, objective, ParameterVector(embedding, fixed), num_data, data, checkpoint)
+    if isinstance(embedding, Cooperative) and num_data is not None:
+        num_data = embedding.total_rows(num_data)
+    fixed = unidentified(module, objective)
+    search = Search(embedding, objective, ParameterVector(module, fixed), num_data, data, checkpoint)
     if not search.vector.parameters:
         raise ValueError("Expected an embedding with parameters to learn, got none that require a gradient.")
     generator = np.random.default_rng(seed)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 import gpytorch
 import torch
@@ -18,12 +19,44 @@ from .parameters import ParameterVector, Vector, prior_loss
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
 
+@runtime_checkable
+class Cooperative(Protocol):
+    """An embedding that several processes learn together, each with its share of the rows."""
+
+    module: gpytorch.Module
+    """The embedding itself, whose parameters are learned."""
+
+    leads: bool
+    """True on the one process that writes checkpoints."""
+
+    def condition(self, x: Tensor, y: Tensor) -> Any:
+        """The embedding with the rows of all processes."""
+        ...  # pragma: no cover
+
+    def total_rows(self, num_rows: int) -> int:
+        """The rows of all processes together."""
+        ...  # pragma: no cover
+
+    def reduce_gradients(self) -> None:
+        """Make the gradients of the parameters those of all rows."""
+        ...  # pragma: no cover
+
+    def from_leader(self, value: Any) -> Any:
+        """``value`` as the leader has it."""
+        ...  # pragma: no cover
+
+
+def module_of(embedding: gpytorch.Module | Cooperative) -> gpytorch.Module:
+    """The module whose parameters are learned."""
+    return embedding.module if isinstance(embedding, Cooperative) else embedding
+
+
 class Search:
     """The state of one call of ``fit``: best point, history, checkpoint."""
 
     def __init__(
         self,
-        embedding: gpytorch.Module,
+        embedding: gpytorch.Module | Cooperative,
         objective: Objective,
         vector: ParameterVector,
         num_data: int | None,
@@ -31,6 +64,7 @@ class Search:
         checkpoint: str | os.PathLike[str] | None,
     ) -> None:
         self.embedding, self.objective, self.vector, self.num_data = embedding, objective, vector, num_data
+        self.module = module_of(embedding)
         self.checkpoint = checkpoint
         self.started = self._saved = time.perf_counter()
         self.best_value, self.best = float("inf"), vector.get()
@@ -48,7 +82,10 @@ class Search:
         self._resume()
 
     def _resume(self) -> None:
-        content = None if self.checkpoint is None else load_checkpoint(self.checkpoint, **self._identity)
+        if self.checkpoint is None:
+            return
+        checkpoint, identity = self.checkpoint, self._identity
+        content = self._by_leader(lambda: load_checkpoint(checkpoint, **identity))
         if content is None:
             return
         self.best_value, self.best = content["best_value"], content["best"].numpy()
@@ -58,15 +95,30 @@ class Search:
         self.best_buffers = content["best_buffers"]
         self.restore(self.best, self.best_buffers)
 
+    def _by_leader(self, read: Callable[[], Any]) -> Any:
+        """What ``read`` returns or raises, on one rank for all."""
+        if not isinstance(self.embedding, Cooperative):
+            return read()
+        outcome: Any = None
+        if self.embedding.leads:
+            try:
+                outcome = read()
+            except ValueError as error:
+                outcome = error
+        outcome = self.embedding.from_leader(outcome)
+        if isinstance(outcome, ValueError):
+            raise outcome
+        return outcome
+
     def buffers(self) -> dict[str, Tensor]:
         """A copy of all buffers, such as the running statistics of batch normalisation."""
-        return {name: buffer.detach().clone() for name, buffer in self.embedding.named_buffers()}
+        return {name: buffer.detach().clone() for name, buffer in self.module.named_buffers()}
 
     def restore(self, point: Vector, buffers: dict[str, Tensor]) -> None:
         """Put parameters and buffers back."""
         self.vector.set(point)
         with torch.no_grad():
-            for name, buffer in self.embedding.named_buffers():
+            for name, buffer in self.module.named_buffers():
                 if name in buffers:
                     buffer.copy_(buffers[name])
 
@@ -76,6 +128,8 @@ class Search:
         if self.checkpoint is None or not (force or now - self._saved > SECONDS_BETWEEN_CHECKPOINTS):
             return
         self._saved = now
+        if isinstance(self.embedding, Cooperative) and not self.embedding.leads:
+            return
         content = {
             **self._identity,
             "best_value": self.best_value,
@@ -100,10 +154,10 @@ class Search:
         embedding: Any = self.embedding
         conditioned = embedding.condition(x) if y is None else embedding.condition(x, y)
         values = [(repr(term), c * term.evaluate(conditioned).sum()) for c, term in self.objective.terms()]
-        prior = prior_loss(self.embedding)
+        prior = prior_loss(self.module)
         if prior is not None:
             # A prior belongs to all n data: a mini-batch, mean or sum, carries its share of it.
-            values.append(("priors", prior * self._share(x.shape[-2])))
+            values.append(("priors", prior * self._share(getattr(conditioned, "num_data", x.shape[-2]))))
         total = sum((value for _, value in values), start=x.new_zeros(()))
         terms: dict[str, float] = {}
         for name, value in values:
@@ -119,8 +173,10 @@ class Search:
         return 1.0 / self.num_data if self.objective.per_datum else num_rows / self.num_data
 
     def backward(self, loss: Tensor) -> None:
-        """The gradient of ``loss``."""
+        """The gradient of ``loss``, over all ranks where there are several."""
         loss.backward()
+        if isinstance(self.embedding, Cooperative):
+            self.embedding.reduce_gradients()
 
     def record(self, value: float, terms: dict[str, float], point: Vector) -> None:
         """Remember an evaluation, and the point if it is the best."""
