@@ -24,7 +24,10 @@ from ..validation import check_features, check_finite, check_lengths
 from .snapshot import KernelSnapshot
 
 BLOCK_NUMBERS = 2**23
-"""Numbers of a block of rows in :func:`in_blocks`: 64 MiB in float64."""
+"""Numbers of a block of kernel values in :func:`in_blocks`: 64 MiB in float64."""
+
+FEATURE_NUMBERS = 2**19
+"""Numbers of a block of features: 4 MiB in float64, so that features are used while they are still in the cache."""
 
 
 class ConditionalEmbedding(gpytorch.Module):
@@ -246,7 +249,7 @@ class ConditionedEmbedding:
 
     def answer(self, x: Tensor, coefficients: Tensor) -> Tensor:
         """:meth:`representation` times ``coefficients``, in blocks of rows where no gradient is asked for."""
-        return in_blocks(self.representation, x, coefficients)
+        return in_blocks(self.representation, x, coefficients, BLOCK_NUMBERS if self.Z is None else FEATURE_NUMBERS)
 
     def weights(self, x: Tensor) -> Tensor:
         """w(x) = A⁻¹k(x), the weights of the data in the embedding at ``x``: ``(*batch, n, t)``."""
@@ -292,13 +295,15 @@ class ConditionedEmbedding:
         return self.Z[..., rows, :] @ self.Z[..., columns, :].mT
 
 
-def in_blocks(representation: Callable[[Tensor], Tensor], x: Tensor, coefficients: Tensor) -> Tensor:
+def in_blocks(
+    representation: Callable[[Tensor], Tensor], x: Tensor, coefficients: Tensor, numbers: int = BLOCK_NUMBERS
+) -> Tensor:
     """``representation(x) @ coefficients``, formed a block of rows at a time where no gradient is asked for.
 
-    At most about ``BLOCK_NUMBERS`` numbers of the representation are held at once, so that millions of points can be
-    asked for in one call.
+    At most about ``numbers`` numbers of the representation are held at once, so that millions of points can be asked
+    for in one call.
     """
-    rows = max(1, BLOCK_NUMBERS // coefficients.shape[-2])
+    rows = max(1, numbers // coefficients.shape[-2])
     if torch.is_grad_enabled() or not isinstance(x, Tensor) or x.dim() == 0 or x.shape[0] <= rows:
         return representation(x) @ coefficients
     first = representation(x[:rows]) @ coefficients

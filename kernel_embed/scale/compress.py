@@ -8,7 +8,8 @@ The function :math:`f = \sum_i V_i k(x_i, \cdot)` is projected on the span of k(
 the nearest function there is in that span. ``"greedy"`` adds the point that lowers the distance most: with the
 residual r = f − f_S and the power :math:`\pi(x)^2 = k(x, x) - \mathbf k_S(x)^\top K_{SS}^{-1} \mathbf k_S(x)`, the one
 where :math:`\lVert r(x) \rVert^2 / \pi(x)^2` is largest, which is exactly the decrease. ``"herding"`` chooses S by
-kernel herding (Chen et al., 2010), whose points follow the density of x and do not look at f. Either way the basis is orthogonalised as it grows (a Cholesky factor built column by column): O(n s²) time, O(n s) memory.
+kernel herding (Chen et al., 2010), whose points follow the density of x and do not look at f. Either way the basis is
+orthogonalised as it grows (a Cholesky factor built column by column): O(n s²) time, O(n s) memory.
 """
 
 from __future__ import annotations

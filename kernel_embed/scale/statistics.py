@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..embeddings import ConditionalEmbedding, MulticlassAnswers, MulticlassEmbedding, in_blocks
-from ..embeddings.conditional import BLOCK_NUMBERS
+from ..embeddings.conditional import FEATURE_NUMBERS
 from ..embeddings.snapshot import KernelSnapshot
 from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_features
 from ..learning.batches import as_pair
@@ -88,7 +88,7 @@ class FeatureStatistics:
         start = 0
         while start < x.shape[0]:
             # At first a few rows, which tell how many features there are.
-            rows = FEW if self.G is None else max(FEW, BLOCK_NUMBERS // max(self.G.shape[0], x.shape[1]))
+            rows = FEW if self.G is None else max(FEW, FEATURE_NUMBERS // self.G.shape[0])
             self._add(x[start : start + rows], y[start : start + rows])
             start += rows
         return self
@@ -175,7 +175,7 @@ class FeatureAnswers:
 
     def regression(self, x: Tensor) -> Tensor:
         """E[Y | X = x] = Wᵀφ(x): ``(t, m)``, a block of rows at a time where no gradient is asked for."""
-        return in_blocks(self.representation, x, self._coefficients(x))
+        return in_blocks(self.representation, x, self._coefficients(x), FEATURE_NUMBERS)
 
     def _coefficients(self, x: Tensor) -> Tensor:
         dtype = x.dtype if isinstance(x, Tensor) and x.is_floating_point() else next(self.embedding.parameters()).dtype

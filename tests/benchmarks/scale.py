@@ -5,9 +5,9 @@
     python tests/benchmarks/scale.py sizes
 
 ``million`` accumulates the statistics and predicts every row, and compares with the bare matrix products of the same
-sizes, block by block, in the same run. ``ranks`` runs the same work on one rank and on two, one thread each, started by
-torchrun: statistics over all rows, and steps of learning. ``sizes`` measures one objective with its gradient through the
-n × n and the p × p system. Memory is the peak of the resident set.
+sizes, block by block, in the same run. ``ranks`` runs the same work on one rank and on two, one thread each, started
+by torchrun: statistics over all rows, and steps of learning. ``sizes`` measures one objective with its gradient through
+the n × n and the p × p system. Memory is the peak of the resident set.
 """
 
 from __future__ import annotations
@@ -90,9 +90,8 @@ def million(options: argparse.Namespace) -> None:
         bare.append(seconds(lambda: bare_products(x, options.p, options.m)))
         ours.append((seconds(fit), seconds(predict)))
     fitted, predicted = min(ours, key=sum)
-    print(
-        f"n = {options.n}, p = {options.p}, d = {options.d}, m = {options.m}, {options.dtype}, {options.threads} threads"
-    )
+    print(f"n = {options.n}, p = {options.p}, d = {options.d}, m = {options.m}, {options.dtype}", end=", ")
+    print(f"{options.threads} threads")
     print(f"statistics {fitted:.2f} s, prediction {predicted:.2f} s, bare products {min(bare):.2f} s")
     print(f"ratio {(fitted + predicted) / min(bare):.2f}, peak memory {peak_gib():.2f} GiB")
     print(f"training accuracy {(found['labels'] == y).double().mean().item():.4f}")
@@ -148,6 +147,10 @@ def ranks(options: argparse.Namespace) -> None:
         print(f"{name:12s} one rank {one:6.2f} s, two ranks {two:6.2f} s: {one / two:.2f} times as fast")
 
 
+def step(objective, embedding, x, y) -> float:
+    return seconds(lambda: objective(embedding, x, y).backward())
+
+
 def sizes(options: argparse.Namespace) -> None:
     """One objective with its gradient: seconds, by n, p and system."""
     objective = ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n")
@@ -158,10 +161,8 @@ def sizes(options: argparse.Namespace) -> None:
             network = torch.nn.Linear(options.d, p).double()
             implicit = ke.MulticlassEmbedding(RBFKernel().double(), options.m, 1e-3)
             explicit = ke.MulticlassEmbedding(FeatureKernel(network), options.m, 1e-3)
-            slow = seconds(lambda: objective(implicit, x, y).backward()) if n <= 4000 else float("nan")
-            fast = (
-                min(seconds(lambda: objective(explicit, x, y).backward()) for _ in range(2)) if p < n else float("nan")
-            )
+            slow = step(objective, implicit, x, y) if n <= 4000 else float("nan")
+            fast = min(step(objective, explicit, x, y) for _ in range(2)) if p < n else float("nan")
             print(f"{n:8d} {p:6d} {slow:10.3f} {fast:10.3f}")
 
 

@@ -155,7 +155,7 @@ def test_blocks_of_rows_give_the_same_answer(problem, monkeypatch):
     embedding = ke.MulticlassEmbedding(FeatureKernel(network()), problem.m)
     conditioned = embedding.condition(problem.x, problem.y)
     whole = conditioned.decision_probabilities(problem.query)
-    monkeypatch.setattr("kernel_embed.embeddings.conditional.BLOCK_NUMBERS", 12)
+    monkeypatch.setattr("kernel_embed.embeddings.conditional.FEATURE_NUMBERS", 12)
     with torch.no_grad():
         torch.testing.assert_close(conditioned.decision_probabilities(problem.query), whole)
 
