@@ -99,6 +99,8 @@ def million(options: argparse.Namespace) -> None:
 
 def rank(options: argparse.Namespace) -> None:
     """The work of one rank: its share of the rows."""
+    file = options.file
+    options = argparse.Namespace(**json.loads(pathlib.Path(file).read_text()))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     me, world = dist.get_rank(), dist.get_world_size()
@@ -122,7 +124,7 @@ def rank(options: argparse.Namespace) -> None:
         dist.barrier()
         times["learning"].append(seconds(lambda: ke.fit(sharded, objective, x[rows], y[rows], **learn)))
     if me == 0:
-        pathlib.Path(options.file).write_text(json.dumps({name: min(t) for name, t in times.items()}))
+        pathlib.Path(file).write_text(json.dumps({name: min(t) for name, t in times.items()}))
     dist.destroy_process_group()
 
 
@@ -136,9 +138,10 @@ def ranks(options: argparse.Namespace) -> None:
             file = f"{place}/times.json"
             command = [
                 *(sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"),
-                *("--master-addr=127.0.0.1", f"--master-port={port}", __file__, "rank", "--file", file),
-                *(f"--{name}={getattr(options, name)}" for name in ("n", "p", "d", "m", "epochs", "repeats")),
+                *("--master-addr=127.0.0.1", f"--master-port={port}", __file__, "rank", file),
             ]
+            # in the file: torchrun takes options of the script for its own
+            pathlib.Path(file).write_text(json.dumps(vars(options)))
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
             subprocess.run(command, check=True, env=environment)
             found[world] = json.loads(pathlib.Path(file).read_text())
@@ -173,7 +176,7 @@ def main() -> None:
     for name, value in settings.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--dtype", default="float64")
-    parser.add_argument("--file")
+    parser.add_argument("file", nargs="?", help="of the settings and times of a rank")
     options = parser.parse_args()
     options.n = options.n or (1_000_000 if options.task == "million" else 400_000)
     {"million": million, "ranks": ranks, "rank": rank, "sizes": sizes}[options.task](options)
