@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, RBFKernel
+from gpytorch.priors import LogNormalPrior
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -16,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .bounds import generalization_bound
 from .embeddings import MulticlassEmbedding, clip_normalize
-from .kernels import default_kernel
+from .kernels import default_kernel, feature_ranges, log_scaled
 from .learning import FitResult, fit
 from .objectives import Objective, calibrate, default_objective
 
@@ -103,10 +104,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         x, labels = self._tensor(X), self._tensor(numbers)
-        kernel = self._kernel(x)
-        objective = self.objective if self.objective is not None else default_objective()
-        self.embedding_ = MulticlassEmbedding(kernel, len(self.classes_), self.regularization)
-        self.result_ = self._learn(objective, x, labels)
+        self.embedding_, self.result_ = self._learn(x, labels)
         self.terms_ = self.result_.terms
         with torch.no_grad():
             self.conditioned_ = self.embedding_.condition(x, labels)
@@ -116,28 +114,38 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
             self.tight_bound_ = generalization_bound(conditioned, self.confidence, "tight")
         return self
 
-    def _learn(self, objective: Objective, x: torch.Tensor, y: torch.Tensor) -> FitResult:
-        seed = _seed(self.random_state)
+    def _learn(self, x: torch.Tensor, y: torch.Tensor) -> tuple[MulticlassEmbedding, FitResult]:
+        objective = self.objective if self.objective is not None else default_objective()
+        n, seed = len(y), _seed(self.random_state)
         settings: dict[str, Any] = {"max_evaluations": self.max_evaluations, "tolerance": self.tolerance}
         settings.update(num_restarts=self.num_restarts, seed=seed, progress=self.progress)
         if self.batch_size is not None:
             settings.update(batch_size=self.batch_size, num_epochs=self.num_epochs, learning_rate=self.learning_rate)
-        elif self.subset_size is not None and len(y) >= 2 * self.subset_size:
-            rows = np.random.default_rng(seed or 0).permutation(len(y))[: self.subset_size]
-            subset = torch.as_tensor(rows, device=x.device)
-            fit(self.embedding_, objective, x[subset], y[subset], **settings)
-            # A = K + nλI: the ridge found on the subset is the better guess for all rows than its λ.
-            self.embedding_.regularization = self.embedding_.regularization.detach() * self.subset_size / len(y)
+        rows = torch.arange(n, device=x.device)
+        if self.batch_size is None and self.subset_size is not None and n >= 2 * self.subset_size:
+            rows = self._tensor(np.random.default_rng(seed or 0).permutation(n)[: self.subset_size])
+        # Stages, each from where the one before ended: a common lengthscale, a subset, all rows. Ctrl-C ends them all.
+        embedding, result = self._start(x[rows], y[rows], objective)
+        if len(rows) < n and not (result and result.interrupted):
+            result = fit(embedding, objective, x[rows], y[rows], **settings)
+            # A = K + nλI: the ridge found on the subset is a better guess for all rows than its λ.
+            embedding.regularization = embedding.regularization.detach() * (len(rows) / n)
             settings.update(num_restarts=0)
-        return fit(self.embedding_, objective, x, y, **settings)
+        if not (result and result.interrupted):
+            result = fit(embedding, objective, x, y, **settings)
+        return embedding, result
 
-    def _kernel(self, x: torch.Tensor) -> Kernel:
+    def _start(
+        self, x: torch.Tensor, y: torch.Tensor, objective: Objective
+    ) -> tuple[MulticlassEmbedding, FitResult | None]:
+        """The embedding from which learning starts, and what was learned on the way there."""
+        m = len(self.classes_)
         if self.kernel is None:
-            return default_kernel(x)
+            return isotropic_start(x, y, m, objective, self.regularization, self.progress)
         # A GPyTorch kernel can be called too, so the type decides.
         if not isinstance(self.kernel, Kernel) and callable(self.kernel):
-            return self.kernel(x)
-        return copy.deepcopy(self.kernel)
+            return MulticlassEmbedding(self.kernel(x), m, self.regularization), None
+        return MulticlassEmbedding(copy.deepcopy(self.kernel), m, self.regularization), None
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores, highest for the predicted class: (n, m), or for two classes (n,) as scikit-learn has it."""
@@ -170,6 +178,30 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
     def _tensor(self, array: Any) -> torch.Tensor:
         # A copy: the classifier keeps its data when the caller's array changes, and read-only arrays are welcome.
         return torch.tensor(array, device=self.device or "cpu")
+
+
+def isotropic_start(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    num_classes: int,
+    objective: Objective,
+    regularization: float,
+    progress: bool | None,
+) -> tuple[MulticlassEmbedding, FitResult]:
+    """The default kernel at the best common lengthscale, found first: two numbers are learned in a dozen evaluations.
+
+    Around it the lengthscales of :func:`kernel_embed.default_kernel` have their prior, so that features count as
+    equally relevant until the data say otherwise.
+    """
+    scaled = x / feature_ranges(x)
+    centre = default_kernel(scaled).lengthscale.detach().mean()
+    prior = LogNormalPrior(centre.log() + 1.0, torch.ones_like(centre))
+    kernel = RBFKernel(lengthscale_prior=prior, lengthscale_constraint=log_scaled()).to(x)
+    kernel.lengthscale = centre
+    isotropic = MulticlassEmbedding(kernel, num_classes, regularization)
+    result = fit(isotropic, objective, scaled, y, max_evaluations=30, tolerance=1e-3, progress=progress)
+    kernel = default_kernel(x, kernel.lengthscale.item())
+    return MulticlassEmbedding(kernel, num_classes, isotropic.regularization.item()), result
 
 
 def _seed(random_state: Any) -> int | None:

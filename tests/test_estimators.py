@@ -216,7 +216,9 @@ def test_interruption_gives_a_usable_classifier(iris, monkeypatch):
     original = ke.CalibratedLeaveOneOutRisk.evaluate
     monkeypatch.setattr(ke.CalibratedLeaveOneOutRisk, "evaluate", interrupted)
     classifier = ke.MulticlassEmbeddingClassifier().fit(x[:60], y[:60])
+    assert classifier.result_.interrupted
     assert "interrupted" in classifier.result_.message
+    assert len(calls) == 1, "no later stage goes on"
     assert classifier.terms_ == {}
     assert classifier.score(x, y) > 0.8
 
@@ -252,7 +254,9 @@ def test_learning_may_start_on_a_subset(iris):
     x, y = iris
     one = ke.MulticlassEmbeddingClassifier(subset_size=40, random_state=0).fit(x[:100], y[:100])
     other = ke.MulticlassEmbeddingClassifier(subset_size=None).fit(x[:100], y[:100])
-    assert one.result_.value == pytest.approx(other.result_.value, abs=0.02)
+    # The objectives differ by their priors, which sit around the lengthscale that each start has found.
+    risks = [c.terms_["CalibratedLeaveOneOutRisk(penalty=1)"] for c in (one, other)]
+    assert risks[0] == pytest.approx(risks[1], abs=0.02)
     assert one.conditioned_.num_data == 100
     assert one.score(x[100:], y[100:]) >= 0.92
 

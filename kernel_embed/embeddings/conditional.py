@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 import gpytorch
 import torch
-from gpytorch.constraints import Interval, Positive
+from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from ..kernels import DiagonalBound, SupDiagonal, check_width, explicit_features, gram, sup_diagonal
+from ..kernels import DiagonalBound, SupDiagonal, check_width, explicit_features, gram, log_scaled, sup_diagonal
 from ..kernels.explicit import MAX_WIDTH
 from ..linalg import FeatureRidgeSystem, RidgeSystem
 from ..validation import check_features, check_finite, check_lengths
@@ -74,7 +74,7 @@ class ConditionalEmbedding(gpytorch.Module):
         like = next(kernel.parameters(), None)
         zero = torch.zeros(kernel.batch_shape) if like is None else like.new_zeros(kernel.batch_shape)
         self.register_parameter("raw_regularization", torch.nn.Parameter(zero))
-        constraint = regularization_constraint or Positive(transform=torch.exp, inv_transform=torch.log)
+        constraint = regularization_constraint or log_scaled()
         self.register_constraint("raw_regularization", constraint)
         if regularization_prior is not None:
             self.register_prior(

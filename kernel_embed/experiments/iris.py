@@ -6,11 +6,11 @@ import pathlib
 
 import numpy as np
 import torch
-from gpytorch.constraints import Positive
 from gpytorch.kernels import RBFKernel
 from sklearn.datasets import load_iris
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
+from ..kernels import log_scaled
 from ..learning import fit
 from ..objectives import EmpiricalRisk, RademacherComplexity, rademacher_complexity
 from .results import Record, Results, table
@@ -36,7 +36,7 @@ def iris_split(seed: int = 0) -> tuple[torch.Tensor, ...]:
 def start(name: str) -> MulticlassEmbedding:
     """The isotropic Gaussian embedding at one of the two starts."""
     lengthscale, regularization = STARTS[name]
-    kernel = RBFKernel(lengthscale_constraint=Positive(transform=torch.exp, inv_transform=torch.log)).double()
+    kernel = RBFKernel(lengthscale_constraint=log_scaled()).double()
     kernel.lengthscale = lengthscale
     return MulticlassEmbedding(kernel, num_classes=3, regularization=regularization)
 

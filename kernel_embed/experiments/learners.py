@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
-from gpytorch.constraints import Positive
 from gpytorch.kernels import RBFKernel
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -18,7 +16,7 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 from ..estimators import MulticlassEmbeddingClassifier
-from ..kernels import set_lengthscales_by_median
+from ..kernels import log_scaled, set_lengthscales_by_median
 from ..objectives import (
     ConditionalEvidence,
     CrossValidationRisk,
@@ -35,8 +33,7 @@ GRID = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0], "gamma": [0.01, 0.1, 1.0, 10.0]}
 
 def paper_kernel(x: Tensor) -> RBFKernel:
     """ARD squared exponential with all lengthscales 1, as section 5 of the paper starts it, and no prior."""
-    constraint = Positive(transform=torch.exp, inv_transform=torch.log)
-    kernel = RBFKernel(ard_num_dims=x.shape[-1], lengthscale_constraint=constraint).to(x)
+    kernel = RBFKernel(ard_num_dims=x.shape[-1], lengthscale_constraint=log_scaled()).to(x)
     kernel.lengthscale = 1.0
     return kernel
 

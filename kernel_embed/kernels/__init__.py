@@ -1,7 +1,7 @@
 """What an embedding needs of a kernel: its Gram matrix or features, the bound of its diagonal, a start for learning."""
 
 from .alpha import LipschitzBound, MeanDiagonal, NominalDiagonal
-from .default import default_kernel
+from .default import default_kernel, feature_ranges, log_scaled
 from .delta import DeltaKernel
 from .diagonal import DiagonalBound, DiagonalBoundError, SupDiagonal, sup_diagonal
 from .explicit import explicit_features, has_explicit_features
@@ -21,9 +21,11 @@ __all__ = [
     "check_width",
     "default_kernel",
     "explicit_features",
+    "feature_ranges",
     "gram",
     "gram_diagonal",
     "has_explicit_features",
+    "log_scaled",
     "median_distance",
     "set_lengthscales_by_median",
     "sup_diagonal",

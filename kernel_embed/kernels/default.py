@@ -10,31 +10,45 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
-PRIOR_SCALE = 1.0
+RELATIVE_LENGTHSCALE = 0.15
+"""Of √d: near the best isotropic lengthscale of every data set it was tried on, which range from 0.08 to 0.22."""
+
+PRIOR_SCALE = 0.5
+"""Standard deviation of log ℓ_j: between 0.5 and 1 the test likelihood hardly changed."""
 
 
-def default_kernel(x: Tensor) -> RBFKernel:
-    r"""An ARD squared exponential kernel with a weak prior on its lengthscales, in the units of the data.
+def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
+    r"""An ARD squared exponential kernel with a prior on its lengthscales, in the units of the data.
 
-    With :math:`s_j` the range of feature j, every :math:`\log \ell_j` has a Gaussian prior around
-    :math:`\log (s_j \sqrt d)` with standard deviation 1, where distances over all d features are of order one; the
-    search starts at half that. On a few hundred rows the prior keeps irrelevant features from being fitted to noise;
-    its weight falls with 1/n.
+    With :math:`s_j` the range of feature j, every :math:`\log \ell_j` starts at :math:`\log(s_j \ell)` and has a
+    Gaussian prior around it: features are thought equally relevant until the data say otherwise. On a few hundred rows
+    this keeps irrelevant features from being fitted to noise; its weight falls with 1/n.
+
+    Args:
+        x: inputs of shape ``(n, d)``.
+        lengthscale: ℓ, for features of unit range; :math:`0.15 \sqrt d` by default.
 
     Example:
         >>> x = torch.tensor([[0.0, 10.0], [1.0, 30.0]], dtype=torch.float64)
-        >>> default_kernel(x).lengthscale.detach().round(decimals=2)
-        tensor([[ 0.7100, 14.1400]], dtype=torch.float64)
+        >>> default_kernel(x, lengthscale=0.5).lengthscale.detach()
+        tensor([[ 0.5000, 10.0000]], dtype=torch.float64)
     """
     d = x.shape[-1]
-    spread = x.amax(dim=-2) - x.amin(dim=-2)
-    spread = torch.where(spread > 0, spread, 1.0)
-    centre = (spread * math.sqrt(d)).unsqueeze(0)
+    scale = RELATIVE_LENGTHSCALE * math.sqrt(d) if lengthscale is None else lengthscale
+    centre = (feature_ranges(x) * scale).unsqueeze(0)
     # A LogNormal(μ, σ) density in ℓ is highest at exp(μ − σ²): this puts its mode, and that of a MAP fit, at `centre`.
     prior = LogNormalPrior(centre.log() + PRIOR_SCALE**2, torch.full_like(centre, PRIOR_SCALE))
-    # The exponential keeps lengthscales positive at equal effort over orders of magnitude.
-    constraint = Positive(transform=torch.exp, inv_transform=torch.log)
-    kernel = RBFKernel(ard_num_dims=d, lengthscale_prior=prior, lengthscale_constraint=constraint)
-    kernel = kernel.to(x)
-    kernel.lengthscale = 0.5 * centre
+    kernel = RBFKernel(ard_num_dims=d, lengthscale_prior=prior, lengthscale_constraint=log_scaled()).to(x)
+    kernel.lengthscale = centre
     return kernel
+
+
+def feature_ranges(x: Tensor) -> Tensor:
+    """s_j, the range of each feature, and 1 for constant ones."""
+    spread = x.amax(dim=-2) - x.amin(dim=-2)
+    return torch.where(spread > 0, spread, 1.0)
+
+
+def log_scaled() -> Positive:
+    """A positive constraint by the exponential, which moves over orders of magnitude with equal effort."""
+    return Positive(transform=torch.exp, inv_transform=torch.log)

@@ -36,6 +36,7 @@ class FitResult:
         message: how it ended, in words.
         seconds: wall-clock time.
         fixed: parameters held fixed because the objective cannot identify them.
+        interrupted: whether Ctrl-C ended it.
     """
 
     value: float
@@ -45,6 +46,7 @@ class FitResult:
     message: str
     seconds: float
     fixed: tuple[str, ...] = ()
+    interrupted: bool = False
 
     @property
     def terms(self) -> dict[str, float]:
@@ -141,6 +143,7 @@ def fit(
     if not search.vector.parameters:
         raise ValueError("Expected an embedding with parameters to learn, got none that require a gradient.")
     generator = np.random.default_rng(seed)
+    interrupted = False
     try:
         if isinstance(x, DataLoader):
             adam(search, loader, num_epochs, learning_rate, progress)
@@ -150,10 +153,18 @@ def fit(
         else:
             lbfgs(search, x, y, max_evaluations, tolerance, num_restarts, restart_spread, generator, progress)
     except KeyboardInterrupt:
+        interrupted = True
         search.converged, search.message = False, "interrupted; the best point so far is kept"
     finally:
         search.finish()
     seconds = time.perf_counter() - search.started
     return FitResult(
-        search.best_value, search.history, search.num_evaluations, search.converged, search.message, seconds, fixed
+        value=search.best_value,
+        history=search.history,
+        num_evaluations=search.num_evaluations,
+        converged=search.converged,
+        message=search.message,
+        seconds=seconds,
+        fixed=fixed,
+        interrupted=interrupted,
     )

@@ -1,0 +1,122 @@
+r"""What the theory promises for a fitted vote: the right-hand sides of Theorems 1 and 2.
+
+Both theorems speak of convex combinations of functions with values in [−1, 1] (their proofs sample functions by their
+weights and apply Hoeffding's inequality), so a vote :math:`f = \sum_t \alpha_t h_t` is first written in them: with
+:math:`B_t = \sup |h_t|`, the functions are :math:`h_t / B_t`, the weights :math:`|\alpha_t| B_t / A` with
+:math:`A = \sum_t |\alpha_t| B_t`, the complexities :math:`r_t / B_t`, and a margin of :math:`\rho` for :math:`f / A` is
+one of :math:`\rho A` for :math:`f`. Then :math:`\sum_t \alpha_t r_t` becomes :math:`\sum_t |\alpha_t| r_t / A`.
+
+:math:`r_t` are the empirical complexities, or their bounds, in the place of their expectations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from .families import Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Guarantee:
+    """R(f) ≤ ``bound`` with probability 1 − δ, and the terms it is the sum of.
+
+    Attributes:
+        margin_error: the share of the sample with a margin of at most ρ (times K / (K − 1) in Theorem 2).
+        complexity: the term with Σ α_t r_t.
+        confidence: the remaining terms, which depend on m, p, ρ and δ only.
+        rho: the margin of the convex combination.
+        theorem: 1 or 2.
+    """
+
+    margin_error: float
+    complexity: float
+    confidence: float
+    rho: float
+    theorem: int
+
+    @property
+    def bound(self) -> float:
+        """The right-hand side; a value of one or more says nothing."""
+        return self.margin_error + self.complexity + self.confidence
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether the bound says nothing."""
+        return self.bound >= 1.0
+
+
+def theorem_1(margins: Array, mean_complexity: float, p: int, rho: float, delta: float = 0.05) -> Guarantee:
+    r"""Theorem 1 for a convex combination with margins :math:`y_i f(x_i)`.
+
+    .. math::  \hat R_{S,\rho}(f) + \frac4\rho \sum_t \alpha_t r_t + \frac2\rho \sqrt{\frac{\log p}{m}}
+               + \sqrt{\Big\lceil \frac{4}{\rho^2} \log \frac{\rho^2 m}{\log p} \Big\rceil \frac{\log p}{m}
+               + \frac{\log (2/\delta)}{2m}}
+
+    Args:
+        margins: y_i f(x_i), shape (m,).
+        mean_complexity: Σ_t α_t r_t, weights of sum one.
+        p: the number of kernels, at least 2.
+        rho: the margin ρ > 0.
+        delta: the probability δ with which the bound may fail.
+
+    Example:
+        >>> import numpy as np
+        >>> result = theorem_1(np.full(10_000, 0.5), 0.001, p=2, rho=0.4)
+        >>> round(result.bound, 4), result.vacuous
+        (0.1684, False)
+    """
+    m = _check(margins, p, rho, delta)
+    n = max(0, math.ceil(4.0 / rho**2 * math.log(rho**2 * m / math.log(p))))
+    confidence = 2.0 / rho * math.sqrt(math.log(p) / m)
+    confidence += math.sqrt(n * math.log(p) / m + math.log(2.0 / delta) / (2.0 * m))
+    return Guarantee(_margin_error(margins, rho), 4.0 / rho * mean_complexity, confidence, rho, 1)
+
+
+def theorem_2(
+    margins: Array, mean_complexity: float, p: int, rho: float, delta: float = 0.05, K: float = 2.0
+) -> Guarantee:
+    r"""Theorem 2, whose terms fall as 1/m where local complexities take the place of the global ones.
+
+    .. math::  \frac{K}{K-1} \hat R_{S,\rho}(f) + \frac{6K}{\rho} \sum_t \alpha_t r_t
+               + \frac{40K}{\rho^2} \frac{\log p}{m}
+               + 5K \frac{\log(2/\delta)}{m}
+               + 5K \Big\lceil \frac{8}{\rho^2} \log \frac{\rho^2 (1 + \frac{K}{K-1}) m}{40 K \log p} \Big\rceil
+               \frac{\log p}{m}
+
+    Args are those of :func:`theorem_1`, and K > 1.
+
+    Example:
+        >>> import numpy as np
+        >>> result = theorem_2(np.full(1_000_000, 0.5), 0.001, p=2, rho=0.4)
+        >>> round(result.bound, 4), result.vacuous
+        (0.0335, False)
+    """
+    m = _check(margins, p, rho, delta)
+    if not K > 1:
+        raise ValueError(f"Expected K > 1 in Theorem 2, got {K}.")
+    ratio = K / (K - 1.0)
+    n = max(0, math.ceil(8.0 / rho**2 * math.log(rho**2 * (1.0 + ratio) * m / (40.0 * K * math.log(p)))))
+    confidence = 40.0 * K / rho**2 * math.log(p) / m + 5.0 * K * math.log(2.0 / delta) / m
+    confidence += 5.0 * K * n * math.log(p) / m
+    return Guarantee(ratio * _margin_error(margins, rho), 6.0 * K / rho * mean_complexity, confidence, rho, 2)
+
+
+def _margin_error(margins: Array, rho: float) -> float:
+    return float((margins <= rho).mean())
+
+
+def _check(margins: Array, p: int, rho: float, delta: float) -> int:
+    if p < 2:
+        raise ValueError(
+            f"Expected p > 1 kernels, as both theorems assume, got p = {p}. Vote over at least two kernels."
+        )
+    if not rho > 0:
+        raise ValueError(f"Expected a margin ρ > 0, got {rho}.")
+    if not 0 < delta < 1:
+        raise ValueError(f"Expected 0 < δ < 1, got {delta}.")
+    if not len(margins):
+        raise ValueError("Expected the margins of at least one point, got none.")
+    return len(np.asarray(margins))

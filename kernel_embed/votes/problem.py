@@ -1,0 +1,160 @@
+r"""The optimisation problem of the vote, its dual, and the certificate that ties both.
+
+With base functions :math:`h_{k,j} = (y_i K_k(x_i, x_j))_{i}` and penalties :math:`\Lambda_k = \lambda r_k + \beta`, the
+vote minimises
+
+.. math::  F(\alpha) = \frac1m \sum_i \max\Big(0, 1 - \sum_{k,j} \alpha_{k,j} h_{k,j,i}\Big)
+                       + \sum_{k,j} \Lambda_k |\alpha_{k,j}| .                                    \tag{1}
+
+(The paper writes :math:`y_i y_j K_k(x_i, x_j)`; the sign :math:`y_j` only renames :math:`\alpha_{k,j}`.) Its dual is
+
+.. math::  \max_u \sum_i u_i \quad\text{s.t.}\quad 0 \le u_i \le \tfrac1m, \quad |h_{k,j}^\top u| \le \Lambda_k .
+
+Any :math:`\alpha` bounds the optimum from above and any feasible :math:`u` from below. Dividing any
+:math:`u \in [0, 1/m]^m` by :math:`\max(1, \max_{k,j} |h_{k,j}^\top u| / \Lambda_k)` makes it feasible, so every solver
+can say how far from the optimum it may be at most: its gap.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .families import Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Votes:
+    """The non-zero coefficients: ``weight[t]`` is α of the function K_{kernel[t]}(·, x_{point[t]})."""
+
+    kernel: NDArray[np.int64]
+    point: NDArray[np.int64]
+    weight: Array
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    def restricted_to(self, points: NDArray[np.int64]) -> Votes:
+        """The votes of ``points`` only, renumbered by their positions there."""
+        position = {int(j): t for t, j in enumerate(points)}
+        kept = [t for t, j in enumerate(self.point) if int(j) in position]
+        numbers = np.array([position[int(j)] for j in self.point[kept]], dtype=np.int64)
+        return Votes(self.kernel[kept], numbers, self.weight[kept])
+
+    @classmethod
+    def none(cls) -> Votes:
+        """The vote of nobody, α = 0."""
+        return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Solution:
+    """A vote with its certificate.
+
+    Attributes:
+        votes: the non-zero coefficients α.
+        penalties: Λ_k, one per kernel.
+        objective: F(α) of eq. (1), from above.
+        bound: the value of the feasible dual point, from below.
+        u: the dual point before it is scaled into the feasible set, of shape (m,).
+        num_rounds: how often the solver priced all base functions.
+        converged: whether the gap is within the tolerance asked for.
+    """
+
+    votes: Votes
+    penalties: Array
+    objective: float
+    bound: float
+    u: Array
+    num_rounds: int
+    converged: bool
+
+    @property
+    def gap(self) -> float:
+        """objective − bound, never negative: F is at most this far above the optimum."""
+        return max(0.0, self.objective - self.bound)
+
+
+class VoteProblem:
+    """The sample as the solvers see it: Grams K_k and labels ±1.
+
+    Args:
+        grams: the matrices K_k(x_i, x_j), one per kernel, rows for the sample's points, columns for base functions.
+        y: labels, −1 or +1, shape (m,).
+
+    Example:
+        >>> import numpy as np
+        >>> problem = VoteProblem([np.array([[1.0, 0.0], [0.0, 1.0]])], np.array([1.0, -1.0]))
+        >>> votes = Votes(np.array([0, 0]), np.array([0, 1]), np.array([1.0, -1.0]))
+        >>> problem.objective(votes, np.array([0.1]))
+        0.2
+    """
+
+    def __init__(self, grams: Sequence[Array], y: Array) -> None:
+        y = np.asarray(y, dtype=np.float64)
+        if y.ndim != 1 or not np.isin(y, (-1.0, 1.0)).all():
+            values = np.unique(y)
+            shown = ", ".join(f"{value:g}" for value in values[:5]) + (", …" if len(values) > 5 else "")
+            raise ValueError(
+                f"Expected labels −1 and +1 in one dimension, got shape {y.shape} with values {shown}. "
+                "Code the two classes as −1 and +1, or use VotedKernelClassifier, which does so."
+            )
+        if not grams:
+            raise ValueError("Expected at least one Gram, got none.")
+        for k, K in enumerate(grams):
+            if K.ndim != 2 or K.shape[0] != len(y):
+                raise ValueError(f"Expected Gram {k} with {len(y)} rows, one per label, got shape {K.shape}.")
+        self.grams, self.y = list(grams), y
+        self.m = len(y)
+        # One base function per row, so that reading some of them, or pricing all, walks memory in order.
+        self._functions = [K if _symmetric(K) else np.ascontiguousarray(K.T) for K in self.grams]
+
+    def columns(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> Array:
+        """The base functions h_{k,j} as the rows of a matrix of shape (number asked for, m)."""
+        h = np.empty((len(kernel), self.m))
+        for k in np.unique(kernel):
+            chosen = kernel == k
+            h[chosen] = self._functions[k][point[chosen]]
+        h *= self.y
+        return h
+
+    def margins(self, votes: Votes) -> Array:
+        """y_i f(x_i) of every point of the sample."""
+        f = np.zeros(self.m)
+        for k in np.unique(votes.kernel):
+            chosen = votes.kernel == k
+            f += votes.weight[chosen] @ self._functions[k][votes.point[chosen]]
+        return self.y * f
+
+    def prices(self, u: Array) -> list[Array]:
+        """h_{k,j}ᵀu for every base function, one array per kernel."""
+        signed = self.y * u
+        return [functions @ signed for functions in self._functions]
+
+    def objective(self, votes: Votes, penalties: Array) -> float:
+        """F(α) of eq. (1)."""
+        loss = np.maximum(0.0, 1.0 - self.margins(votes)).mean()
+        return float(loss + penalties[votes.kernel] @ np.abs(votes.weight))
+
+
+def _symmetric(K: Array) -> bool:
+    return K.shape[0] == K.shape[1] and K.flags.c_contiguous and bool((K == K.T).all())
+
+
+def check_penalties(penalties: Array, num_kernels: int) -> Array:
+    """Λ_k as an array, one positive number per kernel."""
+    penalties = np.asarray(penalties, dtype=np.float64)
+    if penalties.shape != (num_kernels,):
+        raise ValueError(f"Expected one penalty per kernel, {num_kernels} in all, got shape {penalties.shape}.")
+    bad = ~(np.isfinite(penalties) & (penalties > 0))
+    if bad.any():
+        k = int(np.flatnonzero(bad)[0])
+        raise ValueError(
+            f"Expected a positive penalty Λ_k = λ r_k + β for every kernel, got {penalties[k]:g} for kernel {k}. "
+            "Without a penalty the coefficients of eq. (1) are not bounded: raise beta, or lam where the complexity is "
+            "not zero."
+        )
+    return penalties

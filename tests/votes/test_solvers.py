@@ -1,0 +1,209 @@
+"""Both solvers against the whole linear program, against each other, and against the KKT conditions."""
+
+import numpy as np
+import pytest
+
+from kernel_embed.votes import (
+    ColumnGeneration,
+    CoordinateDescent,
+    KernelFamily,
+    VoteProblem,
+    Votes,
+    descend,
+    gaussian_kernels,
+    polynomial_kernels,
+    trace_bound,
+)
+
+from . import oracle
+
+
+@pytest.mark.parametrize("lam", [1e-1, 1e-2, 1e-3])
+@pytest.mark.parametrize("beta", [1e-2, 1e-4])
+def test_both_solvers_reach_the_optimum_of_the_whole_program(sample, grams, lam, beta):
+    _, y = sample
+    penalties = lam * np.array([trace_bound(K) for K in grams]) + beta
+    optimum, _ = oracle.whole_program(grams, y, penalties)
+    problem = VoteProblem(grams, y)
+    generated = ColumnGeneration(problem).solve(penalties)
+    descended = descend(problem, penalties)
+    assert generated.converged
+    assert descended.converged
+    assert generated.objective == pytest.approx(optimum, abs=1e-7)
+    assert descended.objective == pytest.approx(optimum, abs=1e-6)
+    for solution in (generated, descended):
+        assert solution.bound <= optimum + 1e-8 <= solution.objective + 2e-8
+
+
+def test_one_kernel_without_complexity_is_the_norm_1_svm(sample):
+    x, y = sample
+    for K in KernelFamily([*polynomial_kernels([2]), *gaussian_kernels([1.0])]).grams(x, x):
+        expected = oracle.norm_1_svm(K, y, 0.01)
+        found = ColumnGeneration(VoteProblem([K], y)).solve(np.array([0.01]))
+        assert found.objective == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("solver", ["generation", "descent"])
+def test_kkt_conditions_hold(sample, grams, solver):
+    _, y = sample
+    m = len(y)
+    penalties = 0.003 * np.array([trace_bound(K) for K in grams]) + 1e-3
+    problem = VoteProblem(grams, y)
+    solution = ColumnGeneration(problem).solve(penalties) if solver == "generation" else descend(problem, penalties)
+    u, votes = solution.u, solution.votes
+    z = problem.margins(votes)
+    assert (u >= 0).all()
+    assert (u <= 1 / m + 1e-15).all()
+    # Complementary slackness of the hinge: points beyond the margin carry no weight, points within carry all of it.
+    assert np.abs(u[z > 1 + 1e-4]).max(initial=0.0) <= 1e-6
+    assert np.abs(u[z < 1 - 1e-4] - 1 / m).max(initial=0.0) <= 1e-6
+    # Stationarity: |hᵀu| ≤ Λ for every function, with equality and the sign of α where it votes.
+    prices = np.stack(problem.prices(u)) / penalties[:, None]
+    assert np.abs(prices).max() <= 1 + 1e-5
+    np.testing.assert_allclose(prices[votes.kernel, votes.point], np.sign(votes.weight), atol=1e-4)
+
+
+def test_objective_is_that_of_the_loops(sample, grams):
+    _, y = sample
+    rng = np.random.default_rng(1)
+    votes = Votes(rng.integers(0, 5, 7), rng.integers(0, 120, 7), rng.normal(size=7) / 10)
+    penalties = np.linspace(0.01, 0.05, 5)
+    expected = oracle.objective_by_loops(grams, y, votes.kernel, votes.point, votes.weight, penalties)
+    assert VoteProblem(grams, y).objective(votes, penalties) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_warm_start_changes_nothing_but_the_time(sample, grams):
+    _, y = sample
+    r = np.array([trace_bound(K) for K in grams])
+    problem = VoteProblem(grams, y)
+    warm = ColumnGeneration(problem)
+    for lam in (1.0, 1e-3, 1e-1, 1e-2):
+        cold = ColumnGeneration(problem).solve(lam * r + 1e-4)
+        again = warm.solve(lam * r + 1e-4)
+        assert again.converged
+        assert again.objective == pytest.approx(cold.objective, abs=2e-8)
+
+
+def test_columns_of_wildly_different_scale_keep_their_certificate(sample):
+    x, y = sample
+    grams = KernelFamily(polynomial_kernels([1, 5, 10])).grams(30 * x, 30 * x)
+    assert max(np.abs(K).max() for K in grams) > 1e30
+    penalties = 1e-3 * np.array([trace_bound(K) for K in grams]) + 1e-4
+    solution = ColumnGeneration(VoteProblem(grams, y)).solve(penalties)
+    assert solution.converged
+    assert solution.objective == pytest.approx(oracle.whole_program(grams, y, penalties)[0], abs=1e-6)
+
+
+def test_kernels_need_be_neither_symmetric_nor_positive(sample):
+    x, y = sample
+    rng = np.random.default_rng(0)
+    grams = [rng.normal(size=(120, 120)), -np.abs(x[:, :1] - x[:, 1])]
+    penalties = np.array([0.02, 0.01])
+    optimum, _ = oracle.whole_program(grams, y, penalties)
+    assert ColumnGeneration(VoteProblem(grams, y)).solve(penalties).objective == pytest.approx(optimum, abs=1e-7)
+    assert descend(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-6)
+
+
+def test_heavy_penalties_leave_nobody_to_vote(sample, grams):
+    _, y = sample
+    for solution in (
+        ColumnGeneration(VoteProblem(grams, y)).solve(np.full(5, 1e9)),
+        descend(VoteProblem(grams, y), np.full(5, 1e9)),
+    ):
+        assert len(solution.votes) == 0
+        assert solution.objective == 1.0
+        assert solution.converged
+
+
+def test_one_label_only_is_a_correct_vote(grams):
+    solution = ColumnGeneration(VoteProblem(grams, np.ones(120))).solve(np.full(5, 1e-3))
+    assert solution.converged
+    assert (VoteProblem(grams, np.ones(120)).margins(solution.votes) > 0).all()
+
+
+def test_duplicate_rows(sample):
+    x, y = sample
+    x, y = np.vstack([x, x[:40], x[:5]]), np.concatenate([y, y[:40], -y[:5]])
+    grams = KernelFamily(polynomial_kernels([1, 3])).grams(x, x)
+    penalties = np.array([0.01, 0.02])
+    optimum, _ = oracle.whole_program(grams, y, penalties)
+    assert ColumnGeneration(VoteProblem(grams, y)).solve(penalties).objective == pytest.approx(optimum, abs=1e-7)
+    assert descend(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-6)
+
+
+def test_descent_stores_only_what_votes():
+    """A stream of 1 200 decision stumps, of which no more than a few are ever held."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 2))
+    y = np.where(x[:, 0] + x[:, 1] > 0, 1.0, -1.0)
+    directions = rng.normal(size=(30, 2))
+
+    def stream():
+        for t, direction in enumerate(directions):
+            cuts = np.linspace(-2, 2, 40)
+            yield [(t, c) for c in range(40)], y * np.sign(x @ direction - cuts[:, None]), np.full(40, 0.05)
+
+    descent = CoordinateDescent(stream, m=80).run()
+    assert descent.converged
+    assert descent.gap <= 1e-7
+    assert len(descent.weights) < 80
+    assert len(descent._functions) < 120
+    h = np.concatenate([block[1] for block in stream()])
+    optimum, _ = oracle.whole_program([(y[:, None] * h.T)], y, np.array([0.05]))
+    assert descent.objective == pytest.approx(optimum, abs=1e-6)
+
+
+def test_literal_coordinate_descent_stops_short(sample):
+    """Why the hinge is rounded: at its kinks no single coordinate improves, yet several together do."""
+    x, y = sample[0][:30], sample[1][:30]
+    (K,) = KernelFamily(polynomial_kernels([3])).grams(x, x)
+    h, penalty = K * y, 1e-3  # row j is the base function h_j
+    alpha, z = np.zeros(30), np.zeros(30)
+    moved = True
+    while moved:
+        moved = False
+        for j in range(30):
+            # F is piecewise linear along a coordinate, so its minimum lies on a break point.
+            steps = np.concatenate([[0.0, -alpha[j]], (1 - z) / h[j]])
+            loss = np.maximum(0, 1 - z - steps[:, None] * h[j]).mean(axis=1) + penalty * np.abs(alpha[j] + steps)
+            if loss.min() < loss[0] - 1e-13:
+                step = steps[loss.argmin()]
+                alpha[j] += step
+                z += step * h[j]
+                moved = True
+    stuck = np.maximum(0, 1 - z).mean() + penalty * np.abs(alpha).sum()
+    solution = descend(VoteProblem([K], y), np.array([penalty]))
+    assert solution.converged
+    assert stuck > solution.objective + 1e-3
+
+
+@pytest.mark.parametrize("penalties", [np.zeros(5), np.array([1.0, 1.0, 0.0, 1.0, 1.0]), np.full(5, np.nan)])
+def test_zero_penalties_are_refused(sample, grams, penalties):
+    _, y = sample
+    for solve in (
+        lambda p: ColumnGeneration(VoteProblem(grams, y)).solve(p),
+        lambda p: descend(VoteProblem(grams, y), p),
+    ):
+        with pytest.raises(ValueError, match="Expected a positive penalty"):
+            solve(penalties)
+
+
+def test_labels_are_checked(grams):
+    with pytest.raises(ValueError, match=r"Expected labels −1 and \+1"):
+        VoteProblem(grams, np.arange(120.0))
+    with pytest.raises(ValueError, match="Expected Gram 0 with 3 rows"):
+        VoteProblem(grams, np.array([1.0, -1.0, 1.0]))
+    with pytest.raises(ValueError, match="at least one Gram"):
+        VoteProblem([], np.array([1.0, -1.0]))
+
+
+def test_a_solver_that_is_stopped_says_its_gap(sample, grams):
+    _, y = sample
+    penalties = 1e-4 * np.array([trace_bound(K) for K in grams]) + 1e-6
+    stopped = ColumnGeneration(VoteProblem(grams, y), max_rounds=2).solve(penalties)
+    assert not stopped.converged
+    optimum, _ = oracle.whole_program(grams, y, penalties)
+    assert stopped.bound <= optimum <= stopped.objective
+    descent = descend(VoteProblem(grams, y), penalties, max_rounds=2)
+    assert not descent.converged
+    assert descent.bound <= optimum <= descent.objective
