@@ -7,12 +7,12 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from .experiments import compare, iris, uci
+from .experiments import compare, iris, mnist, pixels, uci
 from .experiments.data import ENVIRONMENT_VARIABLE
 from .experiments.learners import LEARNERS
 from .experiments.results import Results
 
-REPRODUCTIONS = ("iris", "uci")
+REPRODUCTIONS = ("iris", "mnist", "pixels", "uci")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,10 +42,15 @@ def _compare(options: argparse.Namespace) -> str:
 
 
 def _reproduce(options: argparse.Namespace) -> str:
-    module = {"iris": iris, "uci": uci}[options.name]
+    module = {"iris": iris, "mnist": mnist, "pixels": pixels, "uci": uci}[options.name]
     results = Results(options.out / "results.json", module.KEY)
     if options.name == "iris":
         iris.run(results, options.out, epochs=50 if options.quick else 500)
+    elif options.name == "mnist":
+        minutes = None if options.full else 30.0
+        mnist.run(results, options.data, out=options.out, quick=options.quick, minutes=minutes)
+    elif options.name == "pixels":
+        pixels.run(results, options.data, out=options.out, quick=options.quick)
     else:
         uci.run(
             results,
@@ -70,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("name", choices=REPRODUCTIONS)
     command.add_argument("--data", help=f"directory of the data sets (default: {ENVIRONMENT_VARIABLE}, else OpenML)")
     command.add_argument("--datasets", nargs="+", help="only these data sets")
+    command.add_argument("--full", action="store_true", help="mnist: all 800 epochs, where 30 minutes are the default")
     _common(command)
     return parser
 
