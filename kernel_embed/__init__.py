@@ -29,6 +29,7 @@ from .objectives import (
     calibrate,
     default_objective,
 )
+from .votes import VotedKernelClassifier, cross_validate_votes, gaussian_kernels, polynomial_kernels, vote_path
 
 __version__ = "0.1.0"
 
@@ -51,13 +52,18 @@ __all__ = [
     "RademacherComplexity",
     "SoftmaxCalibration",
     "SupDiagonal",
+    "VotedKernelClassifier",
     "calibrate",
+    "cross_validate_votes",
     "default_kernel",
     "default_objective",
     "fit",
+    "gaussian_kernels",
     "generalization_bound",
     "gram",
     "median_distance",
+    "polynomial_kernels",
     "set_lengthscales_by_median",
     "sup_diagonal",
+    "vote_path",
 ]

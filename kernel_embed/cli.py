@@ -7,12 +7,13 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from .experiments import compare, iris, mnist, pixels, uci
+from .experiments import compare, iris, mnist, pixels, uci, voted, voted_table
 from .experiments.data import ENVIRONMENT_VARIABLE
 from .experiments.learners import LEARNERS
-from .experiments.results import Results
+from .experiments.results import Record, Results
+from .progress import progress_bar
 
-REPRODUCTIONS = ("iris", "mnist", "pixels", "uci")
+REPRODUCTIONS = ("iris", "mnist", "pixels", "uci", "voted")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,25 +43,52 @@ def _compare(options: argparse.Namespace) -> str:
 
 
 def _reproduce(options: argparse.Namespace) -> str:
-    module = {"iris": iris, "mnist": mnist, "pixels": pixels, "uci": uci}[options.name]
-    results = Results(options.out / "results.json", module.KEY)
+    where = f"Results are in {options.out / 'results.json'}."
+    if options.name == "voted":
+        return f"{_voted(options)}\n\n{where}"
     if options.name == "iris":
+        results = Results(options.out / "results.json", iris.KEY)
         iris.run(results, options.out, epochs=50 if options.quick else 500)
-    elif options.name == "mnist":
+        return f"{iris.summary(results.records)}\n\n{where}"
+    if options.name == "mnist":
+        results = Results(options.out / "results.json", mnist.KEY)
         minutes = None if options.full else 30.0
         mnist.run(results, options.data, out=options.out, quick=options.quick, minutes=minutes)
-    elif options.name == "pixels":
+        return f"{mnist.summary(results.records)}\n\n{where}"
+    if options.name == "pixels":
+        results = Results(options.out / "results.json", pixels.KEY)
         pixels.run(results, options.data, out=options.out, quick=options.quick)
-    else:
-        uci.run(
-            results,
+        return f"{pixels.summary(results.records)}\n\n{where}"
+    results = Results(options.out / "results.json", uci.KEY)
+    uci.run(
+        results,
+        options.data,
+        quick=options.quick,
+        folds=options.folds,
+        datasets=options.datasets,
+        methods=options.methods,
+    )
+    return f"{uci.summary(results.records)}\n\n{where}"
+
+
+def _voted(options: argparse.Namespace) -> str:
+    results = Results(options.out / "results.json", voted_table.Task._fields)
+    with progress_bar(None, "voted") as bar:
+
+        def record(result: Record) -> None:
+            results.add(result)
+            bar.update()
+
+        voted.run(
             options.data,
             quick=options.quick,
             folds=options.folds,
             datasets=options.datasets,
-            methods=options.methods,
+            jobs=options.jobs,
+            finished=results.records,
+            record=record,
         )
-    return f"{module.summary(results.records)}\n\nResults are in {options.out / 'results.json'}."
+    return voted_table.text(results.records)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--data", help=f"directory of the data sets (default: {ENVIRONMENT_VARIABLE}, else OpenML)")
     command.add_argument("--datasets", nargs="+", help="only these data sets")
     command.add_argument("--full", action="store_true", help="mnist: all 800 epochs, where 30 minutes are the default")
+    command.add_argument("--jobs", type=int, default=1, help="processes (voted)")
     _common(command)
     return parser
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Tensor
 
@@ -36,6 +38,19 @@ def check_features(
         raise ValueError(f"Expected {name} with {width} features, as in training, got {x.shape[-1]}.")
     check_finite(x, name)
     return x
+
+
+def check_memory(n: int, x: Tensor, batch: int, remedy: str) -> None:
+    """Refuse n × n matrices (four of them, for each of ``batch`` kernels) that cannot be held, before trying."""
+    if x.device.type != "cpu" or not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    needed = 4 * n * n * x.element_size() * batch
+    if needed > available:
+        raise MemoryError(
+            f"Expected data that fit in memory, got n = {n}, whose {n} × {n} matrices need {needed / 2**30:.0f} GiB of "
+            f"the {available / 2**30:.0f} GiB here. {remedy}"
+        )
 
 
 def check_finite(x: Tensor, name: str) -> None:

@@ -73,3 +73,14 @@ def test_module_is_the_command():
         [sys.executable, "-m", "kernel_embed", "--help"], capture_output=True, text=True, check=True
     )
     assert "compare" in answer.stdout
+
+
+@pytest.mark.data
+@needs_data
+def test_reproduce_voted(tmp_path, capsys):
+    arguments = ["reproduce", "voted", "--quick", "--datasets", "vertebral", "--folds", "3", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    assert "vertebral" in capsys.readouterr().out
+    records = json.loads((tmp_path / "results.json").read_text())
+    assert {record["method"] for record in records} == {"L2-SVM", "L1-SVM", "VKR dimension", "VKR trace"}
+    assert all(0.0 <= record["error"] <= 60.0 for record in records)

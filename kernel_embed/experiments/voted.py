@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 from sklearn.svm import SVC
 
-from kernel_embed.votes.families import Array, KernelFamily, gaussian_kernels, polynomial_kernels
-from kernel_embed.votes.path import GRID, CrossValidation, cross_validate_votes, split_folds
-
+from ..votes.families import Array, KernelFamily, gaussian_kernels, polynomial_kernels
+from ..votes.path import GRID, CrossValidation, cross_validate_votes, split_folds
 from .data import load_table
 from .voted_table import METHODS, TABLE_1, Task, task_of
 

@@ -142,3 +142,11 @@ def markdown(results: Sequence[dict[str, Any]], family: str, scaling: str) -> st
             if family == "polynomial":
                 lines.append("| *printed* | " + " | ".join(theirs) + " |")
     return "\n".join(lines)
+
+
+def text(results: Sequence[dict[str, Any]]) -> str:
+    """All tables, one for each kernel family and scaling, and the counts of :func:`summary` under them."""
+    groups = dict.fromkeys((result["family"], result["scaling"]) for result in results)
+    tables = [f"{family}, {scaling}\n\n{markdown(results, family, scaling)}" for family, scaling in groups]
+    counts = [" ".join(f"{name}={value}" for name, value in row.items()) for row in summary(results)]
+    return "\n\n".join([*tables, "\n".join(counts)])

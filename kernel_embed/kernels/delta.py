@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -20,6 +21,25 @@ class DeltaKernel(Kernel):
     """
 
     is_stationary = True
+
+    def __init__(self, batch_shape: torch.Size | None = None, active_dims: tuple[int, ...] | None = None) -> None:
+        super().__init__(batch_shape=batch_shape, active_dims=active_dims)
+        # Without parameters nothing else would say which batch, dtype and device this kernel has.
+        self.register_buffer("_one", torch.ones(self.batch_shape, device=torch.get_default_device()), persistent=False)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype the kernel was moved to."""
+        dtypes: set[torch.dtype] = {self._one.dtype, *(parameter.dtype for parameter in self.parameters())}
+        if len(dtypes) > 1:
+            raise RuntimeError(f"The kernel's parameters have multiple dtypes: {dtypes}.")
+        return dtypes.pop()
+
+    @property
+    def device(self) -> torch.device:
+        """The device the kernel was moved to."""
+        device: torch.device = self._one.device
+        return device
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Equality of rows, as numbers of the dtype of ``x1``."""

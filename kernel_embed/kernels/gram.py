@@ -7,11 +7,22 @@ every other kernel is evaluated by GPyTorch itself.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
+from collections.abc import Iterator
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import (
+    AdditiveKernel,
+    InducingPointKernel,
+    Kernel,
+    MaternKernel,
+    ProductKernel,
+    ProductStructureKernel,
+    RBFKernel,
+    ScaleKernel,
+)
 from torch import Tensor
 
 from .features import FeatureKernel
@@ -41,7 +52,32 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
 
 def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     """The values k(x_i, x_i), of shape ``(*batch, n)``."""
-    return _dense(kernel(x, diag=True))
+    with cross_evaluation(kernel):
+        if type(kernel) is ProductStructureKernel:
+            # Its __call__ takes every answer for a matrix (GPyTorch 1.15), so only forward knows the diagonal.
+            x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
+            return _dense(kernel.forward(x, x, diag=True))
+        return _dense(kernel(x, diag=True))
+
+
+@contextlib.contextmanager
+def cross_evaluation(kernel: Kernel) -> Iterator[None]:
+    """Let an ``InducingPointKernel`` be evaluated between any two sets of points, whatever its mode.
+
+    In training mode it refuses unequal inputs, and in evaluation mode it remembers its factor past a change of its
+    parameters. Inside this context it is in evaluation mode with nothing remembered; afterwards it is as it was.
+    """
+    inducing = [module for module in kernel.modules() if isinstance(module, InducingPointKernel)]
+    modes = [module.training for module in inducing]
+    try:
+        for module in inducing:
+            module.training = False
+            module._clear_cache()
+        yield
+    finally:
+        for module, mode in zip(inducing, modes, strict=True):
+            module._clear_cache()
+            module.training = mode
 
 
 def _has_closed_form(kernel: Kernel) -> bool:
@@ -82,7 +118,8 @@ def _of_features(kernel: FeatureKernel, x1: Tensor, x2: Tensor | None) -> Tensor
 
 def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     try:
-        return _dense(kernel(x1) if x2 is None else kernel(x1, x2))
+        with cross_evaluation(kernel):
+            return _dense(kernel(x1) if x2 is None else kernel(x1, x2))
     except RuntimeError as error:
         other = next((p.dtype for p in [*kernel.parameters(), *kernel.buffers()] if p.dtype != x1.dtype), None)
         if "dtype" not in str(error) or other is None:

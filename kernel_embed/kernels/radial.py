@@ -41,9 +41,9 @@ def radial_gram(z1: Tensor, z2: Tensor | None, profile: Profile, rough: bool = F
 class _RadialGram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z1: Tensor, z2: Tensor | None, profile: Profile, rough: bool) -> Tensor:
-        halves = _negative_half_square_distance(z1, z2)
+        halves = negative_half_square_distance(z1, z2)
         if rough:
-            _subtract_close_points_(halves, z1, z1 if z2 is None else z2)
+            subtract_close_points_(halves, z1, z1 if z2 is None else z2)
         K, slope = profile(halves)
         ctx.save_for_backward(z1, z2, K, slope)
         return K
@@ -65,24 +65,65 @@ class _RadialGram(torch.autograd.Function):
         return gradient1, gradient2, None, None
 
 
+def gaussian_gram(z1: Tensor, z2: Tensor | None, log_size: Tensor) -> Tensor:
+    """exp(log_size − ½‖z1_i − z2_j‖²), differentiable in all three; ``log_size`` has shape ``batch``.
+
+    The size enters the one product that makes the exponents, and its gradient is a sum that is at hand: no pass over
+    the matrix is added.
+    """
+    centre = z1.detach().mean(dim=-2, keepdim=True)
+    shape = torch.broadcast_shapes(z1.shape[:-2], log_size.shape)
+    z1 = (z1 - centre).expand(*shape, *z1.shape[-2:])
+    matrix: Tensor = _GaussianGram.apply(z1, None if z2 is None else z2 - centre, log_size.expand(shape))
+    return matrix
+
+
+class _GaussianGram(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z1: Tensor, z2: Tensor | None, log_size: Tensor) -> Tensor:
+        K = flushed_exp(_exponents(z1, z1 if z2 is None else z2, log_size))
+        ctx.save_for_backward(z1, z2, K)
+        return K
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
+        z1, z2, K = ctx.saved_tensors
+        other = z1 if z2 is None else z2
+        M = G * K
+        rows = M @ torch.cat([other, torch.ones_like(other[..., :1])], dim=-1)
+        columns = M.mT @ torch.cat([z1, torch.ones_like(z1[..., :1])], dim=-1)
+        gradient1 = rows[..., :-1] - rows[..., -1:] * z1
+        gradient2 = columns[..., :-1] - columns[..., -1:] * other
+        size = rows[..., -1].sum(-1)
+        if z2 is None:
+            return gradient1 + gradient2, None, size
+        return gradient1, _sum_to(gradient2, z2), size
+
+
 def _sum_to(gradient: Tensor, like: Tensor) -> Tensor:
     return gradient.sum_to_size(like.shape)
 
 
-def _negative_half_square_distance(z1: Tensor, z2: Tensor | None) -> Tensor:
-    """−s/2 in one matrix product: [z, −‖z‖²/2, 1] [z', 1, −‖z'‖²/2]ᵀ."""
-    other = z1 if z2 is None else z2
-    norms1 = z1.square().sum(-1, keepdim=True).mul_(-0.5)
-    norms2 = other.square().sum(-1, keepdim=True).mul_(-0.5)
-    left = torch.cat([z1, norms1, torch.ones_like(norms1)], dim=-1)
-    right = torch.cat([other, torch.ones_like(norms2), norms2], dim=-1)
-    halves = (left @ right.mT).clamp_max_(0.0)
+def negative_half_square_distance(z1: Tensor, z2: Tensor | None) -> Tensor:
+    """−s/2, exactly zero on the diagonal of a symmetric matrix."""
+    halves = _exponents(z1, z1 if z2 is None else z2).clamp_max_(0.0)
     if z2 is None:
         halves.diagonal(dim1=-2, dim2=-1).zero_()
     return halves
 
 
-def _subtract_close_points_(halves: Tensor, z1: Tensor, z2: Tensor) -> None:
+def _exponents(z1: Tensor, z2: Tensor, shift: Tensor | None = None) -> Tensor:
+    """−s/2, plus ``shift``, in one matrix product: [z, −‖z‖²/2 + shift, 1] [z', 1, −‖z'‖²/2]ᵀ."""
+    norms1 = z1.square().sum(-1, keepdim=True).mul_(-0.5)
+    norms2 = z2.square().sum(-1, keepdim=True).mul_(-0.5)
+    shifted = norms1 if shift is None else norms1 + shift[..., None, None]
+    left = torch.cat([z1, shifted, torch.ones_like(norms1)], dim=-1)
+    right = torch.cat([z2, torch.ones_like(norms2), norms2], dim=-1)
+    return left @ right.mT
+
+
+def subtract_close_points_(halves: Tensor, z1: Tensor, z2: Tensor) -> None:
     """Replace −s/2 of nearly coinciding points, where the product above has lost its digits, by exact differences."""
     largest = torch.maximum(z1.square().sum(-1).amax(), z2.square().sum(-1).amax())
     close = (halves > -1e4 * torch.finfo(halves.dtype).eps * largest).nonzero(as_tuple=True)
@@ -94,7 +135,7 @@ def _subtract_close_points_(halves: Tensor, z1: Tensor, z2: Tensor) -> None:
 
 def squared_exponential(halves: Tensor) -> tuple[Tensor, None]:
     """φ(s) = exp(−s/2)."""
-    return _exp_(halves), None
+    return flushed_exp(halves), None
 
 
 def matern(nu: float) -> Profile:
@@ -102,7 +143,7 @@ def matern(nu: float) -> Profile:
 
     def profile(halves: Tensor) -> tuple[Tensor, Tensor]:
         a = halves.mul_(-4.0 * nu).sqrt_()
-        decay = _exp_(-a)
+        decay = flushed_exp(-a)
         if nu == 0.5:
             # φ' = −exp(−a) / (2a): infinite at a = 0, where z_i = z'_j makes its contribution vanish.
             return decay, torch.where(a > 0, decay / a, 0.0).mul_(-0.5)
@@ -113,7 +154,7 @@ def matern(nu: float) -> Profile:
     return profile
 
 
-def _exp_(exponent: Tensor) -> Tensor:
+def flushed_exp(exponent: Tensor) -> Tensor:
     """exp in place, with values below √tiny set to exactly 0.
 
     Such values (1e-154 in float64) cannot change any sum they enter, but their products are denormal numbers, on

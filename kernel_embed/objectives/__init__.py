@@ -3,6 +3,7 @@
 from .base import Objective
 from .calibrated import CalibratedLeaveOneOutRisk, SoftmaxCalibration, calibrate
 from .cross_validation import CrossValidationRisk
+from .embedding_evidence import EmbeddingEvidence
 from .evidence import ConditionalEvidence
 from .rademacher import RATES, RademacherComplexity, rademacher_complexity
 from .risk import BatchValidationRisk, EmpiricalRisk, LeaveOneOutRisk
@@ -13,6 +14,7 @@ __all__ = [
     "CalibratedLeaveOneOutRisk",
     "ConditionalEvidence",
     "CrossValidationRisk",
+    "EmbeddingEvidence",
     "EmpiricalRisk",
     "LeaveOneOutRisk",
     "Objective",

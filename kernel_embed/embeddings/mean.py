@@ -1,0 +1,91 @@
+r"""The kernel mean embedding of a sample, eqs. (1) and (2).
+
+.. math::
+    \mu_P = \int k(\cdot, x)\, P(dx), \qquad \hat\mu = \sum_i \beta_i\, k(\cdot, x_i), \quad \beta_i = 1/n .
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gpytorch
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..kernels import gram
+from ..validation import check_features
+from .snapshot import KernelSnapshot
+
+BLOCK_ENTRIES = 2**24
+"""Entries of a Gram matrix held at a time where only its row sums are needed."""
+
+
+class MeanEmbedding(gpytorch.Module):
+    """The empirical mean embedding μ̂ of eq. (2).
+
+    Args:
+        kernel: k, any GPyTorch kernel.
+
+    Example:
+        >>> kernel = gpytorch.kernels.RBFKernel().double()
+        >>> kernel.lengthscale = 1.0
+        >>> mean = MeanEmbedding(kernel).condition(torch.tensor([[0.0], [1.0]], dtype=torch.float64))
+        >>> mean(torch.tensor([[0.0]], dtype=torch.float64)).detach()         # ½ (1 + e^{−½})
+        tensor([0.8033], dtype=torch.float64)
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}.")
+        self.kernel = kernel
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the kernel and of every answer."""
+        return torch.Size(self.kernel.batch_shape)
+
+    def condition(self, x: Tensor) -> WeightedEmbedding:
+        """The embedding of the sample ``x`` of shape ``(n, d)``."""
+        x = check_features(x)
+        return WeightedEmbedding(self.kernel, x, x.new_full((x.shape[-2],), 1.0 / x.shape[-2]))
+
+
+class WeightedEmbedding:
+    """Σ_i β_i k(·, x_i), an element of the RKHS of k: a function that is called on points.
+
+    Attributes:
+        x: the sample, ``(n, d)``.
+        weights: β, ``(*batch, n)``.
+    """
+
+    def __init__(self, kernel: Kernel, x: Tensor, weights: Tensor) -> None:
+        self._snapshot = KernelSnapshot(kernel)
+        self.x = x
+        self.weights = weights
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The values at ``x`` (``(t, d)``): ``(*batch, t)``."""
+        x = check_features(x, width=self.x.shape[-1]).to(self.x)
+        rows = max(1, BLOCK_ENTRIES // self.x.shape[-2])
+        parts = [self._against(block, self.x) @ self.weights.unsqueeze(-1) for block in x.split(rows, dim=-2)]
+        return torch.cat(parts, dim=-2).squeeze(-1)
+
+    def expectation(self, g: Callable[[Tensor], Tensor] | Tensor) -> Tensor:
+        """Σ_i β_i g(x_i), the estimate of E[g(X)]; exact for g in the RKHS."""
+        values = g(self.x) if callable(g) else g
+        return (self.weights * torch.as_tensor(values).to(self.weights)).sum(-1)
+
+    def inner(self, other: WeightedEmbedding) -> Tensor:
+        """⟨f, f'⟩ in the RKHS of k: ``batch``."""
+        if other.x.shape[-1] != self.x.shape[-1]:
+            raise ValueError(f"Expected samples of one width, got {self.x.shape[-1]} and {other.x.shape[-1]} columns.")
+        return (self(other.x) * other.weights).sum(-1)
+
+    def squared_distance(self, other: WeightedEmbedding) -> Tensor:
+        """‖f − f'‖² in the RKHS of k, the (biased) MMD² of two samples: ``batch``."""
+        return self.inner(self) - 2.0 * self.inner(other) + other.inner(other)
+
+    def _against(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return gram(self._snapshot.kernel(), x1, x2)

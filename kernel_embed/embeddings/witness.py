@@ -1,0 +1,173 @@
+r"""The witness function μ_P − μ_Q of two samples: where they differ, with a credible band.
+
+Given θ the two embeddings have independent posteriors, so that at any points
+
+.. math::  (\mu_P - \mu_Q)(x) \sim \mathcal N(m_P - m_Q,\; S_P + S_Q) .
+
+Under a discrete measure :math:`\mu = \sum_m c_m \sqrt{w_m}\, k(\cdot, u_m)` with
+:math:`c \sim \mathcal N(\hat c, C^{-1})` a posteriori, and the squared RKHS distance itself is a quadratic form of a
+Gaussian vector:
+
+.. math::  \mathrm{MMD}^2 = \lVert \mu_P - \mu_Q \rVert^2 = d^\top G d, \quad G = W^{1/2} K_{uu} W^{1/2}, \quad
+           d \sim \mathcal N(\hat c_P - \hat c_Q,\; C_P^{-1} + C_Q^{-1}) .
+
+Under Lebesgue measure, which is not finite, draws of the prior lie outside the RKHS and that norm is infinite.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from linear_operator import to_linear_operator
+from torch import Tensor
+
+from ..kernels import gram
+from ..kernels.measures import NUM_ATOMS, DiscreteMeasure
+from ..kernels.smoothed import SmoothedKernel
+from ..validation import check_features
+from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding, credible_band
+
+
+class Witness:
+    """The posterior of μ_P − μ_Q for samples ``x`` of P and ``y`` of Q; called on points, a ``MultivariateNormal``.
+
+    Args:
+        embedding: the model of both; its kernel would be learned on the pooled sample.
+        x: the sample of P, ``(n, d)``.
+        y: the sample of Q, ``(m, d)``.
+
+    Example:
+        >>> import gpytorch
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> x, y = (torch.randn(200, 1, generator=generator) for _ in range(2))
+        >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel(), noise=0.01)
+        >>> witness = Witness(embedding, x, y + 3.0)
+        >>> witness(torch.tensor([[0.0], [3.0]])).mean.sign()           # more of P at 0, more of Q at 3
+        tensor([ 1., -1.], grad_fn=<SignBackward0>)
+    """
+
+    def __init__(self, embedding: BayesianMeanEmbedding, x: Tensor, y: Tensor) -> None:
+        x = check_features(x, "x")
+        y = check_features(y, "y")
+        if x.shape[-1] != y.shape[-1]:
+            raise ValueError(f"Expected samples of one width, got {x.shape[-1]} columns in x and {y.shape[-1]} in y.")
+        self.embedding = embedding
+        self.first, self.second = _condition_both(embedding, x, y.to(x))
+
+    def __call__(self, x: Tensor) -> MultivariateNormal:
+        """The posterior of the witness at the points ``x`` of shape ``(t, d)``."""
+        p, q = self.first(x), self.second(x)
+        return MultivariateNormal(p.mean - q.mean, to_linear_operator(p.covariance_matrix + q.covariance_matrix))
+
+    def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
+        """The lower and upper end, at each point, of the central interval of probability ``level``."""
+        return credible_band(self(x), level)
+
+    def squared_distance(self, num_atoms: int = NUM_ATOMS) -> SquaredDistancePosterior:
+        """The posterior of MMD² = ‖μ_P − μ_Q‖² in the RKHS of k.
+
+        It exists where ν is finite. Under any other measure than a discrete one, ν is replaced by the empirical
+        distribution of ``num_atoms`` points of the pooled sample, and the answer says so.
+        """
+        first, second = self.first, self.second
+        if not _is_discrete(first):
+            pooled = torch.cat([first.x, second.x], dim=-2)
+            first, second = (_with_atoms(c, DiscreteMeasure.from_sample(pooled, num_atoms)) for c in (first, second))
+        return SquaredDistancePosterior(first, second)
+
+
+def _condition_both(
+    embedding: BayesianMeanEmbedding, x: Tensor, y: Tensor
+) -> tuple[ConditionedMeanEmbedding, ConditionedMeanEmbedding]:
+    first, second = embedding.condition(x), embedding.condition(y)
+    if _is_discrete(first) and embedding.measure is None and embedding.prior_covariance is None:
+        # Both posteriors need one prior: the atoms chosen for the pooled sample.
+        measure = DiscreteMeasure.from_sample(torch.cat([x, y], dim=-2))
+        first, second = _with_atoms(first, measure), _with_atoms(second, measure)
+    return first, second
+
+
+def _is_discrete(conditioned: ConditionedMeanEmbedding) -> bool:
+    return isinstance(conditioned.covariance, SmoothedKernel) and conditioned.covariance.is_low_rank
+
+
+def _with_atoms(conditioned: ConditionedMeanEmbedding, measure: DiscreteMeasure) -> ConditionedMeanEmbedding:
+    covariance = SmoothedKernel(conditioned.embedding.kernel, measure)
+    locations = conditioned.locations if conditioned.rows is None else conditioned.rows
+    return ConditionedMeanEmbedding(conditioned.embedding, conditioned.x, locations, covariance)
+
+
+class SquaredDistancePosterior:
+    r"""The posterior of MMD² = dᵀGd, d ~ N(δ, S), a quadratic form of a Gaussian vector.
+
+    .. math::  \mathbb E = \delta^\top G \delta + \operatorname{tr} GS, \qquad
+               \operatorname{Var} = 4 \delta^\top G S G \delta + 2 \operatorname{tr} (GS)^2 .
+
+    Attributes:
+        num_atoms: M.
+    """
+
+    def __init__(self, first: ConditionedMeanEmbedding, second: ConditionedMeanEmbedding) -> None:
+        covariance = first.covariance
+        assert isinstance(covariance, SmoothedKernel)
+        measure = covariance.measure
+        assert isinstance(measure, DiscreteMeasure)
+        root = measure.weights.to(first.x).sqrt()
+        atoms = measure.atoms.to(first.x)
+        self.num_atoms = measure.num_atoms
+        self._G = gram(covariance.base_kernel, atoms) * root * root.unsqueeze(-1)
+        (mean1, covariance1), (mean2, covariance2) = first.coefficients(), second.coefficients()
+        self._delta, self._S = mean1 - mean2, covariance1 + covariance2
+
+    @property
+    def mean(self) -> Tensor:
+        """E[MMD²]: ``batch``. Posterior uncertainty adds to it, so it is not zero where the samples agree."""
+        spread: Tensor = (self._G * self._S).sum((-2, -1))
+        return self.between_means + spread
+
+    @property
+    def between_means(self) -> Tensor:
+        """δᵀGδ, the squared distance of the two posterior means: ``batch``. The rest of :attr:`mean` is uncertainty."""
+        value: Tensor = torch.einsum("...i,...ij,...j->...", self._delta, self._G, self._delta)
+        return value
+
+    @property
+    def variance(self) -> Tensor:
+        """Var[MMD²]: ``batch``."""
+        GS = self._G @ self._S
+        side = (self._G @ self._delta.unsqueeze(-1)).squeeze(-1)
+        linear: Tensor = torch.einsum("...i,...ij,...j->...", side, self._S, side)
+        square: Tensor = (GS * GS.mT).sum((-2, -1))
+        return 4.0 * linear + 2.0 * square
+
+    @functools.cached_property
+    def _spectrum(self) -> tuple[Tensor, Tensor]:
+        """MMD² = Σ λ_j (z_j + a_j)² with z standard normal: the eigenvalues of S^{1/2} G S^{1/2}, and a."""
+        values, vectors = torch.linalg.eigh(self._S)
+        root = (vectors * values.clamp_min(0.0).sqrt().unsqueeze(-2)) @ vectors.mT
+        lam, U = torch.linalg.eigh(root @ self._G @ root)
+        inverse = torch.where(values > 0, values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt(), 0.0)
+        a = (U.mT @ vectors @ (inverse.unsqueeze(-1) * (vectors.mT @ self._delta.unsqueeze(-1)))).squeeze(-1)
+        return lam.clamp_min(0.0), a
+
+    def sample(self, num_samples: int, seed: int | None = None) -> Tensor:
+        """Draws of MMD²: ``(num_samples, *batch)``."""
+        lam, a = self._spectrum
+        generator = torch.Generator(device=lam.device)
+        if seed is None:
+            generator.seed()
+        else:
+            generator.manual_seed(seed)
+        z = torch.randn(num_samples, *a.shape, generator=generator, dtype=a.dtype, device=a.device)
+        return (lam * (z + a).square()).sum(-1)
+
+    def interval(self, level: float = 0.8, num_samples: int = 4000, seed: int | None = 0) -> tuple[Tensor, Tensor]:
+        """The central interval of probability ``level``, from draws: each of shape ``batch``."""
+        draws = self.sample(num_samples, seed)
+        tail = 0.5 * (1.0 - level)
+        return draws.quantile(tail, dim=0), draws.quantile(1.0 - tail, dim=0)
+
+    def __repr__(self) -> str:
+        return f"SquaredDistancePosterior(discrete measure with {self.num_atoms} atoms)"

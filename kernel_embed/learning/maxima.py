@@ -1,0 +1,194 @@
+"""All local maxima of an evidence: it often has several, and the highest is not always the one that is wanted."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator.utils.errors import NanError, NotPSDError
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..objectives import Objective
+from ..progress import progress_bar
+from ..validation import check_features
+from .fit import fit
+from .parameters import ParameterVector, prior_loss
+
+SAME = 1e-2
+"""Maxima whose parameters differ by less than this, in their raw form, are one."""
+FINE_POINTS = 9
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalMaximum:
+    """A local maximum of −objective.
+
+    Attributes:
+        value: −objective there, priors included: the log evidence.
+        parameters: the values of all parameters, by name, as users see them (``kernel.lengthscale``, not its raw form).
+        embedding: a copy of the embedding with these parameters.
+    """
+
+    value: float
+    parameters: dict[str, Tensor]
+    embedding: Any = dataclasses.field(repr=False)
+
+
+def local_maxima(
+    embedding: gpytorch.Module,
+    objective: Objective,
+    x: Tensor,
+    y: Tensor | None = None,
+    *,
+    num_points: int = 40,
+    span: tuple[float, float] | None = None,
+    prominence: float = 6.0,
+    max_evaluations: int = 200,
+    progress: bool | None = None,
+) -> list[LocalMaximum]:
+    """The local maxima of −``objective`` that a scan over the lengthscales finds, the highest first.
+
+    All lengthscales are multiplied by one factor, which runs through ``num_points`` values over ``span``. Tops of that
+    curve with at least ``prominence`` nats of descent on the way to any higher one are looked at once more on a finer
+    scale, and ``fit`` climbs from there. With one lengthscale the scan sees every maximum wider than its spacing; with
+    more, maxima off the line are found only if a climb from it leads there.
+
+    In one dimension the evidence is not smooth: log γ(x_i) has a narrow dip to −∞ at every lengthscale at which a
+    stationary point of μ̂ passes through x_i. The prominence keeps the ripples between such dips from counting as
+    maxima, and the scan keeps a climb from ending in the first one it meets, as ``fit`` alone may.
+
+    Args:
+        embedding: any embedding; it is not changed.
+        objective: what ``fit`` would minimise, :class:`kernel_embed.EmbeddingEvidence` for a log evidence.
+        x: the data.
+        y: targets, for embeddings that have them.
+        num_points: points of the scan.
+        span: the smallest and the largest lengthscale (the geometric mean where there are several); by default from the
+            distance of nearest neighbours to twice the diameter of the data.
+        prominence: nats; lower it for samples of a few points, 0 keeps every top of the scan.
+        max_evaluations: a limit of each climb.
+        progress: show a progress bar.
+
+    Example:
+        >>> from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
+        >>> from kernel_embed.objectives.embedding_evidence import EmbeddingEvidence
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> centres = torch.tensor([-20.0, 20.0]).repeat(40).unsqueeze(-1)
+        >>> x = centres + torch.randn(80, 1, generator=generator, dtype=torch.float64)
+        >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> [round(m.parameters["kernel.lengthscale"].item()) for m in local_maxima(embedding, EmbeddingEvidence(), x)]
+        [1, 29]
+    """
+    x = check_features(x)
+    if num_points < 3:
+        raise ValueError(f"Expected num_points of at least 3, got {num_points}.")
+    embedding = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device)
+    kernels = [m for m in embedding.modules() if isinstance(m, Kernel) and m.has_lengthscale]
+    starts = [embedding]
+    if kernels:
+        scan = _Scan(embedding, kernels, objective, x, y)
+        starts = scan.tops(np.geomspace(*(span or _span(x)), num_points), prominence, progress)
+    found: list[tuple[LocalMaximum, NDArray[np.float64]]] = []
+    for start in starts:
+        try:
+            result = fit(start, objective, x, y, max_evaluations=max_evaluations, progress=False)
+        except (NanError, NotPSDError):
+            continue
+        point = ParameterVector(start).get()
+        if result.converged and not any(np.abs(point - other).max(initial=0.0) < SAME for _, other in found):
+            found.append((LocalMaximum(-result.value, _values(start), start), point))
+    return sorted((maximum for maximum, _ in found), key=lambda maximum: -maximum.value)
+
+
+class _Scan:
+    """−objective along the line on which all lengthscales are multiplied by one factor."""
+
+    def __init__(
+        self, embedding: gpytorch.Module, kernels: list[Kernel], objective: Objective, x: Tensor, y: Tensor | None
+    ) -> None:
+        self.embedding, self.kernels, self.objective, self.x, self.y = embedding, kernels, objective, x, y
+        self.originals = [kernel.lengthscale.detach().clone() for kernel in kernels]
+        self.middle = torch.cat([value.flatten() for value in self.originals]).log().mean().exp()
+
+    def move(self, lengthscale: float) -> None:
+        """Give the lengthscales this geometric mean."""
+        for kernel, original in zip(self.kernels, self.originals, strict=True):
+            kernel.lengthscale = original * (lengthscale / self.middle)
+
+    def value(self, lengthscale: float) -> float:
+        """−objective there, priors included, −∞ where it does not exist."""
+        self.move(lengthscale)
+        with torch.no_grad():
+            try:
+                loss = self.objective(self.embedding, self.x, self.y).sum()
+                prior = prior_loss(self.embedding)
+            except (NanError, NotPSDError):
+                return -np.inf
+        if prior is not None:
+            loss = loss + (prior / self.x.shape[-2] if self.objective.per_datum else prior)
+        return -loss.item()
+
+    def tops(self, grid: NDArray[np.float64], prominence: float, progress: bool | None) -> list[gpytorch.Module]:
+        """Copies of the embedding at the prominent tops, each the highest of a finer scan around it."""
+        with progress_bar(len(grid), "scan", progress) as bar:
+            values = []
+            for lengthscale in grid:
+                values.append(self.value(lengthscale))
+                bar.update()
+        copies = []
+        for i in prominent(values, prominence):
+            near = np.geomspace(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)], FINE_POINTS)
+            self.move(max([*near, grid[i]], key=self.value))
+            copies.append(copy.deepcopy(self.embedding))
+        return copies
+
+
+def prominent(values: list[float], prominence: float) -> list[int]:
+    """The tops of a curve from which every way to a higher point descends by ``prominence`` at least.
+
+    Example:
+        >>> prominent([0.0, 5.0, 4.0, 5.5, 0.0, 3.0, 1.0], prominence=2.0)
+        [3, 5]
+    """
+    tops = []
+    for i, value in enumerate(values):
+        if not np.isfinite(value):
+            continue
+        drops = []
+        for side in (values[i + 1 :], values[:i][::-1]):
+            lowest = value
+            for other in side:
+                # of equal heights the first one counts
+                if other > value or (other == value and values.index(value) < i):
+                    drops.append(value - lowest)
+                    break
+                lowest = min(lowest, other)
+        if all(drop >= prominence and drop > 0 for drop in drops):
+            tops.append(i)
+    return tops
+
+
+def _span(x: Tensor) -> tuple[float, float]:
+    """From the median distance of nearest neighbours, over 4, to twice the diameter."""
+    rows = x.reshape(-1, x.shape[-1]).unique(dim=0)
+    rows = rows[:: -(-rows.shape[0] // 2000)]
+    distances = torch.cdist(rows, rows)
+    diameter = float(distances.max()) or 1.0
+    distances.fill_diagonal_(float("inf"))
+    nearest = float(distances.amin(dim=-1).median()) if rows.shape[0] > 1 else diameter
+    return max(0.25 * nearest, 1e-6 * diameter), 2.0 * diameter
+
+
+def _values(embedding: gpytorch.Module) -> dict[str, Tensor]:
+    values = {}
+    for name, parameter in embedding.named_parameters():
+        constraint = embedding.constraint_for_parameter_name(name)
+        value = parameter.detach() if constraint is None else constraint.transform(parameter.detach())
+        values[name.replace("raw_", "")] = value.clone()
+    return values

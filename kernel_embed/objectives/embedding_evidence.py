@@ -1,0 +1,74 @@
+r"""The evidence of the data under the Bayesian kernel embedding, eq. (13).
+
+.. math::
+    \log p(x_1, \dots, x_n \mid \theta)
+        = \log \mathcal N\big([\hat\mu(x_1), \dots, \hat\mu(x_n)]; 0, R + \sigma^2 I\big) + \sum_i \log \gamma(x_i),
+        \qquad \gamma(x) = \Big\lVert \frac{\partial \hat\mu}{\partial x} \Big\rVert .
+
+The first term is that of a Gaussian process. The second, the Jacobian of the link :math:`x \mapsto \hat\mu(x)`, is what
+makes it a density of the data: it penalises long lengthscales, at which the embedding hardly changes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..embeddings.bayesian import ConditionedMeanEmbedding
+from .base import Objective
+
+
+class EmbeddingEvidence(Objective):
+    r"""−log p(x₁, …, x_n | θ) in nats, eq. (13): the negative log evidence, summed over data.
+
+    Args:
+        num_locations: evaluate the likelihood at this many rows of the sample, drawn without replacement, each against
+            the whole sample; every row by default. The value is then the evidence of those rows given the link μ̂:
+            n/t times the Jacobian term is unbiased for the whole one, and n/t times the value is unbiased for the
+            evidence in which blocks of t rows are independent.
+        seed: of that draw. The same rows in every call, so that the objective is a function.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
+        >>> x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> result = ke.fit(embedding, EmbeddingEvidence(), x)
+        >>> result.converged, result.value < result.history[0]["value"]
+        (True, True)
+    """
+
+    per_datum = False
+    identifies_scale = True
+
+    def __init__(self, num_locations: int | None = None, seed: int = 0) -> None:
+        if num_locations is not None and num_locations < 2:
+            raise ValueError(f"Expected num_locations of at least 2, got {num_locations}.")
+        self.num_locations = num_locations
+        self.seed = seed
+
+    def evaluate(self, conditioned: ConditionedMeanEmbedding) -> Tensor:
+        """−log N(μ̂; 0, R + σ²I) − Σ log γ(x_i)."""
+        if not isinstance(conditioned, ConditionedMeanEmbedding):
+            raise TypeError(
+                f"Expected a BayesianMeanEmbedding conditioned on a sample, got {type(conditioned).__name__}. For "
+                "targets use ConditionalEvidence."
+            )
+        if conditioned.num_data < 2:
+            raise ValueError(
+                "Expected at least 2 points, got 1. The empirical embedding of one point is flat there, so eq. (13) "
+                "gives it density zero whatever the kernel."
+            )
+        if self.num_locations is not None and self.num_locations < conditioned.num_locations:
+            conditioned = conditioned.at(self._rows(conditioned.num_data).to(conditioned.x.device))
+        # eq. (13); the slope first, since μ̂ comes with it
+        log_slope = conditioned.empirical.log_slope.sum(-1)
+        return conditioned.negative_log_density() - log_slope
+
+    def _rows(self, n: int) -> Tensor:
+        generator = torch.Generator().manual_seed(self.seed)
+        return torch.randperm(n, generator=generator)[: self.num_locations]
+
+    def __repr__(self) -> str:
+        inside = "" if self.num_locations is None else f"num_locations={self.num_locations}, seed={self.seed}"
+        return f"EmbeddingEvidence({inside})"
