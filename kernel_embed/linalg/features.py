@@ -59,6 +59,7 @@ class FeatureRidgeSystem:
     those of all.
 
     Example:
+        >>> from kernel_embed.linalg import RidgeSystem
         >>> Z = torch.tensor([[1.0], [2.0], [0.0]], dtype=torch.float64)
         >>> ridge = torch.tensor(1.0, dtype=torch.float64)
         >>> Y = torch.tensor([[1.0], [0.0], [3.0]], dtype=torch.float64)
