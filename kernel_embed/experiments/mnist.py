@@ -16,17 +16,22 @@ from torch.nn.functional import cross_entropy
 from ..embeddings import MulticlassEmbedding
 from ..kernels import FeatureKernel
 from ..learning.checkpoint import load_checkpoint, save_checkpoint
-from ..linalg import FeatureRidgeSystem
-from ..objectives import EmpiricalRisk, Objective, RademacherComplexity
+from ..objectives import CalibratedLeaveOneOutRisk, EmpiricalRisk, Objective, RademacherComplexity
 from ..progress import progress_bar
 from ..scale import MulticlassFeatureAnswers, accumulate
 from .data import ENVIRONMENT_VARIABLE, data_directory
 from .networks import convolutional, paper_initialization
 from .results import Record, Results, column, group, table
 
-KEY = ("experiment", "head", "seed", "batch_size", "num_train", "epoch")
+KEY = ("experiment", "head", "objective", "seed", "batch_size", "num_train", "epoch")
 PRINTED = {"cen": 99.48, "softmax": 99.26}
 """Test accuracy in per cent after 800 epochs, as printed."""
+
+OBJECTIVES: dict[str, Objective] = {
+    "paper": EmpiricalRisk(epsilon=1e-3, below="linear") + RademacherComplexity("4e/n"),
+    "leave-one-out": CalibratedLeaveOneOutRisk() + RademacherComplexity("1/n"),
+}
+"""Of the embedding: the paper's, continued below ε so that no image is given up, and the library's own."""
 
 Images = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -57,9 +62,9 @@ class EmbeddingHead:
 
     name = "cen"
 
-    def __init__(self, network: nn.Module, learning_rate: float, objective: Objective | None = None) -> None:
+    def __init__(self, network: nn.Module, learning_rate: float, objective: Objective) -> None:
         self.embedding = MulticlassEmbedding(FeatureKernel(network), 10, regularization=10.0)
-        self.objective = objective or EmpiricalRisk(epsilon=1e-3, below="linear") + RademacherComplexity("4e/n")
+        self.objective = objective
         self.module: nn.Module = self.embedding
         self.optimizer = torch.optim.Adam(self.embedding.parameters(), lr=learning_rate)
 
@@ -94,13 +99,13 @@ class SoftmaxHead:
         return torch.cat([self.module(rows).argmax(-1) for rows in x_test.split(2000)])
 
 
-def make_head(name: str, seed: int, learning_rate: float) -> EmbeddingHead | SoftmaxHead:
+def make_head(name: str, seed: int, learning_rate: float, objective: str = "paper") -> EmbeddingHead | SoftmaxHead:
     """A head on a network whose first weights depend on ``seed`` alone."""
     network = convolutional()
     generator = torch.Generator().manual_seed(seed)
     paper_initialization(network, generator)
     if name == "cen":
-        return EmbeddingHead(network, learning_rate)
+        return EmbeddingHead(network, learning_rate, OBJECTIVES[objective])
     if name == "softmax":
         return SoftmaxHead(network, learning_rate, generator)
     raise ValueError(f"Expected head 'cen' or 'softmax', got {name!r}.")
@@ -117,6 +122,7 @@ def run(
     minutes: float | None = 30.0,
     batch_size: int | None = None,
     learning_rate: float = 0.001,
+    objective: str = "paper",
     seed: int = 0,
     progress: bool | None = None,
 ) -> None:
@@ -125,15 +131,27 @@ def run(
     The heads take turns, an epoch each, from the same weights and with the same batches, until ``epochs`` (800 in the
     paper) or until ``minutes`` are over; ``minutes=None`` sets no limit. A checkpoint in ``out`` is resumed. The
     learning rate of the paper is 0.01; with 0.001 both heads learn faster and neither loses its ReLU units.
+    ``objective`` is one of ``OBJECTIVES``; leave-one-out generalises better, at four times the cost of the head.
     """
+    if objective not in OBJECTIVES:
+        raise ValueError(f"Expected objective among {', '.join(OBJECTIVES)}, got {objective!r}.")
     x, y, x_test, y_test = load_mnist(directory)
     if quick:
         x, y, x_test, y_test = x[:1500], y[:1500], x_test[:500], y_test[:500]
     epochs = epochs or (2 if quick else 800)
     batch_size = batch_size or (500 if quick else 6000)
-    key: Record = {"experiment": "mnist", "seed": seed, "batch_size": batch_size, "num_train": len(y)}
-    learners = {name: make_head(name, seed, learning_rate) for name in heads}
-    files = {name: None if out is None else out / f"mnist_{name}_{seed}_{batch_size}_{len(y)}.pt" for name in heads}
+    key: Record = {
+        "experiment": "mnist",
+        "objective": objective,
+        "seed": seed,
+        "batch_size": batch_size,
+        "num_train": len(y),
+    }
+    learners = {name: make_head(name, seed, learning_rate, objective) for name in heads}
+    files = {
+        name: None if out is None else out / f"mnist_{name}_{objective}_{seed}_{batch_size}_{len(y)}.pt"
+        for name in heads
+    }
     started = {name: _resume(learner, files[name]) for name, learner in learners.items()}
     deadline = None if minutes is None else time.monotonic() + 60.0 * minutes
     with progress_bar(epochs * len(learners), "mnist", progress) as bar:
@@ -168,24 +186,18 @@ def _epoch(learner: EmbeddingHead | SoftmaxHead, x: Tensor, y: Tensor, batches: 
     seconds = time.perf_counter() - began
     share = None
     if isinstance(learner, EmbeddingHead):
-        share = head_seconds(learner, len(batches[0]), y[batches[0]]) * len(batches) / seconds
+        share = head_seconds(learner, y[batches[0]]) * len(batches) / seconds
     return {"loss": total, "seconds": seconds, "head_share": share}
 
 
-def head_seconds(learner: EmbeddingHead, n: int, y: Tensor) -> float:
-    """The time of the head in one step: from features of p = 1024 to the gradient there."""
-    Z = torch.rand(n, 1024, requires_grad=True)
-    Y = nn.functional.one_hot(y, 10).to(Z)
-
-    def step() -> None:
-        system = FeatureRidgeSystem(Z, n * learner.embedding.regularization)
-        W = system.coefficients(Y)
-        (cross_entropy(Z @ W, y) + W.square().sum().sqrt()).backward()
-
-    return _seconds(step)
+def head_seconds(learner: EmbeddingHead, y: Tensor) -> float:
+    """The time of the head in one step: from p = 1024 features of each row to the gradient there."""
+    features = torch.rand(len(y), 1024, requires_grad=True)
+    head = MulticlassEmbedding(FeatureKernel(nn.Identity()), 10, learner.embedding.regularization.item())
+    return _seconds(lambda: learner.objective(head, features, y).backward())
 
 
-def _seconds(call: Callable[[], None]) -> float:
+def _seconds(call: Callable[[], object]) -> float:
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
