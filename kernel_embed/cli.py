@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from .experiments import compare, iris, mnist, pixels, uci, voted, voted_table
+from .experiments import compare, grid, iris, mixtures, mnist, pixels, uci, voted, voted_table
 from .experiments.data import ENVIRONMENT_VARIABLE
 from .experiments.learners import LEARNERS
 from .experiments.results import Record, Results
 from .progress import progress_bar
-
-REPRODUCTIONS = ("iris", "mnist", "pixels", "uci", "voted")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,22 +41,17 @@ def _compare(options: argparse.Namespace) -> str:
 
 
 def _reproduce(options: argparse.Namespace) -> str:
-    where = f"Results are in {options.out / 'results.json'}."
-    if options.name == "voted":
-        return f"{_voted(options)}\n\n{where}"
-    if options.name == "iris":
-        results = Results(options.out / "results.json", iris.KEY)
-        iris.run(results, options.out, epochs=50 if options.quick else 500)
-        return f"{iris.summary(results.records)}\n\n{where}"
-    if options.name == "mnist":
-        results = Results(options.out / "results.json", mnist.KEY)
-        minutes = None if options.full else 30.0
-        mnist.run(results, options.data, out=options.out, quick=options.quick, minutes=minutes)
-        return f"{mnist.summary(results.records)}\n\n{where}"
-    if options.name == "pixels":
-        results = Results(options.out / "results.json", pixels.KEY)
-        pixels.run(results, options.data, out=options.out, quick=options.quick)
-        return f"{pixels.summary(results.records)}\n\n{where}"
+    table = REPRODUCTIONS[options.name](options)
+    return f"{table}\n\nResults are in {options.out / 'results.json'}."
+
+
+def _iris(options: argparse.Namespace) -> str:
+    results = Results(options.out / "results.json", iris.KEY)
+    iris.run(results, options.out, epochs=50 if options.quick else 500)
+    return iris.summary(results.records)
+
+
+def _uci(options: argparse.Namespace) -> str:
     results = Results(options.out / "results.json", uci.KEY)
     uci.run(
         results,
@@ -68,7 +61,37 @@ def _reproduce(options: argparse.Namespace) -> str:
         datasets=options.datasets,
         methods=options.methods,
     )
-    return f"{uci.summary(results.records)}\n\n{where}"
+    return uci.summary(results.records)
+
+
+def _mnist(options: argparse.Namespace) -> str:
+    results = Results(options.out / "results.json", mnist.KEY)
+    minutes = None if options.full else 30.0
+    mnist.run(results, options.data, out=options.out, quick=options.quick, minutes=minutes)
+    return mnist.summary(results.records)
+
+
+def _pixels(options: argparse.Namespace) -> str:
+    results = Results(options.out / "results.json", pixels.KEY)
+    pixels.run(results, options.data, out=options.out, quick=options.quick)
+    return pixels.summary(results.records)
+
+
+def _two_sample(options: argparse.Namespace) -> str:
+    return grid.summary(_evidence_curves(options, grid.run, "grid"))
+
+
+def _witness(options: argparse.Namespace) -> str:
+    return mixtures.summary(_evidence_curves(options, mixtures.run, "mixtures"))
+
+
+def _evidence_curves(options: argparse.Namespace, run: Callable[..., None], experiment: str) -> list[Record]:
+    fresh, results = (Results(path, grid.KEY) for path in (None, options.out / "results.json"))
+    run(fresh, options.out, num_per_centre=10 if options.quick else 100)
+    for record in fresh.records:
+        if record not in results:
+            results.add(record)
+    return [record for record in results.records if record["experiment"] == experiment]
 
 
 def _voted(options: argparse.Namespace) -> str:
@@ -91,6 +114,18 @@ def _voted(options: argparse.Namespace) -> str:
     return voted_table.text(results.records)
 
 
+REPRODUCTIONS: dict[str, Callable[[argparse.Namespace], str]] = {
+    "iris": _iris,
+    "uci": _uci,
+    "mnist": _mnist,
+    "pixels": _pixels,
+    "two-sample": _two_sample,
+    "witness": _witness,
+    "voted": _voted,
+}
+"""The tables and figures of the papers by name."""
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kernel-embed", description="Learned kernel embeddings, compared.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -100,10 +135,10 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--seed", type=int, default=0, help="of the folds")
 
     command = commands.add_parser("reproduce", help="a table or figure of the papers")
-    command.add_argument("name", choices=REPRODUCTIONS)
+    command.add_argument("name", choices=list(REPRODUCTIONS))
     command.add_argument("--data", help=f"directory of the data sets (default: {ENVIRONMENT_VARIABLE}, else OpenML)")
-    command.add_argument("--datasets", nargs="+", help="only these data sets")
     command.add_argument("--full", action="store_true", help="mnist: all 800 epochs, where 30 minutes are the default")
+    command.add_argument("--datasets", nargs="+", help="only these data sets")
     command.add_argument("--jobs", type=int, default=1, help="processes (voted)")
     _common(command)
     return parser

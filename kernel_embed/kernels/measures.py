@@ -27,8 +27,8 @@ class LebesgueMeasure(Measure):
     """ν(du) = du.
 
     Args:
-        unit: rescale r so that r(x, x) = k(x, x)². This drops the factor π^{D/2} |Σ|^{1/2} of the squared exponential,
-            as the paper's own program does; the exact form is the default.
+        unit: rescale r so that r(x, x) = k(x, x)². This drops the factor ``π^{D/2} |Σ|^{1/2}`` of the squared
+            exponential, as the paper's own program does; the exact form is the default.
 
     Example:
         >>> LebesgueMeasure()

@@ -55,7 +55,8 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         bound_: the dual bound from below, and ``gap_``, how far above the optimum the objective may be at most.
         num_votes_: how many functions vote.
         support_: positions of the training points with votes, the only points kept.
-        complexities_, penalties_: r_k and Λ_k.
+        complexities_: r_k.
+        penalties_: Λ_k.
         rules_: by which rule each r_k was found.
         margins_: y f(x) of the training points, one row per vote.
         num_rounds_: rounds of the solver.

@@ -7,8 +7,9 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
+from kernel_embed.cli import main
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
-from kernel_embed.experiments import bayesian, grid, mixtures
+from kernel_embed.experiments import grid, mixtures
 from kernel_embed.experiments.results import Results
 from kernel_embed.kernels import median_distance
 from kernel_embed.learning.maxima import local_maxima
@@ -45,10 +46,11 @@ def test_mixtures_have_equal_moments():
 
 
 def test_every_picture_is_drawn(tmp_path, capsys):
-    assert bayesian.main(["--quick", "--out", str(tmp_path)]) == 0
+    for name in ("two-sample", "witness"):
+        assert main(["reproduce", name, "--quick", "--out", str(tmp_path)]) == 0
     for name in ("figure1.png", "figure2.png", "figure3.png", "figure5.png", "results.json"):
         assert (tmp_path / name).stat().st_size > 1000
     assert "grid of Gaussians" in capsys.readouterr().out
-    results = Results(tmp_path / "results.json", bayesian.KEY)
+    results = Results(tmp_path / "results.json", grid.KEY)
     assert {record["experiment"] for record in results.records} == {"grid", "mixtures"}
     assert matplotlib.pyplot.get_fignums() == []
