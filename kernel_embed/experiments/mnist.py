@@ -130,8 +130,8 @@ def run(
 
     The heads take turns, an epoch each, from the same weights and with the same batches, until ``epochs`` (800 in the
     paper) or until ``minutes`` are over; ``minutes=None`` sets no limit. A checkpoint in ``out`` is resumed. The
-    learning rate of the paper is 0.01; with 0.001 both heads learn faster and neither loses its ReLU units.
-    ``objective`` is one of ``OBJECTIVES``; leave-one-out generalises better, at four times the cost of the head.
+    learning rate of the paper is 0.01. ``objective`` is one of ``OBJECTIVES``; leave-one-out needs about four times the
+    products of the paper's in the head.
     """
     if objective not in OBJECTIVES:
         raise ValueError(f"Expected objective among {', '.join(OBJECTIVES)}, got {objective!r}.")

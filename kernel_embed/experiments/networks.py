@@ -67,7 +67,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):
         hidden: units of the layers.
         objective: ``"leave-one-out"`` (calibrated, the library's own) or ``"paper"`` (empirical risk and 4e/n · r).
         num_epochs: steps of Adam.
-        learning_rate: of Adam. The paper's 0.1 is too coarse for some sets: ReLU units die.
+        learning_rate: of Adam; the paper has 0.1.
         regularization: the start of λ.
         seed: of the weights.
     """
