@@ -7,7 +7,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from .experiments import compare, grid, iris, mixtures, uci, voted, voted_table
+from .experiments import compare, grid, iris, mixtures, mnist, pixels, uci, voted, voted_table
 from .experiments.data import ENVIRONMENT_VARIABLE
 from .experiments.learners import LEARNERS
 from .experiments.results import Record, Results
@@ -64,6 +64,19 @@ def _uci(options: argparse.Namespace) -> str:
     return uci.summary(results.records)
 
 
+def _mnist(options: argparse.Namespace) -> str:
+    results = Results(options.out / "results.json", mnist.KEY)
+    minutes = None if options.full else 30.0
+    mnist.run(results, options.data, out=options.out, quick=options.quick, minutes=minutes)
+    return mnist.summary(results.records)
+
+
+def _pixels(options: argparse.Namespace) -> str:
+    results = Results(options.out / "results.json", pixels.KEY)
+    pixels.run(results, options.data, out=options.out, quick=options.quick)
+    return pixels.summary(results.records)
+
+
 def _two_sample(options: argparse.Namespace) -> str:
     return grid.summary(_evidence_curves(options, grid.run, "grid"))
 
@@ -104,6 +117,8 @@ def _voted(options: argparse.Namespace) -> str:
 REPRODUCTIONS: dict[str, Callable[[argparse.Namespace], str]] = {
     "iris": _iris,
     "uci": _uci,
+    "mnist": _mnist,
+    "pixels": _pixels,
     "two-sample": _two_sample,
     "witness": _witness,
     "voted": _voted,
@@ -122,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("reproduce", help="a table or figure of the papers")
     command.add_argument("name", choices=list(REPRODUCTIONS))
     command.add_argument("--data", help=f"directory of the data sets (default: {ENVIRONMENT_VARIABLE}, else OpenML)")
+    command.add_argument("--full", action="store_true", help="mnist: all 800 epochs, where 30 minutes are the default")
     command.add_argument("--datasets", nargs="+", help="only these data sets")
     command.add_argument("--jobs", type=int, default=1, help="processes (voted)")
     _common(command)

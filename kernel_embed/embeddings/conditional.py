@@ -17,10 +17,17 @@ from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from ..kernels import SupDiagonal, gram, log_scaled, sup_diagonal
-from ..linalg import RidgeSystem
+from ..kernels import DiagonalBound, SupDiagonal, check_width, explicit_features, gram, log_scaled, sup_diagonal
+from ..kernels.explicit import MAX_WIDTH
+from ..linalg import FeatureRidgeSystem, RidgeSystem
 from ..validation import check_features, check_finite, check_lengths
 from .snapshot import KernelSnapshot
+
+BLOCK_NUMBERS = 2**23
+"""Numbers of a block of kernel values in :func:`in_blocks`: 64 MiB in float64."""
+
+FEATURE_NUMBERS = 2**19
+"""Numbers of a block of features: 4 MiB in float64, so that features are used while they are still in the cache."""
 
 
 class ConditionalEmbedding(gpytorch.Module):
@@ -33,8 +40,8 @@ class ConditionalEmbedding(gpytorch.Module):
             need it.
         regularization_prior: a GPyTorch prior on λ.
         regularization_constraint: a GPyTorch constraint on λ; positive, learned on a logarithmic scale, by default.
-        sup_diagonal: a bound of k(x, x) where the kernel has none in closed form (see
-            :func:`kernel_embed.sup_diagonal`).
+        sup_diagonal: α², a bound of k(x, x) where the kernel has none in closed form, as a number or a function such
+            as :class:`kernel_embed.LipschitzBound` (see :func:`kernel_embed.sup_diagonal`).
 
     Example:
         >>> x = torch.linspace(0, 1, 50, dtype=torch.float64).unsqueeze(-1)
@@ -56,7 +63,7 @@ class ConditionalEmbedding(gpytorch.Module):
         *,
         regularization_prior: Prior | None = None,
         regularization_constraint: Interval | None = None,
-        sup_diagonal: float | None = None,
+        sup_diagonal: float | DiagonalBound | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(kernel, Kernel):
@@ -126,14 +133,14 @@ def _set_regularization(embedding: ConditionalEmbedding, value: Tensor) -> None:
 
 
 class ConditionedEmbedding:
-    """A conditional embedding with its data: K, the factorisation of A = K + nλI, and the answers.
+    """A conditional embedding with its data: the factorisation of A = K + nλI, and the answers.
 
     Attributes:
         x: inputs, ``(n, d)``.
         y: targets.
-        K: Gram matrix, ``(*batch, n, n)``.
+        Z: explicit features, ``(*batch, n, p)``, where the kernel has fewer of them than there are data; else ``None``.
         regularization: λ as it was.
-        system: the factorised A = K + nλI.
+        system: the factorised A = K + nλI, through the p × p matrix ZᵀZ + nλI where there is a Z.
     """
 
     def __init__(
@@ -142,24 +149,33 @@ class ConditionedEmbedding:
         x: Tensor,
         y: Tensor,
         K: Tensor | None = None,
+        Z: Tensor | None = None,
         parent: ConditionedEmbedding | None = None,
     ) -> None:
         self.embedding = embedding
         self.x = x
         self.y = y
-        self.K = gram(embedding.kernel, x).to(x) if K is None else K
+        if K is None and Z is None:
+            Z = explicit_features(embedding.kernel, x, limit=min(MAX_WIDTH, self.num_data))
+            K = gram(embedding.kernel, x) if Z is None else None
+        if Z is not None and not Z.shape[-1] < self.num_data:
+            K, Z = Z @ Z.mT, None
+        self.Z = None if Z is None else Z.to(x)
+        if K is not None:
+            self.K = K.to(x)
         # After the Gram matrix: some kernels complete themselves when they first see data.
         self._snapshot: KernelSnapshot = KernelSnapshot(embedding.kernel) if parent is None else parent._snapshot
-        if self.K.shape[-2:] != (self.num_data, self.num_data):
+        if K is not None and self.K.shape[-2:] != (self.num_data, self.num_data):
             raise ValueError(
                 f"Expected a kernel with one value for each pair of the {self.num_data} rows of x, got a matrix of "
                 f"shape {tuple(self.K.shape[-2:])} from {type(embedding.kernel).__name__}. Kernels with several "
                 "outputs for each input have no conditional embedding."
             )
-        own = embedding.regularization.to(self.K).clone()  # a clone, for it may be the live parameter
+        own = embedding.regularization.to(x).clone()  # a clone, for it may be the live parameter
         self.regularization: Tensor = own if parent is None else parent.regularization
         # eq. (1): A = K + nλI
-        self.system = RidgeSystem(self.K, self.num_data * self.regularization)
+        ridge = self.num_data * self.regularization
+        self.system = RidgeSystem(self.K, ridge) if self.Z is None else FeatureRidgeSystem(self.Z, ridge)
 
     @property
     def num_data(self) -> int:
@@ -167,9 +183,16 @@ class ConditionedEmbedding:
         return self.x.shape[-2]
 
     @functools.cached_property
+    def K(self) -> Tensor:
+        """The Gram matrix, ``(*batch, n, n)``; with explicit features it is formed only when asked for."""
+        if self.Z is None:
+            raise AttributeError("K")  # pragma: no cover — set in __init__
+        return self.Z @ self.Z.mT
+
+    @functools.cached_property
     def Y(self) -> Tensor:
         """The targets as an n × m matrix."""
-        return self.embedding.targets(self.y, self.K)
+        return self.embedding.targets(self.y, self.x)
 
     @functools.cached_property
     def _regression(self) -> tuple[Tensor, Tensor]:
@@ -186,9 +209,21 @@ class ConditionedEmbedding:
         return self._regression[1]
 
     @functools.cached_property
+    def coefficients(self) -> Tensor:
+        """What :meth:`representation` is multiplied with to predict: V, or W = ZᵀV with explicit features."""
+        return self.V if self.Z is None else self.system.coefficients(self.Y)
+
+    @property
+    def squared_norm(self) -> Tensor:
+        """tr(VᵀKV), the squared norm of the embedding, of shape ``batch``."""
+        # Algorithm 2, line 10: Σ W² with explicit features; Σ V∘P otherwise, for P = KV
+        return (self.V * self.P if self.Z is None else self.coefficients.square()).sum((-2, -1))
+
+    @functools.cached_property
     def sup_diagonal(self) -> SupDiagonal:
         """α² = sup k(x, x), and where it comes from."""
-        return sup_diagonal(self._snapshot.kernel(), self.x, self.embedding.sup_diagonal_bound)
+        # The values at hand: a feature map need not, and with dropout must not, be evaluated again.
+        return sup_diagonal(self._snapshot.kernel(), self.x, self.embedding.sup_diagonal_bound, self.system.diagonal())
 
     def leave_one_out(self) -> Tensor:
         """The fitted values at each x_i of the embedding that has not seen (x_i, y_i): Y_i − V_i / [A⁻¹]_ii.
@@ -199,8 +234,22 @@ class ConditionedEmbedding:
 
     def cross_gram(self, x: Tensor) -> Tensor:
         """k(x, x_i) for new points ``x`` of shape ``(t, d)``: ``(*batch, t, n)``."""
+        return self.representation(x) if self.Z is None else self.representation(x) @ self.Z.mT
+
+    def representation(self, x: Tensor) -> Tensor:
+        """What the embedding knows of new points ``x`` ``(t, d)``: k(x, x_i), or φ(x) with explicit features."""
         x = check_features(x, width=self.x.shape[-1], integers_as=self.x.dtype).to(self.x)
-        return gram(self._snapshot.kernel(), x, self.x).to(self.x)
+        if self.Z is None:
+            return gram(self._snapshot.kernel(), x, self.x).to(self.x)
+        Z = explicit_features(self._snapshot.kernel(), x)
+        if Z is None:
+            raise RuntimeError("Expected a kernel with explicit features, as at the data.")  # pragma: no cover
+        check_width(Z, self.Z.shape[-1])
+        return Z.to(self.x)
+
+    def answer(self, x: Tensor, coefficients: Tensor) -> Tensor:
+        """:meth:`representation` times ``coefficients``, in blocks of rows where no gradient is asked for."""
+        return in_blocks(self.representation, x, coefficients, BLOCK_NUMBERS if self.Z is None else FEATURE_NUMBERS)
 
     def weights(self, x: Tensor) -> Tensor:
         """w(x) = A⁻¹k(x), the weights of the data in the embedding at ``x``: ``(*batch, n, t)``."""
@@ -217,17 +266,49 @@ class ConditionedEmbedding:
             ``(*batch, t)``, or ``(*batch, t, q)`` where g has q values.
         """
         values = g(self.y) if callable(g) else g
-        values = torch.as_tensor(values, dtype=self.K.dtype, device=self.K.device)
+        values = torch.as_tensor(values, dtype=self.x.dtype, device=self.x.device)
         if values.dim() == 0 or values.shape[0] != self.num_data or values.dim() > 2:
             raise ValueError(
                 f"Expected the values of g at the {self.num_data} training targets, of shape ({self.num_data},) or "
                 f"({self.num_data}, q), got {tuple(values.shape)}."
             )
         column = values.reshape(self.num_data, -1)
-        answer = self.cross_gram(x) @ self.system.solve(column)
+        answer = self.answer(x, self.system.coefficients(column))
         return answer.squeeze(-1) if values.dim() == 1 else answer
 
     def restricted(self, rows: Tensor) -> ConditionedEmbedding:
-        """The same embedding conditioned on some of the data, from the Gram matrix at hand."""
-        K = self.K[..., rows, :][..., :, rows]
-        return type(self)(self.embedding, self.x[rows], self.y[rows], K, parent=self)
+        """The same embedding conditioned on some of the data, from the Gram matrix or the features at hand."""
+        K = None if self.Z is not None else self.K[..., rows, :][..., :, rows]
+        Z = None if self.Z is None else self.Z[..., rows, :]
+        return type(self)(self.embedding, self.x[rows], self.y[rows], K, Z, parent=self)
+
+    def fitted_by(self, part: ConditionedEmbedding, part_rows: Tensor, rows: Tensor) -> Tensor:
+        """The values at some ``rows`` of the data of ``part``, which is this embedding ``restricted(part_rows)``."""
+        if self.Z is not None and part.Z is not None:
+            return self.Z[..., rows, :] @ part.coefficients
+        return self.cross(rows, part_rows) @ part.V
+
+    def cross(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The block of K of these rows and columns."""
+        if self.Z is None:
+            return self.K[..., rows, :][..., :, columns]
+        return self.Z[..., rows, :] @ self.Z[..., columns, :].mT
+
+
+def in_blocks(
+    representation: Callable[[Tensor], Tensor], x: Tensor, coefficients: Tensor, numbers: int = BLOCK_NUMBERS
+) -> Tensor:
+    """``representation(x) @ coefficients``, formed a block of rows at a time where no gradient is asked for.
+
+    At most about ``numbers`` numbers of the representation are held at once, so that millions of points can be asked
+    for in one call.
+    """
+    rows = max(1, numbers // coefficients.shape[-2])
+    if torch.is_grad_enabled() or not isinstance(x, Tensor) or x.dim() == 0 or x.shape[0] <= rows:
+        return representation(x) @ coefficients
+    first = representation(x[:rows]) @ coefficients
+    answer = first.new_empty(*first.shape[:-2], x.shape[0], first.shape[-1])
+    answer[..., :rows, :] = first
+    for start in range(rows, x.shape[0], rows):
+        answer[..., start : start + rows, :] = representation(x[start : start + rows]) @ coefficients
+    return answer

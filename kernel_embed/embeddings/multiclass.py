@@ -7,6 +7,7 @@ r"""The multiclass conditional embedding: a conditional embedding with the Krone
 
 from __future__ import annotations
 
+import abc
 import operator
 from collections.abc import Callable
 from typing import Literal
@@ -17,7 +18,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from ..kernels import DeltaKernel
+from ..kernels import DeltaKernel, DiagonalBound
 from ..validation import check_features, check_labels
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
 
@@ -33,7 +34,7 @@ class MulticlassEmbedding(ConditionalEmbedding):
         regularization: the starting value of λ.
         regularization_prior: a GPyTorch prior on λ.
         regularization_constraint: a GPyTorch constraint on λ.
-        sup_diagonal: a bound of k(x, x) where the kernel has none in closed form.
+        sup_diagonal: α², a bound of k(x, x) where the kernel has none in closed form: a number, or a function.
 
     Example:
         >>> import gpytorch
@@ -53,7 +54,7 @@ class MulticlassEmbedding(ConditionalEmbedding):
         *,
         regularization_prior: Prior | None = None,
         regularization_constraint: Interval | None = None,
-        sup_diagonal: float | None = None,
+        sup_diagonal: float | DiagonalBound | None = None,
     ) -> None:
         try:
             num_classes = operator.index(num_classes)
@@ -81,14 +82,14 @@ class MulticlassEmbedding(ConditionalEmbedding):
         return torch.nn.functional.one_hot(y, self.num_classes).to(like)
 
 
-class ConditionedMulticlass(ConditionedEmbedding):
-    """A multiclass embedding with its data, ready to answer; see :class:`MulticlassEmbedding`."""
+class MulticlassAnswers(abc.ABC):
+    """The questions one can ask of anything that knows decision probabilities."""
 
-    embedding: MulticlassEmbedding
+    num_classes: int
 
+    @abc.abstractmethod
     def decision_probabilities(self, x: Tensor) -> Tensor:
         """p̂(x) = f(x), eq. (5): ``(*batch, t, m)``. Estimates of probabilities that may leave [0, 1]."""
-        return self.cross_gram(x) @ self.V
 
     def probabilities(self, x: Tensor) -> Tensor:
         """p̃(x), eq. (6): clipped at zero and normalised. Uniform where no decision probability is positive."""
@@ -113,6 +114,26 @@ class ConditionedMulticlass(ConditionedEmbedding):
             return _information(self.decision_probabilities(x)).sum(dim=-1)
         raise ValueError(f"Expected kind 'clip-normalized' or 'expected-information', got {kind!r}.")
 
+    def class_expectation(self, values: Tensor, x: Tensor) -> Tensor:
+        """E[g(Y) | X = x], eq. (2), for the ``values`` ``(m,)`` or ``(m, q)`` of g at the classes."""
+        F = self.decision_probabilities(x)
+        return F @ values.to(F)
+
+
+class ConditionedMulticlass(MulticlassAnswers, ConditionedEmbedding):
+    """A multiclass embedding with its data, ready to answer; see :class:`MulticlassEmbedding`."""
+
+    embedding: MulticlassEmbedding
+
+    @property
+    def num_classes(self) -> int:  # type: ignore[override]
+        """m."""
+        return self.embedding.num_classes
+
+    def decision_probabilities(self, x: Tensor) -> Tensor:
+        """p̂(x) = f(x), eq. (5): ``(*batch, t, m)``. Estimates of probabilities that may leave [0, 1]."""
+        return self.answer(x, self.coefficients)
+
     def expectation(self, g: Callable[[Tensor], Tensor] | Tensor, x: Tensor) -> Tensor:
         """E[g(Y) | X = x], eq. (2).
 
@@ -121,11 +142,11 @@ class ConditionedMulticlass(ConditionedEmbedding):
                 :meth:`ConditionedEmbedding.expectation` its values at the training labels.
             x: points of shape ``(t, d)``.
         """
-        classes = torch.arange(self.embedding.num_classes, device=self.K.device)
-        values = torch.as_tensor(g(classes) if callable(g) else g, dtype=self.K.dtype, device=self.K.device)
-        if values.dim() not in (1, 2) or values.shape[0] != self.embedding.num_classes:
+        classes = torch.arange(self.num_classes, device=self.x.device)
+        values = torch.as_tensor(g(classes) if callable(g) else g, dtype=self.x.dtype, device=self.x.device)
+        if values.dim() not in (1, 2) or values.shape[0] != self.num_classes:
             return super().expectation(values, x)
-        return self.decision_probabilities(x) @ values
+        return self.class_expectation(values, x)
 
 
 def _information(p: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from ..objectives import (
     Objective,
     RademacherComplexity,
 )
+from .networks import CEN_1, CEN_2, NetworkClassifier
 
 GRID = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0], "gamma": [0.01, 0.1, 1.0, 10.0]}
 """Of the support vector classifier, for features of unit range."""
@@ -100,6 +101,8 @@ LEARNERS: dict[str, Callable[[], Any]] = {
     "median heuristic": lambda: MulticlassEmbeddingClassifier(
         median_kernel, CrossValidationRisk(num_folds=5), calibrated=False, progress=False
     ),
+    "cen-1": lambda: NetworkClassifier(CEN_1),
+    "cen-2": lambda: NetworkClassifier(CEN_2),
     "svc grid": GridSearchedSVC,
     "svc grid, pairwise": lambda: GridSearchedSVC(pairwise=True),
 }

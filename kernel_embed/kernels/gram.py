@@ -12,6 +12,7 @@ import functools
 import operator
 from collections.abc import Iterator
 
+import torch
 from gpytorch.kernels import (
     AdditiveKernel,
     InducingPointKernel,
@@ -24,6 +25,7 @@ from gpytorch.kernels import (
 )
 from torch import Tensor
 
+from .features import FeatureKernel
 from .radial import matern, radial_gram, squared_exponential
 
 
@@ -80,7 +82,7 @@ def cross_evaluation(kernel: Kernel) -> Iterator[None]:
 
 def _has_closed_form(kernel: Kernel) -> bool:
     # Subclasses may compute something else, so only the classes themselves are recognised.
-    if type(kernel) in (RBFKernel, MaternKernel):
+    if type(kernel) in (RBFKernel, MaternKernel, FeatureKernel):
         return True
     if type(kernel) is ScaleKernel:
         return _has_closed_form(kernel.base_kernel)
@@ -91,6 +93,8 @@ def _has_closed_form(kernel: Kernel) -> bool:
 
 def _closed_form(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     """What ``kernel.forward`` computes: the active dimensions are chosen already."""
+    if isinstance(kernel, FeatureKernel):
+        return _of_features(kernel, x1, x2)
     if isinstance(kernel, ScaleKernel):
         outputscale: Tensor = kernel.outputscale[..., None, None]
         return outputscale * _closed_form(kernel.base_kernel, x1, x2)
@@ -101,6 +105,15 @@ def _closed_form(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     profile = squared_exponential if isinstance(kernel, RBFKernel) else matern(kernel.nu)
     z1, z2 = x1 / kernel.lengthscale, None if x2 is None else x2 / kernel.lengthscale
     return radial_gram(z1, z2, profile, rough=isinstance(kernel, MaternKernel) and kernel.nu == 0.5)
+
+
+def _of_features(kernel: FeatureKernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    """κ(φ(x1), φ(x2)), with φ evaluated once for each."""
+    z1, z2 = kernel.pair(x1, x2)
+    if kernel.base_kernel is not None:
+        return gram(kernel.base_kernel, z1, z2)
+    K = z1 @ (z1 if z2 is None else z2).mT
+    return K.expand(*torch.broadcast_shapes(kernel.batch_shape, K.shape[:-2]), *K.shape[-2:])
 
 
 def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:

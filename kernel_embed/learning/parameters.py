@@ -50,11 +50,11 @@ class ParameterVector:
 
     def project(self) -> None:
         """Move every entry back inside its bounds, for optimisers that know of none."""
-        lower, upper = zip(*self.bounds(), strict=True)
-        low = np.array([-np.inf if bound is None else bound for bound in lower])
-        high = np.array([np.inf if bound is None else bound for bound in upper])
-        if np.isfinite(low).any() or np.isfinite(high).any():
-            self.set(np.clip(self.get(), low, high))
+        with torch.no_grad():
+            for name, parameter in self.named.items():
+                constraint = self.module.constraint_for_parameter_name(name)
+                if constraint is not None and not constraint.enforced:
+                    parameter.copy_(parameter.clamp(constraint.lower_bound, constraint.upper_bound))
 
     def gradient(self) -> Vector:
         """The accumulated gradients; zero where a parameter had none."""

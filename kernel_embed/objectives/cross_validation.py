@@ -40,7 +40,7 @@ class CrossValidationRisk(Objective):
         if n < self.num_folds:
             raise ValueError(f"Expected at least as many rows as folds ({self.num_folds}), got {n}.")
         order = permutation(n, self.seed).to(conditioned.x.device)
-        total = conditioned.K.new_zeros(conditioned.K.shape[:-2])
+        total = conditioned.x.new_zeros(conditioned.regularization.shape)
         for fold in range(self.num_folds):
             held_out = order[fold :: self.num_folds]
             training = torch.cat([order[other :: self.num_folds] for other in range(self.num_folds) if other != fold])
@@ -50,12 +50,14 @@ class CrossValidationRisk(Objective):
     def _fold(self, conditioned: ConditionedEmbedding, training: Tensor, held_out: Tensor) -> Tensor:
         """Σ over the held-out rows of the squared distance (and of the penalty)."""
         part = conditioned.restricted(training)
-        cross = conditioned.K[..., held_out, :][..., :, training]
         if isinstance(conditioned.embedding, MulticlassEmbedding):
-            distances = (conditioned.Y[held_out] - cross @ part.V).square().sum((-2, -1))
-            squared_norm = (part.V * part.P).sum((-2, -1))
+            F = conditioned.fitted_by(part, training, held_out)
+            distances = (conditioned.Y[held_out] - F).square().sum((-2, -1))
+            squared_norm = part.squared_norm
         else:
-            distances, squared_norm = _by_target_kernel(conditioned, part, cross, held_out)
+            distances, squared_norm = _by_target_kernel(
+                conditioned, part, conditioned.cross(held_out, training), held_out
+            )
         if self.norm_penalty:
             distances = distances + len(held_out) * conditioned.regularization * squared_norm
         return distances
@@ -74,8 +76,8 @@ def _by_target_kernel(
             "Expected an embedding with a target_kernel, which measures distance between targets, got none. "
             "Pass one to ConditionalEmbedding(kernel, target_kernel=...)."
         )
-    y = conditioned.y.to(conditioned.K).reshape(conditioned.num_data, -1)
-    y_part = part.y.to(part.K).reshape(part.num_data, -1)
+    y = conditioned.y.to(conditioned.x).reshape(conditioned.num_data, -1)
+    y_part = part.y.to(part.x).reshape(part.num_data, -1)
     w = part.system.solve(cross.mT)
     L = gram(target_kernel, y_part)
     l_cross = gram(target_kernel, y_part, y[held_out])

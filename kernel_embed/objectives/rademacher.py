@@ -64,7 +64,7 @@ class RademacherComplexity(Objective):
 
 def rademacher_complexity(conditioned: ConditionedEmbedding) -> Tensor:
     """r(θ, λ) = α √tr(VᵀKV), of shape ``batch``."""
-    # tr(VᵀKV) = Σ V∘P with P = KV; kept above zero, where the square root has no derivative.
-    squared_norm = (conditioned.V * conditioned.P).sum((-2, -1))
+    # Kept above zero, where the square root has no derivative.
+    squared_norm = conditioned.squared_norm
     squared_norm = squared_norm.clamp_min(torch.finfo(squared_norm.dtype).tiny)
     return (conditioned.sup_diagonal.value.to(squared_norm) * squared_norm).sqrt()

@@ -125,7 +125,7 @@ class BatchValidationRisk(ClippedRisk):
         order = permutation(n, self.seed).to(conditioned.y.device)
         validation, training = order[:held_out], order[held_out:]
         part = conditioned.restricted(training)
-        F = conditioned.K[..., validation, :][..., :, training] @ part.V
+        F = conditioned.fitted_by(part, training, validation)
         risk = self.mean_loss(F, conditioned.y[validation])
         return risk if self.complexity is None else risk + self.complexity.evaluate(part)
 

@@ -1,6 +1,6 @@
 r"""The regularised system :math:`A = K + \eta I`, factorised once and asked many times.
 
-This is the only place that factorises. Everything is exact; derivatives are implicit, never through the factor:
+This folder is the only place that factorises. Everything is exact; derivatives are implicit, never through the factor:
 
 .. math::
     V = A^{-1} Y,\; P = K V &: \quad \partial q/\partial K = (G_P - B) V^\top, \; B = A^{-1} (G_V + K G_P) \\
@@ -47,7 +47,7 @@ class RidgeSystem:
 
     def __init__(self, K: Tensor, ridge: Tensor) -> None:
         self.K = K
-        self._factor, jitter = _cholesky(K.detach(), ridge.detach())
+        self._factor, jitter = factorise(K.detach(), ridge.detach())
         self.ridge = ridge if not jitter.any() else ridge + jitter
         self.jitter = jitter
 
@@ -60,6 +60,14 @@ class RidgeSystem:
     def solve(self, Y: Tensor) -> Tensor:
         """V = A⁻¹Y for ``Y`` of shape ``(*batch, n, m)``."""
         return self.regress(Y)[0]
+
+    def coefficients(self, Y: Tensor) -> Tensor:
+        """What the values k(x, x_i) are multiplied with to predict at x: V = A⁻¹Y itself."""
+        return self.solve(Y)
+
+    def diagonal(self) -> Tensor:
+        """diag K, of shape ``(*batch, n)``."""
+        return self.K.diagonal(dim1=-2, dim2=-1)
 
     def inverse_diagonal(self) -> Tensor:
         """c = diag A⁻¹, of shape ``(*batch, n)``."""
@@ -128,7 +136,7 @@ class LowRankSystem:
         return 0.5 * (quadratic + log_determinant + self.noise.shape[-1] * math.log(2.0 * math.pi))
 
 
-def _cholesky(K: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
+def factorise(K: Tensor, ridge: Tensor, name: str = "K + ηI") -> tuple[Tensor, Tensor]:
     """The lower factor of K + ηI, and the jitter that had to be added to η (0 nearly always)."""
     A = K.clone()
     diagonal = A.diagonal(dim1=-2, dim2=-1)
@@ -153,14 +161,14 @@ def _cholesky(K: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
         factor, info = torch.linalg.cholesky_ex(A)
         if not info.any():
             warnings.warn(
-                f"K + ηI was not numerically positive definite with η = {ridge.min().item():.2g}; "
+                f"{name} was not numerically positive definite with η = {ridge.min().item():.2g}; "
                 f"added jitter {jitter.max().item():.2g} to its diagonal. A larger regularization avoids this.",
                 NumericalWarning,
                 stacklevel=4,
             )
             return factor, jitter
     raise NotPSDError(
-        f"Expected a positive definite K + ηI, but with η = {ridge.min().item():.2g} it is not, even with jitter "
+        f"Expected a positive definite {name}, but with η = {ridge.min().item():.2g} it is not, even with jitter "
         f"{jitter.max().item():.2g} on a mean diagonal of {size.mean().item():.2g}. Is the kernel positive definite? "
         "If it is, raise the regularization or use float64."
     )

@@ -1,0 +1,118 @@
+r"""A kernel on learned features, :math:`k(x, x') = \kappa(\varphi_\theta(x), \varphi_\theta(x'))` (eqs. 71 and 72).
+
+The feature map φ is any ``torch.nn.Module``. With the linear kernel κ(z, z') = zᵀz' this is the explicit conditional
+embedding network, with any other κ the implicit one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+
+class FeatureKernel(Kernel):
+    r"""k(x, x') = κ(φ(x), φ(x')), with φ a network and κ a kernel on its output.
+
+    Args:
+        feature_map: φ, any module that takes ``(n, d)`` and returns ``(n, p)``. Its weights are hyperparameters of the
+            kernel and are learned with it. Images come as flat rows; begin with ``torch.nn.Unflatten``.
+        base_kernel: κ, any GPyTorch kernel; ``None`` for zᵀz', which adds no parameter.
+        **kwargs: ``batch_shape`` and ``active_dims``, as for every GPyTorch kernel. φ is shared by the whole batch.
+
+    The map is evaluated once for each set of points, so that dropout drops the same units in every entry of a Gram
+    matrix. ``embedding.train()`` and ``embedding.eval()`` set its mode: learn in the first, predict in the second.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> network = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+        >>> kernel = FeatureKernel(network)
+        >>> x = torch.randn(5, 2)
+        >>> bool(torch.allclose(kernel(x).to_dense(), network(x) @ network(x).T, atol=1e-6))
+        True
+    """
+
+    def __init__(self, feature_map: torch.nn.Module, base_kernel: Kernel | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(feature_map, torch.nn.Module):
+            raise TypeError(
+                f"Expected feature_map to be a torch.nn.Module, got {type(feature_map).__name__}. "
+                "Wrap a function in a module whose forward calls it."
+            )
+        if base_kernel is not None and not isinstance(base_kernel, Kernel):
+            raise TypeError(f"Expected base_kernel to be a gpytorch.kernels.Kernel, got {type(base_kernel).__name__}.")
+        self.feature_map = feature_map
+        self.base_kernel = base_kernel
+        self.num_features: int | None = None
+        """p as it was when the map was last evaluated."""
+
+    def features(self, x: Tensor) -> Tensor:
+        """φ(x) for ``x`` of shape ``(*batch, n, d)`` with its active dimensions already chosen: ``(*batch, n, p)``."""
+        rows = x.reshape(-1, x.shape[-1])
+        try:
+            z = self.feature_map(rows)
+        except RuntimeError as error:
+            other = next((p.dtype for p in self.feature_map.parameters() if p.dtype != x.dtype), None)
+            if "dtype" not in str(error) or other is None:
+                raise
+            raise TypeError(
+                f"Expected the weights of the feature map in the dtype of x, {x.dtype}, got {other}. "
+                "Convert the embedding with embedding.to(x.dtype), or let kernel_embed.fit do so."
+            ) from error
+        if not isinstance(z, Tensor) or z.dim() != 2 or z.shape[0] != rows.shape[0] or z.shape[1] == 0:
+            got = f"shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
+            raise ValueError(
+                f"Expected features of shape ({rows.shape[0]}, p) from {type(self.feature_map).__name__}, got {got}. "
+                "End a convolutional network with torch.nn.Flatten."
+            )
+        self.num_features = z.shape[1]
+        return z.reshape(*x.shape[:-1], -1)
+
+    def pair(self, x1: Tensor, x2: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """φ(x1) and φ(x2); ``None`` for the second where it is the first."""
+        z1 = self.features(x1)
+        if x2 is None or x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2)):
+            return z1, None
+        z2 = self.features(x2)
+        check_width(z2, z1.shape[-1])
+        return z1, z2
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Any:
+        """κ(φ(x1), φ(x2)), or its diagonal."""
+        if last_dim_is_batch:
+            raise NotImplementedError(
+                "A feature map takes all dimensions of x at once; last_dim_is_batch has no meaning."
+            )
+        z1, z2 = self.pair(x1, x2)
+        z2 = z1 if z2 is None else z2
+        if self.base_kernel is not None:
+            return self.base_kernel(z1, z2, diag=diag, **params)
+        K = (z1 * z2).sum(-1) if diag else z1 @ z2.mT
+        own = K.shape[:-1] if diag else K.shape[:-2]
+        return K.expand(*torch.broadcast_shapes(self.batch_shape, own), *K.shape[len(own) :])
+
+    def __getitem__(self, index: Any) -> FeatureKernel:
+        """The kernel of some elements of the batch, with the same feature map."""
+        base = None if self.base_kernel is None else self.base_kernel[index]
+        own = torch.empty(self._batch_shape)[index].shape if len(self._batch_shape) else self._batch_shape
+        part = FeatureKernel(self.feature_map, base, batch_shape=own, active_dims=self.active_dims)
+        part.num_features, part.training = self.num_features, self.training
+        return part
+
+    @property
+    def is_stationary(self) -> bool:
+        """Never: φ(x) moves with x."""
+        return False
+
+
+def check_width(z: Tensor, expected: int) -> None:
+    """Raise where features are not ``expected`` many."""
+    if z.shape[-1] != expected:
+        raise ValueError(
+            f"Expected {expected} features, as at the data, got {z.shape[-1]}. "
+            "A feature map must return the same number of features for every set of points."
+        )

@@ -1,0 +1,177 @@
+r"""Kernels without explicit features, at sizes where the n × n matrix does not fit: by a method the caller names.
+
+=============================  ==============================================  ===========================
+method                         what it does                                    cost
+=============================  ==============================================  ===========================
+:class:`RandomFeatures`        k ≈ zᵀz' with p cosines and sines drawn from    O(np²)
+                               the spectral density of a stationary kernel
+:class:`Nystrom`               k ≈ k(x, U) k(U, U)⁻¹ k(U, x') for s points U   O(ns²)
+:class:`ConjugateGradients`    the exact kernel, and A V = Y by iteration      O(n²) for each iteration,
+                                                                               O(n) memory
+=============================  ==============================================  ===========================
+
+Each reports its error on a probe: see :class:`ApproximationError`.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ..embeddings import ConditionalEmbedding
+from ..kernels import gram
+from ..learning.batches import as_pair
+from ..validation import check_features
+from .expansion import Expansion, expansion
+from .features import nystrom_kernel, random_feature_kernel
+from .gradients import conjugate_gradients
+from .statistics import FeatureAnswers, accumulate
+
+
+@dataclasses.dataclass(frozen=True)
+class ApproximationError:
+    """How far an approximation is from the exact embedding, on a probe.
+
+    Attributes:
+        kernel: ‖K̂ − K‖ / ‖K‖ in the Frobenius norm, on rows of the probe.
+        regression: the largest difference of a decision probability (of a regression value, for other targets) from
+            the exact one. With features: both embeddings conditioned on one half of the probe and asked on the other.
+            With conjugate gradients: at rows of the probe, conditioned on all data.
+        num_rows: rows of the probe.
+        num_iterations: of conjugate gradients.
+    """
+
+    kernel: float
+    regression: float
+    num_rows: int
+    num_iterations: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomFeatures:
+    """p = ``num_features`` random Fourier features, for stationary kernels and those built from them."""
+
+    num_features: int = 512
+    seed: int = 0
+
+    def kernel(self, kernel: Kernel, x: Tensor) -> Kernel:
+        """The approximate kernel, with explicit features."""
+        return random_feature_kernel(kernel, x.shape[-1], self.num_features, self.seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Nystrom:
+    """s = ``num_points`` rows of the data, or the given ``points``, as inducing points; for any kernel."""
+
+    num_points: int = 500
+    seed: int = 0
+    points: Tensor | None = None
+
+    def kernel(self, kernel: Kernel, x: Tensor) -> Kernel:
+        """The approximate kernel, with explicit features."""
+        points = self.points
+        if points is None:
+            points = x[random_rows(x.shape[0], self.num_points, self.seed, x.device)]
+        return nystrom_kernel(kernel, points.to(x))
+
+
+@dataclasses.dataclass(frozen=True)
+class ConjugateGradients:
+    """The exact system by iteration, until ‖AV − Y‖ ≤ ``tolerance`` ‖Y‖; a Nyström system of s points speeds it up."""
+
+    tolerance: float = 1e-6
+    max_iterations: int = 1000
+    num_points: int = 200
+    seed: int = 0
+
+
+def approximate(
+    embedding: ConditionalEmbedding,
+    x: Tensor | DataLoader[Any],
+    y: Tensor | None = None,
+    *,
+    method: RandomFeatures | Nystrom | ConjugateGradients,
+    probe_size: int = 500,
+) -> tuple[FeatureAnswers | Expansion, ApproximationError]:
+    """Condition ``embedding`` on many rows by ``method``; the answers, and their error on a probe.
+
+    Args:
+        embedding: a learned embedding with any kernel; it is not changed.
+        x: inputs ``(n, d)``, or for the two methods with features a loader that yields ``(x, y)``. Then inducing points
+            and probe come from its first batch.
+        y: targets, with a tensor ``x``.
+        method: the approximation.
+        probe_size: rows on which the error is measured.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.rand(2000, 2, dtype=torch.float64)
+        >>> y = (x.sum(-1) > 1).long()
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2, regularization=1e-3).double()
+        >>> answers, error = approximate(embedding, x, y, method=Nystrom(50))
+        >>> error.regression < 0.01, bool((answers.predict(x) == y).double().mean() > 0.95)
+        (True, True)
+    """
+    if not isinstance(method, RandomFeatures | Nystrom | ConjugateGradients):
+        raise TypeError(
+            f"Expected RandomFeatures(...), Nystrom(...) or ConjugateGradients(...), got {type(method).__name__}."
+        )
+    if len(embedding.batch_shape) > 0:
+        raise ValueError(f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}.")
+    if isinstance(x, DataLoader):
+        first, targets = as_pair(next(iter(x)), next(embedding.parameters()))
+    else:
+        first, targets = check_features(x), y
+    if targets is None:
+        raise ValueError("Expected targets y, got none.")
+    if isinstance(method, ConjugateGradients):
+        if isinstance(x, DataLoader):
+            raise TypeError("Expected tensors x and y for ConjugateGradients, which go through the rows many times.")
+        return _by_iteration(embedding, first, targets, method, probe_size)
+    with torch.no_grad():
+        twin = copy.copy(embedding)  # shares its parameters, but not its kernel
+        twin._modules = {**embedding._modules, "kernel": method.kernel(embedding.kernel, first)}
+        error = _probe(embedding, twin, first, targets, probe_size, method.seed)
+        answers = accumulate(twin, x, y).condition()
+    return answers, error
+
+
+def _probe(
+    embedding: ConditionalEmbedding, twin: ConditionalEmbedding, x: Tensor, y: Tensor, size: int, seed: int
+) -> ApproximationError:
+    rows = random_rows(x.shape[0], size, seed + 1, x.device)
+    half = -(-len(rows) // 2)
+    ask, known = rows[:half], rows[half:] if len(rows) > 1 else rows
+    K = gram(embedding.kernel, x[ask])
+    relative = (gram(twin.kernel, x[ask]) - K).norm() / K.norm()
+    exact, approximated = (e.condition(x[known], y[known]) for e in (embedding, twin))
+    difference = exact.answer(x[ask], exact.coefficients) - approximated.answer(x[ask], approximated.coefficients)
+    return ApproximationError(relative.item(), difference.abs().max().item(), len(rows))
+
+
+def _by_iteration(
+    embedding: ConditionalEmbedding, x: Tensor, y: Tensor, method: ConjugateGradients, probe_size: int
+) -> tuple[Expansion, ApproximationError]:
+    with torch.no_grad():
+        Y = embedding.targets(y, x)
+        ridge = x.shape[0] * embedding.regularization.to(x)
+        points = x[random_rows(x.shape[0], method.num_points, method.seed, x.device)]
+        V, iterations = conjugate_gradients(
+            embedding.kernel, x, ridge, Y, points, method.tolerance, method.max_iterations
+        )
+        answers = expansion(embedding, x, V)
+        rows = random_rows(x.shape[0], probe_size, method.seed + 1, x.device)
+        # At a solution K V = Y − ηV: the difference is what the regression misses there.
+        difference = answers.regression(x[rows]) - (Y[rows] - ridge * V[rows])
+    return answers, ApproximationError(0.0, difference.abs().max().item(), len(rows), iterations)
+
+
+def random_rows(n: int, size: int, seed: int, device: torch.device) -> Tensor:
+    """``size`` different row numbers below n, or all where n is smaller."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:size].to(device)

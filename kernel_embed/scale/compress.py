@@ -1,0 +1,169 @@
+r"""A learned embedding with few points in place of all data, for fast prediction.
+
+The function :math:`f = \sum_i V_i k(x_i, \cdot)` is projected on the span of k(s, ·) for a subset S,
+
+.. math::  f_S = \sum_{s \in S} B_s k(s, \cdot), \qquad B = K_{SS}^{-1} f(S), \qquad
+           \lVert f - f_S \rVert^2_{\mathcal H} = \lVert f \rVert^2 - \lVert f_S \rVert^2 ,
+
+the nearest function there is in that span. ``"greedy"`` adds the point that lowers the distance most: with the
+residual r = f − f_S and the power :math:`\pi(x)^2 = k(x, x) - \mathbf k_S(x)^\top K_{SS}^{-1} \mathbf k_S(x)`, the one
+where :math:`\lVert r(x) \rVert^2 / \pi(x)^2` is largest, which is exactly the decrease. ``"herding"`` chooses S by
+kernel herding (Chen et al., 2010), whose points follow the density of x and do not look at f. Either way the basis is
+orthogonalised as it grows (a Cholesky factor built column by column): O(n s²) time, O(n s) memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
+from ..kernels import gram
+from .expansion import Expansion, expansion
+
+Choice = Literal["greedy", "herding"]
+
+
+@dataclasses.dataclass(frozen=True)
+class CompressionReport:
+    """What compression lost.
+
+    Attributes:
+        num_points: s, the points kept; fewer than asked for where they already give f exactly.
+        relative_norm: ‖f − f_S‖ / ‖f‖ in the kernel's Hilbert space.
+        largest_difference: of a decision probability (a regression value, for other targets) at the data.
+        accuracy: of the embedding on the given ``x``, ``y``, or on its own data; ``None`` for other targets.
+        compressed_accuracy: of the few points, on the same.
+    """
+
+    num_points: int
+    relative_norm: float
+    largest_difference: float
+    accuracy: float | None = None
+    compressed_accuracy: float | None = None
+
+    @property
+    def accuracy_loss(self) -> float | None:
+        """What the accuracy fell by."""
+        if self.accuracy is None or self.compressed_accuracy is None:
+            return None
+        return self.accuracy - self.compressed_accuracy
+
+
+@torch.no_grad()
+def compress(
+    conditioned: ConditionedEmbedding,
+    num_points: int,
+    choice: Choice = "greedy",
+    x: Tensor | None = None,
+    y: Tensor | None = None,
+) -> tuple[Expansion, CompressionReport]:
+    """The embedding on a subset of its data that predicts nearly the same, and what that cost.
+
+    Args:
+        conditioned: what ``embedding.condition(x, y)`` returned, without batch dimensions.
+        num_points: s, the points to keep.
+        choice: ``"greedy"`` or ``"herding"``.
+        x: points on which to measure accuracy; the training data by default.
+        y: their labels.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.rand(300, 2, dtype=torch.float64)
+        >>> y = (x.sum(-1) > 1).long()
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2, regularization=1e-3).double()
+        >>> few, report = compress(embedding.condition(x, y), 20)
+        >>> few.points.shape, abs(report.accuracy_loss) < 0.02
+        (torch.Size([20, 2]), True)
+    """
+    if len(conditioned.embedding.batch_shape) > 0:
+        raise ValueError(f"Expected an embedding without batch shape, got {tuple(conditioned.embedding.batch_shape)}.")
+    if not 1 <= num_points <= conditioned.num_data:
+        raise ValueError(
+            f"Expected num_points from 1 to the {conditioned.num_data} rows of the data, got {num_points}."
+        )
+    if choice not in ("greedy", "herding"):
+        raise ValueError(f"Expected choice 'greedy' or 'herding', got {choice!r}.")
+    if (x is None) != (y is None):
+        raise ValueError("Expected both x and y to measure accuracy on, or neither.")
+    basis = _NewtonBasis(conditioned, num_points)
+    means = _mean_kernel(basis.kernel, conditioned.x) if choice == "herding" else None
+    drawn = torch.zeros_like(basis.power)
+    for step in range(num_points):
+        # herding: the point where the mean embedding exceeds that of the points drawn so far most
+        j = basis.best() if means is None else basis.nearest_unused(means - drawn / (step + 1))
+        if j is None:
+            break
+        drawn += basis.add(j)
+    points = conditioned.x[basis.chosen]
+    answers = expansion(conditioned.embedding, points, basis.coefficients(), conditioned._snapshot)
+    return answers, _report(conditioned, answers, basis, x, y)
+
+
+class _NewtonBasis:
+    """Orthonormal functions spanning k(s, ·) for the chosen s, by their values N at the data."""
+
+    def __init__(self, conditioned: ConditionedEmbedding, size: int) -> None:
+        self.kernel: Kernel = conditioned._snapshot.kernel()
+        self.x, self.residual = conditioned.x, conditioned.P.clone()
+        self.power = conditioned.system.diagonal().clone()  # π², at first k(x, x)
+        self.smallest = 100 * torch.finfo(self.power.dtype).eps * self.power.amax()
+        self.N = self.x.new_zeros(self.x.shape[0], size)
+        self.c = self.x.new_zeros(size, self.residual.shape[-1])
+        self.chosen: list[int] = []
+
+    def best(self) -> int | None:
+        """The row that lowers ‖f − f_S‖ most; ``None`` where nothing is left to gain."""
+        gain = torch.where(self.power > self.smallest, self.residual.square().sum(-1) / self.power, 0.0)
+        j = int(gain.argmax())
+        return j if float(gain[j]) > 0 else None
+
+    def nearest_unused(self, score: Tensor) -> int | None:
+        """The row with the highest score among those that add something to the span."""
+        score = torch.where(self.power > self.smallest, score, -torch.inf)
+        j = int(score.argmax())
+        return j if torch.isfinite(score[j]) else None
+
+    def add(self, j: int) -> Tensor:
+        """Take row j into the subset; its column of K."""
+        step = len(self.chosen)
+        column = gram(self.kernel, self.x, self.x[j : j + 1]).to(self.x).squeeze(-1)
+        root = self.power[j].sqrt()
+        v = (column - self.N[:, :step] @ self.N[j, :step]) / root
+        self.c[step] = self.residual[j] / root
+        self.residual -= v.unsqueeze(-1) * self.c[step]
+        self.power = (self.power - v.square()).clamp_min(0.0)
+        self.power[j] = 0.0
+        self.N[:, step] = v
+        self.chosen.append(j)
+        return column
+
+    def coefficients(self) -> Tensor:
+        """B: with L = N at the chosen rows, K_SS = LLᵀ and B = L⁻ᵀ c."""
+        s = len(self.chosen)
+        L = self.N[self.chosen, :s]
+        B: Tensor = torch.linalg.solve_triangular(L.mT, self.c[:s], upper=True)
+        return B
+
+
+def _mean_kernel(kernel: Kernel, x: Tensor) -> Tensor:
+    """(1/n) Σ_j k(x_i, x_j), a block of rows at a time."""
+    return torch.cat([gram(kernel, rows, x).mean(-1) for rows in x.split(1024)]).to(x)
+
+
+def _report(
+    conditioned: ConditionedEmbedding, answers: Expansion, basis: _NewtonBasis, x: Tensor | None, y: Tensor | None
+) -> CompressionReport:
+    squared = conditioned.squared_norm
+    missing = (squared - basis.c.square().sum()).clamp_min(0.0)
+    difference = (answers.regression(conditioned.x) - conditioned.P).abs().max().item()
+    accuracy = compressed = None
+    if isinstance(conditioned, ConditionedMulticlass):
+        x, y = (conditioned.x, conditioned.y) if x is None or y is None else (x, y.to(conditioned.y.device))
+        accuracy = (conditioned.predict(x) == y).double().mean().item()
+        compressed = (answers.regression(x).argmax(-1) == y).double().mean().item()
+    return CompressionReport(len(basis.chosen), (missing / squared).sqrt().item(), difference, accuracy, compressed)

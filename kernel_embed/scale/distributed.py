@@ -1,0 +1,227 @@
+r"""Rows on several processes or machines, through ``torch.distributed``.
+
+Rank r holds the rows :math:`Z_r, Y_r`. What travels are sums over rows, and n × m numbers at the rows:
+
+.. math::  Z^\top Z = \sum_r Z_r^\top Z_r, \qquad Z^\top Y = \sum_r Z_r^\top Y_r, \qquad P = (Z_r W)_r .
+
+Every rank then evaluates the same objective from the same numbers, and the mean over ranks of the gradients is the
+gradient over all rows, to rounding. Start the ranks with ``torchrun`` and ``torch.distributed.init_process_group``;
+nothing here opens a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from linear_operator.utils.errors import NanError
+from torch import Tensor
+
+from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
+from ..embeddings.snapshot import KernelSnapshot
+from ..kernels import explicit_features, has_explicit_features
+from ..linalg import FeatureRidgeSystem, Shards
+from ..validation import check_features, check_labels
+from .statistics import FeatureStatistics
+
+Group = Any
+T = TypeVar("T")
+
+
+def collective(what: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """``call(...)``, with an error that says what it means when another rank is gone."""
+    try:
+        return call(*args, **kwargs)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"Expected all ranks to take part in {what}, but the connection failed: {str(error).splitlines()[0]} "
+            "Another rank ended or did not answer in time; its own output says why. Start all ranks again, and they "
+            "resume from the checkpoint."
+        ) from error
+
+
+class RankShards(Shards):
+    """The rows of this rank, and collectives for those of the others.
+
+    Args:
+        num_rows: rows of this rank; −1 where they were refused.
+        device: where the numbers are.
+        group: a process group; the default one if ``None``.
+    """
+
+    def __init__(self, num_rows: int, device: torch.device, group: Group = None) -> None:
+        self.group, self.rank = group, dist.get_rank(group)
+        self.size = dist.get_world_size(group)
+        counts = torch.zeros(self.size, dtype=torch.int64, device=device)
+        counts[self.rank] = num_rows
+        self.counts: list[int] = self.sum(counts).tolist()
+        refused = [rank for rank, count in enumerate(self.counts) if count <= 0]
+        if refused and num_rows > 0:
+            raise ValueError(
+                f"Expected rows on every rank, got none, or rows that were refused, on {refused}; the output of that "
+                "rank says why."
+            )
+        self.start = sum(self.counts[: self.rank])
+
+    def total(self, num_rows: int) -> int:
+        """n."""
+        return sum(self.counts)
+
+    def sum(self, part: Tensor) -> Tensor:
+        """The sum over ranks, the same on all of them."""
+        whole = part.contiguous().clone()
+        collective("a sum over ranks", dist.all_reduce, whole, group=self.group)
+        return whole
+
+    def own(self, whole: Tensor, dim: int = -2) -> Tensor:
+        """The rows of this rank."""
+        return whole.narrow(dim, self.start, self.counts[self.rank])
+
+    def gather(self, part: Tensor, dim: int = -2) -> Tensor:
+        """The rows of all ranks: a sum in which every rank contributes its own."""
+        shape = list(part.shape)
+        shape[dim] = sum(self.counts)
+        whole = part.new_zeros(shape)
+        whole.narrow(dim, self.start, self.counts[self.rank]).copy_(part)
+        return self.sum(whole)
+
+
+class ShardedEmbedding:
+    """An embedding that all ranks learn together, each with its own rows. It takes the place of the embedding in
+    ``objective(sharded, x, y)`` and ``fit(sharded, objective, x, y)``.
+
+    Args:
+        embedding: a multiclass embedding whose kernel has explicit features. Its parameters and buffers are set to
+            those of rank 0.
+        group: a process group; the default one if ``None``.
+
+    In a training loop of one's own: ``objective(sharded, x, y).backward()``, then ``sharded.reduce_gradients()``.
+    """
+
+    def __init__(self, embedding: MulticlassEmbedding, group: Group = None) -> None:
+        if not dist.is_initialized():
+            raise RuntimeError(
+                "Expected a process group, got none. Start the ranks with torchrun and call "
+                "torch.distributed.init_process_group first."
+            )
+        if not has_explicit_features(embedding.kernel):
+            raise ValueError(
+                f"Expected a kernel with explicit features, got {type(embedding.kernel).__name__}. Use a FeatureKernel "
+                "with a linear kernel on top, or approximate it by random features."
+            )
+        self.module = embedding
+        self.group = group
+        self.leads = dist.get_rank(group) == 0
+        leader = dist.get_global_rank(group, 0) if group is not None else 0
+        self._leader = leader
+        for tensor in [*embedding.parameters(), *embedding.buffers()]:
+            collective("sharing parameters", dist.broadcast, tensor.data, leader, group=group)
+
+    def condition(self, x: Tensor, y: Tensor) -> ShardedMulticlass:
+        """The embedding with the rows of all ranks; ``x`` and ``y`` are those of this one."""
+        return ShardedMulticlass(self.module, x, y, self.group)
+
+    def total_rows(self, num_rows: int) -> int:
+        """n."""
+        return RankShards(num_rows, self.module.raw_regularization.device, self.group).total(num_rows)
+
+    def reduce_gradients(self) -> None:
+        """Replace the gradients of the parameters by their mean over ranks: the gradient of the objective."""
+        gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
+        if not gradients:
+            return
+        flat = torch.cat([g.reshape(-1) for g in gradients])  # one message
+        collective("the mean of gradients", dist.all_reduce, flat, group=self.group)
+        flat /= dist.get_world_size(self.group)
+        start = 0
+        for gradient in gradients:
+            gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
+            start += gradient.numel()
+
+    def from_leader(self, value: Any) -> Any:
+        """``value`` of rank 0, on all ranks."""
+        box = [value]
+        collective("sharing the checkpoint", dist.broadcast_object_list, box, self._leader, group=self.group)
+        return box[0]
+
+
+class ShardedMulticlass(ConditionedMulticlass):
+    """A multiclass embedding with the rows of all ranks: ``y``, ``Y``, ``V`` and ``P`` are of all, ``x`` and ``Z`` of
+    this rank. Predictions are made where they are asked for, without communication."""
+
+    def __init__(self, embedding: MulticlassEmbedding, x: Tensor, y: Tensor, group: Group = None) -> None:
+        self.embedding = embedding
+        problem: Exception | None = None
+        Z = None
+        try:
+            x = check_features(x)
+            y = check_labels(x, y, embedding.num_classes)
+            Z = explicit_features(embedding.kernel, x)
+            if Z is None or not bool(torch.isfinite(Z).all()):
+                problem = NanError("Expected finite features, got NaN or infinite ones on this rank.")
+        except (ValueError, TypeError) as error:
+            problem = error
+        # Every rank learns that one refused its rows: nobody waits for it.
+        device = embedding.raw_regularization.device
+        shards = RankShards(-1 if problem is not None else x.shape[0], device, group)
+        if problem is not None or Z is None:
+            raise problem or ValueError("Expected fewer features.")
+        self.x, self.y, self.Z = x, shards.gather(y, dim=-1), Z.to(x)
+        widths = shards.sum(torch.tensor([Z.shape[-1], Z.shape[-1] ** 2], device=device))
+        if int(widths[1]) * shards.size != int(widths[0]) ** 2:
+            raise ValueError(f"Expected as many features on every rank, got {Z.shape[-1]} here and others elsewhere.")
+        self._shards = shards
+        self._snapshot = KernelSnapshot(embedding.kernel)
+        self.regularization = embedding.regularization.to(x).clone()
+        self.system = FeatureRidgeSystem(self.Z, self.num_data * self.regularization, shards)
+
+    @property
+    def num_data(self) -> int:
+        """n, the rows of all ranks."""
+        return sum(self._shards.counts)
+
+    def restricted(self, rows: Tensor) -> ConditionedMulticlass:
+        """Not available: the rows that would be left are on other ranks."""
+        raise NotImplementedError(
+            "Objectives that split the data, such as BatchValidationRisk and CrossValidationRisk, are not available "
+            "over ranks. LeaveOneOutRisk is, and holds every row out in turn."
+        )
+
+
+def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> FeatureStatistics:
+    """The statistics of the rows of all ranks, the same on every rank; a rank without rows may take part.
+
+    Raises where the kernels of the ranks differ.
+    """
+    device = statistics.embedding.raw_regularization.device
+    kernel = statistics.embedding.kernel
+    marks = [value.detach().double().sum() for value in kernel.state_dict().values() if value.numel()]
+    mark = torch.stack([m.to(device) for m in marks]).sum() if marks else torch.zeros((), device=device).double()
+    shape = (0, 0) if statistics.C is None else tuple(statistics.C.shape)
+    span = torch.stack([mark, -mark, *(torch.tensor(float(s), dtype=torch.float64, device=device) for s in shape)])
+    diagonal = torch.tensor([statistics.largest_diagonal], dtype=torch.float64, device=device)
+    for tensor in (span, diagonal):
+        collective("reducing statistics", dist.all_reduce, tensor, dist.ReduceOp.MAX, group=group)
+    if float(span[0]) != -float(span[1]):
+        raise ValueError(
+            "Expected the same kernel on every rank, got different parameters. Share them first with "
+            "ShardedEmbedding(embedding), and give an RFFKernel its num_dims."
+        )
+    p, m = int(span[2]), int(span[3])
+    if p == 0:
+        raise ValueError("Expected rows on at least one rank, got none on any.")
+    G = torch.zeros(p, p, dtype=torch.float64, device=device) if statistics.G is None else statistics.G.clone()
+    C = torch.zeros(p, m, dtype=torch.float64, device=device) if statistics.C is None else statistics.C.clone()
+    if G.shape[0] != p:
+        G, C = torch.full((p, p), torch.nan).to(span), torch.full((p, m), torch.nan).to(span)
+    n = torch.tensor([statistics.num_data], dtype=torch.int64, device=device)
+    for tensor in (G, C, n):
+        collective("reducing statistics", dist.all_reduce, tensor, group=group)
+    if bool(torch.isnan(G).any()):
+        raise ValueError(f"Expected as many features on every rank, got {p} on some and fewer on others.")
+    total = FeatureStatistics(statistics.embedding)
+    total.merge(G, C, int(n), float(diagonal))
+    total._snapshot = statistics._snapshot or KernelSnapshot(kernel)
+    return total

@@ -1,0 +1,236 @@
+r"""Inference from sufficient statistics, in one pass over data of any length.
+
+With explicit features the embedding depends on the data through :math:`G = Z^\top Z`, :math:`C = Z^\top Y` and n alone:
+
+.. math::  W = (G + n\lambda I)^{-1} C, \qquad \hat{\mathbf p}(x) = W^\top \varphi(x) .
+
+They are sums over rows, so that batches, files and machines each contribute their own.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator.utils.errors import NanError
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ..embeddings import ConditionalEmbedding, MulticlassAnswers, MulticlassEmbedding, in_blocks
+from ..embeddings.conditional import FEATURE_NUMBERS
+from ..embeddings.snapshot import KernelSnapshot
+from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_features
+from ..learning.batches import as_pair
+from ..linalg import RidgeSystem
+from ..validation import check_features, check_finite, check_labels, check_lengths
+
+FEW = 256
+
+
+class FeatureStatistics:
+    """n, G = ZᵀZ and C = ZᵀY of an embedding whose kernel has explicit features; summed in float64.
+
+    Args:
+        embedding: the embedding; its kernel as it is now decides the features. Call ``embedding.eval()`` first where
+            its network has dropout or batch normalisation.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RFFKernel(16, num_dims=2), num_classes=2)
+        >>> statistics = FeatureStatistics(embedding)
+        >>> for _ in range(3):
+        ...     x = torch.randn(1000, 2)
+        ...     _ = statistics.update(x, (x[:, 0] > 0).long())
+        >>> answers = statistics.condition()
+        >>> answers.num_data, answers.predict(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
+        (3000, tensor([1, 0]))
+    """
+
+    def __init__(self, embedding: ConditionalEmbedding) -> None:
+        if not has_explicit_features(embedding.kernel):
+            raise ValueError(
+                f"Expected a kernel with explicit features, got {type(embedding.kernel).__name__}. "
+                "Approximate it first: approximate(embedding, x, y, RandomFeatures(512)) or Nystrom(500)."
+            )
+        if len(embedding.batch_shape) > 0:
+            raise ValueError(f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}.")
+        self.embedding = embedding
+        self.num_data = 0
+        self.G: Tensor | None = None
+        """ZᵀZ, ``(p, p)``; ``None`` before the first row."""
+        self.C: Tensor | None = None
+        """ZᵀY, ``(p, m)``."""
+        self.largest_diagonal = 0.0
+        """The largest k(x_i, x_i) met."""
+        self._snapshot: KernelSnapshot | None = None
+
+    def features(self, x: Tensor) -> Tensor:
+        """Z of new rows, from the kernel as it was at the first row."""
+        kernel: Kernel = self.embedding.kernel if self._snapshot is None else self._snapshot.kernel()
+        Z = explicit_features(kernel, x)
+        if Z is None:
+            raise ValueError(f"Expected fewer features; {type(kernel).__name__} has too many to form them.")
+        if self._snapshot is None:
+            self._snapshot = KernelSnapshot(kernel)  # now: some kernels complete themselves when they first see data
+        return Z
+
+    @torch.no_grad()
+    def update(self, x: Tensor, y: Tensor) -> FeatureStatistics:
+        """Add rows ``x`` ``(n, d)`` with targets ``y``; large ones are gone through in blocks."""
+        x = check_features(x)
+        if isinstance(self.embedding, MulticlassEmbedding):
+            y = check_labels(x, y, self.embedding.num_classes)
+        else:
+            check_lengths(x, y)
+            check_finite(y, "y")
+        start = 0
+        while start < x.shape[0]:
+            # At first a few rows, which tell how many features there are.
+            rows = FEW if self.G is None else max(FEW, FEATURE_NUMBERS // self.G.shape[0])
+            self._add(x[start : start + rows], y[start : start + rows])
+            start += rows
+        return self
+
+    def _add(self, x: Tensor, y: Tensor) -> None:
+        Z = self.features(x)
+        Y = self.embedding.targets(y, Z)
+        G, C = Z.mT @ Z, Z.mT @ Y
+        if not bool(torch.isfinite(G).all()):
+            raise NanError(
+                f"Expected finite features, got NaN or infinite ones among rows {self.num_data} to "
+                f"{self.num_data + x.shape[0] - 1}. Look for weights of the feature map that overflowed."
+            )
+        if self.G is None or self.C is None:
+            self.G, self.C = torch.zeros_like(G, dtype=torch.float64), torch.zeros_like(C, dtype=torch.float64)
+        check_width(Z, self.G.shape[0])
+        self.G += G
+        self.C += C
+        self.num_data += x.shape[0]
+        self.largest_diagonal = max(self.largest_diagonal, torch.linalg.vector_norm(Z, dim=-1).amax().item() ** 2)
+
+    def __add__(self, other: FeatureStatistics) -> FeatureStatistics:
+        """The statistics of both sets of rows together, which must be of the same kernel."""
+        total = FeatureStatistics(self.embedding)
+        total._snapshot = self._snapshot or other._snapshot
+        for part in (self, other):
+            total.merge(part.G, part.C, part.num_data, part.largest_diagonal)
+        return total
+
+    def merge(self, G: Tensor | None, C: Tensor | None, num_data: int, largest_diagonal: float) -> None:
+        """Add the statistics of other rows."""
+        if G is None or C is None:
+            return
+        if self.G is None or self.C is None:
+            self.G, self.C = torch.zeros_like(G), torch.zeros_like(C)
+        if self.G.shape != G.shape or self.C.shape != C.shape:
+            raise ValueError(
+                f"Expected statistics of {self.G.shape[0]} features and {self.C.shape[1]} targets, got "
+                f"{G.shape[0]} and {C.shape[1]}. Both must come from the same kernel."
+            )
+        self.G, self.C = self.G + G, self.C + C
+        self.num_data += num_data
+        self.largest_diagonal = max(self.largest_diagonal, largest_diagonal)
+
+    def condition(self) -> FeatureAnswers:
+        """Factorise G + nλI; the answer holds W and never changes this object."""
+        if self.G is None or self.C is None or self._snapshot is None:
+            raise ValueError("Expected at least one row, got none. Call update(x, y) before condition().")
+        # W = (G + nλI)⁻¹ C
+        ridge = self.num_data * self.embedding.regularization.detach().to(self.G)
+        W = RidgeSystem(self.G, ridge).solve(self.C)
+        kind = MulticlassFeatureAnswers if isinstance(self.embedding, MulticlassEmbedding) else FeatureAnswers
+        return kind(self.embedding, self._snapshot, W, self.num_data, self.largest_diagonal)
+
+
+class FeatureAnswers:
+    """An embedding conditioned on statistics: W and the feature map, and no data.
+
+    Attributes:
+        coefficients: W, ``(p, m)``.
+        num_data: n.
+    """
+
+    def __init__(
+        self,
+        embedding: ConditionalEmbedding,
+        snapshot: KernelSnapshot,
+        coefficients: Tensor,
+        num_data: int,
+        largest_diagonal: float,
+    ) -> None:
+        self.embedding, self.coefficients, self.num_data = embedding, coefficients, num_data
+        self._snapshot, self._largest_diagonal = snapshot, largest_diagonal
+
+    def representation(self, x: Tensor) -> Tensor:
+        """φ(x) for points ``x`` of shape ``(t, d)``."""
+        like = next(self.embedding.parameters())
+        x = check_features(x, integers_as=like.dtype)
+        Z = explicit_features(self._snapshot.kernel(), x)
+        if Z is None:
+            raise RuntimeError("Expected a kernel with explicit features, as at the data.")  # pragma: no cover
+        check_width(Z, self.coefficients.shape[0])
+        return Z
+
+    def regression(self, x: Tensor) -> Tensor:
+        """E[Y | X = x] = Wᵀφ(x): ``(t, m)``, a block of rows at a time where no gradient is asked for."""
+        return in_blocks(self.representation, x, self._coefficients(x), FEATURE_NUMBERS)
+
+    def _coefficients(self, x: Tensor) -> Tensor:
+        dtype = x.dtype if isinstance(x, Tensor) and x.is_floating_point() else next(self.embedding.parameters()).dtype
+        return self.coefficients.to(dtype)
+
+    @property
+    def squared_norm(self) -> Tensor:
+        """Σ W², the squared norm of the embedding (Algorithm 2, line 10)."""
+        return self.coefficients.square().sum((-2, -1))
+
+    @functools.cached_property
+    def sup_diagonal(self) -> SupDiagonal:
+        """α², the largest k(x_i, x_i) over all rows that were seen."""
+        return SupDiagonal(self.coefficients.new_tensor(self._largest_diagonal), "maximum over the data")
+
+
+class MulticlassFeatureAnswers(MulticlassAnswers, FeatureAnswers):
+    """The same for class labels, with the questions of :class:`kernel_embed.ConditionedMulticlass`."""
+
+    embedding: MulticlassEmbedding
+
+    @property
+    def num_classes(self) -> int:  # type: ignore[override]
+        """m."""
+        return self.embedding.num_classes
+
+    def decision_probabilities(self, x: Tensor) -> Tensor:
+        """p̂(x) = Wᵀφ(x), eq. (5): ``(t, m)``."""
+        return self.regression(x)
+
+
+def accumulate(
+    embedding: ConditionalEmbedding, x: Tensor | DataLoader[Any], y: Tensor | None = None
+) -> FeatureStatistics:
+    """The statistics of all rows of ``x`` and ``y``, or of one pass through a loader that yields ``(x, y)``.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> from torch.utils.data import DataLoader, TensorDataset
+        >>> x, y = torch.randn(100, 2), torch.randint(3, (100,))
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RFFKernel(8, num_dims=2), num_classes=3)
+        >>> by_batches = accumulate(embedding, DataLoader(TensorDataset(x, y), batch_size=32)).condition()
+        >>> exact = embedding.condition(x, y)
+        >>> bool(torch.allclose(by_batches.probabilities(x), exact.probabilities(x), atol=1e-4))
+        True
+    """
+    statistics = FeatureStatistics(embedding)
+    if not isinstance(x, DataLoader):
+        if y is None:
+            raise ValueError("Expected targets y with a tensor x, got none.")
+        return statistics.update(x, y)
+    like = next(embedding.parameters())
+    for batch in x:
+        rows, targets = as_pair(batch, like)
+        if targets is None:
+            raise TypeError("Expected batches (x, y) from the loader, got x alone.")
+        statistics.update(rows, targets)
+    return statistics

@@ -1,0 +1,100 @@
+"""A few points for all: the projection is the nearest function, and its cost is told truly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+import kernel_embed as ke
+from kernel_embed.kernels.features import FeatureKernel
+from kernel_embed.scale import compress
+
+from ..conftest import make_problem, rbf
+from ..features import network
+
+
+@pytest.fixture
+def conditioned():
+    p = make_problem(n=120)
+    return ke.MulticlassEmbedding(rbf(), p.m, 0.001).condition(p.x, p.y)
+
+
+@pytest.mark.parametrize("choice", ["greedy", "herding"])
+def test_the_compressed_function_is_the_projection(conditioned, choice):
+    few, report = compress(conditioned, 15, choice)
+    S = few.points
+    K_SS = ke.gram(conditioned.embedding.kernel, S)
+    B = torch.linalg.solve(K_SS, conditioned.decision_probabilities(S))
+    torch.testing.assert_close(few.coefficients, B, rtol=1e-5, atol=1e-6)
+    V, K = conditioned.V, conditioned.K
+    cross = ke.gram(conditioned.embedding.kernel, conditioned.x, S)
+    squared = (V * (K @ V)).sum() - 2 * (V * (cross @ B)).sum() + (B * (K_SS @ B)).sum()
+    assert report.relative_norm == pytest.approx((squared / conditioned.squared_norm).sqrt().item(), rel=1e-5)
+    difference = few.decision_probabilities(conditioned.x) - conditioned.P
+    assert report.largest_difference == pytest.approx(difference.abs().max().item(), rel=1e-9)
+
+
+def test_the_greedy_step_is_the_best_single_step(conditioned):
+    few, report = compress(conditioned, 1)
+    best = (conditioned.P.square().sum(-1) / conditioned.K.diagonal()).argmax()
+    assert torch.equal(few.points[0], conditioned.x[best])
+    assert report.num_points == 1
+
+
+def test_greedy_is_nearer_than_herding_and_both_approach(conditioned):
+    errors = {c: [compress(conditioned, s, c)[1].relative_norm for s in (5, 20, 60)] for c in ("greedy", "herding")}
+    for found in errors.values():
+        assert found[0] > found[1] > found[2]
+    assert errors["greedy"][1] < errors["herding"][1]
+    assert errors["greedy"][2] < 0.2
+
+
+def test_accuracy_is_reported_where_it_is_asked_for(conditioned):
+    other = make_problem(n=50, seed=0)
+    few, report = compress(conditioned, 60, x=other.x, y=other.y)
+    assert report.accuracy == (conditioned.predict(other.x) == other.y).double().mean().item()
+    assert report.compressed_accuracy == (few.predict(other.x) == other.y).double().mean().item()
+    assert report.accuracy_loss == report.accuracy - report.compressed_accuracy
+    assert abs(compress(conditioned, 60)[1].accuracy_loss) < 0.1
+
+
+def test_four_features_need_no_more_than_four_points():
+    p = make_problem(n=60)
+    conditioned = ke.MulticlassEmbedding(FeatureKernel(network()), p.m, 0.001).condition(p.x, p.y)
+    few, report = compress(conditioned, 40)
+    assert report.num_points <= 4
+    torch.testing.assert_close(
+        few.decision_probabilities(p.query), conditioned.decision_probabilities(p.query), rtol=1e-6, atol=1e-6
+    )
+    assert report.relative_norm < 1e-6
+
+
+def test_other_targets():
+    p = make_problem(n=60)
+    conditioned = ke.ConditionalEmbedding(rbf(), 0.001).condition(p.x, p.x.sin())
+    few, report = compress(conditioned, 40)
+    assert report.accuracy is None
+    assert report.accuracy_loss is None
+    assert (few.regression(p.x) - conditioned.P).abs().max() < 0.1
+
+
+def test_answers_stay_when_the_kernel_learns_on(conditioned):
+    few, _ = compress(conditioned, 10)
+    before = few.probabilities(conditioned.x[:5]).detach()
+    conditioned.embedding.kernel.lengthscale = 0.1
+    assert torch.equal(few.probabilities(conditioned.x[:5]), before)
+
+
+def test_bad_input(conditioned):
+    for size in (0, 121):
+        with pytest.raises(ValueError, match="Expected num_points from 1 to the 120 rows"):
+            compress(conditioned, size)
+    with pytest.raises(ValueError, match="Expected choice"):
+        compress(conditioned, 3, "random")
+    with pytest.raises(ValueError, match="Expected both x and y"):
+        compress(conditioned, 3, x=conditioned.x)
+    p = make_problem()
+    batched = ke.MulticlassEmbedding(RBFKernel(batch_shape=torch.Size([2])).double(), p.m).condition(p.x, p.y)
+    with pytest.raises(ValueError, match="without batch shape"):
+        compress(batched, 3)

@@ -1,0 +1,103 @@
+"""Two real processes against one; a rank that dies; what a single process can check."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+import kernel_embed as ke
+from kernel_embed.learning.checkpoint import load_checkpoint
+from kernel_embed.scale import ShardedEmbedding
+from kernel_embed.scale.distributed import collective
+
+from . import worker
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def torchrun(task: str, file: pathlib.Path, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1"),
+        *(f"--master-port={port}", "-m", "tests.scale.worker", task, str(file)),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    file = tmp_path_factory.mktemp("ranks") / "found"
+    done = torchrun("compare", file)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [torch.load(f"{file}.{rank}") for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def alone():
+    p, module = worker.problem(), worker.embedding()
+    found = worker.steps(module, module, p.x, p.y, lambda: None)
+    again = worker.embedding()
+    ke.fit(again, worker.OBJECTIVES["empirical"], p.x, p.y, method="adam", num_epochs=5, learning_rate=0.01)
+    exact = module.condition(p.x, p.y).decision_probabilities(p.query).detach()
+    return {**found, "resumed": worker.parameters(again), "statistics": exact, "empty shard": exact}
+
+
+def test_two_ranks_find_what_one_process_finds(ranks, alone):
+    assert set(alone) <= set(ranks[0])
+    for name, expected in alone.items():
+        for found in ranks:
+            torch.testing.assert_close(found[name].double(), expected.double(), rtol=1e-6, atol=1e-6, msg=name)
+
+
+def test_ranks_agree_to_the_bit(ranks):
+    for name in ranks[0]:
+        if name != "refusals":
+            assert torch.equal(ranks[0][name], ranks[1][name]), name
+
+
+def test_rows_refused_on_one_rank_are_an_error_on_all(ranks):
+    assert "Expected rows on every rank" in ranks[0]["refusals"][0]
+    assert "Expected at least one row" in ranks[1]["refusals"][0]
+    assert "Expected rows on every rank" in ranks[0]["refusals"][1]
+    assert "Expected finite values in x" in ranks[1]["refusals"][1]
+
+
+def test_a_rank_that_dies_ends_the_run_and_spares_the_checkpoint(tmp_path):
+    started = time.monotonic()
+    done = torchrun("dying", tmp_path / "found")
+    assert done.returncode != 0
+    assert time.monotonic() - started < 90
+    assert "exitcode  : 3" in done.stderr or "exitcode: 3" in done.stderr
+    content = load_checkpoint(tmp_path / "found.checkpoint")
+    assert len(content["history"]) == 2
+
+
+def test_a_lost_connection_is_explained():
+    def lost():
+        raise RuntimeError("Connection closed by peer [127.0.0.1]:1\nmore")
+
+    with pytest.raises(
+        RuntimeError, match=r"Expected all ranks to take part in a sum, .*peer \[127.0.0.1\]:1 Another rank"
+    ):
+        collective("a sum", lost)
+
+
+def test_different_kernels_are_refused(ranks):
+    for found in ranks:
+        assert "Expected the same kernel on every rank" in found["refusals"][2]
+
+
+def test_without_a_process_group():
+    with pytest.raises(RuntimeError, match=r"Expected a process group, got none. Start the ranks with torchrun"):
+        ShardedEmbedding(ke.MulticlassEmbedding(RBFKernel(), 2))

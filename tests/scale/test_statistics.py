@@ -1,0 +1,120 @@
+"""Sufficient statistics: one pass, any split, the same answers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, RBFKernel, RFFKernel
+from linear_operator.utils.errors import NanError
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import kernel_embed as ke
+from kernel_embed.kernels.features import FeatureKernel
+from kernel_embed.objectives import rademacher_complexity
+from kernel_embed.scale import FeatureStatistics, accumulate
+
+from ..conftest import make_problem
+from ..features import explicit_kernels, network
+
+
+@pytest.mark.parametrize("name", sorted(explicit_kernels()))
+@pytest.mark.parametrize("batch_size", [1, 7, 60])
+def test_answers_are_those_of_condition(name, batch_size):
+    p = make_problem(n=60)
+    embedding = ke.MulticlassEmbedding(explicit_kernels()[name], p.m, 0.003)
+    exact = embedding.condition(p.x, p.y)
+    answers = accumulate(embedding, DataLoader(TensorDataset(p.x, p.y), batch_size)).condition()
+    close = {"rtol": 1e-8, "atol": 1e-8}
+    for ask in ("decision_probabilities", "probabilities", "entropy"):
+        torch.testing.assert_close(getattr(answers, ask)(p.query), getattr(exact, ask)(p.query), **close)
+    assert torch.equal(answers.predict(p.query), exact.predict(p.query))
+    values = torch.arange(3.0, dtype=torch.float64)
+    torch.testing.assert_close(answers.class_expectation(values, p.query), exact.expectation(values, p.query), **close)
+    torch.testing.assert_close(rademacher_complexity(answers), rademacher_complexity(exact), **close)
+    assert answers.num_data == 60
+
+
+def test_blocks_and_sums_of_parts():
+    p = make_problem(n=900)
+    embedding = ke.MulticlassEmbedding(FeatureKernel(network()), p.m)
+    whole = accumulate(embedding, p.x, p.y)
+    parts = accumulate(embedding, p.x[:300], p.y[:300]) + accumulate(embedding, p.x[300:], p.y[300:])
+    both = FeatureStatistics(embedding) + whole  # an empty part
+    for other in (parts, both):
+        torch.testing.assert_close(other.G, whole.G)
+        torch.testing.assert_close(other.C, whole.C)
+        assert (other.num_data, other.largest_diagonal) == (900, whole.largest_diagonal)
+    torch.testing.assert_close(parts.condition().predict(p.query), whole.condition().predict(p.query))
+
+
+def test_sums_are_in_float64():
+    x = torch.full((200_000, 1), 0.1)
+    embedding = ke.MulticlassEmbedding(FeatureKernel(nn.Identity()), 2)
+    statistics = accumulate(embedding, DataLoader(TensorDataset(x, torch.zeros(200_000)), 1000))
+    assert statistics.G.dtype == torch.float64
+    assert statistics.G.item() == pytest.approx(2000.0, rel=1e-4)
+    assert statistics.condition().decision_probabilities(x[:3]).dtype == torch.float32
+
+
+def test_other_targets():
+    p = make_problem(n=60)
+    y = p.x.sin()
+    embedding = ke.ConditionalEmbedding(FeatureKernel(network()), 0.01)
+    answers = accumulate(embedding, p.x, y).condition()
+    torch.testing.assert_close(answers.regression(p.x), embedding.condition(p.x, y).P, rtol=1e-8, atol=1e-8)
+
+
+def test_the_kernel_stays_what_it_was_at_the_first_row(problem):
+    embedding = ke.MulticlassEmbedding(LinearKernel().double(), problem.m)
+    statistics = FeatureStatistics(embedding).update(problem.x[:10], problem.y[:10])
+    expected = accumulate(embedding, problem.x, problem.y)
+    embedding.kernel.variance = 7.0
+    statistics.update(problem.x[10:], problem.y[10:])
+    torch.testing.assert_close(statistics.G, expected.G)
+
+
+def test_bad_input(problem):
+    with pytest.raises(ValueError, match=r"Expected a kernel with explicit features, got RBFKernel. Approximate it"):
+        FeatureStatistics(ke.MulticlassEmbedding(RBFKernel(), 2))
+    with pytest.raises(ValueError, match="without batch shape"):
+        FeatureStatistics(ke.MulticlassEmbedding(LinearKernel(batch_shape=torch.Size([2])), 2))
+    embedding = ke.MulticlassEmbedding(FeatureKernel(network()), problem.m)
+    with pytest.raises(ValueError, match=r"Expected at least one row, got none. Call update"):
+        FeatureStatistics(embedding).condition()
+    with pytest.raises(ValueError, match="Expected targets y"):
+        accumulate(embedding, problem.x)
+    with pytest.raises(ValueError, match="Expected class numbers from 0 to 2"):
+        accumulate(embedding, problem.x, problem.y + 1)
+    with pytest.raises(TypeError, match="got x alone"):
+        accumulate(embedding, DataLoader(problem.x, 4))
+    other = ke.MulticlassEmbedding(RFFKernel(9, num_dims=3).double(), problem.m)
+    with pytest.raises(ValueError, match=r"Expected statistics of 4 features and 3 targets, got 18 and 3"):
+        _ = accumulate(embedding, problem.x, problem.y) + accumulate(other, problem.x, problem.y)
+
+    class Broken(nn.Module):
+        def forward(self, x):
+            return x * float("nan") if len(x) == 4 else x[:, : 1 + len(x) % 2]
+
+    broken = ke.MulticlassEmbedding(FeatureKernel(Broken()), problem.m)
+    with pytest.raises(NanError, match=r"Expected finite features, got NaN or infinite ones among rows 0 to 3"):
+        accumulate(broken, problem.x[:4], problem.y[:4])
+    changing = FeatureStatistics(broken).update(problem.x[:5], problem.y[:5])
+    with pytest.raises(ValueError, match=r"Expected 2 features|size"):
+        changing.update(problem.x[:6], problem.y[:6])
+    assert changing.num_data == 5
+
+
+def test_a_loader_that_raises_keeps_what_was_added(problem):
+    embedding = ke.MulticlassEmbedding(FeatureKernel(network()), problem.m)
+    statistics = FeatureStatistics(embedding)
+
+    def go_through():
+        statistics.update(problem.x[:10], problem.y[:10])
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        go_through()
+    assert statistics.num_data == 10
+    statistics.update(problem.x[10:], problem.y[10:])
+    torch.testing.assert_close(statistics.G, accumulate(embedding, problem.x, problem.y).G)

@@ -1,0 +1,115 @@
+"""What one rank does; started by torchrun from the tests: ``worker.py TASK FILE``."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import kernel_embed as ke
+from kernel_embed.kernels.features import FeatureKernel
+from kernel_embed.scale import FeatureStatistics, ShardedEmbedding, accumulate, reduce_statistics
+from tests.conftest import make_problem
+
+OBJECTIVES = {
+    "empirical": ke.EmpiricalRisk(below="linear") + ke.RademacherComplexity("4e/n"),
+    "leave one out": ke.LeaveOneOutRisk() + ke.RademacherComplexity("e/sqrt(n)"),
+    "calibrated": ke.CalibratedLeaveOneOutRisk(),
+    "evidence": ke.ConditionalEvidence(),
+}
+
+
+def problem():
+    return make_problem(n=61, d=3, m=3)
+
+
+def embedding(seed: int = 0) -> ke.MulticlassEmbedding:
+    torch.manual_seed(seed)
+    network = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 4)).double()
+    return ke.MulticlassEmbedding(FeatureKernel(network), 3, 0.05)
+
+
+def gradient(module):
+    return torch.cat([p.grad.reshape(-1) for p in module.parameters()])
+
+
+def parameters(module):
+    return torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+
+
+def steps(conditionable, module, x, y, reduce) -> dict[str, torch.Tensor]:
+    """Value and gradient of every objective, then a fit by L-BFGS and one by Adam, and predictions."""
+    found = {}
+    for name, objective in OBJECTIVES.items():
+        module.zero_grad()
+        value = objective(conditionable, x, y)
+        value.backward()
+        reduce()
+        found[f"{name}, value"], found[f"{name}, gradient"] = value.detach(), gradient(module)
+    result = ke.fit(conditionable, OBJECTIVES["leave one out"], x, y, max_evaluations=12)
+    found["lbfgs, value"] = torch.tensor(result.value)
+    found["lbfgs, parameters"] = parameters(module)
+    ke.fit(conditionable, OBJECTIVES["empirical"], x, y, method="adam", num_epochs=4, learning_rate=0.01)
+    found["adam, parameters"] = parameters(module)
+    with torch.no_grad():
+        found["predictions"] = conditionable.condition(x, y).decision_probabilities(problem().query)
+    return found
+
+
+def compare(file: str) -> None:
+    p, rank = problem(), dist.get_rank()
+    mine = slice(0, 20) if rank == 0 else slice(20, 61)
+    sharded = ShardedEmbedding(embedding(seed=rank))  # other weights on every rank: those of rank 0 count
+    found = steps(sharded, sharded.module, p.x[mine], p.y[mine], sharded.reduce_gradients)
+
+    module = sharded.module
+    total = reduce_statistics(accumulate(module, p.x[mine], p.y[mine]))
+    found["statistics"] = total.condition().decision_probabilities(p.query).detach()
+    empty = FeatureStatistics(module) if rank == 1 else accumulate(module, p.x, p.y)
+    found["empty shard"] = reduce_statistics(empty).condition().decision_probabilities(p.query).detach()
+
+    # a checkpoint of some steps, resumed
+    again = ShardedEmbedding(embedding())
+    for epochs in (2, 5):
+        ke.fit(
+            again, OBJECTIVES["empirical"], p.x[mine], p.y[mine],
+            method="adam", num_epochs=epochs, learning_rate=0.01, checkpoint=f"{file}.checkpoint",
+        )  # fmt: skip
+    found["resumed"] = parameters(again.module)
+
+    refusals = []
+    for x, y in ((p.x[mine][: 20 * (1 - rank)], p.y[mine][: 20 * (1 - rank)]), (p.x[mine] / (1 - rank), p.y[mine])):
+        try:
+            sharded.condition(x, y)
+        except ValueError as error:
+            refusals.append(str(error))
+    try:
+        reduce_statistics(accumulate(embedding(seed=rank), p.x, p.y))
+    except ValueError as error:
+        refusals.append(str(error))
+    found["refusals"] = refusals
+    torch.save(found, f"{file}.{rank}")
+
+
+def dying(file: str) -> None:
+    p, rank = problem(), dist.get_rank()
+    sharded = ShardedEmbedding(embedding())
+    objective = OBJECTIVES["empirical"]
+    ke.fit(
+        sharded, objective, p.x, p.y, method="adam", num_epochs=2, learning_rate=0.01, checkpoint=f"{file}.checkpoint"
+    )
+    if rank == 1:
+        os._exit(3)
+    ke.fit(
+        sharded, objective, p.x, p.y, method="adam", num_epochs=9, learning_rate=0.01, checkpoint=f"{file}.checkpoint"
+    )
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
+    {"compare": compare, "dying": dying}[sys.argv[1]](sys.argv[2])
+    dist.destroy_process_group()
