@@ -117,8 +117,8 @@ def _voted(options: argparse.Namespace) -> str:
 REPRODUCTIONS: dict[str, Callable[[argparse.Namespace], str]] = {
     "iris": _iris,
     "uci": _uci,
-    "mnist": _mnist,
-    "pixels": _pixels,
+    "mnist-cen": _mnist,
+    "mnist-pixels": _pixels,
     "two-sample": _two_sample,
     "witness": _witness,
     "voted": _voted,
