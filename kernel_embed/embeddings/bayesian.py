@@ -244,17 +244,25 @@ class ConditionedMeanEmbedding:
             return covariance.features(self.locations)
         return None
 
-    @functools.cached_property
-    def system(self) -> RidgeSystem | LowRankSystem:
-        """The factorised A, the prior covariance of what is observed: R + σ²I where σ² is one number."""
-        joint = self.embedding.noise_kind == "central-limit"
-        if self.features is not None and not joint:
-            return LowRankSystem(self.features, self.noise)
+    @property
+    def _is_low_rank(self) -> bool:
+        return self.features is not None and self.embedding.noise_kind != "central-limit"
+
+    def check_size(self) -> None:
+        """Raise where the matrix R of the locations cannot be held, before anything is computed of it."""
         remedy = (
             "Observe μ̂ at fewer locations, EmbeddingEvidence(num_locations=2000) or condition(x, locations=rows), or "
             "give measure=DiscreteMeasure.from_sample(x), whose cost is linear in their number."
         )
-        check_memory(self.num_locations, self.x, self.embedding.batch_shape.numel(), remedy)
+        if not self._is_low_rank:
+            check_memory(self.num_locations, self.x, self.embedding.batch_shape.numel(), remedy)
+
+    @functools.cached_property
+    def system(self) -> RidgeSystem | LowRankSystem:
+        """The factorised A, the prior covariance of what is observed: R + σ²I where σ² is one number."""
+        if self.features is not None and self._is_low_rank:
+            return LowRankSystem(self.features, self.noise)
+        self.check_size()
         R = _gram(self._snapshot.kernel(), self.locations)
         if self._noise is not None:
             return RidgeSystem(R, self._noise.squeeze(-1).expand(R.shape[:-2]))

@@ -61,6 +61,7 @@ class EmbeddingEvidence(Objective):
             )
         if self.num_locations is not None and self.num_locations < conditioned.num_locations:
             conditioned = conditioned.at(self._rows(conditioned.num_data).to(conditioned.x.device))
+        conditioned.check_size()
         # eq. (13); the slope first, since μ̂ comes with it
         log_slope = conditioned.empirical.log_slope.sum(-1)
         return conditioned.negative_log_density() - log_slope
