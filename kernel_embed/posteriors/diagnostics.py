@@ -12,7 +12,9 @@ from torch import Tensor
 
 from .sites import PosteriorWarning
 
-LARGEST_R_HAT = 1.05
+LARGEST_R_HAT = 1.1
+FEWEST_DRAWS = 20
+"""Of a chain, for its R-hat to be worth a warning."""
 SAME_MODE = 1.5
 """Two chains whose R-hat is below this in every parameter are in one mode; chains apart by 2 sd have 1.5 and more."""
 
@@ -112,7 +114,7 @@ def tell(u: Tensor, by_chain: Mapping[str, Tensor], diverging: Tensor, sampler: 
     """Warn in words where chains disagree or trajectories diverge."""
     largest = {name: float(r_hat(draws.double()).max()) for name, draws in by_chain.items()}
     worst = max(largest, key=lambda name: largest[name])
-    if largest[worst] > LARGEST_R_HAT:
+    if largest[worst] > LARGEST_R_HAT and u.shape[1] >= FEWEST_DRAWS:
         groups = modes(u)
         if len(groups) > 1:
             places = "; ".join(f"chains {_listed(g)} around {_centre(by_chain[worst][g])}" for g in groups)

@@ -9,6 +9,7 @@ import gpytorch
 import pyro
 import pyro.distributions
 import torch
+from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions import Distribution, LogNormal, TransformedDistribution
 
@@ -75,9 +76,9 @@ def _log_factor(potential: Potential, owned: list[Site], values: dict[str, Tenso
         potential.vector.clear_gradient()
         total = -potential.multiplier * potential.objective(potential.embedding, potential.x, potential.y).sum()
         total = total + sum((site.log_density() for site in potential.sites if site.raw is None), start=0.0)
-        total.backward()
-        slopes = [site.raw.grad / site.slope() for site in owned if site.raw is not None and site.raw.grad is not None]
-        gradient = torch.cat([slope.reshape(-1) for slope in slopes])
+        if total.requires_grad:
+            total.backward()
+        gradient = torch.cat([_slope(site).reshape(-1) for site in owned])
         value = total.item()
     except REFUSALS:
         value, gradient = float("-inf"), torch.zeros_like(flat.detach())
@@ -86,15 +87,21 @@ def _log_factor(potential: Potential, owned: list[Site], values: dict[str, Tenso
     return with_gradient(flat, value, gradient)
 
 
+def _slope(site: Site) -> Tensor:
+    """(∂/∂u) / (∂v/∂u); zero for a parameter that the objective does not ask for."""
+    assert site.raw is not None
+    return torch.zeros_like(site.raw) if site.raw.grad is None else site.raw.grad / site.slope()
+
+
 def pyro_prior(site: Site) -> Any:
     """The prior of a site as a distribution that ``pyro.sample`` takes, for all entries of its value."""
     shape = site.value().shape
     prior = site.prior
     try:
         expanded = prior if prior.batch_shape + prior.event_shape == shape else prior.expand(shape)
-        if not isinstance(expanded, pyro.distributions.TorchDistributionMixin):
+        if not isinstance(expanded, TorchDistributionMixin):
             expanded = _pyro_twin(expanded)
-        expanded = expanded.to_event(expanded.batch_shape.__len__())
+        expanded = expanded.to_event(len(expanded.batch_shape))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             expanded.sample()

@@ -9,6 +9,7 @@ A point where K cannot be factorised, or where anything is not finite, has U = â
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Mapping
@@ -57,7 +58,7 @@ class Potential:
         self.multiplier = temperature * (x.shape[-2] if objective.per_datum else 1.0)
         self.num_evaluations = self.num_refused = 0
         # Some kernels complete themselves when they first see data; and mistakes of the user show here.
-        with torch.no_grad():
+        with torch.no_grad(), contextlib.suppress(NotPSDError, NanError):
             objective(self.embedding, x, y)
         self.sites: list[Site] = find_sites(self.embedding, self.vector)
 
