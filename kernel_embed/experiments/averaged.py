@@ -55,9 +55,9 @@ class AveragedClassifier(ClassifierMixin, BaseEstimator):
         *,
         calibrated: bool = True,
         averaged: bool = True,
-        num_samples: int = 50,
-        warmup_steps: int = 50,
-        num_chains: int = 2,
+        num_samples: int = 60,
+        warmup_steps: int = 40,
+        num_chains: int = 1,
         random_state: int = 0,
     ) -> None:
         self.objective = objective
