@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 
 from . import batched
@@ -122,6 +123,23 @@ class Posterior:
         )
         weights = self.weights.reshape(self.num_chains, self.num_samples)[:, keep].reshape(-1)
         return type(self)(self.potential, draws, self.method, weights / weights.sum())
+
+    def average_kernel(self, num_draws: int = 20) -> Kernel:
+        """The kernel Σ_s k_s / S over ``num_draws`` draws, spread by weight: for tests averaged over the posterior.
+
+        A posterior given the pooled sample does not see who belongs to which sample, so that a permutation test with
+        this kernel stays exact.
+        """
+        if num_draws < 1:
+            raise ValueError(f"Expected num_draws of at least 1, got {num_draws}.")
+        ticks = (torch.arange(num_draws, dtype=torch.float64) + 0.5) / num_draws
+        chosen = torch.searchsorted(self.weights.cumsum(0), ticks).clamp_max(len(self.weights) - 1)
+        parts = []
+        for u in self.draws.u.flatten(0, 1)[chosen]:
+            part = ScaleKernel(batched.load_one(self.potential, u).kernel).to(self.potential.x)
+            part.outputscale = 1.0 / num_draws
+            parts.append(part.requires_grad_(False))
+        return AdditiveKernel(*parts)
 
     # --- questions ----------------------------------------------------------------------------------------------------
 

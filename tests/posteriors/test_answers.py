@@ -125,6 +125,16 @@ def test_mean_embedding_bands_are_those_of_the_mixture(samples, kernel):
     assert (witness.band(grid)[0] < witness.band(grid)[1]).all()
 
 
+def test_average_kernel_is_the_mean_of_the_kernels_of_draws(samples):
+    x, _ = samples
+    embedding = ke.BayesianMeanEmbedding(RBFKernel())
+    posterior = draw(embedding, ke.EmbeddingEvidence(), x)
+    expected = torch.stack([ke.gram(e.kernel, x) for e in one_by_one(posterior, embedding)]).mean(0)
+    assert torch.allclose(ke.gram(posterior.average_kernel(num_draws=12), x), expected.detach(), atol=1e-6)
+    with pytest.raises(ValueError, match="num_draws"):
+        posterior.average_kernel(0)
+
+
 def test_draws_that_reach_into_a_network_are_taken_one_by_one(problem):
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).double()
