@@ -51,6 +51,7 @@ def sample(
             warmup_steps=num_draws,
             num_chains=num_chains,
             seed=seed,
+            initial={NAME: stan_starts(num_chains, seed)},
             parallel=False,
             progress=progress,
         )
@@ -58,6 +59,11 @@ def sample(
         path.parent.mkdir(parents=True, exist_ok=True)
         posterior.save(path)
     return posterior
+
+
+def stan_starts(num_chains: int, seed: int) -> torch.Tensor:
+    """Lengthscales with log ℓ uniform on (−2, 2), as Stan starts the paper's chains."""
+    return torch.as_tensor(np.exp(np.random.default_rng(seed).uniform(-2.0, 2.0, num_chains)))
 
 
 def run(results: Results, out: pathlib.Path, *, num_per_centre: int = 100, num_draws: int = 200, seed: int = 0) -> None:

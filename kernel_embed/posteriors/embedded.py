@@ -16,7 +16,7 @@ from torch.distributions import Distribution, LogNormal, TransformedDistribution
 from ..objectives import Objective
 from ..validation import check_features
 from .potential import REFUSALS, Potential, with_gradient
-from .sites import Site, describe
+from .sites import Site, describe, log_density
 
 
 def pyro_model(
@@ -75,7 +75,8 @@ def _log_factor(potential: Potential, owned: list[Site], values: dict[str, Tenso
             site.set(values[site.name].detach())
         potential.vector.clear_gradient()
         total = -potential.multiplier * potential.objective(potential.embedding, potential.x, potential.y).sum()
-        total = total + sum((site.log_density() for site in potential.sites if site.raw is None), start=0.0)
+        factors = [site for site in potential.sites if site.raw is None]
+        total = total + log_density(factors) if factors else total
         if total.requires_grad:
             total.backward()
         gradient = torch.cat([_slope(site).reshape(-1) for site in owned])

@@ -23,6 +23,11 @@ DENSE_DIMENSIONS = 20
 """Up to so many parameters the mass matrix is dense by default."""
 
 
+WALK_DIMENSIONS = 5
+"""Up to so many parameters NUTS is joined by a random walk."""
+NUM_WALKS = 2
+WALK_ACCEPTANCE = 0.3
+
 SETTLING_STEPS = 30
 SETTLING_SCALES = (0.5, 0.15, 0.05)
 
@@ -53,6 +58,38 @@ class Draws:
     details: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+class Walk:
+    """Random-walk Metropolis steps between the draws of NUTS, for few parameters.
+
+    Where the density has ripples, NUTS takes steps as small as they are and crawls; a walk on the scale of the whole
+    mode steps over them. Scale and shape are learned in the warm-up and then held.
+    """
+
+    def __init__(self, dimension: int, generator: np.random.Generator) -> None:
+        self.generator = generator
+        self.factor, self.log_scale = 0.1 * np.eye(dimension), math.log(2.38 / math.sqrt(dimension))
+        self.past: list[Vector] = []
+        self.num_proposals = 0
+
+    def learn(self, u: Vector) -> None:
+        """Take the spread of the later half of the draws so far, at 10, 20, 40, … of them."""
+        self.past.append(u)
+        count = len(self.past)
+        if (count >= 10 and count & (count - 1) == 0) or count in (10, 20):
+            covariance = np.atleast_2d(np.cov(np.stack(self.past[count // 2 :]).T))
+            self.factor[:] = np.linalg.cholesky(covariance + 1e-10 * np.eye(len(u)))
+
+    def step(self, potential: Potential, u: Vector, energy: float, adapting: bool) -> tuple[Vector, float]:
+        """One Metropolis step from ``u``, where the potential is ``energy``."""
+        there = u + math.exp(self.log_scale) * (self.factor @ self.generator.standard_normal(len(u)))
+        proposed = potential.value(there)
+        accepted = math.log(self.generator.uniform()) < energy - proposed
+        if adapting:
+            self.num_proposals += 1
+            self.log_scale += ((1.0 if accepted else 0.0) - WALK_ACCEPTANCE) * 2.0 / math.sqrt(self.num_proposals)
+        return (there, proposed) if accepted else (u, energy)
+
+
 class Chain:
     """One NUTS chain with random numbers of its own."""
 
@@ -60,8 +97,11 @@ class Chain:
         self, potential: Potential, start: Vector, warmup_steps: int, seed: int, options: dict[str, Any]
     ) -> None:
         self.kernel = NUTS(potential_fn=potential, **options)
+        self.potential, self.num_draws = potential, 0
+        generator = np.random.default_rng(seed)
+        self.walk = Walk(len(start), generator) if 0 < len(start) <= WALK_DIMENSIONS and warmup_steps > 0 else None
         if warmup_steps > 0:
-            start = settle(potential, start, np.random.default_rng(seed))
+            start = settle(potential, start, generator)
         self.kernel.initial_params = {SITE: torch.from_numpy(start.copy())}
         self.generator = torch.Generator().manual_seed(seed).get_state()
         self.warmup_steps = warmup_steps
@@ -74,7 +114,18 @@ class Chain:
                 self.kernel.setup(self.warmup_steps)
                 self.params = self.kernel.initial_params
             self.params = self.kernel.sample(self.params)
-        return self.params[SITE].detach().numpy().copy(), -float(self.kernel._potential_energy_last)
+        u, energy = self.params[SITE].detach().numpy().copy(), float(self.kernel._potential_energy_last)
+        if self.walk is not None:
+            here, adapting = u, self.num_draws < self.warmup_steps
+            for _ in range(NUM_WALKS):
+                u, energy = self.walk.step(self.potential, u, energy, adapting)
+            if adapting:
+                self.walk.learn(u)
+            if u is not here:
+                self.params = {SITE: torch.from_numpy(u.copy())}
+                self.kernel.clear_cache()
+        self.num_draws += 1
+        return u, -energy
 
     @property
     def divergences(self) -> list[int]:

@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from ..kernels import DiagonalBoundError
 from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..objectives import ConditionalEvidence, EmbeddingEvidence, Objective
-from .sites import Site, constrained, find_sites, user_name
+from .sites import Site, constrained, find_sites, log_density, user_name
 
 SITE = "u"
 """The one site of the chains: all raw parameters in one vector."""
@@ -76,7 +76,7 @@ class Potential:
 
     def log_prior(self) -> Tensor:
         """log p(u) at the parameters as they are."""
-        return sum((site.log_density() for site in self.sites), start=self.x.new_zeros(()))
+        return log_density(self.sites)
 
     def parts(self, u: Vector) -> tuple[float, float]:
         """−c q(θ) and log p(u): the two parts of −U; −∞ where they do not exist."""

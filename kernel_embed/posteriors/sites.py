@@ -63,15 +63,6 @@ class Site:
         """v at the parameters as they are."""
         return self.closure(self.module)
 
-    def log_density(self) -> Tensor:
-        """log p(u) = log p(v) + Σ log |∂v/∂u|, or log p(v) for a factor."""
-        value = self.value()
-        log_prior: Tensor = self.prior.log_prob(value).sum()
-        if self.raw is None:
-            return log_prior
-        (slope,) = torch.autograd.grad(value.sum(), self.raw, create_graph=True)
-        return log_prior + slope.abs().log().sum()
-
     def slope(self) -> Tensor:
         """∂v/∂u, entry by entry."""
         assert self.raw is not None
@@ -110,6 +101,21 @@ class Site:
         return f"{describe(self.prior)}{' (default)' if self.is_default else ''}"
 
 
+def log_density(sites: list[Site]) -> Tensor:
+    """log p(u): Σ log p(v) over all sites, and log |∂v/∂u| over those that are not factors."""
+    values = [site.value() for site in sites]
+    log_prior: Tensor = torch.stack(
+        [site.prior.log_prob(value).sum() for site, value in zip(sites, values, strict=True)]
+    ).sum()
+    owned = [(value.sum(), site.raw) for site, value in zip(sites, values, strict=True) if site.raw is not None]
+    if not owned:
+        return log_prior
+    # One pass for all: each v is a function of its own u alone.
+    totals, raws = zip(*owned, strict=True)
+    slopes = torch.autograd.grad(totals, raws, create_graph=True)
+    return log_prior + torch.cat([slope.reshape(-1) for slope in slopes]).abs().log().sum()
+
+
 def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[Site]:
     """The priors of ``embedding``, and default ones for the parameters of ``vector`` that have none."""
     sites: list[Site] = []
@@ -124,6 +130,9 @@ def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[Site
             sites.append(Site(title, parameter, vector.named[parameter], prior, module, closure, setter))
         elif parameter is not None or any(p.requires_grad for p in _inputs(closure(module), vector)):
             sites.append(Site(title, None, None, prior, module, closure, setter))
+    for site in sites:
+        # Values outside the support have density −∞ or NaN, which is a rejection: no need to look at each one.
+        site.prior._validate_args = False
     without = [name for name in vector.named if name not in owned]
     sites += [_default_site(embedding, name, vector.named[name]) for name in without]
     _tell_of_networks(embedding, without)

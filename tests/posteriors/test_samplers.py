@@ -73,6 +73,7 @@ def test_nuts_draws_the_prior_where_data_say_nothing():
     assert posterior.summary()["kernel.lengthscale"]["r_hat"].item() < 1.1
 
 
+@pytest.mark.filterwarnings("ignore:.*diverged")
 def test_chains_in_two_modes_are_told_and_weighed():
     start = {"kernel.lengthscale": torch.tensor(CENTRES * 2).exp()}
     with pytest.warns(ke.PosteriorWarning, match="do not pass between them"):
