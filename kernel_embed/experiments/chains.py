@@ -51,19 +51,14 @@ def sample(
             warmup_steps=num_draws,
             num_chains=num_chains,
             seed=seed,
-            initial={NAME: stan_starts(num_chains, seed)},
             parallel=False,
+            walk=False,  # NUTS alone, as in the paper
             progress=progress,
         )
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         posterior.save(path)
     return posterior
-
-
-def stan_starts(num_chains: int, seed: int) -> torch.Tensor:
-    """Lengthscales with log ℓ uniform on (−2, 2), as Stan starts the paper's chains."""
-    return torch.as_tensor(np.exp(np.random.default_rng(seed).uniform(-2.0, 2.0, num_chains)))
 
 
 def run(results: Results, out: pathlib.Path, *, num_per_centre: int = 100, num_draws: int = 200, seed: int = 0) -> None:
@@ -95,7 +90,7 @@ def run(results: Results, out: pathlib.Path, *, num_per_centre: int = 100, num_d
     draw_witnesses(posterior, groups, num_per_centre, seed, out / "figure5_posterior.png")
 
 
-def quadrature(potential: Any, u: Any, num_points: int = 301) -> float:
+def quadrature(potential: Any, u: Any, num_points: int = 101) -> float:
     """log Z of a mode by the trapezoidal rule, over the draws ``u`` and as far again to both sides."""
     low, high, width = u.min(), u.max(), 0.5 * (u.max() - u.min())
     grid = np.linspace(low - width, high + width, num_points)

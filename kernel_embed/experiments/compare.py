@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from sklearn.datasets import load_iris, load_wine
@@ -41,15 +40,14 @@ def run(
     folds: int = 5,
     seed: int = 0,
     progress: bool | None = None,
-    learners: Mapping[str, Callable[[], Any]] = LEARNERS,
 ) -> None:
     """Fill ``results`` with one record for each table, method and fold.
 
     Features are scaled to [0, 1] on the training rows of each fold.
     """
     for method in methods:
-        if method not in learners:
-            raise ValueError(f"Expected methods among {', '.join(learners)}, got {method!r}.")
+        if method not in LEARNERS:
+            raise ValueError(f"Expected methods among {', '.join(LEARNERS)}, got {method!r}.")
     with progress_bar(len(tables) * folds * len(methods), "compare", progress) as bar:
         for name, (x, y) in tables.items():
             classes = np.unique(y)
@@ -63,7 +61,7 @@ def run(
                     record: Record = {"experiment": "compare", "dataset": name, "method": method, "fold": fold}
                     record.update(folds=folds, seed=seed)
                     if record not in results:
-                        results.add({**record, **evaluate(learners[method], split, classes)})
+                        results.add({**record, **evaluate(LEARNERS[method], split, classes)})
                     bar.update()
 
 

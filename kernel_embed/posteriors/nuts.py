@@ -96,10 +96,11 @@ class Chain:
     def __init__(
         self, potential: Potential, start: Vector, warmup_steps: int, seed: int, options: dict[str, Any]
     ) -> None:
-        self.kernel = NUTS(potential_fn=potential, **options)
+        walk = options.get("walk", len(start) <= WALK_DIMENSIONS) and warmup_steps > 0
+        self.kernel = NUTS(potential_fn=potential, **{key: v for key, v in options.items() if key != "walk"})
         self.potential, self.num_draws = potential, 0
         generator = np.random.default_rng(seed)
-        self.walk = Walk(len(start), generator) if 0 < len(start) <= WALK_DIMENSIONS and warmup_steps > 0 else None
+        self.walk = Walk(len(start), generator) if walk else None
         if warmup_steps > 0:
             start = settle(potential, start, generator)
         self.kernel.initial_params = {SITE: torch.from_numpy(start.copy())}

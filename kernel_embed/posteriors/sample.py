@@ -72,8 +72,9 @@ def sample_posterior(
             (``{"kernel.lengthscale": values}``), with a leading dimension of ``num_chains`` or the same for all.
         parallel: run chains in processes of their own; ``None`` does so where it saves at least some seconds.
         progress: show a progress bar; by default on a terminal or in a notebook.
-        **options: for NUTS those of ``pyro.infer.NUTS`` (``target_accept_prob``, ``max_tree_depth``, ``full_mass``);
-            for the others see :mod:`kernel_embed.posteriors`.
+        **options: for NUTS those of ``pyro.infer.NUTS`` (``target_accept_prob``, ``max_tree_depth``, ``full_mass``),
+            and ``walk``, random-walk steps between its draws, by default for up to five parameters; for the others
+            see :mod:`kernel_embed.posteriors`.
 
     Returns:
         A posterior with ``samples``, ``summary()``, ``to_arviz()`` and the questions of ``embedding.condition(x, y)``.

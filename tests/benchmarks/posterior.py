@@ -32,6 +32,7 @@ transformed data {
   for (i in 1:n) for (j in 1:n) { difference[i, j] = x[i] - x[j]; square_distance[i, j] = square(x[i] - x[j]); }
 }
 parameters { real<lower=0> lengthscale; }
+transformed parameters { }
 model {
   matrix[n, n] K = exp(-square_distance / (2 * square(lengthscale)));
   matrix[n, n] R = sqrt(pi()) * lengthscale * exp(-square_distance / (4 * square(lengthscale)));
