@@ -114,14 +114,16 @@ def draw_traces(posterior: Any, path: pathlib.Path) -> None:
 
 
 def draw_witnesses(posterior: Any, groups: list[list[int]], num_per_centre: int, seed: int, path: pathlib.Path) -> None:
-    """Figure 5: the witness with its 80 % band in each mode, over equal chains as printed, and by evidence."""
+    """Figure 5: the witness with its 80 % band in modes with several chains, over equal chains, and by evidence."""
     from matplotlib import pyplot
 
     p, q = mixture_samples(num_per_centre, seed)
     grid = torch.linspace(-5, 5, 160, dtype=p.dtype).unsqueeze(-1)
     thin = posterior.thinned(WITNESS_DRAWS)
     weighed = posterior.weigh_modes().thinned(WITNESS_DRAWS)
-    panels = [(f"chains around {_mean(posterior, g):.2f}", thin.reweighted(_only(thin, g))) for g in groups]
+    panels = [
+        (f"chains around {_mean(posterior, g):.2f}", thin.reweighted(_only(thin, g))) for g in groups if len(g) > 1
+    ]
     panels += [("equal chains, as printed", thin), ("modes weighed by evidence", weighed)]
     figure, axes = pyplot.subplots(1, len(panels), figsize=(3.4 * len(panels), 3.2), layout="constrained", sharey=True)
     for axis, (title, chosen) in zip(axes, panels, strict=True):
