@@ -69,8 +69,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):
             which knows of the last layer alone and lets the others overfit small data.
         num_epochs: steps of Adam.
         learning_rate: of Adam; the paper has 0.1.
-        regularization: the start of λ. From the paper's 1 the complexity outweighs the risk of the first features, which
-            are small, and on some data learning ends where they are zero.
+        regularization: the start of λ. From the paper's 1 the complexity outweighs the risk of the first features,
+            which are small, and on some data learning ends where they are zero.
         seed: of the weights.
     """
 
