@@ -121,7 +121,7 @@ def _labels(
 def draw_lengthscales(embedding: MulticlassEmbedding, path: pathlib.Path) -> None:
     """The inverse lengthscale of every pixel: bright where it matters.
 
-    The brightest hundredth share one colour: some pixels at the rim are lit in a handful of images, and learn any value.
+    The brightest hundredth share one colour: some pixels at the rim are lit in few images, and learn any value.
     """
     from matplotlib.figure import Figure
 
