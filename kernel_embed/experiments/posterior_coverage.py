@@ -63,9 +63,9 @@ def simulate(seed: int) -> tuple[ConditionalEmbedding, torch.Tensor, torch.Tenso
 
 def run(results: Results, *, num_sets: int, objectives: dict[str, Objective], num_samples: int, warmup: int) -> None:
     """One record for each simulated data set and objective."""
-    for number in range(num_sets):
-        embedding, x, y, truth = simulate(number)
-        for name, objective in objectives.items():
+    for name, objective in objectives.items():
+        for number in range(num_sets):
+            embedding, x, y, truth = simulate(number)
             record: Record = {"experiment": "posterior coverage", "objective": name, "number": number}
             if record in results:
                 continue

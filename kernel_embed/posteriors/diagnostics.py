@@ -15,6 +15,10 @@ from .sites import PosteriorWarning
 LARGEST_R_HAT = 1.1
 FEWEST_DRAWS = 20
 """Of a chain, for its R-hat to be worth a warning."""
+TOLERATED_DIVERGENCES = 0.01
+"""Share of the draws; a stray one after a short warm-up is no news, and is counted in any case."""
+INDEPENDENT = ("laplace", "svi")
+"""Samplers whose draws are independent, so that chains cannot disagree."""
 SAME_MODE = 1.5
 """Two chains whose R-hat is below this in every parameter are in one mode; chains apart by 2 sd have 1.5 and more."""
 
@@ -112,6 +116,8 @@ def _overlap(pair: Tensor) -> bool:
 
 def tell(u: Tensor, by_chain: Mapping[str, Tensor], diverging: Tensor, sampler: str) -> None:
     """Warn in words where chains disagree or trajectories diverge."""
+    if sampler in INDEPENDENT:
+        return
     largest = {name: float(r_hat(draws.double()).max()) for name, draws in by_chain.items()}
     worst = max(largest, key=lambda name: largest[name])
     if largest[worst] > LARGEST_R_HAT and u.shape[1] >= FEWEST_DRAWS:
@@ -132,7 +138,7 @@ def tell(u: Tensor, by_chain: Mapping[str, Tensor], diverging: Tensor, sampler: 
             stacklevel=4,
         )
     count = int(diverging.sum())
-    if count and sampler == "nuts":
+    if count > max(2.0, TOLERATED_DIVERGENCES * diverging.numel()):
         warnings.warn(
             f"{count} of {diverging.numel()} trajectories diverged: the density has places too steep for the step "
             "size, or where K cannot be factorised, and draws near them may be missing. Raise target_accept_prob "

@@ -15,6 +15,7 @@ from torch.distributions import Distribution, LogNormal, TransformedDistribution
 
 from ..objectives import Objective
 from ..validation import check_features
+from .nuts import quiet_numbers
 from .potential import REFUSALS, Potential, with_gradient
 from .sites import Site, describe, log_density
 
@@ -62,7 +63,9 @@ def pyro_model(
     def model() -> dict[str, Tensor]:
         values = {site.name: pyro.sample(name + site.name, priors[site.name]) for site in owned}
         flat = torch.cat([value.reshape(-1) for value in values.values()])
-        pyro.factor(f"{name}objective", _log_factor(potential, owned, values, flat))
+        with quiet_numbers():
+            factor = _log_factor(potential, owned, values, flat)
+        pyro.factor(f"{name}objective", factor)
         return values
 
     return model

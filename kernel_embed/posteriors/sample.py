@@ -86,12 +86,12 @@ def sample_posterior(
         >>> kernel = gpytorch.kernels.RBFKernel(lengthscale_prior=gpytorch.priors.LogNormalPrior(-1.0, 1.0))
         >>> embedding = ke.MulticlassEmbedding(kernel, num_classes=2)
         >>> posterior = ke.sample_posterior(
-        ...     embedding, ke.ConditionalEvidence(), x, y, num_samples=50, warmup_steps=50, num_chains=2, seed=0
+        ...     embedding, ke.ConditionalEvidence(), x, y, num_samples=15, warmup_steps=60, num_chains=2, seed=0
         ... )
         >>> posterior.kind, posterior.samples["kernel.lengthscale"].shape
-        ('posterior: prior × evidence', torch.Size([100, 1, 1]))
+        ('posterior: prior × evidence', torch.Size([30, 1, 1]))
         >>> posterior.probabilities(x).shape, sorted(posterior.summary()["regularization"])[-3:]
-        (torch.Size([30, 2]), ['r_hat', 'regularization', 'std'])
+        (torch.Size([30, 2]), ['n_eff', 'r_hat', 'std'])
     """
     if not isinstance(objective, Objective):
         raise TypeError(f"Expected an Objective, such as ConditionalEvidence(), got {type(objective).__name__}.")
