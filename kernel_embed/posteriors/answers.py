@@ -109,7 +109,7 @@ class MeanPosterior(Posterior):
 
 
 class WitnessPosterior:
-    """The witness function averaged over draws; made by :meth:`MeanPosterior.witness`."""
+    """The witness function averaged over draws; made by :meth:`kernel_embed.MeanPosterior.witness`."""
 
     def __init__(self, posterior: MeanPosterior, x: Tensor, y: Tensor) -> None:
         self.posterior, self.x, self.y = posterior, check_features(x, "x"), check_features(y, "y")

@@ -23,7 +23,7 @@ KEPT_NUMBERS = 2**26
 class Posterior:
     """Draws of the hyperparameters of an embedding given data; made by :func:`kernel_embed.sample_posterior`.
 
-    Questions are answered for every draw and averaged with :attr:`weights`.
+    Questions are answered for every draw and averaged with ``weights``.
 
     Attributes:
         method: the sampler.
@@ -48,7 +48,7 @@ class Posterior:
 
     @property
     def kind(self) -> str:
-        """Which posterior this is: a true one, or a Gibbs posterior with its temperature."""
+        """The kind in words; a true posterior, or a Gibbs posterior with its temperature."""
         if self.potential.is_likelihood:
             return "posterior: prior × evidence"
         n, per_datum = self.potential.x.shape[-2], self.potential.objective.per_datum

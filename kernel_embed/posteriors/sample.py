@@ -74,7 +74,7 @@ def sample_posterior(
         progress: show a progress bar; by default on a terminal or in a notebook.
         **options: for NUTS those of ``pyro.infer.NUTS`` (``target_accept_prob``, ``max_tree_depth``, ``full_mass``),
             and ``walk``, random-walk steps between its draws, by default for up to five parameters; for the others
-            see :mod:`kernel_embed.posteriors`.
+            see ``kernel_embed.posteriors``.
 
     Returns:
         A posterior with ``samples``, ``summary()``, ``to_arviz()`` and the questions of ``embedding.condition(x, y)``.
