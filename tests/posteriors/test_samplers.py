@@ -27,8 +27,8 @@ WEIGHTS, CENTRES, WIDTH = (0.3, 0.7), (-1.5, 1.5), 0.15
 class TwoModes(Flat):
     """Two narrow hills in log ℓ with weights 0.3 and 0.7; where ``forbidden`` says so it does not exist."""
 
-    def __init__(self, forbidden=lambda t: False, interrupt_after=None):
-        self.forbidden, self.left = forbidden, interrupt_after
+    def __init__(self, forbidden=lambda t: False, interrupt_after=None, width=WIDTH):
+        self.forbidden, self.left, self.width = forbidden, interrupt_after, width
 
     def evaluate(self, conditioned):
         if self.left is not None:
@@ -38,7 +38,7 @@ class TwoModes(Flat):
         t = conditioned.embedding.kernel.lengthscale.log().squeeze()
         if self.forbidden(t.item()):
             raise NotPSDError("no")
-        logs = [math.log(w) - 0.5 * ((t - c) / WIDTH) ** 2 for w, c in zip(WEIGHTS, CENTRES, strict=True)]
+        logs = [math.log(w) - 0.5 * ((t - c) / self.width) ** 2 for w, c in zip(WEIGHTS, CENTRES, strict=True)]
         return -torch.logsumexp(torch.stack(logs), dim=0)
 
 
@@ -56,10 +56,10 @@ def log_lengthscale(posterior):
     return posterior.samples["kernel.lengthscale"].log().flatten()
 
 
-def exact_share_of_the_upper_mode():
+def exact_share_of_the_upper_mode(width=WIDTH):
     """Quadrature over log ℓ of the prior N(0, 1.5²) times the two hills."""
     t = np.linspace(-6, 6, 20001)
-    hills = sum(w * np.exp(-0.5 * ((t - c) / WIDTH) ** 2) for w, c in zip(WEIGHTS, CENTRES, strict=True))
+    hills = sum(w * np.exp(-0.5 * ((t - c) / width) ** 2) for w, c in zip(WEIGHTS, CENTRES, strict=True))
     density = hills * np.exp(-0.5 * (t / 1.5) ** 2)
     return np.trapezoid(density * (t > 0), t) / np.trapezoid(density, t), np.trapezoid(density, t)
 
@@ -77,10 +77,10 @@ def test_nuts_draws_the_prior_where_data_say_nothing():
 def test_chains_in_two_modes_are_told_and_weighed():
     start = {"kernel.lengthscale": torch.tensor(CENTRES * 2).exp()}
     with pytest.warns(ke.PosteriorWarning, match="do not pass between them"):
-        posterior = sample(TwoModes(), initial=start)
+        posterior = sample(TwoModes(width=0.04), initial=start)  # 700 nats between them: no leap of NUTS crosses that
     assert posterior.summary()["kernel.lengthscale"]["r_hat"].item() > 2
     assert modes(posterior.draws.u) == [[0, 2], [1, 3]]
-    share, _ = exact_share_of_the_upper_mode()
+    share, _ = exact_share_of_the_upper_mode(0.04)
     upper = log_lengthscale(posterior) > 0
     assert posterior.weights[upper].sum().item() == pytest.approx(0.5)
     assert posterior.weigh_modes().weights[upper].sum().item() == pytest.approx(share, abs=0.04)
