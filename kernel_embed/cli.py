@@ -7,7 +7,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from .experiments import compare, grid, iris, mixtures, mnist, pixels, uci, voted, voted_table
+from .experiments import chains, compare, grid, iris, mixtures, mnist, pixels, uci, voted, voted_table
 from .experiments.data import ENVIRONMENT_VARIABLE
 from .experiments.learners import LEARNERS
 from .experiments.results import Record, Results
@@ -82,7 +82,12 @@ def _two_sample(options: argparse.Namespace) -> str:
 
 
 def _witness(options: argparse.Namespace) -> str:
-    return mixtures.summary(_evidence_curves(options, mixtures.run, "mixtures"))
+    curves = mixtures.summary(_evidence_curves(options, mixtures.run, "mixtures"))
+    results = Results(options.out / "results.json", grid.KEY)
+    if not any(record["experiment"] == "chains" for record in results.records):
+        per_centre, draws = (10, 20) if options.quick else (100, 200)
+        chains.run(results, options.out, num_per_centre=per_centre, num_draws=draws)
+    return f"{curves}\n\n{chains.summary([r for r in results.records if r['experiment'] == 'chains'])}"
 
 
 def _evidence_curves(options: argparse.Namespace, run: Callable[..., None], experiment: str) -> list[Record]:
