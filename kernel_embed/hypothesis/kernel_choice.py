@@ -1,0 +1,147 @@
+r"""Kernels for a test that names none: where the evidence has its maxima, beside the median heuristic.
+
+The evidence (13) of the pooled sample does not know which point came from which sample (or which x goes with which y),
+so that a relabelling leaves the kernels what they are and the test stays exact: no part of the data is set aside. It
+often has several maxima, and the highest need not be the scale at which samples differ; all of them take part. The
+median heuristic takes part as well, since where it is the right scale nothing should be lost to it.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from gpytorch.kernels import Kernel, RBFKernel
+from linear_operator.utils.warnings import NumericalWarning
+from torch import Tensor
+
+from ..embeddings.bayesian import BayesianMeanEmbedding
+from ..kernels import LebesgueMeasure, median_distance, set_lengthscales_by_median
+from ..learning.maxima import local_maxima
+from ..objectives.embedding_evidence import EmbeddingEvidence
+from .checks import check_choice, check_real
+from .encoding import Encoding
+
+Rule = Literal["evidence+median", "evidence", "best", "median", "split"]
+KernelChoice: TypeAlias = Any
+"""``None``, a rule by name, a kernel (a batch of kernels: draws, averaged), several kernels, or a posterior."""
+
+MEDIAN_MULTIPLES = (1.0, 4.0)
+"""The second, nearly linear over the data, is the best one where samples differ in their means."""
+SPLIT_MULTIPLES = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+NUM_POINTS = 2000
+"""Rows of the pooled sample that the evidence sees."""
+NUM_LOCATIONS = 200
+"""Rows at which it is evaluated, against all of those."""
+SCAN_POINTS = 20
+SAME = 1.1
+"""Lengthscales closer than this factor are one."""
+
+
+class Kernels(NamedTuple):
+    """Kernels and how they were chosen; a posterior's draws are one kernel with a batch dimension."""
+
+    kernels: tuple[Kernel, ...]
+    how: str
+
+
+def choose_kernels(
+    x: Tensor, kernel: KernelChoice, categorical: tuple[int, ...], generator: torch.Generator, name: str = "x"
+) -> Kernels:
+    """The kernels for the pooled sample ``x`` (``(N, d)``, float64)."""
+    if kernel is None or isinstance(kernel, str):
+        rule = kernel or "evidence+median"
+        check_choice(rule, get_args(Rule), "kernel, where it is a word,")
+        return _by_rule(x, rule, categorical, generator)
+    given = [kernel] if isinstance(kernel, Kernel) else _given(kernel)
+    for one in given:
+        check_real(one, categorical, name)
+    # A copy in float64, so that the caller's kernel stays what it is.
+    kernels = tuple(_double(one, x) for one in given)
+    return Kernels(kernels, "given" if len(kernels) == 1 else f"{len(kernels)} given")
+
+
+def _given(kernel: Any) -> list[Kernel]:
+    if isinstance(kernel, Sequence) and kernel and all(isinstance(one, Kernel) for one in kernel):
+        return list(kernel)
+    # A posterior over hyperparameters carries its draws as one kernel with a batch dimension.
+    for holder in (kernel, getattr(kernel, "embedding", None)):
+        inside = getattr(holder, "kernel", None)
+        if isinstance(inside, Kernel):
+            return [inside]
+    raise TypeError(
+        f"Expected a gpytorch.kernels.Kernel, several, a posterior with a kernel, None, or one of {get_args(Rule)}; "
+        f"got {type(kernel).__name__}."
+    )
+
+
+def _double(kernel: Kernel, x: Tensor) -> Kernel:
+    return copy.deepcopy(kernel).to(dtype=torch.float64, device=x.device).requires_grad_(False)
+
+
+def _by_rule(x: Tensor, rule: str, categorical: tuple[int, ...], generator: torch.Generator) -> Kernels:
+    # Rows in a random order: a choice that looks at some rows must not look at one sample's more than another's.
+    x = x[torch.randperm(x.shape[0], generator=generator)[:NUM_POINTS].to(x.device)]
+    if rule == "median" and not categorical:
+        return Kernels((set_lengthscales_by_median(RBFKernel().to(x), x).requires_grad_(False),), "median heuristic")
+    encoding = Encoding(x, categorical)
+    z = encoding(x)
+    median = float(median_distance(z))
+    if rule == "split":
+        return Kernels(_kernels(encoding, [m * median for m in SPLIT_MULTIPLES]), "candidates for a split")
+    lengthscales, how = [], "median heuristic"
+    if rule != "median" and len(encoding.real) > 0:
+        lengthscales = evidence_lengthscales(z[:, : len(encoding.real)])
+        count = len(lengthscales)
+        if rule == "best":
+            lengthscales, how = lengthscales[:1], "highest evidence"
+        elif count:
+            how = "evidence" if count == 1 else f"{count} maxima of the evidence"
+    if rule == "evidence+median" or not lengthscales:
+        if lengthscales:
+            how += " and the median"
+        # Of one column of categories all lengthscales make one test.
+        several = rule == "evidence+median" and (len(encoding.real) > 0 or len(categorical) > 1)
+        lengthscales = distinct([*lengthscales, *(m * median for m in (MEDIAN_MULTIPLES if several else (1.0,)))])
+    return Kernels(_kernels(encoding, lengthscales), how)
+
+
+def _kernels(encoding: Encoding, lengthscales: list[float]) -> tuple[Kernel, ...]:
+    return tuple(encoding.kernel(lengthscale).requires_grad_(False) for lengthscale in lengthscales)
+
+
+def evidence_lengthscales(z: Tensor) -> list[float]:
+    """The lengthscales of all local maxima of the evidence of ``z`` (``(n, d)``), the highest first.
+
+    r is scaled to r(x, x) = 1, which makes the maxima move with the units of the data. Data on which the evidence
+    does not exist (copies of one point, points on a grid at every scale) have none.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> centres = torch.tensor([-20.0, 20.0]).repeat(40).unsqueeze(-1)
+        >>> x = centres + torch.randn(80, 1, generator=generator, dtype=torch.float64)
+        >>> [round(lengthscale) for lengthscale in evidence_lengthscales(x)]
+        [1, 29]
+    """
+    embedding = BayesianMeanEmbedding(RBFKernel().to(z), noise=0.1, measure=LebesgueMeasure(unit=True))
+    objective = EmbeddingEvidence(num_locations=min(NUM_LOCATIONS, z.shape[0]))
+    with warnings.catch_warnings():
+        # Only a scale is asked for: a few points without a slope do not change where the maxima are.
+        warnings.simplefilter("ignore", NumericalWarning)
+        try:
+            maxima = local_maxima(embedding, objective, z, num_points=SCAN_POINTS, max_evaluations=15, progress=False)
+        except (RuntimeError, ValueError):
+            return []
+    return [maximum.parameters["kernel.lengthscale"].item() for maximum in maxima]
+
+
+def distinct(lengthscales: list[float]) -> list[float]:
+    """Without those within a factor :data:`SAME` of an earlier one."""
+    kept: list[float] = []
+    for lengthscale in lengthscales:
+        if all(max(lengthscale / other, other / lengthscale) > SAME for other in kept):
+            kept.append(lengthscale)
+    return kept
