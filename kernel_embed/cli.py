@@ -7,7 +7,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from .experiments import compare, grid, iris, mixtures, mnist, pixels, uci, voted, voted_table
+from .experiments import compare, grid, iris, levels, mixtures, mnist, pixels, type_two, uci, voted, voted_table
 from .experiments.data import ENVIRONMENT_VARIABLE
 from .experiments.learners import LEARNERS
 from .experiments.results import Record, Results
@@ -85,6 +85,18 @@ def _witness(options: argparse.Namespace) -> str:
     return mixtures.summary(_evidence_curves(options, mixtures.run, "mixtures"))
 
 
+def _type_two(options: argparse.Namespace) -> str:
+    small = {"repetitions": 2, "num_per_centre": 10} if options.quick else {}
+    study = type_two.run(options.out / "results.json", **small)
+    type_two.draw(study, options.out / "figure2c.png")
+    return type_two.summary(study)
+
+
+def _test_level(options: argparse.Namespace) -> str:
+    counts = (5, 2) if options.quick else (1000, 300)
+    return levels.summary(levels.run(options.out / "results.json", *counts))
+
+
 def _evidence_curves(options: argparse.Namespace, run: Callable[..., None], experiment: str) -> list[Record]:
     fresh, results = (Results(path, grid.KEY) for path in (None, options.out / "results.json"))
     run(fresh, options.out, num_per_centre=10 if options.quick else 100)
@@ -121,6 +133,8 @@ REPRODUCTIONS: dict[str, Callable[[argparse.Namespace], str]] = {
     "mnist-pixels": _pixels,
     "two-sample": _two_sample,
     "witness": _witness,
+    "type-two": _type_two,
+    "test-level": _test_level,
     "voted": _voted,
 }
 """The tables and figures of the papers by name."""

@@ -13,14 +13,16 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
 from linear_operator.utils.warnings import NumericalWarning
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..embeddings.bayesian import BayesianMeanEmbedding
 from ..kernels import LebesgueMeasure, median_distance, set_lengthscales_by_median
-from ..learning.maxima import local_maxima
+from ..learning.maxima import prominent, scan_span
 from ..objectives.embedding_evidence import EmbeddingEvidence
 from .checks import check_choice, check_real
 from .encoding import Encoding
@@ -37,6 +39,12 @@ NUM_POINTS = 2000
 NUM_LOCATIONS = 200
 """Rows at which it is evaluated, against all of those."""
 SCAN_POINTS = 20
+FINE_POINTS = 7
+"""Around each top of the scan: lengthscales to a few per cent, which is all a test can tell."""
+PROMINENCE = 6.0
+"""Nats of descent between two maxima that count."""
+BATCH_NUMBERS = 2**22
+"""Kernel values of one batch."""
 SAME = 1.1
 """Lengthscales closer than this factor are one."""
 
@@ -126,16 +134,32 @@ def evidence_lengthscales(z: Tensor) -> list[float]:
         >>> [round(lengthscale) for lengthscale in evidence_lengthscales(x)]
         [1, 29]
     """
-    embedding = BayesianMeanEmbedding(RBFKernel().to(z), noise=0.1, measure=LebesgueMeasure(unit=True))
-    objective = EmbeddingEvidence(num_locations=min(NUM_LOCATIONS, z.shape[0]))
     with warnings.catch_warnings():
         # Only a scale is asked for: a few points without a slope do not change where the maxima are.
         warnings.simplefilter("ignore", NumericalWarning)
         try:
-            maxima = local_maxima(embedding, objective, z, num_points=SCAN_POINTS, max_evaluations=15, progress=False)
+            grid = np.geomspace(*scan_span(z), SCAN_POINTS)
+            values = log_evidence(z, grid)
+            tops = prominent(values.tolist(), PROMINENCE)
+            near = [np.geomspace(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)], FINE_POINTS) for i in tops]
+            finer = log_evidence(z, np.concatenate(near)).reshape(len(tops), -1)
         except (RuntimeError, ValueError):
             return []
-    return [maximum.parameters["kernel.lengthscale"].item() for maximum in maxima]
+    found = [(float(row.max()), float(fine[int(row.argmax())])) for row, fine in zip(finer, near, strict=True)]
+    return [lengthscale for _, lengthscale in sorted(found, reverse=True)]
+
+
+def log_evidence(z: Tensor, lengthscales: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The log evidence (13) at each lengthscale, all of them as one batch of kernels."""
+    t = min(NUM_LOCATIONS, z.shape[0])
+    values = []
+    for part in np.array_split(lengthscales, -(-len(lengthscales) * t * z.shape[0] // BATCH_NUMBERS)):
+        kernel = RBFKernel(batch_shape=torch.Size([len(part)])).to(z)
+        kernel.lengthscale = torch.as_tensor(part).to(z).reshape(-1, 1, 1)
+        embedding = BayesianMeanEmbedding(kernel, noise=0.1, measure=LebesgueMeasure(unit=True))
+        with torch.no_grad():
+            values.append(-EmbeddingEvidence(num_locations=t)(embedding, z).cpu().numpy())
+    return np.concatenate(values)
 
 
 def distinct(lengthscales: list[float]) -> list[float]:
