@@ -7,7 +7,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from .experiments import compare, grid, iris, levels, mixtures, mnist, pixels, type_two, uci, voted, voted_table
+from .experiments import compare, grid, iris, levels, mixtures, mnist, pixels, powers, type_two, uci, voted, voted_table
 from .experiments.data import ENVIRONMENT_VARIABLE
 from .experiments.learners import LEARNERS
 from .experiments.results import Record, Results
@@ -93,8 +93,12 @@ def _type_two(options: argparse.Namespace) -> str:
 
 
 def _test_level(options: argparse.Namespace) -> str:
-    counts = (5, 2) if options.quick else (1000, 300)
+    counts = (5, 2) if options.quick else (1000, 200)
     return levels.summary(levels.run(options.out / "results.json", *counts))
+
+
+def _test_power(options: argparse.Namespace) -> str:
+    return powers.summary(powers.run(options.out / "results.json", options.data, 3 if options.quick else 100))
 
 
 def _evidence_curves(options: argparse.Namespace, run: Callable[..., None], experiment: str) -> list[Record]:
@@ -135,6 +139,7 @@ REPRODUCTIONS: dict[str, Callable[[argparse.Namespace], str]] = {
     "witness": _witness,
     "type-two": _type_two,
     "test-level": _test_level,
+    "test-power": _test_power,
     "voted": _voted,
 }
 """The tables and figures of the papers by name."""

@@ -15,7 +15,7 @@ from ..hypothesis import conditional_independence_test, independence_test, k_sam
 from .rejections import RejectionStudy, rejection_study
 from .results import table
 
-NUM_PERMUTATIONS = 199
+NUM_PERMUTATIONS = 99
 Simulator = Callable[[int], tuple[Tensor, ...]]
 
 
@@ -25,13 +25,13 @@ def clustered(generator: torch.Generator, n: int, d: int = 1) -> Tensor:
     return centres + torch.randn(n, d, generator=generator, dtype=torch.float64)
 
 
-def samples(repetition: int, count: int, n: int = 40, d: int = 2) -> tuple[Tensor, ...]:
+def samples(repetition: int, count: int, n: int = 25, d: int = 2) -> tuple[Tensor, ...]:
     """Several samples of one clustered distribution, of different sizes."""
     generator = torch.Generator().manual_seed(repetition)
-    return tuple(clustered(generator, n + 10 * g, d) for g in range(count))
+    return tuple(clustered(generator, n + 5 * g, d) for g in range(count))
 
 
-def categories(repetition: int, n: int = 40) -> tuple[Tensor, ...]:
+def categories(repetition: int, n: int = 25) -> tuple[Tensor, ...]:
     """Two samples of a number and a category that go together."""
     generator = torch.Generator().manual_seed(repetition)
     answer = []
@@ -41,7 +41,7 @@ def categories(repetition: int, n: int = 40) -> tuple[Tensor, ...]:
     return tuple(answer)
 
 
-def independent(repetition: int, n: int = 50) -> tuple[Tensor, ...]:
+def independent(repetition: int, n: int = 30) -> tuple[Tensor, ...]:
     """Clustered x in the plane and y with heavy tails."""
     generator = torch.Generator().manual_seed(repetition)
     x, y = clustered(generator, n, 2), torch.randn(n, 1, generator=generator, dtype=torch.float64)
@@ -49,7 +49,7 @@ def independent(repetition: int, n: int = 50) -> tuple[Tensor, ...]:
     return x, y / (chi / 3.0).sqrt()
 
 
-def conditional(kind: str, repetition: int, n: int = 100) -> tuple[Tensor, ...]:
+def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
     """x and y independent given z, in several ways."""
     generator = torch.Generator().manual_seed(repetition)
     e, f, z = (torch.randn(n, 1, generator=generator, dtype=torch.float64) for _ in range(3))
@@ -92,7 +92,7 @@ PLAN: dict[str, tuple[Simulator, Callable[..., Any]]] = {
     "two samples, linear time": (functools.partial(samples, count=2, n=200), _two(_kernel(), statistic="linear")),
     "two samples, mixed columns": (categories, _two(None, categorical=[1])),
     "three samples": (
-        functools.partial(samples, count=3, n=30),
+        functools.partial(samples, count=3, n=15),
         lambda x, y, z, seed: k_sample_test(x, y, z, num_permutations=NUM_PERMUTATIONS, seed=seed),
     ),
     "independence": (independent, _ind(None)),
@@ -102,7 +102,7 @@ PLAN: dict[str, tuple[Simulator, Callable[..., Any]]] = {
 """By name: the null data sets, and the test."""
 
 
-def run(path: pathlib.Path | None, repetitions: int = 1000, conditional_repetitions: int = 300) -> list[RejectionStudy]:
+def run(path: pathlib.Path | None, repetitions: int = 1000, conditional_repetitions: int = 200) -> list[RejectionStudy]:
     """One study for each test, and one of the conditional tests; all in one results file."""
     studies = []
     for name, (simulator, test) in PLAN.items():

@@ -34,7 +34,7 @@ KernelChoice: TypeAlias = Any
 MEDIAN_MULTIPLES = (1.0, 4.0)
 """The second, nearly linear over the data, is the best one where samples differ in their means."""
 SPLIT_MULTIPLES = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
-NUM_POINTS = 2000
+NUM_POINTS = 1000
 """Rows of the pooled sample that the evidence sees."""
 NUM_LOCATIONS = 200
 """Rows at which it is evaluated, against all of those."""

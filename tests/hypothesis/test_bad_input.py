@@ -24,7 +24,7 @@ class NanKernel(Kernel):
 
 
 def test_samples_of_different_width():
-    with pytest.raises(ValueError, match=r"Expected samples of one width, got columns: 2 in x, 1 in y\..*same features"):
+    with pytest.raises(ValueError, match=r"Expected samples of one width, got columns: 2 in x, 1 in y\."):
         ke.two_sample_test(X, Y[:, :1])
     with pytest.raises(ValueError, match=r"3 in sample 3"):
         ke.k_sample_test(X, Y, torch.zeros(5, 3))

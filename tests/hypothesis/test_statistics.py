@@ -85,9 +85,7 @@ def test_hsic_of_every_rotation_is_its_trace(pairs, n, memory, monkeypatch):
     monkeypatch.setattr(rotations, "MEMORY", memory)
     x, y = (sample[:n] for sample in pairs)
     K, L = loop_gram(x.numpy(), x.numpy(), 0.8), loop_gram(y.numpy(), y.numpy(), 1.5)
-    c = rotations.correlations(
-        (kernel_of(0.8),), (kernel_of(1.5),), x, y, 2 * n - 1, torch.Generator().manual_seed(2)
-    )
+    c = rotations.correlations((kernel_of(0.8),), (kernel_of(1.5),), x, y, 2 * n - 1, torch.Generator().manual_seed(2))
     generator = torch.Generator().manual_seed(2)
     first, second = (torch.randperm(n, generator=generator).numpy() for _ in range(2))
     H = np.eye(n) - 1 / n
