@@ -7,7 +7,21 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from .experiments import compare, grid, iris, levels, mixtures, mnist, pixels, powers, type_two, uci, voted, voted_table
+from .experiments import (
+    compare,
+    grid,
+    iris,
+    levels,
+    mixtures,
+    mnist,
+    ozone,
+    pixels,
+    powers,
+    type_two,
+    uci,
+    voted,
+    voted_table,
+)
 from .experiments.data import ENVIRONMENT_VARIABLE
 from .experiments.learners import LEARNERS
 from .experiments.results import Record, Results
@@ -101,6 +115,14 @@ def _test_power(options: argparse.Namespace) -> str:
     return powers.summary(powers.run(options.out / "results.json", options.data, 3 if options.quick else 100))
 
 
+def _ozone(options: argparse.Namespace) -> str:
+    results = Results(options.out / "results.json", ozone.KEY)
+    small = {"num_permutations": 50, "num_columns": 3} if options.quick else {}
+    ozone.run(results, options.data, **small)
+    ozone.draw(results.records, options.out / "ozone.png")
+    return ozone.summary(results.records)
+
+
 def _evidence_curves(options: argparse.Namespace, run: Callable[..., None], experiment: str) -> list[Record]:
     fresh, results = (Results(path, grid.KEY) for path in (None, options.out / "results.json"))
     run(fresh, options.out, num_per_centre=10 if options.quick else 100)
@@ -138,6 +160,7 @@ REPRODUCTIONS: dict[str, Callable[[argparse.Namespace], str]] = {
     "two-sample": _two_sample,
     "witness": _witness,
     "type-two": _type_two,
+    "ozone": _ozone,
     "test-level": _test_level,
     "test-power": _test_power,
     "voted": _voted,

@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from .conditional import conditional_independence_test
+from .checks import generator_of
+from .conditional import conditional_independence_test, residual_test
+from .encoding import Encoding
+from .residuals import residuals
+from .result import KernelTestResult
 
 NAME = "kernel_embed"
 
@@ -31,22 +36,35 @@ def register_causal_test(name: str = NAME, **options: Any) -> str:
         raise ImportError("The PC algorithm is causal-learn's: pip install 'kernel-embed[causal]'.") from error
 
     class KernelEmbedTest(CIT_Base):  # type: ignore[misc, unused-ignore]
-        """p-values of pairs of columns given others, each computed once."""
+        """p-values of pairs of columns given others; each, and each regression, is computed once."""
 
         def __init__(self, data: Any, **kwargs: Any) -> None:
             super().__init__(data, **kwargs)
             self.check_cache_method_consistent(name, repr(sorted(options.items(), key=str)))
             self.assert_input_data_is_valid()
             self.tensor = torch.as_tensor(np.asarray(data, dtype=np.float64))
+            self.residuals: dict[tuple[int, ...], Tensor] = {}
 
         def __call__(self, X: int, Y: int, condition_set: Iterable[int] | None = None) -> float:
             """p of column X against column Y given the columns of ``condition_set``."""
-            first, second, given, key = self.get_formatted_XYZ_and_cachekey(X, Y, condition_set)
+            (first,), (second,), given, key = self.get_formatted_XYZ_and_cachekey(X, Y, condition_set)
             if key not in self.pvalue_cache:
-                z = self.tensor[:, given] if given else None
-                result = conditional_independence_test(self.tensor[:, first], self.tensor[:, second], z, **options)
-                self.pvalue_cache[key] = result.pvalue
+                self.pvalue_cache[key] = self.test(first, second, given).pvalue
             return float(self.pvalue_cache[key])
+
+        def test(self, first: int, second: int, given: list[int]) -> KernelTestResult:
+            x, y = self.tensor[:, first], self.tensor[:, second]
+            if not given or options.get("method", "residuals") != "residuals":
+                return conditional_independence_test(x, y, self.tensor[:, given] if given else None, **options)
+            rest = [self.residual(column, given) for column in (first, second)]
+            return residual_test(*rest, **{word: value for word, value in options.items() if word != "method"})
+
+        def residual(self, column: int, given: list[int]) -> Tensor:
+            key = (column, *given)
+            if key not in self.residuals:
+                z = Encoding(self.tensor[:, given])(self.tensor[:, given])
+                self.residuals[key] = residuals(self.tensor[:, [column]], z, generator_of(options.get("seed")))
+            return self.residuals[key]
 
     register_ci_test(name, KernelEmbedTest)
     return name

@@ -110,15 +110,21 @@ def conditional_independence_test(
     if method == "kernel":
         return _kernel_test(points[0], points[1], points[2], kernel, kernel_y, num_permutations, generator)
     rest_x, rest_y = (residuals(sample, points[2], generator) for sample in points[:2])
-    inner = independence_test(
-        rest_x,
-        rest_y,
-        kernel,
-        num_permutations,
-        int(torch.randint(2**31, (), generator=generator)),
-        kernel_y=kernel_y,
-    )
-    return dataclasses.replace(inner, test="conditional independence test (residuals)")
+    inner = int(torch.randint(2**31, (), generator=generator))
+    return residual_test(rest_x, rest_y, kernel, num_permutations, inner, kernel_y)
+
+
+def residual_test(
+    rest_x: Tensor,
+    rest_y: Tensor,
+    kernel: KernelChoice = None,
+    num_permutations: int = 1000,
+    seed: int | None = None,
+    kernel_y: KernelChoice = None,
+) -> KernelTestResult:
+    """The second half of the test by residuals, for those who have them."""
+    answer = independence_test(rest_x, rest_y, kernel, num_permutations, seed, kernel_y=kernel_y)
+    return dataclasses.replace(answer, test="conditional independence test (residuals)")
 
 
 def _kernel_test(

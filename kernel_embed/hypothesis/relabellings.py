@@ -22,8 +22,10 @@ from torch import Tensor
 from ..kernels import gram, gram_diagonal
 from .checks import check_gram
 
-MEMORY = 2**28
+MEMORY = 2**27
 """Bytes of a block of the Gram matrix."""
+DRAW_NUMBERS = 2**22
+"""Random numbers drawn at once."""
 BLOCK = 256
 """Rows of a block at the least: half the product is saved by symmetry, and what is left still fills the processor."""
 
@@ -31,24 +33,32 @@ BLOCK = 256
 def indicators(sizes: Sequence[int], num_permutations: int, generator: torch.Generator, like: Tensor) -> Tensor:
     """E of shape ``(N, k, 1 + B)``: who belongs to which of the k samples, first as observed, then relabelled.
 
+    Of two samples only the first is marked, ``(N, 1, 1 + B)``: the second is what it leaves.
+
     Example:
         >>> E = indicators([2, 1], 3, torch.Generator().manual_seed(0), torch.empty(0))
         >>> E.shape, E[:, 0, 0].tolist(), E.sum(0)[0].tolist()
-        (torch.Size([3, 2, 4]), [1.0, 1.0, 0.0], [2.0, 2.0, 2.0, 2.0])
+        (torch.Size([3, 1, 4]), [1.0, 1.0, 0.0], [2.0, 2.0, 2.0, 2.0])
     """
-    N, k = sum(sizes), len(sizes)
-    # One number for each point; a sample is the points whose numbers lie between two order statistics.
-    u = torch.rand(num_permutations, N, generator=generator, dtype=torch.float64)
-    E = torch.zeros(N, k, 1 + num_permutations, dtype=like.dtype)
-    below = torch.zeros(num_permutations, N, dtype=torch.bool)
+    N = sum(sizes)
+    marked = sizes[:1] if len(sizes) == 2 else sizes
+    E = torch.zeros(N, len(marked), 1 + num_permutations, dtype=like.dtype, device=like.device)
+    count = max(1, DRAW_NUMBERS // N)
+    for first in range(1, 1 + num_permutations, count):
+        # One number for each point; a sample is the points whose numbers lie between two order statistics.
+        u = torch.rand(min(count, 1 + num_permutations - first), N, generator=generator, dtype=torch.float64)
+        below = torch.zeros_like(u, dtype=torch.bool)
+        stop = 0
+        for g, size in enumerate(marked):
+            stop += size
+            upto = u <= u.kthvalue(stop, dim=-1, keepdim=True).values if stop < N else torch.ones_like(below)
+            E[:, g, first : first + len(u)] = (upto & ~below).T
+            below = upto
     start = 0
-    for g, size in enumerate(sizes):
-        stop = start + size
-        E[start:stop, g, 0] = 1.0
-        upto = u <= u.kthvalue(stop, dim=-1, keepdim=True).values if stop < N else torch.ones_like(below)
-        E[:, g, 1:] = (upto & ~below).T
-        below, start = upto, stop
-    return E.to(like.device)
+    for g, size in enumerate(marked):
+        E[start : start + size, g, 0] = 1.0
+        start += size
+    return E
 
 
 class QuadraticForms(NamedTuple):
@@ -72,11 +82,9 @@ class QuadraticForms(NamedTuple):
 
 
 def quadratic_forms(kernel: Kernel, x: Tensor, E: Tensor) -> QuadraticForms:
-    """eᵀKe and its companions for indicators E ``(N, k, C)``, K a block at a time."""
-    two = E.shape[1] == 2
-    # Of two samples the second is what the first leaves.
-    forms = _forms(kernel, x, E[:, :1] if two else E)
-    return _with_complement(forms) if two else forms
+    """eᵀKe and its companions for the k samples of indicators E (see :func:`indicators`), K a block at a time."""
+    forms = _forms(kernel, x, E)
+    return _with_complement(forms) if E.shape[1] == 1 else forms
 
 
 def _with_complement(forms: QuadraticForms) -> QuadraticForms:

@@ -19,9 +19,9 @@ from ..kernels import log_scaled, median_distance
 from ..learning import fit
 from ..objectives import ConditionalEvidence
 
-NUM_LEARN = 400
+NUM_LEARN = 300
 """Rows from which the kernel is learned; the regression itself uses all."""
-MAX_EVALUATIONS = 40
+MAX_EVALUATIONS = 30
 
 
 def residuals(x: Tensor, z: Tensor, generator: torch.Generator) -> Tensor:

@@ -52,7 +52,10 @@ def test_every_permuted_statistic_is_the_statistic_of_the_permuted_sample(data, 
     x, y, _ = data
     pooled = torch.cat([x, y])
     E = relabellings.indicators([13, 9], 7, torch.Generator().manual_seed(1), pooled)
-    assert (E.sum(1) == 1).all()
+    assert (E.sum(0) == 13).all()
+    three = relabellings.indicators([3, 2, 4], 7, torch.Generator().manual_seed(1), pooled)
+    assert (three.sum(1) == 1).all()
+    assert (three.sum(0) == torch.tensor([[3.0], [2.0], [4.0]])).all()
     for block in (relabellings.BLOCK, 3):
         monkeypatch.setattr(relabellings, "BLOCK", block)
         T, _ = samples.statistics([kernel_of(0.7)], pooled, E, [13, 9], samples.squared_mmd)
