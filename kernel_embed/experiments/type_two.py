@@ -13,7 +13,7 @@ from .grid import grid_samples
 from .rejections import RejectionStudy, rejection_study
 from .results import table
 
-RATIOS = (4.0, 2.0, 3.0, 8.0, 15.0, 1.0, 0.5)
+RATIOS = (4.0, 2.0, 3.0, 8.0, 15.0, 1.0)
 NUM_PERMUTATIONS = 99
 TESTS: dict[str, Callable[..., Any]] = {
     "evidence": lambda x, y, seed: two_sample_test(x, y, None, NUM_PERMUTATIONS, seed),

@@ -56,8 +56,8 @@ def register_causal_test(name: str = NAME, **options: Any) -> str:
             x, y = self.tensor[:, first], self.tensor[:, second]
             if not given or options.get("method", "residuals") != "residuals":
                 return conditional_independence_test(x, y, self.tensor[:, given] if given else None, **options)
-            rest = [self.residual(column, given) for column in (first, second)]
-            return residual_test(*rest, **{word: value for word, value in options.items() if word != "method"})
+            own = {word: value for word, value in options.items() if word != "method"}
+            return residual_test(self.residual(first, given), self.residual(second, given), **own)
 
         def residual(self, column: int, given: list[int]) -> Tensor:
             key = (column, *given)

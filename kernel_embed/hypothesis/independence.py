@@ -17,7 +17,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from .aggregation import aggregate
+from .aggregation import NullScale, aggregate
 from .checks import (
     Categorical,
     categorical_columns,
@@ -27,7 +27,7 @@ from .checks import (
     check_sample,
     generator_of,
 )
-from .kernel_choice import KernelChoice, Kernels, choose_kernels
+from .kernel_choice import KernelChoice, Kernels, choose_kernels, pairs_of
 from .result import KernelTestResult, gamma_draws, gamma_pvalue
 from .rotations import Correlations, correlations
 
@@ -90,11 +90,12 @@ def independence_test(
     if split:
         (chosen_x, chosen_y), rows = _split(x, y, chosen_x, chosen_y, unbiased, generator)
         x, y, how = x[rows], y[rows], "chosen on one half"
-    pairs = tuple((k, l) for k in chosen_x.kernels for l in chosen_y.kernels)
+    chosen = pairs_of(chosen_x, chosen_y)
+    pairs = tuple((chosen_x.kernels[i], chosen_y.kernels[j]) for i, j in chosen)
     if null == "gamma":
         return _gamma(x, y, pairs, unbiased, generator, how, num_permutations)
-    T, size = statistics(chosen_x.kernels, chosen_y.kernels, x, y, num_permutations, generator, unbiased)
-    answer = aggregate(T, size)
+    T, scale = statistics(chosen_x, chosen_y, x, y, num_permutations, generator, unbiased)
+    answer = aggregate(T, scale)
     return KernelTestResult(
         test="independence test",
         statistic=float(answer.statistics[0]),
@@ -111,24 +112,37 @@ def independence_test(
 
 
 def statistics(
-    kernels_x: tuple[Kernel, ...],
-    kernels_y: tuple[Kernel, ...],
+    kernels_x: Kernels,
+    kernels_y: Kernels,
     x: Tensor,
     y: Tensor,
     num_permutations: int,
     generator: torch.Generator,
     unbiased: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """T ``(J·J', 1 + B)`` for every pair of kernels, averaged over batches of draws, and the size of each."""
+) -> tuple[Tensor, NullScale]:
+    """T ``(J, 1 + B)`` for the pairs of kernels that take part, averaged over batches of draws, and their scale."""
     n = x.shape[0]
-    c = correlations(kernels_x, kernels_y, x, y, num_permutations, generator)
+    c = correlations(kernels_x.kernels, kernels_y.kernels, x, y, num_permutations, generator)
     T = (unbiased_hsic if unbiased else hsic)(c, n)
-    size = (c.trace_x / n).abs()[:, None] * (c.trace_y / n).abs()
-    T, size = _average(T, kernels_x, kernels_y), _average(size.unsqueeze(-1), kernels_x, kernels_y).squeeze(-1)
-    T = T.reshape(-1, T.shape[-1])
     # The other permutations are exchangeable with the observed one, and so are any B of them.
-    others = 1 + torch.randperm(T.shape[1] - 1, generator=generator)[:num_permutations].to(T.device)
-    return torch.cat([T[:, :1], T[:, others]], dim=1), size.flatten()
+    others = 1 + torch.randperm(T.shape[-1] - 1, generator=generator)[:num_permutations].to(T.device)
+    T = torch.cat([T[..., :1], T[..., others]], dim=-1)
+    size = (c.trace_x / n).abs()[:, None] * (c.trace_y / n).abs()
+    rows, columns = zip(*pairs_of(kernels_x, kernels_y), strict=True)
+    T, *scale = (
+        _average(value, kernels_x.kernels, kernels_y.kernels)[list(rows), list(columns)]
+        for value in (T, *null_moments(c, n), size)
+    )
+    return T, NullScale(scale[0], scale[1], scale[2], shift=float(unbiased))
+
+
+def null_moments(c: Correlations, n: int) -> tuple[Tensor, Tensor]:
+    r"""Mean and variance of HSIC_b if x and y are independent, for every pair of kernels.
+
+    With λ, μ the eigenvalues of HKH/n, HLH/n, n·HSIC_b tends to :math:`\sum_{lq} \lambda_l \mu_q \chi^2_1`.
+    """
+    mean = (c.trace_x - c.total_x / n)[:, None] * (c.trace_y - c.total_y / n) / n**3
+    return mean, 2.0 * c.square_x[:, None] * c.square_y / n**6
 
 
 def hsic(c: Correlations, n: int) -> Tensor:
@@ -162,8 +176,8 @@ def _split(
         raise ValueError(f"Expected at least 8 observations to split, got {x.shape[0]}.")
     order = torch.randperm(x.shape[0], generator=generator).to(x.device)
     first, second = order[: len(order) // 2], order[len(order) // 2 :]
-    T, size = statistics(kernels_x.kernels, kernels_y.kernels, x[first], y[first], 200, generator, unbiased)
-    i, j = divmod(aggregate(T, size).best, len(kernels_y.kernels))
+    T, scale = statistics(kernels_x, kernels_y, x[first], y[first], 200, generator, unbiased)
+    i, j = pairs_of(kernels_x, kernels_y)[aggregate(T, scale).best]
     return (Kernels((kernels_x.kernels[i],), ""), Kernels((kernels_y.kernels[j],), "")), second
 
 
@@ -176,7 +190,7 @@ def _gamma(
     how: str,
     num_draws: int,
 ) -> KernelTestResult:
-    r"""n·HSIC_b → Σ_{lq} λ_l μ_q χ²_1 with λ, μ the eigenvalues of HKH/n, HLH/n: a gamma distribution alike."""
+    """A gamma distribution with the mean and the variance of the limit."""
     if len(pairs) > 1 or unbiased:
         raise ValueError(
             "Expected one kernel of each and the biased statistic for null='gamma', got "
@@ -186,8 +200,7 @@ def _gamma(
     n = x.shape[0]
     c = correlations((pairs[0][0],), (pairs[0][1],), x, y, 0, generator)
     statistic = hsic(c, n)[..., 0].mean()
-    mean = ((c.trace_x - c.total_x / n).mean() * (c.trace_y - c.total_y / n).mean()) / n**3
-    variance = 2.0 * c.square_x.mean() * c.square_y.mean() / n**6
+    mean, variance = (moment.mean() for moment in null_moments(c, n))
     p = gamma_pvalue(float(statistic), mean, variance)
     draws = gamma_draws(mean, variance, num_draws, generator) if p < 1.0 else torch.zeros(num_draws).double()
     return KernelTestResult(

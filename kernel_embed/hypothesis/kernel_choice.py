@@ -45,15 +45,40 @@ PROMINENCE = 6.0
 """Nats of descent between two maxima that count."""
 BATCH_NUMBERS = 2**22
 """Kernel values of one batch."""
-SAME = 1.1
-"""Lengthscales closer than this factor are one."""
 
 
 class Kernels(NamedTuple):
-    """Kernels and how they were chosen; a posterior's draws are one kernel with a batch dimension."""
+    """Kernels and how they were chosen; a posterior's draws are one kernel with a batch dimension.
+
+    Attributes:
+        kernels: the kernels.
+        how: in words.
+        multiples: for each kernel the multiple of the median distance that it is, ``None`` for maxima and given ones.
+    """
 
     kernels: tuple[Kernel, ...]
     how: str
+    multiples: tuple[float | None, ...] = (None,)
+
+
+def pairs_of(x: Kernels, y: Kernels) -> list[tuple[int, int]]:
+    """Which kernel of x goes with which of y: every maximum (or given one) with every other, medians with their like.
+
+    All pairs would be many, and most of them between scales that nobody has asked for.
+
+    Example:
+        >>> x, y = Kernels((), "", (None, 1.0, 4.0)), Kernels((), "", (None, None, 1.0, 4.0))
+        >>> pairs_of(x, y)
+        [(0, 0), (0, 1), (1, 2), (2, 3)]
+    """
+
+    def free(kernels: Kernels) -> list[int]:
+        maxima = [i for i, multiple in enumerate(kernels.multiples) if multiple is None]
+        return maxima or [0]  # without a maximum the median stands for it
+
+    found = [(i, j) for i in free(x) for j in free(y)]
+    like = [(i, j) for i, a in enumerate(x.multiples) for j, b in enumerate(y.multiples) if a is not None and a == b]
+    return found + [pair for pair in like if pair not in found]
 
 
 def choose_kernels(
@@ -69,7 +94,7 @@ def choose_kernels(
         check_real(one, categorical, name)
     # A copy in float64, so that the caller's kernel stays what it is.
     kernels = tuple(_double(one, x) for one in given)
-    return Kernels(kernels, "given" if len(kernels) == 1 else f"{len(kernels)} given")
+    return Kernels(kernels, "given" if len(kernels) == 1 else f"{len(kernels)} given", (None,) * len(kernels))
 
 
 def _given(kernel: Any) -> list[Kernel]:
@@ -94,13 +119,18 @@ def _by_rule(x: Tensor, rule: str, categorical: tuple[int, ...], generator: torc
     # Rows in a random order: a choice that looks at some rows must not look at one sample's more than another's.
     x = x[torch.randperm(x.shape[0], generator=generator)[:NUM_POINTS].to(x.device)]
     if rule == "median" and not categorical:
-        return Kernels((set_lengthscales_by_median(RBFKernel().to(x), x).requires_grad_(False),), "median heuristic")
+        return Kernels(
+            (set_lengthscales_by_median(RBFKernel().to(x), x).requires_grad_(False),), "median heuristic", (1.0,)
+        )
     encoding = Encoding(x, categorical)
     z = encoding(x)
     median = float(median_distance(z))
     if rule == "split":
-        return Kernels(_kernels(encoding, [m * median for m in SPLIT_MULTIPLES]), "candidates for a split")
-    lengthscales, how = [], "median heuristic"
+        candidates = _kernels(encoding, [m * median for m in SPLIT_MULTIPLES])
+        return Kernels(candidates, "candidates for a split", (None,) * len(candidates))
+    lengthscales: list[float] = []
+    multiples: tuple[float, ...]
+    how = "median heuristic"
     if rule != "median" and len(encoding.real) > 0:
         lengthscales = evidence_lengthscales(z[:, : len(encoding.real)])
         count = len(lengthscales)
@@ -113,8 +143,11 @@ def _by_rule(x: Tensor, rule: str, categorical: tuple[int, ...], generator: torc
             how += " and the median"
         # Of one column of categories all lengthscales make one test.
         several = rule == "evidence+median" and (len(encoding.real) > 0 or len(categorical) > 1)
-        lengthscales = distinct([*lengthscales, *(m * median for m in (MEDIAN_MULTIPLES if several else (1.0,)))])
-    return Kernels(_kernels(encoding, lengthscales), how)
+        multiples = MEDIAN_MULTIPLES if several else (1.0,)
+    else:
+        multiples = ()
+    kernels = _kernels(encoding, [*lengthscales, *(m * median for m in multiples)])
+    return Kernels(kernels, how, (*(None for _ in lengthscales), *multiples))
 
 
 def _kernels(encoding: Encoding, lengthscales: list[float]) -> tuple[Kernel, ...]:
@@ -160,12 +193,3 @@ def log_evidence(z: Tensor, lengthscales: NDArray[np.float64]) -> NDArray[np.flo
         with torch.no_grad():
             values.append(-EmbeddingEvidence(num_locations=t)(embedding, z).cpu().numpy())
     return np.concatenate(values)
-
-
-def distinct(lengthscales: list[float]) -> list[float]:
-    """Without those within a factor :data:`SAME` of an earlier one."""
-    kept: list[float] = []
-    for lengthscale in lengthscales:
-        if all(max(lengthscale / other, other / lengthscale) > SAME for other in kept):
-            kept.append(lengthscale)
-    return kept

@@ -23,7 +23,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from .aggregation import aggregate
+from .aggregation import NullScale, aggregate
 from .checks import (
     Categorical,
     categorical_columns,
@@ -166,8 +166,8 @@ def _test(
     if null == "gamma":
         return _gamma(samples, pooled, kernels, formula, generator, test, num_permutations)
     E = indicators(sizes, num_permutations, generator, pooled)
-    T, size = statistics(kernels.kernels, pooled, E, sizes, formula)
-    answer = aggregate(T, size)
+    T, scale = statistics(kernels.kernels, pooled, E, sizes, formula)
+    answer = aggregate(T, scale)
     return SamplesTestResult(
         test=test,
         statistic=float(answer.statistics[0]),
@@ -186,16 +186,29 @@ def _test(
 
 def statistics(
     kernels: Sequence[Kernel], pooled: Tensor, E: Tensor, sizes: Sequence[int], formula: Statistic
-) -> tuple[Tensor, Tensor]:
-    """T ``(J, 1 + B)`` for J kernels, each averaged over its batch, and the mean of k(x, x) of each."""
-    rows, size = [], []
+) -> tuple[Tensor, NullScale]:
+    """T ``(J, 1 + B)`` for J kernels, each averaged over its batch, and the scale of each."""
+    rows, scales = [], []
     for kernel in kernels:
         forms = quadratic_forms(kernel, pooled, E)
         T = formula(forms, sizes)
         # The statistic is linear in the kernel: the average over draws is the statistic of the average kernel.
         rows.append(T.reshape(-1, T.shape[-1]).mean(0))
-        size.append((forms.trace / pooled.shape[0]).abs().mean())
-    return torch.stack(rows), torch.stack(size)
+        moments = null_moments(forms, sizes, formula)
+        scales.append(torch.stack([m.mean() for m in (*moments, (forms.trace / len(pooled)).abs())]))
+    mean, variance, size = torch.stack(scales, dim=1)
+    return torch.stack(rows), NullScale(mean, variance, size, shift=float(formula is unbiased_squared_mmd))
+
+
+def null_moments(forms: QuadraticForms, sizes: Sequence[int], formula: Statistic) -> tuple[Tensor, Tensor]:
+    r"""Mean and variance of the biased statistic if all samples are of one distribution, each ``batch``.
+
+    With λ the eigenvalues of HKH/N, T of k samples tends to :math:`\sum_l \lambda_l \chi^2_{k-1}`.
+    """
+    N, freedom = sum(sizes), len(sizes) - 1
+    factor = 1.0 if formula is between_samples else 1.0 / sizes[0] + 1.0 / sizes[1]
+    mean = factor * freedom * (forms.trace - forms.total / N) / N
+    return mean, 2.0 * factor**2 * freedom * forms.centred_square / N**2
 
 
 def check_samples(
@@ -237,21 +250,18 @@ def _gamma(
     test: str,
     num_draws: int,
 ) -> KernelTestResult:
-    r"""N·T → Σ_l λ_l χ²_{k−1} with λ the eigenvalues of HKH/N: a gamma distribution of that mean and variance."""
+    """A gamma distribution with the mean and the variance of the limit."""
     if len(kernels.kernels) > 1 or formula is unbiased_squared_mmd:
         raise ValueError(
             "Expected one kernel and the biased statistic for null='gamma', got "
             f"{'the unbiased one' if len(kernels.kernels) == 1 else f'{len(kernels.kernels)} kernels'}. "
             "Give a kernel, or kernel='best'; several kernels need permutations."
         )
-    sizes, N = tuple(map(len, samples)), len(pooled)
+    sizes = tuple(map(len, samples))
     E = indicators(sizes, 0, generator, pooled)
     forms = quadratic_forms(kernels.kernels[0], pooled, E)
     statistic = formula(forms, sizes).mean()
-    factor = 1.0 / sizes[0] + 1.0 / sizes[1] if formula is squared_mmd else 1.0
-    freedom = len(sizes) - 1
-    mean = factor * freedom * (forms.trace - forms.total / N).mean() / N
-    variance = 2.0 * factor**2 * freedom * forms.centred_square.mean() / N**2
+    mean, variance = (moment.mean() for moment in null_moments(forms, sizes, formula))
     p = gamma_pvalue(float(statistic), mean, variance)
     draws = gamma_draws(mean, variance, num_draws, generator) if p < 1.0 else torch.zeros(num_draws).double()
     return SamplesTestResult(
