@@ -19,6 +19,7 @@ from .embeddings import (
     Witness,
 )
 from .estimators import MulticlassEmbeddingClassifier
+from .experiments.rejections import RejectionStudy, rejection_study
 from .hypothesis import (
     KernelTestResult,
     LinearTimeTwoSampleTest,
@@ -143,6 +144,7 @@ __all__ = [
     "Objective",
     "RademacherComplexity",
     "RandomFeatures",
+    "RejectionStudy",
     "SamplesTestResult",
     "ShardedEmbedding",
     "ShardedMulticlass",
@@ -179,6 +181,7 @@ __all__ = [
     "random_feature_kernel",
     "reduce_statistics",
     "register_causal_test",
+    "rejection_study",
     "set_lengthscales_by_median",
     "sup_diagonal",
     "two_sample_test",
