@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
 from scipy.stats import gamma
 from torch import Tensor
 
+from ..embeddings.bayesian import BayesianMeanEmbedding, NoiseKind
+from ..embeddings.witness import Witness
 from ..plots_bayesian import array, axes
-
-if TYPE_CHECKING:
-    from ..embeddings.witness import Witness
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -83,11 +82,8 @@ class SamplesTestResult(KernelTestResult):
 
     samples: tuple[Tensor, ...] = ()
 
-    def witness(self, noise: float = 0.01) -> Witness:
+    def witness(self, noise: float | NoiseKind = "central-limit") -> Witness:
         """μ_P − μ_Q of the first two samples with ``kernel``, a function with a credible band: where they differ."""
-        from ..embeddings.bayesian import BayesianMeanEmbedding
-        from ..embeddings.witness import Witness
-
         return Witness(BayesianMeanEmbedding(self.kernel, noise=noise), *self.samples[:2])
 
 
