@@ -100,19 +100,20 @@ def _witness(options: argparse.Namespace) -> str:
 
 
 def _type_two(options: argparse.Namespace) -> str:
-    small = {"repetitions": 2, "num_per_centre": 10} if options.quick else {}
-    study = type_two.run(options.out / "results.json", **small)
+    count = options.repetitions or (2 if options.quick else 100)
+    study = type_two.run(options.out / "results.json", count, num_per_centre=10 if options.quick else 100)
     type_two.draw(study, options.out / "figure2c.png")
     return type_two.summary(study)
 
 
 def _test_level(options: argparse.Namespace) -> str:
-    counts = (5, 2) if options.quick else (1000, 200)
-    return levels.summary(levels.run(options.out / "results.json", *counts))
+    count = options.repetitions or (5 if options.quick else 1000)
+    return levels.summary(levels.run(options.out / "results.json", count, max(2, count // 5)))
 
 
 def _test_power(options: argparse.Namespace) -> str:
-    return powers.summary(powers.run(options.out / "results.json", options.data, 3 if options.quick else 100))
+    count = options.repetitions or (3 if options.quick else 100)
+    return powers.summary(powers.run(options.out / "results.json", options.data, count))
 
 
 def _ozone(options: argparse.Namespace) -> str:
@@ -181,6 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--data", help=f"directory of the data sets (default: {ENVIRONMENT_VARIABLE}, else OpenML)")
     command.add_argument("--full", action="store_true", help="mnist: all 800 epochs, where 30 minutes are the default")
     command.add_argument("--datasets", nargs="+", help="only these data sets")
+    command.add_argument("--repetitions", type=int, help="of a study: type-two, test-level, test-power")
     command.add_argument("--jobs", type=int, default=1, help="processes (voted)")
     _common(command)
     return parser

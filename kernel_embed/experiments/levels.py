@@ -84,20 +84,20 @@ def _ind(kernel: Any, **options: Any) -> Callable[..., Any]:
 
 PLAN: dict[str, tuple[Simulator, Callable[..., Any]]] = {
     "two samples": (functools.partial(samples, count=2), _two(None)),
-    "two samples, unbiased": (functools.partial(samples, count=2), _two(None, statistic="unbiased")),
-    "two samples, highest evidence": (functools.partial(samples, count=2), _two("best")),
     "two samples, kernel given": (functools.partial(samples, count=2), _two(_kernel())),
-    "two samples, split": (functools.partial(samples, count=2), _two("split")),
     "two samples, gamma": (functools.partial(samples, count=2), _two(_kernel(), null="gamma")),
     "two samples, linear time": (functools.partial(samples, count=2, n=200), _two(_kernel(), statistic="linear")),
-    "two samples, mixed columns": (categories, _two(None, categorical=[1])),
     "three samples": (
         functools.partial(samples, count=3, n=15),
         lambda x, y, z, seed: k_sample_test(x, y, z, num_permutations=NUM_PERMUTATIONS, seed=seed),
     ),
     "independence": (independent, _ind(None)),
-    "independence, unbiased": (independent, _ind(None, statistic="unbiased")),
+    "two samples, mixed columns": (categories, _two(None, categorical=[1])),
     "independence, gamma": (independent, _ind("best", null="gamma")),
+    "two samples, unbiased": (functools.partial(samples, count=2), _two(None, statistic="unbiased")),
+    "two samples, highest evidence": (functools.partial(samples, count=2), _two("best")),
+    "two samples, split": (functools.partial(samples, count=2), _two("split")),
+    "independence, unbiased": (independent, _ind(None, statistic="unbiased")),
 }
 """By name: the null data sets, and the test."""
 
