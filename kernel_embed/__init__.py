@@ -19,6 +19,18 @@ from .embeddings import (
     Witness,
 )
 from .estimators import MulticlassEmbeddingClassifier
+from .experiments.rejections import RejectionStudy, rejection_study
+from .hypothesis import (
+    KernelTestResult,
+    LinearTimeTwoSampleTest,
+    SamplesTestResult,
+    conditional_independence_test,
+    independence_test,
+    k_sample_test,
+    log_bayes_factor,
+    register_causal_test,
+    two_sample_test,
+)
 from .kernels import (
     BagKernel,
     DeltaKernel,
@@ -128,8 +140,10 @@ __all__ = [
     "GaussianMeasure",
     "GaussianMixture",
     "GeneralizationBound",
+    "KernelTestResult",
     "LeaveOneOutRisk",
     "LebesgueMeasure",
+    "LinearTimeTwoSampleTest",
     "LipschitzBound",
     "LocalMaximum",
     "MMDKernel",
@@ -151,6 +165,8 @@ __all__ = [
     "PosteriorWarning",
     "RademacherComplexity",
     "RandomFeatures",
+    "RejectionStudy",
+    "SamplesTestResult",
     "ShardedEmbedding",
     "ShardedMulticlass",
     "ShrinkageMeanEmbedding",
@@ -167,6 +183,7 @@ __all__ = [
     "calibrate",
     "choose_temperature",
     "compress",
+    "conditional_independence_test",
     "cross_validate_votes",
     "default_kernel",
     "default_objective",
@@ -177,7 +194,10 @@ __all__ = [
     "generalization_bound",
     "gram",
     "load_posterior",
+    "independence_test",
+    "k_sample_test",
     "local_maxima",
+    "log_bayes_factor",
     "median_distance",
     "nystrom_kernel",
     "pack_bags",
@@ -186,7 +206,10 @@ __all__ = [
     "random_feature_kernel",
     "reduce_statistics",
     "sample_posterior",
+    "register_causal_test",
+    "rejection_study",
     "set_lengthscales_by_median",
     "sup_diagonal",
+    "two_sample_test",
     "vote_path",
 ]

@@ -7,7 +7,22 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from .experiments import chains, compare, grid, iris, mixtures, mnist, pixels, uci, voted, voted_table
+from .experiments import (
+    chains,
+    compare,
+    grid,
+    iris,
+    levels,
+    mixtures,
+    mnist,
+    ozone,
+    pixels,
+    powers,
+    type_two,
+    uci,
+    voted,
+    voted_table,
+)
 from .experiments.data import ENVIRONMENT_VARIABLE
 from .experiments.learners import LEARNERS
 from .experiments.results import Record, Results
@@ -90,6 +105,31 @@ def _witness(options: argparse.Namespace) -> str:
     return f"{curves}\n\n{chains.summary([r for r in results.records if r['experiment'] == 'chains'])}"
 
 
+def _type_two(options: argparse.Namespace) -> str:
+    count = options.repetitions or (2 if options.quick else 100)
+    study = type_two.run(options.out / "results.json", count, num_per_centre=10 if options.quick else 100)
+    type_two.draw(study, options.out / "figure2c.png")
+    return type_two.summary(study)
+
+
+def _test_level(options: argparse.Namespace) -> str:
+    count = options.repetitions or (5 if options.quick else 1000)
+    return levels.summary(levels.run(options.out / "results.json", count, max(2, count // 5)))
+
+
+def _test_power(options: argparse.Namespace) -> str:
+    count = options.repetitions or (3 if options.quick else 100)
+    return powers.summary(powers.run(options.out / "results.json", options.data, count))
+
+
+def _ozone(options: argparse.Namespace) -> str:
+    results = Results(options.out / "results.json", ozone.KEY)
+    small = {"num_permutations": 50, "num_columns": 3} if options.quick else {}
+    ozone.run(results, options.data, **small)
+    ozone.draw(results.records, options.out / "ozone.png")
+    return ozone.summary(results.records)
+
+
 def _evidence_curves(options: argparse.Namespace, run: Callable[..., None], experiment: str) -> list[Record]:
     fresh, results = (Results(path, grid.KEY) for path in (None, options.out / "results.json"))
     run(fresh, options.out, num_per_centre=10 if options.quick else 100)
@@ -126,6 +166,10 @@ REPRODUCTIONS: dict[str, Callable[[argparse.Namespace], str]] = {
     "mnist-pixels": _pixels,
     "two-sample": _two_sample,
     "witness": _witness,
+    "type-two": _type_two,
+    "ozone": _ozone,
+    "test-level": _test_level,
+    "test-power": _test_power,
     "voted": _voted,
 }
 """The tables and figures of the papers by name."""
@@ -144,6 +188,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--data", help=f"directory of the data sets (default: {ENVIRONMENT_VARIABLE}, else OpenML)")
     command.add_argument("--full", action="store_true", help="mnist: all 800 epochs, where 30 minutes are the default")
     command.add_argument("--datasets", nargs="+", help="only these data sets")
+    command.add_argument("--repetitions", type=int, help="of a study: type-two, test-level, test-power")
     command.add_argument("--jobs", type=int, default=1, help="processes (voted)")
     _common(command)
     return parser

@@ -30,11 +30,19 @@ class Results:
             self.records = read_records(self._path)
 
     def __contains__(self, named: Record) -> bool:
-        return self._name(named) in {self._name(record) for record in self.records}
+        return self._name(named) in self.names()
+
+    def names(self) -> set[tuple[Hashable, ...]]:
+        """The key of every record; ask once for many."""
+        return {self._name(record) for record in self.records}
 
     def add(self, record: Record) -> None:
         """Append a record and write the file anew, whole."""
-        self.records.append(record)
+        self.extend([record])
+
+    def extend(self, records: Iterable[Record]) -> None:
+        """Append several records and write the file once."""
+        self.records.extend(records)
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
