@@ -1,0 +1,3 @@
+"""``kernel-embed benchmark``."""
+def add_parser(commands):
+    pass
