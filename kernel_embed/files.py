@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import tempfile
 from collections.abc import Callable
 from typing import IO, Any
 
@@ -13,11 +12,12 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object]
     """Write a file so that a reader, and a run after an interruption, never sees half of it."""
     target = pathlib.Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
+    # Beside the target, because a rename is only atomic within one file system.
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, mode) as file:
+        with temporary.open(mode) as file:
             write(file)
         os.replace(temporary, target)
     except BaseException:
-        pathlib.Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

@@ -42,8 +42,19 @@ def test_constraints_pin_torch():
 def test_imports_only_go_one_way():
     """Stations in the order of the pipeline: each may import only the ones before it."""
     order = [
-        *("validation", "progress", "linalg", "kernels", "embeddings", "objectives", "learning", "scale", "bounds"),
-        *("plots", "plots_bayesian", "estimators", "votes", "experiments", "cli"),
+        *(
+            "files",
+            "validation",
+            "progress",
+            "linalg",
+            "kernels",
+            "embeddings",
+            "objectives",
+            "learning",
+            "scale",
+            "bounds",
+        ),
+        *("plots", "plots_bayesian", "plots_compare", "estimators", "votes", "experiments", "commands", "cli"),
     ]
     package = ROOT / "kernel_embed"
     for path in package.rglob("*.py"):

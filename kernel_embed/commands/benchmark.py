@@ -1,3 +1,5 @@
 """``kernel-embed benchmark``."""
-def add_parser(commands):
+
+
+def add_parser(commands: object) -> None:
     pass

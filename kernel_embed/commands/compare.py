@@ -10,7 +10,7 @@ from ..experiments import compare
 from ..experiments.learners import SMOOTHNESS, learners
 from ..experiments.ranking import rows_of
 from ..experiments.report import write_report
-from ..experiments.summary import summary
+from ..experiments.summary import overall, summary
 from ..experiments.user_table import UserTable, like, read_user_table
 from .options import Unfinished, common, results_of
 
@@ -18,7 +18,10 @@ from .options import Unfinished, common, results_of
 def add_parser(commands: Any) -> None:
     """The options of the command."""
     command = commands.add_parser("compare", help="learn a kernel in several ways and compare them")
-    command.add_argument("--data", type=pathlib.Path, help="a CSV or Parquet file (default: iris and wine)")
+    command.add_argument(
+        "--data", type=pathlib.Path, help="a CSV or Parquet file, or a directory of them (default: iris, wine)"
+    )
+    command.add_argument("--datasets", nargs="+", help="with a directory: only these files, without their ending")
     command.add_argument("--target", help="the column to predict (default: 'target', else the last)")
     command.add_argument("--test", type=pathlib.Path, help="a file of held-out rows, in place of folds")
     command.add_argument("--methods", nargs="+", choices=sorted(learners()), help="only these learners")
@@ -46,6 +49,8 @@ def run(options: argparse.Namespace) -> str:
     ranked = [(train, test, rows_of(comparison.records(train), comparison.arrays)) for train, test in tables]
     report = write_report(comparison, ranked, options.out / "report.html")
     text = "\n\n\n".join(summary(train, rows) for train, _, rows in ranked)
+    if len(ranked) > 2:
+        text += f"\n\n\n{overall([rows for *_, rows in ranked], settings.methods)}"
     text += f"\n\nResults are in {options.out / 'results.json'}, pictures and words in {report}."
     if not any(row.finished for *_, rows in ranked for row in rows):
         raise Unfinished(text, "no learner finished; the table says why")
@@ -58,6 +63,8 @@ def _settings(options: argparse.Namespace) -> compare.Settings:
     budget = options.budget if options.budget is not None else (20.0 if options.quick else 90.0)
     if not budget > 0:
         raise ValueError(f"Expected --budget above 0 seconds, got {budget}.")
+    if options.test is not None and options.data is not None and options.data.is_dir():
+        raise ValueError("Expected one table with --test, got a directory.")
     if options.data is None and (options.target is not None or options.test is not None):
         raise ValueError("Expected --data FILE with --target or --test, got none.")
     methods = options.methods or (compare.QUICK_METHODS if options.quick else compare.METHODS)
@@ -68,7 +75,19 @@ def _settings(options: argparse.Namespace) -> compare.Settings:
 def _tables(options: argparse.Namespace) -> list[tuple[UserTable, UserTable | None]]:
     if options.data is None:
         return compare.shipped()
+    if options.data.is_dir():
+        return [(read_user_table(path, options.target), None) for path in _files(options)]
     train = read_user_table(options.data, options.target)
     if options.test is None:
         return [(train, None)]
     return [(train, like(read_user_table(options.test, options.target), train))]
+
+
+def _files(options: argparse.Namespace) -> list[pathlib.Path]:
+    found = {path.stem: path for path in sorted(options.data.iterdir()) if path.suffix in (".csv", ".parquet", ".pq")}
+    names = options.datasets or list(found)
+    missing = [name for name in names if name not in found]
+    if missing or not names:
+        known = ", ".join(found) or "none"
+        raise FileNotFoundError(f"Expected {', '.join(missing) or 'a table'} in {options.data}. Tables there: {known}.")
+    return [found[name] for name in names]

@@ -28,7 +28,7 @@ class Allowance(NamedTuple):
 def affordable(make: Callable[[], Any], x: NDArray[Any], y: NDArray[Any], budget: float, seed: int = 0) -> Allowance:
     """The rows of ``x, y`` on which a new learner can be fitted in about ``budget`` seconds.
 
-    Trials on 125, 250, 500, … rows give time and its growth, t ∝ rows^p; they go on while the next fits into the budget.
+    Trials on 125, 250, 500, … rows give time and its growth, t ∝ rows^p; they go on while the next fits in.
     """
     n = len(y)
     if n <= 2 * SMALLEST:

@@ -182,7 +182,11 @@ class Comparison:
         self.results.add({**name, "left_out": why, "row_limit": None if limit == ALL_ROWS else limit})
 
     def _keep(self, name: Record, measured: Measured, truth: NDArray[Any]) -> None:
-        arrays = {"probabilities": measured.probabilities, "truth": truth, **learned_arrays(measured.learner)}
+        arrays: dict[str, Any] = {
+            "probabilities": measured.probabilities,
+            "truth": truth,
+            **learned_arrays(measured.learner),
+        }
         if self._folder is None:
             self._memory[_file_name(name)] = arrays
         else:

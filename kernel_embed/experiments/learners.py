@@ -99,11 +99,13 @@ class Learner(NamedTuple):
     Attributes:
         make: builds a new classifier.
         words: what it does, in one sentence for a reader who has not met it.
+        code: how to use it in a program.
         is_reference: whether it is somebody else's.
     """
 
     make: Callable[[], Any]
     words: str
+    code: str
     is_reference: bool = False
 
 
@@ -120,54 +122,115 @@ def learners(kernel: str = "rbf") -> dict[str, Learner]:
         return Learner(
             lambda: paper(EmpiricalRisk() + RademacherComplexity(rate), make),
             f"training risk plus the Rademacher complexity bound times {rate}",
+            _usage(f'objective=ke.EmpiricalRisk() + ke.RademacherComplexity("{rate}")'),
         )
 
     folds = CrossValidationRisk(num_folds=5)
     return {
         "default": Learner(
-            embedding(), "calibrated leave-one-out risk in closed form; what the classifier does with nothing set"
+            embedding(),
+            "calibrated leave-one-out risk in closed form; what the classifier does with nothing set",
+            _usage(),
         ),
         "leave-one-out": Learner(
             embedding(partial(paper_kernel, make=make), LeaveOneOutRisk() + RademacherComplexity("4e/n")),
             "leave-one-out risk plus the Rademacher complexity bound times 4e/n",
+            _usage('objective=ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n")'),
         ),
         "evidence": Learner(
-            embedding(own, ConditionalEvidence()), "evidence of the one-hot labels, as for a Gaussian process"
+            embedding(own, ConditionalEvidence()),
+            "evidence of the one-hot labels, as for a Gaussian process",
+            _usage("objective=ke.ConditionalEvidence()"),
         ),
         "evidence of inputs": Learner(
             embedding(partial(evidence_kernel, make=make)),
             "one lengthscale by the evidence of the inputs, labels unseen; then λ by the default objective",
+            _usage("kernel=evidence_kernel", "from kernel_embed.experiments.learners import evidence_kernel\n"),
         ),
         "nuts average": Learner(
             lambda: PosteriorAverageClassifier(own),
             "probabilities averaged over draws of lengthscales and λ by NUTS",
+            "from kernel_embed.experiments.posterior_average import PosteriorAverageClassifier\n\n"
+            "classifier = PosteriorAverageClassifier().fit(X, y)\nclassifier.predict_proba(X_new)",
         ),
         "voted kernels": Learner(
-            VotedKernelClassifier, "a sparse vote over polynomials of degree 1 to 10, each paying for its complexity"
+            VotedKernelClassifier,
+            "a sparse vote over polynomials of degree 1 to 10, each paying for its complexity",
+            "import kernel_embed as ke\n\nclassifier = ke.VotedKernelClassifier().fit(X, y)\n"
+            "classifier.predict_proba(X_new)",
         ),
         "rademacher 4e/n": rademacher("4e/n"),
         "rademacher e/sqrt(n)": rademacher("e/sqrt(n)"),
         "rademacher 4e/sqrt(n)": rademacher("4e/sqrt(n)"),
         "rademacher 4e": rademacher("4e"),
-        "empirical risk": Learner(lambda: paper(EmpiricalRisk(), make), "training risk alone"),
-        "cross validation": Learner(lambda: paper(folds, make), "risk over five folds, every lengthscale learned"),
+        "empirical risk": Learner(
+            lambda: paper(EmpiricalRisk(), make), "training risk alone", _usage("objective=ke.EmpiricalRisk()")
+        ),
+        "cross validation": Learner(
+            lambda: paper(folds, make),
+            "risk over five folds, every lengthscale learned",
+            _usage("objective=ke.CrossValidationRisk(num_folds=5)"),
+        ),
         "median heuristic": Learner(
             embedding(partial(median_kernel, make=make), folds, calibrated=False),
             "one lengthscale, the median distance; λ by five folds",
+            _usage(
+                "kernel=median_kernel, objective=ke.CrossValidationRisk(num_folds=5)",
+                "from kernel_embed.experiments.learners import median_kernel\n",
+            ),
         ),
-        "cen-1": Learner(lambda: NetworkClassifier(CEN_1), "the paper's first network as feature map"),
-        "cen-2": Learner(lambda: NetworkClassifier(CEN_2), "the paper's second network as feature map"),
+        "cen-1": Learner(
+            lambda: NetworkClassifier(CEN_1), "the paper's first network as feature map", _network("CEN_1")
+        ),
+        "cen-2": Learner(
+            lambda: NetworkClassifier(CEN_2), "the paper's second network as feature map", _network("CEN_2")
+        ),
         "svc grid": Learner(
-            GridSearchedSVC, "scikit-learn's SVC (squared exponential), grid search, calibrated on folds", True
+            GridSearchedSVC,
+            "scikit-learn's SVC (squared exponential), grid search, calibrated on folds",
+            _reference("GridSearchedSVC"),
+            True,
         ),
         "svc grid, pairwise": Learner(
-            lambda: GridSearchedSVC(pairwise=True), "the same SVC with libsvm's pairwise probabilities", True
+            lambda: GridSearchedSVC(pairwise=True),
+            "the same SVC with libsvm's pairwise probabilities",
+            _reference("GridSearchedSVC", "pairwise=True"),
+            True,
         ),
-        "gpc": Learner(lambda: LaplaceGPC(smoothness), "scikit-learn's Gaussian process classifier, ARD kernel", True),
+        "gpc": Learner(
+            lambda: LaplaceGPC(smoothness),
+            "scikit-learn's Gaussian process classifier, ARD kernel",
+            _reference("LaplaceGPC"),
+            True,
+        ),
         "dirichlet": Learner(
-            lambda: DirichletClassifier(smoothness), "GPyTorch's Dirichlet classifier, ARD kernel", True
+            lambda: DirichletClassifier(smoothness),
+            "GPyTorch's Dirichlet classifier, ARD kernel",
+            _reference("DirichletClassifier"),
+            True,
         ),
     }
+
+
+def _usage(arguments: str = "", imports: str = "") -> str:
+    return (
+        f"import kernel_embed as ke\n{imports}\nclassifier = ke.MulticlassEmbeddingClassifier({arguments}).fit(X, y)\n"
+        "classifier.predict_proba(X_new)"
+    )
+
+
+def _reference(name: str, arguments: str = "") -> str:
+    return (
+        f"from kernel_embed.experiments.references import {name}\n\nclassifier = {name}({arguments}).fit(X, y)\n"
+        "classifier.predict_proba(X_new)"
+    )
+
+
+def _network(name: str) -> str:
+    return (
+        f"from kernel_embed.experiments.networks import {name}, NetworkClassifier\n\n"
+        f"classifier = NetworkClassifier({name}).fit(X, y)\nclassifier.predict_proba(X_new)"
+    )
 
 
 LEARNERS: dict[str, Callable[[], Any]] = {name: learner.make for name, learner in learners().items()}

@@ -1,12 +1,12 @@
 r"""Which learner is best, which differences are real, and what to use: means, standard errors, paired comparisons.
 
-With :math:`\delta_f` the difference of two learners on fold f of k, the folds share most of their training rows, so that
-the standard error of their mean is taken with the correction of Nadeau and Bengio (2003),
+With :math:`\delta_f` the difference of two learners on fold f of k, the folds share most of their training rows, so
+that the standard error of their mean is taken with the correction of Nadeau and Bengio (2003),
 
 .. math::  \mathrm{se}^2 = \Big(\frac1k + \frac{n_\text{test}}{n_\text{train}}\Big) \operatorname{var}_f \delta_f ,
 
-and :math:`\bar\delta / \mathrm{se}` is compared with Student's t of k − 1 degrees of freedom. The p-values of all rows are
-adjusted by Holm's method, because every row is compared with the best one. With a single test table the differences
+and :math:`\bar\delta / \mathrm{se}` is compared with Student's t of k − 1 degrees of freedom. The p-values of all rows
+are adjusted by Holm's method, because every row is compared with the best one. With a single test table the differences
 are those of its rows, which are independent, and no correction is needed.
 """
 
@@ -58,21 +58,21 @@ class Row(NamedTuple):
     """
 
     method: str
-    num_folds: int
-    num_train: float
-    num_available: float
+    note: str
     accuracy: Estimate
     nll: Estimate
     brier: Estimate
     calibration_error: Estimate
-    bound: float
-    num_evaluations: float
-    seconds: float
-    megabytes: float
-    losses: NDArray[np.float64]
-    folds: tuple[int, ...] | None
-    test_share: float
-    note: str
+    num_folds: int = 0
+    num_train: float = 0.0
+    num_available: float = 0.0
+    bound: float = math.nan
+    num_evaluations: float = math.nan
+    seconds: float = math.nan
+    megabytes: float = math.nan
+    losses: NDArray[np.float64] = np.empty(0)
+    folds: tuple[int, ...] | None = ()
+    test_share: float = 0.0
     behind: Estimate = Estimate(math.nan, math.nan)
     pvalue: float = math.nan
 
@@ -94,10 +94,9 @@ def rows_of(records: Sequence[Record], arrays: Arrays) -> list[Row]:
 def _row(method: str, records: Sequence[Record], arrays: Arrays) -> Row:
     done = [record for record in records if "nll" in record]
     if not done:
-        none = Estimate(math.nan, math.nan)
-        why = str(records[0].get("left_out"))
-        empty = np.empty(0)
-        return Row(method, 0, 0, 0, none, none, none, none, *[math.nan] * 4, empty, (), 0.0, f"left out: {why}")  # type: ignore[arg-type]
+        nothing = Estimate(math.nan, math.nan)
+        why = f"left out: {records[0].get('left_out')}"
+        return Row(method, note=why, accuracy=nothing, nll=nothing, brier=nothing, calibration_error=nothing)
     train, available = column(done, "num_train").mean(), column(done, "num_available").mean()
     notes = []
     if train < available:
@@ -112,21 +111,21 @@ def _row(method: str, records: Sequence[Record], arrays: Arrays) -> Row:
     )
     return Row(
         method,
-        len(done),
-        float(train),
-        float(available),
+        "; ".join(notes),
         accuracy,
         nll,
         brier,
         _estimate(column(done, "calibration_error")),
-        _mean(done, "tight_bound"),
-        _mean(done, "num_evaluations"),
-        _mean(done, "fit_seconds"),
-        _mean(done, "peak_megabytes"),
-        values["nll"] if values else column(done, "nll"),
-        None if single else tuple(int(fold) for fold in column(done, "fold")),
-        float((column(done, "num_test") / column(done, "num_available")).mean()),
-        "; ".join(notes),
+        num_folds=len(done),
+        num_train=float(train),
+        num_available=float(available),
+        bound=_mean(done, "tight_bound"),
+        num_evaluations=_mean(done, "num_evaluations"),
+        seconds=_mean(done, "fit_seconds"),
+        megabytes=_mean(done, "peak_megabytes"),
+        losses=values["nll"] if values else column(done, "nll"),
+        folds=None if single else tuple(int(fold) for fold in column(done, "fold")),
+        test_share=float((column(done, "num_test") / column(done, "num_available")).mean()),
     )
 
 
@@ -163,15 +162,18 @@ def _compared(ranked: list[Row]) -> list[Row]:
     ]
 
 
+def differences(row: Row, other: Row) -> NDArray[np.float64]:
+    """NLL(row) − NLL(other) on the folds that both have, or on every row of a single test table."""
+    if row.folds is None or other.folds is None:
+        return row.losses - other.losses
+    ours, theirs = (dict(zip(r.folds or (), r.losses, strict=True)) for r in (row, other))
+    return np.array([ours[fold] - theirs[fold] for fold in row.folds if fold in theirs])
+
+
 def paired(row: Row, best: Row) -> tuple[Estimate, float]:
-    """The mean of NLL(row) − NLL(best) over the folds that both have, its standard error, and the p-value."""
-    if row.folds is None or best.folds is None:
-        difference, share = row.losses - best.losses, 0.0
-    else:
-        common = [fold for fold in row.folds if fold in best.folds]
-        ours, theirs = (dict(zip(r.folds or (), r.losses, strict=True)) for r in (row, best))
-        difference, share = np.array([ours[fold] - theirs[fold] for fold in common]), best.test_share
-    k = len(difference)
+    """The mean of NLL(row) − NLL(best), its standard error with the correction above, and the p-value."""
+    difference = differences(row, best)
+    k, share = len(difference), 0.0 if row.folds is None else best.test_share
     if k < 2:
         return Estimate(float(difference.mean()) if k else math.nan, math.nan), math.nan
     error = math.sqrt((1.0 / k + share) * difference.var(ddof=1))
@@ -202,7 +204,9 @@ def verdict(row: Row, best: Row) -> str:
         return "best"
     if math.isnan(row.pvalue):
         return "–"
-    return "worse" if row.pvalue < LEVEL else "level"
+    if row.pvalue < LEVEL:
+        return "worse"
+    return "level" if row.behind.mean <= row.behind.error else "unclear"
 
 
 class Recommendation(NamedTuple):
@@ -241,11 +245,13 @@ def _slack(row: Row, best: Row) -> float:
 def _reason(chosen: Row, best: Row, near: Sequence[Row]) -> str:
     others = len(near) - 1
     if chosen.method == best.method and others == 0:
-        return "It has the best negative log probability of held-out labels, and no other comes within one standard error."
+        return (
+            "It has the best negative log probability of held-out labels, and no other comes within one standard error."
+        )
     if chosen.method == best.method:
         return (
-            f"It has the best negative log probability of held-out labels. {_counted(others)} within one standard error "
-            "of it, and none of those is both as accurate and faster."
+            f"It has the best negative log probability of held-out labels. {_counted(others)} within one standard "
+            "error of it, and none of those is both as accurate and faster."
         )
     gain = (
         f"it is faster: {chosen.seconds:.2g} s for a fit, against {best.seconds:.2g} s"
@@ -253,10 +259,42 @@ def _reason(chosen: Row, best: Row, near: Sequence[Row]) -> str:
         else f"it is more accurate: {chosen.accuracy.text(1, 100)} %, against {best.accuracy.text(1, 100)} %"
     )
     return (
-        f"Its negative log probability of held-out labels, {chosen.nll.text()}, is within one standard error of the best "
-        f"({best.method}, {best.nll.text()}), and {gain}."
+        f"Its negative log probability of held-out labels, {chosen.nll.text()}, is within one standard error of the "
+        f"best ({best.method}, {best.nll.text()}), and {gain}."
     )
 
 
 def _counted(others: int) -> str:
     return "One other is" if others == 1 else f"{others} others are"
+
+
+class Tally(NamedTuple):
+    r"""On how many tables one learner is ahead of another in NLL, level with it, or behind.
+
+    *Level* is a mean difference over folds within one standard error of it, :math:`\operatorname{sd} / \sqrt k`.
+    """
+
+    other: str
+    ahead: int
+    level: int
+    behind: int
+
+
+def tally(tables: Sequence[Sequence[Row]], learner: str, others: Sequence[str]) -> list[Tally]:
+    """Count over tables; tables on which one of the two has no figures do not count."""
+    found = []
+    for other in others:
+        counts = {-1: 0, 0: 0, 1: 0}
+        for rows in tables:
+            by_name = {row.method: row for row in rows if row.finished}
+            if learner in by_name and other in by_name:
+                counts[_sign(by_name[learner], by_name[other])] += 1
+        found.append(Tally(other, counts[-1], counts[0], counts[1]))
+    return found
+
+
+def _sign(row: Row, other: Row) -> int:
+    """−1 where ``row`` has the lower NLL by more than one standard error of the difference, 1 the higher, else 0."""
+    difference = differences(row, other)
+    error = standard_error(difference)
+    return 0 if abs(difference.mean()) <= error else int(np.sign(difference.mean()))

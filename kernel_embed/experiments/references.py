@@ -61,7 +61,7 @@ class GridSearchedSVC(ClassifierMixin, BaseEstimator):
         return np.asarray(self.svc_.predict(X))
 
 
-class LaplaceGPC(GaussianProcessClassifier):  # type: ignore[misc]
+class LaplaceGPC(GaussianProcessClassifier):
     """scikit-learn's GPC, one class against the rest, with a scaled ARD kernel.
 
     Args:
@@ -90,7 +90,9 @@ def _check_room(needed: int, n: int) -> None:
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
         available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3
         if needed > available:
-            raise MemoryError(f"Expected a problem of less than {available / 2**30:.0f} GiB, got n = {n}, which is not.")
+            raise MemoryError(
+                f"Expected a problem of less than {available / 2**30:.0f} GiB, got n = {n}, which is not."
+            )
 
 
 class _DirichletModel(gpytorch.models.ExactGP):
@@ -156,11 +158,12 @@ class DirichletClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: ArrayLike, num_draws: int = 256) -> NDArray[np.float64]:
         """The mean over draws of the softmax of the latent functions."""
         self.model_.eval()
-        with torch.no_grad(), self._settings():
+        # Asked about its own rows it would warn, where debugging is on.
+        with torch.no_grad(), gpytorch.settings.debug(False), self._settings():
             latent = self.model_(torch.tensor(np.asarray(X), dtype=torch.float64))
             mean, deviation = latent.mean, latent.variance.clamp_min(0.0).sqrt()
             draws = mean + deviation * torch.randn(num_draws, *mean.shape, dtype=mean.dtype)
-            return draws.softmax(dim=1).mean(dim=0).mT.numpy()
+            return np.asarray(draws.softmax(dim=1).mean(dim=0).mT.numpy())
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable class."""

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from .ranking import Row, recommend, verdict
+from .ranking import Row, recommend, tally, verdict
 from .results import table
 from .user_table import UserTable
 
@@ -48,6 +48,14 @@ def summary(data: UserTable, rows: Sequence[Row], width: int = 110) -> str:
         advice = recommend(rows)
         lines += ["", textwrap.fill(f"Use {advice.method!r} on these data. {advice.why}", width)]
     return "\n".join(lines)
+
+
+def overall(tables: Sequence[Sequence[Row]], methods: Sequence[str]) -> str:
+    """Over several tables: how often the first method is ahead of each other one in NLL, level, or behind."""
+    first, *others = methods
+    rows = [[t.other, f"{t.ahead}", f"{t.level}", f"{t.behind}"] for t in tally(tables, first, others)]
+    head = [f"{first} against", "ahead", "level", "behind"]
+    return f"NLL over {len(tables)} tables; level: within one standard error of the difference\n\n{table(head, rows)}"
 
 
 def heading(data: UserTable) -> str:

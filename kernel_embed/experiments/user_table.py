@@ -134,7 +134,9 @@ def _read_csv(path: pathlib.Path) -> dict[str, list[Any]]:
         if len(row) != len(header):
             raise ValueError(f"Expected {len(header)} cells in every row of {path}, got {len(row)} in row {number}.")
     cells = list(zip(*rows[1:], strict=True))
-    return {name: [None if c.strip().lower() in MISSING else c.strip() for c in cells[j]] for j, name in enumerate(header)}
+    return {
+        name: [None if c.strip().lower() in MISSING else c.strip() for c in cells[j]] for j, name in enumerate(header)
+    }
 
 
 def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
