@@ -130,3 +130,23 @@ def traces(panels: Sequence[Axes], draws: Mapping[str, Array]) -> None:
         axes.set(ylabel=name)
         axes.grid(color="0.92")
     panels[-1].set_xlabel("draw")
+
+
+def speed(
+    panels: Sequence[Axes], lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], bars: Mapping[str, float]
+) -> None:
+    """Seconds by size, one line for each learner; and bars of how many times as long as ours the others take."""
+    times, ratios = panels
+    for number, (name, (sizes, seconds)) in enumerate(lines.items()):
+        times.loglog(sizes, seconds, "o-", label=name, color=COLOURS[number % len(COLOURS)])
+    times.set(xlabel="rows", ylabel="seconds to a learned classifier")
+    times.grid(color="0.92", which="both")
+    if lines:
+        times.legend(fontsize="small", frameon=False)
+    known = {name: value for name, value in bars.items() if np.isfinite(value)}
+    ratios.barh(list(known)[::-1], list(known.values())[::-1], color=OTHER)
+    ratios.axvline(1.0, color=CHOSEN, lw=1)
+    if known:
+        ratios.set_xscale("log")
+    ratios.set_xlabel("times as long as ours")
+    ratios.tick_params(axis="y", labelsize="x-small")

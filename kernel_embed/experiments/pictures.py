@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,7 +63,9 @@ def pictures(
     found: dict[str, list[Picture]] = {}
     for name, section in sections.items():
         try:
-            found[name] = list(section())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found[name] = list(section())
         except FAILURES:
             found[name] = []  # a picture less is no reason to lose the report
     return found
@@ -212,7 +215,7 @@ def _witness(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
     plot_witness(Witness(model, p, q), ax=axes)
     if x.shape[1] == 2:
         for points, marker in ((p, "o"), (q, "x")):
-            axes.scatter(*points.T.numpy(), s=9, c="black", marker=marker, linewidths=0.5)
+            axes.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=9, c="black", marker=marker, linewidths=0.5)
         _name_axes(axes, table)
     yield _picture(
         figure,

@@ -66,7 +66,7 @@ def test_one_test_table_is_compared_row_by_row():
         p = 1 / (1 + np.exp(-sharp * (2 * truth - 1) + rng.normal(size=50)))
         arrays[name] = {"probabilities": np.column_stack([1 - p, p]), "truth": truth}
     chosen = [record(name, 0, 0.0, folds=1) for name in "ab"]
-    best, other = rows_of(chosen, lambda r: arrays[r["method"]])
+    _, other = rows_of(chosen, lambda r: arrays[r["method"]])
     losses = {n: -np.log(a["probabilities"][np.arange(50), truth]) for n, a in arrays.items()}
     assert other.nll.error == pytest.approx(stats.sem(losses["b"]))
     assert other.pvalue == pytest.approx(stats.ttest_rel(losses["b"], losses["a"]).pvalue)
