@@ -2,12 +2,10 @@
 
     python tests/benchmarks/scale.py million [--n 1000000] [--p 256] [--d 20] [--m 10] [--dtype float64]
     python tests/benchmarks/scale.py ranks [--n 400000] [--p 256] [--epochs 3]
-    python tests/benchmarks/scale.py sizes
 
 ``million`` accumulates the statistics and predicts every row, and compares with the bare matrix products of the same
 sizes, block by block, in the same run. ``ranks`` runs the same work on one rank and on two, one thread each, started
-by torchrun: statistics over all rows, and steps of learning. ``sizes`` measures one objective with its gradient through
-the n × n and the p × p system. Memory is the peak of the resident set.
+by torchrun: statistics over all rows, and steps of learning.  Memory is the peak of the resident set.
 """
 
 from __future__ import annotations
@@ -150,28 +148,9 @@ def ranks(options: argparse.Namespace) -> None:
         print(f"{name:12s} one rank {one:6.2f} s, two ranks {two:6.2f} s: {one / two:.2f} times as fast")
 
 
-def step(objective, embedding, x, y) -> float:
-    return seconds(lambda: objective(embedding, x, y).backward())
-
-
-def sizes(options: argparse.Namespace) -> None:
-    """One objective with its gradient: seconds, by n, p and system."""
-    objective = ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n")
-    print(f"{'n':>8s} {'p':>6s} {'n × n':>10s} {'p × p':>10s}")
-    for n in (500, 1000, 2000, 4000, 16_000, 64_000):
-        x, y = data(n, options.d, options.m, torch.float64)
-        for p in (64, 256, 1024):
-            network = torch.nn.Linear(options.d, p).double()
-            implicit = ke.MulticlassEmbedding(RBFKernel().double(), options.m, 1e-3)
-            explicit = ke.MulticlassEmbedding(FeatureKernel(network), options.m, 1e-3)
-            slow = step(objective, implicit, x, y) if n <= 4000 else float("nan")
-            fast = min(step(objective, explicit, x, y) for _ in range(2)) if p < n else float("nan")
-            print(f"{n:8d} {p:6d} {slow:10.3f} {fast:10.3f}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", choices=("million", "ranks", "rank", "sizes"))
+    parser.add_argument("task", choices=("million", "ranks", "rank"))
     settings = {"n": None, "p": 256, "d": 20, "m": 10, "epochs": 3, "repeats": 2, "threads": 1}
     for name, value in settings.items():
         parser.add_argument(f"--{name}", type=int, default=value)
@@ -179,7 +158,7 @@ def main() -> None:
     parser.add_argument("file", nargs="?", help="of the settings and times of a rank")
     options = parser.parse_args()
     options.n = options.n or (1_000_000 if options.task == "million" else 400_000)
-    {"million": million, "ranks": ranks, "rank": rank, "sizes": sizes}[options.task](options)
+    {"million": million, "ranks": ranks, "rank": rank}[options.task](options)
 
 
 if __name__ == "__main__":
