@@ -13,6 +13,7 @@ def add_parser(commands: Any) -> None:
     """The options of the command."""
     command = commands.add_parser("benchmark", help="speed beside other libraries, as ratios")
     command.add_argument("--parts", nargs="+", choices=list(benchmark.PARTS), help="only these parts")
+    command.add_argument("--sizes", nargs="+", type=int, help="of the classifiers: only these numbers of rows")
     command.add_argument("--limit", type=float, default=300.0, help="seconds that one case may be expected to take")
     common(command)
     command.set_defaults(run=run)
@@ -23,7 +24,11 @@ def run(options: argparse.Namespace) -> str:
     results = results_of(options, benchmark.KEY)
     results.check_writable()
     outcome = benchmark.run(
-        results, parts=options.parts or tuple(benchmark.PARTS), quick=options.quick, limit=options.limit
+        results,
+        parts=options.parts or tuple(benchmark.PARTS),
+        quick=options.quick,
+        sizes=options.sizes,
+        limit=options.limit,
     )
     text = f"{benchmark.summary(results.records, outcome)}\n\nResults are in {options.out / 'results.json'}"
     try:

@@ -31,8 +31,8 @@ def add_parser(commands: Any) -> None:
     command.add_argument(
         "--budget",
         type=float,
-        help="seconds for one learner on one table, all folds together (default: 90; 20 with --quick); one that would "
-        "take longer is learned on a part of the rows",
+        help="seconds of the processor for one learner on one table, all folds together (default: 90; 20 with "
+        "--quick); one that would take longer is learned on a part of the rows",
     )
     common(command)
     command.set_defaults(run=run)

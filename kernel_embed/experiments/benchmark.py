@@ -42,6 +42,7 @@ def run(
     *,
     parts: Sequence[str] = tuple(PARTS),
     quick: bool = False,
+    sizes: Sequence[int] | None = None,
     limit: float = 300.0,
     progress: bool | None = None,
 ) -> Outcome:
@@ -51,11 +52,14 @@ def run(
         results: where records go; what an interrupted run finished is not run again.
         parts: names of :data:`PARTS`.
         quick: small sizes, to see that everything works.
+        sizes: of the classifiers, to run only these.
         limit: seconds that one case may be expected to take, from its own smaller sizes.
         progress: show a progress bar.
     """
     outcome = Outcome([], [])
     todo = [case for part in parts for case in PARTS[part](quick)]
+    if sizes is not None:
+        todo = [case for case in todo if case.part not in (classifier.PART, classifier.GROWTH) or case.n in sizes]
     with progress_bar(len(todo), "benchmark", progress) as bar:
         for case in todo:
             bar.set_postfix_str(f"{case.part}, {case.name}, n = {case.n}")
@@ -139,9 +143,10 @@ def growth(records: Sequence[Record]) -> str:
     rows = []
     for name, found in group(records, lambda record: record["name"]).items():
         by_size = {_n(record): record for record in found}
-        times = [_milliseconds(by_size[n]["fit_seconds"]) if n in by_size else "–" for n in sizes]
+        times = [_milliseconds(by_size[n]["seconds"]) if n in by_size else "–" for n in sizes]
         known = [n for n in sizes if n in by_size]
-        time_power = classifier.exponent(known, [float(by_size[n]["fit_seconds"] or 0.0) for n in known])
+        # Of the processor: on a busy machine the clock would say more about the neighbours.
+        time_power = classifier.exponent(known, [float(by_size[n]["processor_seconds"] or 0.0) for n in known])
         memory = [float(by_size[n]["peak_megabytes"] or 0.0) for n in known]
         rows.append(
             [str(name), *times, _power(time_power), f"{memory[-1]:.0f} MB", _power(classifier.exponent(known, memory))]
@@ -159,7 +164,7 @@ def draw(records: Sequence[Record], path: pathlib.Path) -> None:
     figure = Figure(figsize=(10, 4), layout="constrained")
     times = [r for r in records if r["part"] == classifier.PART]
     lines = {
-        str(name): ([_n(r) for r in found], [float(r["fit_seconds"] or 0.0) for r in found])
+        str(name): ([_n(r) for r in found], [float(r["seconds"] or 0.0) for r in found])
         for name, found in group(times, lambda r: r["name"]).items()
     }
     bars = {

@@ -58,7 +58,7 @@ class Settings(NamedTuple):
         kernel: see :func:`kernel_embed.experiments.learners.learners`.
         folds: of the cross validation; 1 where a test table is given.
         seed: of folds and subsets.
-        budget: seconds for one learner on one table, all folds together.
+        budget: seconds of the processor for one learner on one table, all folds together.
     """
 
     methods: tuple[str, ...] = METHODS
@@ -150,7 +150,7 @@ class Comparison:
     def _is_over_time(self, train: UserTable, method: str, fold: int) -> bool:
         """Whether two folds or more have used up the budget, and another would go far beyond it."""
         done = [r for f in range(fold) for r in self.results.find(self.name(train, method, f)) if "nll" in r]
-        seconds = column(done, "fit_seconds")
+        seconds = column(done, "processor_seconds")
         return len(done) >= 2 and seconds.sum() + seconds.mean() > 1.5 * self.settings.budget
 
     def _fold(
@@ -165,7 +165,7 @@ class Comparison:
                     rows = affordable(learner.make, x, y, seconds, self.settings.seed).rows
                     limit = ALL_ROWS if rows >= len(y) else rows
                 if limit == 0:
-                    self._leave_out(name, f"takes more than {seconds:.0f} s for a fold even on the fewest rows", 0)
+                    self._leave_out(name, f"takes far more than {seconds:.0f} s for a fold even on the fewest rows", 0)
                     return 0
                 chosen = subset(y, limit, self.settings.seed)
                 measured = measure(learner.make, (x[chosen], y[chosen], x_test, y_test), classes)

@@ -107,7 +107,8 @@ def _page(title: str, comparison: Comparison, body: str) -> str:
 <p>{len(settings.methods)} ways to learn were tried on the same rows and judged on rows they had not seen. This page
 says which one to use, and how sure that is.</p>
 <p class="note">kernel_embed {_t(__version__)}, {made}; {_t(held)}; kernel {_t(settings.kernel)}; at most
-{settings.budget:g} s for one learner on one table. Features are scaled to [0, 1] on the training rows.</p>
+{settings.budget:g} s of the processor for one learner on one table. Features are scaled to [0, 1] on the
+training rows.</p>
 {body}
 <h2>Words</h2>
 <h3>Columns</h3>

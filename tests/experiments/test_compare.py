@@ -118,7 +118,7 @@ def test_a_slow_learner_is_cut_and_says_so(monkeypatch):
     monkeypatch.setattr(compare, "affordable", lambda *args: compare_allowance(0))
     c = comparison(methods=["default"])
     c.run([(table, None)], progress=False)
-    assert "left out: takes more than" in rows_of(c.records(table), c.arrays)[0].note
+    assert "left out: takes far more than" in rows_of(c.records(table), c.arrays)[0].note
 
 
 def compare_allowance(rows):

@@ -30,10 +30,12 @@ GROWING = (
 )
 
 
-def problem(n: int, d: int = 8, m: int = 3) -> tuple[NDArray[Any], ...]:
-    """(x, y, x_test, y_test): three classes by noisy smooth scores of three of eight features, in the unit cube.
+def problem(n: int, d: int = 8, m: int = 2) -> tuple[NDArray[Any], ...]:
+    """(x, y, x_test, y_test): two classes by noisy smooth scores of three of eight features, in the unit cube.
 
-    The best possible NLL is that of the true probabilities; the test rows are the same for every n.
+    Two classes are the kindest to the references, which learn one kernel for each class, or pair of them.
+
+    The test rows are the same for every n.
     """
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(3, m))
@@ -50,9 +52,9 @@ def _prepare(name: str, n: int) -> Callable[[], Any]:
     x, y, x_test, y_test = problem(n)
 
     def call() -> dict[str, Any]:
-        record = measure(make, (x, y, x_test, y_test), np.arange(3)).record
-        kept = ("nll", "accuracy", "peak_megabytes", "fit_seconds", "num_evaluations")
-        return {field: record[field] for field in kept}
+        record = measure(make, (x, y, x_test, y_test), np.arange(2)).record
+        kept = ("nll", "accuracy", "peak_megabytes", "processor_seconds", "num_evaluations")
+        return {"seconds": record["fit_seconds"], **{field: record[field] for field in kept}}
 
     return call
 

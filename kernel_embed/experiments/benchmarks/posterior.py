@@ -19,6 +19,8 @@ from ...kernels import log_scaled
 from ...objectives import ConditionalEvidence
 from .cases import OURS, Case
 
+DEPTH = 6
+"""Of a trajectory at the most, for all alike: 64 evaluations a draw."""
 PART = "NUTS, the same posterior"
 STAN = """
 data { int n; int m; matrix[n, m] Y; array[n] vector[1] x; }
@@ -51,7 +53,8 @@ def _ours(n: int, draws: int) -> Callable[[], Any]:
     def call() -> dict[str, Any]:
         posterior = sample_posterior(
             embedding, ConditionalEvidence(), x, y,
-            num_samples=draws, warmup_steps=draws, num_chains=1, seed=0, progress=False,
+            num_samples=draws, warmup_steps=draws, num_chains=1, seed=0, progress=False, parallel=False,
+            initial="current", max_tree_depth=DEPTH,
         )  # fmt: skip
         return _figures(posterior.samples["kernel.lengthscale"])
 
@@ -75,7 +78,7 @@ def _recipe(n: int, draws: int) -> Callable[[], Any]:
     def call() -> dict[str, Any]:
         with torch.random.fork_rng(devices=[]), gpytorch.settings.fast_computations(False, False, False):
             torch.manual_seed(0)
-            chain = MCMC(NUTS(model), num_samples=draws, warmup_steps=draws, disable_progbar=True)
+            chain = MCMC(NUTS(model, max_tree_depth=DEPTH), num_samples=draws, warmup_steps=draws, disable_progbar=True)
             chain.run()
             return _figures(chain.get_samples()["kernel.lengthscale_prior"])
 
@@ -92,7 +95,9 @@ def _stan(n: int, draws: int) -> Callable[[], Any]:
     model = cmdstanpy.CmdStanModel(stan_file=folder / "model.stan")
 
     def call() -> dict[str, Any]:
-        chain = model.sample(data, chains=1, iter_sampling=draws, iter_warmup=draws, seed=1, show_progress=False)
+        chain = model.sample(
+            data, chains=1, iter_sampling=draws, iter_warmup=draws, seed=1, show_progress=False, max_treedepth=DEPTH
+        )
         return _figures(torch.as_tensor(chain.stan_variable("lengthscale")))
 
     return call
