@@ -41,6 +41,7 @@ def ranking(
             continue
         axes.errorbar(mean, position, xerr=error, fmt="o", color=colour, capsize=3, ms=6)
     axes.set_yticks(positions, names)
+    axes.set_ylim(-0.7, len(names) - 0.3)
     for label, name in zip(axes.get_yticklabels(), names, strict=True):
         label.set_fontweight("bold" if name == chosen else "normal")
     axes.set_xlim(right=edge * 1.02)
