@@ -79,7 +79,10 @@ nitpick_ignore_regex = [
 
 
 def _bring_tutorials() -> None:
-    """Copy the notebooks next to the pages, and draw their index from them: Sphinx reads one tree only, and `docs/.gitignore` hides the copies."""
+    """Copy the notebooks next to the pages, and draw their index from them.
+
+    Sphinx reads one tree only, and `docs/.gitignore` hides the copies.
+    """
     target = HERE / "tutorials"
     for stale in target.glob("*.ipynb"):
         stale.unlink()

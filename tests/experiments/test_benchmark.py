@@ -118,7 +118,7 @@ def test_both_ways_to_the_vote_reach_one_optimum():
 
 
 def test_the_problem_of_the_classifiers_can_be_learned():
-    x, y, x_test, y_test = classifier.problem(200)
+    x, y, x_test, _ = classifier.problem(200)
     assert x.shape == (200, 8)
     assert x_test.shape == (classifier.NUM_TEST, 8)
     assert set(y) == {0, 1}
