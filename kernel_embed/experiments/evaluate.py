@@ -54,7 +54,7 @@ def measure(make: Callable[[], Any], split: tuple[NDArray[Any], ...], classes: N
     x, y, x_test, y_test = split
     with peak_memory() as peak:
         started, processor = time.perf_counter(), time.process_time()
-        learner = make().fit(x, y)
+        learner = fitted_whole(make(), x, y)
         fitted, processor = time.perf_counter(), time.process_time() - processor
     probabilities = np.zeros((len(y_test), len(classes)))
     probabilities[:, np.searchsorted(classes, learner.classes_)] = learner.predict_proba(x_test)
@@ -81,6 +81,15 @@ def measure(make: Callable[[], Any], split: tuple[NDArray[Any], ...], classes: N
         "tight_bound": tight.value if isinstance(tight, GeneralizationBound) else None,
     }
     return Measured(record, probabilities, learner)
+
+
+def fitted_whole(learner: Any, x: NDArray[Any], y: NDArray[Any]) -> Any:
+    """The learner, fitted. One that ends early on Ctrl-C and keeps what it has is not: the interruption goes on."""
+    learner = learner.fit(x, y)
+    for part in ("result_", "posterior_"):
+        if getattr(getattr(learner, part, None), "interrupted", False):
+            raise KeyboardInterrupt
+    return learner
 
 
 def log_losses(probabilities: NDArray[np.float64], truth: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -94,6 +95,19 @@ def test_finished_folds_are_not_computed_again_after_an_interruption(tmp_path):
     assert all(len(again.arrays(record)["truth"]) == 30 for record in again.records(table))
     changed = blobs(seed=1)
     assert again.records(changed) == [], "other data under the same name are other data"
+
+
+def test_a_fit_that_ended_early_on_ctrl_c_is_not_a_result(tmp_path):
+    class Early(Counting):
+        def fit(self, x, y):
+            self.result_ = SimpleNamespace(interrupted=True)
+            return super().fit(x, y)
+
+    c = comparison(tmp_path, methods=["default"])
+    c.learners["default"] = Learner(Early, "", "")
+    with pytest.raises(KeyboardInterrupt):
+        c.run([(blobs(), None)], progress=False)
+    assert not (tmp_path / "results.json").exists()
 
 
 def test_a_half_written_file_is_never_read(tmp_path):
