@@ -7,11 +7,13 @@ import re
 import shutil
 import struct
 import subprocess
+import warnings
 import zlib
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from kernel_embed.experiments import compare
 from kernel_embed.experiments.compare import Comparison, Settings, folds_of, scaled
@@ -171,6 +173,21 @@ def test_every_learner_learns_two_separate_groups(name):
     p = learner.predict_proba(x)
     np.testing.assert_allclose(p.sum(axis=1), 1.0, atol=1e-8)
     assert (learner.predict(x) == y).mean() > 0.75
+
+
+def test_the_posterior_average_is_an_average_over_its_draws():
+    pytest.importorskip("kernel_embed.posteriors")
+    from kernel_embed.experiments.posterior_average import PosteriorAverageClassifier
+
+    table = blobs(n=40, m=2, seed=2)
+    x, y, *_ = scaled(table.x, table.y, table.x, table.y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # eight draws are too few, and are said to be
+        learner = PosteriorAverageClassifier(num_samples=8, warmup_steps=8).fit(x, y)
+    each = learner.posterior_.probabilities_of_draws(torch.as_tensor(x[:5]), calibrated=True)
+    np.testing.assert_allclose(learner.predict_proba(x[:5]), each.mean(dim=0).numpy(), atol=1e-10)
+    assert learner.draws_["draws lengthscale"].shape == (8, 2)
+    assert learner.num_evaluations_ > 16
 
 
 @pytest.mark.parametrize("kernel", ["matern12", "matern52"])
