@@ -33,7 +33,11 @@ class Results:
             self.records = read_records(self._path)
 
     def __contains__(self, named: Record) -> bool:
-        return self._name(named) in {self._name(record) for record in self.records}
+        return self._name(named) in self.names()
+
+    def names(self) -> set[tuple[Hashable, ...]]:
+        """The key of every record; ask once for many."""
+        return {self._name(record) for record in self.records}
 
     def find(self, named: Record) -> list[Record]:
         """The records with that name: one or none, unless a file holds more."""
@@ -49,7 +53,11 @@ class Results:
 
     def add(self, record: Record) -> None:
         """Append a record, with our version, and write the file anew, whole."""
-        self.records.append({**record, "version": __version__})
+        self.extend([record])
+
+    def extend(self, records: Iterable[Record]) -> None:
+        """Append several records and write the file once."""
+        self.records.extend({**record, "version": __version__} for record in records)
         if self._path is None:
             return
         write_whole(self._path, lambda file: json.dump(self.records, file, indent=1), "w")
