@@ -34,7 +34,7 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
         kernel: Any = None,
         num_samples: int = 40,
         warmup_steps: int = 40,
-        max_tree_depth: int = 4,
+        max_tree_depth: int = 3,
         random_state: int = 0,
     ) -> None:
         self.kernel = kernel
