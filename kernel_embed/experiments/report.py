@@ -31,7 +31,7 @@ p, li, dd { max-width: 46rem; }
 pre { background: #fff; border: 1px solid var(--line); padding: .6rem .8rem; overflow-x: auto; font-size: .85rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; white-space: nowrap; }
-th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line); }
+th, td { padding: .3rem .45rem; text-align: right; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
 tr.chosen td { background: #fdf3f1; font-weight: 600; }
 tr.out td { color: #8a95a3; }
