@@ -88,7 +88,8 @@ def _ours_conditional(n: int, method: str) -> Callable[[], Any]:
     from ...hypothesis import conditional_independence_test
 
     x, y, z = (torch.as_tensor(part) for part in _pairs(n))
-    return lambda: {"pvalue": conditional_independence_test(x, y, z, seed=0, method=method).pvalue}  # type: ignore[arg-type]
+    chosen: dict[str, Any] = {"method": method}
+    return lambda: {"pvalue": conditional_independence_test(x, y, z, seed=0, **chosen).pvalue}
 
 
 def _causal_learn(n: int) -> Callable[[], Any]:
