@@ -17,8 +17,9 @@ from .evaluate import fitted_whole
 
 SMALLEST = 125
 """Rows of the first trial; tables up to twice this size are never cut."""
-STEEPEST, FLATTEST, ASSUMED = 3.3, 1.0, 2.5
-"""Exponents of time in rows: limits of a measured one, and the one assumed after a single trial."""
+STEEPEST, FLATTEST, FIRST_STEP = 3.3, 2.5, 1.5
+"""Exponents of time in rows: limits of the one to extrapolate with, and the one expected of the first doubling, where
+much of the time does not depend on the rows at all."""
 SAFETY = 1.3
 """Learning on more rows may take more steps."""
 
@@ -38,24 +39,25 @@ def affordable(make: Callable[[], Any], x: NDArray[Any], y: NDArray[Any], budget
     n = len(y)
     if n <= 2 * SMALLEST:
         return Allowance(n, 0.0)
-    size, seconds, exponent = SMALLEST, _trial(make, x, y, SMALLEST, seed), ASSUMED
+    size, seconds, exponent = SMALLEST, _trial(make, x, y, SMALLEST, seed), FIRST_STEP
     if seconds > 2.0 * budget:
         return Allowance(0, seconds)
     while True:
-        expected = SAFETY * seconds * (n / size) ** exponent
+        steep = min(max(exponent, FLATTEST), STEEPEST)
+        expected = SAFETY * seconds * (n / size) ** steep
         if expected <= budget:
             return Allowance(n, expected)
-        if 2 * size >= n or SAFETY * seconds * 2**exponent > 0.7 * budget:
+        if 2 * size >= n or seconds * 2 ** min(exponent, STEEPEST) > 0.7 * budget:
             break
         try:
             longer = _trial(make, x, y, 2 * size, seed)
         except MemoryError:
             break
-        exponent = min(max(math.log2(max(longer, 1e-9) / max(seconds, 1e-9)), FLATTEST), STEEPEST)
+        exponent = math.log2(max(longer, 1e-9) / max(seconds, 1e-9))
         size, seconds = 2 * size, longer
-    rows = int(size * (budget / (SAFETY * max(seconds, 1e-9))) ** (1.0 / exponent))
+    rows = int(size * (budget / (SAFETY * max(seconds, 1e-9))) ** (1.0 / steep))
     rows = min(max(rows, SMALLEST), n)
-    return Allowance(rows, SAFETY * seconds * (rows / size) ** exponent)
+    return Allowance(rows, SAFETY * seconds * (rows / size) ** steep)
 
 
 def subset(y: NDArray[Any], rows: int, seed: int = 0) -> NDArray[np.int64]:

@@ -51,6 +51,19 @@ def test_a_cubic_learner_is_cut_near_its_budget(learner):
     assert clock.now < 10.0, "trials take less than the fit itself"
 
 
+def test_time_that_does_not_depend_on_the_rows_does_not_cut_a_learner_short(learner):
+    clock = learner(3.0, 1e-9)
+    plain = clock.fit
+
+    def with_a_start(x, y):
+        clock.now += 0.5
+        return plain(x, y)
+
+    clock.fit = with_a_start
+    rows = affordable(lambda: clock, X, Y, 4.0).rows  # 0.5 s + 1e-9 n³ is 4 s at n = 1518
+    assert 1000 <= rows <= 1518
+
+
 def test_a_learner_that_is_hopeless_is_left_out(learner):
     clock = learner(1.0, 1.0)
     assert affordable(lambda: clock, X, Y, 10.0).rows == 0
