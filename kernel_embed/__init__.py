@@ -106,9 +106,8 @@ from .scale import (
     random_feature_kernel,
     reduce_statistics,
 )
+from .version import __version__ as __version__
 from .votes import VotedKernelClassifier, cross_validate_votes, gaussian_kernels, polynomial_kernels, vote_path
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ApproximationError",
@@ -193,9 +192,9 @@ __all__ = [
     "gaussian_kernels",
     "generalization_bound",
     "gram",
-    "load_posterior",
     "independence_test",
     "k_sample_test",
+    "load_posterior",
     "local_maxima",
     "log_bayes_factor",
     "median_distance",
@@ -205,9 +204,9 @@ __all__ = [
     "pyro_model",
     "random_feature_kernel",
     "reduce_statistics",
-    "sample_posterior",
     "register_causal_test",
     "rejection_study",
+    "sample_posterior",
     "set_lengthscales_by_median",
     "sup_diagonal",
     "two_sample_test",
