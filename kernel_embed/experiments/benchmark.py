@@ -56,7 +56,7 @@ def run(
         limit: seconds that one case may be expected to take, from its own smaller sizes.
         progress: show a progress bar.
     """
-    outcome = Outcome([], [])
+    outcome, threads = Outcome([], []), torch.get_num_threads()
     todo = [case for part in parts for case in PARTS[part](quick)]
     if sizes is not None:
         todo = [case for case in todo if case.part not in (classifier.PART, classifier.GROWTH) or case.n in sizes]
@@ -64,8 +64,9 @@ def run(
         for case in todo:
             bar.set_postfix_str(f"{case.part}, {case.name}, n = {case.n}")
             name: Record = {"experiment": "benchmark", "part": case.part, "name": case.name, "n": case.n}
-            name["threads"] = torch.get_num_threads()
+            name["threads"] = threads
             if name not in results:
+                torch.set_num_threads(threads)  # as it was found: a peer may have changed it
                 _measure(case, name, results, limit, outcome)
             bar.update()
     return outcome
