@@ -23,7 +23,7 @@ from .data import ENVIRONMENT_VARIABLE, data_directory
 from .networks import convolutional, paper_initialization
 from .results import Record, Results, column, group, table
 
-KEY = ("experiment", "head", "objective", "seed", "batch_size", "num_train", "epoch")
+KEY = ("experiment", "head", "objective", "regularization", "seed", "batch_size", "num_train", "epoch")
 PRINTED = {"cen": 99.48, "softmax": 99.26}
 """Test accuracy in per cent after 800 epochs, as printed."""
 
@@ -32,6 +32,10 @@ OBJECTIVES: dict[str, Objective] = {
     "leave-one-out": CalibratedLeaveOneOutRisk() + RademacherComplexity("1/n"),
 }
 """Of the embedding: the paper's, continued below ε so that no image is given up, and the library's own."""
+
+REGULARIZATION = 0.1
+"""The start of λ. From the paper's 10 it takes hundreds of epochs to come down; yet before any weight is learned,
+λ = 10 has 81 % of the test images right and λ = 0.1 has 94 % (20 000 training and 5000 test images)."""
 
 Images = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -62,8 +66,10 @@ class EmbeddingHead:
 
     name = "cen"
 
-    def __init__(self, network: nn.Module, learning_rate: float, objective: Objective) -> None:
-        self.embedding = MulticlassEmbedding(FeatureKernel(network), 10, regularization=10.0)
+    def __init__(
+        self, network: nn.Module, learning_rate: float, objective: Objective, regularization: float = REGULARIZATION
+    ) -> None:
+        self.embedding = MulticlassEmbedding(FeatureKernel(network), 10, regularization)
         self.objective = objective
         self.module: nn.Module = self.embedding
         self.optimizer = torch.optim.Adam(self.embedding.parameters(), lr=learning_rate)
@@ -99,13 +105,15 @@ class SoftmaxHead:
         return torch.cat([self.module(rows).argmax(-1) for rows in x_test.split(2000)])
 
 
-def make_head(name: str, seed: int, learning_rate: float, objective: str = "paper") -> EmbeddingHead | SoftmaxHead:
+def make_head(
+    name: str, seed: int, learning_rate: float, objective: str = "paper", regularization: float = REGULARIZATION
+) -> EmbeddingHead | SoftmaxHead:
     """A head on a network whose first weights depend on ``seed`` alone."""
     network = convolutional()
     generator = torch.Generator().manual_seed(seed)
     paper_initialization(network, generator)
     if name == "cen":
-        return EmbeddingHead(network, learning_rate, OBJECTIVES[objective])
+        return EmbeddingHead(network, learning_rate, OBJECTIVES[objective], regularization)
     if name == "softmax":
         return SoftmaxHead(network, learning_rate, generator)
     raise ValueError(f"Expected head 'cen' or 'softmax', got {name!r}.")
@@ -123,6 +131,7 @@ def run(
     batch_size: int | None = None,
     learning_rate: float = 0.001,
     objective: str = "paper",
+    regularization: float = REGULARIZATION,
     seed: int = 0,
     progress: bool | None = None,
 ) -> None:
@@ -130,8 +139,8 @@ def run(
 
     The heads take turns, an epoch each, from the same weights and with the same batches, until ``epochs`` (800 in the
     paper) or until ``minutes`` are over; ``minutes=None`` sets no limit. A checkpoint in ``out`` is resumed. The
-    learning rate of the paper is 0.01. ``objective`` is one of ``OBJECTIVES``; leave-one-out needs about four times the
-    products of the paper's in the head.
+    learning rate of the paper is 0.01, and its λ starts at 10. ``objective`` is one of ``OBJECTIVES``; leave-one-out
+    needs about four times the products of the paper's in the head.
     """
     if objective not in OBJECTIVES:
         raise ValueError(f"Expected objective among {', '.join(OBJECTIVES)}, got {objective!r}.")
@@ -143,15 +152,14 @@ def run(
     key: Record = {
         "experiment": "mnist",
         "objective": objective,
+        "regularization": regularization,
         "seed": seed,
         "batch_size": batch_size,
         "num_train": len(y),
     }
-    learners = {name: make_head(name, seed, learning_rate, objective) for name in heads}
-    files = {
-        name: None if out is None else out / f"mnist_{name}_{objective}_{seed}_{batch_size}_{len(y)}.pt"
-        for name in heads
-    }
+    learners = {name: make_head(name, seed, learning_rate, objective, regularization) for name in heads}
+    run_name = f"{objective}_{regularization:g}_{seed}_{batch_size}_{len(y)}"
+    files = {name: None if out is None else out / f"mnist_{name}_{run_name}.pt" for name in heads}
     started = {name: _resume(learner, files[name]) for name, learner in learners.items()}
     deadline = None if minutes is None else time.monotonic() + 60.0 * minutes
     with progress_bar(epochs * len(learners), "mnist", progress) as bar:
