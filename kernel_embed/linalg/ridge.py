@@ -6,8 +6,8 @@ This folder is the only place that factorises. Everything is exact; derivatives 
     V = A^{-1} Y,\; P = K V &: \quad \partial q/\partial K = (G_P - B) V^\top, \; B = A^{-1} (G_V + K G_P) \\
     c = \operatorname{diag} A^{-1} &: \quad \partial q/\partial K = -A^{-1} \operatorname{diag}(g) A^{-1} \\
     \log \lvert A \rvert       &: \quad \partial q/\partial K = g A^{-1} \\
-    -\log \mathcal N(y; 0, A) &: \quad \partial q/\partial K = \tfrac g2 (A^{-1} - v v^\top), \;
-                                       \partial q/\partial y = g v, \; v = A^{-1} y
+    -\log \mathcal N(Y; 0, A) &: \quad \partial q/\partial K = \tfrac g2 (m A^{-1} - V V^\top), \;
+                                       \partial q/\partial Y = g V
 
 with :math:`\partial q / \partial \eta = -\sum B \circ V` for the first, and the trace of
 :math:`\partial q / \partial K` for the others.
@@ -81,8 +81,12 @@ class RidgeSystem:
 
     def negative_log_density(self, y: Tensor) -> Tensor:
         """−log N(y; 0, A) in nats, of shape ``batch``, for ``y`` of shape ``(*batch, n)``."""
-        y = y.expand(self._factor.shape[:-1])
-        value: Tensor = _NegativeLogDensity.apply(self.K, self.ridge, y, self._factor)
+        return self.negative_log_densities(y.unsqueeze(-1))
+
+    def negative_log_densities(self, Y: Tensor) -> Tensor:
+        """−Σ_c log N(Y_c; 0, A) over the columns of ``Y`` ``(*batch, n, m)``, of shape ``batch``."""
+        Y = Y.expand(*self._factor.shape[:-1], Y.shape[-1])
+        value: Tensor = _NegativeLogDensity.apply(self.K, self.ridge, Y, self._factor)
         return value
 
     @functools.cached_property
@@ -225,28 +229,29 @@ class _LogDeterminant(torch.autograd.Function):
 
 class _NegativeLogDensity(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, K: Tensor, ridge: Tensor, y: Tensor, factor: Tensor) -> Tensor:
+    def forward(ctx: Any, K: Tensor, ridge: Tensor, Y: Tensor, factor: Tensor) -> Tensor:
         # Two triangular solves read the factor in place, where cholesky_solve copies it first.
-        v = torch.linalg.solve_triangular(factor, y.unsqueeze(-1), upper=False)
-        v = torch.linalg.solve_triangular(factor.mT, v, upper=True).squeeze(-1)
-        ctx.save_for_backward(v, factor)
+        V = torch.linalg.solve_triangular(factor, Y, upper=False)
+        V = torch.linalg.solve_triangular(factor.mT, V, upper=True)
+        ctx.save_for_backward(V, factor)
         half_log_determinant = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        quadratic: Tensor = (y * v).sum(-1)
-        return 0.5 * quadratic + half_log_determinant + 0.5 * y.shape[-1] * math.log(2.0 * math.pi)
+        quadratic: Tensor = (Y * V).sum((-2, -1))
+        n, m = Y.shape[-2:]
+        return 0.5 * quadratic + m * (half_log_determinant + 0.5 * n * math.log(2.0 * math.pi))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        v, factor = ctx.saved_tensors
-        gradient_y = g.unsqueeze(-1) * v
+        V, factor = ctx.saved_tensors
+        gradient_Y = g[..., None, None] * V
         if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
-            return None, None, gradient_y, None
-        gradient = torch.cholesky_inverse(factor)
+            return None, None, gradient_Y, None
+        gradient, m = torch.cholesky_inverse(factor), V.shape[-1]
         if gradient.dim() == 2:
-            gradient.addr_(v, v, alpha=-0.5 * g.item(), beta=0.5 * g.item())
+            gradient.addmm_(V, V.mT, alpha=-0.5 * g.item(), beta=0.5 * m * g.item())
         else:
-            gradient.sub_(v.unsqueeze(-1) * v.unsqueeze(-2)).mul_(0.5 * g[..., None, None])
-        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum(-1), gradient_y, None
+            gradient.mul_(m).sub_(V @ V.mT).mul_(0.5 * g[..., None, None])
+        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum(-1), gradient_Y, None
 
 
 def cholesky_factor(A: Tensor) -> Tensor:

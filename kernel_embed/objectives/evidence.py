@@ -14,6 +14,7 @@ import math
 from torch import Tensor
 
 from ..embeddings import ConditionedEmbedding
+from ..linalg import RidgeSystem
 from .base import Objective
 
 
@@ -34,6 +35,8 @@ class ConditionalEvidence(Objective):
 
     def evaluate(self, conditioned: ConditionedEmbedding) -> Tensor:
         """½ tr(YᵀV) + (m/2) log |A| + (nm/2) log 2π."""
+        if isinstance(conditioned.system, RidgeSystem):
+            return conditioned.system.negative_log_densities(conditioned.Y)
         n, m = conditioned.Y.shape[-2:]
         fit = 0.5 * (conditioned.Y * conditioned.V).sum((-2, -1))
         return fit + 0.5 * m * conditioned.system.log_determinant() + 0.5 * n * m * math.log(2.0 * math.pi)

@@ -1,0 +1,84 @@
+r"""Draws as a batch dimension: one embedding whose parameters have shape ``(S, …)`` answers for S draws at once.
+
+Every formula of this library is written over leading dimensions, and so are GPyTorch's kernels. A feature map is not:
+where draws reach into one, or a kernel answers otherwise for a batch than alone, they are taken one by one.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..kernels import gram
+from .potential import Potential
+
+NUMBERS = 2**24
+"""Entries of the Gram matrices of draws held at once: 128 MiB in float64."""
+
+
+def embeddings_of_draws(potential: Potential, u: Tensor, num_rows: int | None = None) -> Iterator[Any]:
+    """Embeddings with a leading batch dimension that together hold all draws ``u`` ``(S, dimension)``, in order.
+
+    Where the kernel cannot be batched each holds one draw, and has no such dimension.
+    """
+    n = potential.x.shape[-2] if num_rows is None else num_rows
+    together = batches(potential, u)
+    block = max(1, NUMBERS // max(1, n * n)) if together else 1
+    for piece in u.split(block):
+        yield load(potential, piece) if together else load_one(potential, piece[0])
+
+
+def batches(potential: Potential, u: Tensor) -> bool:
+    """Whether a batch of draws gives the same Gram matrices as each draw by itself."""
+    embedding = potential.embedding
+    owners = {name.rpartition(".")[0] for name in potential.vector.named}
+    if not all(isinstance(embedding.get_submodule(owner), gpytorch.Module) for owner in owners):
+        return False
+    rows = potential.x[: min(5, potential.x.shape[-2])]
+    pair = u[[0, -1]]
+    try:
+        with torch.no_grad():
+            together = gram(load(potential, pair).kernel, rows)
+            alone = torch.stack([gram(load_one(potential, draw).kernel, rows) for draw in pair])
+    except (RuntimeError, ValueError, IndexError):
+        return False
+    return together.shape == alone.shape and torch.allclose(together, alone, rtol=1e-6, atol=1e-9)
+
+
+def load(potential: Potential, u: Tensor) -> Any:
+    """A copy of the embedding with the draws ``u`` ``(S, dimension)`` as its leading batch dimension."""
+    embedding = _copy(potential)
+    count = u.shape[0]
+    sampled = potential.pieces(u)
+    for name, parameter in list(embedding.named_parameters()):
+        owner, _, leaf = name.rpartition(".")
+        module = embedding.get_submodule(owner)
+        if not isinstance(module, gpytorch.Module):
+            continue
+        value = sampled.get(name, parameter.detach().expand(count, *parameter.shape))
+        module._parameters[leaf] = torch.nn.Parameter(value.to(parameter).clone(), requires_grad=False)
+    for module in embedding.modules():
+        if isinstance(module, Kernel) and hasattr(module, "_batch_shape"):
+            module._batch_shape = torch.Size([count]) + module._batch_shape
+    return embedding
+
+
+def load_one(potential: Potential, u: Tensor) -> Any:
+    """A copy of the embedding with one draw."""
+    embedding = _copy(potential)
+    named = dict(embedding.named_parameters())
+    with torch.no_grad():
+        for name, value in potential.pieces(u).items():
+            named[name].copy_(value)
+    return embedding
+
+
+def _copy(potential: Potential) -> Any:
+    potential.vector.clear_gradient()
+    return copy.deepcopy(potential.embedding).requires_grad_(False)

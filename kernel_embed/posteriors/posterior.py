@@ -1,0 +1,187 @@
+"""The posterior over hyperparameters: draws, what they say of themselves, and questions averaged over them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
+from torch import Tensor
+
+from . import batched
+from .diagnostics import Summary, summarise
+from .nuts import Draws, quiet_numbers
+from .potential import Potential
+
+KEPT_NUMBERS = 2**26
+"""Entries of Gram matrices that are kept between questions: 512 MiB in float64, and as much for the factors."""
+
+
+class Posterior:
+    """Draws of the hyperparameters of an embedding given data; made by :func:`kernel_embed.sample_posterior`.
+
+    Questions are answered for every draw and averaged with :attr:`weights`.
+
+    Attributes:
+        method: the sampler.
+        num_chains: chains.
+        num_samples: draws of each chain.
+        weights: of the draws, ``(S,)``, summing to 1; equal unless :meth:`weigh_modes` changed them.
+        interrupted: whether Ctrl-C ended the sampling.
+        seconds: what it took.
+        num_evaluations: of the density.
+        log_evidence: log ∫ exp(−c q) p(θ) dθ, for samplers that estimate it, else ``None``.
+    """
+
+    def __init__(self, potential: Potential, draws: Draws, method: str, weights: Tensor | None = None) -> None:
+        self.potential, self.draws, self.method = potential, draws, method
+        self.num_chains, self.num_samples = draws.u.shape[:2]
+        S = self.num_chains * self.num_samples
+        self.weights = torch.full((S,), 1.0 / S, dtype=torch.float64) if weights is None else weights
+        self.interrupted, self.seconds = draws.interrupted, draws.seconds
+        self.num_evaluations, self.log_evidence = draws.num_evaluations, draws.log_evidence
+
+    # --- what was sampled ---------------------------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> str:
+        """Which posterior this is: a true one, or a Gibbs posterior with its temperature."""
+        if self.potential.is_likelihood:
+            return "posterior: prior × evidence"
+        n, per_datum = self.potential.x.shape[-2], self.potential.objective.per_datum
+        exponent = f"−{n}·{self.potential.temperature:g}·q" if per_datum else f"−{self.potential.temperature:g}·q"
+        return f"Gibbs posterior: prior × exp({exponent}), temperature {self.potential.temperature:g}"
+
+    @property
+    def priors(self) -> dict[str, str]:
+        """The priors in words, by name."""
+        return {site.name: site.describe() for site in self.potential.sites}
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """Parameters that were held, because the objective cannot identify them."""
+        return self.potential.fixed
+
+    @functools.cached_property
+    def samples(self) -> dict[str, Tensor]:
+        """Draws by name, each ``(num_chains * num_samples, *shape)``, chain after chain."""
+        return {name: values.flatten(0, 1) for name, values in self.samples_by_chain.items()}
+
+    @functools.cached_property
+    def samples_by_chain(self) -> dict[str, Tensor]:
+        """Draws by name, each ``(num_chains, num_samples, *shape)``."""
+        return self.potential.constrained(self.draws.u)
+
+    @property
+    def num_divergences(self) -> int:
+        """Trajectories that ran into places too steep for their step, or without a valid kernel."""
+        return int(self.draws.diverging.sum())
+
+    def summary(self) -> Summary:
+        """Mean, sd, quantiles, ``n_eff`` and ``r_hat`` of every parameter, by name; printed, a table."""
+        return summarise(self.samples_by_chain, self.weights.reshape(self.num_chains, self.num_samples))
+
+    def __repr__(self) -> str:
+        head = f"{type(self).__name__}({self.num_chains} chains × {self.num_samples} draws by {self.method}"
+        return f"{head}{', interrupted' if self.interrupted else ''}; {self.kind})\n{self.summary()}"
+
+    # --- other forms of the same draws --------------------------------------------------------------------------------
+
+    def to_arviz(self) -> Any:
+        """The draws as ``arviz.InferenceData``; needs arviz, the extra ``posteriors``."""
+        from .storage import to_arviz
+
+        return to_arviz(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write draws, data and settings as a NumPy archive; :func:`kernel_embed.load_posterior` reads it back."""
+        from .storage import save
+
+        save(self, path)
+
+    def reweighted(self, weights: Tensor) -> Any:
+        """The same draws with other ``weights`` ``(S,)``, which are normalised."""
+        if weights.shape != self.weights.shape or not bool((weights >= 0).all()) or not float(weights.sum()) > 0:
+            raise ValueError(f"Expected weights of shape {tuple(self.weights.shape)}, not negative, got others.")
+        return type(self)(self.potential, self.draws, self.method, weights.double() / weights.double().sum())
+
+    def weigh_modes(self, seed: int = 0) -> Any:
+        """The same draws with chains in different modes weighed by the evidence of their mode, a bridge estimate."""
+        from .bridge import mode_weights
+
+        return self.reweighted(mode_weights(self.potential, self.draws.u, self.draws.log_density, seed))
+
+    def thinned(self, num_draws: int) -> Any:
+        """At most ``num_draws`` draws, evenly spaced over each chain, for questions that cost."""
+        per_chain = max(1, num_draws // self.num_chains)
+        keep = torch.linspace(0, self.num_samples - 1, min(per_chain, self.num_samples)).round().long()
+        draws = Draws(
+            **{**vars(self.draws), **{k: vars(self.draws)[k][:, keep] for k in ("u", "log_density", "diverging")}}
+        )
+        weights = self.weights.reshape(self.num_chains, self.num_samples)[:, keep].reshape(-1)
+        return type(self)(self.potential, draws, self.method, weights / weights.sum())
+
+    def average_kernel(self, num_draws: int = 20) -> Kernel:
+        """The kernel Σ_s k_s / S over ``num_draws`` draws, spread by weight: for tests averaged over the posterior.
+
+        A posterior given the pooled sample does not see who belongs to which sample, so that a permutation test with
+        this kernel stays exact.
+        """
+        if num_draws < 1:
+            raise ValueError(f"Expected num_draws of at least 1, got {num_draws}.")
+        ticks = (torch.arange(num_draws, dtype=torch.float64) + 0.5) / num_draws
+        chosen = torch.searchsorted(self.weights.cumsum(0), ticks).clamp_max(len(self.weights) - 1)
+        parts = []
+        for u in self.draws.u.flatten(0, 1)[chosen]:
+            part = ScaleKernel(batched.load_one(self.potential, u).kernel).to(self.potential.x)
+            part.outputscale = 1.0 / num_draws
+            parts.append(part.requires_grad_(False))
+        return AdditiveKernel(*parts)
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def embeddings(self) -> Iterator[Any]:
+        """Embeddings that together hold all draws as their leading batch dimension."""
+        yield from batched.embeddings_of_draws(self.potential, self.draws.u.flatten(0, 1))
+
+    def each(self, question: Callable[[Any], Tensor]) -> Tensor:
+        """``question(conditioned)`` for every draw: ``(S, *shape)``.
+
+        ``conditioned`` is the embedding with the data for a batch of draws; the answer has them in front.
+        """
+        with torch.no_grad(), quiet_numbers():
+            return torch.cat([self._in_front(question(c), c) for c in self._conditioned()])
+
+    def average(self, question: Callable[[Any], Tensor]) -> Tensor:
+        """Σ_s w_s question_s: the answer with the hyperparameters integrated out."""
+        answers = self.each(question)
+        return self.weighed(answers)
+
+    def weighed(self, answers: Tensor) -> Tensor:
+        """Σ_s w_s a_s for ``answers`` ``(S, *shape)``."""
+        total: Tensor = torch.tensordot(self.weights.to(answers), answers, dims=1)
+        return total
+
+    def _in_front(self, answer: Tensor, conditioned: Any) -> Tensor:
+        return answer if conditioned.embedding.batch_shape != self.potential.embedding.batch_shape else answer[None]
+
+    def _conditioned(self) -> Iterator[Any]:
+        if "_kept" in self.__dict__:
+            yield from self._kept
+            return
+        n, S = self.potential.x.shape[-2], len(self.weights)
+        if S * n * n <= KEPT_NUMBERS:
+            yield from self._kept
+        else:
+            yield from (self._condition(embedding) for embedding in self.embeddings())
+
+    @functools.cached_property
+    def _kept(self) -> list[Any]:
+        return [self._condition(embedding) for embedding in self.embeddings()]
+
+    def _condition(self, embedding: Any) -> Any:
+        x, y = self.potential.x, self.potential.y
+        return embedding.condition(x) if y is None else embedding.condition(x, y)

@@ -1,0 +1,185 @@
+r"""The potential energy of a posterior, with the library's closed-form gradients, as Pyro wants it.
+
+.. math::  U(u) = c\, q(\theta(u)) - \log p(u), \qquad
+           c = \begin{cases} \text{temperature} & q \text{ is a sum over data, such as a negative log evidence} \\
+                             n \cdot \text{temperature} & q \text{ is a mean over data} \end{cases}
+
+A point where K cannot be factorised, or where anything is not finite, has U = ∞: such a proposal is rejected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+from linear_operator.utils.errors import NanError, NotPSDError
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..kernels import DiagonalBoundError
+from ..learning.parameters import ParameterVector, Vector, unidentified
+from ..objectives import ConditionalEvidence, EmbeddingEvidence, Objective
+from .sites import Site, constrained, find_sites, log_density, user_name
+
+SITE = "u"
+"""The one site of the chains: all raw parameters in one vector."""
+
+REFUSALS = (NotPSDError, NanError, DiagonalBoundError, torch.linalg.LinAlgError, ValueError)  # type: ignore[attr-defined]
+"""What may be raised by parameters without a valid value; the first evaluation shows every other mistake."""
+
+
+class Potential:
+    """U(u) with its gradient; never changes the embedding it was made from.
+
+    Attributes:
+        embedding: a copy, in the dtype and on the device of ``x``, whose parameters are written by every evaluation.
+        vector: the parameters that are sampled.
+        fixed: parameters that are not, because the objective cannot identify them.
+        sites: the priors.
+        multiplier: c.
+        num_evaluations: of U so far, and how many of them were refused, ``num_refused``.
+    """
+
+    def __init__(
+        self, embedding: gpytorch.Module, objective: Objective, x: Tensor, y: Tensor | None, temperature: float = 1.0
+    ) -> None:
+        self.embedding: Any = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
+        self.objective, self.x, self.y, self.temperature = objective, x, y, temperature
+        self.fixed = unidentified(self.embedding, objective)
+        self.vector = ParameterVector(self.embedding, self.fixed)
+        if not self.vector.parameters:
+            raise ValueError("Expected an embedding with parameters to sample, got none that require a gradient.")
+        self.multiplier = temperature * (x.shape[-2] if objective.per_datum else 1.0)
+        self.num_evaluations = self.num_refused = 0
+        # Some kernels complete themselves when they first see data; and mistakes of the user show here.
+        with torch.no_grad(), contextlib.suppress(NotPSDError, NanError):
+            objective(self.embedding, x, y)
+        self.sites: list[Site] = find_sites(self.embedding, self.vector)
+
+    @property
+    def dimension(self) -> int:
+        """The number of raw parameters."""
+        return sum(parameter.numel() for parameter in self.vector.parameters)
+
+    @property
+    def is_likelihood(self) -> bool:
+        """Whether exp(−c q) is the likelihood of a model, so that the posterior is a true one."""
+        terms = list(self.objective.terms())
+        evidence = len(terms) == 1 and isinstance(terms[0][1], ConditionalEvidence | EmbeddingEvidence)
+        return evidence and math.isclose(terms[0][0] * self.temperature, 1.0)
+
+    def log_prior(self) -> Tensor:
+        """log p(u) at the parameters as they are."""
+        return log_density(self.sites)
+
+    def parts(self, u: Vector) -> tuple[float, float]:
+        """−c q(θ) and log p(u): the two parts of −U; −∞ where they do not exist."""
+        self._write(u)
+        try:
+            prior = self.log_prior().item()
+            with torch.no_grad():
+                loss = self.objective(self.embedding, self.x, self.y).sum().item()
+        except REFUSALS:
+            prior = loss = math.nan
+        if not (math.isfinite(prior) and math.isfinite(loss)) or not self._inside():
+            self.num_refused += 1
+            return -math.inf, -math.inf
+        return -self.multiplier * loss, prior
+
+    def value(self, u: Vector) -> float:
+        """U(u)."""
+        return -sum(self.parts(u))
+
+    def value_and_gradient(self, u: Vector) -> tuple[float, Vector]:
+        """U(u) and ∂U/∂u; ∞ and zeros where U does not exist."""
+        self._write(u)
+        try:
+            total = self.multiplier * self.objective(self.embedding, self.x, self.y).sum() - self.log_prior()
+            total.backward()
+        except REFUSALS:
+            return self._refusal()
+        value, gradient = total.item(), self.vector.gradient()
+        if not (math.isfinite(value) and np.isfinite(gradient).all() and self._inside()):
+            return self._refusal()
+        return value, gradient
+
+    def __call__(self, z: Mapping[str, Tensor]) -> Tensor:
+        """U as a function of Pyro's dictionary of sites, differentiable."""
+        u = z[SITE]
+        value, gradient = self.value_and_gradient(u.detach().numpy())
+        return with_gradient(u, value, torch.from_numpy(gradient))
+
+    def constrained(self, u: Tensor) -> dict[str, Tensor]:
+        """Raw vectors ``(*shape, dimension)`` as the values that users see, by name."""
+        return {
+            user_name(name): constrained(self.embedding, name, piece).detach() for name, piece in self.pieces(u).items()
+        }
+
+    def pieces(self, u: Tensor) -> dict[str, Tensor]:
+        """Raw vectors ``(*shape, dimension)`` cut into the raw parameters, by their names."""
+        values, start = {}, 0
+        for name, parameter in self.vector.named.items():
+            piece = u[..., start : start + parameter.numel()].reshape(u.shape[:-1] + parameter.shape)
+            values[name] = piece.to(parameter)
+            start += parameter.numel()
+        return values
+
+    def unconstrained(self, values: Mapping[str, Tensor]) -> Vector:
+        """The raw vector of values that users see; parameters that are not named keep what they have."""
+        known = {user_name(name): name for name in self.vector.named}
+        for name, value in values.items():
+            if name not in known:
+                raise ValueError(f"Expected names among {', '.join(known)} in initial, got {name!r}.")
+            raw, constraint = (
+                self.vector.named[known[name]],
+                self.embedding.constraint_for_parameter_name(known[name]),
+            )
+            value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device).expand(raw.shape)
+            with torch.no_grad():
+                raw.copy_(value if constraint is None else constraint.inverse_transform(value))
+        u = self.vector.get()
+        if not np.isfinite(u).all():
+            raise ValueError("Expected starting values inside the constraints of their parameters, got others.")
+        return u
+
+    def _write(self, u: Vector) -> None:
+        self.num_evaluations += 1
+        self.vector.set(u)
+        self.vector.clear_gradient()
+
+    def _inside(self) -> bool:
+        """Whether constraints without a transform, which nothing else enforces, hold."""
+        for name, raw in self.vector.named.items():
+            constraint = self.embedding.constraint_for_parameter_name(name)
+            if constraint is not None and not constraint.enforced and not constraint.check(raw):
+                return False
+        return True
+
+    def _refusal(self) -> tuple[float, Vector]:
+        self.num_refused += 1
+        return math.inf, np.zeros(self.dimension)
+
+
+def with_gradient(at: Tensor, value: float, gradient: Tensor) -> Tensor:
+    """``value`` as a function of ``at`` whose gradient is known."""
+    answer: Tensor = _Known.apply(at, at.new_tensor(value), gradient.to(at))
+    return answer
+
+
+class _Known(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, at: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return g * gradient, None, None

@@ -1,0 +1,289 @@
+r"""Priors: what is thought of each parameter before the data, read from the GPyTorch modules.
+
+A posterior is sampled in the raw parameters u, which know no bounds. A prior registered with ``register_prior`` is a
+density of :math:`v = c(u)`, with c the closure it was registered with: the lengthscale itself, or 1/ℓ² in a sparse
+prior, or anything else that is a function of one parameter, entry by entry. The change of variables gives
+
+.. math::  \log p(u) = \log p(v) + \sum_i \log \Big\lvert \frac{\partial v_i}{\partial u_i} \Big\rvert .
+
+A closure of several parameters at once has no such Jacobian: its prior is a factor beside the priors of the parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gpytorch
+import torch
+from torch import Tensor
+from torch.distributions import AffineTransform, Distribution, LogNormal, Normal, TransformedDistribution, Uniform
+
+from ..learning.parameters import ParameterVector
+
+DEFAULT_SPREAD = 1.5
+"""Standard deviation of log θ under the default prior of a positive parameter: a factor of 4.5 to each side."""
+
+OUTSIDE_DRAWS = 1000
+TOLERATED_OUTSIDE = 0.005
+
+
+class PosteriorWarning(UserWarning):
+    """Something about a posterior that its user has to know."""
+
+
+@dataclasses.dataclass
+class Site:
+    """One prior, and the parameter it is a density of.
+
+    Attributes:
+        name: of the value v, as users write it: ``kernel.lengthscale``.
+        parameter: the name of the raw parameter u that v is a function of; ``None`` for a factor.
+        raw: u itself.
+        prior: the density of v.
+        module: whose closure it is.
+        closure: v as a function of ``module``.
+        setter: writes v into ``module``.
+        is_default: whether the prior is ours, for a parameter that came without one.
+    """
+
+    name: str
+    parameter: str | None
+    raw: Tensor | None
+    prior: Any
+    module: Any
+    closure: Callable[[Any], Tensor]
+    setter: Callable[[Any, Tensor], None] | None
+    is_default: bool = False
+
+    def value(self) -> Tensor:
+        """v at the parameters as they are."""
+        return self.closure(self.module)
+
+    def slope(self) -> Tensor:
+        """∂v/∂u, entry by entry."""
+        assert self.raw is not None
+        (slope,) = torch.autograd.grad(self.value().sum(), self.raw)
+        return slope
+
+    def set(self, value: Tensor) -> None:
+        """Write v into the module; ``ValueError`` where no parameter has that value."""
+        if self.setter is None:
+            raise ValueError(f"The prior on {self.name} was registered without a setting_closure.")
+        try:
+            with torch.no_grad():
+                self.setter(self.module, value)
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
+        if self.raw is not None and not bool(torch.isfinite(self.raw).all()):
+            raise ValueError(f"No parameter gives {self.name} the value {value.tolist()}.")
+
+    def draw(self) -> Tensor:
+        """A draw of v from its prior, by the global generator."""
+        shape = self.value().shape
+        try:
+            with torch.no_grad():
+                base = torch.Size(self.prior.batch_shape) + torch.Size(self.prior.event_shape)
+                lead = shape if base.numel() == 1 else shape[: len(shape) - len(base)]
+                drawn: Tensor = self.prior.sample(lead).reshape(shape)
+                return drawn
+        except (NotImplementedError, AttributeError) as error:
+            raise TypeError(
+                f"Expected a prior on {self.name} that can be sampled, got {type(self.prior).__name__}, which has no "
+                "sample(). Give starting points, initial={name: values}, or use a prior such as LogNormalPrior."
+            ) from error
+
+    def describe(self) -> str:
+        """The prior in words."""
+        return f"{describe(self.prior)}{' (default)' if self.is_default else ''}"
+
+
+def log_density(sites: list[Site]) -> Tensor:
+    """log p(u): Σ log p(v) over all sites, and log |∂v/∂u| over those that are not factors."""
+    values = [site.value() for site in sites]
+    log_prior: Tensor = torch.stack(
+        [site.prior.log_prob(value).sum() for site, value in zip(sites, values, strict=True)]
+    ).sum()
+    owned = [(value.sum(), site.raw) for site, value in zip(sites, values, strict=True) if site.raw is not None]
+    if not owned:
+        return log_prior
+    # One pass for all: each v is a function of its own u alone.
+    totals, raws = zip(*owned, strict=True)
+    slopes = torch.autograd.grad(totals, raws, create_graph=True)
+    return log_prior + torch.cat([slope.reshape(-1) for slope in slopes]).abs().log().sum()
+
+
+def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[Site]:
+    """The priors of ``embedding``, and default ones for the parameters of ``vector`` that have none."""
+    sites: list[Site] = []
+    owned: set[str] = set()
+    for name, module, prior, closure, setter in embedding.named_priors():
+        parameter = _depends_on(closure(module), vector)
+        title = name.removesuffix("_prior")
+        if parameter is not None and parameter not in owned:
+            owned.add(parameter)
+            same = torch.equal(closure(module), constrained(embedding, parameter, vector.named[parameter]))
+            title = user_name(parameter) if same else title
+            sites.append(Site(title, parameter, vector.named[parameter], prior, module, closure, setter))
+        elif parameter is not None or any(p.requires_grad for p in _inputs(closure(module), vector)):
+            sites.append(Site(title, None, None, prior, module, closure, setter))
+    for site in sites:
+        # Values outside the support have density −∞ or NaN, which is a rejection: no need to look at each one.
+        site.prior._validate_args = False
+    without = [name for name in vector.named if name not in owned]
+    sites += [_default_site(embedding, name, vector.named[name]) for name in without]
+    _tell_of_networks(embedding, without)
+    return sites
+
+
+def user_name(parameter: str) -> str:
+    """``kernel.lengthscale`` for ``kernel.raw_lengthscale``."""
+    head, _, leaf = parameter.rpartition(".")
+    return f"{head}.{leaf.removeprefix('raw_')}" if head else leaf.removeprefix("raw_")
+
+
+def constrained(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Tensor:
+    """The value that users see of a raw one."""
+    constraint = embedding.constraint_for_parameter_name(parameter)
+    return raw if constraint is None else constraint.transform(raw)
+
+
+def check_support(sites: list[Site], embedding: gpytorch.Module) -> None:
+    """Warn of priors with mass where the constraint of their parameter forbids values, by the global generator."""
+    for site in sites:
+        constraint = None if site.parameter is None else embedding.constraint_for_parameter_name(site.parameter)
+        if site.is_default or constraint is None or site.name != user_name(str(site.parameter)):
+            continue
+        try:
+            draws = torch.stack([site.draw() for _ in range(OUTSIDE_DRAWS)])
+        except TypeError:
+            continue
+        forbidden = ~((draws >= constraint.lower_bound) & (draws <= constraint.upper_bound))
+        share = forbidden.double().mean().item()
+        if share > 1.0 - TOLERATED_OUTSIDE:
+            raise ValueError(
+                f"Expected a prior on {site.name} with mass inside its constraint {constraint}, got "
+                f"{describe(site.prior)}, all of whose draws lie outside. Change one of them."
+            )
+        if share > TOLERATED_OUTSIDE:
+            warnings.warn(
+                f"The prior {describe(site.prior)} on {site.name} puts {100 * share:.0f} % of its mass where the "
+                f"constraint {constraint} forbids values and the kernel is not valid. The posterior is that of the "
+                "prior cut off there. A prior on positive numbers, such as LogNormalPrior or GammaPrior, says what is "
+                "meant.",
+                PosteriorWarning,
+                stacklevel=5,
+            )
+
+
+def describe(prior: Any) -> str:
+    """A prior with its numbers: ``GammaPrior(concentration=1, rate=1)``."""
+    if isinstance(prior, TransformedDistribution) and not isinstance(prior, LogNormal | gpytorch.priors.Prior):
+        shift: Any = prior.transforms[-1]
+        return f"{shift.loc:.3g} {'+' if shift.scale > 0 else '-'} {describe(prior.base_dist)}"
+    names = list(getattr(prior, "arg_constraints", {})) or []
+    if "probs" in names or "covariance_matrix" in names:
+        return type(prior).__name__
+    values = [(name, getattr(prior, name, None)) for name in names]
+    inside = ", ".join(f"{name}={_number(value)}" for name, value in values if isinstance(value, Tensor))
+    return f"{type(prior).__name__}({inside})"
+
+
+def _number(value: Tensor) -> str:
+    low, high = value.min().item(), value.max().item()
+    return f"{low:.3g}" if math.isclose(low, high) else f"{low:.3g}…{high:.3g}"
+
+
+def _inputs(value: Tensor, vector: ParameterVector) -> list[Tensor]:
+    if not value.requires_grad:
+        return []
+    slopes = torch.autograd.grad(value.sum(), vector.parameters, allow_unused=True, retain_graph=True)
+    return [p for p, slope in zip(vector.parameters, slopes, strict=True) if slope is not None]
+
+
+def _depends_on(value: Tensor, vector: ParameterVector) -> str | None:
+    """The one parameter that ``value`` is a function of, entry by entry; ``None`` where there is no such one."""
+    inputs = _inputs(value, vector)
+    if len(inputs) != 1 or inputs[0].numel() != value.numel():
+        return None
+    raw = inputs[0]
+    weights = torch.arange(1.0, value.numel() + 1.0, dtype=value.dtype, device=value.device)
+    # Weighed entries show whether the Jacobian is diagonal: the weight of each row must come back unmixed.
+    (plain,) = torch.autograd.grad(value.sum(), raw, retain_graph=True)
+    (weighed,) = torch.autograd.grad((value.reshape(-1) * weights).sum(), raw, retain_graph=True)
+    if not torch.allclose(weighed.reshape(-1), weights * plain.reshape(-1)):
+        return None
+    return str(next(name for name, parameter in vector.named.items() if parameter is raw))
+
+
+def _default_site(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Site:
+    constraint = embedding.constraint_for_parameter_name(parameter)
+    owner = _owner(embedding, parameter)
+    prior = default_prior(raw, constraint, in_network=not isinstance(owner, gpytorch.Module))
+
+    def closure(module: gpytorch.Module) -> Tensor:
+        return constrained(module, parameter, raw)
+
+    def setter(module: gpytorch.Module, value: Tensor) -> None:
+        raw.copy_(value if constraint is None else constraint.inverse_transform(value))
+
+    return Site(user_name(parameter), parameter, raw, prior, embedding, closure, setter, is_default=True)
+
+
+def default_prior(raw: Tensor, constraint: Any, in_network: bool = False) -> Distribution:
+    r"""The prior of a parameter that came without one, from its constraint and its present value θ₀.
+
+    ========================  ==================================================================================
+    parameter                 prior
+    ========================  ==================================================================================
+    positive                  log θ ~ N(log θ₀, 1.5²): right within a factor of 4.5, two times out of three
+    bounded on one side       the same for the distance from the bound
+    in an interval            uniform
+    without bounds            N(θ₀, 1)
+    weights of a network      N(0, 1 / number of inputs), biases N(0, 1)
+    ========================  ==================================================================================
+
+    Example:
+        >>> raw, positive = torch.zeros(2), gpytorch.constraints.Positive()
+        >>> describe(default_prior(raw, positive))              # softplus(0) = log 2
+        'LogNormal(loc=-0.367, scale=1.5)'
+    """
+    raw = raw.detach()
+    if constraint is None:
+        if not in_network:
+            return Normal(raw.clone(), torch.ones_like(raw))
+        inputs = raw[0].numel() if raw.dim() > 1 else 1
+        return Normal(torch.zeros_like(raw), torch.full_like(raw, inputs**-0.5))
+    value = constraint.transform(raw)
+    lower, upper = (bound.to(raw).expand(raw.shape) for bound in (constraint.lower_bound, constraint.upper_bound))
+    has_lower, has_upper = bool(torch.isfinite(lower).all()), bool(torch.isfinite(upper).all())
+    if has_lower and has_upper:
+        return Uniform(lower, upper)
+    distance = (value - lower if has_lower else upper - value).clamp_min(torch.finfo(raw.dtype).tiny)
+    prior = LogNormal(distance.log(), torch.full_like(raw, DEFAULT_SPREAD))
+    if has_lower and not bool(lower.any()):
+        return prior
+    bound, sign = (lower, 1.0) if has_lower else (upper, -1.0)
+    return TransformedDistribution(prior, AffineTransform(float(bound.flatten()[0]), sign))
+
+
+def _owner(embedding: gpytorch.Module, parameter: str) -> torch.nn.Module:
+    owner: torch.nn.Module = embedding.get_submodule(parameter.rpartition(".")[0])
+    return owner
+
+
+def _tell_of_networks(embedding: gpytorch.Module, parameters: list[str]) -> None:
+    inside = [name for name in parameters if not isinstance(_owner(embedding, name), gpytorch.Module)]
+    if inside:
+        count = sum(embedding.get_parameter(name).numel() for name in inside)
+        warnings.warn(
+            f"{count} parameters have no prior and belong to a module that is not GPyTorch's ({inside[0]}"
+            f"{', …' if len(inside) > 1 else ''}); they are given N(0, 1 / number of inputs). Register a prior, "
+            "embedding.register_prior(name, prior, closure, setting_closure), or hold them fixed with "
+            "module.requires_grad_(False).",
+            PosteriorWarning,
+            stacklevel=5,
+        )

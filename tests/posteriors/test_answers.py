@@ -1,0 +1,270 @@
+"""Questions averaged over draws, against plain loops over embeddings with each draw's parameters."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
+from gpytorch.priors import GammaPrior, HalfNormalPrior, LogNormalPrior, SmoothedBoxPrior
+from pyro.infer import MCMC, NUTS
+
+import kernel_embed as ke
+from kernel_embed.kernels.features import FeatureKernel
+
+from .test_potential import Flat
+
+
+def draw(embedding, objective, x, y=None, **settings):
+    settings = {"method": "laplace", "num_samples": 6, "num_chains": 2, "seed": 0, **settings}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ke.PosteriorWarning)
+        return ke.sample_posterior(embedding, objective, x, y, **settings)
+
+
+def one_by_one(posterior, embedding):
+    """The embedding with each draw written into it by name, the slow way."""
+    for s in range(len(posterior.weights)):
+        single = copy.deepcopy(embedding).double()
+        single.initialize(**{name: values[s] for name, values in posterior.samples.items()})
+        yield single
+
+
+@pytest.fixture
+def multiclass(problem):
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=3, lengthscale_prior=LogNormalPrior(0.0, 0.5))) + MaternKernel(1.5)
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
+    return embedding, draw(embedding, ke.ConditionalEvidence(), problem.x, problem.y)
+
+
+def test_probabilities_are_the_mean_over_draws(multiclass, problem):
+    embedding, posterior = multiclass
+    conditioned = [e.condition(problem.x, problem.y) for e in one_by_one(posterior, embedding)]
+    p = torch.stack([c.probabilities(problem.query) for c in conditioned]).detach()
+    f = torch.stack([c.decision_probabilities(problem.query) for c in conditioned]).detach()
+    assert torch.allclose(posterior.probabilities(problem.query), p.mean(0))
+    assert torch.allclose(posterior.decision_probabilities(problem.query), f.mean(0))
+    assert torch.equal(posterior.predict(problem.query), p.mean(0).argmax(-1))
+    parts = posterior.entropy_parts(problem.query)
+    mean = p.mean(0)
+    assert torch.allclose(parts.total, -(mean * mean.clamp_min(1e-300).log()).sum(-1))
+    assert torch.allclose(parts.aleatoric, -(p * p.clamp_min(1e-300).log()).sum(-1).mean(0))
+    assert (parts.epistemic >= -1e-12).all()
+    assert torch.allclose(parts.total, posterior.entropy(problem.query))
+    values = torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)
+    assert torch.allclose(posterior.expectation(values, problem.query), f.mean(0) @ values)
+    calibrated = posterior.probabilities(problem.query, calibrated=True)
+    expected = [
+        ke.calibrate(c.leave_one_out(), c.Y).probabilities(c.decision_probabilities(problem.query)) for c in conditioned
+    ]
+    assert torch.allclose(calibrated, torch.stack(expected).mean(0).detach(), atol=1e-6)
+
+
+def test_weights_count(multiclass, problem):
+    _, posterior = multiclass
+    weights = torch.zeros(12, dtype=torch.float64)
+    weights[7] = 3.0
+    single = posterior.probabilities_of_draws(problem.query)[7]
+    assert torch.allclose(posterior.reweighted(weights).probabilities(problem.query), single)
+    assert posterior.thinned(4).samples["regularization"].shape == (4,)
+    with pytest.raises(ValueError, match="Expected weights"):
+        posterior.reweighted(-weights)
+
+
+def test_expectation_of_continuous_targets(problem):
+    embedding = ke.ConditionalEmbedding(RBFKernel(ard_num_dims=3))
+    y = problem.x[:, 0] ** 2
+    posterior = draw(embedding, ke.ConditionalEvidence(), problem.x, y)
+    assert type(posterior) is ke.ConditionalPosterior
+    expected = [
+        e.condition(problem.x, y).expectation(lambda t: t, problem.query) for e in one_by_one(posterior, embedding)
+    ]
+    assert torch.allclose(posterior.expectation(lambda t: t, problem.query), torch.stack(expected).mean(0).detach())
+
+
+@pytest.fixture
+def samples():
+    generator = np.random.RandomState(0)
+    return torch.as_tensor(generator.randn(15, 1)), torch.as_tensor(generator.randn(12, 1) + 1.0)
+
+
+@pytest.mark.parametrize(
+    "kernel", [RBFKernel(), ScaleKernel(MaternKernel(0.5)), PolynomialKernel(2)], ids=lambda k: type(k).__name__
+)
+def test_mean_embedding_bands_are_those_of_the_mixture(samples, kernel):
+    x, y = samples
+    grid = torch.linspace(-2, 2, 5, dtype=torch.float64).unsqueeze(-1)
+    embedding = ke.BayesianMeanEmbedding(kernel)
+    posterior = draw(embedding, ke.EmbeddingEvidence(), x)
+    singles = list(one_by_one(posterior, embedding))
+    gaussians = [e.condition(x)(grid) for e in singles]
+    means = torch.stack([g.mean for g in gaussians]).detach()
+    covariances = torch.stack([g.covariance_matrix for g in gaussians]).detach()
+    matched = posterior(grid)
+    assert torch.allclose(matched.mean, means.mean(0))
+    assert torch.allclose(posterior.posterior_mean(grid), means.mean(0))
+    centred = means - means.mean(0)
+    expected = covariances.mean(0) + centred.mT @ centred / len(means)
+    assert torch.allclose(matched.covariance_matrix, expected, atol=1e-8)
+    # Quantiles of the mixture against draws of it: 0.02 is six standard errors of a probability from 20,000.
+    lower, upper = posterior.band(grid, 0.8)
+    generator = torch.Generator().manual_seed(0)
+    which = torch.randint(len(means), (20_000,), generator=generator)
+    deviations = covariances.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
+    z = torch.randn(20_000, 5, generator=generator, dtype=torch.float64)
+    points = means[which] + deviations[which] * z
+    assert ((points < lower).double().mean(0) - 0.1).abs().max() < 0.02
+    assert ((points > upper).double().mean(0) - 0.1).abs().max() < 0.02
+    witness = posterior.witness(x, y)
+    expected = torch.stack([ke.Witness(e, x, y)(grid).mean for e in singles]).mean(0).detach()
+    assert torch.allclose(witness(grid).mean, expected, atol=1e-7 * max(1.0, expected.abs().max().item()))
+    assert (witness.band(grid)[0] < witness.band(grid)[1]).all()
+
+
+def test_average_kernel_is_the_mean_of_the_kernels_of_draws(samples):
+    x, _ = samples
+    embedding = ke.BayesianMeanEmbedding(RBFKernel())
+    posterior = draw(embedding, ke.EmbeddingEvidence(), x)
+    expected = torch.stack([ke.gram(e.kernel, x) for e in one_by_one(posterior, embedding)]).mean(0)
+    assert torch.allclose(ke.gram(posterior.average_kernel(num_draws=12), x), expected.detach(), atol=1e-6)
+    with pytest.raises(ValueError, match="num_draws"):
+        posterior.average_kernel(0)
+
+
+def test_draws_that_reach_into_a_network_are_taken_one_by_one(problem):
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).double()
+    embedding = ke.MulticlassEmbedding(FeatureKernel(network, RBFKernel()), problem.m)
+    with pytest.warns(ke.PosteriorWarning, match="Register a prior"):
+        posterior = ke.sample_posterior(
+            embedding, ke.ConditionalEvidence(), problem.x, problem.y, method="laplace", num_samples=3, num_chains=1,
+            max_evaluations=5,
+        )  # fmt: skip
+    assert posterior.probabilities(problem.query).shape == (7, 3)
+    assert posterior.samples["kernel.feature_map.0.weight"].shape == (3, 4, 3)
+
+
+def test_kind_says_which_posterior(problem):
+    embedding = ke.MulticlassEmbedding(RBFKernel(), problem.m)
+    true = draw(embedding, ke.ConditionalEvidence(), problem.x, problem.y)
+    assert true.kind.startswith("posterior")
+    gibbs = draw(
+        embedding, ke.LeaveOneOutRisk() + ke.RademacherComplexity("1/n"), problem.x, problem.y, temperature=2.0
+    )
+    assert "Gibbs" in gibbs.kind
+    assert "−24·2·q" in gibbs.kind
+    assert "Gibbs" in draw(embedding, 0.5 * ke.ConditionalEvidence(), problem.x, problem.y).kind
+    assert "Gibbs" in repr(gibbs)
+    assert "r_hat" in repr(gibbs)
+
+
+def test_save_and_load_without_pickle(tmp_path, multiclass, problem):
+    embedding, posterior = multiclass
+    posterior.save(tmp_path / "p.npz")
+    with np.load(tmp_path / "p.npz", allow_pickle=False) as archive:
+        assert "u" in archive.files
+    again = ke.load_posterior(tmp_path / "p.npz", embedding, ke.ConditionalEvidence())
+    assert torch.equal(again.probabilities(problem.query), posterior.probabilities(problem.query))
+    assert again.kind == posterior.kind
+    with pytest.raises(ValueError, match="Give the objective"):
+        ke.load_posterior(tmp_path / "p.npz", embedding, ke.LeaveOneOutRisk())
+    other = ke.MulticlassEmbedding(RBFKernel(), problem.m)
+    with pytest.raises(ValueError, match="as it was sampled"):
+        ke.load_posterior(tmp_path / "p.npz", other, ke.ConditionalEvidence())
+    (tmp_path / "no.npz").write_bytes(b"something else")
+    with pytest.raises(ValueError, match="written by save"):
+        ke.load_posterior(tmp_path / "no.npz", embedding, ke.ConditionalEvidence())
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_arviz_agrees_about_r_hat(problem):
+    arviz = pytest.importorskip("arviz")
+    posterior = draw(
+        ke.MulticlassEmbedding(RBFKernel(), problem.m), ke.ConditionalEvidence(), problem.x, problem.y, num_samples=60
+    )
+    data = posterior.to_arviz()
+    assert data.posterior["regularization"].shape == (2, 60)
+    theirs = arviz.rhat(data, method="split")["regularization"].item()
+    assert posterior.summary()["regularization"]["r_hat"].item() == pytest.approx(theirs, abs=1e-3)
+
+
+def test_pyro_model_samples_the_same_posterior():
+    """Inside Pyro's own machinery, with a prior that breaks gpytorch's recipe, and one whose closure is 1/ℓ²."""
+    x = torch.zeros(3, 1, dtype=torch.float64)
+    kernel = ScaleKernel(RBFKernel(), outputscale_prior=HalfNormalPrior(0.5))
+    kernel.base_kernel.register_prior(
+        "inverse_square_prior",
+        GammaPrior(3.0, 3.0),
+        lambda module: 1.0 / module.lengthscale.square(),
+        lambda module, value: module._set_lengthscale(value.rsqrt()),
+    )
+    torch.manual_seed(0)
+    model = ke.pyro_model(ke.BayesianMeanEmbedding(kernel), Flat(), x, name="a.")
+    mcmc = MCMC(NUTS(model), num_samples=150, warmup_steps=100, disable_progbar=True)
+    mcmc.run()
+    draws = mcmc.get_samples()
+    # E|N(0, 0.5²)| = 0.40, E Gamma(3, 3) = 1; four standard errors at 60 effective draws
+    assert draws["a.kernel.outputscale"].mean().item() == pytest.approx(0.40, abs=0.16)
+    assert draws["a.kernel.base_kernel.inverse_square"].mean().item() == pytest.approx(1.0, abs=0.3)
+
+
+def test_pyro_model_has_the_gradient_of_its_value(problem):
+    kernel = RBFKernel(ard_num_dims=3, lengthscale_prior=LogNormalPrior(0.0, 0.5))
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
+    from kernel_embed.posteriors.embedded import _log_factor
+    from kernel_embed.posteriors.potential import Potential
+
+    potential = Potential(embedding, ke.ConditionalEvidence(), problem.x, problem.y)
+    names = [site.name for site in potential.sites]
+    assert names == ["kernel.lengthscale", "regularization"]
+    flat = torch.tensor([0.7, 0.9, 1.2, 0.02], dtype=torch.float64, requires_grad=True)
+
+    def factor(flat):
+        values = {"kernel.lengthscale": flat[:3].reshape(1, 3), "regularization": flat[3]}
+        return _log_factor(potential, potential.sites, values, flat)
+
+    assert torch.autograd.gradcheck(factor, (flat,), eps=1e-6, rtol=1e-4)
+
+
+def test_pyro_model_refuses_a_prior_that_pyro_cannot_sample(problem):
+    kernel = RBFKernel(ard_num_dims=3, lengthscale_prior=SmoothedBoxPrior(0.1, 2.0))
+    with pytest.raises(TypeError, match="that Pyro can sample"):
+        ke.pyro_model(ke.MulticlassEmbedding(kernel, 3), ke.ConditionalEvidence(), problem.x, problem.y)
+
+
+def test_choose_temperature_returns_the_lowest_risk(problem):
+    embedding = ke.MulticlassEmbedding(RBFKernel(), problem.m)
+    choice = ke.choose_temperature(
+        embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, temperatures=(0.1, 1.0), num_folds=2, num_samples=4
+    )
+    assert choice.risks[choice.temperature] == min(choice.risks.values())
+    with pytest.raises(TypeError, match="MulticlassEmbedding"):
+        ke.choose_temperature(
+            ke.ConditionalEmbedding(RBFKernel()), ke.ConditionalEvidence(), problem.x, problem.y, num_folds=2
+        )
+    with pytest.raises(ValueError, match="at least 2 folds"):
+        ke.choose_temperature(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, num_folds=1)
+
+
+def test_plots_draw(multiclass):
+    pytest.importorskip("matplotlib")
+    from kernel_embed.plots_posterior import plot_density, plot_traces
+
+    _, posterior = multiclass
+    assert len(plot_traces(posterior, "regularization").lines) == 2
+    assert len(plot_density(posterior, "regularization").lines) == 3
+    with pytest.raises(ValueError, match="Expected a name among"):
+        plot_traces(posterior, "lengthscale")
+
+
+def test_kernels_that_complete_themselves_stay_the_same():
+    """Random Fourier features are drawn once, and every draw of the posterior is about the same ones."""
+    x = torch.as_tensor(np.random.RandomState(0).randn(10, 2))
+    y = (x[:, 0] > 0).long()
+    embedding = ke.MulticlassEmbedding(gpytorch.kernels.RFFKernel(num_samples=5), 2)
+    first, second = (draw(embedding, ke.ConditionalEvidence(), x, y, num_samples=3) for _ in range(2))
+    assert torch.equal(first.probabilities(x), second.probabilities(x))
