@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -36,18 +37,25 @@ def hyppo_hsic(x: Tensor, y: Tensor, seed: int) -> float:
     return float(Hsic().test(*_arrays(x, y), random_state=seed)[1])
 
 
-def dcor_energy(x: Tensor, y: Tensor, seed: int) -> float:
-    """dcor's energy test, by permutations: without any its p-value is 1."""
+def _dcor() -> Any:
+    """dcor 0.7, whose import sets the number of threads that torch may use; it is set back."""
+    threads = torch.get_num_threads()
     import dcor
 
-    return float(dcor.homogeneity.energy_test(*_arrays(x, y), num_resamples=NUM_PERMUTATIONS, random_state=seed).pvalue)
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+    return dcor
+
+
+def dcor_energy(x: Tensor, y: Tensor, seed: int) -> float:
+    """dcor's energy test, by permutations: without any its p-value is 1."""
+    test = _dcor().homogeneity.energy_test
+    return float(test(*_arrays(x, y), num_resamples=NUM_PERMUTATIONS, random_state=seed).pvalue)
 
 
 def dcor_covariance(x: Tensor, y: Tensor, seed: int) -> float:
     """dcor's test of distance covariance, by permutations."""
-    import dcor
-
-    test = dcor.independence.distance_covariance_test
+    test = _dcor().independence.distance_covariance_test
     return float(test(*_arrays(x, y), num_resamples=NUM_PERMUTATIONS, random_state=seed).pvalue)
 
 

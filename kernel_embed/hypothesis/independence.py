@@ -54,7 +54,7 @@ def independence_test(
         x: n observations, ``(n, d)``.
         y: what goes with each, ``(n, d')``.
         kernel: of x; as in :func:`two_sample_test`.
-        num_permutations: B, the number of permutations (at least; see :mod:`kernel_embed.hypothesis.rotations`).
+        num_permutations: B, the number of permutations: rotations of random orders of the y.
         seed: of the permutations, and of the rows a large sample is learned from.
         kernel_y: of y; where ``kernel`` is a rule by name, the same rule by default.
         statistic: ``"biased"`` or ``"unbiased"``.
