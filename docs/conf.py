@@ -12,6 +12,8 @@ from docutils import nodes
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent)]
 
+from gallery import write_gallery  # noqa: E402 — it is beside this file, which the line above makes known
+
 project = "kernel_embed"
 author = "the authors of kernel_embed"
 copyright = author
@@ -32,7 +34,7 @@ extensions = [
     "code_line",
     "check_names",
 ]
-exclude_patterns = ["_build", "_extensions", "jupyter_execute", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "tutorials/gallery.md", "_extensions", "jupyter_execute", "**.ipynb_checkpoints"]
 
 # Pages
 html_theme = "furo"
@@ -77,12 +79,17 @@ nitpick_ignore_regex = [
 
 
 def _bring_tutorials() -> None:
-    """Copy the notebooks next to the pages: Sphinx reads one tree only, and `docs/.gitignore` hides the copies."""
+    """Copy the notebooks next to the pages, and draw their index from them.
+
+    Sphinx reads one tree only, and `docs/.gitignore` hides the copies.
+    """
     target = HERE / "tutorials"
     for stale in target.glob("*.ipynb"):
         stale.unlink()
-    for notebook in sorted((HERE.parent / "tutorials").glob("[0-9]*.ipynb")):
+    notebooks = sorted((HERE.parent / "tutorials").glob("[0-9]*.ipynb"))
+    for notebook in notebooks:
         shutil.copy2(notebook, target / notebook.name)
+    write_gallery(notebooks, target)
 
 
 _bring_tutorials()

@@ -19,6 +19,18 @@ from .embeddings import (
     Witness,
 )
 from .estimators import MulticlassEmbeddingClassifier
+from .experiments.rejections import RejectionStudy, rejection_study
+from .hypothesis import (
+    KernelTestResult,
+    LinearTimeTwoSampleTest,
+    SamplesTestResult,
+    conditional_independence_test,
+    independence_test,
+    k_sample_test,
+    log_bayes_factor,
+    register_causal_test,
+    two_sample_test,
+)
 from .kernels import (
     BagKernel,
     DeltaKernel,
@@ -94,9 +106,8 @@ from .scale import (
     random_feature_kernel,
     reduce_statistics,
 )
+from .version import __version__ as __version__
 from .votes import VotedKernelClassifier, cross_validate_votes, gaussian_kernels, polynomial_kernels, vote_path
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ApproximationError",
@@ -128,8 +139,10 @@ __all__ = [
     "GaussianMeasure",
     "GaussianMixture",
     "GeneralizationBound",
+    "KernelTestResult",
     "LeaveOneOutRisk",
     "LebesgueMeasure",
+    "LinearTimeTwoSampleTest",
     "LipschitzBound",
     "LocalMaximum",
     "MMDKernel",
@@ -151,6 +164,8 @@ __all__ = [
     "PosteriorWarning",
     "RademacherComplexity",
     "RandomFeatures",
+    "RejectionStudy",
+    "SamplesTestResult",
     "ShardedEmbedding",
     "ShardedMulticlass",
     "ShrinkageMeanEmbedding",
@@ -167,6 +182,7 @@ __all__ = [
     "calibrate",
     "choose_temperature",
     "compress",
+    "conditional_independence_test",
     "cross_validate_votes",
     "default_kernel",
     "default_objective",
@@ -176,8 +192,11 @@ __all__ = [
     "gaussian_kernels",
     "generalization_bound",
     "gram",
+    "independence_test",
+    "k_sample_test",
     "load_posterior",
     "local_maxima",
+    "log_bayes_factor",
     "median_distance",
     "nystrom_kernel",
     "pack_bags",
@@ -185,8 +204,11 @@ __all__ = [
     "pyro_model",
     "random_feature_kernel",
     "reduce_statistics",
+    "register_causal_test",
+    "rejection_study",
     "sample_posterior",
     "set_lengthscales_by_median",
     "sup_diagonal",
+    "two_sample_test",
     "vote_path",
 ]

@@ -81,7 +81,7 @@ def relevance_bars(lengthscale: Tensor, names: list[str] | None = None, axes: Ax
     relevance = 1.0 / lengthscale.detach().cpu().flatten()
     names = names or [f"x{j}" for j in range(len(relevance))]
     order = relevance.argsort()
-    axes.barh([names[j] for j in order], relevance[order])
+    axes.barh([names[j] for j in order], relevance[order].numpy())
     axes.set_xlabel("relevance 1/ℓ")
     return axes
 

@@ -47,19 +47,76 @@ def test_reproduce_uci(tmp_path, capsys):
     assert "97.2 ± 3.7" in capsys.readouterr().out
 
 
+@pytest.fixture
+def tables(tmp_path):
+    """CSV files by name, one good and the others not."""
+    labels = ["yes", "no"] * 10
+    texts = {
+        "good": [f"{i},{i % 7},{label}" for i, label in enumerate(labels)],
+        "one-class": [f"{i},{i % 7},yes" for i in range(20)],
+        "all-different": [f"{i},{i % 7},{i}" for i in range(20)],
+        "text": [f"{i},word,{label}" for i, label in enumerate(labels)],
+    }
+    for name, lines in texts.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,target", *lines, ""]))
+    return tmp_path
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["reproduce", "uci", "--data", "no-such-directory"], "does not exist"),
-        (["compare", "--out", "/proc/forbidden"], "kernel-embed:"),
+        ("reproduce uci --data no-such-directory", "does not exist"),
+        ("compare --out /proc/forbidden", "kernel-embed:"),
+        ("compare --out good.csv", "good.csv"),
+        ("compare --data none.csv", "not a file"),
+        ("compare --data good.csv --target none", "Expected a column 'none'"),
+        ("compare --data one-class.csv", "two classes"),
+        ("compare --data all-different.csv", "20 of them in 20 rows"),
+        ("compare --data text.csv", "Expected numbers in the column 'b'"),
+        ("compare --data good.csv --test none.csv", "not a file"),
+        ("compare --data good.csv --test one-class.csv", "two classes"),
+        ("compare --data . --datasets none", "Tables there: all-different, good, one-class, text"),
+        ("compare --target b", "Expected --data FILE"),
+        ("compare --data good.csv --folds 1", "--folds of at least 2"),
+        ("compare --data good.csv --budget 0", "--budget above 0"),
     ],
 )
-def test_errors_are_one_line(arguments, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main([*arguments, "--methods", "median heuristic"]) == 2
+def test_errors_are_one_line(arguments, words, tables, capsys, monkeypatch):
+    monkeypatch.chdir(tables)
+    assert main([*arguments.split(), "--methods", "median heuristic"]) == 2
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+    assert "Traceback" not in error
+
+
+def test_a_traceback_with_debug(tables, monkeypatch):
+    monkeypatch.chdir(tables)
+    with pytest.raises(FileNotFoundError):
+        main(["compare", "--data", "none.csv", "--debug"])
+
+
+def test_compare_on_a_table_with_a_test_file(tables, capsys, monkeypatch):
+    monkeypatch.chdir(tables)
+    arguments = ["compare", "--data", "good.csv", "--test", "good.csv", "--target", "target", "--out", "out"]
+    assert main([*arguments, "--methods", "median heuristic", "svc grid"]) == 0
+    assert "good: 20 rows, 2 features, 2 classes" in capsys.readouterr().out
+    assert "Judged on 20 rows of good" in (tables / "out" / "report.html").read_text()
+    assert len(json.loads((tables / "out" / "results.json").read_text())) == 2
+
+
+def test_what_was_computed_survives_a_bad_call(tables, capsys, monkeypatch):
+    monkeypatch.chdir(tables)
+    good = ["compare", "--data", "good.csv", "--out", "out", "--quick", "--methods", "median heuristic"]
+    assert main(good) == 0
+    before = (tables / "out" / "results.json").read_text()
+    assert main(["compare", "--data", "text.csv", "--out", "out"]) == 2
+    assert (tables / "out" / "results.json").read_text() == before
+    other = before.replace('"version": "0.1.0"', '"version": "9.9"')
+    (tables / "out" / "results.json").write_text(other)
+    assert main(good) == 2
+    assert "version 9.9" in capsys.readouterr().err
+    assert (tables / "out" / "results.json").read_text() == other
 
 
 def test_a_results_file_of_something_else(tmp_path, capsys):

@@ -42,8 +42,9 @@ def test_constraints_pin_torch():
 def test_imports_only_go_one_way():
     """Stations in the order of the pipeline: each may import only the ones before it."""
     order = [
-        *("validation", "progress", "linalg", "kernels", "embeddings", "objectives", "learning", "scale", "bounds"),
-        *("posteriors", "plots", "plots_bayesian", "plots_posterior", "estimators", "votes", "experiments", "cli"),
+        *("version", "files", "validation", "progress", "linalg", "kernels", "embeddings", "objectives"),
+        *("learning", "scale", "bounds", "posteriors", "plots", "plots_bayesian", "plots_posterior", "plots_compare"),
+        *("estimators", "votes", "hypothesis", "experiments", "commands", "cli"),
     ]
     package = ROOT / "kernel_embed"
     for path in package.rglob("*.py"):
@@ -81,3 +82,14 @@ def test_every_public_name_is_on_the_api_page():
     page = (ROOT / "docs" / "api.md").read_text()
     missing = [name for name in kernel_embed.__all__ if not re.search(rf"\b{name}\b", page)]
     assert not missing
+
+
+def test_the_tutorial_index_has_a_picture_and_words_for_each(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "_extensions")
+    from gallery import write_gallery
+
+    write_gallery(TUTORIALS, tmp_path)
+    page = (tmp_path / "gallery.md").read_text()
+    for path in TUTORIALS:
+        assert page.count(f"({path.name})") == 2, "the title and the picture link to it"
+        assert (tmp_path / "pictures" / f"{path.stem}.png").stat().st_size > 1_000

@@ -142,7 +142,8 @@ def tables(num_digits: int = 400, seed: int = 0) -> dict[str, Table]:
     """Iris (two attributes), wine, and a random part of the digits."""
     digits = load_digits()
     rows = np.random.default_rng(seed).permutation(len(digits.target))[:num_digits]
-    return {**compare.shipped(), f"digits ({num_digits} rows)": Table(digits.data[rows], digits.target[rows])}
+    shipped = {table.name: Table(table.x, table.y) for table, _ in compare.shipped()}
+    return {**shipped, f"digits ({num_digits} rows)": Table(digits.data[rows], digits.target[rows])}
 
 
 def run(

@@ -2,108 +2,236 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
-import numpy as np
-from gpytorch.kernels import RBFKernel
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.model_selection import GridSearchCV, KFold
-from sklearn.svm import SVC
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from torch import Tensor
 
+from ..embeddings import BayesianMeanEmbedding
 from ..estimators import MulticlassEmbeddingClassifier
-from ..kernels import log_scaled, set_lengthscales_by_median
+from ..kernels import DiscreteMeasure, default_kernel, log_scaled, set_lengthscales_by_median
+from ..learning import local_maxima
 from ..objectives import (
     ConditionalEvidence,
     CrossValidationRisk,
+    EmbeddingEvidence,
     EmpiricalRisk,
     LeaveOneOutRisk,
     Objective,
     RademacherComplexity,
 )
+from ..votes import VotedKernelClassifier
 from .networks import CEN_1, CEN_2, NetworkClassifier
+from .posterior_average import PosteriorAverageClassifier
+from .references import DirichletClassifier, GridSearchedSVC, LaplaceGPC
 
-GRID = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0], "gamma": [0.01, 0.1, 1.0, 10.0]}
-"""Of the support vector classifier, for features of unit range."""
+Make = Callable[..., Kernel]
+
+SMOOTHNESS: dict[str, float | None] = {"rbf": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
+"""Names for ``--kernel``: the squared exponential, and the Matérn kernels."""
+EVIDENCE_ROWS = 400
+"""Above this many rows the evidence of the inputs is that of a part of them, against 256 atoms."""
 
 
-def paper_kernel(x: Tensor) -> RBFKernel:
-    """ARD squared exponential with all lengthscales 1, as section 5 of the paper starts it, and no prior."""
-    kernel = RBFKernel(ard_num_dims=x.shape[-1], lengthscale_constraint=log_scaled()).to(x)
+def kernel_class(name: str = "rbf") -> Make:
+    """The GPyTorch kernel called ``name`` in :data:`SMOOTHNESS`, to be called with its settings."""
+    if name not in SMOOTHNESS:
+        raise ValueError(f"Expected a kernel among {', '.join(SMOOTHNESS)}, got {name!r}.")
+    smoothness = SMOOTHNESS[name]
+    return RBFKernel if smoothness is None else partial(MaternKernel, smoothness)
+
+
+def scaled_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """Any kernel with ARD lengthscales that start, and have their prior, where :func:`default_kernel` has them."""
+    template = default_kernel(x)
+    kernel = make(
+        ard_num_dims=x.shape[-1],
+        lengthscale_prior=template.lengthscale_prior,
+        lengthscale_constraint=log_scaled(),
+    ).to(x)
+    kernel.lengthscale = template.lengthscale.detach()
+    return kernel
+
+
+def paper_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """ARD with all lengthscales 1, as section 5 of the paper starts it, and no prior."""
+    kernel = make(ard_num_dims=x.shape[-1], lengthscale_constraint=log_scaled()).to(x)
     kernel.lengthscale = 1.0
     return kernel
 
 
-def median_kernel(x: Tensor) -> RBFKernel:
-    """Isotropic squared exponential at the median distance, held there."""
-    kernel: RBFKernel = set_lengthscales_by_median(RBFKernel().to(x), x)
+def median_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """Isotropic, at the median distance, held there."""
+    return set_lengthscales_by_median(make().to(x), x).requires_grad_(False)
+
+
+def evidence_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """Isotropic, at the highest maximum of the evidence of the inputs alone, eq. (13) of the BKL paper; held there."""
+    embedding, objective = inputs_model(x, make)
+    maxima = local_maxima(embedding, objective, x, num_points=20, progress=False)
+    if not maxima:
+        raise ValueError("Expected a maximum of the evidence of the inputs, found none between its ends.")
+    kernel: Kernel = maxima[0].embedding.kernel
     return kernel.requires_grad_(False)
 
 
-def paper(objective: Objective, **settings: Any) -> MulticlassEmbeddingClassifier:
+def inputs_model(x: Tensor, make: Make = RBFKernel) -> tuple[BayesianMeanEmbedding, EmbeddingEvidence]:
+    """The Bayesian embedding of the inputs and its evidence, on a part of the rows where there are many."""
+    kernel = make(lengthscale_constraint=log_scaled()).to(x)
+    if len(x) <= EVIDENCE_ROWS:
+        return BayesianMeanEmbedding(kernel), EmbeddingEvidence()
+    measure = DiscreteMeasure.from_sample(x, 256)
+    return BayesianMeanEmbedding(kernel, measure=measure), EmbeddingEvidence(num_locations=EVIDENCE_ROWS)
+
+
+def paper(objective: Objective, make: Make = RBFKernel, **settings: Any) -> MulticlassEmbeddingClassifier:
     """The paper's model under ``objective``: λ starts at 1, probabilities are those of eq. (6)."""
     return MulticlassEmbeddingClassifier(
-        paper_kernel, objective, regularization=1.0, calibrated=False, progress=False, **settings
+        partial(paper_kernel, make=make), objective, regularization=1.0, calibrated=False, progress=False, **settings
     )
 
 
-class GridSearchedSVC(ClassifierMixin, BaseEstimator):
-    """scikit-learn's SVC, C and γ by 5-fold grid search, with probabilities by Platt scaling on 5 more folds.
+class Learner(NamedTuple):
+    """A way to learn.
 
-    Args:
-        pairwise: scale each pair of classes and couple them, as libsvm does inside ``SVC(probability=True)``; otherwise
-            scale each class against the rest (``CalibratedClassifierCV``), which scikit-learn recommends in its place.
+    Attributes:
+        make: builds a new classifier.
+        words: what it does, in one sentence for a reader who has not met it.
+        code: how to use it in a program.
+        is_reference: whether it is somebody else's.
     """
 
-    def __init__(self, pairwise: bool = False) -> None:
-        self.pairwise = pairwise
-
-    def fit(self, X: ArrayLike, y: ArrayLike) -> GridSearchedSVC:
-        """Search, then fit the best setting with probabilities."""
-        _, counts = np.unique(np.asarray(y), return_counts=True)
-        # Stratified folds ask for five rows of every class.
-        folds = 5 if counts.min() >= 5 else list(KFold(5, shuffle=True, random_state=0).split(y))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The `probability` parameter", category=FutureWarning)
-            warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
-            best = GridSearchCV(SVC(), GRID, cv=5).fit(X, y).best_params_
-            self.svc_ = SVC(**best, probability=self.pairwise, random_state=0).fit(X, y)
-            calibrated = CalibratedClassifierCV(SVC(**best), ensemble=False, cv=folds)
-            self.model_ = self.svc_ if self.pairwise else calibrated.fit(X, y)
-        self.classes_ = self.model_.classes_
-        return self
-
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Platt-scaled probabilities."""
-        return np.asarray(self.model_.predict_proba(X))
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The labels that the SVC itself votes for."""
-        return np.asarray(self.svc_.predict(X))
+    make: Callable[[], Any]
+    words: str
+    code: str
+    is_reference: bool = False
 
 
-LEARNERS: dict[str, Callable[[], Any]] = {
-    "default": lambda: MulticlassEmbeddingClassifier(progress=False),
-    "leave-one-out": lambda: MulticlassEmbeddingClassifier(
-        paper_kernel, LeaveOneOutRisk() + RademacherComplexity("4e/n"), progress=False
-    ),
-    "evidence": lambda: MulticlassEmbeddingClassifier(objective=ConditionalEvidence(), progress=False),
-    "rademacher 4e/n": lambda: paper(EmpiricalRisk() + RademacherComplexity("4e/n")),
-    "rademacher e/sqrt(n)": lambda: paper(EmpiricalRisk() + RademacherComplexity("e/sqrt(n)")),
-    "rademacher 4e/sqrt(n)": lambda: paper(EmpiricalRisk() + RademacherComplexity("4e/sqrt(n)")),
-    "rademacher 4e": lambda: paper(EmpiricalRisk() + RademacherComplexity("4e")),
-    "empirical risk": lambda: paper(EmpiricalRisk()),
-    "cross validation": lambda: paper(CrossValidationRisk(num_folds=5)),
-    "median heuristic": lambda: MulticlassEmbeddingClassifier(
-        median_kernel, CrossValidationRisk(num_folds=5), calibrated=False, progress=False
-    ),
-    "cen-1": lambda: NetworkClassifier(CEN_1),
-    "cen-2": lambda: NetworkClassifier(CEN_2),
-    "svc grid": GridSearchedSVC,
-    "svc grid, pairwise": lambda: GridSearchedSVC(pairwise=True),
-}
-"""Name → a new classifier."""
+def learners(kernel: str = "rbf") -> dict[str, Learner]:
+    """Every learner by name, with ``kernel`` where it takes one: ``"rbf"``, ``"matern12"``, ``"matern32"``, …"""
+    make = kernel_class(kernel)
+    smoothness = SMOOTHNESS[kernel]
+    own = None if kernel == "rbf" else partial(scaled_kernel, make=make)
+
+    def embedding(start: Any = own, objective: Objective | None = None, calibrated: bool = True) -> Callable[[], Any]:
+        return lambda: MulticlassEmbeddingClassifier(start, objective, calibrated=calibrated, progress=False)
+
+    def rademacher(rate: str) -> Learner:
+        return Learner(
+            lambda: paper(EmpiricalRisk() + RademacherComplexity(rate), make),
+            f"training risk plus the Rademacher complexity bound times {rate}",
+            _usage(f'objective=ke.EmpiricalRisk() + ke.RademacherComplexity("{rate}")'),
+        )
+
+    folds = CrossValidationRisk(num_folds=5)
+    return {
+        "default": Learner(
+            embedding(),
+            "calibrated leave-one-out risk in closed form; what the classifier does with nothing set",
+            _usage(),
+        ),
+        "leave-one-out": Learner(
+            embedding(partial(paper_kernel, make=make), LeaveOneOutRisk() + RademacherComplexity("4e/n")),
+            "leave-one-out risk plus the Rademacher complexity bound times 4e/n",
+            _usage('objective=ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n")'),
+        ),
+        "evidence": Learner(
+            embedding(own, ConditionalEvidence()),
+            "evidence of the one-hot labels, as for a Gaussian process",
+            _usage("objective=ke.ConditionalEvidence()"),
+        ),
+        "evidence of inputs": Learner(
+            embedding(partial(evidence_kernel, make=make)),
+            "one lengthscale by the evidence of the inputs, labels unseen; then λ by the default objective",
+            _usage("kernel=evidence_kernel", "from kernel_embed.experiments.learners import evidence_kernel\n"),
+        ),
+        "nuts average": Learner(
+            lambda: PosteriorAverageClassifier(own),
+            "probabilities averaged over draws of lengthscales and λ by NUTS",
+            "from kernel_embed.experiments.posterior_average import PosteriorAverageClassifier\n\n"
+            "classifier = PosteriorAverageClassifier().fit(X, y)\nclassifier.predict_proba(X_new)",
+        ),
+        "voted kernels": Learner(
+            VotedKernelClassifier,
+            "a sparse vote over polynomials of degree 1 to 10, each paying for its complexity",
+            "import kernel_embed as ke\n\nclassifier = ke.VotedKernelClassifier().fit(X, y)\n"
+            "classifier.predict_proba(X_new)",
+        ),
+        "rademacher 4e/n": rademacher("4e/n"),
+        "rademacher e/sqrt(n)": rademacher("e/sqrt(n)"),
+        "rademacher 4e/sqrt(n)": rademacher("4e/sqrt(n)"),
+        "rademacher 4e": rademacher("4e"),
+        "empirical risk": Learner(
+            lambda: paper(EmpiricalRisk(), make), "training risk alone", _usage("objective=ke.EmpiricalRisk()")
+        ),
+        "cross validation": Learner(
+            lambda: paper(folds, make),
+            "risk over five folds, every lengthscale learned",
+            _usage("objective=ke.CrossValidationRisk(num_folds=5)"),
+        ),
+        "median heuristic": Learner(
+            embedding(partial(median_kernel, make=make), folds, calibrated=False),
+            "one lengthscale, the median distance; λ by five folds",
+            _usage(
+                "kernel=median_kernel, objective=ke.CrossValidationRisk(num_folds=5)",
+                "from kernel_embed.experiments.learners import median_kernel\n",
+            ),
+        ),
+        "cen-1": Learner(
+            lambda: NetworkClassifier(CEN_1), "the paper's first network as feature map", _network("CEN_1")
+        ),
+        "cen-2": Learner(
+            lambda: NetworkClassifier(CEN_2), "the paper's second network as feature map", _network("CEN_2")
+        ),
+        "svc grid": Learner(
+            GridSearchedSVC,
+            "scikit-learn's SVC (squared exponential), grid search, calibrated on folds",
+            _reference("GridSearchedSVC"),
+            True,
+        ),
+        "svc grid, pairwise": Learner(
+            lambda: GridSearchedSVC(pairwise=True),
+            "the same SVC with libsvm's pairwise probabilities",
+            _reference("GridSearchedSVC", "pairwise=True"),
+            True,
+        ),
+        "gpc": Learner(
+            lambda: LaplaceGPC(smoothness),
+            "scikit-learn's Gaussian process classifier, ARD kernel",
+            _reference("LaplaceGPC"),
+            True,
+        ),
+        "dirichlet": Learner(
+            lambda: DirichletClassifier(smoothness),
+            "GPyTorch's Dirichlet classifier, ARD kernel",
+            _reference("DirichletClassifier"),
+            True,
+        ),
+    }
+
+
+def _usage(arguments: str = "", imports: str = "") -> str:
+    return (
+        f"import kernel_embed as ke\n{imports}\nclassifier = ke.MulticlassEmbeddingClassifier({arguments}).fit(X, y)\n"
+        "classifier.predict_proba(X_new)"
+    )
+
+
+def _reference(name: str, arguments: str = "") -> str:
+    return (
+        f"from kernel_embed.experiments.references import {name}\n\nclassifier = {name}({arguments}).fit(X, y)\n"
+        "classifier.predict_proba(X_new)"
+    )
+
+
+def _network(name: str) -> str:
+    return (
+        f"from kernel_embed.experiments.networks import {name}, NetworkClassifier\n\n"
+        f"classifier = NetworkClassifier({name}).fit(X, y)\nclassifier.predict_proba(X_new)"
+    )
+
+
+LEARNERS: dict[str, Callable[[], Any]] = {name: learner.make for name, learner in learners().items()}
+"""Name → a new classifier with the squared exponential kernel."""

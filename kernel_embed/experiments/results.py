@@ -11,6 +11,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import write_whole
+from ..version import __version__
+
 Record = dict[str, "str | int | float | bool | None"]
 
 
@@ -30,18 +33,34 @@ class Results:
             self.records = read_records(self._path)
 
     def __contains__(self, named: Record) -> bool:
-        return self._name(named) in {self._name(record) for record in self.records}
+        return self._name(named) in self.names()
+
+    def names(self) -> set[tuple[Hashable, ...]]:
+        """The key of every record; ask once for many."""
+        return {self._name(record) for record in self.records}
+
+    def find(self, named: Record) -> list[Record]:
+        """The records with that name: one or none, unless a file holds more."""
+        name = self._name(named)
+        return [record for record in self.records if self._name(record) == name]
+
+    def check_writable(self) -> None:
+        """Raise now, before anything is computed, where the file could not be written later."""
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._path.parent):
+                pass
 
     def add(self, record: Record) -> None:
-        """Append a record and write the file anew, whole."""
-        self.records.append(record)
+        """Append a record, with our version, and write the file anew, whole."""
+        self.extend([record])
+
+    def extend(self, records: Iterable[Record]) -> None:
+        """Append several records and write the file once."""
+        self.records.extend({**record, "version": __version__} for record in records)
         if self._path is None:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=self._path.parent, suffix=".part")
-        with os.fdopen(handle, "w") as file:
-            json.dump(self.records, file, indent=1)
-        os.replace(temporary, self._path)
+        write_whole(self._path, lambda file: json.dump(self.records, file, indent=1), "w")
 
     def _name(self, record: Record) -> tuple[Hashable, ...]:
         return tuple(record.get(field) for field in self._key)
@@ -55,6 +74,12 @@ def read_records(path: pathlib.Path) -> list[Record]:
         raise ValueError(f"Expected a results file in {path}, got text that is not JSON ({error}).") from error
     if not (isinstance(content, list) and all(isinstance(record, dict) for record in content)):
         raise ValueError(f"Expected a list of records in {path}, got something else. Name another --out directory.")
+    for version in dict.fromkeys(record.get("version", __version__) for record in content):
+        if version != __version__:
+            raise ValueError(
+                f"Expected results of kernel_embed {__version__} in {path}, got some of version {version}, which may "
+                "mean something else. Name another --out directory, or move that file away."
+            )
     return content
 
 

@@ -5,24 +5,16 @@ from __future__ import annotations
 import os
 import pathlib
 import pickle
-import tempfile
 from typing import Any
 
 import torch
 
+from ..files import write_whole
+
 
 def save_checkpoint(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Write ``content`` (tensors, numbers, text, dicts and lists of them) so that a reader never sees half of it."""
-    target = pathlib.Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            torch.save(content, file)
-        os.replace(temporary, target)
-    except BaseException:
-        pathlib.Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(path, lambda file: torch.save(content, file))
 
 
 def load_checkpoint(path: str | os.PathLike[str], **expected: Any) -> dict[str, Any] | None:

@@ -93,7 +93,7 @@ def local_maxima(
     starts = [embedding]
     if kernels:
         scan = _Scan(embedding, kernels, objective, x, y)
-        starts = scan.tops(np.geomspace(*(span or _span(x)), num_points), prominence, progress)
+        starts = scan.tops(np.geomspace(*(span or scan_span(x)), num_points), prominence, progress)
     found: list[tuple[LocalMaximum, NDArray[np.float64]]] = []
     for start in starts:
         try:
@@ -174,7 +174,7 @@ def prominent(values: list[float], prominence: float) -> list[int]:
     return tops
 
 
-def _span(x: Tensor) -> tuple[float, float]:
+def scan_span(x: Tensor) -> tuple[float, float]:
     """From the median distance of nearest neighbours, over 4, to twice the diameter."""
     rows = x.reshape(-1, x.shape[-1]).unique(dim=0)
     rows = rows[:: -(-rows.shape[0] // 2000)]

@@ -13,30 +13,10 @@ import math
 import time
 from collections.abc import Callable
 
-import gpytorch
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-import kernel_embed as ke
-
-OBJECTIVES = {
-    "EmpiricalRisk + RademacherComplexity": ke.EmpiricalRisk() + ke.RademacherComplexity("4e/n"),
-    "LeaveOneOutRisk + RademacherComplexity": ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n"),
-    "CalibratedLeaveOneOutRisk": ke.CalibratedLeaveOneOutRisk(),
-    "ConditionalEvidence": ke.ConditionalEvidence(),
-}
-
-
-def plain_autograd(embedding: ke.MulticlassEmbedding, x: torch.Tensor, y: torch.Tensor, m: int) -> None:
-    """The first objective as one would write it: GPyTorch's Gram matrix, and autograd through the factor."""
-    n = len(y)
-    K = embedding.kernel(x).to_dense()
-    L = torch.linalg.cholesky(K + n * embedding.regularization * torch.eye(n, dtype=x.dtype))
-    Y = torch.nn.functional.one_hot(y, m).to(x.dtype)
-    V = torch.cholesky_solve(Y, L)
-    P = K @ V
-    risk = -P.gather(1, y[:, None]).clamp(1e-15, 1.0).log().mean()
-    (risk + 4 * math.e / n * (V * P).sum().sqrt()).backward()
+from kernel_embed.experiments.benchmarks.objective import OBJECTIVES, cholesky, plain_autograd, problem
 
 
 def smallest(call: Callable[[], object]) -> float:
@@ -64,18 +44,11 @@ def main() -> None:
     options = parser.parse_args()
     n, d, m = options.n, options.d, options.m
 
-    torch.manual_seed(0)
-    x = torch.rand(n, d, dtype=torch.float64)
-    y = (x[:, 0] * m).long().clamp_max(m - 1)
-    kernel = gpytorch.kernels.RBFKernel(ard_num_dims=d).double()
-    kernel.lengthscale = 1.5
-    embedding = ke.MulticlassEmbedding(kernel, m, regularization=1e-3)
-    A = ke.gram(kernel, x).detach() + 1e-3 * n * torch.eye(n, dtype=x.dtype)
-
-    calls: dict[str, Callable[[], object]] = {"cholesky": lambda: torch.linalg.cholesky(A)}
+    embedding, x, y = problem(n, d, m)
+    calls: dict[str, Callable[[], object]] = {"cholesky": cholesky(embedding, x)}
     for name, objective in OBJECTIVES.items():
         calls[name] = lambda objective=objective: objective(embedding, x, y).backward()
-    calls["plain autograd"] = lambda: plain_autograd(embedding, x, y, m)
+    calls["plain autograd"] = lambda: plain_autograd(embedding, x, y)
     best = dict.fromkeys(calls, math.inf)
     for _ in range(options.repeats):
         for name, call in calls.items():

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import highspy
 import numpy as np
 from sklearn.preprocessing import minmax_scale
 from sklearn.svm import SVC
 
+from kernel_embed.experiments.benchmarks.votes import whole_program
 from kernel_embed.experiments.voted import load_two_classes
 from kernel_embed.votes import (
     ColumnGeneration,
@@ -45,29 +45,6 @@ def least(repeats: int, call: Callable[[], Any]) -> tuple[float, Any]:
 def solve(problem: VoteProblem, penalties: np.ndarray) -> Solution:
     """Column generation from nothing."""
     return ColumnGeneration(problem, 1e-7).solve(penalties)
-
-
-def whole_program(problem: VoteProblem, penalties: np.ndarray) -> float:
-    """Section 5.1 as printed, all columns at once, scaled by their penalties, to HiGHS with its defaults."""
-    m = problem.m
-    h = np.hstack([K * problem.y[:, None] / penalty for K, penalty in zip(problem.grams, penalties, strict=True)])
-    columns = np.hstack([h, -h, np.eye(m)])
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = columns.shape[1], m
-    lp.col_cost_ = np.concatenate([np.ones(2 * h.shape[1]), np.full(m, 1.0 / m)])
-    lp.col_lower_, lp.col_upper_ = np.zeros(columns.shape[1]), np.full(columns.shape[1], highspy.kHighsInf)
-    lp.row_lower_, lp.row_upper_ = np.ones(m), np.full(m, highspy.kHighsInf)
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = np.arange(0, columns.size + 1, columns.shape[1])
-    lp.a_matrix_.index_ = np.tile(np.arange(columns.shape[1]), m)
-    lp.a_matrix_.value_ = columns.ravel()
-    solver = highspy.Highs()
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("threads", 1)
-    solver.passModel(lp)
-    solver.run()
-    assert solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    return float(solver.getInfo().objective_function_value)
 
 
 def problem_of(name: str, directory: str, m: int) -> tuple[VoteProblem, np.ndarray]:

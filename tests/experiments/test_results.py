@@ -7,8 +7,10 @@ import json
 import numpy as np
 import pytest
 
+from kernel_embed import __version__
 from kernel_embed.experiments.evaluate import calibration_error, evaluate, paper_folds
 from kernel_embed.experiments.results import Results, standard_error, table
+from kernel_embed.files import write_whole
 
 
 def test_records_are_found_again(tmp_path):
@@ -18,7 +20,8 @@ def test_records_are_found_again(tmp_path):
     again = Results(path, ("name", "fold"))
     assert {"name": "a", "fold": 0} in again
     assert {"name": "a", "fold": 1} not in again
-    assert json.loads(path.read_text()) == [{"name": "a", "fold": 0, "value": 1.5}]
+    assert json.loads(path.read_text()) == [{"name": "a", "fold": 0, "value": 1.5, "version": __version__}]
+    assert again.find({"name": "a", "fold": 0})[0]["value"] == 1.5
     assert [p.name for p in path.parent.iterdir()] == ["results.json"], "no half-written file is left"
 
 
@@ -28,6 +31,28 @@ def test_a_file_that_holds_no_records_is_refused(tmp_path, content):
     path.write_text(content)
     with pytest.raises(ValueError, match=r"Expected a (results file|list of records)"):
         Results(path, ("name",))
+
+
+def test_results_of_another_version_are_refused_and_kept(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text('[{"name": "a", "version": "0.0.1"}]')
+    with pytest.raises(ValueError, match=r"0\.0\.1.*another --out"):
+        Results(path, ("name",))
+    assert "0.0.1" in path.read_text()
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "results.json"
+    write_whole(path, lambda file: file.write("old"), "w")
+
+    def interrupted(file):
+        file.write("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, interrupted, "w")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
 
 
 def test_table_aligns_columns():

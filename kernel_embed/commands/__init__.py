@@ -1,0 +1,1 @@
+"""The commands of ``kernel-embed``: each module adds its options and runs."""

@@ -1,0 +1,93 @@
+"""``kernel-embed compare``: learn a kernel in every way on one table, and say which to use."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+from typing import Any
+
+from ..experiments import compare
+from ..experiments.learners import SMOOTHNESS, learners
+from ..experiments.ranking import rows_of
+from ..experiments.report import write_report
+from ..experiments.summary import overall, summary
+from ..experiments.user_table import UserTable, like, read_user_table
+from .options import Unfinished, common, results_of
+
+
+def add_parser(commands: Any) -> None:
+    """The options of the command."""
+    command = commands.add_parser("compare", help="learn a kernel in several ways and compare them")
+    command.add_argument(
+        "--data", type=pathlib.Path, help="a CSV or Parquet file, or a directory of them (default: iris, wine)"
+    )
+    command.add_argument("--datasets", nargs="+", help="with a directory: only these files, without their ending")
+    command.add_argument("--target", help="the column to predict (default: 'target', else the last)")
+    command.add_argument("--test", type=pathlib.Path, help="a file of held-out rows, in place of folds")
+    command.add_argument("--methods", nargs="+", choices=sorted(learners()), help="only these learners")
+    command.add_argument("--kernel", choices=sorted(SMOOTHNESS), default="rbf", help="of the learners that take one")
+    command.add_argument("--folds", type=int, help="of the cross validation (default: 5; 2 with --quick)")
+    command.add_argument("--seed", type=int, default=0, help="of the folds")
+    command.add_argument(
+        "--budget",
+        type=float,
+        help="seconds of the processor for one learner on one table, all folds together (default: 90; 20 with "
+        "--quick); one that would take longer is learned on a part of the rows",
+    )
+    common(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> str:
+    """Compare, write the report, and return the tables."""
+    settings = _settings(options)
+    tables = _tables(options)
+    results = results_of(options, compare.KEY)
+    results.check_writable()
+    comparison = compare.Comparison(results, settings, options.out)
+    comparison.run(tables)
+    ranked = [(train, test, rows_of(comparison.records(train), comparison.arrays)) for train, test in tables]
+    report = write_report(comparison, ranked, options.out / "report.html")
+    text = "\n\n\n".join(summary(train, rows) for train, _, rows in ranked)
+    if len(ranked) > 2:
+        text += f"\n\n\n{overall([rows for *_, rows in ranked], settings.methods)}"
+    text += f"\n\nResults are in {options.out / 'results.json'}, pictures and words in {report}."
+    if not any(row.finished for *_, rows in ranked for row in rows):
+        raise Unfinished(text, "no learner finished; the table says why")
+    return text
+
+
+def _settings(options: argparse.Namespace) -> compare.Settings:
+    if options.folds is not None and options.folds < 2:
+        raise ValueError(f"Expected --folds of at least 2, got {options.folds}.")
+    budget = options.budget if options.budget is not None else (20.0 if options.quick else 90.0)
+    if not budget > 0:
+        raise ValueError(f"Expected --budget above 0 seconds, got {budget}.")
+    if options.test is not None and options.data is not None and options.data.is_dir():
+        raise ValueError("Expected one table with --test, got a directory.")
+    if options.data is None and (options.target is not None or options.test is not None):
+        raise ValueError("Expected --data FILE with --target or --test, got none.")
+    methods = options.methods or (compare.QUICK_METHODS if options.quick else compare.METHODS)
+    folds = 1 if options.test is not None else options.folds or (2 if options.quick else 5)
+    return compare.Settings(tuple(methods), options.kernel, folds, options.seed, budget)
+
+
+def _tables(options: argparse.Namespace) -> list[tuple[UserTable, UserTable | None]]:
+    if options.data is None:
+        return compare.shipped()
+    if options.data.is_dir():
+        return [(read_user_table(path, options.target), None) for path in _files(options)]
+    train = read_user_table(options.data, options.target)
+    if options.test is None:
+        return [(train, None)]
+    return [(train, like(read_user_table(options.test, options.target), train))]
+
+
+def _files(options: argparse.Namespace) -> list[pathlib.Path]:
+    found = {path.stem: path for path in sorted(options.data.iterdir()) if path.suffix in (".csv", ".parquet", ".pq")}
+    names = options.datasets or list(found)
+    missing = [name for name in names if name not in found]
+    if missing or not names:
+        known = ", ".join(found) or "none"
+        raise FileNotFoundError(f"Expected {', '.join(missing) or 'a table'} in {options.data}. Tables there: {known}.")
+    return [found[name] for name in names]

@@ -1,0 +1,50 @@
+"""One measurement: a part, a name, a size, and what to run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..results import Record
+
+OURS = "ours"
+"""The name of our own row in every part; ratios are taken against it."""
+
+
+class Case(NamedTuple):
+    """What is measured.
+
+    Attributes:
+        part: the section of the table.
+        name: whose; :data:`OURS` and names that start with it are ours.
+        n: the size of the problem.
+        prepare: builds the problem and imports what it needs, outside the clock; returns what is timed, which may
+            return figures for the record.
+        package: what must be installed; empty for what comes with us.
+        against: the name of the row that the ratio is taken against.
+        repeats: how often it is run; the least time counts.
+    """
+
+    part: str
+    name: str
+    n: int
+    prepare: Callable[[], Callable[[], Any]]
+    package: str = ""
+    against: str = OURS
+    repeats: int = 1
+
+
+def run_case(case: Case) -> Record:
+    """Seconds on the clock and of the processor, and the figures that the call returns."""
+    call = case.prepare()
+    seconds, processor, figures = float("inf"), float("inf"), None
+    for _ in range(case.repeats):
+        clock, used = time.perf_counter(), time.process_time()
+        figures = call()
+        seconds = min(seconds, time.perf_counter() - clock)
+        processor = min(processor, time.process_time() - used)
+    record: Record = {"seconds": seconds, "processor_seconds": processor}
+    if isinstance(figures, dict):
+        record.update(figures)
+    return record

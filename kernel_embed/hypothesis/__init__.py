@@ -1,0 +1,21 @@
+"""Tests of hypotheses with learned kernels: two and several samples, independence, conditional independence."""
+
+from .bayes_factor import log_bayes_factor
+from .causal import register_causal_test
+from .conditional import conditional_independence_test
+from .independence import independence_test
+from .linear_time import LinearTimeTwoSampleTest
+from .result import KernelTestResult, SamplesTestResult
+from .samples import k_sample_test, two_sample_test
+
+__all__ = [
+    "KernelTestResult",
+    "LinearTimeTwoSampleTest",
+    "SamplesTestResult",
+    "conditional_independence_test",
+    "independence_test",
+    "k_sample_test",
+    "log_bayes_factor",
+    "register_causal_test",
+    "two_sample_test",
+]

@@ -1,0 +1,103 @@
+r"""The Bayes factor of two samples, from the evidence of their embeddings.
+
+What is observed are μ̂_P and μ̂_Q at t points. One embedding μ with the prior GP(0, r) of eq. (3) is behind both; if the
+samples differ, P has :math:`\mu + \delta/2` and Q has :math:`\mu - \delta/2` with
+:math:`\delta \sim GP(0, \tau^2 r)`. The error of an empirical embedding is that of the central limit theorem, eq. (6),
+with S the covariance of k(X, ·) over the pooled sample:
+
+.. math::
+    \begin{pmatrix} \hat\mu_P \\ \hat\mu_Q \end{pmatrix} \sim \mathcal N\left(0, \begin{pmatrix}
+        (1 + \tau^2/4) R + S/n & (1 - \tau^2/4) R \\ (1 - \tau^2/4) R & (1 + \tau^2/4) R + S/m
+    \end{pmatrix}\right),
+
+with τ = 0 if they are one distribution. A priori τ, the size of the difference relative to that of an embedding, is any
+of :data:`DIFFERENCES`. The Jacobian of eq. (13) belongs to the link, which both hypotheses share.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from gpytorch.kernels import RBFKernel
+from torch import Tensor
+
+from ..kernels import LebesgueMeasure, SmoothedKernel, gram
+from ..linalg import RidgeSystem
+from .checks import Categorical, check_gram, generator_of
+from .kernel_choice import KernelChoice, choose_kernels
+from .samples import check_samples
+
+NUM_LOCATIONS = 100
+DIFFERENCES = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""τ; the smallest is what a thousand points can hardly see."""
+NUGGET = 0.1
+"""Independent error beside that of the central limit, as a share of its mean variance.
+
+r is as rough as that error, so without it every one of infinitely many directions would speak, however faint.
+"""
+
+
+def log_bayes_factor(
+    x: Tensor,
+    y: Tensor,
+    kernel: KernelChoice = None,
+    seed: int | None = 0,
+    *,
+    num_locations: int = NUM_LOCATIONS,
+    categorical: Categorical = None,
+) -> float:
+    """log p(data | two distributions) − log p(data | one): above 0 for a difference, below 0 against it.
+
+    Args:
+        x: n points, ``(n, d)``.
+        y: m points, ``(m, d)``.
+        kernel: as in :func:`two_sample_test`. Of several kernels each is as likely as any other, a priori: their
+            Bayes factors are averaged.
+        seed: of the draw of the points at which the embeddings are observed.
+        num_locations: t; they are drawn from the pooled sample.
+        categorical: as in :func:`two_sample_test`.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> x, y = torch.randn(2, 100, 1, generator=generator)
+        >>> log_bayes_factor(x, y) < 0, log_bayes_factor(x, y + 1.5) > 5
+        (True, True)
+    """
+    samples, columns = check_samples([x, y], ["x", "y"], categorical)
+    generator = generator_of(seed)
+    pooled = torch.cat(samples)
+    kernels = choose_kernels(pooled, kernel, columns, generator).kernels
+    rows = torch.randperm(len(pooled), generator=generator)[:num_locations].to(pooled.device)
+    values = []
+    for one in kernels:
+        covariance = SmoothedKernel(one, _measure(one)).resolved(pooled)
+        R = check_gram(covariance.gram(pooled[rows]), one)
+        k = check_gram(gram(one, pooled[rows], pooled), one)
+        values.append(_one_kernel(R, k, len(samples[0])))
+    stacked = torch.stack(values).flatten()
+    return float(torch.logsumexp(stacked, dim=0)) - math.log(len(stacked))
+
+
+def _measure(kernel: object) -> LebesgueMeasure | None:
+    """r(x, x) = 1 where a closed form exists, else what SmoothedKernel chooses."""
+    return LebesgueMeasure(unit=True) if type(kernel) is RBFKernel else None
+
+
+def _one_kernel(R: Tensor, k: Tensor, n: int) -> Tensor:
+    """From R ``(*batch, t, t)`` and k(locations, pooled) ``(*batch, t, n + m)`` to log BF, ``batch``."""
+    N, t = k.shape[-1], R.shape[-1]
+    m = N - n
+    means = torch.cat([k[..., :n].mean(-1), k[..., n:].mean(-1)], dim=-1)
+    D = k - k.mean(dim=-1, keepdim=True)
+    S = D @ D.mT / (N - 1)
+    nugget = NUGGET * S.diagonal(dim1=-2, dim2=-1).mean(-1) + torch.finfo(R.dtype).eps * 100
+    S = S + nugget[..., None, None] * torch.eye(t, dtype=R.dtype, device=R.device)
+
+    def density(tau: float) -> Tensor:
+        own, cross = (1.0 + 0.25 * tau**2) * R, (1.0 - 0.25 * tau**2) * R
+        A = torch.cat([torch.cat([own + S / n, cross], dim=-1), torch.cat([cross, own + S / m], dim=-1)], dim=-2)
+        return -RidgeSystem(A, A.new_zeros(A.shape[:-2])).negative_log_density(means)
+
+    differences = torch.stack([density(tau) for tau in DIFFERENCES])
+    return torch.logsumexp(differences, dim=0) - math.log(len(DIFFERENCES)) - density(0.0)

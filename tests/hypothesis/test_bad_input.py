@@ -1,0 +1,132 @@
+"""Bad input: a clear error or a correct result, never a p-value of 0 or NaN."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import Kernel, RBFKernel
+
+import kernel_embed as ke
+
+X = torch.randn(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = torch.randn(20, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+PAIRED = [ke.independence_test, lambda x, y, *a, **k: ke.conditional_independence_test(x, y, X[: len(x)], *a, **k)]
+TESTS = [ke.two_sample_test, *PAIRED]
+
+
+class NanKernel(Kernel):
+    """A kernel that returns NaN."""
+
+    def forward(self, x1, x2, diag=False, **params):
+        shape = x1.shape[:-1] if diag else (*x1.shape[:-1], x2.shape[-2])
+        return torch.full(shape, float("nan"), dtype=x1.dtype)
+
+
+def test_samples_of_different_width():
+    with pytest.raises(ValueError, match=r"Expected samples of one width, got columns: 2 in x, 1 in y\."):
+        ke.two_sample_test(X, Y[:, :1])
+    with pytest.raises(ValueError, match=r"3 in sample 3"):
+        ke.k_sample_test(X, Y, torch.zeros(5, 3))
+    with pytest.raises(ValueError, match="one width"):
+        ke.LinearTimeTwoSampleTest(RBFKernel()).update(X, Y[:, :1])
+
+
+@pytest.mark.parametrize("test", PAIRED)
+def test_rows_that_do_not_pair(test):
+    with pytest.raises(ValueError, match=r"Expected the same number of rows.*20 in x, 19 in y"):
+        test(X, Y[:19])
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_a_single_point(test):
+    with pytest.raises(ValueError, match=r"Expected at least \d points in x, got 1"):
+        test(X[:1], Y[:1])
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_constant_samples(test):
+    """All equal: nothing speaks against the null hypothesis. Two different constants: everything does."""
+    same = torch.ones(20, 2, dtype=torch.float64)
+    assert test(same, same, seed=0).pvalue == 1.0
+    assert 0 < test(same, Y, seed=0).pvalue <= 1
+    assert test(same, same, "median", seed=0).pvalue == 1.0
+
+
+def test_two_different_constants():
+    one = torch.ones(20, 1)
+    assert ke.two_sample_test(one, 2 * one, seed=0).pvalue == pytest.approx(1 / 1001)
+    assert ke.independence_test(one, one, seed=0, null="gamma", kernel="best").pvalue == 1.0
+    assert ke.two_sample_test(one, one, seed=0, null="gamma", kernel="best").pvalue == 1.0
+    assert ke.two_sample_test(one, one, RBFKernel(), statistic="linear").pvalue == 1.0
+    assert ke.conditional_independence_test(one, one, one, method="kernel").pvalue == 1.0
+
+
+@pytest.mark.parametrize("test", TESTS)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_values_that_are_not_finite(test, bad):
+    broken = Y.clone()
+    broken[3, 1] = bad
+    with pytest.raises(ValueError, match=r"Expected finite values in y, got 1 NaN or infinite.*\(3, 1\)"):
+        test(X, broken)
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_a_kernel_that_returns_nan(test):
+    with pytest.raises(ValueError, match=r"Expected finite kernel values, got \d+ NaN or infinite ones from NanKernel"):
+        test(X, Y, NanKernel())
+
+
+@pytest.mark.parametrize("test", TESTS)
+@pytest.mark.parametrize("count", [0, -3, 2.5, True])
+def test_no_permutations(test, count):
+    with pytest.raises(ValueError, match=r"Expected num_permutations of at least 1.*gamma"):
+        test(X, Y, num_permutations=count)
+
+
+def test_categories_for_a_real_kernel():
+    a = torch.randint(0, 3, (20, 1), generator=torch.Generator().manual_seed(0))
+    with pytest.raises(TypeError, match=r"Expected real numbers for RBFKernel, got categories in columns \[0\] of x"):
+        ke.two_sample_test(a, a.flip(0), RBFKernel())
+    with pytest.raises(TypeError, match=r"columns \[0\] of y"):
+        ke.independence_test(X, a, RBFKernel(), kernel_y=RBFKernel())
+    assert ke.two_sample_test(a, a.flip(0), RBFKernel(), seed=0, categorical=False).pvalue == 1.0
+    assert ke.two_sample_test(a, a.flip(0), RBFKernel() * ke.DeltaKernel(), seed=0, categorical=False).pvalue == 1.0
+    with pytest.raises(ValueError, match=r"Expected categorical columns from 0 to 1, got \[5\]"):
+        ke.two_sample_test(X, Y, categorical=[5])
+
+
+def test_things_that_are_no_tensor_and_words_that_mean_nothing():
+    with pytest.raises(TypeError, match=r"Expected x to be a torch.Tensor"):
+        ke.two_sample_test(X.numpy(), Y)
+    with pytest.raises(TypeError, match=r"Expected y to be a torch.Tensor"):
+        ke.independence_test(X, np.array(["a", "b"] * 10))
+    with pytest.raises(ValueError, match=r"Expected kernel.*one of.*'median'.*got 'mean'"):
+        ke.two_sample_test(X, Y, "mean")
+    with pytest.raises(TypeError, match=r"Expected a gpytorch.kernels.Kernel.*got float"):
+        ke.two_sample_test(X, Y, 1.0)
+    with pytest.raises(ValueError, match=r"Expected statistic to be one of"):
+        ke.two_sample_test(X, Y, statistic="linear-time")
+    with pytest.raises(ValueError, match=r"Expected method to be one of"):
+        ke.conditional_independence_test(X, Y, X, method="partial")
+    with pytest.raises(ValueError, match=r"Expected one kernel and the biased statistic"):
+        ke.two_sample_test(X, Y, RBFKernel(), null="gamma", statistic="unbiased")
+    with pytest.raises(ValueError, match=r"Expected at least 2 samples"):
+        ke.k_sample_test(X)
+
+
+def test_the_smallest_samples():
+    for n in (2, 3, 5):
+        assert 0 < ke.two_sample_test(X[:n], Y[:2], num_permutations=50, seed=0).pvalue <= 1
+        assert 0 < ke.independence_test(X[:n], Y[:n], num_permutations=50, seed=0).pvalue <= 1
+
+
+def test_vectors_integers_and_single_precision():
+    x, y = X[:, 0], Y[:, 0]
+    expected = ke.two_sample_test(x.unsqueeze(-1), y.unsqueeze(-1), seed=0).pvalue
+    assert ke.two_sample_test(x, y, seed=0).pvalue == expected
+    single = ke.two_sample_test(x.float(), y.float(), seed=0)
+    assert single.pvalue == pytest.approx(expected, abs=0.01)
+    repeated = torch.arange(4.0).repeat(10)
+    assert ke.two_sample_test(repeated, repeated, seed=0).pvalue == 1.0
+    assert ke.independence_test(repeated, repeated.square(), seed=0).pvalue < 0.01

@@ -1,0 +1,227 @@
+"""Every statistic against loops, other libraries, and its definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import Kernel, RBFKernel
+from scipy.stats import norm
+
+import kernel_embed as ke
+from kernel_embed.hypothesis import aggregation, independence, relabellings, rotations, samples
+
+
+def kernel_of(lengthscale, **kwargs):
+    kernel = RBFKernel(**kwargs).double()
+    kernel.lengthscale = torch.as_tensor(lengthscale, dtype=torch.float64)
+    return kernel
+
+
+def loop_gram(a, b, lengthscale):
+    return np.array([[np.exp(-0.5 * ((p - q) ** 2).sum() / lengthscale**2) for q in b] for p in a])
+
+
+@pytest.fixture
+def data():
+    generator = torch.Generator().manual_seed(3)
+    return tuple(torch.randn(n, 2, generator=generator, dtype=torch.float64) for n in (13, 9, 11))
+
+
+@pytest.fixture
+def pairs():
+    generator = torch.Generator().manual_seed(4)
+    x = torch.randn(12, 1, generator=generator, dtype=torch.float64)
+    return x, x.square() + torch.randn(12, 2, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("statistic", ["biased", "unbiased"])
+def test_mmd_is_its_double_sum(data, statistic):
+    x, y, _ = (sample.numpy() for sample in data)
+    n, m = len(x), len(y)
+    Kxx, Kyy, Kxy = loop_gram(x, x, 1.3), loop_gram(y, y, 1.3), loop_gram(x, y, 1.3)
+    if statistic == "biased":
+        expected = Kxx.sum() / n**2 + Kyy.sum() / m**2 - 2 * Kxy.mean()
+    else:
+        expected = (Kxx.sum() - n) / (n * (n - 1)) + (Kyy.sum() - m) / (m * (m - 1)) - 2 * Kxy.mean()
+    result = ke.two_sample_test(*data[:2], kernel_of(1.3), 20, seed=0, statistic=statistic)
+    assert result.statistic == pytest.approx(expected, abs=1e-13)
+
+
+def test_every_permuted_statistic_is_the_statistic_of_the_permuted_sample(data, monkeypatch):
+    """In one block, and in blocks of a few rows."""
+    x, y, _ = data
+    pooled = torch.cat([x, y])
+    E = relabellings.indicators([13, 9], 7, torch.Generator().manual_seed(1), pooled)
+    assert (E.sum(0) == 13).all()
+    three = relabellings.indicators([3, 2, 4], 7, torch.Generator().manual_seed(1), pooled)
+    assert (three.sum(1) == 1).all()
+    assert (three.sum(0) == torch.tensor([[3.0], [2.0], [4.0]])).all()
+    for block in (relabellings.BLOCK, 3):
+        monkeypatch.setattr(relabellings, "BLOCK", block)
+        T, _ = samples.statistics([kernel_of(0.7)], pooled, E, [13, 9], samples.squared_mmd)
+        for b in range(8):
+            first = E[:, 0, b].bool()
+            one = ke.two_sample_test(pooled[first], pooled[~first], kernel_of(0.7), 1).statistic
+            assert T[0, b].item() == pytest.approx(one, abs=1e-13)
+
+
+def test_k_samples_are_distances_to_the_pooled_embedding(data):
+    pooled = torch.cat(data).numpy()
+    K = loop_gram(pooled, pooled, 0.9)
+    expected, start = 0.0, 0
+    for sample in data:
+        weights = -np.full(len(pooled), 1 / len(pooled))
+        weights[start : start + len(sample)] += 1 / len(sample)
+        expected += len(sample) * weights @ K @ weights
+        start += len(sample)
+    assert ke.k_sample_test(*data, kernel=kernel_of(0.9), seed=0).statistic == pytest.approx(expected, abs=1e-12)
+    two = ke.k_sample_test(*data[:2], kernel=kernel_of(0.9), seed=5)
+    mmd = ke.two_sample_test(*data[:2], kernel_of(0.9), seed=5)
+    assert two.statistic == pytest.approx(13 * 9 / 22 * mmd.statistic)
+    assert two.pvalue == mmd.pvalue
+
+
+@pytest.mark.parametrize("n", [11, 12])
+@pytest.mark.parametrize("memory", [rotations.MEMORY, 1])
+def test_hsic_of_every_rotation_is_its_trace(pairs, n, memory, monkeypatch):
+    """Both statistics, even and odd n, from the Gram matrix and pair by pair."""
+    monkeypatch.setattr(rotations, "MEMORY", memory)
+    x, y = (sample[:n] for sample in pairs)
+    K, L = loop_gram(x.numpy(), x.numpy(), 0.8), loop_gram(y.numpy(), y.numpy(), 1.5)
+    c = rotations.correlations((kernel_of(0.8),), (kernel_of(1.5),), x, y, 2 * n - 1, torch.Generator().manual_seed(2))
+    generator = torch.Generator().manual_seed(2)
+    first, second = (torch.randperm(n, generator=generator).numpy() for _ in range(2))
+    H = np.eye(n) - 1 / n
+    biased, unbiased = independence.hsic(c, n)[0, 0], independence.unbiased_hsic(c, n)[0, 0]
+    assert len(biased) == 2 * n
+    for b, (order, s) in enumerate([(order, s) for order in (first, second) for s in range(n)]):
+        turned = np.roll(order, -s)
+        A, B = K[np.ix_(first, first)], L[np.ix_(turned, turned)]
+        assert biased[b].item() == pytest.approx(np.trace(A @ H @ B @ H) / n**2, abs=1e-12)
+        A, B = A - np.diag(np.diag(A)), B - np.diag(np.diag(B))
+        value = np.trace(A @ B) - 2 / (n - 2) * (A @ B).sum() + A.sum() * B.sum() / ((n - 1) * (n - 2))
+        assert unbiased[b].item() == pytest.approx(value / (n * (n - 3)), abs=1e-12)
+    assert c.square_x.item() == pytest.approx(np.sum((H @ K @ H) ** 2))
+
+
+def test_equal_to_hyppo_where_defined_alike():
+    """hyppo normalises HSIC to a correlation and takes its root; its MMD is that of points and labels."""
+    hsic_of = pytest.importorskip("hyppo.independence").Hsic
+    mmd_of = pytest.importorskip("hyppo.ksample").MMD
+    generator = np.random.RandomState(0)
+    x, y = generator.randn(40, 2), generator.randn(40, 2) + 0.5
+    gamma = 0.4
+    kernel = kernel_of((0.5 / gamma) ** 0.5)
+    tensors = torch.as_tensor(x), torch.as_tensor(y)
+
+    def hsic(a, b):
+        return ke.independence_test(a, b, kernel, 1, seed=0, kernel_y=kernel).statistic
+
+    correlation = hsic(*tensors) / np.sqrt(hsic(tensors[0], tensors[0]) * hsic(tensors[1], tensors[1]))
+    assert hsic_of(bias=True, gamma=gamma).statistic(x, y) ** 2 == pytest.approx(correlation, rel=1e-9)
+    theirs = (mmd_of(bias=True, gamma=gamma).statistic(x, y) / (2 * 40**4 / 80**4)) ** 2
+    pooled, labels = torch.cat(tensors), torch.cat([torch.zeros(40, 1), torch.ones(40, 1)]).double()
+    label_kernel = kernel_of((0.5 / gamma) ** 0.5)
+    ours = ke.independence_test(pooled, labels, kernel, 1, seed=0, kernel_y=label_kernel).statistic
+    scale = np.sqrt(
+        ke.independence_test(pooled, pooled, kernel, 1, seed=0, kernel_y=kernel).statistic
+        * ke.independence_test(labels, labels, label_kernel, 1, seed=0, kernel_y=label_kernel).statistic
+    )
+    assert theirs == pytest.approx(ours / scale, rel=1e-9)
+    # and that HSIC is MMD² up to a factor: L = (1 − ρ)δ + const
+    rho = float(torch.exp(torch.tensor(-gamma, dtype=torch.float64)))
+    mmd = ke.two_sample_test(*tensors, kernel, 1, seed=0).statistic
+    assert ours == pytest.approx(2 * (1 - rho) * (0.25) ** 2 * mmd, rel=1e-9)
+
+
+def test_energy_distance_is_a_special_case():
+    """MMD² with k(x, y) = (‖x‖ + ‖y‖ − ‖x − y‖)/2 is half the energy distance, by a kernel of one's own."""
+
+    class EnergyKernel(Kernel):
+        def forward(self, x1, x2, diag=False, **params):
+            if diag:
+                return 0.5 * (x1.norm(dim=-1) + x2.norm(dim=-1) - (x1 - x2).norm(dim=-1))
+            return 0.5 * (x1.norm(dim=-1)[..., None] + x2.norm(dim=-1)[..., None, :] - torch.cdist(x1, x2))
+
+    generator = np.random.RandomState(0)
+    x, y = generator.randn(20, 2), generator.randn(25, 2) + 0.5
+    ours = ke.two_sample_test(torch.as_tensor(x), torch.as_tensor(y), EnergyKernel(), 10, seed=0).statistic
+
+    def mean_distance(a, b):
+        return np.mean([np.linalg.norm(p - q) for p in a for q in b])
+
+    energy = 2 * mean_distance(x, y) - mean_distance(x, x) - mean_distance(y, y)
+    assert ours == pytest.approx(energy / 2, rel=1e-9)
+
+
+def test_linear_time_is_its_definition_whole_and_in_a_stream():
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(41, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+
+    def k(a, b):
+        return float(torch.exp(-0.5 * (a - b).square().sum()))
+
+    h = [
+        k(x[2 * i], x[2 * i + 1]) + k(y[2 * i], y[2 * i + 1]) - k(x[2 * i], y[2 * i + 1]) - k(x[2 * i + 1], y[2 * i])
+        for i in range(20)
+    ]
+    whole = ke.two_sample_test(x, y, kernel_of(1.0), statistic="linear")
+    assert whole.statistic == pytest.approx(np.mean(h))
+    z = np.mean(h) / (np.std(h, ddof=1) / np.sqrt(20))
+    assert whole.pvalue == pytest.approx(norm.sf(z))
+    stream = ke.LinearTimeTwoSampleTest(kernel_of(1.0))
+    for part in range(0, 41, 5):
+        stream.update(x[part : part + 5], y[part : part + 5])
+    assert stream.result().statistic == pytest.approx(whole.statistic)
+    assert stream.result().pvalue == pytest.approx(whole.pvalue)
+
+
+def test_draws_of_a_posterior_are_averaged(data, pairs):
+    """A kernel with a batch dimension is the mean of its parts; so is an object that carries one."""
+    lengthscales = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+    batch = kernel_of(lengthscales.reshape(3, 1, 1), batch_shape=torch.Size([3]))
+    parts = [kernel_of(lengthscale) for lengthscale in lengthscales]
+
+    class Posterior:
+        kernel = batch
+
+    for carrier in (batch, Posterior()):
+        two = ke.two_sample_test(*data[:2], carrier, 50, seed=0)
+        one = [ke.two_sample_test(*data[:2], part, 50, seed=0) for part in parts]
+        assert two.statistic == pytest.approx(np.mean([r.statistic for r in one]))
+        assert torch.allclose(two.null, torch.stack([r.null for r in one]).mean(0))
+    both = ke.independence_test(*pairs, batch, 50, seed=0, kernel_y=parts[1])
+    assert both.statistic == pytest.approx(
+        np.mean([ke.independence_test(*pairs, part, 50, seed=0, kernel_y=parts[1]).statistic for part in parts])
+    )
+
+
+def test_aggregation_by_hand():
+    T = torch.tensor([[3.0, 1.0, 2.0, 2.0], [1.0, 9.0, 1.0, 1.0]], dtype=torch.float64)
+    mean, variance = torch.tensor([2.0, 1.0]).double(), torch.tensor([0.5, 2.0]).double()
+    answer = aggregation.aggregate(T, aggregation.NullScale(mean, variance, torch.ones(2).double()))
+    a = (mean**2 / variance)[:, None]
+    z = 2 * a.sqrt() * ((T / mean[:, None]).sqrt() - 1 + 1 / (8 * a))
+    assert torch.allclose(answer.statistics, z.max(0).values)
+    assert answer.pvalue == 0.5
+    assert answer.pvalues.tolist() == [0.25, 1.0]
+    assert answer.best == 0
+    moved = aggregation.NullScale(mean, variance, torch.ones(2).double(), shift=1.0)
+    assert torch.allclose(aggregation.aggregate(T - mean[:, None], moved).statistics, answer.statistics)
+
+
+def test_gamma_approximation_is_near_the_permutations():
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(150, 1, generator=generator, dtype=torch.float64) for _ in range(2))
+    kernel = kernel_of(1.0)
+    for shift in (0.0, 0.15):
+        exact = ke.two_sample_test(x, y + shift, kernel, 2000, seed=0).pvalue
+        assert ke.two_sample_test(x, y + shift, kernel, null="gamma").pvalue == pytest.approx(exact, abs=0.05)
+        mixed = y + shift * x
+        exact = ke.independence_test(x, mixed, kernel, 2000, seed=0, kernel_y=kernel).pvalue
+        near = ke.independence_test(x, mixed, kernel, kernel_y=kernel, null="gamma").pvalue
+        assert near == pytest.approx(exact, abs=0.05)
+    three = ke.k_sample_test(x, y, x.flip(0) + 0.1, kernel=kernel, null="gamma").pvalue
+    exact = ke.k_sample_test(x, y, x.flip(0) + 0.1, kernel=kernel, num_permutations=2000, seed=0).pvalue
+    assert three == pytest.approx(exact, abs=0.05)
