@@ -47,7 +47,7 @@ def svi(
     losses = []
     with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeds[0])
-        approximation = guide(model, init_loc_fn=init_to_value(values={SITE: mode}), init_scale=0.05)
+        approximation = guide(model, init_loc_fn=init_to_value(values={SITE: mode}), init_scale=0.1)
         decay = 0.1 ** (1.0 / num_steps)
         search = SVI(model, approximation, ClippedAdam({"lr": learning_rate, "lrd": decay}), Trace_ELBO())
         bar.reset(num_steps)

@@ -107,7 +107,7 @@ def test_smc_gets_the_weights_and_the_evidence_right():
 
 
 def test_laplace_and_svi_are_exact_for_a_gaussian():
-    for method, options in (("laplace", {}), ("svi", {"num_steps": 120})):
+    for method, options in (("laplace", {}), ("svi", {"num_steps": 250})):
         log_scale = gpytorch.constraints.Positive(transform=torch.exp, inv_transform=torch.log)
         kernel = RBFKernel(lengthscale_prior=LogNormalPrior(0.5, 0.4), lengthscale_constraint=log_scale)
         model = ke.BayesianMeanEmbedding(kernel)
