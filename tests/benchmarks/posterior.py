@@ -2,6 +2,7 @@
 
     python tests/benchmarks/posterior.py recipe      # GPyTorch's pyro_sample_from_prior, n = 200, ARD in 5 dimensions
     python tests/benchmarks/posterior.py stan        # the paper's Stan program, n = 600; needs the extra ``bench``
+    python tests/benchmarks/posterior.py modes       # mean and sd of each mode of that program, by quadrature
     python tests/benchmarks/posterior.py chains      # 200 chains from the prior over five kinds of kernels
 
 Rivals run in one process, one after the other, on the same data and with the same priors.
@@ -24,6 +25,7 @@ from gpytorch.priors import GammaPrior, LogNormalPrior
 import kernel_embed as ke
 from kernel_embed.experiments.mixtures import mixture_samples, model
 from kernel_embed.posteriors.diagnostics import n_eff
+from kernel_embed.posteriors.potential import Potential
 
 STAN = """
 data { int<lower=1> n; vector[n] x; real sigma2; }
@@ -92,6 +94,20 @@ class ExactGP(gpytorch.models.ExactGP):
 
     def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def modes_by_quadrature() -> None:
+    """What every sampler of that model should find: 601 points of the density over each mode."""
+    potential = Potential(model(), ke.EmbeddingEvidence(), torch.cat(mixture_samples(100)), None)
+    for low, high in ((0.46, 0.57), (2.4, 3.6)):
+        lengthscale = np.linspace(low, high, 601)
+        u = [potential.unconstrained({"kernel.lengthscale": torch.tensor(value)}) for value in lengthscale]
+        log_density = -np.array([potential.value(point) for point in u])
+        jacobian = np.gradient(np.concatenate(u), lengthscale)  # the density is that of the raw parameter u
+        weight = np.exp(log_density - log_density.max()) * jacobian
+        weight /= weight.sum()
+        mean = (weight * lengthscale).sum()
+        print(f"lengthscale {mean:.4f}, sd {np.sqrt((weight * (lengthscale - mean) ** 2).sum()):.4f}", flush=True)
 
 
 def kernel(width: int) -> ScaleKernel:
@@ -205,13 +221,14 @@ def chains_from_the_prior(count: int) -> None:
 def main() -> int:
     """Run one benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["stan", "recipe", "chains"])
+    parser.add_argument("what", choices=["stan", "modes", "recipe", "chains"])
     parser.add_argument("--draws", type=int, default=100, help="of each chain, after as many of warm-up")
     parser.add_argument("--count", type=int, default=200, help="of chains from the prior")
     options = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads", flush=True)
     actions = {
         "stan": lambda: against_stan(options.draws),
+        "modes": modes_by_quadrature,
         "recipe": lambda: against_recipe(options.draws),
         "chains": lambda: chains_from_the_prior(options.count),
     }
