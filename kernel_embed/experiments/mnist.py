@@ -241,6 +241,8 @@ def draw_curves(records: Sequence[Record], path: pathlib.Path) -> None:
     for head, chosen in group(records, lambda record: record["head"]).items():
         axes.plot(column(chosen, "epoch") + 1, 100.0 - column(chosen, "test_accuracy"), label=str(head))
     axes.set(xlabel="epoch", ylabel="test error in per cent", yscale="log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
     axes.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
