@@ -92,7 +92,8 @@ def run(results: Results, out: pathlib.Path, *, num_per_centre: int = 100, num_d
 
 def quadrature(potential: Any, u: Any, num_points: int = 101) -> float:
     """log Z of a mode by the trapezoidal rule, over the draws ``u`` and as far again to both sides."""
-    low, high, width = u.min(), u.max(), 0.5 * (u.max() - u.min())
+    low, high = u.min(), u.max()
+    width = 0.5 * (high - low) or 0.05  # a short chain may never have moved
     grid = np.linspace(low - width, high + width, num_points)
     heights = np.array([-potential.value(np.array([point])) for point in grid])
     top = heights.max()
