@@ -48,9 +48,17 @@ def test_mixtures_have_equal_moments():
 def test_every_picture_is_drawn(tmp_path, capsys):
     for name in ("two-sample", "witness"):
         assert main(["reproduce", name, "--quick", "--out", str(tmp_path)]) == 0
-    for name in ("figure1.png", "figure2.png", "figure3.png", "figure5.png", "results.json"):
+    for name in (
+        "figure1.png",
+        "figure2.png",
+        "figure3.png",
+        "figure4.png",
+        "figure5.png",
+        "figure5_posterior.png",
+        "results.json",
+    ):
         assert (tmp_path / name).stat().st_size > 1000
     assert "grid of Gaussians" in capsys.readouterr().out
     results = Results(tmp_path / "results.json", grid.KEY)
-    assert {record["experiment"] for record in results.records} == {"grid", "mixtures"}
+    assert {record["experiment"] for record in results.records} == {"grid", "mixtures", "chains"}
     assert matplotlib.pyplot.get_fignums() == []
