@@ -42,7 +42,7 @@ def test_constraints_pin_torch():
 def test_imports_only_go_one_way():
     """Stations in the order of the pipeline: each may import only the ones before it."""
     order = [
-        *("version", "files", "validation", "progress", "linalg", "kernels", "embeddings", "objectives"),
+        *("version", "files", "validation", "progress", "threads", "linalg", "kernels", "embeddings", "objectives"),
         *("learning", "scale", "bounds", "posteriors", "plots", "plots_bayesian", "plots_posterior", "plots_compare"),
         *("estimators", "votes", "hypothesis", "experiments", "commands", "cli"),
     ]

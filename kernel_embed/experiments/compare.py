@@ -16,6 +16,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from ..files import write_whole
 from ..progress import progress_bar
+from ..threads import few_threads
 from .budget import affordable, subset
 from .data import Table
 from .evaluate import Measured, measure
@@ -96,8 +97,9 @@ class Comparison:
             for train, test in tables:
                 for method in self.settings.methods:
                     bar.set_postfix_str(f"{train.name}, {method}")
-                    for _ in self._method(method, train, test):
-                        bar.update()
+                    with few_threads(len(train.y)):
+                        for _ in self._method(method, train, test):
+                            bar.update()
 
     def name(self, table: UserTable, method: str, fold: int) -> Record:
         """The fields that name a record."""

@@ -220,19 +220,3 @@ def quiet_numbers() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NumericalWarning)
         yield
-
-
-@contextlib.contextmanager
-def few_threads(num_rows: int) -> Iterator[None]:
-    """One thread for small matrices, on which threads get in each other's way; afterwards as many as before."""
-    before = torch.get_num_threads()
-    if num_rows < SMALL:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-SMALL = 500
-"""Rows below which one thread is faster than several."""

@@ -14,11 +14,12 @@ from torch import Tensor
 from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
 from ..objectives import Objective
 from ..progress import progress_bar
+from ..threads import few_threads
 from ..validation import check_features
 from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior
 from .diagnostics import tell
 from .laplace import laplace
-from .nuts import few_threads, nuts, quiet_numbers
+from .nuts import nuts, quiet_numbers
 from .parallel import parallel_nuts, worthwhile
 from .posterior import Posterior
 from .potential import Potential

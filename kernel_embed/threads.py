@@ -1,0 +1,34 @@
+"""One thread for small matrices, and afterwards as many as before."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from threadpoolctl import threadpool_limits
+
+SMALL = 500
+"""Rows below which one thread is faster than several, which get in each other's way."""
+
+
+@contextlib.contextmanager
+def few_threads(num_rows: int) -> Iterator[None]:
+    """One thread for torch, NumPy and scikit-learn while matrices are small; they are given back on leaving.
+
+    Example:
+        >>> before = torch.get_num_threads()
+        >>> with few_threads(100):
+        ...     torch.get_num_threads()
+        1
+        >>> torch.get_num_threads() == before
+        True
+    """
+    before, few = torch.get_num_threads(), num_rows < SMALL
+    with threadpool_limits(limits=1 if few else None):
+        if few:
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
