@@ -32,8 +32,8 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         kernel: Any = None,
-        num_samples: int = 40,
-        warmup_steps: int = 40,
+        num_samples: int = 30,
+        warmup_steps: int = 30,
         max_tree_depth: int = 3,
         random_state: int = 0,
     ) -> None:
