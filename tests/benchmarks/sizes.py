@@ -92,7 +92,7 @@ def measure(task: tuple[str, int]) -> dict[str, float | str]:
 def draw(records: list[dict[str, float | str]], path: pathlib.Path) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     for way in WAYS:
         chosen = [r for r in records if r["way"] == way]
@@ -101,7 +101,7 @@ def draw(records: list[dict[str, float | str]], path: pathlib.Path) -> None:
             axes.plot([r["n"] for r in chosen], [r[name] for r in chosen], style, markersize=4, label=way)
     left.set(xlabel="rows n", ylabel="seconds", xscale="log", yscale="log")
     right.set(xlabel="rows n", ylabel="peak memory in MiB", xscale="log", yscale="log")
-    right.legend(fontsize=8)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     figure.savefig(path, dpi=100)
 
 
