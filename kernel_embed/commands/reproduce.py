@@ -34,6 +34,7 @@ def add_parser(commands: Any) -> None:
     command.add_argument("name", choices=list(REPRODUCTIONS))
     command.add_argument("--data", help=f"directory of the data sets (default: {ENVIRONMENT_VARIABLE}, else OpenML)")
     command.add_argument("--full", action="store_true", help="mnist: all 800 epochs, where 30 minutes are the default")
+    command.add_argument("--epochs", type=int, help="mnist-cen: exactly so many, however long they take")
     command.add_argument("--datasets", nargs="+", help="only these data sets")
     command.add_argument("--repetitions", type=int, help="of a study: type-two, test-level, test-power")
     command.add_argument("--jobs", type=int, default=1, help="processes (voted)")
@@ -70,8 +71,8 @@ def _uci(options: argparse.Namespace) -> str:
 
 def _mnist(options: argparse.Namespace) -> str:
     results = results_of(options, mnist.KEY)
-    minutes = None if options.full else 30.0
-    mnist.run(results, options.data, out=options.out, quick=options.quick, minutes=minutes)
+    minutes = None if options.full or options.epochs else 30.0
+    mnist.run(results, options.data, out=options.out, quick=options.quick, epochs=options.epochs, minutes=minutes)
     return mnist.summary(results.records)
 
 

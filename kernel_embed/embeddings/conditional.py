@@ -10,17 +10,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-import gpytorch
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from ..kernels import DiagonalBound, SupDiagonal, check_width, explicit_features, gram, log_scaled, sup_diagonal
+from ..kernels import DiagonalBound, SupDiagonal, check_width, explicit_features, gram, sup_diagonal
 from ..kernels.explicit import MAX_WIDTH
 from ..linalg import FeatureRidgeSystem, RidgeSystem
 from ..validation import check_features, check_finite, check_lengths
+from .regularized import RegularizedEmbedding
 from .snapshot import KernelSnapshot
 
 BLOCK_NUMBERS = 2**23
@@ -30,7 +30,7 @@ FEATURE_NUMBERS = 2**19
 """Numbers of a block of features: 4 MiB in float64, so that features are used while they are still in the cache."""
 
 
-class ConditionalEmbedding(gpytorch.Module):
+class ConditionalEmbedding(RegularizedEmbedding):
     r"""The embedding of P(Y | X) for targets of any kind.
 
     Args:
@@ -65,45 +65,9 @@ class ConditionalEmbedding(gpytorch.Module):
         regularization_constraint: Interval | None = None,
         sup_diagonal: float | DiagonalBound | None = None,
     ) -> None:
-        super().__init__()
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}.")
-        self.kernel = kernel
+        super().__init__(kernel, regularization, regularization_prior, regularization_constraint)
         self.target_kernel = target_kernel
         self.sup_diagonal_bound = sup_diagonal
-        like = next(kernel.parameters(), None)
-        zero = torch.zeros(kernel.batch_shape) if like is None else like.new_zeros(kernel.batch_shape)
-        self.register_parameter("raw_regularization", torch.nn.Parameter(zero))
-        constraint = regularization_constraint or log_scaled()
-        self.register_constraint("raw_regularization", constraint)
-        if regularization_prior is not None:
-            self.register_prior(
-                "regularization_prior",
-                regularization_prior,
-                _get_regularization,
-                _set_regularization,
-            )
-        self.regularization = regularization
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The batch shape of the kernel, and so of λ and of every answer."""
-        return torch.Size(self.kernel.batch_shape)
-
-    @property
-    def regularization(self) -> Tensor:
-        """λ, of shape ``batch_shape``."""
-        value: Tensor = self.raw_regularization_constraint.transform(self.raw_regularization)
-        return value
-
-    @regularization.setter
-    def regularization(self, value: float | Tensor) -> None:
-        raw = self.raw_regularization
-        value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device)
-        if not bool((torch.isfinite(value) & (value > 0)).all()):
-            raise ValueError(f"Expected a positive, finite regularization, got {value.tolist()}.")
-        value = value.expand(self.raw_regularization.shape)
-        self.initialize(raw_regularization=self.raw_regularization_constraint.inverse_transform(value))
 
     def condition(self, x: Tensor, y: Tensor) -> ConditionedEmbedding:
         """Factorise K + nλI for the data; the answer holds the factor and never changes this embedding.
@@ -121,15 +85,6 @@ class ConditionalEmbedding(gpytorch.Module):
     def targets(self, y: Tensor, like: Tensor) -> Tensor:
         """Y, the targets as an n × m matrix of numbers in the dtype and on the device of ``like``."""
         return y.to(like).reshape(y.shape[0], -1)
-
-
-# Named functions, where lambdas would keep the embedding from being pickled.
-def _get_regularization(embedding: ConditionalEmbedding) -> Tensor:
-    return embedding.regularization
-
-
-def _set_regularization(embedding: ConditionalEmbedding, value: Tensor) -> None:
-    embedding.regularization = value
 
 
 class ConditionedEmbedding:

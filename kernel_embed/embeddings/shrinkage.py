@@ -10,9 +10,7 @@ It is the posterior mean of :class:`kernel_embed.BayesianMeanEmbedding` with pri
 
 from __future__ import annotations
 
-import gpytorch
-import torch
-from gpytorch.constraints import Interval, Positive
+from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
@@ -21,9 +19,10 @@ from ..kernels import gram
 from ..linalg import RidgeSystem
 from ..validation import check_features
 from .mean import WeightedEmbedding
+from .regularized import RegularizedEmbedding
 
 
-class ShrinkageMeanEmbedding(gpytorch.Module):
+class ShrinkageMeanEmbedding(RegularizedEmbedding):
     """The estimator μ̌_λ of eq. (9), which shrinks μ̂ along the directions in which the data vary least.
 
     Args:
@@ -47,32 +46,7 @@ class ShrinkageMeanEmbedding(gpytorch.Module):
         regularization_prior: Prior | None = None,
         regularization_constraint: Interval | None = None,
     ) -> None:
-        super().__init__()
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}.")
-        self.kernel = kernel
-        like = next(iter(kernel.parameters()), torch.empty(()))
-        self.register_parameter("raw_regularization", torch.nn.Parameter(like.new_zeros(kernel.batch_shape)))
-        constraint = regularization_constraint or Positive(transform=torch.exp, inv_transform=torch.log)
-        self.register_constraint("raw_regularization", constraint)
-        if regularization_prior is not None:
-            self.register_prior("regularization_prior", regularization_prior, _get, _set)
-        self.regularization = regularization
-
-    @property
-    def regularization(self) -> Tensor:
-        """λ, of shape ``batch_shape``."""
-        value: Tensor = self.raw_regularization_constraint.transform(self.raw_regularization)
-        return value
-
-    @regularization.setter
-    def regularization(self, value: float | Tensor) -> None:
-        value = torch.as_tensor(value, dtype=self.raw_regularization.dtype, device=self.raw_regularization.device)
-        if not bool((torch.isfinite(value) & (value > 0)).all()):
-            raise ValueError(f"Expected a positive, finite regularization, got {value.tolist()}.")
-        # Draws of a posterior come with one more dimension.
-        value = value.expand(torch.broadcast_shapes(value.shape, self.raw_regularization.shape))
-        self.initialize(raw_regularization=self.raw_regularization_constraint.inverse_transform(value))
+        super().__init__(kernel, regularization, regularization_prior, regularization_constraint)
 
     def condition(self, x: Tensor) -> WeightedEmbedding:
         """μ̌_λ for the sample ``x`` of shape ``(n, d)``."""
@@ -82,12 +56,3 @@ class ShrinkageMeanEmbedding(gpytorch.Module):
         # eq. (9): β = (K + nλI)⁻¹ μ̂(x)
         beta = RidgeSystem(K, ridge).solve(K.mean(dim=-1, keepdim=True))
         return WeightedEmbedding(self.kernel, x, beta.squeeze(-1))
-
-
-# Named functions, where lambdas would keep the embedding from being pickled.
-def _get(embedding: ShrinkageMeanEmbedding) -> Tensor:
-    return embedding.regularization
-
-
-def _set(embedding: ShrinkageMeanEmbedding, value: Tensor) -> None:
-    embedding.regularization = value

@@ -176,21 +176,29 @@ def run(
 
 
 def summary(records: Sequence[Record]) -> str:
-    """Accuracy, NLL and calibration error over all test rows of all folds."""
+    """Accuracy, NLL and calibration error over all test rows of all folds, and the mean of the folds' own errors."""
     rows = []
     for name, folds in group(records, lambda r: f"{r['dataset']}, {r['method']}").items():
         for kind in KINDS:
-            confidence = np.array(" ".join(str(r[f"{kind} confidence"]) for r in folds).split(), dtype=np.float64)
-            correct = np.array(" ".join(str(r[f"{kind} correct"]) for r in folds).split()) == "1"
+            judged = [_judged(record, kind) for record in folds]
+            confidence, correct = (np.concatenate(parts) for parts in zip(*judged, strict=True))
             rows.append([
                 f"{name}, {kind}",
                 f"{100 * correct.mean():.1f}",
                 f"{column(folds, f'{kind} nll').mean():.4f}",
                 f"{calibration_error(confidence, correct):.4f}",
+                f"{np.mean([calibration_error(*one) for one in judged]):.4f}",
                 f"{column(folds, 'fit_seconds').mean():.1f}",
                 str(len(folds)),
             ])  # fmt: skip
-    return table(["data, method", "accuracy %", "NLL", "calibration error", "seconds", "folds"], rows)
+    header = ["data, method", "accuracy %", "NLL", "calibration error", "of each fold", "seconds", "folds"]
+    return table(header, rows)
+
+
+def _judged(record: Record, kind: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The largest probability of every test row of a fold, and whether its label was right."""
+    confidence = np.array(str(record[f"{kind} confidence"]).split(), dtype=np.float64)
+    return confidence, np.array(str(record[f"{kind} correct"]).split()) == "1"
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
+from linear_operator.utils.errors import NanError, NotPSDError
 from linear_operator.utils.warnings import NumericalWarning
 from numpy.typing import NDArray
 from torch import Tensor
@@ -174,9 +175,11 @@ def evidence_lengthscales(z: Tensor) -> list[float]:
             grid = np.geomspace(*scan_span(z), SCAN_POINTS)
             values = log_evidence(z, grid)
             tops = prominent(values.tolist(), PROMINENCE)
+            if not tops:
+                return []
             near = [np.geomspace(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)], FINE_POINTS) for i in tops]
             finer = log_evidence(z, np.concatenate(near)).reshape(len(tops), -1)
-        except (RuntimeError, ValueError):
+        except (NanError, NotPSDError):
             return []
     found = [(float(row.max()), float(fine[int(row.argmax())])) for row, fine in zip(finer, near, strict=True)]
     return [lengthscale for _, lengthscale in sorted(found, reverse=True)]

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from ..learning.parameters import Vector
-from .nuts import Draws
+from .nuts import Draws, independent_draws
 from .potential import Potential
 
 DIFFERENCE = 1e-3
@@ -62,13 +62,11 @@ def laplace(
     height = -potential.value(mode)
     log_density: Tensor = torch.from_numpy(height - 0.5 * np.square(z).sum(-1))
     bar.update(bar.total or 0)
-    return Draws(
+    return independent_draws(
+        potential,
         u,
         log_density,
-        torch.zeros(log_density.shape, dtype=torch.bool),
-        seconds=time.perf_counter() - started,
-        num_evaluations=potential.num_evaluations,
-        num_refused=potential.num_refused,
+        started,
         log_evidence=height + 0.5 * len(mode) * math.log(2.0 * math.pi) - 0.5 * float(np.log(values).sum()),
         details={"mode": potential.constrained(torch.from_numpy(mode))},
     )

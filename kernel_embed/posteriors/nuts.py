@@ -204,6 +204,19 @@ def nuts(
     )
 
 
+def independent_draws(potential: Potential, u: Tensor, log_density: Tensor, started: float, **settings: Any) -> Draws:
+    """Draws of a sampler without trajectories, which cannot diverge; ``started`` is when the clock was read."""
+    return Draws(
+        u,
+        log_density,
+        torch.zeros(log_density.shape, dtype=torch.bool),
+        seconds=time.perf_counter() - started,
+        num_evaluations=potential.num_evaluations,
+        num_refused=potential.num_refused,
+        **settings,
+    )
+
+
 def collect(found: list[list[tuple[Vector, float]]], divergences: list[list[int]], **settings: Any) -> Draws:
     """Chains of draws as tensors."""
     u = torch.from_numpy(np.stack([np.stack([point for point, _ in draws]) for draws in found]))

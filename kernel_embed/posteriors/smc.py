@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..learning.parameters import Vector
-from .nuts import Draws
+from .nuts import Draws, independent_draws
 from .potential import Potential
 from .starts import prior_draw
 
@@ -49,13 +49,11 @@ def smc(potential: Potential, num_samples: int, seeds: list[int], bar: Any, num_
     u = torch.from_numpy(np.stack([run.u for run in runs]))
     log_density = torch.from_numpy(np.stack([run.likelihood + run.prior for run in runs]))
     log_evidence = float(np.logaddexp.reduce(evidences) - math.log(len(evidences)))
-    return Draws(
+    return independent_draws(
+        potential,
         u,
         log_density,
-        torch.zeros(log_density.shape, dtype=torch.bool),
-        seconds=time.perf_counter() - started,
-        num_evaluations=potential.num_evaluations,
-        num_refused=potential.num_refused,
+        started,
         interrupted=interrupted,
         log_evidence=log_evidence,
         details={"log_evidences": evidences, "temperatures": [run.betas for run in runs]},

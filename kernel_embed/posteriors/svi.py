@@ -15,7 +15,7 @@ from pyro.optim import ClippedAdam
 
 from ..learning.parameters import Vector
 from .laplace import highest_mode
-from .nuts import DENSE_DIMENSIONS, Draws
+from .nuts import DENSE_DIMENSIONS, Draws, independent_draws
 from .potential import SITE, Potential
 
 
@@ -59,12 +59,10 @@ def svi(
         log_density = found.log_prob(u).detach()
     if log_density.dim() > 2:
         log_density = log_density.sum(-1)
-    return Draws(
+    return independent_draws(
+        potential,
         u,
         log_density,
-        torch.zeros(log_density.shape, dtype=torch.bool),
-        seconds=time.perf_counter() - started,
-        num_evaluations=potential.num_evaluations,
-        num_refused=potential.num_refused,
+        started,
         details={"losses": losses},
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..embeddings import ConditionalEmbedding, MulticlassAnswers, MulticlassEmbedding, in_blocks
+from ..embeddings import ConditionalEmbedding, MulticlassEmbedding, in_blocks
 from ..embeddings.snapshot import KernelSnapshot
 from ..kernels import gram
 from ..validation import check_features
+from .multiclass import MulticlassRegression
 
 
 class Expansion:
@@ -34,19 +35,8 @@ class Expansion:
         return in_blocks(self.representation, x, self.coefficients)
 
 
-class MulticlassExpansion(MulticlassAnswers, Expansion):
+class MulticlassExpansion(Expansion, MulticlassRegression):
     """The same for class labels, with the questions of :class:`kernel_embed.ConditionedMulticlass`."""
-
-    embedding: MulticlassEmbedding
-
-    @property
-    def num_classes(self) -> int:  # type: ignore[override]
-        """m."""
-        return self.embedding.num_classes
-
-    def decision_probabilities(self, x: Tensor) -> Tensor:
-        """p̂(x) = f(x), eq. (5): ``(t, m)``."""
-        return self.regression(x)
 
 
 def expansion(

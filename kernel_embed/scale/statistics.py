@@ -18,13 +18,14 @@ from linear_operator.utils.errors import NanError
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..embeddings import ConditionalEmbedding, MulticlassAnswers, MulticlassEmbedding, in_blocks
+from ..embeddings import ConditionalEmbedding, MulticlassEmbedding, in_blocks
 from ..embeddings.conditional import FEATURE_NUMBERS
 from ..embeddings.snapshot import KernelSnapshot
 from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_features
 from ..learning.batches import as_pair
 from ..linalg import RidgeSystem
 from ..validation import check_features, check_finite, check_labels, check_lengths
+from .multiclass import MulticlassRegression
 
 FEW = 256
 
@@ -192,19 +193,8 @@ class FeatureAnswers:
         return SupDiagonal(self.coefficients.new_tensor(self._largest_diagonal), "maximum over the data")
 
 
-class MulticlassFeatureAnswers(MulticlassAnswers, FeatureAnswers):
+class MulticlassFeatureAnswers(FeatureAnswers, MulticlassRegression):
     """The same for class labels, with the questions of :class:`kernel_embed.ConditionedMulticlass`."""
-
-    embedding: MulticlassEmbedding
-
-    @property
-    def num_classes(self) -> int:  # type: ignore[override]
-        """m."""
-        return self.embedding.num_classes
-
-    def decision_probabilities(self, x: Tensor) -> Tensor:
-        """p̂(x) = Wᵀφ(x), eq. (5): ``(t, m)``."""
-        return self.regression(x)
 
 
 def accumulate(
