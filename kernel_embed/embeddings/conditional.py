@@ -44,6 +44,7 @@ class ConditionalEmbedding(RegularizedEmbedding):
             as :class:`kernel_embed.LipschitzBound` (see :func:`kernel_embed.sup_diagonal`).
 
     Example:
+        >>> import gpytorch
         >>> x = torch.linspace(0, 1, 50, dtype=torch.float64).unsqueeze(-1)
         >>> y = torch.sin(6 * x.squeeze(-1))
         >>> kernel = gpytorch.kernels.RBFKernel().double()

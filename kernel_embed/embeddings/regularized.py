@@ -33,8 +33,9 @@ class RegularizedEmbedding(gpytorch.Module):
         if not isinstance(kernel, Kernel):
             raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}.")
         self.kernel = kernel
-        like = next(kernel.parameters(), torch.empty(()))
-        self.register_parameter("raw_regularization", torch.nn.Parameter(like.new_zeros(kernel.batch_shape)))
+        like = next(kernel.parameters(), None)
+        zero = torch.zeros(kernel.batch_shape) if like is None else like.new_zeros(kernel.batch_shape)
+        self.register_parameter("raw_regularization", torch.nn.Parameter(zero))
         self.register_constraint("raw_regularization", regularization_constraint or log_scaled())
         if regularization_prior is not None:
             self.register_prior("regularization_prior", regularization_prior, _get, _set)

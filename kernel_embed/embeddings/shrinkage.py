@@ -32,6 +32,7 @@ class ShrinkageMeanEmbedding(RegularizedEmbedding):
         regularization_constraint: a GPyTorch constraint on λ.
 
     Example:
+        >>> import gpytorch
         >>> x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0))
         >>> shrunk = ShrinkageMeanEmbedding(gpytorch.kernels.RBFKernel(), regularization=0.1).condition(x)
         >>> bool(shrunk.inner(shrunk) < 1)
