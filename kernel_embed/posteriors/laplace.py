@@ -14,6 +14,10 @@ from torch import Tensor
 from ..learning.parameters import Vector
 from .nuts import Draws, independent_draws
 from .potential import Potential
+from .sites import DEFAULT_SPREAD
+
+FLAT = 1e-2
+"""Curvature below which a direction counts as flat: a standard deviation of ten in log θ."""
 
 DIFFERENCE = 1e-3
 """Step of the differences of gradients that give H."""
@@ -54,8 +58,8 @@ def laplace(
     started = time.perf_counter()
     mode = highest_mode(potential, starts, max_evaluations)
     values, vectors = np.linalg.eigh(hessian(potential, mode))
-    # A direction in which the density is flat or rises has no Gaussian; the prior keeps it within reach.
-    values = np.maximum(values, 1e-2)
+    # A direction in which the density is flat or rises has no Gaussian; it is given the spread of a default prior.
+    values = np.where(values > FLAT, values, DEFAULT_SPREAD**-2)
     spread = vectors / np.sqrt(values)
     z = np.stack([np.random.default_rng(seed).standard_normal((num_samples, len(mode))) for seed in seeds])
     u = torch.from_numpy(mode + z @ spread.T)

@@ -29,7 +29,10 @@ NUM_WALKS = 2
 WALK_ACCEPTANCE = 0.3
 
 SETTLING_STEPS = 30
-SETTLING_SCALES = (0.5, 0.15, 0.05)
+SETTLING_SCALES = (0.3, 0.1, 0.03)
+
+OWN_OPTIONS = ("walk", "settle")
+"""Options that are not Pyro's."""
 
 
 @dataclasses.dataclass
@@ -97,11 +100,12 @@ class Chain:
         self, potential: Potential, start: Vector, warmup_steps: int, seed: int, options: dict[str, Any]
     ) -> None:
         walk = options.get("walk", len(start) <= WALK_DIMENSIONS) and warmup_steps > 0
-        self.kernel = NUTS(potential_fn=potential, **{key: v for key, v in options.items() if key != "walk"})
+        settles = options.get("settle", True) and warmup_steps > 0
+        self.kernel = NUTS(potential_fn=potential, **{key: v for key, v in options.items() if key not in OWN_OPTIONS})
         self.potential, self.num_draws = potential, 0
         generator = np.random.default_rng(seed)
         self.walk = Walk(len(start), generator) if walk else None
-        if warmup_steps > 0:
+        if settles:
             start = settle(potential, start, generator)
         self.kernel.initial_params = {SITE: torch.from_numpy(start.copy())}
         self.generator = torch.Generator().manual_seed(seed).get_state()

@@ -25,6 +25,7 @@ from torch.autograd.function import once_differentiable
 from ..kernels import DiagonalBoundError
 from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..objectives import ConditionalEvidence, EmbeddingEvidence, Objective
+from .coordinates import on_log_scale
 from .sites import Site, constrained, find_sites, log_density, user_name
 
 SITE = "u"
@@ -50,6 +51,7 @@ class Potential:
         self, embedding: gpytorch.Module, objective: Objective, x: Tensor, y: Tensor | None, temperature: float = 1.0
     ) -> None:
         self.embedding: Any = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
+        on_log_scale(self.embedding)
         self.objective, self.x, self.y, self.temperature = objective, x, y, temperature
         self.fixed = unidentified(self.embedding, objective)
         self.vector = ParameterVector(self.embedding, self.fixed)

@@ -74,8 +74,9 @@ def sample_posterior(
         parallel: run chains in processes of their own; ``None`` does so where it saves at least some seconds.
         progress: show a progress bar; by default on a terminal or in a notebook.
         **options: for NUTS those of ``pyro.infer.NUTS`` (``target_accept_prob``, ``max_tree_depth``, ``full_mass``),
-            and ``walk``, random-walk steps between its draws, by default for up to five parameters; for the others
-            see ``kernel_embed.posteriors``.
+            ``walk``, random-walk steps between its draws, by default for up to five parameters, and ``settle``, such
+            steps before the first, by default for starts from the prior; for the others see
+            ``kernel_embed.posteriors``.
 
     Returns:
         A posterior with ``samples``, ``summary()``, ``to_arviz()`` and the questions of ``embedding.condition(x, y)``.
@@ -114,6 +115,7 @@ def sample_posterior(
             if method == "nuts":
                 parallel = worthwhile(potential, num_chains, steps) if parallel is None else parallel
                 run = parallel_nuts if parallel else nuts
+                options.setdefault("settle", initial == "prior")
                 draws = run(potential, starts, num_samples, warmup_steps, seeds, options, bar)
             elif method == "smc":
                 draws = smc(potential, num_samples, seeds, bar, **options)

@@ -1,8 +1,9 @@
 r"""Priors: what is thought of each parameter before the data, read from the GPyTorch modules.
 
-A posterior is sampled in the raw parameters u, which know no bounds. A prior registered with ``register_prior`` is a
-density of :math:`v = c(u)`, with c the closure it was registered with: the lengthscale itself, or 1/ℓ² in a sparse
-prior, or anything else that is a function of one parameter, entry by entry. The change of variables gives
+A posterior is sampled in raw parameters u, which know no bounds (:mod:`~kernel_embed.posteriors.coordinates`). A prior
+registered with ``register_prior`` is a density of :math:`v = c(u)`, with c the closure it was registered with: the
+lengthscale itself, or 1/ℓ² in a sparse prior, or anything else that is a function of one parameter, entry by entry. The
+change of variables gives
 
 .. math::  \log p(u) = \log p(v) + \sum_i \log \Big\lvert \frac{\partial v_i}{\partial u_i} \Big\rvert .
 
@@ -19,6 +20,7 @@ from typing import Any
 
 import gpytorch
 import torch
+from gpytorch.constraints import GreaterThan
 from torch import Tensor
 from torch.distributions import AffineTransform, Distribution, LogNormal, Normal, TransformedDistribution, Uniform
 
@@ -48,6 +50,7 @@ class Site:
         closure: v as a function of ``module``.
         setter: writes v into ``module``.
         is_default: whether the prior is ours, for a parameter that came without one.
+        on_log_scale: whether v = b + exp(u), so that log ∂v/∂u is u itself.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Site:
     closure: Callable[[Any], Tensor]
     setter: Callable[[Any, Tensor], None] | None
     is_default: bool = False
+    on_log_scale: bool = False
 
     def value(self) -> Tensor:
         """v at the parameters as they are."""
@@ -81,14 +85,15 @@ class Site:
         if self.raw is not None and not bool(torch.isfinite(self.raw).all()):
             raise ValueError(f"No parameter gives {self.name} the value {value.tolist()}.")
 
-    def draw(self) -> Tensor:
-        """A draw of v from its prior, by the global generator."""
+    def draw(self, count: int | None = None) -> Tensor:
+        """A draw of v from its prior, or ``count`` of them, by the global generator."""
         shape = self.value().shape
+        many = torch.Size(() if count is None else (count,))
         try:
             with torch.no_grad():
                 base = torch.Size(self.prior.batch_shape) + torch.Size(self.prior.event_shape)
                 lead = shape if base.numel() == 1 else shape[: len(shape) - len(base)]
-                drawn: Tensor = self.prior.sample(lead).reshape(shape)
+                drawn: Tensor = self.prior.sample(many + lead).reshape(many + shape)
                 return drawn
         except (NotImplementedError, AttributeError) as error:
             raise TypeError(
@@ -107,11 +112,18 @@ def log_density(sites: list[Site]) -> Tensor:
     log_prior: Tensor = torch.stack(
         [site.prior.log_prob(value).sum() for site, value in zip(sites, values, strict=True)]
     ).sum()
-    owned = [(value.sum(), site.raw) for site, value in zip(sites, values, strict=True) if site.raw is not None]
-    if not owned:
+    for site in sites:
+        if site.raw is not None and site.on_log_scale:
+            log_prior = log_prior + site.raw.sum()
+    others = [
+        (value.sum(), site.raw)
+        for site, value in zip(sites, values, strict=True)
+        if site.raw is not None and not site.on_log_scale
+    ]
+    if not others:
         return log_prior
     # One pass for all: each v is a function of its own u alone.
-    totals, raws = zip(*owned, strict=True)
+    totals, raws = zip(*others, strict=True)
     slopes = torch.autograd.grad(totals, raws, create_graph=True)
     return log_prior + torch.cat([slope.reshape(-1) for slope in slopes]).abs().log().sum()
 
@@ -127,7 +139,10 @@ def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[Site
             owned.add(parameter)
             same = torch.equal(closure(module), constrained(embedding, parameter, vector.named[parameter]))
             title = user_name(parameter) if same else title
-            sites.append(Site(title, parameter, vector.named[parameter], prior, module, closure, setter))
+            logarithmic = same and _is_exponential(embedding, parameter)
+            sites.append(
+                Site(title, parameter, vector.named[parameter], prior, module, closure, setter, False, logarithmic)
+            )
         elif parameter is not None or any(p.requires_grad for p in _inputs(closure(module), vector)):
             sites.append(Site(title, None, None, prior, module, closure, setter))
     for site in sites:
@@ -151,6 +166,11 @@ def constrained(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Tens
     return raw if constraint is None else constraint.transform(raw)
 
 
+def _is_exponential(embedding: gpytorch.Module, parameter: str) -> bool:
+    constraint: Any = embedding.constraint_for_parameter_name(parameter)
+    return isinstance(constraint, GreaterThan) and constraint._transform is torch.exp
+
+
 def check_support(sites: list[Site], embedding: gpytorch.Module) -> None:
     """Warn of priors with mass where the constraint of their parameter forbids values, by the global generator."""
     for site in sites:
@@ -158,7 +178,7 @@ def check_support(sites: list[Site], embedding: gpytorch.Module) -> None:
         if site.is_default or constraint is None or site.name != user_name(str(site.parameter)):
             continue
         try:
-            draws = torch.stack([site.draw() for _ in range(OUTSIDE_DRAWS)])
+            draws = site.draw(OUTSIDE_DRAWS)
         except TypeError:
             continue
         forbidden = ~((draws >= constraint.lower_bound) & (draws <= constraint.upper_bound))
@@ -230,7 +250,8 @@ def _default_site(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Si
     def setter(module: gpytorch.Module, value: Tensor) -> None:
         raw.copy_(value if constraint is None else constraint.inverse_transform(value))
 
-    return Site(user_name(parameter), parameter, raw, prior, embedding, closure, setter, is_default=True)
+    logarithmic = _is_exponential(embedding, parameter)
+    return Site(user_name(parameter), parameter, raw, prior, embedding, closure, setter, True, logarithmic)
 
 
 def default_prior(raw: Tensor, constraint: Any, in_network: bool = False) -> Distribution:

@@ -8,6 +8,7 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
+from gpytorch.constraints import GreaterThan, Interval
 from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel, SpectralMixtureKernel
 from gpytorch.priors import GammaPrior, HalfCauchyPrior, HalfNormalPrior, LogNormalPrior, NormalPrior, UniformPrior
 from scipy import stats
@@ -83,8 +84,8 @@ def test_prior_of_a_closure_is_a_density_of_its_value(x):
     u = potential.unconstrained({"kernel.lengthscale": torch.tensor([[0.4, 1.3]])})
     expected = 0.0
     for length, raw in zip((0.4, 1.3), u, strict=True):
-        slope = 1.0 / (1.0 + math.exp(-raw))  # of softplus
-        expected += stats.halfcauchy.logpdf(0.1 / length**2) + math.log(0.2 / length**3) + math.log(slope)
+        assert raw == pytest.approx(math.log(length))
+        expected += stats.halfcauchy.logpdf(0.1 / length**2) + math.log(0.2 / length**3) + math.log(length)
     assert -potential.value(u) == pytest.approx(expected, rel=1e-6)
 
 
@@ -213,3 +214,32 @@ def test_a_second_prior_on_a_parameter_is_a_factor(x):
         "kernel.raw_lengthscale",
         None,
     ]
+
+
+def test_positive_parameters_are_sampled_on_the_log_scale(x):
+    """θ = b + softplus becomes θ = b + exp in the copy, with the same values; other transforms stay as they are."""
+    kernel = ScaleKernel(RBFKernel(lengthscale_constraint=GreaterThan(0.1)), outputscale_constraint=Interval(0.5, 2.0))
+    kernel.base_kernel.lengthscale = 0.7
+    embedding = bayesian(kernel)
+    potential = Potential(embedding, Flat(), x, None)
+    u = potential.unconstrained({})
+    values = potential.constrained(torch.from_numpy(u))
+    assert values["kernel.base_kernel.lengthscale"].item() == pytest.approx(0.7, rel=1e-6)
+    raw = dict(zip(potential.vector.named, u, strict=True))
+    assert raw["kernel.base_kernel.raw_lengthscale"] == pytest.approx(math.log(0.6), rel=1e-6)
+    assert raw["kernel.raw_outputscale"] == pytest.approx(kernel.raw_outputscale.item())
+    # The embedding that was given keeps its own form.
+    assert isinstance(embedding.kernel.base_kernel.raw_lengthscale_constraint._transform, torch.nn.Softplus)
+
+
+@pytest.mark.parametrize("lower", [0.0, 0.2])
+def test_log_scale_jacobian_is_that_of_autograd(x, lower):
+    kernel = RBFKernel(
+        ard_num_dims=2, lengthscale_prior=GammaPrior(2.0, 1.0), lengthscale_constraint=GreaterThan(lower)
+    )
+    potential = Potential(bayesian(kernel), Flat(), x, None)
+    (site,) = potential.sites
+    assert site.on_log_scale
+    short = potential.log_prior()
+    site.on_log_scale = False
+    assert potential.log_prior().item() == pytest.approx(short.item(), rel=1e-12)

