@@ -36,6 +36,10 @@ COSINE = 0.99
 LARGEST = 1e4
 """Entries of a row at most: a row of larger ones is scaled down together with its bound."""
 
+ITERATIONS = 10
+"""Simplex iterations for each row and column. Four are the most a healthy program was seen to take; a row of huge
+entries can send the simplex method in circles, and the certificate then says how good its last point is."""
+
 OPTIONS = {
     "threads": 1,
     "solver": "simplex",
@@ -162,6 +166,7 @@ class _Program:
         """Solve: the multipliers of the rows, which are the votes α, and u."""
         if not len(self.kernel):
             return Votes.none(), np.full(self.problem.m, 1.0 / self.problem.m)
+        self._highs.setOptionValue("simplex_iteration_limit", ITERATIONS * (self.problem.m + len(self.kernel)))
         self._highs.run()
         if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             self._highs.clearSolver()  # a basis gone bad: once more from nothing
