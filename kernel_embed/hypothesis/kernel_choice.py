@@ -32,8 +32,9 @@ Rule = Literal["evidence+median", "evidence", "best", "median", "split"]
 KernelChoice: TypeAlias = Any
 """``None``, a rule by name, a kernel (a batch of kernels: draws, averaged), several kernels, or a posterior."""
 
-MEDIAN_MULTIPLES = (1.0, 4.0)
-"""The second, nearly linear over the data, is the best one where samples differ in their means."""
+MEDIAN_MULTIPLES = (0.5, 1.0, 4.0)
+"""The first sees a ring or a change of scale better than the median does; the last, nearly linear over the data, is the
+best one where samples differ in their means."""
 SPLIT_MULTIPLES = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 NUM_POINTS = 1000
 """Rows of the pooled sample that the evidence sees."""
