@@ -36,9 +36,10 @@ COSINE = 0.99
 LARGEST = 1e4
 """Entries of a row at most: a row of larger ones is scaled down together with its bound."""
 
-ITERATIONS = 10
-"""Simplex iterations for each row and column. Four are the most a healthy program was seen to take; a row of huge
-entries can send the simplex method in circles, and the certificate then says how good its last point is."""
+ITERATIONS = 5
+"""Simplex iterations for each row and column; a healthy program was seen to take three at most. Rows whose entries
+differ by more orders of magnitude than a double has can send the simplex method in circles. Then the solve ends, and
+the certificate says how good its last point is."""
 
 OPTIONS = {
     "threads": 1,
@@ -109,7 +110,7 @@ class ColumnGeneration:
             elif bound > best.bound:
                 best = Solution(best.votes, penalties, best.objective, bound, best.u, num_rounds, False)
             converged = best.gap <= self.tolerance
-            if converged or not program.price_in(violations):
+            if converged or not program.solved or not program.price_in(violations):
                 break
         self._kernel, self._point, self._basis = program.tight()
         assert best is not None
@@ -125,6 +126,7 @@ class _Program:
         self.kernel = np.zeros(0, dtype=np.int64)
         self.point = np.zeros(0, dtype=np.int64)
         self._scale = np.zeros(0)
+        self.solved = True
         self._inside = np.zeros((len(problem.grams), problem.grams[0].shape[1]), dtype=bool)
         self._highs = highspy.Highs()
         self._highs.setOptionValue("output_flag", False)
@@ -171,6 +173,7 @@ class _Program:
         if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             self._highs.clearSolver()  # a basis gone bad: once more from nothing
             self._highs.run()
+            self.solved = self._highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
         solution = self._highs.getSolution()
         u = np.clip(np.array(solution.col_value), 0.0, 1.0) / self.problem.m
         weight = -self.problem.m * np.array(solution.row_dual) / self._scale
