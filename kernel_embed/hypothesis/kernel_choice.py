@@ -76,7 +76,7 @@ def pairs_of(x: Kernels, y: Kernels) -> list[tuple[int, int]]:
 
     def free(kernels: Kernels) -> list[int]:
         maxima = [i for i, multiple in enumerate(kernels.multiples) if multiple is None]
-        return maxima or [0]  # without a maximum the median stands for it
+        return maxima or [kernels.multiples.index(1.0)]  # without a maximum the median stands for it
 
     found = [(i, j) for i in free(x) for j in free(y)]
     like = [(i, j) for i, a in enumerate(x.multiples) for j, b in enumerate(y.multiples) if a is not None and a == b]

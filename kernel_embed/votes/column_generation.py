@@ -17,6 +17,8 @@ Three things keep it fast and exact.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import highspy
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +53,10 @@ OPTIONS = {
 }
 
 
+WorkingSet: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Kernels and points of base functions."""
+
+
 class ColumnGeneration:
     """Solves one :class:`VoteProblem` for any penalties, each from where the last one ended.
 
@@ -78,7 +84,7 @@ class ColumnGeneration:
         self._prices: Array | None = None
 
     @property
-    def working_set(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def working_set(self) -> WorkingSet:
         """Kernel and point of the base functions that are tight at the last solution."""
         return self._kernel, self._point
 
@@ -86,13 +92,15 @@ class ColumnGeneration:
         """Begin the next solve with these base functions, the working set of a similar problem."""
         self._kernel, self._point, self._basis, self._prices = kernel, point, None, None
 
-    def solve(self, penalties: Array) -> Solution:
-        """The vote for penalties Λ_k, one per kernel."""
+    def solve(self, penalties: Array, likely: WorkingSet | None = None) -> Solution:
+        """The vote for penalties Λ_k, one per kernel; base functions that are ``likely`` to be tight join at once."""
         penalties = check_penalties(penalties, len(self.problem.grams))
         program = _Program(self.problem, penalties)
         if len(self._kernel):
             program.add(self._kernel, self._point)
             program.set_basis(self._basis)
+        if likely is not None:
+            program.add_new(*likely)
         if self._prices is not None:
             # What the last solution would pay under these penalties tells who is going to join.
             program.price_in(np.abs(self._prices) / penalties[:, None])
@@ -149,6 +157,12 @@ class _Program:
         self.point = np.concatenate([self.point, point])
         self._scale = np.concatenate([self._scale, scale * excess])
         self._inside[kernel, point] = True
+
+    def add_new(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> None:
+        """Let those of these rows join that are not in the program."""
+        new = ~self._inside[kernel, point]
+        if new.any():
+            self.add(kernel[new], point[new])
 
     def price_in(self, violations: Array) -> bool:
         """Let the most violated rows join; false when no row outside the program is violated."""

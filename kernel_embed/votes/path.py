@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from .column_generation import ColumnGeneration
+from .column_generation import ColumnGeneration, WorkingSet
 from .families import Array, KernelFamily, KernelLike, Points, polynomial_kernels
 from .penalties import complexities, penalties
 from .problem import Solution, VoteProblem
@@ -64,12 +64,15 @@ def vote_path(
     """
     solver = ColumnGeneration(problem, tolerance)
     solutions: dict[tuple[int, int], Solution] = {}
+    above: dict[int, WorkingSet] = {}
     # From the heaviest penalties to the lightest: the first programs are small, and the votes grow.
     order_l = sorted(range(len(lams)), key=lambda i: -lams[i])
     order_b = sorted(range(len(betas)), key=lambda i: -betas[i])
     for turn, i in enumerate(order_l):
         for j in order_b if turn % 2 == 0 else reversed(order_b):
-            solutions[i, j] = solver.solve(penalties(lams[i], betas[j], r))
+            # From the basis of the pair before, and with what was tight at the last λ and this β.
+            solutions[i, j] = solver.solve(penalties(lams[i], betas[j], r), above.get(j))
+            above[j] = solver.working_set
     return [PathPoint(lam, beta, solutions[i, j]) for i, lam in enumerate(lams) for j, beta in enumerate(betas)]
 
 
