@@ -14,24 +14,22 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.model_selection import StratifiedKFold
 
-from ..embeddings import MulticlassEmbedding
-from ..kernels import default_kernel
-from ..learning import fit
-from ..objectives import ConditionalEvidence, Objective, calibrate, default_objective
-from ..posteriors import PosteriorWarning, sample_posterior
+from ..estimators import MulticlassEmbeddingClassifier
+from ..objectives import ConditionalEvidence, default_objective
+from ..posteriors import PosteriorWarning
 from . import compare
 from .data import Table
 from .evaluate import SMALLEST_PROBABILITY, calibration_error
+from .posterior_average import PosteriorAverageClassifier
 from .results import Record, Results, column, group, table
 
 METHODS = ("evidence: point", "evidence: averaged", "default: point", "default: averaged")
@@ -39,103 +37,25 @@ KINDS = {"calibrated": True, "eq. (6)": False}
 """The probabilities that are judged: calibrated on leave-one-out values, or clipped and normalised."""
 
 
-class AveragedClassifier(ClassifierMixin, BaseEstimator):
-    """Probabilities averaged over NUTS draws of the hyperparameters, or those of the highest posterior density.
-
-    Args:
-        objective: of the posterior; :class:`kernel_embed.ConditionalEvidence` by default.
-        kernel: a function that builds the kernel for the training inputs; :func:`kernel_embed.default_kernel`.
-        calibrated: probabilities of each draw calibrated on its leave-one-out values.
-        averaged: false for the point estimate.
-        num_samples: draws of each chain.
-        warmup_steps: draws before them.
-        num_chains: chains.
-        random_state: seed.
-    """
-
-    def __init__(
-        self,
-        objective: Objective | None = None,
-        kernel: Callable[[torch.Tensor], Kernel] = default_kernel,
-        *,
-        calibrated: bool = True,
-        averaged: bool = True,
-        num_samples: int = 60,
-        warmup_steps: int = 40,
-        num_chains: int = 1,
-        random_state: int = 0,
-    ) -> None:
-        self.objective = objective
-        self.kernel = kernel
-        self.calibrated = calibrated
-        self.averaged = averaged
-        self.num_samples = num_samples
-        self.warmup_steps = warmup_steps
-        self.num_chains = num_chains
-        self.random_state = random_state
-
-    def fit(self, X: ArrayLike, y: ArrayLike) -> AveragedClassifier:
-        """Sample the posterior from its mode, or stop at the mode."""
-        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
-        x, labels = torch.tensor(np.asarray(X, dtype=np.float64)), torch.tensor(numbers)
-        objective = self.objective or ConditionalEvidence()
-        embedding = MulticlassEmbedding(self.kernel(x), len(self.classes_))
-        embedding.to(x)
-        start = embedding.regularization.item()
-        self.result_ = fit(embedding, objective, x, labels, progress=False)
-        if not self.averaged:
-            self.model_: Any = embedding.condition(x, labels)
-            return self
-        found = {name: value.detach() for name, value in _values(embedding).items()}
-        embedding = MulticlassEmbedding(self.kernel(x), len(self.classes_), start)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PosteriorWarning)
-            self.model_ = sample_posterior(
-                embedding,
-                objective,
-                x,
-                labels,
-                num_samples=self.num_samples,
-                warmup_steps=self.warmup_steps,
-                num_chains=self.num_chains,
-                seed=self.random_state,
-                initial=found,
-                parallel=False,
-                progress=False,
-            )
-        return self
-
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Probabilities of ``classes_``."""
-        x = torch.tensor(np.asarray(X, dtype=np.float64))
-        with torch.no_grad():
-            if self.averaged:
-                p = self.model_.probabilities(x, calibrated=self.calibrated)
-            elif self.calibrated:
-                calibration = calibrate(self.model_.leave_one_out(), self.model_.Y)
-                p = calibration.probabilities(self.model_.decision_probabilities(x))
-            else:
-                p = self.model_.probabilities(x)
-        return np.asarray(p.numpy())
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most probable labels."""
-        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
-        return labels
-
-
-def _values(embedding: MulticlassEmbedding) -> dict[str, torch.Tensor]:
-    return {"kernel.lengthscale": embedding.kernel.lengthscale, "regularization": embedding.regularization}
-
-
-def learners() -> dict[str, Callable[[], AveragedClassifier]]:
+def learners() -> dict[str, Callable[[], Any]]:
     """Name → a new classifier: two objectives, each as a point estimate and averaged."""
-    objectives = {"evidence": ConditionalEvidence, "default": default_objective}
-    return {
-        f"{name}: {'averaged' if averaged else 'point'}": lambda o=o, a=averaged: AveragedClassifier(o(), averaged=a)  # type: ignore[misc]
-        for name, o in objectives.items()
-        for averaged in (False, True)
-    }
+    makers: dict[str, Callable[[], Any]] = {}
+    for name, objective in {"evidence": ConditionalEvidence(), "default": default_objective()}.items():
+        makers[f"{name}: point"] = partial(MulticlassEmbeddingClassifier, None, objective, progress=False)
+        makers[f"{name}: averaged"] = partial(
+            PosteriorAverageClassifier, None, objective, num_samples=60, warmup_steps=40, max_tree_depth=10
+        )
+    return makers
+
+
+def probabilities(learner: Any, X: NDArray[np.float64], calibrated: bool) -> NDArray[np.float64]:
+    """Of a classifier of :func:`learners`, calibrated on leave-one-out values or by eq. (6)."""
+    if calibrated:
+        return np.asarray(learner.predict_proba(X))
+    x = torch.tensor(X)
+    with torch.no_grad():
+        averaged = isinstance(learner, PosteriorAverageClassifier)
+        return np.asarray((learner.posterior_ if averaged else learner.conditioned_).probabilities(x).numpy())
 
 
 def tables(num_digits: int = 400, seed: int = 0) -> dict[str, Table]:
@@ -161,12 +81,13 @@ def run(
                 if record in results:
                     continue
                 started = time.perf_counter()
-                learner = makers[method]().fit(scaled[train], y[train])
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", PosteriorWarning)  # of one chain and sixty draws
+                    learner = makers[method]().fit(scaled[train], y[train])
                 record["fit_seconds"] = time.perf_counter() - started
                 truth = np.searchsorted(learner.classes_, y[test])
                 for kind, calibrated in KINDS.items():
-                    learner.calibrated = calibrated
-                    p = learner.predict_proba(scaled[test])
+                    p = probabilities(learner, scaled[test], calibrated)
                     of_truth = np.clip(p[np.arange(len(truth)), truth], SMALLEST_PROBABILITY, 1.0)
                     record[f"{kind} nll"] = float(-np.log(of_truth).mean())
                     # Text, so that records stay flat: the calibration error belongs to all folds together.

@@ -10,14 +10,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from ..estimators import MulticlassEmbeddingClassifier
-from ..objectives import ConditionalEvidence
+from ..objectives import ConditionalEvidence, Objective
 
 
 class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
-    """Learned by the evidence first, then NUTS from there; calibrated probabilities are averaged over the draws.
+    """Learned first, then NUTS from there; calibrated probabilities are averaged over the draws.
 
     Args:
         kernel: see :class:`kernel_embed.MulticlassEmbeddingClassifier`.
+        objective: of the posterior; :class:`kernel_embed.ConditionalEvidence` by default.
         num_samples: draws, of one chain.
         warmup_steps: draws before them, in which the sampler finds its step size.
         max_tree_depth: of NUTS; a draw takes at most 2 to this power evaluations.
@@ -32,12 +33,15 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         kernel: Any = None,
+        objective: Objective | None = None,
+        *,
         num_samples: int = 30,
         warmup_steps: int = 30,
         max_tree_depth: int = 3,
         random_state: int = 0,
     ) -> None:
         self.kernel = kernel
+        self.objective = objective
         self.num_samples = num_samples
         self.warmup_steps = warmup_steps
         self.max_tree_depth = max_tree_depth
@@ -47,10 +51,12 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
         """Learn, then sample."""
         from ..posteriors import sample_posterior
 
-        objective = ConditionalEvidence()
+        objective = ConditionalEvidence() if self.objective is None else self.objective
         start = MulticlassEmbeddingClassifier(self.kernel, objective, progress=False).fit(X, y)
         self.classes_ = start.classes_
-        conditioned = start.conditioned_
+        conditioned, learned = start.conditioned_, start.embedding_.regularization.detach().clone()
+        # λ has no prior of its own. The default one is around the value it has: that before learning, not after.
+        start.embedding_.regularization = start.regularization
         self.posterior_ = sample_posterior(
             start.embedding_,
             objective,
@@ -60,7 +66,7 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
             warmup_steps=self.warmup_steps,
             num_chains=1,
             seed=self.random_state,
-            initial="current",
+            initial={"regularization": learned},
             parallel=False,
             progress=False,
             max_tree_depth=self.max_tree_depth,
