@@ -7,9 +7,10 @@ r"""The validation objective of Grünewälder et al. (2012) by k folds, with or 
 from __future__ import annotations
 
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..embeddings import ConditionedEmbedding, MulticlassEmbedding
+from ..embeddings import ConditionedEmbedding, ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import gram, gram_diagonal
 from .base import Objective
 from .risk import permutation
@@ -53,34 +54,45 @@ class CrossValidationRisk(Objective):
         if isinstance(conditioned.embedding, MulticlassEmbedding):
             F = conditioned.fitted_by(part, training, held_out)
             distances = (conditioned.Y[held_out] - F).square().sum((-2, -1))
-            squared_norm = part.squared_norm
         else:
-            distances, squared_norm = _by_target_kernel(
-                conditioned, part, conditioned.cross(held_out, training), held_out
-            )
+            distances = _distances(conditioned, part, conditioned.cross(held_out, training), held_out)
         if self.norm_penalty:
-            distances = distances + len(held_out) * conditioned.regularization * squared_norm
+            distances = distances + len(held_out) * conditioned.regularization * _squared_norm(part)
         return distances
 
     def __repr__(self) -> str:
         return f"CrossValidationRisk(num_folds={self.num_folds}, norm_penalty={self.norm_penalty}, seed={self.seed})"
 
 
-def _by_target_kernel(
+def _distances(
     conditioned: ConditionedEmbedding, part: ConditionedEmbedding, cross: Tensor, held_out: Tensor
-) -> tuple[Tensor, Tensor]:
-    """‖l(y) − Σ w_i l(y_i)‖² = l(y, y) − 2 Σ w_i l(y_i, y) + wᵀLw, and ‖U‖² = tr(A⁻¹KA⁻¹L)."""
-    target_kernel = conditioned.embedding.target_kernel
-    if target_kernel is None:
+) -> Tensor:
+    """Σ ‖l(y) − Σ w_i l(y_i)‖² = Σ l(y, y) − 2 Σ w_i l(y_i, y) + wᵀLw over the held-out rows."""
+    kernel = _target_kernel(conditioned)
+    y, y_part = (_numbers(each) for each in (conditioned, part))
+    w = part.system.solve(cross.mT)
+    L, l_cross = gram(kernel, y_part), gram(kernel, y_part, y[held_out])
+    return gram_diagonal(kernel, y[held_out]).sum(-1) + ((L @ w - 2.0 * l_cross) * w).sum((-2, -1))
+
+
+def _squared_norm(part: ConditionedEmbedding) -> Tensor:
+    """‖U‖² = tr(A⁻¹KA⁻¹L)."""
+    if isinstance(part, ConditionedMulticlass):
+        return part.squared_norm
+    _, P = part.system.regress(gram(_target_kernel(part), _numbers(part)))  # P = K A⁻¹ L
+    return part.system.solve(P).diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+def _numbers(conditioned: ConditionedEmbedding) -> Tensor:
+    """The targets, one row each."""
+    return conditioned.y.to(conditioned.x).reshape(conditioned.num_data, -1)
+
+
+def _target_kernel(conditioned: ConditionedEmbedding) -> Kernel:
+    kernel = conditioned.embedding.target_kernel
+    if kernel is None:
         raise ValueError(
             "Expected an embedding with a target_kernel, which measures distance between targets, got none. "
             "Pass one to ConditionalEmbedding(kernel, target_kernel=...)."
         )
-    y = conditioned.y.to(conditioned.x).reshape(conditioned.num_data, -1)
-    y_part = part.y.to(part.x).reshape(part.num_data, -1)
-    w = part.system.solve(cross.mT)
-    L = gram(target_kernel, y_part)
-    l_cross = gram(target_kernel, y_part, y[held_out])
-    distances = gram_diagonal(target_kernel, y[held_out]).sum(-1) + ((L @ w - 2.0 * l_cross) * w).sum((-2, -1))
-    _, P = part.system.regress(L)  # P = K A⁻¹ L
-    return distances, part.system.solve(P).diagonal(dim1=-2, dim2=-1).sum(-1)
+    return kernel
