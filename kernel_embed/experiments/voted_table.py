@@ -99,11 +99,12 @@ def summary(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Per kernel family and scaling, on how many data sets the chosen vote keeps up with the printed table.
 
     ``within`` counts errors at most one printed standard deviation above the printed error, ``sparse`` votes of at most
-    1.5 times the printed count, ``below_both`` errors below both SVMs of the same scaling.
+    1.5 times the printed count, ``below_both`` errors below both SVMs of the same scaling. ``either_below_both`` counts
+    data sets on which one of the two votes is, whichever it be, as the paper counts its own table.
     """
     rows = []
     for family, scaling in dict.fromkeys((result["family"], result["scaling"]) for result in results):
-        counts = {"datasets": 0, "within": 0, "sparse": 0, "compared": 0, "below_both": 0}
+        counts = {"datasets": 0, "within": 0, "sparse": 0, "compared": 0, "below_both": 0, "either_below_both": 0}
         for name in TABLE_1:
             cells = [r for r in results if (r["family"], r["scaling"], r["dataset"]) == (family, scaling, name)]
             vote = chosen_vote(cells)
@@ -116,6 +117,8 @@ def summary(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             if len(svms) == 2:
                 counts["compared"] += 1
                 counts["below_both"] += vote["error"] < min(svms) - 1e-9
+                least = min(cell["error"] for cell in cells if cell["method"].startswith("VKR"))
+                counts["either_below_both"] += least < min(svms) - 1e-9
         rows.append({"family": family, "scaling": scaling, **counts})
     return rows
 

@@ -37,6 +37,7 @@ def test_summary_counts_what_it_says():
         "sparse": 1,  # 45 ≤ 1.5 × 30.6
         "compared": 1,
         "below_both": 1,
+        "either_below_both": 1,
     }
     worse = [*cells[:2], cell("VKR trace", 6.2, 46.0)]
     assert [summary(worse)[0][name] for name in ("within", "sparse", "below_both")] == [0, 0, 0]
