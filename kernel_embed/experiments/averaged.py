@@ -116,6 +116,36 @@ def summary(records: Sequence[Record]) -> str:
     return table(header, rows)
 
 
+def differences(records: Sequence[Record], num_resamples: int = 1000) -> str:
+    """Averaged less point, of NLL with its standard error over folds, of the calibration error with one by bootstrap.
+
+    The bootstrap draws test rows, the same for both.
+    """
+    rows = []
+    for name, both in group(records, lambda r: f"{r['dataset']}, {str(r['method']).split(':')[0]}").items():
+        methods = group(both, lambda r: str(r["method"]).split(": ")[1])
+        if set(methods) != {"point", "averaged"} or len(methods["point"]) != len(methods["averaged"]):
+            continue
+        point, averaged = (sorted(methods[m], key=lambda r: int(str(r["fold"]))) for m in ("point", "averaged"))
+        for kind in KINDS:
+            nll = column(averaged, f"{kind} nll") - column(point, f"{kind} nll")
+            judged = [[np.concatenate(parts) for parts in zip(*(_judged(r, kind) for r in one), strict=True)]
+                      for one in (point, averaged)]  # fmt: skip
+            n, generator = len(judged[0][0]), np.random.default_rng(0)
+            gaps = [_calibration_gap(judged, rows) for rows in generator.integers(0, n, (num_resamples, n))]
+            rows.append([
+                f"{name}, {kind}",
+                f"{nll.mean():+.4f} ± {nll.std(ddof=1) / np.sqrt(len(nll)):.4f}" if len(nll) > 1 else f"{nll[0]:+.4f}",
+                f"{_calibration_gap(judged, np.arange(n)):+.4f} ± {np.std(gaps):.4f}",
+            ])  # fmt: skip
+    return table(["averaged less point", "NLL", "calibration error"], rows)
+
+
+def _calibration_gap(judged: list[list[NDArray[Any]]], rows: NDArray[np.int64]) -> float:
+    point, averaged = (calibration_error(confidence[rows], correct[rows]) for confidence, correct in judged)
+    return averaged - point
+
+
 def _judged(record: Record, kind: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The largest probability of every test row of a fold, and whether its label was right."""
     confidence = np.array(str(record[f"{kind} confidence"]).split(), dtype=np.float64)
@@ -133,7 +163,7 @@ def main() -> int:
     results = Results(options.out / "results.json", ("experiment", "dataset", "method", "fold"))
     chosen = {name: t for name, t in tables().items() if name.split()[0] in options.datasets}
     run(results, chosen, options.methods, num_folds=options.folds)
-    sys.stdout.write(summary(results.records) + "\n")
+    sys.stdout.write(f"{summary(results.records)}\n\n{differences(results.records)}\n")
     return 0
 
 
