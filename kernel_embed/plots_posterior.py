@@ -31,22 +31,30 @@ def plot_traces(posterior: Posterior, name: str, ax: Any = None, entry: int = 0)
 
 
 def plot_density(posterior: Posterior, name: str, ax: Any = None, entry: int = 0) -> Any:
-    """A smoothed histogram of the draws of a parameter, chain by chain and (black) by their weights together."""
+    """A smoothed histogram of the draws of a parameter, chain by chain and (black) by their weights together.
+
+    Positive draws are smoothed in their logarithm and drawn over a logarithmic axis: a scale has no density below 0.
+    """
     from scipy.stats import gaussian_kde
 
     ax = axes(ax)
     by_chain = _entries(posterior, name, entry).double()
-    low, high = float(by_chain.min()), float(by_chain.max())
+    positive = bool((by_chain > 0).all())
+    places = by_chain.log() if positive else by_chain
+    low, high = float(places.min()), float(places.max())
     margin = 0.1 * (high - low) or 0.1
     grid = np.linspace(low - margin, high + margin, GRID_POINTS)
-    for draws in by_chain:
+    across = np.exp(grid) if positive else grid
+    for draws in places:
         if float(draws.std()) > 0:
-            ax.plot(grid, gaussian_kde(array(draws))(grid), linewidth=0.8)
+            ax.plot(across, gaussian_kde(array(draws))(grid), linewidth=0.8)
     if high > low:
-        together = gaussian_kde(array(by_chain.flatten()), weights=array(posterior.weights))
-        ax.plot(grid, together(grid), color="black")
+        together = gaussian_kde(array(places.flatten()), weights=array(posterior.weights))
+        ax.plot(across, together(grid), color="black")
+    if positive:
+        ax.set_xscale("log")
     ax.set_xlabel(name)
-    ax.set_ylabel("density")
+    ax.set_ylabel("density of its logarithm" if positive else "density")
     return ax
 
 
