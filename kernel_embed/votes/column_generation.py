@@ -118,7 +118,7 @@ class ColumnGeneration:
             elif bound > best.bound:
                 best = Solution(best.votes, penalties, best.objective, bound, best.u, num_rounds, False)
             converged = best.gap <= self.tolerance
-            if converged or not program.solved or not program.price_in(violations):
+            if converged or program.exhausted or not program.price_in(violations):
                 break
         self._kernel, self._point, self._basis = program.tight()
         assert best is not None
@@ -134,7 +134,7 @@ class _Program:
         self.kernel = np.zeros(0, dtype=np.int64)
         self.point = np.zeros(0, dtype=np.int64)
         self._scale = np.zeros(0)
-        self.solved = True
+        self.exhausted = False
         self._inside = np.zeros((len(problem.grams), problem.grams[0].shape[1]), dtype=bool)
         self._highs = highspy.Highs()
         self._highs.setOptionValue("output_flag", False)
@@ -187,7 +187,7 @@ class _Program:
         if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             self._highs.clearSolver()  # a basis gone bad: once more from nothing
             self._highs.run()
-            self.solved = self._highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+            self.exhausted = self._highs.getModelStatus() == highspy.HighsModelStatus.kIterationLimit
         solution = self._highs.getSolution()
         u = np.clip(np.array(solution.col_value), 0.0, 1.0) / self.problem.m
         weight = -self.problem.m * np.array(solution.row_dual) / self._scale

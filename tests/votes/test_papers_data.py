@@ -9,7 +9,16 @@ import pytest
 from sklearn.preprocessing import minmax_scale
 
 from kernel_embed.experiments import voted
-from kernel_embed.votes import ColumnGeneration, KernelFamily, VoteProblem, polynomial_kernels, trace_bound
+from kernel_embed.votes import (
+    ColumnGeneration,
+    KernelFamily,
+    VoteProblem,
+    gaussian_kernels,
+    polynomial_kernels,
+    trace_bound,
+    vote_path,
+)
+from kernel_embed.votes.path import split_folds
 
 from . import oracle
 
@@ -65,3 +74,13 @@ def test_two_classes_are_needed():
     assert len(voted.load_two_classes("waveform01", None)[0]) == 3304
     with pytest.raises(ValueError, match="Expected two classes in wine, got 3"):
         voted.load_two_classes("wine", None)
+
+
+def test_a_program_that_highs_is_unsure_of_is_not_the_end():
+    """At γ = 10⁻⁶ all columns are nearly constant, and HiGHS gives up a program of two rows as unknown."""
+    x, y = voted.load_two_classes("vertebral", None)
+    chosen = np.concatenate(split_folds(len(x), 5, 0)[2:])
+    x, y = minmax_scale(x[chosen]), np.where(y[chosen] == 1, 1.0, -1.0)
+    grams = KernelFamily(gaussian_kernels()).grams(x, x)
+    path = vote_path(VoteProblem(grams, y), np.array([trace_bound(K) for K in grams]), tolerance=1e-6)
+    assert max(point.solution.gap for point in path) <= 1e-6

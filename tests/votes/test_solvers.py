@@ -9,6 +9,7 @@ from kernel_embed.votes import (
     KernelFamily,
     VoteProblem,
     Votes,
+    column_generation,
     descend,
     gaussian_kernels,
     polynomial_kernels,
@@ -207,3 +208,11 @@ def test_a_solver_that_is_stopped_says_its_gap(sample, grams):
     descent = descend(VoteProblem(grams, y), penalties, max_rounds=2)
     assert not descent.converged
     assert descent.bound <= optimum <= descent.objective
+
+
+def test_a_program_that_runs_out_of_iterations_ends_the_solve(sample, grams, monkeypatch):
+    monkeypatch.setattr(column_generation, "ITERATIONS", 0)
+    solution = ColumnGeneration(VoteProblem(grams, sample[1])).solve(np.full(len(grams), 1e-3))
+    assert not solution.converged
+    assert solution.num_rounds <= 2
+    assert solution.bound <= solution.objective
