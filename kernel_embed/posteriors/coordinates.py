@@ -2,8 +2,7 @@ r"""The coordinates that are sampled: log θ for what is positive, whatever the 
 
 GPyTorch writes positive parameters as θ = softplus(u), which is linear where θ is large: a prior over orders of
 magnitude has a long right tail there, and trajectories that keep to the scale of its bulk are slow in it. In u = log θ
-priors and posteriors of scales are nearly symmetric. On an exact Gaussian process with five lengthscales the same draws
-need a third of the gradients.
+priors and posteriors of scales are nearly symmetric, and the same draws need far fewer gradients.
 """
 
 from __future__ import annotations

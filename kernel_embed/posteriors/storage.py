@@ -18,7 +18,8 @@ from .potential import Potential
 if TYPE_CHECKING:
     from .posterior import Posterior
 
-FORMAT = "kernel_embed posterior 1"
+FORMAT = "kernel_embed posterior 2"
+"""The second: draws are log θ for what is positive. Files of the first are refused, not misread."""
 
 
 def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
@@ -77,10 +78,14 @@ def load_posterior(path: str | os.PathLike[str], embedding: gpytorch.Module, obj
         with np.load(path, allow_pickle=False) as archive:
             numbers = {name: archive[name] for name in archive.files}
         settings = json.loads(str(numbers.pop("settings")))
-        known = settings["format"] == FORMAT
+        written = settings["format"]
     except (ValueError, KeyError, EOFError, json.JSONDecodeError) as error:
         raise ValueError(f"Expected a posterior written by save() in {path}, got something else.") from error
-    if not known or settings["objective"] != repr(objective):
+    if written != FORMAT:
+        raise ValueError(
+            f"Expected {path} in the format {FORMAT!r}, got {written!r}, which another version wrote. Sample it again."
+        )
+    if settings["objective"] != repr(objective):
         raise ValueError(
             f"Expected a posterior under {objective!r} in {path}, got one under {settings['objective']}. "
             "Give the objective it was sampled with."

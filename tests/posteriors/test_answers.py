@@ -15,6 +15,7 @@ from pyro.infer import MCMC, NUTS
 
 import kernel_embed as ke
 from kernel_embed.kernels.features import FeatureKernel
+from kernel_embed.posteriors import storage
 
 from .test_potential import Flat
 
@@ -181,6 +182,15 @@ def test_save_and_load_without_pickle(tmp_path, multiclass, problem):
     (tmp_path / "no.npz").write_bytes(b"something else")
     with pytest.raises(ValueError, match="written by save"):
         ke.load_posterior(tmp_path / "no.npz", embedding, ke.ConditionalEvidence())
+
+
+def test_a_file_of_another_version_is_refused(tmp_path, multiclass, monkeypatch):
+    embedding, posterior = multiclass
+    with monkeypatch.context() as earlier:
+        earlier.setattr(storage, "FORMAT", "kernel_embed posterior 1")
+        posterior.save(tmp_path / "p.npz")
+    with pytest.raises(ValueError, match="which another version wrote"):
+        ke.load_posterior(tmp_path / "p.npz", embedding, ke.ConditionalEvidence())
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
