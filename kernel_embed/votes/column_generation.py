@@ -17,7 +17,7 @@ Three things keep it fast and exact.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import dataclasses
 
 import highspy
 import numpy as np
@@ -48,17 +48,45 @@ OPTIONS = {
     "solver": "simplex",
     "simplex_scale_strategy": 0,  # the rows are scaled already
     "presolve": "off",  # it would lose the basis, and finds nothing in dense rows
-    "primal_feasibility_tolerance": 1e-10,  # the tightest HiGHS accepts
-    "dual_feasibility_tolerance": 1e-10,
 }
 
+TOLERANCES = (1e-10, 1e-10, 1e-8)
+"""Feasibility asked of HiGHS: the tightest it accepts, the same from nothing, and one that rows as parallel as those of
+two wide Gaussians can meet. The certificate does not believe any of them."""
 
-WorkingSet: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Kernels and points of base functions."""
+
+NEAREST = 3
+"""Earlier solutions that start a new one: the basis of the nearest, and the tight rows of all."""
+
+REMEMBERED = 100
+"""Solutions that are kept for that."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _End:
+    """Where one solve ended: its solution, the last u with h_{k,j}ᵀu, the rows at their bounds, their basis."""
+
+    solution: Solution
+    u: Array
+    prices: Array
+    kernel: NDArray[np.int64]
+    point: NDArray[np.int64]
+    basis: highspy.HighsBasis | None
+
+    def gap_under(self, penalties: Array) -> float:
+        """The gap of this α and this u at other penalties: how near their optimum is."""
+        votes, old = self.solution.votes, self.solution.penalties
+        objective = self.solution.objective + (penalties - old)[votes.kernel] @ np.abs(votes.weight)
+        return float(objective - _dual_bound(self.u, self.prices, penalties))
+
+
+def _dual_bound(u: Array, prices: Array, penalties: Array) -> float:
+    """Σ u_i after u is scaled into the feasible set."""
+    return float(u.sum() / max(1.0, float((np.abs(prices) / penalties[:, None]).max())))
 
 
 class ColumnGeneration:
-    """Solves one :class:`VoteProblem` for any penalties, each from where the last one ended.
+    """Solves one :class:`VoteProblem` for any penalties, each from where the nearest solved ones ended.
 
     Args:
         problem: the sample.
@@ -78,38 +106,35 @@ class ColumnGeneration:
 
     def __init__(self, problem: VoteProblem, tolerance: float = 1e-8, max_rounds: int = 1000) -> None:
         self.problem, self.tolerance, self.max_rounds = problem, tolerance, max_rounds
-        self._kernel = np.zeros(0, dtype=np.int64)
-        self._point = np.zeros(0, dtype=np.int64)
-        self._basis: highspy.HighsBasis | None = None
-        self._prices: Array | None = None
-
-    @property
-    def working_set(self) -> WorkingSet:
-        """Kernel and point of the base functions that are tight at the last solution."""
-        return self._kernel, self._point
+        self._likely: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._ends: list[_End] = []
 
     def start_from(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> None:
-        """Begin the next solve with these base functions, the working set of a similar problem."""
-        self._kernel, self._point, self._basis, self._prices = kernel, point, None, None
+        """Begin the next solve with these base functions, those that vote in a similar problem."""
+        self._likely = kernel, point
 
-    def solve(self, penalties: Array, likely: WorkingSet | None = None) -> Solution:
-        """The vote for penalties Λ_k, one per kernel; base functions that are ``likely`` to be tight join at once."""
+    def solve(self, penalties: Array) -> Solution:
+        """The vote for penalties Λ_k, one per kernel."""
         penalties = check_penalties(penalties, len(self.problem.grams))
         program = _Program(self.problem, penalties)
-        if len(self._kernel):
-            program.add(self._kernel, self._point)
-            program.set_basis(self._basis)
-        if likely is not None:
-            program.add_new(*likely)
-        if self._prices is not None:
-            # What the last solution would pay under these penalties tells who is going to join.
-            program.price_in(np.abs(self._prices) / penalties[:, None])
+        near = sorted(self._ends, key=lambda end: end.gap_under(penalties))[:NEAREST]
+        if near and len(near[0].kernel):
+            program.add(near[0].kernel, near[0].point)
+            program.set_basis(near[0].basis)
+        for end in near[1:]:
+            program.add_new(end.kernel, end.point)
+        if self._likely is not None:
+            program.add_new(*self._likely)
+            self._likely = None
+        if near:
+            # What the nearest solution would pay under these penalties tells who is going to join.
+            program.price_in(np.abs(near[0].prices) / penalties[:, None])
         best: Solution | None = None
         for num_rounds in range(1, self.max_rounds + 1):
             votes, u = program.run()
-            self._prices = np.stack(self.problem.prices(u))
-            violations = np.abs(self._prices) / penalties[:, None]
-            bound = float(u.sum() / max(1.0, float(violations.max())))
+            prices = np.stack(self.problem.prices(u))
+            violations = np.abs(prices) / penalties[:, None]
+            bound = _dual_bound(u, prices, penalties)
             objective = self.problem.objective(votes, penalties)
             # Neither value is monotone over the rounds, but the best of each kind remains true.
             if best is None or objective <= best.objective:
@@ -120,9 +145,10 @@ class ColumnGeneration:
             converged = best.gap <= self.tolerance
             if converged or program.exhausted or not program.price_in(violations):
                 break
-        self._kernel, self._point, self._basis = program.tight()
         assert best is not None
-        return Solution(best.votes, penalties, best.objective, best.bound, best.u, num_rounds, converged)
+        solution = Solution(best.votes, penalties, best.objective, best.bound, best.u, num_rounds, converged)
+        self._ends = [*self._ends[1 - REMEMBERED :], _End(solution, u, prices, *program.tight())]
+        return solution
 
 
 class _Program:
@@ -183,11 +209,16 @@ class _Program:
         if not len(self.kernel):
             return Votes.none(), np.full(self.problem.m, 1.0 / self.problem.m)
         self._highs.setOptionValue("simplex_iteration_limit", ITERATIONS * (self.problem.m + len(self.kernel)))
-        self._highs.run()
-        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-            self._highs.clearSolver()  # a basis gone bad: once more from nothing
+        for attempt, tolerance in enumerate(TOLERANCES):
+            if attempt:
+                self._highs.clearSolver()  # a basis gone bad: once more from nothing
+            self._highs.setOptionValue("primal_feasibility_tolerance", tolerance)
+            self._highs.setOptionValue("dual_feasibility_tolerance", tolerance)
             self._highs.run()
-            self.exhausted = self._highs.getModelStatus() == highspy.HighsModelStatus.kIterationLimit
+            status = self._highs.getModelStatus()
+            if status == highspy.HighsModelStatus.kOptimal:
+                break
+        self.exhausted = status == highspy.HighsModelStatus.kIterationLimit
         solution = self._highs.getSolution()
         u = np.clip(np.array(solution.col_value), 0.0, 1.0) / self.problem.m
         weight = -self.problem.m * np.array(solution.row_dual) / self._scale

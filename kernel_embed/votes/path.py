@@ -1,7 +1,8 @@
 r"""The regularisation path over (λ, β), and the paper's cross validation over it.
 
 The penalties :math:`\Lambda_k = \lambda r_k + \beta` only scale the rows of the dual program, so the basis at one
-pair starts the next. The grid is walked like a snake: neighbours differ in one of λ and β, by one step.
+pair starts another. Which pair is nearest, the certificates say: that whose α and u have the least gap under the new
+penalties.
 
 Cross validation follows section 6: the sample is partitioned into folds; in run i, fold i tests, fold i + 1 validates
 and the rest trains. The pair with the least mean validation error wins, and its mean test error is the result. Of pairs
@@ -11,6 +12,7 @@ that tie, the one with the fewest votes wins, which the paper leaves open. λ = 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from .column_generation import ColumnGeneration, WorkingSet
+from .column_generation import ColumnGeneration
 from .families import Array, KernelFamily, KernelLike, Points, polynomial_kernels
 from .penalties import complexities, penalties
 from .problem import Solution, VoteProblem
@@ -44,7 +46,7 @@ def vote_path(
     *,
     tolerance: float = 1e-7,
 ) -> list[PathPoint]:
-    """The votes for all pairs (λ, β), λ outermost, each started from its neighbour.
+    """The votes for all pairs (λ, β), λ outermost, each started from the nearest solved before it.
 
     Args:
         problem: the sample.
@@ -63,17 +65,10 @@ def vote_path(
         [(0.1, True), (0.01, True)]
     """
     solver = ColumnGeneration(problem, tolerance)
-    solutions: dict[tuple[int, int], Solution] = {}
-    above: dict[int, WorkingSet] = {}
     # From the heaviest penalties to the lightest: the first programs are small, and the votes grow.
-    order_l = sorted(range(len(lams)), key=lambda i: -lams[i])
-    order_b = sorted(range(len(betas)), key=lambda i: -betas[i])
-    for turn, i in enumerate(order_l):
-        for j in order_b if turn % 2 == 0 else reversed(order_b):
-            # From the basis of the pair before, and with what was tight at the last λ and this β.
-            solutions[i, j] = solver.solve(penalties(lams[i], betas[j], r), above.get(j))
-            above[j] = solver.working_set
-    return [PathPoint(lam, beta, solutions[i, j]) for i, lam in enumerate(lams) for j, beta in enumerate(betas)]
+    pairs = sorted(itertools.product(lams, betas), reverse=True)
+    solutions = {pair: solver.solve(penalties(*pair, r)) for pair in pairs}
+    return [PathPoint(lam, beta, solutions[lam, beta]) for lam, beta in itertools.product(lams, betas)]
 
 
 @dataclasses.dataclass(frozen=True)

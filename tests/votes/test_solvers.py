@@ -85,6 +85,16 @@ def test_a_warm_start_changes_nothing_but_the_time(sample, grams):
         assert again.objective == pytest.approx(cold.objective, abs=2e-8)
 
 
+def test_a_solve_starts_from_the_nearest_before_it_not_from_the_last(sample, grams):
+    solver = ColumnGeneration(VoteProblem(grams, sample[1]))
+    heavy = solver.solve(np.full(len(grams), 1e-1))
+    light = solver.solve(np.full(len(grams), 1e-4))
+    assert heavy.num_rounds > 1
+    assert light.num_rounds > 1
+    for penalty in (1e-1, 1e-4):
+        assert solver.solve(np.full(len(grams), penalty * 1.001)).num_rounds == 1
+
+
 def test_columns_of_wildly_different_scale_keep_their_certificate(sample):
     x, y = sample
     grams = KernelFamily(polynomial_kernels([1, 5, 10])).grams(30 * x, 30 * x)
