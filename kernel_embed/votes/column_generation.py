@@ -18,6 +18,7 @@ Three things keep it fast and exact.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import highspy
 import numpy as np
@@ -34,6 +35,9 @@ POOL = 100
 
 COSINE = 0.99
 """Candidates more parallel than this wait for the next round."""
+
+BEYOND = 1.0
+"""A point whose margin exceeds 1 by this much sits out."""
 
 LARGEST = 1e4
 """Entries of a row at most: a row of larger ones is scaled down together with its bound."""
@@ -63,15 +67,23 @@ REMEMBERED = 100
 
 
 @dataclasses.dataclass(frozen=True)
+class _Core:
+    """The rows of a program that are at their bounds, the points that do not sit out, and the basis over both."""
+
+    kernel: NDArray[np.int64]
+    point: NDArray[np.int64]
+    active: NDArray[np.int64]
+    basis: highspy.HighsBasis | None
+
+
+@dataclasses.dataclass(frozen=True)
 class _End:
-    """Where one solve ended: its solution, the last u with h_{k,j}ᵀu, the rows at their bounds, their basis."""
+    """Where one solve ended: its solution, the last u with h_{k,j}ᵀu, and what its program came down to."""
 
     solution: Solution
     u: Array
     prices: Array
-    kernel: NDArray[np.int64]
-    point: NDArray[np.int64]
-    basis: highspy.HighsBasis | None
+    core: _Core
 
     def gap_under(self, penalties: Array) -> float:
         """The gap of this α and this u at other penalties: how near their optimum is."""
@@ -116,13 +128,10 @@ class ColumnGeneration:
     def solve(self, penalties: Array) -> Solution:
         """The vote for penalties Λ_k, one per kernel."""
         penalties = check_penalties(penalties, len(self.problem.grams))
-        program = _Program(self.problem, penalties)
         near = sorted(self._ends, key=lambda end: end.gap_under(penalties))[:NEAREST]
-        if near and len(near[0].kernel):
-            program.add(near[0].kernel, near[0].point)
-            program.set_basis(near[0].basis)
+        program = _Program(self.problem, penalties, near[0].core if near else None)
         for end in near[1:]:
-            program.add_new(end.kernel, end.point)
+            program.add_new(end.core.kernel, end.core.point)
         if self._likely is not None:
             program.add_new(*self._likely)
             self._likely = None
@@ -135,7 +144,8 @@ class ColumnGeneration:
             prices = np.stack(self.problem.prices(u))
             violations = np.abs(prices) / penalties[:, None]
             bound = _dual_bound(u, prices, penalties)
-            objective = self.problem.objective(votes, penalties)
+            margins = self.problem.margins(votes)
+            objective = float(np.maximum(0.0, 1.0 - margins).mean() + penalties[votes.kernel] @ np.abs(votes.weight))
             # Neither value is monotone over the rounds, but the best of each kind remains true.
             if best is None or objective <= best.objective:
                 bound = max(bound, 0.0 if best is None else best.bound)
@@ -143,46 +153,84 @@ class ColumnGeneration:
             elif bound > best.bound:
                 best = Solution(best.votes, penalties, best.objective, bound, best.u, num_rounds, False)
             converged = best.gap <= self.tolerance
-            if converged or program.exhausted or not program.price_in(violations):
+            if converged or program.exhausted:
                 break
+            returned, joined = program.call_back(margins), program.price_in(violations)
+            if not (returned or joined):
+                break
+            program.send_away(margins, u)
         assert best is not None
         solution = Solution(best.votes, penalties, best.objective, best.bound, best.u, num_rounds, converged)
-        self._ends = [*self._ends[1 - REMEMBERED :], _End(solution, u, prices, *program.tight())]
+        self._ends = [*self._ends[1 - REMEMBERED :], _End(solution, u, prices, program.core(margins, u))]
         return solution
 
 
 class _Program:
-    """max Σ v_i / m over 0 ≤ v_i ≤ 1 and the rows |(h_{k,j} / mΛ_k)ᵀ v| ≤ 1 that have joined; v = mu."""
+    """max Σ v_i / m over 0 ≤ v_i ≤ 1 and the rows |(h_{k,j} / mΛ_k)ᵀ v| ≤ 1 that have joined; v = mu.
 
-    def __init__(self, problem: VoteProblem, penalties: Array) -> None:
+    Points that sit out have v_i = 0 and no column.
+    """
+
+    def __init__(self, problem: VoteProblem, penalties: Array, core: _Core | None) -> None:
         m = problem.m
         self.problem, self.penalties = problem, penalties
         self.kernel = np.zeros(0, dtype=np.int64)
         self.point = np.zeros(0, dtype=np.int64)
-        self._scale = np.zeros(0)
+        self.active = np.arange(m) if core is None else core.active
         self.exhausted = False
+        self._scale = np.zeros(0)
         self._inside = np.zeros((len(problem.grams), problem.grams[0].shape[1]), dtype=bool)
+        self._stays = np.zeros(m, dtype=bool)
         self._highs = highspy.Highs()
         self._highs.setOptionValue("output_flag", False)
         for option, value in OPTIONS.items():
             self._highs.setOptionValue(option, value)
-        self._highs.addVars(m, np.zeros(m), np.ones(m))
-        self._highs.changeColsCost(m, np.arange(m, dtype=np.int32), np.full(m, -1.0 / m))
+        n = len(self.active)
+        self._highs.addVars(n, np.zeros(n), np.ones(n))
+        self._highs.changeColsCost(n, np.arange(n, dtype=np.int32), np.full(n, -1.0 / m))
+        if core is not None and core.basis is not None:
+            self.add(core.kernel, core.point)
+            self._highs.setBasis(core.basis)
 
     def add(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> None:
         """Let the rows of these base functions join."""
-        m, n = self.problem.m, len(kernel)
-        scale = m * self.penalties[kernel]
+        scale = self.problem.m * self.penalties[kernel]
         rows = self.problem.columns(kernel, point) / scale[:, None]
         # Rows beyond this size drown the bound 1 in rounding; they are scaled to it, bound and all.
         excess = np.maximum(np.abs(rows).max(axis=1) / LARGEST, 1.0)
-        rows /= excess[:, None]
-        starts, columns = np.arange(0, n * m, m, dtype=np.int32), np.tile(np.arange(m, dtype=np.int32), n)
-        self._highs.addRows(n, -1.0 / excess, 1.0 / excess, n * m, starts, columns, rows.ravel())
+        rows = rows[:, self.active] / excess[:, None]
+        self._highs.addRows(len(rows), -1.0 / excess, 1.0 / excess, *_sparse(rows))
         self.kernel = np.concatenate([self.kernel, kernel])
         self.point = np.concatenate([self.point, point])
         self._scale = np.concatenate([self._scale, scale * excess])
         self._inside[kernel, point] = True
+
+    def call_back(self, margins: Array) -> bool:
+        """Let the points return that sit out with a margin below 1; false when there is none."""
+        out = np.ones(self.problem.m, dtype=bool)
+        out[self.active] = False
+        points = np.flatnonzero(out & (margins < 1.0 - 1e-9))
+        if not len(points):
+            return False
+        columns = self.problem.columns(self.kernel, self.point)[:, points] / self._scale[:, None]
+        n = len(points)
+        self._highs.addCols(n, np.full(n, -1.0 / self.problem.m), np.zeros(n), np.ones(n), *_sparse(columns.T))
+        self.active = np.concatenate([self.active, points])
+        self._stays[points] = True  # once only, lest the two go on for ever
+        return True
+
+    def send_away(self, margins: Array, u: Array) -> None:
+        """Let the points beyond their margin sit out, when that halves the program."""
+        near = (margins < 1.0 + BEYOND) | (u > 0) | self._stays
+        if 2 * near[self.active].sum() > len(self.active):
+            return
+        basis = self._highs.getBasis()
+        kept = near[self.active] | _in_basis(basis.col_status)
+        basis.col_status = _chosen(basis.col_status, kept)
+        gone = np.flatnonzero(~kept).astype(np.int32)
+        self._highs.deleteCols(len(gone), gone)
+        self._highs.setBasis(basis)
+        self.active = self.active[kept]
 
     def add_new(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> None:
         """Let those of these rows join that are not in the program."""
@@ -220,25 +268,35 @@ class _Program:
                 break
         self.exhausted = status == highspy.HighsModelStatus.kIterationLimit
         solution = self._highs.getSolution()
-        u = np.clip(np.array(solution.col_value), 0.0, 1.0) / self.problem.m
+        u = np.zeros(self.problem.m)
+        u[self.active] = np.clip(np.array(solution.col_value), 0.0, 1.0) / self.problem.m
         weight = -self.problem.m * np.array(solution.row_dual) / self._scale
         voting = np.flatnonzero(weight)
         return Votes(self.kernel[voting], self.point[voting], weight[voting]), u
 
-    def tight(self) -> tuple[NDArray[np.int64], NDArray[np.int64], highspy.HighsBasis | None]:
-        """The rows at their bounds and the basis without the others, which is a basis of the smaller program."""
+    def core(self, margins: Array, u: Array) -> _Core:
+        """What remains without the rows that are not at their bounds and the points that may sit out."""
         if not len(self.kernel):
-            return self.kernel, self.point, None
+            return _Core(self.kernel, self.point, self.active, None)
         basis = self._highs.getBasis()
-        rows = list(basis.row_status)
-        kept = [t for t, status in enumerate(rows) if status != highspy.HighsBasisStatus.kBasic]
-        basis.row_status = [rows[t] for t in kept]
-        return self.kernel[kept], self.point[kept], basis
+        tight = ~_in_basis(basis.row_status)
+        kept = (margins[self.active] < 1.0 + BEYOND) | (u[self.active] > 0) | _in_basis(basis.col_status)
+        basis.row_status, basis.col_status = _chosen(basis.row_status, tight), _chosen(basis.col_status, kept)
+        return _Core(self.kernel[tight], self.point[tight], self.active[kept], basis)
 
-    def set_basis(self, basis: highspy.HighsBasis | None) -> None:
-        """Go on from ``basis``, whose rows are those of this program."""
-        if basis is not None:
-            self._highs.setBasis(basis)
+
+def _in_basis(statuses: list[highspy.HighsBasisStatus]) -> NDArray[np.bool_]:
+    return np.array([status == highspy.HighsBasisStatus.kBasic for status in statuses], dtype=bool)
+
+
+def _chosen(statuses: list[highspy.HighsBasisStatus], kept: NDArray[np.bool_]) -> list[highspy.HighsBasisStatus]:
+    return list(itertools.compress(statuses, kept))
+
+
+def _sparse(rows: Array) -> tuple[int, NDArray[np.int32], NDArray[np.int32], Array]:
+    """Number of entries, where each row starts, their columns and values, as HiGHS takes them."""
+    n, m = rows.shape
+    return n * m, np.arange(0, n * m, m, dtype=np.int32), np.tile(np.arange(m, dtype=np.int32), n), rows.ravel()
 
 
 def _varied(h: Array) -> NDArray[np.int64]:

@@ -132,6 +132,9 @@ class VoteProblem:
     def prices(self, u: Array) -> list[Array]:
         """h_{k,j}ᵀu for every base function, one array per kernel."""
         signed = self.y * u
+        held = np.flatnonzero(signed)
+        if 3 * len(held) < self.m:  # points beyond their margin have no weight
+            return [signed[held] @ K[held] for K in self.grams]
         return [functions @ signed for functions in self._functions]
 
     def objective(self, votes: Votes, penalties: Array) -> float:
