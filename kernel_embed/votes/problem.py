@@ -137,9 +137,9 @@ class VoteProblem:
             return [signed[held] @ K[held] for K in self.grams]
         return [functions @ signed for functions in self._functions]
 
-    def objective(self, votes: Votes, penalties: Array) -> float:
-        """F(α) of eq. (1)."""
-        loss = np.maximum(0.0, 1.0 - self.margins(votes)).mean()
+    def objective(self, votes: Votes, penalties: Array, margins: Array | None = None) -> float:
+        """F(α) of eq. (1); ``margins`` where they are known."""
+        loss = np.maximum(0.0, 1.0 - (self.margins(votes) if margins is None else margins)).mean()
         return float(loss + penalties[votes.kernel] @ np.abs(votes.weight))
 
 

@@ -9,10 +9,10 @@ from kernel_embed.votes import (
     KernelFamily,
     VoteProblem,
     Votes,
-    column_generation,
     descend,
     gaussian_kernels,
     polynomial_kernels,
+    program,
     trace_bound,
 )
 
@@ -93,6 +93,20 @@ def test_a_solve_starts_from_the_nearest_before_it_not_from_the_last(sample, gra
     assert light.num_rounds > 1
     for penalty in (1e-1, 1e-4):
         assert solver.solve(np.full(len(grams), penalty * 1.001)).num_rounds == 1
+
+
+def test_points_that_sit_out_change_nothing_but_the_time(sample, grams, monkeypatch):
+    columns = {}
+    objectives = {}
+    for beyond in (0.0, 1.0, np.inf):
+        monkeypatch.setattr(program, "BEYOND", beyond)
+        solver = ColumnGeneration(VoteProblem(grams, sample[1]))
+        penalties = [np.full(len(grams), penalty) for penalty in (1e-1, 1e-2, 1e-3, 1e-4, 1e-2)]
+        objectives[beyond] = [solver.solve(penalty).objective for penalty in penalties]
+        columns[beyond] = len(solver._ends[-2].core.active)
+    assert columns[0.0] <= columns[1.0] < 0.7 * columns[np.inf] == 0.7 * 120
+    np.testing.assert_allclose(objectives[0.0], objectives[np.inf], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(objectives[1.0], objectives[np.inf], rtol=0, atol=1e-8)
 
 
 def test_columns_of_wildly_different_scale_keep_their_certificate(sample):
@@ -221,7 +235,7 @@ def test_a_solver_that_is_stopped_says_its_gap(sample, grams):
 
 
 def test_a_program_that_runs_out_of_iterations_ends_the_solve(sample, grams, monkeypatch):
-    monkeypatch.setattr(column_generation, "ITERATIONS", 0)
+    monkeypatch.setattr(program, "ITERATIONS", 0)
     solution = ColumnGeneration(VoteProblem(grams, sample[1])).solve(np.full(len(grams), 1e-3))
     assert not solution.converged
     assert solution.num_rounds <= 2

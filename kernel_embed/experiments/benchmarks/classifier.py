@@ -25,7 +25,7 @@ def problem(n: int, d: int = 8, m: int = 2) -> tuple[NDArray[Any], ...]:
 
     Two classes are the kindest to the references, which learn one kernel for each class, or pair of them.
 
-    The test rows are the same for every n.
+    The test points are the same for every n; their labels are drawn again, so compare NLL at one n only.
     """
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(3, m))
