@@ -221,8 +221,9 @@ class Recommendation(NamedTuple):
 def recommend(rows: Sequence[Row]) -> Recommendation:
     """The one-standard-error rule: of all learners within one standard error of the best NLL, the fastest.
 
-    Those that are also within one standard error of the highest accuracy among them come first. A learner that was cut
-    short by the budget, or missed folds, can win, because its figures are those that it reaches in the time.
+    Within means within both: the standard error of the best row's mean, and that of the paired difference. Those that
+    are also within one standard error of the highest accuracy among them come first. A learner that was cut short by
+    the budget, or missed folds, can win, because its figures are those that it reaches in the time.
     """
     done = [row for row in rows if row.finished and row.num_folds == max(r.num_folds for r in rows)]
     if not done:
@@ -246,7 +247,8 @@ def _reason(chosen: Row, best: Row, near: Sequence[Row]) -> str:
     others = len(near) - 1
     if chosen.method == best.method and others == 0:
         return (
-            "It has the best negative log probability of held-out labels, and no other comes within one standard error."
+            "It has the best negative log probability of held-out labels, and no other comes within one standard error "
+            "of it (that of its mean and that of the paired difference; “level” in the table asks for the second only)."
         )
     if chosen.method == best.method:
         return (
