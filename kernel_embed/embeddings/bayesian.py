@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 import gpytorch
 import torch
-from gpytorch.constraints import Interval, Positive
+from gpytorch.constraints import Interval
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
@@ -30,6 +30,7 @@ from ..kernels.smoothed import SmoothedKernel
 from ..linalg import LowRankSystem, RidgeSystem
 from ..validation import check_features, check_memory
 from .mean import MeanEmbedding
+from .positive import positive, register_positive, set_positive
 from .snapshot import KernelSnapshot
 
 NoiseKind = Literal["heteroscedastic", "central-limit"]
@@ -87,13 +88,8 @@ class BayesianMeanEmbedding(gpytorch.Module):
             if learn_noise or noise_prior is not None:
                 raise ValueError(f"Expected nothing to learn in noise={noise!r}: the data and k determine it.")
             return
-        like = next(iter(kernel.parameters()), torch.empty(()))
-        raw = torch.nn.Parameter(like.new_zeros(kernel.batch_shape), requires_grad=learn_noise or bool(noise_prior))
-        self.register_parameter("raw_noise", raw)
-        constraint = noise_constraint or Positive(transform=torch.exp, inv_transform=torch.log)
-        self.register_constraint("raw_noise", constraint)
-        if noise_prior is not None:
-            self.register_prior("noise_prior", noise_prior, _get_noise, _set_noise)
+        learn = learn_noise or noise_prior is not None
+        register_positive(self, "noise", kernel, noise_prior, noise_constraint, learn=learn)
         self.noise = noise
 
     @property
@@ -106,17 +102,11 @@ class BayesianMeanEmbedding(gpytorch.Module):
         """σ², of shape ``batch_shape``."""
         if self.noise_kind is not None:
             raise RuntimeError(f"With noise={self.noise_kind!r} it is known for a sample only: condition(x).noise.")
-        value: Tensor = self.raw_noise_constraint.transform(self.raw_noise)
-        return value
+        return positive(self, "noise")
 
     @noise.setter
     def noise(self, value: float | Tensor) -> None:
-        value = torch.as_tensor(value, dtype=self.raw_noise.dtype, device=self.raw_noise.device)
-        if not bool((torch.isfinite(value) & (value > 0)).all()):
-            raise ValueError(f"Expected a positive, finite noise, got {value.tolist()}.")
-        # Draws of a posterior come with one more dimension.
-        value = value.expand(torch.broadcast_shapes(value.shape, self.raw_noise.shape))
-        self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(value))
+        set_positive(self, "noise", value)
 
     @property
     def covariance(self) -> Kernel:
@@ -143,15 +133,6 @@ class BayesianMeanEmbedding(gpytorch.Module):
             covariance = covariance.resolved(x)
         R = _gram(covariance, x)
         return MultivariateNormal(R.new_zeros(R.shape[:-1]), to_linear_operator(R))
-
-
-# Named functions, where lambdas would keep the embedding from being pickled.
-def _get_noise(embedding: BayesianMeanEmbedding) -> Tensor:
-    return embedding.noise
-
-
-def _set_noise(embedding: BayesianMeanEmbedding, value: Tensor) -> None:
-    embedding.noise = value
 
 
 class ConditionedMeanEmbedding:

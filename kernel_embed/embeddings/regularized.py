@@ -9,7 +9,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from ..kernels import log_scaled
+from .positive import positive, register_positive, set_positive
 
 
 class RegularizedEmbedding(gpytorch.Module):
@@ -33,12 +33,7 @@ class RegularizedEmbedding(gpytorch.Module):
         if not isinstance(kernel, Kernel):
             raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}.")
         self.kernel = kernel
-        like = next(kernel.parameters(), None)
-        zero = torch.zeros(kernel.batch_shape) if like is None else like.new_zeros(kernel.batch_shape)
-        self.register_parameter("raw_regularization", torch.nn.Parameter(zero))
-        self.register_constraint("raw_regularization", regularization_constraint or log_scaled())
-        if regularization_prior is not None:
-            self.register_prior("regularization_prior", regularization_prior, _get, _set)
+        register_positive(self, "regularization", kernel, regularization_prior, regularization_constraint)
         self.regularization = regularization
 
     @property
@@ -49,24 +44,8 @@ class RegularizedEmbedding(gpytorch.Module):
     @property
     def regularization(self) -> Tensor:
         """λ, of shape ``batch_shape``."""
-        value: Tensor = self.raw_regularization_constraint.transform(self.raw_regularization)
-        return value
+        return positive(self, "regularization")
 
     @regularization.setter
     def regularization(self, value: float | Tensor) -> None:
-        raw = self.raw_regularization
-        value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device)
-        if not bool((torch.isfinite(value) & (value > 0)).all()):
-            raise ValueError(f"Expected a positive, finite regularization, got {value.tolist()}.")
-        # Draws of a posterior come with one more dimension.
-        value = value.expand(torch.broadcast_shapes(value.shape, raw.shape))
-        self.initialize(raw_regularization=self.raw_regularization_constraint.inverse_transform(value))
-
-
-# Named functions, where lambdas would keep the embedding from being pickled.
-def _get(embedding: RegularizedEmbedding) -> Tensor:
-    return embedding.regularization
-
-
-def _set(embedding: RegularizedEmbedding, value: Tensor) -> None:
-    embedding.regularization = value
+        set_positive(self, "regularization", value)
