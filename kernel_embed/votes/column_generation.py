@@ -82,11 +82,13 @@ class ColumnGeneration:
         penalties = check_penalties(penalties, len(self.problem.grams))
         near = sorted(self._ends, key=lambda end: end.gap_under(penalties))[:NEAREST]
         program = Program(self.problem, penalties, near[0].core if near else None)
-        for end in near[1:]:
-            program.add_new(end.core.kernel, end.core.point)
+        likely = [(end.core.kernel, end.core.point) for end in near[1:]]
         if self._likely is not None:
-            program.add_new(*self._likely)
+            likely.append(self._likely)
             self._likely = None
+        if likely:
+            kernels, points = zip(*likely, strict=True)
+            program.add_new(np.concatenate(kernels), np.concatenate(points))
         if near:
             # What the nearest solution would pay under these penalties tells who is going to join.
             program.price_in(np.abs(near[0].prices) / penalties[:, None])

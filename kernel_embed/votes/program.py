@@ -140,7 +140,9 @@ class Program:
         self.active = self.active[kept]
 
     def add_new(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> None:
-        """Let those of these rows join that are not in the program."""
+        """Let those of these rows join that are not in the program, each once."""
+        width = self._inside.shape[1]
+        kernel, point = np.divmod(np.unique(kernel * width + point), width)
         new = ~self._inside[kernel, point]
         if new.any():
             self.add(kernel[new], point[new])
@@ -186,9 +188,10 @@ class Program:
         if not len(self.kernel):
             return Core(self.kernel, self.point, self.active, None)
         basis = self._highs.getBasis()
-        tight = ~_in_basis(basis.row_status)
-        kept = (margins[self.active] < 1.0 + BEYOND) | (u[self.active] > 0) | _in_basis(basis.col_status)
-        basis.row_status, basis.col_status = _chosen(basis.row_status, tight), _chosen(basis.col_status, kept)
+        rows, columns = basis.row_status, basis.col_status
+        tight = ~_in_basis(rows)
+        kept = (margins[self.active] < 1.0 + BEYOND) | (u[self.active] > 0) | _in_basis(columns)
+        basis.row_status, basis.col_status = _chosen(rows, tight), _chosen(columns, kept)
         return Core(self.kernel[tight], self.point[tight], self.active[kept], basis)
 
 
