@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .families import Array
-from .problem import Solution, VoteProblem, check_penalties
+from .problem import Solution, VoteProblem, Votes, check_penalties
 from .program import Core, Program
 
 NEAREST = 3
@@ -92,7 +92,8 @@ class ColumnGeneration:
         if near:
             # What the nearest solution would pay under these penalties tells who is going to join.
             program.price_in(np.abs(near[0].prices) / penalties[:, None])
-        best: Solution | None = None
+        # Nobody's vote is one to fall back on: rows beyond double precision can end in coefficients that are far worse.
+        best = Solution(Votes.none(), penalties, 1.0, 0.0, np.full(self.problem.m, 1.0 / self.problem.m), 0, False)
         for num_rounds in range(1, self.max_rounds + 1):
             votes, u = program.run()
             prices = np.stack(self.problem.prices(u))
@@ -101,19 +102,17 @@ class ColumnGeneration:
             margins = self.problem.margins(votes)
             objective = self.problem.objective(votes, penalties, margins)
             # Neither value is monotone over the rounds, but the best of each kind remains true.
-            if best is None or objective <= best.objective:
-                bound = max(bound, 0.0 if best is None else best.bound)
-                best = Solution(votes, penalties, objective, bound, u, num_rounds, False)
+            if objective <= best.objective:
+                best = Solution(votes, penalties, objective, max(bound, best.bound), u, num_rounds, False)
             elif bound > best.bound:
                 best = Solution(best.votes, penalties, best.objective, bound, best.u, num_rounds, False)
             converged = best.gap <= self.tolerance
-            if converged or program.exhausted:
+            if converged or program.failed:
                 break
             returned, joined = program.call_back(margins), program.price_in(violations)
             if not (returned or joined):
                 break
             program.send_away(margins, u)
-        assert best is not None
         solution = Solution(best.votes, penalties, best.objective, best.bound, best.u, num_rounds, converged)
         self._ends = [*self._ends[1 - REMEMBERED :], _End(solution, u, prices, program.core(margins, u))]
         return solution

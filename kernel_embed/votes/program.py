@@ -44,8 +44,7 @@ LARGEST = 1e4
 
 ITERATIONS = 5
 """Simplex iterations for each row and column; a healthy program was seen to take three at most. Rows whose entries
-differ by more orders of magnitude than a double has can send the simplex method in circles. Then the solve ends, and
-the certificate says how good its last point is."""
+differ by more orders of magnitude than a double has can send the simplex method in circles."""
 
 OPTIONS = {
     "threads": 1,
@@ -56,7 +55,8 @@ OPTIONS = {
 
 TOLERANCES = (1e-10, 1e-10, 1e-8)
 """Feasibility asked of HiGHS: the tightest it accepts, the same from nothing, and one that rows as parallel as those of
-two wide Gaussians can meet. The certificate does not believe any of them."""
+two wide Gaussians can meet. The certificate does not believe any of them. A program that none of the three brings to its
+optimum ends the solve, and the certificate says how good its last point is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Program:
         self.kernel = np.zeros(0, dtype=np.int64)
         self.point = np.zeros(0, dtype=np.int64)
         self.active = np.arange(m) if core is None else core.active
-        self.exhausted = False
+        self.failed = False
         self._scale = np.zeros(0)
         self._inside = np.zeros((len(problem.grams), problem.grams[0].shape[1]), dtype=bool)
         self._stays = np.zeros(m, dtype=bool)
@@ -175,7 +175,7 @@ class Program:
             status = self._highs.getModelStatus()
             if status == highspy.HighsModelStatus.kOptimal:
                 break
-        self.exhausted = status == highspy.HighsModelStatus.kIterationLimit
+        self.failed = status != highspy.HighsModelStatus.kOptimal
         solution = self._highs.getSolution()
         u = np.zeros(self.problem.m)
         u[self.active] = np.clip(np.array(solution.col_value), 0.0, 1.0) / self.problem.m
