@@ -55,8 +55,8 @@ OPTIONS = {
 
 TOLERANCES = (1e-10, 1e-10, 1e-8)
 """Feasibility asked of HiGHS: the tightest it accepts, the same from nothing, and one that rows as parallel as those of
-two wide Gaussians can meet. The certificate does not believe any of them. A program that none of the three brings to its
-optimum ends the solve, and the certificate says how good its last point is."""
+two wide Gaussians can meet. The certificate does not believe any of them. A program that none of the three brings to
+its optimum ends the solve, and the certificate says how good its last point is."""
 
 
 @dataclasses.dataclass(frozen=True)
