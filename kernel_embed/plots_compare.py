@@ -143,6 +143,9 @@ def speed(
     times.set(xlabel="rows", ylabel="seconds to a learned classifier")
     times.grid(color="0.92", which="both")
     if lines:
+        measured = sorted({size for sizes, _ in lines.values() for size in sizes})
+        times.set_xticks(measured, [f"{size:g}" for size in measured])
+        times.set_xticks([], minor=True)
         times.legend(fontsize="small", frameon=False)
     known = {name: value for name, value in bars.items() if np.isfinite(value)}
     ratios.barh(list(known)[::-1], list(known.values())[::-1], color=OTHER)
