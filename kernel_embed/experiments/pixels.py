@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from gpytorch.constraints import Positive
 from gpytorch.kernels import RBFKernel
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -17,7 +16,7 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 from ..embeddings import MulticlassEmbedding
-from ..kernels import median_distance
+from ..kernels import log_scaled, median_distance
 from ..learning import fit
 from ..objectives import EmpiricalRisk, LeaveOneOutRisk, Objective, RademacherComplexity
 from ..progress import progress_bar
@@ -53,8 +52,7 @@ def pixel_embedding(x: Tensor) -> MulticlassEmbedding:
 
     The paper starts at 1, where nearly all kernel values are zero and so are their gradients.
     """
-    constraint = Positive(transform=torch.exp, inv_transform=torch.log)
-    kernel = RBFKernel(ard_num_dims=x.shape[1], lengthscale_constraint=constraint).to(x)
+    kernel = RBFKernel(ard_num_dims=x.shape[1], lengthscale_constraint=log_scaled()).to(x)
     kernel.lengthscale = median_distance(x)
     return MulticlassEmbedding(kernel, 10, regularization=0.01)
 

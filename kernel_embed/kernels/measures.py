@@ -10,11 +10,11 @@ import math
 
 import gpytorch
 import torch
-from gpytorch.constraints import Positive
 from gpytorch.priors import Prior
 from torch import Tensor
 
 from ..validation import check_features
+from .default import log_scaled
 
 NUM_ATOMS = 256
 
@@ -71,7 +71,7 @@ class GaussianMeasure(Measure):
         if not bool((torch.isfinite(value) & (value > 0)).all()):
             raise ValueError(f"Expected a positive, finite scale of the Gaussian measure, got {value.tolist()}.")
         self.register_parameter("raw_scale", torch.nn.Parameter(torch.zeros_like(value), requires_grad=learn))
-        self.register_constraint("raw_scale", Positive(transform=torch.exp, inv_transform=torch.log))
+        self.register_constraint("raw_scale", log_scaled())
         self.register_buffer("center", center)
         if scale_prior is not None:
             self.register_prior("scale_prior", scale_prior, _get_scale, _set_scale)

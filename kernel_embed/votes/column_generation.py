@@ -41,12 +41,12 @@ class _End:
         """The gap of this α and this u at other penalties: how near their optimum is."""
         votes, old = self.solution.votes, self.solution.penalties
         objective = self.solution.objective + (penalties - old)[votes.kernel] @ np.abs(votes.weight)
-        return float(objective - _dual_bound(self.u, self.prices, penalties))
+        return float(objective - _dual_bound(self.u, np.abs(self.prices) / penalties[:, None]))
 
 
-def _dual_bound(u: Array, prices: Array, penalties: Array) -> float:
-    """Σ u_i after u is scaled into the feasible set."""
-    return float(u.sum() / max(1.0, float((np.abs(prices) / penalties[:, None]).max())))
+def _dual_bound(u: Array, violations: Array) -> float:
+    """Σ u_i after u is scaled into the feasible set; violations are |h_{k,j}ᵀu| / Λ_k."""
+    return float(u.sum() / max(1.0, float(violations.max())))
 
 
 class ColumnGeneration:
@@ -98,7 +98,7 @@ class ColumnGeneration:
             votes, u = program.run()
             prices = np.stack(self.problem.prices(u))
             violations = np.abs(prices) / penalties[:, None]
-            bound = _dual_bound(u, prices, penalties)
+            bound = _dual_bound(u, violations)
             margins = self.problem.margins(votes)
             objective = self.problem.objective(votes, penalties, margins)
             # Neither value is monotone over the rounds, but the best of each kind remains true.

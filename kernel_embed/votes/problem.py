@@ -112,13 +112,16 @@ class VoteProblem:
         # One base function per row, so that reading some of them, or pricing all, walks memory in order.
         self._functions = [K if _symmetric(K) else np.ascontiguousarray(K.T) for K in self.grams]
 
-    def columns(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> Array:
-        """The base functions h_{k,j} as the rows of a matrix of shape (number asked for, m)."""
-        h = np.empty((len(kernel), self.m))
+    def columns(
+        self, kernel: NDArray[np.int64], point: NDArray[np.int64], at: NDArray[np.int64] | None = None
+    ) -> Array:
+        """The base functions h_{k,j} as the rows of a matrix, at all m points of the sample or ``at`` some of them."""
+        h = np.empty((len(kernel), self.m if at is None else len(at)))
         for k in np.unique(kernel):
             chosen = kernel == k
-            h[chosen] = self._functions[k][point[chosen]]
-        h *= self.y
+            functions, j = self._functions[k], point[chosen]
+            h[chosen] = functions[j] if at is None else functions[np.ix_(j, at)]
+        h *= self.y if at is None else self.y[at]
         return h
 
     def margins(self, votes: Votes) -> Array:

@@ -119,7 +119,7 @@ class Program:
         points = np.flatnonzero(out & (margins < 1.0 - 1e-9))
         if not len(points):
             return False
-        columns = self.problem.columns(self.kernel, self.point)[:, points] / self._scale[:, None]
+        columns = self.problem.columns(self.kernel, self.point, points) / self._scale[:, None]
         n = len(points)
         self._highs.addCols(n, np.full(n, -1.0 / self.problem.m), np.zeros(n), np.ones(n), *_sparse(columns.T))
         self.active = np.concatenate([self.active, points])
@@ -128,7 +128,7 @@ class Program:
 
     def send_away(self, margins: Array, u: Array) -> None:
         """Let the points beyond their margin sit out, when that halves the program."""
-        near = (margins < 1.0 + BEYOND) | (u > 0) | self._stays
+        near = _near(margins, u) | self._stays
         if 2 * near[self.active].sum() > len(self.active):
             return
         basis = self._highs.getBasis()
@@ -190,9 +190,14 @@ class Program:
         basis = self._highs.getBasis()
         rows, columns = basis.row_status, basis.col_status
         tight = ~_in_basis(rows)
-        kept = (margins[self.active] < 1.0 + BEYOND) | (u[self.active] > 0) | _in_basis(columns)
+        kept = _near(margins, u)[self.active] | _in_basis(columns)
         basis.row_status, basis.col_status = _chosen(rows, tight), _chosen(columns, kept)
         return Core(self.kernel[tight], self.point[tight], self.active[kept], basis)
+
+
+def _near(margins: Array, u: Array) -> NDArray[np.bool_]:
+    """The points that may not sit out."""
+    return np.asarray((margins < 1.0 + BEYOND) | (u > 0))
 
 
 def _in_basis(statuses: list[highspy.HighsBasisStatus]) -> NDArray[np.bool_]:
