@@ -3,13 +3,13 @@
 Data go one way: kernel → embedding → objective → fit → condition → predict. Every public name is here.
 """
 
-from .bounds import GeneralizationBound, generalization_bound
 from .embeddings import (
     BayesianMeanEmbedding,
     ConditionalEmbedding,
     ConditionedEmbedding,
     ConditionedMeanEmbedding,
     ConditionedMulticlass,
+    EmpiricalEmbedding,
     MeanEmbedding,
     MulticlassAnswers,
     MulticlassEmbedding,
@@ -17,9 +17,9 @@ from .embeddings import (
     SquaredDistancePosterior,
     WeightedEmbedding,
     Witness,
+    empirical_embedding,
 )
-from .estimators import MulticlassEmbeddingClassifier
-from .experiments.rejections import RejectionStudy, rejection_study
+from .estimators import MulticlassEmbeddingClassifier, VotedKernelClassifier
 from .hypothesis import (
     KernelTestResult,
     LinearTimeTwoSampleTest,
@@ -31,12 +31,12 @@ from .hypothesis import (
     register_causal_test,
     two_sample_test,
 )
+from .hypothesis.study import RejectionStudy, rejection_study
 from .kernels import (
     BagKernel,
     DeltaKernel,
     DiagonalBound,
     DiscreteMeasure,
-    EmpiricalEmbedding,
     FeatureKernel,
     GaussianMeasure,
     LebesgueMeasure,
@@ -49,7 +49,6 @@ from .kernels import (
     SmoothedKernel,
     SupDiagonal,
     default_kernel,
-    empirical_embedding,
     explicit_features,
     gram,
     median_distance,
@@ -72,6 +71,7 @@ from .objectives import (
     calibrate,
     default_objective,
 )
+from .objectives.bounds import GeneralizationBound, generalization_bound
 from .posteriors import (
     ConditionalPosterior,
     EntropyParts,
@@ -107,7 +107,7 @@ from .scale import (
     reduce_statistics,
 )
 from .version import __version__ as __version__
-from .votes import VotedKernelClassifier, cross_validate_votes, gaussian_kernels, polynomial_kernels, vote_path
+from .votes import cross_validate_votes, gaussian_kernels, polynomial_kernels, vote_path
 
 __all__ = [
     "ApproximationError",

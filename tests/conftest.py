@@ -52,6 +52,27 @@ def binary() -> Problem:
     return make_problem(n=30, d=2, m=2, seed=1)
 
 
+@pytest.fixture
+def x() -> Tensor:
+    """Twenty points in the plane, in no order and on no grid."""
+    return torch.as_tensor(np.random.RandomState(3).randn(20, 2))
+
+
+@pytest.fixture
+def line() -> Tensor:
+    """Fifteen points of the line."""
+    return torch.as_tensor(np.random.RandomState(4).randn(15, 1))
+
+
+@pytest.fixture(scope="session")
+def sample() -> tuple[np.ndarray, np.ndarray]:
+    """Two noisy half moons, 120 points, labels ±1."""
+    from sklearn.datasets import make_moons
+
+    x, labels = make_moons(120, noise=0.25, random_state=0)
+    return x, np.where(labels == 1, 1.0, -1.0)
+
+
 def rbf(d: int = 3, lengthscale: object = None) -> RBFKernel:
     """An ARD squared exponential in float64 with unequal lengthscales."""
     kernel = RBFKernel(ard_num_dims=d).double()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import pathlib
 import re
+from collections.abc import Iterator
 
 import nbformat
 import pytest
@@ -39,23 +41,44 @@ def test_constraints_pin_torch():
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().splitlines()
 
 
-def test_imports_only_go_one_way():
-    """Stations in the order of the pipeline: each may import only the ones before it."""
-    order = [
-        *("version", "files", "validation", "progress", "threads", "linalg", "kernels", "embeddings", "objectives"),
-        *("learning", "scale", "bounds", "posteriors", "plots", "plots_bayesian", "plots_posterior", "plots_compare"),
-        *("estimators", "votes", "hypothesis", "experiments", "commands", "cli"),
-    ]
+ROOMS = [
+    *("version", "files", "results", "validation", "progress", "threads", "linalg", "kernels", "embeddings"),
+    *("objectives", "learning", "scale", "posteriors", "plots", "hypothesis", "votes", "estimators"),
+    *("testing", "compare", "papers", "benchmarks", "commands", "cli"),
+]
+"""Every room of the package, in the order in which they may import: each only the ones before it."""
+
+
+def imported_rooms(path: pathlib.Path) -> Iterator[str]:
+    """The rooms that a module imports, relatively or absolutely, anywhere in its text."""
+    package = path.relative_to(ROOT).with_suffix("").parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level]) if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "kernel_embed" and len(parts) > 1 and parts[1] in ROOMS:
+                yield parts[1]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_only_go_one_way(room):
     package = ROOT / "kernel_embed"
-    for path in package.rglob("*.py"):
-        station = path.relative_to(package).parts[0].removesuffix(".py")
-        if station not in order:
-            continue
-        depth = len(path.relative_to(package).parts)
-        pattern = rf"^\s*from \.{{{depth}}}(\w+)" if depth > 1 else r"^\s*from \.(\w+)"
-        for target in re.findall(pattern, path.read_text(), flags=re.MULTILINE):
-            if target in order:
-                assert order.index(target) < order.index(station), f"{path} imports {target}"
+    paths = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0].removesuffix(".py") == room]
+    for path in paths:
+        later = {name for name in imported_rooms(path) if ROOMS.index(name) > ROOMS.index(room)}
+        assert not later, f"{path.relative_to(ROOT)} imports {later}, which come after {room}"
+
+
+def test_every_module_belongs_to_a_room():
+    package = ROOT / "kernel_embed"
+    rooms = {path.relative_to(package).parts[0].removesuffix(".py") for path in package.rglob("*.py")}
+    assert rooms - {"__init__", "__main__"} <= set(ROOMS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

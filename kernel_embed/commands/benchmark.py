@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..experiments import benchmark
+from ..benchmarks import run as benchmark
 from .options import Unfinished, common, results_of
 
 

@@ -6,12 +6,12 @@ import argparse
 import pathlib
 from typing import Any
 
-from ..experiments import compare
-from ..experiments.learners import SMOOTHNESS, learners
-from ..experiments.ranking import rows_of
-from ..experiments.report import write_report
-from ..experiments.summary import overall, summary
-from ..experiments.user_table import UserTable, like, read_user_table
+from ..compare import comparison as compare
+from ..compare.learners import SMOOTHNESS, learners
+from ..compare.ranking import rows_of
+from ..compare.report import write_report
+from ..compare.summary import overall, summary
+from ..compare.tables import UserTable, like, read_user_table
 from .options import Unfinished, common, results_of
 
 

@@ -6,7 +6,7 @@ import argparse
 import pathlib
 from collections.abc import Sequence
 
-from ..experiments.results import Results
+from ..results import Results
 
 
 def common(command: argparse.ArgumentParser) -> None:

@@ -6,25 +6,13 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from ..experiments import (
-    chains,
-    grid,
-    iris,
-    levels,
-    mixtures,
-    mnist,
-    ozone,
-    pixels,
-    powers,
-    type_two,
-    uci,
-    voted,
-    voted_table,
-)
-from ..experiments.data import ENVIRONMENT_VARIABLE
-from ..experiments.learners import LEARNERS
-from ..experiments.results import Record, Results
+from ..compare.data import ENVIRONMENT_VARIABLE
+from ..compare.learners import LEARNERS
+from ..papers.cortes2015 import voted, voted_table
+from ..papers.flaxman2016 import chains, grid, levels, mixtures, ozone, powers, type_two
+from ..papers.hsu2018 import iris, mnist, pixels, uci
 from ..progress import progress_bar
+from ..results import Record, Results
 from .options import common, results_of
 
 

@@ -2,6 +2,7 @@
 
 from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
 from .conditional import ConditionalEmbedding, ConditionedEmbedding, in_blocks
+from .empirical import EmpiricalEmbedding, empirical_embedding
 from .mean import MeanEmbedding, WeightedEmbedding
 from .multiclass import ConditionedMulticlass, MulticlassAnswers, MulticlassEmbedding, clip_normalize
 from .shrinkage import ShrinkageMeanEmbedding
@@ -13,6 +14,7 @@ __all__ = [
     "ConditionedEmbedding",
     "ConditionedMeanEmbedding",
     "ConditionedMulticlass",
+    "EmpiricalEmbedding",
     "MeanEmbedding",
     "MulticlassAnswers",
     "MulticlassEmbedding",
@@ -21,5 +23,6 @@ __all__ = [
     "WeightedEmbedding",
     "Witness",
     "clip_normalize",
+    "empirical_embedding",
     "in_blocks",
 ]

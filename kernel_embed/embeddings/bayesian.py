@@ -24,13 +24,13 @@ from torch import Tensor
 
 from ..kernels import gram
 from ..kernels.gram import check_columns
-from ..kernels.measures import Measure
-from ..kernels.slope import EmpiricalEmbedding, empirical_embedding
-from ..kernels.smoothed import SmoothedKernel
+from ..kernels.parameters import positive, register_positive, set_positive
+from ..kernels.smoothed.kernel import SmoothedKernel
+from ..kernels.smoothed.measures import Measure
 from ..linalg import LowRankSystem, RidgeSystem
 from ..validation import check_features, check_memory
+from .empirical.embedding import EmpiricalEmbedding, empirical_embedding
 from .mean import MeanEmbedding
-from .positive import positive, register_positive, set_positive
 from .snapshot import KernelSnapshot
 
 NoiseKind = Literal["heteroscedastic", "central-limit"]

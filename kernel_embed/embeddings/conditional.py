@@ -17,7 +17,7 @@ from gpytorch.priors import Prior
 from torch import Tensor
 
 from ..kernels import DiagonalBound, SupDiagonal, check_width, explicit_features, gram, sup_diagonal
-from ..kernels.explicit import MAX_WIDTH
+from ..kernels.features.explicit import MAX_WIDTH
 from ..linalg import FeatureRidgeSystem, RidgeSystem
 from ..validation import check_features, check_finite, check_lengths
 from .regularized import RegularizedEmbedding

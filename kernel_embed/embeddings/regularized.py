@@ -9,7 +9,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from .positive import positive, register_positive, set_positive
+from ..kernels.parameters import positive, register_positive, set_positive
 
 
 class RegularizedEmbedding(gpytorch.Module):

@@ -24,8 +24,8 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from ..kernels import gram
-from ..kernels.measures import NUM_ATOMS, DiscreteMeasure
-from ..kernels.smoothed import SmoothedKernel
+from ..kernels.smoothed.kernel import SmoothedKernel
+from ..kernels.smoothed.measures import NUM_ATOMS, DiscreteMeasure
 from ..validation import check_features
 from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding, credible_band
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..embeddings.bayesian import BayesianMeanEmbedding, NoiseKind
 from ..embeddings.witness import Witness
-from ..plots_bayesian import array, axes
+from ..plots.bayesian import array, axes
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

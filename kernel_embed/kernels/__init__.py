@@ -1,18 +1,17 @@
 """What an embedding needs of a kernel: its Gram matrix or features, the bound of its diagonal, a start for learning."""
 
-from .alpha import LipschitzBound, MeanDiagonal, NominalDiagonal
-from .bag import BagKernel, MMDKernel, pack_bags
+from .classes.bag import BagKernel, MMDKernel, pack_bags
+from .classes.delta import DeltaKernel
+from .classes.feature import FeatureKernel, check_width
+from .classes.mahalanobis import MahalanobisKernel
 from .default import default_kernel, feature_ranges, log_scaled
-from .delta import DeltaKernel
-from .diagonal import DiagonalBound, DiagonalBoundError, SupDiagonal, sup_diagonal
-from .explicit import explicit_features, has_explicit_features
-from .features import FeatureKernel, check_width
+from .features.explicit import explicit_features, has_explicit_features
 from .gram import gram, gram_diagonal
-from .mahalanobis import MahalanobisKernel
-from .measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure
+from .lipschitz import LipschitzBound, MeanDiagonal, NominalDiagonal
 from .median import median_distance, set_lengthscales_by_median
-from .slope import EmpiricalEmbedding, empirical_embedding
-from .smoothed import SmoothedKernel
+from .smoothed.kernel import SmoothedKernel
+from .smoothed.measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure
+from .supremum import DiagonalBound, DiagonalBoundError, SupDiagonal, sup_diagonal
 
 __all__ = [
     "BagKernel",
@@ -20,7 +19,6 @@ __all__ = [
     "DiagonalBound",
     "DiagonalBoundError",
     "DiscreteMeasure",
-    "EmpiricalEmbedding",
     "FeatureKernel",
     "GaussianMeasure",
     "LebesgueMeasure",
@@ -34,7 +32,6 @@ __all__ = [
     "SupDiagonal",
     "check_width",
     "default_kernel",
-    "empirical_embedding",
     "explicit_features",
     "feature_ranges",
     "gram",

@@ -25,7 +25,7 @@ from gpytorch.kernels import (
 )
 from torch import Tensor
 
-from .features import FeatureKernel
+from .classes.feature import FeatureKernel
 from .radial import matern, radial_gram, squared_exponential
 
 

@@ -15,11 +15,11 @@ from torch.utils.data import DataLoader
 
 from ..objectives import Objective
 from ..validation import check_features
-from .adam import adam
 from .batches import LoaderBatches, TensorBatches
-from .lbfgs import lbfgs
+from .optimizers.adam import adam
+from .optimizers.lbfgs import lbfgs
 from .parameters import ParameterVector, unidentified
-from .search import Cooperative, Search, fingerprint, module_of
+from .state import Cooperative, Search, fingerprint, module_of
 
 Method = Literal["lbfgs", "adam"]
 

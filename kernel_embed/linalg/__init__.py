@@ -1,7 +1,7 @@
 """Regularised systems, factorised once and asked many times: the only place that factorises."""
 
+from .dense import LowRankSystem, RidgeSystem, cholesky_factor, factorise, sandwich
 from .features import FeatureRidgeSystem, Shards, whitening
-from .ridge import LowRankSystem, RidgeSystem, cholesky_factor, factorise, sandwich
 
 __all__ = [
     "FeatureRidgeSystem",

@@ -20,7 +20,7 @@ from linear_operator.utils.errors import NanError
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .ridge import factorise
+from .dense import factorise
 
 
 class Shards:

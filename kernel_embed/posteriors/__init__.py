@@ -1,10 +1,10 @@
 """Posteriors over hyperparameters: priors, potential, samplers, and the posterior object."""
 
 from .answers import ConditionalPosterior, EntropyParts, GaussianMixture, MeanPosterior, MulticlassPosterior
-from .embedded import pyro_model
 from .posterior import Posterior
+from .priors import PosteriorWarning, default_prior
+from .pyro_model import pyro_model
 from .sample import sample_posterior
-from .sites import PosteriorWarning, default_prior
 from .storage import load_posterior
 from .temperature import TemperatureChoice, choose_temperature
 

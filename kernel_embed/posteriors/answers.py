@@ -13,8 +13,8 @@ from torch import Tensor
 from ..embeddings import MulticlassAnswers, Witness, clip_normalize
 from ..objectives import calibrate
 from ..validation import check_features
-from .nuts import quiet_numbers
 from .posterior import Posterior
+from .samplers.nuts import quiet_numbers
 
 
 class EntropyParts(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from torch import Tensor
 
-from .sites import PosteriorWarning
+from .priors import PosteriorWarning
 
 LARGEST_R_HAT = 1.1
 FEWEST_DRAWS = 20

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from . import batched
 from .diagnostics import Summary, summarise
-from .nuts import Draws, quiet_numbers
 from .potential import Potential
+from .samplers.nuts import Draws, quiet_numbers
 
 KEPT_NUMBERS = 2**26
 """Entries of Gram matrices that are kept between questions: 512 MiB in float64, and as much for the factors."""

@@ -26,7 +26,7 @@ from ..kernels import DiagonalBoundError
 from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..objectives import ConditionalEvidence, EmbeddingEvidence, Objective
 from .coordinates import on_log_scale
-from .sites import Site, constrained, find_sites, log_density, user_name
+from .priors import Site, constrained, find_sites, log_density, user_name
 
 SITE = "u"
 """The one site of the chains: all raw parameters in one vector."""

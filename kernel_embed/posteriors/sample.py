@@ -18,15 +18,15 @@ from ..threads import few_threads
 from ..validation import check_features
 from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior
 from .diagnostics import tell
-from .laplace import laplace
-from .nuts import nuts, quiet_numbers
-from .parallel import parallel_nuts, worthwhile
 from .posterior import Posterior
 from .potential import Potential
-from .sites import check_support
-from .smc import smc
+from .priors import check_support
+from .samplers.laplace import laplace
+from .samplers.nuts import nuts, quiet_numbers
+from .samplers.parallel import parallel_nuts, worthwhile
+from .samplers.smc import smc
+from .samplers.svi import svi
 from .starts import Initial, starting_points
-from .svi import svi
 
 Method = Literal["nuts", "smc", "svi", "laplace"]
 
@@ -51,7 +51,7 @@ def sample_posterior(
     r"""Draws of the hyperparameters of ``embedding`` given data, and every question averaged over them.
 
     The density is that of the priors registered on the modules (default ones for parameters without, see
-    :func:`kernel_embed.posteriors.sites.default_prior`) times exp(−c q), with q the objective. For
+    :func:`kernel_embed.posteriors.priors.default_prior`) times exp(−c q), with q the objective. For
     :class:`kernel_embed.EmbeddingEvidence` and :class:`kernel_embed.ConditionalEvidence` this is the posterior of a
     model; for risks and the Rademacher complexity, with c = n · temperature, a Gibbs posterior. ``posterior.kind`` says
     which. The embedding is not changed. Ctrl-C ends the sampling and returns the draws so far.

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from ..objectives import Objective
-from .nuts import Draws
 from .potential import Potential
+from .samplers.nuts import Draws
 
 if TYPE_CHECKING:
     from .posterior import Posterior

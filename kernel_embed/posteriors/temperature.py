@@ -19,8 +19,8 @@ from ..objectives import Objective
 from ..objectives.risk import permutation
 from ..validation import check_features
 from .answers import MulticlassPosterior
+from .priors import PosteriorWarning
 from .sample import Method, sample_posterior
-from .sites import PosteriorWarning
 
 SMALLEST_PROBABILITY = 1e-15
 

@@ -1,10 +1,10 @@
 """Beyond one matrix: statistics over batches and machines, approximations by name, compression."""
 
+from ..kernels.features.approximate import FourierFeatures, NystromFeatures, nystrom_kernel, random_feature_kernel
 from .approximate import ApproximationError, ConjugateGradients, Nystrom, RandomFeatures, approximate
 from .compress import CompressionReport, compress
 from .distributed import ShardedEmbedding, ShardedMulticlass, reduce_statistics
 from .expansion import Expansion, MulticlassExpansion
-from .features import FourierFeatures, NystromFeatures, nystrom_kernel, random_feature_kernel
 from .statistics import FeatureAnswers, FeatureStatistics, MulticlassFeatureAnswers, accumulate
 
 __all__ = [

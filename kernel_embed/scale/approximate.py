@@ -24,13 +24,14 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..embeddings import ConditionalEmbedding
-from ..kernels import gram
+from ..embeddings import ConditionalEmbedding, in_blocks
+from ..kernels import explicit_features, gram
+from ..kernels.features.approximate import nystrom_kernel, random_feature_kernel
 from ..learning.batches import as_pair
+from ..linalg import FeatureRidgeSystem
+from ..linalg.iterative import conjugate_gradients
 from ..validation import check_features
 from .expansion import Expansion, expansion
-from .features import nystrom_kernel, random_feature_kernel
-from .gradients import conjugate_gradients
 from .statistics import FeatureAnswers, accumulate
 
 
@@ -162,9 +163,14 @@ def _by_iteration(
         Y = embedding.targets(y, x)
         ridge = x.shape[0] * embedding.regularization.to(x)
         points = x[random_rows(x.shape[0], method.num_points, method.seed, x.device)]
-        V, iterations = conjugate_gradients(
-            embedding.kernel, x, ridge, Y, points, method.tolerance, method.max_iterations
-        )
+        Z = explicit_features(nystrom_kernel(embedding.kernel, points), x)
+        assert Z is not None  # Nyström's features are explicit
+
+        def product(V: Tensor) -> Tensor:
+            return in_blocks(lambda rows: gram(embedding.kernel, rows, x), x, V) + ridge * V
+
+        nystrom = FeatureRidgeSystem(Z, ridge)
+        V, iterations = conjugate_gradients(product, Y, nystrom.solve, method.tolerance, method.max_iterations)
         answers = expansion(embedding, x, V)
         rows = random_rows(x.shape[0], probe_size, method.seed + 1, x.device)
         # At a solution K V = Y − ηV: the difference is what the regression misses there.

@@ -1,10 +1,8 @@
 """Voted kernel regularization: a sparse vote over the functions of many kernels, each penalised by its complexity.
 
 families → complexity → penalties → problem → column_generation, coordinate_descent → path, sparse, guarantee
-→ classifier
 """
 
-from .classifier import VotedKernelClassifier
 from .column_generation import ColumnGeneration
 from .complexity import (
     dimension_bound,
@@ -33,7 +31,6 @@ __all__ = [
     "Solution",
     "SparseVote",
     "VoteProblem",
-    "VotedKernelClassifier",
     "Votes",
     "complexities",
     "cross_validate_votes",

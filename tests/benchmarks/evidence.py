@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
-from kernel_embed.kernels.measures import DiscreteMeasure
+from kernel_embed.kernels.smoothed.measures import DiscreteMeasure
 from kernel_embed.objectives.embedding_evidence import EmbeddingEvidence
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from kernel_embed.experiments.benchmarks.objective import OBJECTIVES, cholesky, plain_autograd, problem
+from kernel_embed.benchmarks.objective import OBJECTIVES, cholesky, plain_autograd, problem
 
 
 def smallest(call: Callable[[], object]) -> float:

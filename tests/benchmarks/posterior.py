@@ -23,7 +23,7 @@ from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel, ScaleKer
 from gpytorch.priors import GammaPrior, LogNormalPrior
 
 import kernel_embed as ke
-from kernel_embed.experiments.mixtures import mixture_samples, model
+from kernel_embed.papers.flaxman2016.mixtures import mixture_samples, model
 from kernel_embed.posteriors.diagnostics import n_eff
 from kernel_embed.posteriors.potential import Potential
 

@@ -26,7 +26,7 @@ import torch.distributed as dist
 from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
-from kernel_embed.kernels.features import FeatureKernel
+from kernel_embed.kernels.classes.feature import FeatureKernel
 from kernel_embed.scale import ShardedEmbedding, accumulate, random_feature_kernel, reduce_statistics
 
 BLOCK = 2**15

@@ -18,8 +18,8 @@ import numpy as np
 from sklearn.preprocessing import minmax_scale
 from sklearn.svm import SVC
 
-from kernel_embed.experiments.benchmarks.votes import whole_program
-from kernel_embed.experiments.voted import load_two_classes
+from kernel_embed.benchmarks.votes import whole_program
+from kernel_embed.papers.cortes2015.voted import load_two_classes
 from kernel_embed.votes import (
     ColumnGeneration,
     KernelFamily,

@@ -14,7 +14,7 @@ from gpytorch.priors import GammaPrior, HalfNormalPrior, LogNormalPrior, Smoothe
 from pyro.infer import MCMC, NUTS
 
 import kernel_embed as ke
-from kernel_embed.kernels.features import FeatureKernel
+from kernel_embed.kernels.classes.feature import FeatureKernel
 from kernel_embed.posteriors import storage
 
 from .test_potential import Flat
@@ -228,8 +228,8 @@ def test_pyro_model_samples_the_same_posterior():
 def test_pyro_model_has_the_gradient_of_its_value(problem):
     kernel = RBFKernel(ard_num_dims=3, lengthscale_prior=LogNormalPrior(0.0, 0.5))
     embedding = ke.MulticlassEmbedding(kernel, problem.m)
-    from kernel_embed.posteriors.embedded import _log_factor
     from kernel_embed.posteriors.potential import Potential
+    from kernel_embed.posteriors.pyro_model import _log_factor
 
     potential = Potential(embedding, ke.ConditionalEvidence(), problem.x, problem.y)
     names = [site.name for site in potential.sites]
@@ -265,7 +265,7 @@ def test_choose_temperature_returns_the_lowest_risk(problem):
 
 def test_plots_draw(multiclass):
     pytest.importorskip("matplotlib")
-    from kernel_embed.plots_posterior import plot_density, plot_traces
+    from kernel_embed.plots.posterior import plot_density, plot_traces
 
     _, posterior = multiclass
     assert len(plot_traces(posterior, "regularization").lines) == 2

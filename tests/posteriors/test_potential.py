@@ -15,7 +15,7 @@ from scipy import stats
 
 import kernel_embed as ke
 from kernel_embed.posteriors.potential import SITE, Potential
-from kernel_embed.posteriors.sites import default_prior, describe, find_sites
+from kernel_embed.posteriors.priors import default_prior, describe, find_sites
 from kernel_embed.posteriors.starts import prior_draws
 
 

@@ -10,7 +10,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch.utils.data import DataLoader, TensorDataset
 
 import kernel_embed as ke
-from kernel_embed.kernels.features import FeatureKernel
+from kernel_embed.kernels.classes.feature import FeatureKernel
 from kernel_embed.linalg import whitening
 from kernel_embed.scale import (
     ConjugateGradients,
@@ -22,7 +22,7 @@ from kernel_embed.scale import (
 )
 
 from ..conftest import make_problem, rbf
-from ..features import network
+from ..explicit_kernels import network
 
 
 def stationary():

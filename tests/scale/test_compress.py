@@ -7,11 +7,11 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
-from kernel_embed.kernels.features import FeatureKernel
+from kernel_embed.kernels.classes.feature import FeatureKernel
 from kernel_embed.scale import compress
 
 from ..conftest import make_problem, rbf
-from ..features import network
+from ..explicit_kernels import network
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import kernel_embed as ke
-from kernel_embed.kernels.features import FeatureKernel
+from kernel_embed.kernels.classes.feature import FeatureKernel
 from kernel_embed.objectives import rademacher_complexity
 from kernel_embed.scale import FeatureStatistics, accumulate
 
 from ..conftest import make_problem
-from ..features import explicit_kernels, network
+from ..explicit_kernels import explicit_kernels, network
 
 
 @pytest.mark.parametrize("name", sorted(explicit_kernels()))

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 import kernel_embed as ke
-from kernel_embed.kernels.features import FeatureKernel
+from kernel_embed.kernels.classes.feature import FeatureKernel
 from kernel_embed.scale import FeatureStatistics, ShardedEmbedding, accumulate, reduce_statistics
 from tests.conftest import make_problem
 

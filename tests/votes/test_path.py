@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
+from kernel_embed import VotedKernelClassifier
 from kernel_embed.votes import (
     ColumnGeneration,
-    VotedKernelClassifier,
     VoteProblem,
     cross_validate_votes,
     polynomial_kernels,

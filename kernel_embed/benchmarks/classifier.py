@@ -1,0 +1,78 @@
+"""Time to a learned classifier, and the NLL it reaches, against what people use today; and how time and memory grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..compare.comparison import METHODS
+from ..compare.evaluate import measure
+from ..compare.learners import learners
+from .cases import OURS, Case
+
+PART, GROWTH = "time to a learned classifier", "growth with n"
+NUM_TEST = 1000
+REFERENCES = ("svc grid", "gpc", "dirichlet")
+GROWING = tuple(name for name in METHODS if name not in ("rademacher 4e/sqrt(n)", "rademacher 4e", "empirical risk"))
+"""All ways to learn that are compared, but one of each kind of cost."""
+
+
+def problem(n: int, d: int = 8, m: int = 2) -> tuple[NDArray[Any], ...]:
+    """(x, y, x_test, y_test): two classes by noisy smooth scores of three of eight features, in the unit cube.
+
+    Two classes are the kindest to the references, which learn one kernel for each class, or pair of them.
+
+    The test points are the same for every n; their labels are drawn again, so compare NLL at one n only.
+    """
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(3, m))
+    x = rng.uniform(size=(NUM_TEST + n, d))
+    scores = 4.0 * np.sin(4.0 * x[:, :3]) @ weights
+    p = np.exp(scores - scores.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    y = (p.cumsum(axis=1) < rng.uniform(size=(len(x), 1))).sum(axis=1)
+    return x[NUM_TEST:], y[NUM_TEST:], x[:NUM_TEST], y[:NUM_TEST]
+
+
+def _prepare(name: str, n: int) -> Callable[[], Any]:
+    make = learners()[name].make
+    x, y, x_test, y_test = problem(n)
+
+    def call() -> dict[str, Any]:
+        record = measure(make, (x, y, x_test, y_test), np.arange(2)).record
+        kept = ("nll", "accuracy", "peak_megabytes", "processor_seconds", "num_evaluations")
+        return {"seconds": record["fit_seconds"], **{field: record[field] for field in kept}}
+
+    return call
+
+
+def cases(quick: bool) -> Iterator[Case]:
+    """Ours and the references at every size."""
+    for n in (150, 300) if quick else (500, 1000, 2000, 4000):
+        yield Case(PART, f"{OURS}: default", n, lambda n=n: _prepare("default", n), against=f"{OURS}: default")  # type: ignore[misc]
+        for name in REFERENCES:
+            yield Case(PART, name, n, lambda name=name, n=n: _prepare(name, n), against=f"{OURS}: default")  # type: ignore[misc]
+
+
+def growth_cases(quick: bool) -> Iterator[Case]:
+    """Every way to learn at sizes that double; exponents are fitted to the upper half of them."""
+    for n in (75, 150) if quick else (250, 500, 1000, 2000):
+        for name in GROWING:
+            yield Case(GROWTH, name, n, lambda name=name, n=n: _prepare(name, n), against="default")  # type: ignore[misc]
+
+
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """p of values ∝ sizes^p, by least squares on the logarithms of the upper half of the sizes, two at least.
+
+    Example:
+        >>> round(exponent([100, 200, 400], [1.0, 3.0, 24.0]), 6)
+        3.0
+    """
+    order = np.argsort(sizes)[-max(2, (len(sizes) + 1) // 2) :]
+    known = [i for i in order if values[i] > 0]
+    if len(known) < 2:
+        return float("nan")
+    return float(np.polyfit(np.log([sizes[i] for i in known]), np.log([values[i] for i in known]), 1)[0])

@@ -1,0 +1,201 @@
+r"""The empirical embedding μ̂ (eq. 2) and its log slope log γ = log ‖∇μ̂‖ (eqs. 10, 12) for any kernel.
+
+RBF and Matérn kernels, alone or scaled, take the closed form in the log domain of
+:mod:`kernel_embed.embeddings.empirical.radial`, every other kernel the rules of
+:mod:`kernel_embed.embeddings.empirical.rules`.
+
+A kernel with a cusp (Matérn ½) has no derivative where two points coincide; by symmetry that pair counts zero. For a
+pair of one point with itself :math:`\partial_1 k(x, x) = \frac12 \nabla k(x, x)`, zero for every stationary kernel.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from linear_operator.utils.errors import NanError
+from linear_operator.utils.warnings import NumericalWarning
+from torch import Tensor
+
+from ...kernels.classes.mahalanobis import MahalanobisKernel
+from .radial import SQUARED_EXPONENTIAL, SlopeProfile, matern_slope, radial_slope
+from .rules import expand
+
+
+class EmpiricalEmbedding(NamedTuple):
+    """μ̂(x_i), ``mean``, and log γ(x_i), ``log_slope``, each of shape ``(*batch, t)``."""
+
+    mean: Tensor
+    log_slope: Tensor
+
+
+def empirical_embedding(
+    kernel: Kernel, sample: Tensor, points: Tensor | None = None, own: Tensor | None = None
+) -> EmpiricalEmbedding:
+    """μ̂ of ``sample`` (``(n, d)``) and log γ at ``points`` (``(t, d)``).
+
+    Args:
+        kernel: any GPyTorch kernel.
+        sample: the data.
+        points: where to evaluate; the sample itself by default.
+        own: the row of ``sample`` that each point is; ``None`` for points that are not in the sample.
+
+    Example:
+        >>> x = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
+        >>> kernel = RBFKernel().double()
+        >>> kernel.lengthscale = 1e-2                  # every kernel value underflows, the logarithm does not
+        >>> empirical_embedding(kernel, x).log_slope.detach().round()
+        tensor([ -4992.,  -4992., -19991.], dtype=torch.float64)
+    """
+    if points is None:
+        points, own = sample, torch.arange(sample.shape[-2], device=sample.device)
+    radial = _radial(kernel)
+    if radial is not None:
+        return _radial_embedding(*radial, kernel.active_dims, sample, points, own)
+    return _general_embedding(kernel, sample, points, own)
+
+
+# --- radial kernels ---------------------------------------------------------------------------------------------------
+
+
+def _radial(kernel: Kernel) -> tuple[Kernel, Tensor | None] | None:
+    """The radial kernel inside ``kernel`` and the scale on it."""
+    if type(kernel) in (RBFKernel, MaternKernel, MahalanobisKernel):
+        return kernel, None
+    if type(kernel) is ScaleKernel:
+        inside = _radial(kernel.base_kernel)
+        if inside is not None:
+            outputscale: Tensor = kernel.outputscale
+            return inside[0], outputscale if inside[1] is None else outputscale * inside[1]
+    return None
+
+
+def _profile(kernel: Kernel) -> SlopeProfile:
+    return matern_slope(kernel.nu) if isinstance(kernel, MaternKernel) else SQUARED_EXPONENTIAL
+
+
+def _radial_embedding(
+    kernel: Kernel,
+    outputscale: Tensor | None,
+    columns: Tensor | None,
+    sample: Tensor,
+    points: Tensor,
+    own: Tensor | None,
+) -> EmpiricalEmbedding:
+    if columns is not None:
+        sample, points = sample.index_select(-1, columns), points.index_select(-1, columns)
+    z = _scaled(kernel, sample)
+    z1 = z if points is sample else _scaled(kernel, points)
+    mean, v, m, noise = radial_slope(z1, z, own, _profile(kernel))
+    repeated = None
+    if _may_repeat(kernel, m, z):
+        repeated = _merge_repeated(sample, points, own)
+    if repeated is not None:
+        sample, points, own, counts, inverse = repeated
+        answers = radial_slope(_scaled(kernel, points), _scaled(kernel, sample), own, _profile(kernel), counts)
+        mean, m, noise = (t[..., inverse] for t in (answers[0], answers[2], answers[3]))
+        v = answers[1][..., inverse, :]
+    # γ = ‖∂μ̂/∂x‖, x = ℓz (eq. 12)
+    slope = v @ kernel.factor.mT if isinstance(kernel, MahalanobisKernel) else v / kernel.lengthscale
+    unit = noise if isinstance(kernel, MahalanobisKernel) else noise / kernel.lengthscale.amax(dim=(-2, -1))[..., None]
+    log_slope = m + _log_norm(slope, unit)
+    if outputscale is not None:
+        mean, log_slope = outputscale[..., None] * mean, outputscale[..., None].log() + log_slope
+    return EmpiricalEmbedding(mean, log_slope)
+
+
+def _scaled(kernel: Kernel, x: Tensor) -> Tensor:
+    return kernel.whiten(x) if isinstance(kernel, MahalanobisKernel) else x / kernel.lengthscale
+
+
+def _may_repeat(kernel: Kernel, m: Tensor, z: Tensor) -> bool:
+    """Whether some point may coincide with another: its nearest exponent is zero up to rounding."""
+    rounding = 64.0 * torch.finfo(z.dtype).eps * (1.0 + z.detach().square().sum(-1).amax())
+    if isinstance(kernel, MaternKernel):
+        rounding = (2.0 * kernel.nu * rounding).sqrt()
+    return z.shape[-2] > 1 and bool((m >= -rounding).any())
+
+
+def _merge_repeated(
+    sample: Tensor, points: Tensor, own: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor] | None:
+    """The different rows with their counts, where some are repeated: a repeated point has no slope of its own."""
+    if sample.dim() != 2:
+        return None
+    rows, inverse, counts = sample.unique(dim=0, return_inverse=True, return_counts=True)
+    if rows.shape[0] == sample.shape[0]:
+        return None
+    counts = counts.to(sample)
+    if own is None:
+        return rows, points, None, counts, torch.arange(points.shape[-2], device=points.device)
+    different, back = inverse[own].unique(return_inverse=True)
+    return rows, rows[different], different, counts, back
+
+
+# --- any other kernel -------------------------------------------------------------------------------------------------
+
+
+def _general_embedding(kernel: Kernel, sample: Tensor, points: Tensor, own: Tensor | None) -> EmpiricalEmbedding:
+    n = sample.shape[-2]
+    mask = None
+    if own is not None:
+        mask = torch.zeros(points.shape[-2], n, dtype=torch.bool, device=sample.device)
+        mask[torch.arange(points.shape[-2], device=sample.device), own] = True
+    batch = torch.broadcast_shapes(kernel.batch_shape, points.shape[:-2])
+    points = points.expand(*batch, *points.shape[-2:])
+    with torch.enable_grad():
+        K, slope = expand(kernel, points, sample, mask)
+        total = slope(torch.ones_like(K)) / n
+    if not torch.is_grad_enabled():
+        K, total = K.detach(), total.detach()
+    spread = (sample.amax(dim=-2) - sample.amin(dim=-2)).amax(dim=-1).clamp_min(torch.finfo(sample.dtype).tiny)
+    unit = 8.0 * torch.finfo(sample.dtype).eps * K.detach().abs().mean(dim=-1) / spread.unsqueeze(-1)
+    return EmpiricalEmbedding(K.mean(dim=-1), _log_norm(total, unit, exact_zero_is_underflow=True))
+
+
+# --- where the slope vanishes -----------------------------------------------------------------------------------------
+
+
+def _log_norm(slope: Tensor, noise: Tensor, exact_zero_is_underflow: bool = False) -> Tensor:
+    """log ‖slope‖, where below the rounding error ``noise`` it is that of the noise, announced."""
+    square = slope.square().sum(-1)
+    # Components of 1e-170 have no square; scaling by the largest one keeps it.
+    largest = slope.detach().abs().amax(dim=-1)
+    small = largest < math.sqrt(torch.finfo(slope.dtype).tiny) * 1e8
+    if bool(small.any()):
+        unit = torch.where(largest > 0, largest, 1.0)
+        square = (slope / unit.unsqueeze(-1)).square().sum(-1)
+    else:
+        unit = torch.ones_like(largest)
+    norm = unit * square.detach().sqrt()
+    if not bool(torch.isfinite(norm).all()):
+        raise NanError(
+            f"Expected a finite gradient of the embedding, got {int((~torch.isfinite(norm)).sum())} values that are "
+            "not finite. Look for hyperparameters that overflowed, or features on very different scales."
+        )
+    zero = norm == 0
+    if (exact_zero_is_underflow and bool(zero.any())) or bool((zero & (noise <= 0)).any()):
+        raise NanError(_flat_message(int(zero.sum()), zero.numel()))
+    flat = norm <= noise
+    if bool(flat.any()):
+        warnings.warn(
+            f"The empirical embedding is flat, up to rounding, at {int(flat.sum())} of {flat.numel()} points (they lie "
+            "symmetrically among the others, for example on a grid). Their density under eq. (13) is zero; log γ is "
+            "replaced by the logarithm of the rounding error there.",
+            NumericalWarning,
+            stacklevel=4,
+        )
+    safe = torch.where(flat, 1.0, square)
+    return torch.where(flat, noise.clamp_min(torch.finfo(noise.dtype).tiny).log(), 0.5 * safe.log() + unit.log())
+
+
+def _flat_message(count: int, total: int) -> str:
+    return (
+        f"Expected an embedding with a slope at every point, got none at all at {count} of {total} points, so that "
+        "eq. (13) gives them density zero. Either there is no other point than copies of one, or every kernel value "
+        "between them and the others underflows, or the kernel is constant. Use a longer lengthscale or drop "
+        "points that lie far from all others."
+    )

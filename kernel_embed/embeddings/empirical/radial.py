@@ -1,0 +1,187 @@
+r"""The empirical embedding of a radial kernel and its gradient at many points, in the log domain.
+
+With z = x/ℓ, :math:`s_{ij} = \lVert z_i - z_j \rVert^2` and a radial kernel φ(s), eqs. (2) and (10) are
+
+.. math::
+    \hat\mu_i = \frac1n \sum_j \varphi(s_{ij}), \qquad
+    v_i = \frac{\partial \hat\mu}{\partial z}(z_i) = \frac2n \sum_j \varphi'(s_{ij}) (z_i - z_j),
+
+and :math:`\gamma_i = \lVert v_i / \ell \rVert` is the Jacobian of eq. (12). Far from all other points φ' underflows and
+log γ would be −∞, so with E the exponent of φ and :math:`m_i = \max_{j \ne i} E_{ij}` this file computes
+:math:`\tilde v_i = e^{-m_i} v_i`. Own terms j = i have no slope and are counted apart.
+
+The gradient of :math:`q(\hat\mu, \tilde v)`, with g and h its derivatives and m held, goes through
+:math:`\partial q/\partial s_{ij} = \frac1n \big( g_i \varphi' + 2 e^{-m_i} \varphi'' \, h_i^\top (z_i - z_j) \big)`:
+three matrix products with D columns and one n × n matrix, where autograd keeps a dozen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ...kernels.radial import flushed_exp, negative_half_square_distance, subtract_close_points_
+
+MAX_STORED = 2**25
+"""Entries of the n × n matrix above which it is not kept for the gradient but computed again, in blocks."""
+BLOCK_ENTRIES = 2**22
+
+
+class SlopeProfile(NamedTuple):
+    """A radial kernel as φ = p₀ e^E, φ' = p₁ e^E, φ'' = p₂ e^E.
+
+    ``exponent`` takes −s/2, which it may overwrite, to E; ``factors`` takes E to p₀, p₁, p₂, each a number or a matrix.
+    """
+
+    exponent: Callable[[Tensor], Tensor]
+    factors: Callable[[Tensor], tuple[Tensor | float, Tensor | float, Tensor | float]]
+    constant: bool
+    """Whether the factors are numbers, so that E need not be kept."""
+
+
+SQUARED_EXPONENTIAL = SlopeProfile(lambda halves: halves, lambda E: (1.0, -0.5, 0.25), constant=True)
+
+
+def matern_slope(nu: float) -> SlopeProfile:
+    """Matérn of smoothness ``nu`` in {½, 3⁄2, 5⁄2}: E = −a, a = √(2ν s)."""
+
+    def exponent(halves: Tensor) -> Tensor:
+        return halves.mul_(-4.0 * nu).sqrt_().neg_()
+
+    def factors(E: Tensor) -> tuple[Tensor | float, Tensor | float, Tensor | float]:
+        if nu == 0.5:
+            inverse = torch.where(E < 0, E, -math.inf).reciprocal_()  # −1/a, and 0 at coinciding points
+            return 1.0, 0.5 * inverse, 0.25 * (E - 1.0) * inverse.pow(3)
+        if nu == 1.5:
+            return 1.0 - E, -1.5, -2.25 * torch.where(E < 0, E, -math.inf).reciprocal_()
+        return 1.0 - E + E.square() / 3.0, (1.0 - E) * (-5.0 / 6.0), 25.0 / 12.0
+
+    return SlopeProfile(exponent, factors, constant=False)
+
+
+def radial_slope(
+    z1: Tensor, z: Tensor, own: Tensor | None, profile: SlopeProfile, counts: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """μ̂, ṽ, m and the rounding error of ṽ at the points ``z1`` (``(*batch, t, D)``) for the sample ``z``.
+
+    Args:
+        z1: points, in units of the lengthscale.
+        z: the sample ``(*batch, n, D)``.
+        own: the row of ``z`` that each point is, or ``None`` for points that are not in the sample.
+        profile: the kernel.
+        counts: how often each row of the sample occurs; once by default.
+
+    Returns:
+        μ̂ ``(*batch, t)``, ṽ ``(*batch, t, D)``, m ``(*batch, t)``, and ``(*batch, t)`` sizes below which ṽ is noise.
+    """
+    # Differences do not change under a shift, but the rounding error of their computation does.
+    centre = z.detach().mean(dim=-2, keepdim=True)
+    answer: tuple[Tensor, Tensor, Tensor, Tensor] = _RadialSlope.apply(z1 - centre, z - centre, own, profile, counts)
+    return answer
+
+
+class _RadialSlope(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, z1: Tensor, z: Tensor, own: Tensor | None, profile: SlopeProfile, counts: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        total = z.shape[-2] if counts is None else float(counts.sum())
+        own_count = 0.0 if own is None else (1.0 if counts is None else counts[own])
+        padded = torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
+        stored = math.prod(z1.shape[:-1]) * z.shape[-2] <= MAX_STORED
+        pieces: list[tuple[Tensor, ...]] = []
+        kept: list[Tensor] = []
+        for rows in _blocks(z1, z, stored):
+            E, W, m = _exponents(z1[..., rows, :], z, None if own is None else own[rows], profile, counts)
+            p0, p1, _ = profile.factors(E)
+            sums = p1 * (W @ padded) if isinstance(p1, float) else (p1 * W) @ padded
+            values = W.sum(-1) if isinstance(p0, float) else (p0 * W).sum(-1)
+            pieces.append((values.unsqueeze(-1), sums, m.unsqueeze(-1)))
+            if stored:
+                kept = [W] if profile.constant else [W, E]
+        values, sums, m = (torch.cat(parts, dim=-2) for parts in zip(*pieces, strict=True))
+        weights = sums[..., -1:]
+        v = (2.0 / total) * (weights * z1 - sums[..., :-1])
+        m = m.squeeze(-1)
+        mean = (values.squeeze(-1) * m.exp() + own_count) / total
+        size = z.abs().amax(dim=(-2, -1)).unsqueeze(-1) * weights.squeeze(-1).abs()
+        noise = (8.0 * torch.finfo(z.dtype).eps / total) * size
+        ctx.profile, ctx.total, ctx.stored = profile, total, stored
+        ctx.save_for_backward(z1, z, own, counts, m, weights, *kept)
+        ctx.mark_non_differentiable(m, noise)
+        return mean, v, m, noise
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor, h: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        z1, z, own, counts, m, weights, *kept = ctx.saved_tensors
+        padded = torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
+        g = (g * m.exp() * (2.0 / ctx.total)).unsqueeze(-1)
+        h = h * (2.0 / ctx.total)
+        along = (h * z1).sum(-1, keepdim=True)
+        gradient1, gradient = torch.empty_like(z1), torch.zeros_like(z)
+        for rows in _blocks(z1, z, ctx.stored):
+            zb, gb, hb, ab = (t[..., rows, :] for t in (z1, g, h, along))
+            if ctx.stored:
+                W, E = kept[0], kept[-1]
+            else:
+                E, W, _m = _exponents(zb, z, None if own is None else own[rows], ctx.profile, counts)
+            _, p1, p2 = ctx.profile.factors(E)
+            # M = 2 ∂q/∂s = W∘(g p₁ + 2 p₂ hᵢᵀ(zᵢ − zⱼ)), as one product of rank D + 1 where p₁ and p₂ are numbers
+            if isinstance(p1, float) and isinstance(p2, float):
+                M = torch.cat([hb * (-2.0 * p2), gb * p1 + (2.0 * p2) * ab], dim=-1) @ padded.mT
+                beside = p1 * (W.mT @ hb)
+            else:
+                M = (ab - hb @ z.mT).mul_(p2).mul_(2.0).add_(gb * p1)
+                beside = (p1 * W).mT @ hb
+            M.mul_(W)
+            sums = M @ padded
+            gradient1[..., rows, :] = sums[..., -1:] * zb - sums[..., :-1]
+            back = M.mT @ torch.cat([zb, torch.ones_like(zb[..., :1])], dim=-1)
+            gradient += back[..., -1:] * z - back[..., :-1] - beside
+        # the z that stand beside φ' in v
+        gradient1 += weights * h
+        return gradient1, gradient, None, None, None
+
+
+def _blocks(z1: Tensor, z: Tensor, stored: bool) -> list[slice]:
+    t = z1.shape[-2]
+    if stored:
+        return [slice(0, t)]
+    step = max(1, BLOCK_ENTRIES // max(1, z.shape[-2] * math.prod(z1.shape[:-2])))
+    return [slice(start, min(start + step, t)) for start in range(0, t, step)]
+
+
+def _exponents(
+    z1: Tensor, z: Tensor, own: Tensor | None, profile: SlopeProfile, counts: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """E, W = counts·exp(E − m) without own terms, and m, the largest exponent of each row."""
+    E = profile.exponent(_halves(z1, z, rough=not profile.constant))
+    mine = None if own is None else (..., torch.arange(z1.shape[-2], device=z.device), own)
+    if mine is not None:
+        E[mine] = -math.inf
+    m = E.amax(dim=-1)
+    # A lone point has no neighbours: m = 0 there, and W = 0.
+    m = torch.where(torch.isfinite(m), m, 0.0)
+    if profile.constant:
+        E = W = flushed_exp(E.sub_(m.unsqueeze(-1)))
+    else:
+        W = flushed_exp(E - m.unsqueeze(-1))
+        if mine is not None:
+            E[mine] = -1.0  # any number: it meets W = 0
+    return E, W if counts is None else W.mul_(counts), m
+
+
+def _halves(z1: Tensor, z: Tensor, rough: bool) -> Tensor:
+    """−s/2: by differences in one dimension, which is as fast and loses no digits, else by one matrix product."""
+    if z.shape[-1] == 1:
+        return (z1 - z.mT).square_().mul_(-0.5)
+    halves = negative_half_square_distance(z1, z)
+    if rough:
+        subtract_close_points_(halves, z1, z)
+    return halves

@@ -1,0 +1,155 @@
+"""How often tests reject: their level where the null hypothesis holds, their power where it does not."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom, kstest
+
+from ..progress import progress_bar
+from ..results import Record, Results, column, table
+
+KEY = ("simulator", "test", "repetition")
+CHUNK_SECONDS = 5.0
+"""Between two writes of the file: an interrupted study loses no more than this."""
+
+
+def rejection_study(
+    tests: Mapping[str, Callable[..., Any]],
+    simulators: Mapping[str, Callable[[int], tuple[Any, ...]]],
+    num_repetitions: int = 200,
+    *,
+    level: float = 0.05,
+    path: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> RejectionStudy:
+    """Run every test on data of every simulator, and count.
+
+    Args:
+        tests: by name; each is called ``test(*data, seed=repetition)`` and returns a p-value, or an object with
+            ``.pvalue``.
+        simulators: by name; ``simulator(repetition)`` returns the data, the same for every test.
+        num_repetitions: of each pair.
+        level: α.
+        path: a results file. A study that was interrupted goes on where it ended, and one with more repetitions adds
+            what is missing.
+        progress: show a progress bar; by default on a terminal or in a notebook.
+
+    Example:
+        >>> import torch, kernel_embed as ke
+        >>> def shift(repetition):
+        ...     x, y = torch.randn(2, 30, 1, generator=torch.Generator().manual_seed(repetition))
+        ...     return x, y + 2.0
+        >>> study = rejection_study({"median": lambda x, y, seed: ke.two_sample_test(x, y, "median", 99, seed)},
+        ...                         {"shift": shift}, num_repetitions=10)
+        >>> study.rate("shift", "median")
+        1.0
+    """
+    if num_repetitions < 1 or not 0.0 < level < 1.0:
+        raise ValueError(f"Expected repetitions and a level between 0 and 1, got {num_repetitions} and {level}.")
+    results = Results(path, KEY)
+    done = results.names()
+    wanted = [
+        (simulator, test, repetition)
+        for simulator in simulators
+        for repetition in range(num_repetitions)
+        for test in tests
+        if (simulator, test, repetition) not in done
+    ]
+    waiting: list[Record] = []
+    written = time.monotonic()
+    last: tuple[tuple[str, int], tuple[Any, ...]] | None = None
+    try:
+        with progress_bar(len(wanted), "rejections", progress) as bar:
+            for simulator, test, repetition in wanted:
+                if last is None or last[0] != (simulator, repetition):
+                    last = (simulator, repetition), simulators[simulator](repetition)
+                start = time.perf_counter()
+                answer = tests[test](*last[1], seed=repetition)
+                p = float(getattr(answer, "pvalue", answer))
+                seconds = time.perf_counter() - start
+                waiting.append(
+                    {"simulator": simulator, "test": test, "repetition": repetition, "pvalue": p, "seconds": seconds}
+                )
+                bar.update()
+                if time.monotonic() - written > CHUNK_SECONDS:
+                    results.extend(waiting)
+                    waiting, written = [], time.monotonic()
+    finally:
+        results.extend(waiting)
+    names = {(simulator, test) for simulator in simulators for test in tests}
+    chosen = [
+        record
+        for record in results.records
+        if (record["simulator"], record["test"]) in names and int(str(record["repetition"])) < num_repetitions
+    ]
+    return RejectionStudy(chosen, tuple(simulators), tuple(tests), level)
+
+
+class RejectionStudy:
+    """The answers of :func:`rejection_study`.
+
+    Attributes:
+        records: one for each test of each data set, with its p-value and seconds.
+        simulators: their names.
+        tests: their names.
+        level: α.
+    """
+
+    def __init__(
+        self, records: list[Record], simulators: tuple[str, ...], tests: tuple[str, ...], level: float
+    ) -> None:
+        self.records, self.simulators, self.tests, self.level = records, simulators, tests, level
+
+    def pvalues(self, simulator: str, test: str) -> NDArray[np.float64]:
+        """The p-values of one test on the data of one simulator, in the order of the repetitions."""
+        chosen = [r for r in self.records if r["simulator"] == simulator and r["test"] == test]
+        if not chosen:
+            raise KeyError(
+                f"No test {test!r} of {simulator!r} here. Tests: {self.tests}; simulators: {self.simulators}."
+            )
+        return column(sorted(chosen, key=lambda r: int(str(r["repetition"]))), "pvalue")
+
+    def rate(self, simulator: str, test: str) -> float:
+        """The share of data sets on which p ≤ α."""
+        return float((self.pvalues(simulator, test) <= self.level).mean())
+
+    def standard_error(self, simulator: str, test: str) -> float:
+        """Of that share."""
+        rate, count = self.rate(simulator, test), len(self.pvalues(simulator, test))
+        return float(np.sqrt(rate * (1.0 - rate) / count))
+
+    def difference(self, simulator: str, test: str, other: str) -> tuple[float, float]:
+        """rate(test) − rate(other) and its standard error, from the same data sets and so from their pairs."""
+        one, two = (self.pvalues(simulator, name) <= self.level for name in (test, other))
+        gaps = one.astype(float) - two
+        return float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else 0.0
+
+    def interval(self, simulator: str, test: str, probability: float = 0.999) -> tuple[float, float]:
+        """The central binomial interval in which the rate of an exact test at level α falls."""
+        count = len(self.pvalues(simulator, test))
+        low, high = binom.interval(probability, count, self.level)
+        return float(low / count), float(high / count)
+
+    def uniformity(self, simulator: str, test: str, num_permutations: int | None = None) -> float:
+        """The p-value of a Kolmogorov–Smirnov test that the p-values are uniform.
+
+        With ``num_permutations`` = B they are multiples of 1/(1 + B); a uniform number below each fills the gaps.
+        """
+        p = self.pvalues(simulator, test)
+        if num_permutations is not None:
+            p = p - np.random.RandomState(0).uniform(size=len(p)) / (1 + num_permutations)
+        return float(kstest(p, "uniform").pvalue)
+
+    def table(self) -> str:
+        """Rejection rates, simulators down and tests across."""
+        rows = [[s, *(f"{self.rate(s, t):.3f}" for t in self.tests)] for s in self.simulators]
+        return table(["rejection rate", *self.tests], rows)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.records)} answers of {len(self.tests)} tests on {len(self.simulators)} simulators>"

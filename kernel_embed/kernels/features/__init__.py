@@ -1,0 +1,14 @@
+"""Explicit features Z with K = ZZᵀ: a kernel's own, random Fourier features, and Nyström's."""
+
+from .approximate import FourierFeatures, NystromFeatures, nystrom_kernel, random_feature_kernel
+from .explicit import MAX_WIDTH, explicit_features, has_explicit_features
+
+__all__ = [
+    "MAX_WIDTH",
+    "FourierFeatures",
+    "NystromFeatures",
+    "explicit_features",
+    "has_explicit_features",
+    "nystrom_kernel",
+    "random_feature_kernel",
+]

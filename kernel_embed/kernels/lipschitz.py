@@ -1,0 +1,158 @@
+r"""Other ways to α² = sup k(x, x) for kernels whose diagonal has no closed form, above all networks.
+
+===========================  ===============================================================  =======================
+``sup_diagonal=``            α²                                                               a bound?
+===========================  ===============================================================  =======================
+``None``                     the largest k(x_i, x_i) of the batch                             on these data
+a number                     the number, checked on every batch                               where the user is right
+:class:`LipschitzBound`      (‖φ(0)‖ + Lip(φ) R)² for all ‖x‖ ≤ R                             yes
+:class:`NominalDiagonal`     a constant, unchecked; the paper's code for its networks has 1   no
+:class:`MeanDiagonal`        the mean of k(x_i, x_i), as the paper's code for MNIST           no
+===========================  ===============================================================  =======================
+
+The last two make r a penalty that is scaled like the paper's, but not the bound of Theorem 4.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from gpytorch.kernels import Kernel, ScaleKernel
+from torch import Tensor, nn
+
+from .classes.feature import FeatureKernel
+
+NON_EXPANSIVE = (
+    nn.Identity, nn.Flatten, nn.Unflatten, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardtanh,
+    nn.Softsign,
+)  # fmt: skip
+"""Modules with ‖f(x) − f(x')‖ ≤ ‖x − x'‖, for their usual settings."""
+
+
+class NominalDiagonal:
+    """α² is ``value``, whatever k(x, x) is: a scale, not a bound.
+
+    Example:
+        >>> NominalDiagonal(1.0)(None, torch.tensor([3.0, 4.0]))
+        tensor(1.)
+    """
+
+    source = "nominal, not a bound"
+
+    def __init__(self, value: float = 1.0) -> None:
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"Expected a positive, finite value, got {value}.")
+        self.value = value
+
+    def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
+        """``value``, for every element of the batch."""
+        return diagonal.new_full(diagonal.shape[:-1], self.value)
+
+
+class MeanDiagonal:
+    """α² is the mean of k(x_i, x_i): a scale, not a bound.
+
+    Example:
+        >>> MeanDiagonal()(None, torch.tensor([3.0, 4.0]))
+        tensor(3.5000)
+    """
+
+    source = "mean over the data, not a bound"
+
+    def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
+        """(1/n) Σ k(x_i, x_i)."""
+        return diagonal.mean(dim=-1)
+
+
+class LipschitzBound:
+    """α² = (‖φ(0)‖ + Lip(φ) R)², which bounds ‖φ(x)‖² for every ‖x‖ ≤ R; for a linear kernel on a feature map.
+
+    Args:
+        radius: R, such that ‖x‖ ≤ R for every x the embedding will meet; √d for features scaled to [0, 1].
+
+    Lip(φ) is the product over the layers of a ``Sequential``: the spectral norm of a linear layer, the sum over taps of
+    the spectral norms of a convolution, 1 for the usual activations and for pooling without overlap.
+
+    Example:
+        >>> network = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> kernel, bound, x = FeatureKernel(network), LipschitzBound(radius=1.0), torch.tensor([[0.6, 0.8]])
+        >>> bool(bound(kernel, network(x).square().sum(-1)) >= network(x).square().sum())
+        True
+    """
+
+    source = "Lipschitz bound"
+
+    def __init__(self, radius: float) -> None:
+        if not (math.isfinite(radius) and radius > 0):
+            raise ValueError(f"Expected a positive, finite radius, got {radius}.")
+        self.radius = radius
+
+    def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
+        """The bound, differentiable in the weights."""
+        scale = diagonal.new_ones(diagonal.shape[:-1])
+        while type(kernel) is ScaleKernel:
+            scale, kernel = scale * kernel.outputscale, kernel.base_kernel
+        if not isinstance(kernel, FeatureKernel) or kernel.base_kernel is not None:
+            raise TypeError(
+                f"Expected a linear kernel on a feature map, FeatureKernel(feature_map), got {type(kernel).__name__}. "
+                "Give a number, or none, and the largest value over the data is taken."
+            )
+        return (
+            scale * (norm_at_zero(kernel.feature_map, diagonal) + lipschitz(kernel.feature_map) * self.radius).square()
+        )
+
+
+def norm_at_zero(feature_map: nn.Module, like: Tensor) -> Tensor:
+    """‖φ(0)‖, with φ in evaluation mode."""
+    first = next((m for m in feature_map.modules() if isinstance(m, nn.Linear | nn.Conv2d | nn.Unflatten)), None)
+    if isinstance(first, nn.Linear):
+        width = first.in_features
+    elif isinstance(first, nn.Unflatten):
+        width = math.prod(first.unflattened_size)
+    else:
+        raise TypeError(
+            f"Expected a feature map of flat rows, got {type(feature_map).__name__}, whose width is unknown."
+        )
+    modes = {module: module.training for module in feature_map.modules()}
+    feature_map.eval()
+    try:
+        norm: Tensor = torch.linalg.vector_norm(feature_map(like.new_zeros(1, width)))
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    return norm
+
+
+def lipschitz(module: nn.Module) -> Tensor | float:
+    """A Lipschitz constant of ``module`` in the Euclidean norm, in evaluation mode.
+
+    Example:
+        >>> layer = nn.Linear(2, 2, bias=False)
+        >>> layer.weight.data = torch.tensor([[3.0, 0.0], [0.0, 1.0]])
+        >>> round(lipschitz(nn.Sequential(layer, nn.ReLU(), nn.Dropout(0.5))).item(), 4)
+        3.0
+    """
+    if isinstance(module, nn.Sequential):
+        product: Tensor | float = 1.0
+        for layer in module:
+            product = product * lipschitz(layer)
+        return product
+    if isinstance(module, nn.Linear):
+        norm: Tensor = torch.linalg.matrix_norm(module.weight, 2)
+        return norm
+    if isinstance(module, nn.Conv2d) and module.groups == 1 and module.padding_mode == "zeros":
+        # A convolution is a sum over taps of (a shift) then (a matrix on channels), and no shift is expansive.
+        taps: Tensor = torch.linalg.matrix_norm(module.weight.permute(2, 3, 0, 1), 2).sum()
+        return taps
+    if isinstance(module, nn.MaxPool2d | nn.AvgPool2d) and module.padding == 0 and module.stride == module.kernel_size:
+        return 1.0
+    if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and module.running_var is not None:
+        slope: Tensor = (module.running_var + module.eps).rsqrt()
+        return (slope if module.weight is None else slope * module.weight.abs()).amax()
+    if isinstance(module, nn.modules.dropout._DropoutNd) or type(module) in NON_EXPANSIVE:
+        return 1.0
+    raise TypeError(
+        f"Expected layers whose Lipschitz constant is known, got {type(module).__name__}. "
+        "Give the bound as a number, or as a function of your own."
+    )

@@ -1,0 +1,188 @@
+r"""Closed forms of r for kernels that are sums of Gaussians with a wave.
+
+.. math::
+    k(x, y) = \sum_q w_q \prod_d e^{-\frac12 p_{qd} \delta_d^2} \cos(a_{qd} \delta_d), \qquad \delta = x - y :
+
+squared exponentials (isotropic or ARD), their sums and products, constants, one-dimensional spectral mixtures and
+cosines. Under :math:`\nu(du) = e^{-\frac h2 \lVert u \rVert^2} du` (h = η⁻²; h = 0 is Lebesgue measure) each pair of
+terms (p, a), (q, b) integrates, dimension by dimension, with S = p + q + h, to
+
+.. math::
+    \sqrt{2\pi / S}\; e^{-\frac12 \frac{pq}{p+q} \delta^2}\; e^{-\frac12 \frac{(p+q) h}{S} m^2}\;
+    \tfrac12 \sum_\pm e^{-\frac{(a \mp b)^2}{2S}} \cos(\alpha_\pm x - \beta_\pm y),
+    \qquad m = \frac{p x + q y}{p + q},
+
+:math:`\alpha_\pm = a - (a \mp b) p / S`, :math:`\beta_\pm = \pm b + (a \mp b) q / S`. For one squared exponential this
+is eq. (25) and the Gaussian case of appendix A.3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from gpytorch.kernels import (
+    AdditiveKernel,
+    ConstantKernel,
+    CosineKernel,
+    Kernel,
+    ProductKernel,
+    RBFKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
+from torch import Tensor
+
+from ..radial import gaussian_gram, radial_gram, squared_exponential
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianTerms:
+    """The terms of k: ``weight`` w ``(*batch, Q)``, ``precision`` p and ``frequency`` a ``(*batch, Q, D)``.
+
+    ``frequency`` is ``None`` where no term has a wave; ``integrable`` says whether all terms decay in every dimension,
+    which Lebesgue measure needs.
+    """
+
+    weight: Tensor
+    precision: Tensor
+    frequency: Tensor | None
+    integrable: bool
+
+
+def gaussian_terms(kernel: Kernel, width: int) -> GaussianTerms | None:
+    """``kernel`` on inputs with ``width`` columns as a sum of Gaussian terms, or ``None`` where it is none."""
+    if kernel.active_dims is None:
+        return own_terms(kernel, width)
+    dims = kernel.active_dims
+    terms = own_terms(kernel, len(dims))
+    if terms is None:
+        return None
+    frequency = None if terms.frequency is None else _spread(terms.frequency, dims, width)
+    whole = terms.integrable and len(set(dims.tolist())) == width
+    return GaussianTerms(terms.weight, _spread(terms.precision, dims, width), frequency, whole)
+
+
+def own_terms(kernel: Kernel, width: int) -> GaussianTerms | None:
+    """The same for inputs that are the active columns already."""
+    # Subclasses may compute something else, so only the classes themselves are recognised.
+    if type(kernel) is RBFKernel:
+        precision = kernel.lengthscale.reciprocal().square()
+        precision = precision.expand(*precision.shape[:-1], width)
+        return GaussianTerms(torch.ones_like(precision[..., 0]), precision, None, True)
+    if type(kernel) is SpectralMixtureKernel and width == 1:
+        precision = (2.0 * math.pi * kernel.mixture_scales).square().squeeze(-2)
+        frequency = 2.0 * math.pi * kernel.mixture_means.squeeze(-2)
+        return GaussianTerms(kernel.mixture_weights, precision, frequency, True)
+    if type(kernel) is CosineKernel and width == 1:
+        frequency = math.pi / kernel.period_length
+        return GaussianTerms(torch.ones_like(frequency[..., 0]), torch.zeros_like(frequency), frequency, False)
+    if type(kernel) is ConstantKernel:
+        weight = kernel.constant.reshape(*kernel.batch_shape, 1)
+        return GaussianTerms(weight, weight.new_zeros(*weight.shape, width), None, False)
+    if type(kernel) is ScaleKernel:
+        # A scaled kernel takes over the active columns of its base and hands on what it has chosen.
+        base = own_terms(kernel.base_kernel, width)
+        return base and dataclasses.replace(base, weight=kernel.outputscale[..., None] * base.weight)
+    if type(kernel) in (AdditiveKernel, ProductKernel):
+        combine = _sum if type(kernel) is AdditiveKernel else _product
+        total: GaussianTerms | None = None
+        for position, part in enumerate(kernel.kernels):
+            terms = gaussian_terms(part, width)
+            if terms is None:
+                return None
+            total = terms if position == 0 else combine(total, terms)  # type: ignore[arg-type]
+            if total is None:
+                return None
+        return total
+    return None
+
+
+def _sum(one: GaussianTerms, two: GaussianTerms) -> GaussianTerms:
+    frequency = None
+    if one.frequency is not None or two.frequency is not None:
+        waves = [torch.zeros_like(t.precision) if t.frequency is None else t.frequency for t in (one, two)]
+        frequency = _cat(waves[0], waves[1], 2)
+    return GaussianTerms(
+        _cat(one.weight, two.weight, 1),
+        _cat(one.precision, two.precision, 2),
+        frequency,
+        one.integrable and two.integrable,
+    )
+
+
+def _product(one: GaussianTerms, two: GaussianTerms) -> GaussianTerms | None:
+    if one.frequency is not None and two.frequency is not None:
+        return None
+    weight = (one.weight.unsqueeze(-1) * two.weight.unsqueeze(-2)).flatten(-2)
+    precision = (one.precision.unsqueeze(-2) + two.precision.unsqueeze(-3)).flatten(-3, -2)
+    frequency = None
+    if one.frequency is not None:
+        frequency = (one.frequency.unsqueeze(-2) + 0.0 * two.precision.unsqueeze(-3)).flatten(-3, -2)
+    elif two.frequency is not None:
+        frequency = (0.0 * one.precision.unsqueeze(-2) + two.frequency.unsqueeze(-3)).flatten(-3, -2)
+    # A product decays where either factor does.
+    everywhere = bool((precision > 0).all())
+    return GaussianTerms(weight, precision, frequency, everywhere)
+
+
+def _cat(one: Tensor, two: Tensor, trailing: int) -> Tensor:
+    shape = torch.broadcast_shapes(one.shape[:-trailing], two.shape[:-trailing])
+    parts = [t.expand(*shape, *t.shape[-trailing:]) for t in (one, two)]
+    return torch.cat(parts, dim=-trailing)
+
+
+def _spread(values: Tensor, dims: Tensor, width: int) -> Tensor:
+    empty = values.new_zeros(*values.shape[:-1], width)
+    return empty.index_add(-1, dims, values)
+
+
+def gaussian_smoothed_gram(terms: GaussianTerms, x1: Tensor, x2: Tensor | None, h: Tensor | None) -> Tensor:
+    """The matrix r(x1_i, x2_j); ``h`` = η⁻² of shape ``batch`` or ``None`` for Lebesgue measure."""
+    total: Tensor | None = None
+    for q in range(terms.weight.shape[-1]):
+        for s in range(terms.weight.shape[-1]):
+            pair = _pair(terms, q, s, x1, x2, h)
+            total = pair if total is None else total + pair
+    assert total is not None
+    return total
+
+
+def _pair(terms: GaussianTerms, one: int, two: int, x1: Tensor, x2: Tensor | None, h: Tensor | None) -> Tensor:
+    p, q = (terms.precision[..., i, :].unsqueeze(-2) for i in (one, two))
+    width = h[..., None, None] if h is not None else torch.zeros_like(p)
+    both = p + q
+    S = both + width
+    # A pair of terms that are constant in a dimension has p + q = 0 there: nothing of x enters.
+    share = 1.0 / torch.where(both > 0, both, 1.0)
+    y = x1 if x2 is None else x2
+    scale = (p * q * share).sqrt() if one != two else (0.5 * p).sqrt()
+    # log w_q + log w_s + ½ Σ_d log(2π / S_d)
+    weight = terms.weight[..., one].log() + terms.weight[..., two].log()
+    log_size = weight + 0.5 * (math.log(2.0 * math.pi) - S.squeeze(-2).log()).sum(-1)
+    matrix = gaussian_gram(x1 * scale, None if x2 is None else x2 * scale, log_size)
+    if h is not None:
+        root = (both * width / S).sqrt() * share
+        matrix = matrix * radial_gram(root * p * x1, -root * q * y, squared_exponential)
+    if terms.frequency is not None:
+        a, b = (terms.frequency[..., i, :].unsqueeze(-2) for i in (one, two))
+        matrix = matrix * _waves(a, b, p / S, q / S, S, x1, y)
+    return matrix
+
+
+def _waves(a: Tensor, b: Tensor, p: Tensor, q: Tensor, S: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """∏_d ½ Σ± exp(−(a ∓ b)²/2S) cos(α± x − β± y), each sum a product of rank 4; ``p`` and ``q`` are divided by S."""
+    product: Tensor | None = None
+    plus = (0.5 * torch.exp(-0.5 * (a - b).square() / S), a - (a - b) * p, b + (a - b) * q)
+    minus = (0.5 * torch.exp(-0.5 * (a + b).square() / S), a - (a + b) * p, -b + (a + b) * q)
+    for d in range(x.shape[-1]):
+        left, right = [], []
+        for damping, alpha, beta in (plus, minus):
+            phase1, phase2 = alpha[..., d] * x[..., d], beta[..., d] * y[..., d]
+            left += [damping[..., d] * phase1.cos(), damping[..., d] * phase1.sin()]
+            right += [phase2.cos(), phase2.sin()]
+        factor = torch.stack(left, dim=-1) @ torch.stack(right, dim=-1).mT
+        product = factor if product is None else product * factor
+    assert product is not None
+    return product

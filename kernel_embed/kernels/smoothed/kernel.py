@@ -1,0 +1,180 @@
+r"""The smoothed kernel :math:`r(x, y) = \int k(x, u)\, k(u, y)\, \nu(du)`, eq. (4), built from any GPyTorch kernel.
+
+Draws of GP(0, k) lie outside the RKHS of k; draws of GP(0, r) lie inside it (appendix A.2), which is what a prior over
+mean embeddings needs. Closed forms are used where they exist; everywhere else ν is discrete, for which
+
+.. math::  R = K_{xu} \operatorname{diag}(w) K_{ux} = \Phi \Phi^\top, \qquad \Phi = K_{xu} \operatorname{diag}(w)^{1/2},
+
+is exact, not an approximation: only the measure is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator.operators import MatmulLinearOperator, RootLinearOperator
+from torch import Tensor
+
+from ..gram import gram
+from .forms import Form, closed_form
+from .measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure
+
+
+class SmoothedKernel(Kernel):
+    r"""r = ∫ k(·, u) k(u, ·) ν(du) as a GPyTorch kernel that shares the parameters of ``base_kernel``.
+
+    Args:
+        base_kernel: k, any GPyTorch kernel.
+        measure: ν; :class:`LebesgueMeasure` by default where k has a closed form under it. Other kernels need a
+            :class:`DiscreteMeasure`; :meth:`resolved` makes one from a sample.
+        active_dims: columns used, before those of ``base_kernel``.
+
+    Example:
+        >>> import gpytorch
+        >>> kernel = gpytorch.kernels.MaternKernel(nu=0.5).double()
+        >>> kernel.lengthscale = 2.0
+        >>> x = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        >>> SmoothedKernel(kernel)(x).to_dense().detach()         # (ℓ + |δ|) exp(−|δ|/ℓ)
+        tensor([[2.0000, 1.8196],
+                [1.8196, 2.0000]], dtype=torch.float64)
+        >>> SmoothedKernel(gpytorch.kernels.PeriodicKernel()).form(1)
+        'discrete measure'
+    """
+
+    def __init__(
+        self, base_kernel: Kernel, measure: Measure | None = None, active_dims: tuple[int, ...] | None = None
+    ) -> None:
+        super().__init__(active_dims=active_dims)
+        self.base_kernel = base_kernel
+        self.measure = measure
+
+    @property
+    def is_stationary(self) -> bool:
+        """Stationary where k is, under Lebesgue measure."""
+        return (self.base_kernel.is_stationary and self.measure is None) or isinstance(self.measure, LebesgueMeasure)
+
+    def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
+        """The base kernel alone; what is below it is its own affair."""
+        return [(name, child) for name, child in self.named_children() if isinstance(child, Kernel)]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """That of the base kernel."""
+        return torch.Size(self.base_kernel.batch_shape)
+
+    @batch_shape.setter
+    def batch_shape(self, value: torch.Size) -> None:
+        """Nothing to set: the base kernel holds every parameter."""
+
+    def form(self, width: int | None = None) -> str:
+        """``"closed form"`` with its kind, or ``"discrete measure"``, for inputs with ``width`` columns."""
+        if isinstance(self.measure, DiscreteMeasure):
+            return "discrete measure"
+        if width is None:
+            width = _width(self.base_kernel)
+        found = closed_form(self.base_kernel, width, self.measure)
+        return "discrete measure" if found is None else f"closed form: {found[0]}"
+
+    def resolved(self, x: Tensor) -> SmoothedKernel:
+        """This kernel where it can be evaluated, else one with a discrete measure taken from the sample ``x``."""
+        if isinstance(self.measure, DiscreteMeasure) or closed_form(self.base_kernel, x.shape[-1], self.measure):
+            return self
+        if self.measure is not None:
+            raise ValueError(
+                f"Expected a kernel with a closed form of r under {self.measure}, got {_name(self.base_kernel)} on "
+                f"{x.shape[-1]} columns. Leave measure=None, which takes a discrete measure from the sample, or give "
+                "a DiscreteMeasure."
+            )
+        columns = x if self.active_dims is None else x.index_select(-1, self.active_dims)
+        return SmoothedKernel(self.base_kernel, DiscreteMeasure.from_sample(columns), self.active_dims)
+
+    @property
+    def is_low_rank(self) -> bool:
+        """Whether r has the finite rank M of a discrete measure."""
+        return isinstance(self.measure, DiscreteMeasure)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Φ with R = ΦΦᵀ, of shape ``(*batch, n, M)``; for discrete measures."""
+        if not isinstance(self.measure, DiscreteMeasure):
+            raise ValueError(f"Expected a DiscreteMeasure, got {self.measure}. Other measures have no finite features.")
+        if self.active_dims is not None:
+            x = x.index_select(-1, self.active_dims)
+        return self._features(x, self.measure)
+
+    def _features(self, x: Tensor, measure: DiscreteMeasure) -> Tensor:
+        if measure.atoms.shape[-1] != x.shape[-1]:
+            raise ValueError(f"Expected x with the {measure.atoms.shape[-1]} columns of the atoms, got {x.shape[-1]}.")
+        root: Tensor = measure.weights.to(x).sqrt()
+        return gram(self.base_kernel, x, measure.atoms.to(x)) * root
+
+    def gram(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        """The matrix r(x1_i, x2_j) as a dense tensor; ``x2=None`` means ``x1``."""
+        if self.active_dims is not None:
+            x1 = x1.index_select(-1, self.active_dims)
+            x2 = None if x2 is None else x2.index_select(-1, self.active_dims)
+        return self._dense(x1, x2)
+
+    def _dense(self, x1: Tensor, x2: Tensor | None) -> Tensor:
+        if isinstance(self.measure, DiscreteMeasure):
+            left = self._features(x1, self.measure)
+            return left @ (left if x2 is None else self._features(x2, self.measure)).mT
+        return self._closed(x1.shape[-1])(x1, x2)
+
+    def _closed(self, width: int) -> Form:
+        found = closed_form(self.base_kernel, width, self.measure)
+        if found is None:
+            raise ValueError(
+                f"Expected a kernel with a closed form of r, got {_name(self.base_kernel)} on {width} columns. "
+                "Give a DiscreteMeasure, or use .resolved(x), which takes one from a sample."
+            )
+        return found[1]
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Any:
+        """r between rows; a root operator of rank M under a discrete measure."""
+        if last_dim_is_batch:
+            raise RuntimeError("SmoothedKernel does not accept the last_dim_is_batch argument.")
+        same = x1.shape == x2.shape and torch.equal(x1, x2)
+        if isinstance(self.measure, DiscreteMeasure):
+            left = self._features(x1, self.measure)
+            right = left if same else self._features(x2, self.measure)
+            if diag:
+                return (left * right).sum(-1)
+            return RootLinearOperator(left) if same else MatmulLinearOperator(left, right.mT)
+        form = self._closed(x1.shape[-1])
+        if not diag:
+            return form(x1, None if same else x2)
+        if same and not isinstance(self.measure, GaussianMeasure):
+            batch = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2])
+            return form(torch.zeros_like(x1[..., :1, :]), None)[..., 0].expand(*batch, x1.shape[-2])
+        # One row at a time as a batch of its own would need other parameter shapes; blocks of rows do not.
+        blocks = zip(x1.split(64, dim=-2), x2.split(64, dim=-2), strict=True)
+        return torch.cat([form(one, two).diagonal(dim1=-2, dim2=-1) for one, two in blocks], dim=-1)
+
+    def extra_repr(self) -> str:
+        """Which measure and which form."""
+        name = "automatic" if self.measure is None else type(self.measure).__name__
+        return f"r = ∫ k(x, u) k(u, y) ν(du), ν: {name}, {self.form()}"
+
+
+def _width(kernel: Kernel) -> int:
+    """The number of columns a kernel speaks of, where it says so; else 1."""
+    widths: list[int] = [
+        module.ard_num_dims for module in kernel.modules() if isinstance(module, Kernel) and module.ard_num_dims
+    ]
+    dims = [int(module.active_dims.max()) + 1 for module in kernel.modules() if _has_dims(module)]
+    return max([1, *widths, *dims])
+
+
+def _has_dims(module: torch.nn.Module) -> bool:
+    return isinstance(module, Kernel) and module.active_dims is not None and module.active_dims.numel() > 0
+
+
+def _name(kernel: Kernel) -> str:
+    parts = getattr(kernel, "kernels", None) or [p for p in [getattr(kernel, "base_kernel", None)] if p is not None]
+    inside = f"({', '.join(_name(part) for part in parts)})" if parts else ""
+    return type(kernel).__name__ + inside

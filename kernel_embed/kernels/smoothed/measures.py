@@ -1,0 +1,166 @@
+r"""The measures ν of the smoothed kernel :math:`r(x, y) = \int k(x, u)\, k(u, y)\, \nu(du)`, eq. (4).
+
+Any finite measure makes the prior GP(0, r) live in the RKHS of k (appendix A.2). Lebesgue measure is not finite; it is
+the limit of ever wider Gaussians, and the stationary r it gives is what the paper uses in its experiments.
+"""
+
+from __future__ import annotations
+
+import math
+
+import gpytorch
+import torch
+from gpytorch.priors import Prior
+from torch import Tensor
+
+from ...validation import check_features
+from ..default import log_scaled
+
+NUM_ATOMS = 256
+
+
+class Measure(gpytorch.Module):
+    """A measure ν on the space of inputs."""
+
+
+class LebesgueMeasure(Measure):
+    """ν(du) = du.
+
+    Args:
+        unit: rescale r so that r(x, x) = k(x, x)². This drops the factor ``π^{D/2} |Σ|^{1/2}`` of the squared
+            exponential, as the paper's own program does; the exact form is the default.
+
+    Example:
+        >>> LebesgueMeasure()
+        LebesgueMeasure()
+    """
+
+    def __init__(self, unit: bool = False) -> None:
+        super().__init__()
+        self.unit = unit
+
+    def extra_repr(self) -> str:
+        """How r is scaled, where it is not exact."""
+        return "unit=True" if self.unit else ""
+
+
+class GaussianMeasure(Measure):
+    r"""ν(du) = exp(−‖u − c‖² / 2η²) du, a finite measure of mass (2π)^{D/2} η^D (appendix A.3).
+
+    Args:
+        scale: η. Large values approach Lebesgue measure.
+        center: c, one number for each input column; the origin by default.
+        learn: learn η with the rest of the parameters.
+        scale_prior: a GPyTorch prior on η.
+
+    Example:
+        >>> GaussianMeasure(scale=3.0).scale
+        tensor(3.)
+    """
+
+    def __init__(
+        self,
+        scale: float | Tensor = 1.0,
+        center: Tensor | None = None,
+        *,
+        learn: bool = False,
+        scale_prior: Prior | None = None,
+    ) -> None:
+        super().__init__()
+        value = torch.as_tensor(scale, dtype=None if isinstance(scale, Tensor) else torch.get_default_dtype())
+        if not bool((torch.isfinite(value) & (value > 0)).all()):
+            raise ValueError(f"Expected a positive, finite scale of the Gaussian measure, got {value.tolist()}.")
+        self.register_parameter("raw_scale", torch.nn.Parameter(torch.zeros_like(value), requires_grad=learn))
+        self.register_constraint("raw_scale", log_scaled())
+        self.register_buffer("center", center)
+        if scale_prior is not None:
+            self.register_prior("scale_prior", scale_prior, _get_scale, _set_scale)
+        self.scale = value
+
+    @property
+    def scale(self) -> Tensor:
+        """η."""
+        value: Tensor = self.raw_scale_constraint.transform(self.raw_scale)
+        return value if self.raw_scale.requires_grad else value.detach()
+
+    @scale.setter
+    def scale(self, value: float | Tensor) -> None:
+        value = torch.as_tensor(value, dtype=self.raw_scale.dtype, device=self.raw_scale.device)
+        # Draws of a posterior come with one more dimension.
+        value = value.expand(torch.broadcast_shapes(value.shape, self.raw_scale.shape))
+        self.initialize(raw_scale=self.raw_scale_constraint.inverse_transform(value))
+
+    def extra_repr(self) -> str:
+        """η, where it is one number."""
+        return f"scale={self.scale.item():.4g}" if self.scale.numel() == 1 else f"scale of shape {self.scale.shape}"
+
+
+# Named functions, where lambdas would keep the measure from being pickled.
+def _get_scale(measure: GaussianMeasure) -> Tensor:
+    return measure.scale
+
+
+def _set_scale(measure: GaussianMeasure, value: Tensor) -> None:
+    measure.scale = value
+
+
+class DiscreteMeasure(Measure):
+    r"""ν = Σ_m w_m δ(u_m), for which r = Σ_m w_m k(x, u_m) k(u_m, y) is exact for every kernel, and of rank M.
+
+    Args:
+        atoms: u, of shape ``(M, d)``.
+        weights: w, of shape ``(M,)``, none negative; 1/M each by default.
+
+    Example:
+        >>> DiscreteMeasure(torch.tensor([[0.0], [1.0]]))
+        DiscreteMeasure(num_atoms=2)
+    """
+
+    def __init__(self, atoms: Tensor, weights: Tensor | None = None) -> None:
+        super().__init__()
+        atoms = check_features(atoms, "atoms")
+        if weights is None:
+            weights = atoms.new_full((atoms.shape[-2],), 1.0 / atoms.shape[-2])
+        if weights.shape != atoms.shape[-2:-1]:
+            raise ValueError(
+                f"Expected one weight for each of the {atoms.shape[-2]} atoms, got weights of shape "
+                f"{tuple(weights.shape)}."
+            )
+        if not bool((torch.isfinite(weights) & (weights >= 0)).all() and (weights > 0).any()):
+            raise ValueError("Expected finite weights of the atoms, none negative and one positive at least.")
+        self.register_buffer("atoms", atoms)
+        self.register_buffer("weights", weights.to(atoms))
+
+    @classmethod
+    def from_sample(cls, x: Tensor, num_atoms: int = NUM_ATOMS) -> DiscreteMeasure:
+        """The empirical distribution of an evenly spaced subset of the rows of ``x``, repeated rows merged.
+
+        Example:
+            >>> DiscreteMeasure.from_sample(torch.arange(1000.0).unsqueeze(-1), num_atoms=100)
+            DiscreteMeasure(num_atoms=100)
+        """
+        rows = x.detach().reshape(-1, x.shape[-1])
+        count = min(num_atoms, rows.shape[0])
+        # floor(i·n/M): spread over the whole sample whatever its order, and the same in every call.
+        chosen = torch.div(torch.arange(count, device=x.device) * rows.shape[0], count, rounding_mode="floor")
+        atoms, counts = rows[chosen].unique(dim=0, return_counts=True)
+        return cls(atoms, counts.to(atoms) / count)
+
+    @property
+    def num_atoms(self) -> int:
+        """M."""
+        return int(self.atoms.shape[-2])
+
+    def extra_repr(self) -> str:
+        """How many atoms there are."""
+        return f"num_atoms={self.num_atoms}"
+
+
+def log_mass(measure: Measure, width: int) -> Tensor | None:
+    """log ν(R^D), or ``None`` where ν is not finite."""
+    if isinstance(measure, DiscreteMeasure):
+        total: Tensor = measure.weights.sum().log()
+        return total
+    if isinstance(measure, GaussianMeasure):
+        return width * (0.5 * math.log(2.0 * math.pi) + measure.scale.log())
+    return None

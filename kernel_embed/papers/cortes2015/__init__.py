@@ -1,0 +1,1 @@
+"""Cortes, Goyal, Kuznetsov and Mohri (2015): voted kernel regularization."""

@@ -1,0 +1,139 @@
+"""The level of every test, over null data sets on which the evidence has several maxima."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from gpytorch.kernels import RBFKernel
+from torch import Tensor
+
+from ...hypothesis import conditional_independence_test, independence_test, k_sample_test, two_sample_test
+from ...hypothesis.study import RejectionStudy, rejection_study
+from ...results import table
+
+NUM_PERMUTATIONS = 99
+Simulator = Callable[[int], tuple[Tensor, ...]]
+
+
+def clustered(generator: torch.Generator, n: int, d: int = 1) -> Tensor:
+    """Points of three clusters, of which one is far away."""
+    centres = torch.tensor([0.0, 3.0, 30.0])[torch.randint(3, (n, 1), generator=generator)]
+    return centres + torch.randn(n, d, generator=generator, dtype=torch.float64)
+
+
+def samples(repetition: int, count: int, n: int = 25, d: int = 2) -> tuple[Tensor, ...]:
+    """Several samples of one clustered distribution, of different sizes."""
+    generator = torch.Generator().manual_seed(repetition)
+    return tuple(clustered(generator, n + 5 * g, d) for g in range(count))
+
+
+def categories(repetition: int, n: int = 25) -> tuple[Tensor, ...]:
+    """Two samples of a number and a category that go together."""
+    generator = torch.Generator().manual_seed(repetition)
+    answer = []
+    for _ in range(2):
+        group = torch.randint(3, (n, 1), generator=generator).double()
+        answer.append(torch.cat([group + torch.randn(n, 1, generator=generator, dtype=torch.float64), group], dim=1))
+    return tuple(answer)
+
+
+def independent(repetition: int, n: int = 30) -> tuple[Tensor, ...]:
+    """Clustered x in the plane and y with heavy tails."""
+    generator = torch.Generator().manual_seed(repetition)
+    x, y = clustered(generator, n, 2), torch.randn(n, 1, generator=generator, dtype=torch.float64)
+    chi = torch.randn(n, 3, generator=generator, dtype=torch.float64).square().sum(1, keepdim=True)
+    return x, y / (chi / 3.0).sqrt()
+
+
+def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
+    """x and y independent given z, in several ways."""
+    generator = torch.Generator().manual_seed(repetition)
+    e, f, z = (torch.randn(n, 1, generator=generator, dtype=torch.float64) for _ in range(3))
+    if kind == "linear":
+        return z + e, z + f, z
+    if kind == "nonlinear":
+        return torch.sin(3 * z) + 0.3 * e, z.square() + 0.3 * f, z
+    if kind == "three causes":
+        z = torch.randn(n, 3, generator=generator, dtype=torch.float64)
+        return z.sum(1, keepdim=True) + e, torch.tanh(z[:, :1] * z[:, 1:2]) + 0.5 * f, z
+    if kind == "not additive":
+        return torch.tanh(z + e), (z + 0.5 * f).pow(3), z
+    return z * e, z * f, z  # "common variance"
+
+
+CONDITIONAL = ("linear", "nonlinear", "three causes", "not additive", "common variance")
+
+
+def _kernel() -> RBFKernel:
+    kernel = RBFKernel()
+    kernel.lengthscale = 2.0
+    return kernel
+
+
+def _two(kernel: Any, **options: Any) -> Callable[..., Any]:
+    return lambda x, y, seed: two_sample_test(x, y, kernel, NUM_PERMUTATIONS, seed, **options)
+
+
+def _ind(kernel: Any, **options: Any) -> Callable[..., Any]:
+    return lambda x, y, seed: independence_test(x, y, kernel, NUM_PERMUTATIONS, seed, **options)
+
+
+PLAN: dict[str, tuple[Simulator, Callable[..., Any]]] = {
+    "two samples": (functools.partial(samples, count=2), _two(None)),
+    "two samples, kernel given": (functools.partial(samples, count=2), _two(_kernel())),
+    "two samples, gamma": (functools.partial(samples, count=2), _two(_kernel(), null="gamma")),
+    "two samples, linear time": (functools.partial(samples, count=2, n=200), _two(_kernel(), statistic="linear")),
+    "three samples": (
+        functools.partial(samples, count=3, n=15),
+        lambda x, y, z, seed: k_sample_test(x, y, z, num_permutations=NUM_PERMUTATIONS, seed=seed),
+    ),
+    "independence": (independent, _ind(None)),
+    "two samples, mixed columns": (categories, _two(None, categorical=[1])),
+    "independence, gamma": (independent, _ind("best", null="gamma")),
+    "two samples, unbiased": (functools.partial(samples, count=2), _two(None, statistic="unbiased")),
+    "two samples, highest evidence": (functools.partial(samples, count=2), _two("best")),
+    "two samples, split": (functools.partial(samples, count=2), _two("split")),
+    "independence, unbiased": (independent, _ind(None, statistic="unbiased")),
+}
+"""By name: the null data sets, and the test."""
+
+
+def run(path: pathlib.Path | None, repetitions: int = 1000, conditional_repetitions: int = 200) -> list[RejectionStudy]:
+    """One study for each test, and one of the conditional tests; all in one results file."""
+    studies = []
+    for name, (simulator, test) in PLAN.items():
+        studies.append(rejection_study({name: test}, {"null": simulator}, repetitions, path=path))
+    tests = {
+        method: functools.partial(_conditional, method=method)  # the same data for both
+        for method in ("residuals", "kernel")
+    }
+    models = {kind: functools.partial(conditional, kind) for kind in CONDITIONAL}
+    return [*studies, rejection_study(tests, models, conditional_repetitions, path=path)]
+
+
+def _conditional(x: Tensor, y: Tensor, z: Tensor, seed: int, method: Any) -> Any:
+    return conditional_independence_test(x, y, z, None, NUM_PERMUTATIONS, seed, method=method)
+
+
+def summary(studies: list[RejectionStudy]) -> str:
+    """Rejection rates at 0.05 beside the interval of an exact test, and the uniformity of the p-values."""
+    rows = []
+    for study in studies[:-1]:
+        (name,) = study.tests
+        low, high = study.interval("null", name)
+        count = None if "gamma" in name or "linear" in name else NUM_PERMUTATIONS
+        rows.append(
+            [
+                name,
+                f"{study.rate('null', name):.3f}",
+                f"{low:.3f} … {high:.3f}",
+                f"{study.uniformity('null', name, count):.3f}",
+            ]
+        )
+    count = len(studies[0].records)
+    first = table([f"{count} null data sets", "rejected", "99.9 % interval", "uniform, p"], rows)
+    return f"{first}\n\nConditional tests, level 0.05, as found:\n{studies[-1].table()}"

@@ -1,0 +1,1 @@
+"""Pictures of classifiers, embeddings, posteriors and comparisons."""

@@ -1,0 +1,66 @@
+"""Pictures of posteriors over hyperparameters: traces and densities. Needs matplotlib, the extra ``plots``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ..posteriors import Posterior
+from .bayesian import array, axes
+
+GRID_POINTS = 200
+
+
+def plot_traces(posterior: Posterior, name: str, ax: Any = None, entry: int = 0) -> Any:
+    """The draws of a parameter along each chain; several chains that mix lie over each other.
+
+    Args:
+        posterior: made by :func:`kernel_embed.sample_posterior`.
+        name: of the parameter, as in ``posterior.samples``.
+        ax: where to draw; new axes by default.
+        entry: which of its entries, for parameters with several.
+    """
+    ax = axes(ax)
+    for draws in _entries(posterior, name, entry):
+        ax.plot(array(draws), linewidth=0.8)
+    ax.set_xlabel("draw")
+    ax.set_ylabel(name)
+    return ax
+
+
+def plot_density(posterior: Posterior, name: str, ax: Any = None, entry: int = 0) -> Any:
+    """A smoothed histogram of the draws of a parameter, chain by chain and (black) by their weights together.
+
+    Positive draws are smoothed in their logarithm and drawn over a logarithmic axis: a scale has no density below 0.
+    """
+    from scipy.stats import gaussian_kde
+
+    ax = axes(ax)
+    by_chain = _entries(posterior, name, entry).double()
+    positive = bool((by_chain > 0).all())
+    places = by_chain.log() if positive else by_chain
+    low, high = float(places.min()), float(places.max())
+    margin = 0.1 * (high - low) or 0.1
+    grid = np.linspace(low - margin, high + margin, GRID_POINTS)
+    across = np.exp(grid) if positive else grid
+    for draws in places:
+        if float(draws.std()) > 0:
+            ax.plot(across, gaussian_kde(array(draws))(grid), linewidth=0.8)
+    if high > low:
+        together = gaussian_kde(array(places.flatten()), weights=array(posterior.weights))
+        ax.plot(across, together(grid), color="black")
+    if positive:
+        ax.set_xscale("log")
+    ax.set_xlabel(name)
+    ax.set_ylabel("density of its logarithm" if positive else "density")
+    return ax
+
+
+def _entries(posterior: Posterior, name: str, entry: int) -> Tensor:
+    """``(num_chains, num_samples)`` draws of one entry."""
+    if name not in posterior.samples_by_chain:
+        raise ValueError(f"Expected a name among {', '.join(posterior.samples_by_chain)}, got {name!r}.")
+    draws = posterior.samples_by_chain[name]
+    return draws.reshape(*draws.shape[:2], -1)[..., entry]

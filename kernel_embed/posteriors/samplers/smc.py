@@ -1,0 +1,137 @@
+r"""Sequential Monte Carlo from the prior to the posterior: several modes with their right weights, and the evidence.
+
+Particles walk through :math:`p_\beta(u) \propto p(u) \exp(-\beta c\, q(u))` as :math:`\beta` grows from 0 to 1:
+
+.. math::  w_i = e^{-(\beta_{t} - \beta_{t-1}) c\, q(u_i)}, \qquad
+           \log Z = \sum_t \log \tfrac1N \sum_i w_i ,
+
+resampling by w and moving by random-walk Metropolis at every step. While β is small the particles see all of the prior,
+so that each mode keeps as many as its weight deserves. The steps of β keep the effective number of particles at a half.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...learning.parameters import Vector
+from ..potential import Potential
+from ..starts import prior_draw
+from .nuts import Draws, independent_draws
+
+EFFECTIVE = 0.5
+SCALES = np.array([1.0, 0.3, 0.1])
+"""Of the proposals, as shares of the adapted one: modes may be much narrower than their distance."""
+ACCEPTANCE = 0.3
+
+
+def smc(potential: Potential, num_samples: int, seeds: list[int], bar: Any, num_moves: int = 10) -> Draws:
+    """One run with ``num_samples`` particles for each seed; ``num_moves`` Metropolis steps at every temperature."""
+    started = time.perf_counter()
+    runs, evidences, interrupted = [], [], False
+    bar.reset(len(seeds))
+    try:
+        for seed in seeds:
+            run = Run(potential, num_samples, seed)
+            run.go(num_moves)
+            runs.append(run)
+            evidences.append(run.log_evidence)
+            bar.update()
+    except KeyboardInterrupt:
+        if not runs:
+            raise
+        interrupted = True
+    u = torch.from_numpy(np.stack([run.u for run in runs]))
+    log_density = torch.from_numpy(np.stack([run.likelihood + run.prior for run in runs]))
+    log_evidence = float(np.logaddexp.reduce(evidences) - math.log(len(evidences)))
+    return independent_draws(
+        potential,
+        u,
+        log_density,
+        started,
+        interrupted=interrupted,
+        log_evidence=log_evidence,
+        details={"log_evidences": evidences, "temperatures": [run.betas for run in runs]},
+    )
+
+
+class Run:
+    """A population of particles on its way from the prior to the posterior."""
+
+    def __init__(self, potential: Potential, num_particles: int, seed: int) -> None:
+        self.potential, self.generator = potential, np.random.default_rng(seed)
+        current = potential.vector.get()
+        points: list[Vector] = []
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            while len(points) < num_particles:
+                point = prior_draw(potential, current)
+                if point is not None:
+                    points.append(point)
+        self.u = np.stack(points)
+        self.likelihood, self.prior = self._parts(self.u)
+        self.betas, self.log_evidence, self.scale = [0.0], 0.0, 2.38 / math.sqrt(self.u.shape[1])
+
+    def go(self, num_moves: int) -> None:
+        """From β = 0 to β = 1."""
+        while self.betas[-1] < 1.0:
+            beta = self._next()
+            weights = (beta - self.betas[-1]) * self.likelihood
+            self.log_evidence += float(np.logaddexp.reduce(weights) - math.log(len(weights)))
+            self._resample(weights)
+            self.betas.append(beta)
+            factor = self._factor()
+            for _ in range(num_moves):
+                self._move(factor, beta)
+
+    def _next(self) -> float:
+        """The largest β at which the weights are still worth half of the particles."""
+        now = self.betas[-1]
+        if _effective((1.0 - now) * self.likelihood) >= EFFECTIVE:
+            return 1.0
+        low, high = now, 1.0
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if _effective((middle - now) * self.likelihood) >= EFFECTIVE else (low, middle)
+        # Particles without a likelihood may leave less than half from the start: any step rids us of them.
+        return low if low > now else math.nextafter(now, 1.0) if high <= now else high
+
+    def _resample(self, weights: NDArray[np.float64]) -> None:
+        shares = np.exp(weights - np.logaddexp.reduce(weights)).cumsum()
+        ticks = (self.generator.uniform() + np.arange(len(weights))) / len(weights)
+        chosen = np.searchsorted(shares / shares[-1], ticks)
+        self.u, self.likelihood, self.prior = self.u[chosen], self.likelihood[chosen], self.prior[chosen]
+
+    def _factor(self) -> Vector:
+        covariance = np.atleast_2d(np.cov(self.u.T)) + 1e-10 * np.eye(self.u.shape[1])
+        values, vectors = np.linalg.eigh(covariance)
+        factor: Vector = vectors * np.sqrt(np.maximum(values, 1e-12))
+        return factor
+
+    def _move(self, factor: Vector, beta: float) -> None:
+        N, D = self.u.shape
+        scales = self.scale * self.generator.choice(SCALES, N)
+        proposed = self.u + scales[:, None] * (self.generator.standard_normal((N, D)) @ factor.T)
+        likelihood, prior = self._parts(proposed)
+        ratio = beta * (likelihood - self.likelihood) + prior - self.prior
+        accepted = np.log(self.generator.uniform(size=N)) < ratio
+        self.u[accepted], self.likelihood[accepted] = proposed[accepted], likelihood[accepted]
+        self.prior[accepted] = prior[accepted]
+        self.scale *= math.exp(accepted.mean() - ACCEPTANCE)
+
+    def _parts(self, u: Vector) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        parts = np.array([self.potential.parts(point) for point in u])
+        return parts[:, 0], np.where(np.isfinite(parts[:, 1]), parts[:, 1], -1e300)
+
+
+def _effective(weights: NDArray[np.float64]) -> float:
+    """(Σw)² / (N Σw²) of log weights."""
+    total = np.logaddexp.reduce(weights)
+    if not math.isfinite(total):
+        return 0.0
+    return float(np.exp(2.0 * total - np.logaddexp.reduce(2.0 * weights)) / len(weights))

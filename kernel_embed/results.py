@@ -1,0 +1,115 @@
+"""Results as a list of flat records in ``results.json``, written after every record so that nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .files import write_whole
+from .version import __version__
+
+Record = dict[str, "str | int | float | bool | None"]
+
+
+class Results:
+    """The records of one run. What an interrupted run finished is found again and not computed twice.
+
+    Args:
+        path: the file; ``None`` keeps the records in memory.
+        key: the fields that name a record.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, key: Sequence[str]) -> None:
+        self._path = None if path is None else pathlib.Path(path)
+        self._key = tuple(key)
+        self.records: list[Record] = []
+        if self._path is not None and self._path.exists():
+            self.records = read_records(self._path)
+
+    def __contains__(self, named: Record) -> bool:
+        return self._name(named) in self.names()
+
+    def names(self) -> set[tuple[Hashable, ...]]:
+        """The key of every record; ask once for many."""
+        return {self._name(record) for record in self.records}
+
+    def find(self, named: Record) -> list[Record]:
+        """The records with that name: one or none, unless a file holds more."""
+        name = self._name(named)
+        return [record for record in self.records if self._name(record) == name]
+
+    def check_writable(self) -> None:
+        """Raise now, before anything is computed, where the file could not be written later."""
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._path.parent):
+                pass
+
+    def add(self, record: Record) -> None:
+        """Append a record, with our version, and write the file anew, whole."""
+        self.extend([record])
+
+    def extend(self, records: Iterable[Record]) -> None:
+        """Append several records and write the file once."""
+        self.records.extend({**record, "version": __version__} for record in records)
+        if self._path is None:
+            return
+        write_whole(self._path, lambda file: json.dump(self.records, file, indent=1), "w")
+
+    def _name(self, record: Record) -> tuple[Hashable, ...]:
+        return tuple(record.get(field) for field in self._key)
+
+
+def read_records(path: pathlib.Path) -> list[Record]:
+    """The records of a results file."""
+    try:
+        content = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"Expected a results file in {path}, got text that is not JSON ({error}).") from error
+    if not (isinstance(content, list) and all(isinstance(record, dict) for record in content)):
+        raise ValueError(f"Expected a list of records in {path}, got something else. Name another --out directory.")
+    for version in dict.fromkeys(record.get("version", __version__) for record in content):
+        if version != __version__:
+            raise ValueError(
+                f"Expected results of kernel_embed {__version__} in {path}, got some of version {version}, which may "
+                "mean something else. Name another --out directory, or move that file away."
+            )
+    return content
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Plain text columns: the first to the left, the others to the right."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+
+    def text(line: list[str]) -> str:
+        first = line[0].ljust(widths[0])
+        return "  ".join(
+            [first, *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
+        ).rstrip()
+
+    return "\n".join([text(lines[0]), "  ".join("-" * width for width in widths), *map(text, lines[1:])])
+
+
+def group(records: Iterable[Record], key: Callable[[Record], Hashable]) -> dict[Hashable, list[Record]]:
+    """Records by ``key``, in order of first appearance."""
+    groups: dict[Hashable, list[Record]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return groups
+
+
+def column(records: Sequence[Record], name: str) -> NDArray[np.float64]:
+    """One field of all records, as numbers."""
+    return np.array([record[name] for record in records], dtype=np.float64)
+
+
+def standard_error(values: NDArray[np.float64]) -> float:
+    """Of the mean; zero for a single value."""
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0

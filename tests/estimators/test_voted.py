@@ -1,0 +1,228 @@
+"""The scikit-learn front end."""
+
+import pickle
+
+import gpytorch
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_iris, make_moons
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import log_loss
+from sklearn.preprocessing import minmax_scale
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from kernel_embed import VotedKernelClassifier
+from kernel_embed.votes import KernelFamily, gaussian_kernels, polynomial_kernels
+
+from ..votes import oracle
+
+
+@parametrize_with_checks([VotedKernelClassifier()])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_objective_and_gap_are_those_of_eq_1(sample):
+    x, y = sample
+    vote = VotedKernelClassifier(polynomial_kernels(range(1, 5)), lam=0.01, beta=0.001).fit(x, y)
+    grams = KernelFamily(polynomial_kernels(range(1, 5))).grams(x, x)
+    optimum, _ = oracle.whole_program(grams, y, vote.penalties_)
+    assert vote.objective_ == pytest.approx(optimum, abs=1e-7)
+    assert 0 <= vote.gap_ <= 1e-7
+    assert vote.bound_ <= optimum + 1e-9
+    assert vote.num_votes_ == sum(row["num_votes"] for row in vote.report())
+    hinge = np.maximum(0, 1 - y * vote.decision_function(x)).mean()
+    norm = sum(row["penalty"] * row["weight"] for row in vote.report())
+    assert vote.objective_ == pytest.approx(hinge + norm, rel=1e-9)
+    np.testing.assert_allclose(vote.margins_[0], y * vote.decision_function(x), atol=1e-9)
+
+
+@pytest.mark.parametrize("complexity", ["trace", "dimension", "local", "monte_carlo", np.linspace(1, 2, 3)])
+def test_both_solvers_agree_for_every_complexity(sample, complexity):
+    x, y = sample
+    options = {"kernels": polynomial_kernels([1, 2, 3]), "lam": 1e-3, "beta": 1e-3, "complexity": complexity}
+    first = VotedKernelClassifier(**options, calibration_folds=0).fit(x, y)
+    second = VotedKernelClassifier(**options, solver="coordinate_descent", calibration_folds=0).fit(x, y)
+    assert first.objective_ == pytest.approx(second.objective_, abs=1e-6)
+    np.testing.assert_allclose(first.decision_function(x), second.decision_function(x), atol=1e-2)
+
+
+def test_only_points_with_votes_are_kept_and_evaluated(sample):
+    x, y = sample
+    calls = []
+
+    def linear(a, b):
+        calls.append(len(b))
+        return a @ b.T + 1
+
+    def cubic(a, b):
+        calls.append(len(b))
+        return (a @ b.T + 1) ** 3
+
+    def never(a, b):
+        calls.append(-len(b))
+        return np.zeros((len(a), len(b)))
+
+    vote = VotedKernelClassifier([linear, cubic, never], lam=0.01, beta=0.001, calibration_folds=0).fit(x, y)
+    calls.clear()
+    f = vote.decision_function(x[:7])
+    assert sum(calls) == vote.num_votes_
+    assert min(calls) > 0
+    np.testing.assert_array_equal(vote.vote_.points, x[vote.support_])
+    assert len(vote.support_) <= vote.num_votes_ < len(x)
+    pickled = len(pickle.dumps(VotedKernelClassifier(calibration_folds=0).fit(x, y).vote_.points))
+    assert pickled < len(pickle.dumps(x))
+    g = sum(
+        weight * KernelFamily([kernel]).gram(0, x[:7], x[[j]])[:, 0]
+        for kernel, (used, weights) in zip([linear, cubic], vote.vote_._parts.values(), strict=True)
+        for j, weight in zip(vote.support_[used], weights[:, 0], strict=True)
+    )
+    np.testing.assert_allclose(f, g, rtol=1e-9)
+
+
+def test_prediction_in_blocks_is_prediction_at_once(sample, monkeypatch):
+    x, y = sample
+    vote = VotedKernelClassifier([*gaussian_kernels([1.0]), gpytorch.kernels.MaternKernel()]).fit(x, y)
+    whole = vote.decision_function(x)
+    monkeypatch.setattr("kernel_embed.votes.sparse.ROWS", 7)
+    np.testing.assert_allclose(vote.decision_function(x), whole, atol=1e-12)
+
+
+def test_kernels_given_are_not_changed_and_any_gpytorch_kernel_serves(sample):
+    x, y = sample
+    kernels = [
+        gpytorch.kernels.MaternKernel(nu=0.5),
+        gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=2)),
+        gpytorch.kernels.RBFKernel(active_dims=[1]),
+        gpytorch.kernels.PolynomialKernel(power=2, active_dims=[0]),
+    ]
+    vote = VotedKernelClassifier(kernels).fit(x, y)
+    assert vote.score(x, y) > 0.85
+    assert next(kernels[0].parameters()).dtype.is_floating_point
+    assert str(next(kernels[0].parameters()).dtype) == "torch.float32"
+    assert clone(vote).fit(x, y).objective_ == pytest.approx(vote.objective_)
+    for kernel, K in zip(vote.family_.kernels, vote.family_.grams(x, x[:9]), strict=True):
+        import torch
+
+        expected = kernel(torch.from_numpy(x), torch.from_numpy(x[:9])).to_dense().detach().numpy()
+        np.testing.assert_allclose(K, expected, atol=1e-9)
+
+
+def test_strings_vote_by_edit_distance():
+    rng = np.random.default_rng(0)
+
+    def word(letters):
+        return "".join(rng.choice(list(letters), size=rng.integers(4, 9)))
+
+    x = np.array([word("aab") for _ in range(30)] + [word("bba") for _ in range(30)])
+    y = np.array(["a"] * 30 + ["b"] * 30)
+    for complexity in ("trace", "monte_carlo"):
+        vote = VotedKernelClassifier([oracle.edit_kernel], lam=1e-3, beta=1e-3, complexity=complexity).fit(x, y)
+        assert vote.score(x, y) > 0.8
+        assert vote.predict(list(x[:3])).shape == (3,)
+    assert VotedKernelClassifier([oracle.edit_kernel]).fit(x, y).rules_ == ["Massart"]
+
+
+def test_more_classes_share_the_grams_and_have_probabilities():
+    x, y = load_iris(return_X_y=True)
+    x = minmax_scale(x)
+    train, test = np.arange(0, 150, 2), np.arange(1, 150, 2)
+    vote = VotedKernelClassifier(polynomial_kernels(range(1, 6)), lam=1e-3).fit(x[train], y[train])
+    assert vote.decision_function(x).shape == (150, 3)
+    assert vote.score(x[test], y[test]) > 0.9
+    assert np.shape(vote.objective_) == np.shape(vote.gap_) == (3,)
+    probabilities = vote.predict_proba(x[test])
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    assert log_loss(y[test], probabilities) < 0.3
+    assert len(vote.guarantee()) == 3
+
+
+def test_probabilities_are_calibrated():
+    x, labels = make_moons(600, noise=0.35, random_state=0)
+    vote = VotedKernelClassifier(polynomial_kernels(range(1, 4)), lam=1e-3).fit(x[:300], labels[:300])
+    p = vote.predict_proba(x[300:])[:, 1]
+    assert log_loss(labels[300:], p) < 0.4
+    high = p > 0.8
+    assert abs(labels[300:][high].mean() - p[high].mean()) < 0.1
+    without = VotedKernelClassifier(calibration_folds=0).fit(x, labels)
+    with pytest.raises(AttributeError, match="calibration_folds=0"):
+        without.predict_proba(x)
+
+
+def test_labels_of_any_kind_and_rare_classes():
+    x = np.vstack([np.zeros((1, 2)), np.random.default_rng(0).normal(size=(30, 2)) + 2])
+    y = np.array(["rare"] + ["common"] * 30)
+    vote = VotedKernelClassifier(polynomial_kernels([1, 2])).fit(x, y)
+    assert set(vote.classes_) == {"rare", "common"}
+    assert vote.predict_proba(x).shape == (31, 2)
+
+
+def test_a_complex_kernel_may_vote_without_overfitting():
+    x, y = load_breast_cancer(return_X_y=True)
+    x = minmax_scale(x)
+    vote = VotedKernelClassifier().fit(x[::2], y[::2])
+    assert vote.score(x[1::2], y[1::2]) > 0.94
+    assert vote.num_votes_ < 40
+
+
+def test_bad_input(sample):
+    x, y = sample
+
+    def broken(a, b):
+        return np.full((len(a), len(b)), np.nan)
+
+    def narrow(a, b):
+        return np.ones((len(a), 1))
+
+    with pytest.raises(ValueError, match=r"Expected finite values from kernel 0 \(broken\)"):
+        VotedKernelClassifier([broken]).fit(x, y)
+    with pytest.raises(
+        ValueError, match=r"Expected a matrix of shape \(120, 120\) from kernel 1 \(narrow\), got \(120, 1\)"
+    ):
+        VotedKernelClassifier([*polynomial_kernels([1]), narrow]).fit(x, y)
+    with pytest.raises(ValueError, match="at least two classes"):
+        VotedKernelClassifier().fit(x, np.ones(120))
+    with pytest.raises(ValueError, match="Expected a positive penalty"):
+        VotedKernelClassifier(lam=0.0, beta=0.0).fit(x, y)
+    with pytest.raises(ValueError, match="Expected lam ≥ 0"):
+        VotedKernelClassifier(lam=-1.0).fit(x, y)
+    with pytest.raises(ValueError, match="Expected solver to be one of"):
+        VotedKernelClassifier(solver="simplex").fit(x, y)
+    with pytest.raises(ValueError, match="at least one kernel"):
+        VotedKernelClassifier([]).fit(x, y)
+    with pytest.raises(TypeError, match="Expected a GPyTorch kernel or a callable"):
+        VotedKernelClassifier(["rbf"]).fit(x, y)
+    with pytest.raises(ValueError, match="without a batch dimension"):
+        VotedKernelClassifier([gpytorch.kernels.RBFKernel(batch_shape=[2])]).fit(x, y)
+    with pytest.raises(ValueError, match="calibration_folds ≥ 2"):
+        VotedKernelClassifier(calibration_folds=1).fit(x, y)
+    with pytest.raises(ValueError, match="one label per point"):
+        VotedKernelClassifier([oracle.edit_kernel]).fit(["a", "b"], [0, 1, 1])
+
+
+@pytest.mark.parametrize("solver", ["column_generation", "coordinate_descent"])
+def test_a_solver_that_does_not_converge_says_so(sample, solver):
+    x, y = sample
+    vote = VotedKernelClassifier(solver=solver, lam=1e-4, beta=1e-6, max_rounds=2, calibration_folds=0)
+    with pytest.warns(ConvergenceWarning, match=r"reached a gap of \d"):
+        vote.fit(x, y)
+    assert vote.gap_ > 1e-7
+
+
+def test_guarantee(sample):
+    x, y = sample
+    vote = VotedKernelClassifier(gaussian_kernels([0.1, 1.0]), lam=1e-2, beta=1e-2).fit(x, y)
+    first, second = vote.guarantee(), vote.guarantee(theorem=2)
+    A = sum(row["weight"] for row in vote.report())
+    assert first.rho == pytest.approx(1 / A)
+    assert first.margin_error == pytest.approx((vote.margins_[0] <= 1).mean())
+    assert first.complexity == pytest.approx(4 * sum(row["weight"] * row["complexity"] for row in vote.report()))
+    assert second.margin_error == pytest.approx(2 * first.margin_error)
+    assert first.bound > vote.guarantee(rho=first.rho, delta=0.5).bound
+    with pytest.raises(ValueError, match="theorem 1 or 2"):
+        vote.guarantee(theorem=3)
+    with pytest.raises(ValueError, match="p > 1"):
+        VotedKernelClassifier(gaussian_kernels([1.0])).fit(x, y).guarantee()
+    with pytest.raises(ValueError, match="lower lam or beta"):
+        VotedKernelClassifier(lam=1e6).fit(x, y).guarantee()

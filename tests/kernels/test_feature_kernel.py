@@ -1,0 +1,309 @@
+"""A network as feature map: GPyTorch's contract, modes, α, and what can go wrong."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import unittest
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
+from linear_operator.utils.errors import NanError
+from torch import nn
+
+import kernel_embed as ke
+from kernel_embed.kernels.classes.feature import FeatureKernel
+from kernel_embed.kernels.lipschitz import LipschitzBound, MeanDiagonal, NominalDiagonal, lipschitz
+
+from ..explicit_kernels import network
+
+
+class Square(nn.Module):
+    """[x, sx²], for any number of columns."""
+
+    def __init__(self):
+        super().__init__()
+        self.s = nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        return torch.cat([x, self.s * x.square()], dim=-1)
+
+
+class TestContractLinear(BaseKernelTestCase, unittest.TestCase):
+    """GPyTorch's own tests of a kernel."""
+
+    def create_kernel_no_ard(self, **kwargs):
+        return FeatureKernel(Square(), **kwargs)
+
+
+class TestContractBase(BaseKernelTestCase, unittest.TestCase):
+    """The same with a kernel on top."""
+
+    def create_kernel_no_ard(self, **kwargs):
+        return FeatureKernel(Square(), RBFKernel(batch_shape=kwargs.pop("batch_shape", torch.Size())), **kwargs)
+
+
+@pytest.mark.parametrize("base", [None, RBFKernel(), MaternKernel(1.5), LinearKernel(), ScaleKernel(RBFKernel())])
+def test_gram_is_that_of_the_kernel_on_features(base, problem):
+    phi = network()
+    kernel = FeatureKernel(phi, base).double()
+    z, w = phi(problem.x), phi(problem.query)
+    inner = LinearKernel().double() if base is None else base
+    if base is None:
+        inner.variance = 1.0
+    for one, other in (((problem.x,), (z,)), ((problem.query, problem.x), (w, z))):
+        expected = inner(*other).to_dense()
+        torch.testing.assert_close(ke.gram(kernel, *one), expected, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(kernel(*one).to_dense(), expected, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(kernel(problem.x, diag=True), inner(z, diag=True), rtol=1e-6, atol=1e-8)
+
+
+def test_gpytorch_uses_it_as_any_kernel(problem):
+    class Model(gpytorch.models.ExactGP):
+        def __init__(self, x, y):
+            super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
+            self.mean = gpytorch.means.ZeroMean()
+            self.kernel = ScaleKernel(FeatureKernel(network(), RBFKernel()))
+
+        def forward(self, x):
+            return gpytorch.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
+
+    model = Model(problem.x, problem.x.sum(-1)).double()
+    loss = -gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)(model(problem.x), problem.x.sum(-1))
+    loss.backward()
+    assert torch.isfinite(loss)
+    model.eval()
+    assert model(problem.query).mean.shape == (7,)
+
+
+@pytest.mark.parametrize("base", [None, RBFKernel()])
+def test_pickle_and_copy(base, problem):
+    kernel = FeatureKernel(network(), base).double()
+    for twin in (copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+        torch.testing.assert_close(ke.gram(twin, problem.x), ke.gram(kernel, problem.x))
+
+
+# modes ------------------------------------------------------------------------------------------------------------
+
+
+class Counting(nn.Module):
+    """Counts its calls."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.count = inner, 0
+
+    def forward(self, x):
+        self.count += 1
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("base", [None, RBFKernel()])
+@pytest.mark.parametrize("rows", [24, 3])
+def test_one_step_evaluates_the_network_once(base, rows, problem):
+    phi = Counting(network())
+    embedding = ke.MulticlassEmbedding(FeatureKernel(phi, base).double(), problem.m)
+    objective = ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n") + ke.BatchValidationRisk(0.4)
+    objective(embedding, problem.x[:rows], problem.y[:rows]).backward()
+    assert phi.count == 1
+
+
+@pytest.mark.parametrize("base", [None, RBFKernel()])
+def test_dropout_drops_while_learning_and_not_while_predicting(base, problem):
+    phi = nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Dropout(0.5))
+    embedding = ke.MulticlassEmbedding(FeatureKernel(phi, base).double(), problem.m)
+    objective = ke.EmpiricalRisk(below="linear")
+    assert objective(embedding, problem.x, problem.y) != objective(embedding, problem.x, problem.y)
+    conditioned = embedding.condition(problem.x, problem.y)
+    eigenvalues = torch.linalg.eigvalsh(conditioned.K)
+    assert eigenvalues.min() > -1e-10  # one draw of dropout for all entries: a Gram matrix
+    embedding.eval()
+    assert objective(embedding, problem.x, problem.y) == objective(embedding, problem.x, problem.y)
+    conditioned = embedding.condition(problem.x, problem.y)
+    before = conditioned.decision_probabilities(problem.query)
+    embedding.train()
+    assert torch.equal(conditioned.decision_probabilities(problem.query), before)
+    embedding.eval()
+    assert torch.equal(conditioned.decision_probabilities(problem.query), before)
+
+
+def test_batch_norm_uses_its_running_statistics_after_eval(problem):
+    phi = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.ReLU())
+    embedding = ke.MulticlassEmbedding(FeatureKernel(phi).double(), problem.m)
+    ke.EmpiricalRisk()(embedding, problem.x, problem.y)
+    assert phi[1].num_batches_tracked == 1
+    embedding.eval()
+    conditioned = embedding.condition(problem.x, problem.y)
+    one = torch.cat([conditioned.decision_probabilities(row[None]) for row in problem.query])
+    torch.testing.assert_close(one, conditioned.decision_probabilities(problem.query))
+    assert phi[1].num_batches_tracked == 1
+
+
+def test_answers_stay_when_the_network_learns_on(problem):
+    embedding = ke.MulticlassEmbedding(FeatureKernel(network()), problem.m)
+    conditioned = embedding.condition(problem.x, problem.y)
+    before = conditioned.probabilities(problem.query).detach()
+    with torch.no_grad():
+        for weight in embedding.kernel.feature_map.parameters():
+            weight.mul_(1.5)
+    assert torch.equal(conditioned.probabilities(problem.query), before)
+
+
+@pytest.mark.parametrize("base", [None, RBFKernel()])
+def test_the_users_own_loop_learns(base, problem):
+    embedding = ke.MulticlassEmbedding(FeatureKernel(network(), base).double(), problem.m, 0.1)
+    objective = ke.EmpiricalRisk(below="linear") + ke.RademacherComplexity("4e/n")
+    optimizer = torch.optim.Adam(embedding.parameters(), lr=0.02)
+    values = []
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss = objective(embedding, problem.x, problem.y)
+        loss.backward()
+        optimizer.step()
+        values.append(loss.item())
+    assert values[-1] < 0.9 * values[0]
+    assert embedding.raw_regularization.grad != 0
+
+
+# α ----------------------------------------------------------------------------------------------------------------
+
+
+def test_alpha_of_a_linear_kernel_is_the_largest_norm_of_the_batch(problem):
+    phi = network()
+    embedding = ke.MulticlassEmbedding(FeatureKernel(phi), problem.m)
+    alpha = embedding.condition(problem.x, problem.y).sup_diagonal
+    assert alpha.source == "maximum over the data"
+    torch.testing.assert_close(alpha.value, phi(problem.x).square().sum(-1).max())
+
+
+@pytest.mark.parametrize("rows", [24, 1])
+def test_alpha_is_in_closed_form_through_a_stationary_kernel(rows, problem):
+    phi = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    kernel = ScaleKernel(FeatureKernel(phi, RBFKernel() + ScaleKernel(MaternKernel()))).double()
+    kernel.outputscale = torch.tensor(3.0, dtype=torch.float64)
+    kernel.eval()
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
+    alpha = embedding.condition(problem.x[:rows], problem.y[:rows]).sup_diagonal
+    assert alpha.source == "closed form"
+    expected = 3.0 * (1.0 + kernel.base_kernel.base_kernel.kernels[1].outputscale)
+    torch.testing.assert_close(alpha.value, expected)
+    torch.testing.assert_close(ke.sup_diagonal(kernel, problem.x).value, expected)
+
+
+def test_alpha_given(problem):
+    kernel = FeatureKernel(network())
+    assert (
+        ke.MulticlassEmbedding(kernel, 3, sup_diagonal=100.0).condition(problem.x, problem.y).sup_diagonal.value == 100
+    )
+    tight = ke.MulticlassEmbedding(kernel, 3, sup_diagonal=1e-6).condition(problem.x, problem.y)
+    with pytest.raises(ValueError, match=r"Expected k\(x, x\) ≤ 1e-06"):
+        _ = tight.sup_diagonal
+    nominal = ke.MulticlassEmbedding(kernel, 3, sup_diagonal=NominalDiagonal(1.0)).condition(problem.x, problem.y)
+    assert nominal.sup_diagonal.value == 1.0
+    assert nominal.sup_diagonal.source == "nominal, not a bound"
+    mean = ke.MulticlassEmbedding(kernel, 3, sup_diagonal=MeanDiagonal()).condition(problem.x, problem.y)
+    torch.testing.assert_close(mean.sup_diagonal.value, nominal.K.diagonal().mean())
+    with pytest.raises(ValueError, match="positive"):
+        NominalDiagonal(0.0)
+
+
+def test_alpha_by_lipschitz_bounds_every_point_and_has_a_gradient(problem):
+    torch.manual_seed(0)
+    phi = nn.Sequential(
+        nn.Unflatten(-1, (1, 4, 4)), nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Dropout(0.5), nn.Linear(12, 5), nn.Tanh(),
+    ).double()  # fmt: skip
+    x = torch.randn(200, 16, dtype=torch.float64)
+    x = x / x.norm(dim=-1, keepdim=True)
+    phi(x)  # running statistics
+    embedding = ke.MulticlassEmbedding(ScaleKernel(FeatureKernel(phi)).double(), 2, sup_diagonal=LipschitzBound(1.0))
+    alpha = embedding.condition(x, torch.arange(200) % 2).sup_diagonal
+    assert alpha.source == "Lipschitz bound"
+    embedding.eval()
+    assert alpha.value > ke.gram(embedding.kernel, x).diagonal().max()
+    alpha.value.backward()
+    assert phi[1].weight.grad.abs().sum() > 0
+    assert phi.training is False
+    pairs = (phi(x[:100]) - phi(x[100:])).norm(dim=-1) / (x[:100] - x[100:]).norm(dim=-1)
+    assert lipschitz(phi) >= pairs.max()
+
+
+def test_alpha_by_lipschitz_says_what_it_does_not_know(problem):
+    with pytest.raises(TypeError, match=r"Expected layers whose Lipschitz constant is known, got LSTM"):
+        lipschitz(nn.LSTM(2, 2))
+    bound = LipschitzBound(1.0)
+    with pytest.raises(TypeError, match=r"Expected a linear kernel on a feature map"):
+        bound(RBFKernel(), torch.ones(3))
+    with pytest.raises(TypeError, match=r"width is unknown"):
+        bound(FeatureKernel(nn.Tanh()), torch.ones(3))
+    with pytest.raises(ValueError, match="radius"):
+        LipschitzBound(-1.0)
+
+
+# bad input --------------------------------------------------------------------------------------------------------
+
+
+class Returning(nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def forward(self, x):
+        return self.make(x)
+
+
+def test_a_network_that_returns_nan_is_explained(problem):
+    embedding = ke.MulticlassEmbedding(FeatureKernel(Returning(lambda x: x * float("nan"))), problem.m)
+    with pytest.raises(NanError, match=r"Expected finite features, got 72 values"):
+        embedding.condition(problem.x, problem.y)
+    implicit = ke.MulticlassEmbedding(FeatureKernel(Returning(lambda x: x * float("nan")), RBFKernel()), problem.m)
+    with pytest.raises(NanError, match=r"Expected a finite kernel matrix"):
+        implicit.condition(problem.x, problem.y)
+
+
+def test_features_of_changing_width_are_explained(problem):
+    embedding = ke.MulticlassEmbedding(FeatureKernel(Returning(lambda x: x[:, : 2 + len(x) // 24])), problem.m)
+    conditioned = embedding.condition(problem.x, problem.y)
+    with pytest.raises(ValueError, match=r"Expected 3 features, as at the data, got 2"):
+        conditioned.predict(problem.query)
+    implicit = ke.MulticlassEmbedding(FeatureKernel(Returning(lambda x: x[:, : 2 + len(x) // 24]), RBFKernel()), 3)
+    with pytest.raises(ValueError, match=r"got 2|got 3"):
+        implicit.condition(problem.x, problem.y).predict(problem.query)
+
+
+@pytest.mark.parametrize(
+    ("make", "got"),
+    [(lambda x: x.sum(-1), r"shape \(24,\)"), (lambda x: x[1:], r"shape \(23, 3\)"), (lambda x: (x, x), "tuple")],
+)
+def test_features_of_the_wrong_shape_are_explained(make, got, problem):
+    embedding = ke.MulticlassEmbedding(FeatureKernel(Returning(make)), problem.m)
+    with pytest.raises(ValueError, match=rf"Expected features of shape \(24, p\) from Returning, got {got}"):
+        embedding.condition(problem.x, problem.y)
+
+
+def test_arguments_are_checked(problem):
+    with pytest.raises(TypeError, match=r"Expected feature_map to be a torch.nn.Module, got function"):
+        FeatureKernel(lambda x: x)
+    with pytest.raises(TypeError, match=r"Expected base_kernel to be a gpytorch"):
+        FeatureKernel(nn.Identity(), nn.Identity())
+    embedding = ke.MulticlassEmbedding(FeatureKernel(network().float()), problem.m)
+    with pytest.raises(
+        TypeError, match=r"weights of the feature map in the dtype of x, torch.float64, got torch.float32"
+    ):
+        embedding.condition(problem.x, problem.y)
+    with pytest.raises(NotImplementedError, match="last_dim_is_batch"):
+        FeatureKernel(nn.Identity()).forward(problem.x, problem.x, last_dim_is_batch=True)
+
+
+def test_a_batch_without_one_class_is_a_batch(problem):
+    rows = problem.y != 1
+    embedding = ke.MulticlassEmbedding(FeatureKernel(network()), problem.m)
+    for objective in (ke.EmpiricalRisk(), ke.LeaveOneOutRisk(), ke.CalibratedLeaveOneOutRisk()):
+        value = objective(embedding, problem.x[rows], problem.y[rows])
+        assert torch.isfinite(value)
+    assert (
+        embedding.condition(problem.x[rows], problem.y[rows]).decision_probabilities(problem.query)[:, 1] == 0
+    ).all()

@@ -1,0 +1,192 @@
+"""Features read off a kernel: K = ZZᵀ, and every answer that of the implicit form."""
+
+from __future__ import annotations
+
+import copy
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, PolynomialKernel, RBFKernel, RFFKernel
+
+import kernel_embed as ke
+from kernel_embed.kernels.classes.feature import FeatureKernel
+from kernel_embed.kernels.features.explicit import explicit_features, has_explicit_features
+from kernel_embed.linalg import FeatureRidgeSystem, RidgeSystem
+
+from ..conftest import make_problem
+from ..explicit_kernels import Implicit, explicit_kernels, network
+from ..objectives import OBJECTIVES
+
+NAMES = sorted(explicit_kernels())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_features_multiply_to_the_gram_matrix(name, problem):
+    kernel = explicit_kernels()[name]
+    Z = explicit_features(kernel, problem.x)
+    torch.testing.assert_close(Z @ Z.mT, kernel(problem.x).to_dense(), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(Z @ Z.mT, ke.gram(kernel, problem.x), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch", [(2,), (3, 2)])
+def test_features_carry_the_batch_of_the_kernel(batch, problem):
+    kernel = LinearKernel(batch_shape=torch.Size(batch)) + PolynomialKernel(2, batch_shape=torch.Size(batch))
+    kernel = (kernel + gpytorch.kernels.ConstantKernel(batch_shape=torch.Size(batch))).double()
+    kernel.initialize(**{"kernels.0.raw_variance": torch.randn(*batch, 1, 1, dtype=torch.float64)})
+    Z = explicit_features(kernel, problem.x)
+    assert Z.shape[:-1] == (*batch, 24)
+    torch.testing.assert_close(Z @ Z.mT, kernel(problem.x).to_dense(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        RBFKernel(),
+        RBFKernel() + LinearKernel(),
+        LinearKernel() * RBFKernel(),
+        FeatureKernel(network(), RBFKernel()),
+        Implicit(LinearKernel()),
+        PolynomialKernel(0.5),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_kernels_without_finite_features(kernel, problem):
+    assert not has_explicit_features(kernel)
+    assert explicit_features(kernel, problem.x) is None
+
+
+def test_features_that_would_be_too_many_are_not_formed(problem):
+    assert explicit_features(PolynomialKernel(3).double(), problem.x, limit=19) is None
+    assert explicit_features(PolynomialKernel(3).double(), problem.x, limit=20).shape[-1] == 20
+    product = (LinearKernel() * LinearKernel()).double()
+    assert explicit_features(product, problem.x, limit=8) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_system_is_chosen_by_structure_and_size(name, problem):
+    kernel = explicit_kernels()[name]
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
+    conditioned = embedding.condition(problem.x, problem.y)
+    assert isinstance(conditioned.system, FeatureRidgeSystem)
+    assert "K" not in vars(conditioned)
+    few = embedding.condition(problem.x[:2], problem.y[:2])  # p > n
+    assert isinstance(few.system, RidgeSystem) == (conditioned.Z.shape[-1] >= 2)
+
+
+@pytest.mark.parametrize("rows", [24, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_equal_the_implicit_form(name, rows, problem):
+    kernel = explicit_kernels()[name]
+    x, y = problem.x[:rows], problem.y[:rows]
+    explicit = ke.MulticlassEmbedding(kernel, problem.m, 0.003).condition(x, y)
+    implicit = ke.MulticlassEmbedding(Implicit(kernel), problem.m, 0.003).condition(x, y)
+    assert isinstance(implicit.system, RidgeSystem)
+    close = {"rtol": 1e-8, "atol": 1e-8}
+    for ask in (
+        lambda c: c.V,
+        lambda c: c.P,
+        lambda c: c.K,
+        lambda c: c.squared_norm,
+        lambda c: c.leave_one_out(),
+        lambda c: c.cross_gram(problem.query),
+        lambda c: c.weights(problem.query),
+        lambda c: c.decision_probabilities(problem.query),
+        lambda c: c.probabilities(problem.query),
+        lambda c: c.entropy(problem.query),
+        lambda c: c.expectation(lambda y: y.double() ** 2, problem.query),
+        lambda c: c.expectation(torch.linspace(0, 1, rows, dtype=torch.float64), problem.query),
+        lambda c: c.system.log_determinant(),
+        lambda c: c.sup_diagonal.value,
+        lambda c: c.restricted(torch.arange(0, rows, 2)).P,
+    ):
+        torch.testing.assert_close(ask(explicit), ask(implicit), **close)
+    assert torch.equal(explicit.predict(problem.query), implicit.predict(problem.query))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("name", NAMES)
+def test_objectives_and_gradients_equal_the_implicit_form(name, objective, problem):
+    kernel = explicit_kernels()[name]
+    kernel_twin = copy.deepcopy(kernel)
+    explicit = ke.MulticlassEmbedding(kernel, problem.m, 0.01)
+    implicit = ke.MulticlassEmbedding(Implicit(kernel_twin), problem.m, 0.01)
+    values = []
+    for embedding in (explicit, implicit):
+        value = OBJECTIVES[objective]()(embedding, problem.x, problem.y)
+        value.backward()
+        values.append(value.detach())
+    torch.testing.assert_close(values[0], values[1], rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(explicit.raw_regularization.grad, implicit.raw_regularization.grad, rtol=1e-7, atol=1e-8)
+    for one, other in zip(kernel.parameters(), kernel_twin.parameters(), strict=True):
+        torch.testing.assert_close(
+            torch.zeros_like(one) if one.grad is None else one.grad,
+            torch.zeros_like(other) if other.grad is None else other.grad,
+            rtol=1e-7,
+            atol=1e-8,
+        )
+
+
+def test_other_targets_too(problem):
+    kernel = FeatureKernel(network())
+    y = torch.stack([problem.x.sin().sum(-1), problem.x.cos().prod(-1)], dim=-1)
+    for objective in (ke.CrossValidationRisk(4, norm_penalty=True), ke.ConditionalEvidence()):
+        one = ke.ConditionalEmbedding(kernel, 0.01, RBFKernel().double())
+        other = ke.ConditionalEmbedding(Implicit(kernel), 0.01, RBFKernel().double())
+        value, twin = objective(one, problem.x, y), objective(other, problem.x, y)
+        torch.testing.assert_close(value, twin, rtol=1e-8, atol=1e-8)
+
+
+def test_no_square_matrix_is_formed():
+    """2·10⁵ rows: K would take 320 GB."""
+    p = make_problem(n=200_000, d=3, m=3)
+    embedding = ke.MulticlassEmbedding(FeatureKernel(network()), p.m, 1e-3)
+    objective = ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n") + ke.BatchValidationRisk(0.2)
+    objective(embedding, p.x, p.y).backward()
+    assert all(torch.isfinite(w.grad).all() for w in embedding.parameters())
+    with torch.no_grad():
+        conditioned = embedding.condition(p.x, p.y)
+        assert conditioned.predict(p.x).shape == (200_000,)
+        part = conditioned.restricted(torch.arange(0, 200_000, 2))
+        assert isinstance(part.system, FeatureRidgeSystem)
+
+
+def test_blocks_of_rows_give_the_same_answer(problem, monkeypatch):
+    embedding = ke.MulticlassEmbedding(FeatureKernel(network()), problem.m)
+    conditioned = embedding.condition(problem.x, problem.y)
+    whole = conditioned.decision_probabilities(problem.query)
+    monkeypatch.setattr("kernel_embed.embeddings.conditional.FEATURE_NUMBERS", 12)
+    with torch.no_grad():
+        torch.testing.assert_close(conditioned.decision_probabilities(problem.query), whole)
+
+
+def test_fit_reaches_the_same_point_as_the_implicit_form(problem):
+    kernel = RFFKernel(8, num_dims=3).double()
+    twin = copy.deepcopy(kernel)
+    objective = ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n")
+    one = ke.fit(ke.MulticlassEmbedding(kernel, problem.m), objective, problem.x, problem.y, max_evaluations=15)
+    other = ke.fit(
+        ke.MulticlassEmbedding(Implicit(twin), problem.m), objective, problem.x, problem.y, max_evaluations=15
+    )
+    assert one.value == pytest.approx(other.value, rel=1e-6)
+
+
+def test_batch_of_kernels(problem):
+    kernel = LinearKernel(batch_shape=torch.Size([3])).double()
+    kernel.variance = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)[:, None, None]
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
+    embedding.regularization = torch.tensor([0.1, 0.01, 0.001], dtype=torch.float64)
+    together = embedding.condition(problem.x, problem.y)
+    assert together.V.shape == (3, 24, 3)
+    for i in range(3):
+        single = LinearKernel().double()
+        single.variance = kernel.variance[i].detach()
+        alone = ke.MulticlassEmbedding(single, problem.m, embedding.regularization[i].item())
+        alone = alone.condition(problem.x, problem.y)
+        torch.testing.assert_close(together.leave_one_out()[i], alone.leave_one_out(), rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(
+            together.decision_probabilities(problem.query)[i],
+            alone.decision_probabilities(problem.query),
+            rtol=1e-9,
+            atol=1e-10,
+        )

@@ -1,0 +1,89 @@
+"""On the paper's own data: the sizes it names, and the table as an experiment."""
+
+import json
+import os
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.preprocessing import minmax_scale, normalize
+
+from kernel_embed.papers.cortes2015 import voted
+from kernel_embed.votes import (
+    ColumnGeneration,
+    KernelFamily,
+    VoteProblem,
+    gaussian_kernels,
+    polynomial_kernels,
+    trace_bound,
+    vote_path,
+)
+from kernel_embed.votes.path import split_folds
+
+from ..votes import oracle
+
+pytestmark = [
+    pytest.mark.data,
+    pytest.mark.skipif(not os.environ.get("KERNEL_EMBED_DATA"), reason="KERNEL_EMBED_DATA is not set"),
+]
+
+
+def problem_of(name, m):
+    x, y = voted.load_two_classes(name, None)
+    chosen = np.random.default_rng(0).permutation(len(x))[:m]
+    x = minmax_scale(x)[chosen]
+    return VoteProblem(KernelFamily(polynomial_kernels()).grams(x, x), np.where(y[chosen] == 1, 1.0, -1.0))
+
+
+@pytest.mark.parametrize(("name", "m"), [("musk", 476), ("phishing", 1500)])
+def test_ten_degrees_solve_without_numerical_warnings(name, m):
+    problem = problem_of(name, m)
+    penalties = 1e-4 * np.array([trace_bound(K) for K in problem.grams]) + 1e-6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        solution = ColumnGeneration(problem).solve(penalties)
+    assert solution.converged
+    assert solution.gap <= 1e-8
+
+
+def test_column_generation_is_the_whole_program_with_ten_degrees():
+    problem = problem_of("breastcancer", 250)
+    penalties = 1e-3 * np.array([trace_bound(K) for K in problem.grams]) + 1e-4
+    optimum, _ = oracle.whole_program(problem.grams, problem.y, penalties)
+    assert ColumnGeneration(problem).solve(penalties).objective == pytest.approx(optimum, abs=1e-6)
+
+
+def test_the_table_runs_resumes_and_is_flat():
+    options = {"quick": True, "datasets": ["vertebral"], "families": ["polynomial"], "scalings": ["unit norm"]}
+    saved = []
+    first = voted.run(None, **options, methods=["VKR trace"], record=saved.append)
+    assert saved == first
+    results = voted.run(None, **options, finished=first)
+    assert [result["method"] for result in results] == list(voted.METHODS)
+    assert first[0] in results
+    for result in results:
+        assert all(
+            isinstance(value, str | int | float | bool | None) for value in json.loads(json.dumps(result)).values()
+        )
+        assert 5 < result["error"] < 35
+        assert result["votes"] > 0
+    assert results[-1]["printed_error"] == 17.10
+
+
+def test_two_classes_are_needed():
+    assert len(voted.load_two_classes("waveform01", None)[0]) == 3304
+    with pytest.raises(ValueError, match="Expected two classes in wine, got 3"):
+        voted.load_two_classes("wine", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "parts"), [("vertebral", minmax_scale, slice(2, 5)), ("diabetes", normalize, slice(1, 4))]
+)
+def test_a_program_that_highs_is_unsure_of_is_not_the_end(name, scale, parts):
+    """At γ = 10⁻⁶ all columns are nearly constant, and HiGHS gives up a program of two rows as unknown."""
+    x, y = voted.load_two_classes(name, None)
+    chosen = np.concatenate(split_folds(len(x), 5, 0)[parts])
+    x, y = scale(x[chosen]), np.where(y[chosen] == 1, 1.0, -1.0)
+    grams = KernelFamily(gaussian_kernels()).grams(x, x)
+    path = vote_path(VoteProblem(grams, y), np.array([trace_bound(K) for K in grams]), tolerance=1e-6)
+    assert max(point.solution.gap for point in path) <= 1e-6

@@ -1,0 +1,110 @@
+"""Records survive interruption, and bad files are refused in words."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from kernel_embed import __version__
+from kernel_embed.compare.evaluate import calibration_error, evaluate, paper_folds
+from kernel_embed.files import write_whole
+from kernel_embed.results import Results, standard_error, table
+
+
+def test_records_are_found_again(tmp_path):
+    path = tmp_path / "deep" / "results.json"
+    results = Results(path, ("name", "fold"))
+    results.add({"name": "a", "fold": 0, "value": 1.5})
+    again = Results(path, ("name", "fold"))
+    assert {"name": "a", "fold": 0} in again
+    assert {"name": "a", "fold": 1} not in again
+    assert json.loads(path.read_text()) == [{"name": "a", "fold": 0, "value": 1.5, "version": __version__}]
+    assert again.find({"name": "a", "fold": 0})[0]["value"] == 1.5
+    assert [p.name for p in path.parent.iterdir()] == ["results.json"], "no half-written file is left"
+
+
+@pytest.mark.parametrize("content", ["{not json", '{"a": 1}', "[1, 2]"])
+def test_a_file_that_holds_no_records_is_refused(tmp_path, content):
+    path = tmp_path / "results.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"Expected a (results file|list of records)"):
+        Results(path, ("name",))
+
+
+def test_results_of_another_version_are_refused_and_kept(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text('[{"name": "a", "version": "0.0.1"}]')
+    with pytest.raises(ValueError, match=r"0\.0\.1.*another --out"):
+        Results(path, ("name",))
+    assert "0.0.1" in path.read_text()
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "results.json"
+    write_whole(path, lambda file: file.write("old"), "w")
+
+    def interrupted(file):
+        file.write("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, interrupted, "w")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_table_aligns_columns():
+    assert table(["a", "b"], [["long", "1"], ["x", "22"]]).splitlines() == [
+        "a      b",
+        "----  --",
+        "long   1",
+        "x     22",
+    ]
+
+
+def test_standard_error_is_that_of_the_mean():
+    values = np.array([1.0, 2.0, 4.0, 7.0])
+    assert standard_error(values) == pytest.approx(np.std(values, ddof=1) / 2)
+    assert standard_error(values[:1]) == 0.0
+
+
+def test_calibration_error_by_hand():
+    confidence, correct = np.array([0.55, 0.65, 0.95, 0.95]), np.array([True, False, True, True])
+    expected = (abs(0.55 - 1) + abs(0.65 - 0) + 2 * abs(0.95 - 1)) / 4
+    assert calibration_error(confidence, correct) == pytest.approx(expected)
+
+
+class _Constant:
+    """Predicts class 'a' with probability 0.8, and has never seen class 'c'."""
+
+    def fit(self, x, y):
+        self.classes_ = np.array(["a", "b"])
+        return self
+
+    def predict(self, x):
+        return np.full(len(x), "a")
+
+    def predict_proba(self, x):
+        return np.tile([0.8, 0.2], (len(x), 1))
+
+
+def test_evaluate_by_hand():
+    x = np.zeros((4, 1))
+    split = x, np.array(["a", "b", "a", "b"]), x[:3], np.array(["a", "b", "c"])
+    record = evaluate(_Constant, split, np.array(["a", "b", "c"]))
+    assert record["accuracy"] == pytest.approx(1 / 3)
+    assert record["nll"] == pytest.approx(-(np.log(0.8) + np.log(0.2) + np.log(1e-15)) / 3)
+    assert record["brier"] == pytest.approx((0.04 + 0.04 + 2 * 0.64 + 0.64 + 0.04 + 1.0) / 3)
+
+
+def test_paper_folds_scale_and_cover_every_row_once():
+    x = np.arange(40.0).reshape(20, 2)
+    x[:, 1] = 3.0
+    folds = list(paper_folds(x, np.arange(20)))
+    assert sorted(np.concatenate([y_test for *_, y_test in folds])) == list(range(20))
+    for x_train, *_ in folds:
+        assert x_train.min() >= 0.0
+        assert x_train.max() <= 1.0
+        assert (x_train[:, 1] == 0.0).all(), "a constant column becomes zero, not NaN"
