@@ -1,23 +1,44 @@
-"""Embeddings: parameters, and ``condition(x, y)`` that turns them into answers."""
+"""Embeddings: parameters, ``bind`` and ``condition`` that join them with data, and the answers."""
 
-from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
-from .conditional import ConditionalEmbedding, ConditionedEmbedding, in_blocks
+from .answers import (
+    ConditionalAnswers,
+    KernelFeatures,
+    KernelValues,
+    LinearAnswers,
+    MulticlassAnswers,
+    Representation,
+    clip_normalize,
+    in_blocks,
+)
+from .base import KernelEmbedding, RegularizedEmbedding
+from .bayesian import BayesianMeanEmbedding
+from .conditional import ConditionalEmbedding, ConditionedEmbedding
+from .conditioned_mean import ConditionedMeanEmbedding
 from .empirical import EmpiricalEmbedding, empirical_embedding
 from .mean import MeanEmbedding, WeightedEmbedding
-from .multiclass import ConditionedMulticlass, MulticlassAnswers, MulticlassEmbedding, clip_normalize
+from .multiclass import ConditionedMulticlass, MulticlassEmbedding
+from .noise import NoiseKind
 from .shrinkage import ShrinkageMeanEmbedding
 from .witness import SquaredDistancePosterior, Witness
 
 __all__ = [
     "BayesianMeanEmbedding",
+    "ConditionalAnswers",
     "ConditionalEmbedding",
     "ConditionedEmbedding",
     "ConditionedMeanEmbedding",
     "ConditionedMulticlass",
     "EmpiricalEmbedding",
+    "KernelEmbedding",
+    "KernelFeatures",
+    "KernelValues",
+    "LinearAnswers",
     "MeanEmbedding",
     "MulticlassAnswers",
     "MulticlassEmbedding",
+    "NoiseKind",
+    "RegularizedEmbedding",
+    "Representation",
     "ShrinkageMeanEmbedding",
     "SquaredDistancePosterior",
     "WeightedEmbedding",

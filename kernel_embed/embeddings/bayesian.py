@@ -1,20 +1,14 @@
-r"""The Bayesian kernel embedding: a Gaussian process prior over the mean embedding, and its posterior.
+r"""The Bayesian kernel embedding: a Gaussian process prior over the mean embedding.
 
 .. math::
     \mu \mid \theta &\sim GP(0, r_\theta), \qquad r(x, y) = \int k(x, u) k(u, y) \nu(du)                    & (3, 4) \\
-    \hat\mu(x) \mid \mu(x) &\sim \mathcal N(\mu(x), \sigma^2)                                               & (5) \\
-    \mu(x_*) \mid \hat\mu &\sim \mathcal N\big(R_*^\top A^{-1} \hat\mu,\; r_{**} - R_*^\top A^{-1} R_*\big),
-        \qquad A = R + \sigma^2 I                                                                           & (7, 8)
+    \hat\mu(x) \mid \mu(x) &\sim \mathcal N(\mu(x), \sigma^2)                                               & (5)
 """
 
 from __future__ import annotations
 
-import functools
-import math
-from typing import Literal, get_args
+from typing import get_args
 
-import gpytorch
-import torch
 from gpytorch.constraints import Interval
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
@@ -22,23 +16,17 @@ from gpytorch.priors import Prior
 from linear_operator import to_linear_operator
 from torch import Tensor
 
-from ..kernels import gram
+from ..kernels import Measure, SmoothedKernel, gram
+from ..kernels.frozen import frozen
 from ..kernels.gram import check_columns
 from ..kernels.parameters import positive, register_positive, set_positive
-from ..kernels.smoothed.kernel import SmoothedKernel
-from ..kernels.smoothed.measures import Measure
-from ..linalg import LowRankSystem, RidgeSystem
-from ..validation import check_features, check_memory
-from .empirical.embedding import EmpiricalEmbedding, empirical_embedding
-from .mean import MeanEmbedding
-from .snapshot import KernelSnapshot
-
-NoiseKind = Literal["heteroscedastic", "central-limit"]
-NUGGET = 1e-4
-"""Independent noise beside that of the central limit theorem, as a share of it: by itself the latter is singular."""
+from ..validation import check_features
+from .base import KernelEmbedding
+from .conditioned_mean import ConditionedMeanEmbedding
+from .noise import NoiseKind
 
 
-class BayesianMeanEmbedding(gpytorch.Module):
+class BayesianMeanEmbedding(KernelEmbedding):
     r"""A posterior over the mean embedding of a sample.
 
     Args:
@@ -55,10 +43,11 @@ class BayesianMeanEmbedding(gpytorch.Module):
         noise_constraint: a GPyTorch constraint on σ²; positive, learned on a logarithmic scale, by default.
 
     Example:
+        >>> import gpytorch
         >>> x = torch.randn(50, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel().double())
         >>> posterior = embedding.condition(x)
-        >>> posterior(torch.tensor([[0.0], [9.0]], dtype=torch.float64)).mean.detach().round(decimals=2)
+        >>> posterior(torch.tensor([[0.0], [9.0]], dtype=torch.float64)).mean.round(decimals=2)
         tensor([0.5200, 0.0000], dtype=torch.float64)
     """
 
@@ -73,15 +62,12 @@ class BayesianMeanEmbedding(gpytorch.Module):
         noise_prior: Prior | None = None,
         noise_constraint: Interval | None = None,
     ) -> None:
-        super().__init__()
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}.")
+        super().__init__(kernel)
         if covariance is not None and measure is not None:
             raise ValueError("Expected a measure or a covariance, got both. The covariance stands in place of r.")
-        self.kernel = kernel
         self.measure = measure
         self.prior_covariance = covariance
-        self.noise_kind: str | None = noise if isinstance(noise, str) else None
+        self.noise_kind: NoiseKind | None = noise if isinstance(noise, str) else None
         if isinstance(noise, str):
             if noise not in get_args(NoiseKind):
                 raise ValueError(f"Expected noise to be a number or one of {get_args(NoiseKind)}, got {noise!r}.")
@@ -91,11 +77,6 @@ class BayesianMeanEmbedding(gpytorch.Module):
         learn = learn_noise or noise_prior is not None
         register_positive(self, "noise", kernel, noise_prior, noise_constraint, learn=learn)
         self.noise = noise
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The batch shape of the kernel, and so of σ² and of every answer."""
-        return torch.Size(self.kernel.batch_shape)
 
     @property
     def noise(self) -> Tensor:
@@ -113,218 +94,30 @@ class BayesianMeanEmbedding(gpytorch.Module):
         """The prior covariance: r of eq. (4), sharing the parameters of ``kernel``, or the one given."""
         return SmoothedKernel(self.kernel, self.measure) if self.prior_covariance is None else self.prior_covariance
 
-    def condition(self, x: Tensor, locations: Tensor | None = None) -> ConditionedMeanEmbedding:
-        """The posterior given the sample ``x``; it never changes this embedding, and factorises when first asked.
+    def bind(self, x: Tensor, *, locations: Tensor | None = None) -> ConditionedMeanEmbedding:
+        """The posterior given the sample ``x``, differentiable in the parameters as they are.
+
+        Args:
+            x: the sample, ``(n, d)``.
+            locations: as of :meth:`condition`.
+        """
+        x = check_features(x)
+        check_columns(self.kernel, x.shape[-1])
+        return ConditionedMeanEmbedding(self, x, locations)
+
+    def condition(self, x: Tensor, *, locations: Tensor | None = None) -> ConditionedMeanEmbedding:
+        """The posterior given the sample ``x``, with a frozen copy of this embedding; it factorizes when first asked.
 
         Args:
             x: the sample, ``(n, d)``.
             locations: where μ̂ is observed: row numbers of ``x``, or points ``(t, d)``; every row by default. The
                 likelihood (5) holds at any x, so a large sample may be observed at a part of its points.
         """
-        x = check_features(x)
-        check_columns(self.kernel, x.shape[-1])
-        return ConditionedMeanEmbedding(self, x, locations)
+        return frozen(self).bind(x, locations=locations)
 
     def prior(self, x: Tensor) -> MultivariateNormal:
         """GP(0, r) at the points ``x`` of shape ``(t, d)``, eq. (3)."""
         x = check_features(x)
         covariance = self.covariance
-        if isinstance(covariance, SmoothedKernel):
-            covariance = covariance.resolved(x)
-        R = _gram(covariance, x)
+        R = gram(covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance, x)
         return MultivariateNormal(R.new_zeros(R.shape[:-1]), to_linear_operator(R))
-
-
-class ConditionedMeanEmbedding:
-    """The posterior over the mean embedding of a sample; called on points it is a ``MultivariateNormal``.
-
-    Attributes:
-        embedding: the model.
-        x: the sample, ``(n, d)``.
-        rows: the rows of ``x`` at which μ̂ is observed, ``None`` for points that are not rows.
-        locations: the points at which μ̂ is observed, ``(t, d)``.
-        covariance: the prior covariance in force, its measure named.
-    """
-
-    def __init__(
-        self,
-        embedding: BayesianMeanEmbedding,
-        x: Tensor,
-        locations: Tensor | None = None,
-        covariance: Kernel | None = None,
-    ) -> None:
-        self.embedding = embedding
-        self.x = x
-        self.rows, self.locations = _locations(x, locations)
-        covariance = embedding.covariance if covariance is None else covariance
-        self.covariance = covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance
-        # Whatever is asked later is answered for the parameters of this moment.
-        self._snapshot = KernelSnapshot(self.covariance)
-        self._kernel_snapshot = KernelSnapshot(embedding.kernel)
-        self._noise = None if embedding.noise_kind else embedding.noise.to(x).unsqueeze(-1)
-
-    @property
-    def num_data(self) -> int:
-        """n, the size of the sample."""
-        return self.x.shape[-2]
-
-    @property
-    def num_locations(self) -> int:
-        """t, the number of points at which μ̂ is observed."""
-        return self.locations.shape[-2]
-
-    def at(self, rows: Tensor) -> ConditionedMeanEmbedding:
-        """The same sample observed at these rows only."""
-        return ConditionedMeanEmbedding(self.embedding, self.x, rows, self.covariance)
-
-    @functools.cached_property
-    def empirical(self) -> EmpiricalEmbedding:
-        """μ̂ of eq. (2) and log γ of eq. (12) at the locations."""
-        return empirical_embedding(self._kernel_snapshot.kernel(), self.x, self.locations, self.rows)
-
-    @functools.cached_property
-    def mean(self) -> Tensor:
-        """μ̂(x_i) at the locations, ``(*batch, t)``: what is observed."""
-        if "empirical" in self.__dict__:
-            return self.empirical.mean
-        # Questions about the posterior need no slope, which not every sample has.
-        return MeanEmbedding(self._kernel_snapshot.kernel()).condition(self.x)(self.locations)
-
-    @functools.cached_property
-    def noise(self) -> Tensor:
-        """σ² at the locations: ``(*batch, 1)`` where it is one number, else ``(*batch, t)``."""
-        return self._noise_at(self.locations)
-
-    def _noise_at(self, points: Tensor) -> Tensor:
-        if self._noise is not None:
-            return self._noise
-        # eq. (6): Var_j[k(x_j, x)] / n, kept off zero, where k is the same for every x_j
-        variance = self._deviations(points).square().sum(dim=-1)
-        return variance + 1e-6 * variance.detach().mean(dim=-1, keepdim=True) + torch.finfo(variance.dtype).eps
-
-    def _deviations(self, points: Tensor) -> Tensor:
-        """D with DDᵀ the covariance of μ̂ at ``points`` by the central limit theorem: ``(*batch, t, n)``."""
-        K = gram(self._kernel_snapshot.kernel(), points, self.x)
-        n = self.num_data
-        return (K - K.mean(dim=-1, keepdim=True)) / math.sqrt(n * max(n - 1, 1))
-
-    def _noise_matrix(self, points: Tensor) -> Tensor:
-        """The covariance of the noise at ``points``: ``(*batch, t, t)``."""
-        noise = self._noise_at(points)
-        if self.embedding.noise_kind != "central-limit":
-            return torch.diag_embed(noise.expand(*noise.shape[:-1], points.shape[-2]))
-        D = self._deviations(points)
-        nugget = NUGGET * noise.mean(dim=-1, keepdim=True)
-        return D @ D.mT + torch.diag_embed(nugget.expand(noise.shape))
-
-    @functools.cached_property
-    def features(self) -> Tensor | None:
-        """Φ at the locations where the prior has finite rank, else ``None``."""
-        covariance = self._snapshot.kernel()
-        if isinstance(covariance, SmoothedKernel) and covariance.is_low_rank:
-            return covariance.features(self.locations)
-        return None
-
-    @property
-    def _is_low_rank(self) -> bool:
-        return self.features is not None and self.embedding.noise_kind != "central-limit"
-
-    def check_size(self) -> None:
-        """Raise where the matrix R of the locations cannot be held, before anything is computed of it."""
-        remedy = (
-            "Observe μ̂ at fewer locations, EmbeddingEvidence(num_locations=2000) or condition(x, locations=rows), or "
-            "give measure=DiscreteMeasure.from_sample(x), whose cost is linear in their number."
-        )
-        if not self._is_low_rank:
-            check_memory(self.num_locations, self.x, self.embedding.batch_shape.numel(), remedy)
-
-    @functools.cached_property
-    def system(self) -> RidgeSystem | LowRankSystem:
-        """The factorised A, the prior covariance of what is observed: R + σ²I where σ² is one number."""
-        if self.features is not None and self._is_low_rank:
-            return LowRankSystem(self.features, self.noise)
-        self.check_size()
-        R = _gram(self._snapshot.kernel(), self.locations)
-        if self._noise is not None:
-            return RidgeSystem(R, self._noise.squeeze(-1).expand(R.shape[:-2]))
-        return RidgeSystem(R + self._noise_matrix(self.locations), R.new_zeros(R.shape[:-2]))
-
-    def negative_log_density(self) -> Tensor:
-        """−log N(μ̂; 0, A) in nats, the Gaussian part of eq. (13): ``batch``."""
-        return self.system.negative_log_density(self.mean)
-
-    def coefficients(self) -> tuple[Tensor, Tensor]:
-        """Mean ``(*batch, M)`` and covariance of c a posteriori, for priors of finite rank: μ = Φ(·)c, c ~ N(0, I)."""
-        Phi, system = self.features, self.system
-        if Phi is None:
-            raise ValueError(f"Expected a prior of finite rank, got {self.covariance}. Give a DiscreteMeasure.")
-        eye = torch.eye(Phi.shape[-1], dtype=Phi.dtype, device=Phi.device)
-        if isinstance(system, LowRankSystem):
-            return system.weights(self.mean), system.covariance(eye)
-        solved = system.solve(Phi)
-        mean = (solved.mT @ self.mean.unsqueeze(-1)).squeeze(-1)
-        return mean, eye - Phi.mT @ solved
-
-    def __call__(self, x: Tensor) -> MultivariateNormal:
-        """The posterior of μ at the points ``x`` of shape ``(t, d)``, eqs. (7) and (8)."""
-        x = check_features(x, width=self.x.shape[-1]).to(self.x)
-        covariance = self._snapshot.kernel()
-        system = self.system
-        mean = self._mean(covariance, x)
-        if isinstance(system, LowRankSystem):
-            return MultivariateNormal(mean, to_linear_operator(system.covariance(covariance.features(x))))
-        cross = _gram(covariance, self.locations, x)
-        # eq. (8): r** − R*ᵀA⁻¹R*
-        spread = _gram(covariance, x) - cross.mT @ system.solve(cross)
-        return MultivariateNormal(mean, to_linear_operator(0.5 * (spread + spread.mT)))
-
-    def posterior_mean(self, x: Tensor) -> Tensor:
-        """The mean of the posterior at ``x`` (``(t, d)``) without its covariance: ``(*batch, t)``."""
-        x = check_features(x, width=self.x.shape[-1]).to(self.x)
-        return self._mean(self._snapshot.kernel(), x)
-
-    def _mean(self, covariance: Kernel, x: Tensor) -> Tensor:
-        system = self.system
-        if isinstance(system, LowRankSystem):
-            features: Tensor = covariance.features(x)
-            return (features @ system.weights(self.mean).unsqueeze(-1)).squeeze(-1)
-        cross, right = _gram(covariance, x, self.locations), self.mean.unsqueeze(-1)
-        # eq. (8): R*ᵀA⁻¹μ̂
-        return (cross @ system.solve(right)).squeeze(-1)
-
-    def predictive(self, x: Tensor) -> MultivariateNormal:
-        """The distribution of an observed μ̂ at ``x``: the posterior of μ plus the noise of eq. (5)."""
-        posterior = self(x)
-        spread = posterior.covariance_matrix + self._noise_matrix(check_features(x).to(self.x))
-        return MultivariateNormal(posterior.mean, to_linear_operator(spread))
-
-    def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
-        """The lower and upper end, at each point, of the central interval of probability ``level``."""
-        return credible_band(self(x), level)
-
-
-def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, Tensor]:
-    """Pointwise central intervals of probability ``level``."""
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"Expected a level between 0 and 1, got {level}.")
-    half = torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64)).item()
-    deviation = posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
-    return posterior.mean - half * deviation, posterior.mean + half * deviation
-
-
-def _gram(covariance: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    return covariance.gram(x1, x2) if isinstance(covariance, SmoothedKernel) else gram(covariance, x1, x2)
-
-
-def _locations(x: Tensor, given: Tensor | None) -> tuple[Tensor | None, Tensor]:
-    if given is None:
-        return torch.arange(x.shape[-2], device=x.device), x
-    if given.is_floating_point():
-        return None, check_features(given, "locations", width=x.shape[-1]).to(x)
-    if given.dim() != 1 or given.numel() == 0 or int(given.min()) < 0 or int(given.max()) >= x.shape[-2]:
-        raise ValueError(
-            f"Expected locations as points, or as a vector of row numbers from 0 to {x.shape[-2] - 1}, got shape "
-            f"{tuple(given.shape)} of {given.dtype}."
-        )
-    given = given.to(x.device)
-    return given, x[..., given, :]

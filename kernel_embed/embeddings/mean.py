@@ -8,62 +8,55 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import gpytorch
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import gram
+from ..kernels.frozen import frozen
 from ..validation import check_features
-from .snapshot import KernelSnapshot
+from .base import KernelEmbedding
 
 BLOCK_ENTRIES = 2**24
 """Entries of a Gram matrix held at a time where only its row sums are needed."""
 
 
-class MeanEmbedding(gpytorch.Module):
+class MeanEmbedding(KernelEmbedding):
     """The empirical mean embedding μ̂ of eq. (2).
 
     Args:
         kernel: k, any GPyTorch kernel.
 
     Example:
-        >>> kernel = gpytorch.kernels.RBFKernel().double()
+        >>> from gpytorch.kernels import RBFKernel
+        >>> kernel = RBFKernel().double()
         >>> kernel.lengthscale = 1.0
         >>> mean = MeanEmbedding(kernel).condition(torch.tensor([[0.0], [1.0]], dtype=torch.float64))
-        >>> mean(torch.tensor([[0.0]], dtype=torch.float64)).detach()         # ½ (1 + e^{−½})
+        >>> mean(torch.tensor([[0.0]], dtype=torch.float64))         # ½ (1 + e^{−½})
         tensor([0.8033], dtype=torch.float64)
     """
 
-    def __init__(self, kernel: Kernel) -> None:
-        super().__init__()
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}.")
-        self.kernel = kernel
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The batch shape of the kernel and of every answer."""
-        return torch.Size(self.kernel.batch_shape)
-
-    def condition(self, x: Tensor) -> WeightedEmbedding:
-        """The embedding of the sample ``x`` of shape ``(n, d)``."""
+    def bind(self, x: Tensor) -> WeightedEmbedding:
+        """The embedding of the sample ``x`` of shape ``(n, d)``, differentiable in the parameters as they are."""
         x = check_features(x)
         return WeightedEmbedding(self.kernel, x, x.new_full((x.shape[-2],), 1.0 / x.shape[-2]))
+
+    def condition(self, x: Tensor) -> WeightedEmbedding:
+        """The embedding of the sample ``x`` of shape ``(n, d)``, with a frozen copy of the kernel."""
+        return frozen(self).bind(x)
 
 
 class WeightedEmbedding:
     """Σ_i β_i k(·, x_i), an element of the RKHS of k: a function that is called on points.
 
     Attributes:
+        kernel: k.
         x: the sample, ``(n, d)``.
         weights: β, ``(*batch, n)``.
     """
 
     def __init__(self, kernel: Kernel, x: Tensor, weights: Tensor) -> None:
-        self._snapshot = KernelSnapshot(kernel)
-        self.x = x
-        self.weights = weights
+        self.kernel, self.x, self.weights = kernel, x, weights
 
     def __call__(self, x: Tensor) -> Tensor:
         """The values at ``x`` (``(t, d)``): ``(*batch, t)``."""
@@ -88,4 +81,4 @@ class WeightedEmbedding:
         return self.inner(self) - 2.0 * self.inner(other) + other.inner(other)
 
     def _against(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return gram(self._snapshot.kernel(), x1, x2)
+        return gram(self.kernel, x1, x2)

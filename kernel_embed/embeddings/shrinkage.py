@@ -16,10 +16,11 @@ from gpytorch.priors import Prior
 from torch import Tensor
 
 from ..kernels import gram
-from ..linalg import RidgeSystem
+from ..kernels.frozen import frozen
+from ..linalg import DenseSystem
 from ..validation import check_features
+from .base import RegularizedEmbedding
 from .mean import WeightedEmbedding
-from .regularized import RegularizedEmbedding
 
 
 class ShrinkageMeanEmbedding(RegularizedEmbedding):
@@ -49,11 +50,15 @@ class ShrinkageMeanEmbedding(RegularizedEmbedding):
     ) -> None:
         super().__init__(kernel, regularization, regularization_prior, regularization_constraint)
 
-    def condition(self, x: Tensor) -> WeightedEmbedding:
-        """μ̌_λ for the sample ``x`` of shape ``(n, d)``."""
+    def bind(self, x: Tensor) -> WeightedEmbedding:
+        """μ̌_λ for the sample ``x`` of shape ``(n, d)``, differentiable in the parameters as they are."""
         x = check_features(x)
         K = gram(self.kernel, x)
         ridge = (x.shape[-2] * self.regularization.to(K)).expand(K.shape[:-2])
         # eq. (9): β = (K + nλI)⁻¹ μ̂(x)
-        beta = RidgeSystem(K, ridge).solve(K.mean(dim=-1, keepdim=True))
+        beta = DenseSystem(K, ridge).solve(K.mean(dim=-1, keepdim=True))
         return WeightedEmbedding(self.kernel, x, beta.squeeze(-1))
+
+    def condition(self, x: Tensor) -> WeightedEmbedding:
+        """μ̌_λ for the sample ``x`` of shape ``(n, d)``, with a frozen copy of the kernel."""
+        return frozen(self).bind(x)

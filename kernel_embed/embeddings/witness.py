@@ -27,7 +27,8 @@ from ..kernels import gram
 from ..kernels.smoothed.kernel import SmoothedKernel
 from ..kernels.smoothed.measures import NUM_ATOMS, DiscreteMeasure
 from ..validation import check_features
-from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding, credible_band
+from .bayesian import BayesianMeanEmbedding
+from .conditioned_mean import ConditionedMeanEmbedding, credible_band
 
 
 class Witness:
@@ -45,7 +46,7 @@ class Witness:
         >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel(), noise=0.01)
         >>> witness = Witness(embedding, x, y + 3.0)
         >>> witness(torch.tensor([[0.0], [3.0]])).mean.sign()           # more of P at 0, more of Q at 3
-        tensor([ 1., -1.], grad_fn=<SignBackward0>)
+        tensor([ 1., -1.])
     """
 
     def __init__(self, embedding: BayesianMeanEmbedding, x: Tensor, y: Tensor) -> None:
@@ -118,7 +119,7 @@ class SquaredDistancePosterior:
         atoms = measure.atoms.to(first.x)
         self.num_atoms = measure.num_atoms
         self._G = gram(covariance.base_kernel, atoms) * root * root.unsqueeze(-1)
-        (mean1, covariance1), (mean2, covariance2) = first.coefficients(), second.coefficients()
+        (mean1, covariance1), (mean2, covariance2) = first.feature_weights(), second.feature_weights()
         self._delta, self._S = mean1 - mean2, covariance1 + covariance2
 
     @property

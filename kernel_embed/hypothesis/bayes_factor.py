@@ -23,7 +23,7 @@ from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
 from ..kernels import LebesgueMeasure, SmoothedKernel, gram
-from ..linalg import RidgeSystem
+from ..linalg import DenseSystem
 from .checks import Categorical, check_gram, generator_of
 from .kernel_choice import KernelChoice, choose_kernels
 from .samples import check_samples
@@ -97,7 +97,7 @@ def _one_kernel(R: Tensor, k: Tensor, n: int) -> Tensor:
     def density(tau: float) -> Tensor:
         own, cross = (1.0 + 0.25 * tau**2) * R, (1.0 - 0.25 * tau**2) * R
         A = torch.cat([torch.cat([own + S / n, cross], dim=-1), torch.cat([cross, own + S / m], dim=-1)], dim=-2)
-        return -RidgeSystem(A, A.new_zeros(A.shape[:-2])).negative_log_density(means)
+        return -DenseSystem(A, A.new_zeros(A.shape[:-2])).negative_log_densities(means.unsqueeze(-1))
 
     differences = torch.stack([density(tau) for tau in DIFFERENCES])
     return torch.logsumexp(differences, dim=0) - math.log(len(DIFFERENCES)) - density(0.0)

@@ -23,7 +23,7 @@ from gpytorch.kernels import Kernel, RBFKernel
 from torch import Tensor
 
 from ..kernels import gram, median_distance
-from ..linalg import RidgeSystem
+from ..linalg import DenseSystem
 from .checks import (
     Categorical,
     categorical_columns,
@@ -149,7 +149,7 @@ def _kernel_test(
     pair = chosen[0].kernels[0], chosen[1].kernels[0]
     Kz = _centred(_squared_exponential(z), z)
     # R = ε(K_z + εI)⁻¹
-    R = RIDGE * RidgeSystem(Kz, z.new_tensor(RIDGE)).solve(torch.eye(n, dtype=z.dtype, device=z.device))
+    R = RIDGE * DenseSystem(Kz, z.new_tensor(RIDGE)).solve(torch.eye(n, dtype=z.dtype, device=z.device))
     Kx, Ky = (R @ _centred(k, data) @ R for k, data in zip(pair, (together, y), strict=True))
     product = Kx * Ky
     statistic = float(product.sum() / n)

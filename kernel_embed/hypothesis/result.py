@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from scipy.stats import gamma
 from torch import Tensor
 
-from ..embeddings.bayesian import BayesianMeanEmbedding, NoiseKind
+from ..embeddings import BayesianMeanEmbedding, NoiseKind
 from ..embeddings.witness import Witness
 from ..plots.bayesian import array, axes
 

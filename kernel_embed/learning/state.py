@@ -12,7 +12,7 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from ..objectives import Objective
+from ..objectives import Objective, bound
 from .checkpoint import load_checkpoint, save_checkpoint
 from .parameters import ParameterVector, Vector, prior_loss
 
@@ -152,12 +152,12 @@ class Search:
     def loss(self, x: Tensor, y: Tensor | None) -> tuple[Tensor, dict[str, float]]:
         """The objective with priors on these rows, and its terms."""
         embedding: Any = self.embedding
-        conditioned = embedding.condition(x) if y is None else embedding.condition(x, y)
-        values = [(repr(term), c * term.evaluate(conditioned).sum()) for c, term in self.objective.terms()]
+        joined = bound(embedding, x, y)
+        values = [(repr(term), c * term.evaluate(joined).sum()) for c, term in self.objective.terms()]
         prior = prior_loss(self.module)
         if prior is not None:
             # A prior belongs to all n data: a mini-batch, mean or sum, carries its share of it.
-            values.append(("priors", prior * self._share(getattr(conditioned, "num_data", x.shape[-2]))))
+            values.append(("priors", prior * self._share(joined.num_data)))
         total = sum((value for _, value in values), start=x.new_zeros(()))
         terms: dict[str, float] = {}
         for name, value in values:

@@ -1,15 +1,21 @@
-"""Regularised systems, factorised once and asked many times: the only place that factorises."""
+"""Regularized systems A = K + ηW⁻¹, made ready once and asked many times: the only place that factorizes."""
 
-from .dense import LowRankSystem, RidgeSystem, cholesky_factor, factorise, sandwich
-from .features import FeatureRidgeSystem, Shards, whitening
+from .dense import DenseSystem, sandwich
+from .factor import cholesky_factor, factorize, whitening
+from .features import FeatureSystem
+from .iterative import IterativeSystem, conjugate_gradients
+from .shards import Shards
+from .system import LinearSystem
 
 __all__ = [
-    "FeatureRidgeSystem",
-    "LowRankSystem",
-    "RidgeSystem",
+    "DenseSystem",
+    "FeatureSystem",
+    "IterativeSystem",
+    "LinearSystem",
     "Shards",
     "cholesky_factor",
-    "factorise",
+    "conjugate_gradients",
+    "factorize",
     "sandwich",
     "whitening",
 ]

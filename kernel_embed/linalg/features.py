@@ -1,10 +1,11 @@
 r"""The same system through explicit features: K = ZZᵀ with Z of p columns, and no n × n matrix.
 
-It is answered through the p × p matrix :math:`M = Z^\top Z + \eta I` (Woodbury; Algorithm 2):
+It is answered through the p × p matrix :math:`M = Z^\top W Z + \eta I` (Woodbury; Algorithm 2). With
+:math:`F = W^{1/2} Z` everything is that of :math:`F F^\top + \eta I`; for w = 1
 
 .. math::
-    W = M^{-1} Z^\top Y,\; P = Z W,\; V = (Y - P) / \eta &: \quad
-        \partial q/\partial Z = (Y - P) B^\top - Z B W^\top, \; B = M^{-1} G_W \\
+    C = M^{-1} Z^\top Y,\; P = Z C,\; V = (Y - P) / \eta &: \quad
+        \partial q/\partial Z = (Y - P) B^\top - Z B C^\top, \; B = M^{-1} G_C \\
     h = \operatorname{diag} Z M^{-1} Z^\top,\; c = (1 - h) / \eta &: \quad
         \partial q/\partial Z = 2 \operatorname{diag}(g) U - 2 Z U^\top \operatorname{diag}(g) U, \; U = Z M^{-1} \\
     \log \lvert A \rvert = \log \lvert M \rvert + (n - p) \log \eta &: \quad \partial q/\partial Z = 2 g U
@@ -13,6 +14,8 @@ It is answered through the p × p matrix :math:`M = Z^\top Z + \eta I` (Woodbury
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,99 +23,132 @@ from linear_operator.utils.errors import NanError
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .dense import factorise
+from .dense import DenseSystem
+from .factor import factorize
+from .shards import Shards
+from .system import LinearSystem
 
 
-class Shards:
-    """Who holds which rows: here all of them are in one place. Elsewhere ranks hold some each, and this is replaced.
+class FeatureSystem(LinearSystem):
+    r"""A = ZZᵀ + ηW⁻¹ through the Cholesky factor of M = ZᵀWZ + ηI, in O(np² + p³) time and O(np + p²) memory.
 
-    Sums over rows and values at rows are the same on every rank, and so are their derivatives. What belongs to a rank
-    alone is its part of ∂q/∂Z, given times :attr:`size`, so that the mean over ranks of the gradients of parameters
-    is the gradient.
-    """
+    The answers are those of :class:`DenseSystem`.
 
-    size = 1
-    """The number of ranks."""
-
-    def total(self, num_rows: int) -> int:
-        """n, for ``num_rows`` rows of this rank."""
-        return num_rows
-
-    def sum(self, part: Tensor) -> Tensor:
-        """The sum over ranks."""
-        return part
-
-    def own(self, whole: Tensor, dim: int = -2) -> Tensor:
-        """The rows of this rank."""
-        return whole
-
-    def gather(self, part: Tensor, dim: int = -2) -> Tensor:
-        """The rows of all ranks."""
-        return part
-
-
-class FeatureRidgeSystem:
-    r"""A = ZZᵀ + ηI through the Cholesky factor of M = ZᵀZ + ηI, in O(np² + p³) time and O(np + p²) memory.
-
-    ``Z`` has shape ``(*batch, n, p)`` and ``ridge`` η the shape ``batch``. The interface is that of
-    :class:`RidgeSystem`, and so are the answers. With ``shards``, Z holds the rows of one rank and everything else
-    those of all.
+    Args:
+        Z: features, ``(*batch, n, p)``.
+        ridge: η, of shape ``batch``.
+        weights: w, ``(*batch, n)`` or ``(n,)``; 1 for every row by default.
+        shards: who holds which rows; with several ranks Z and w are those of one, and everything else of all.
 
     Example:
-        >>> from kernel_embed.linalg import RidgeSystem
+        >>> from kernel_embed.linalg import DenseSystem
         >>> Z = torch.tensor([[1.0], [2.0], [0.0]], dtype=torch.float64)
         >>> ridge = torch.tensor(1.0, dtype=torch.float64)
         >>> Y = torch.tensor([[1.0], [0.0], [3.0]], dtype=torch.float64)
-        >>> bool(torch.allclose(FeatureRidgeSystem(Z, ridge).solve(Y), RidgeSystem(Z @ Z.T, ridge).solve(Y)))
+        >>> bool(torch.allclose(FeatureSystem(Z, ridge).solve(Y), DenseSystem(Z @ Z.T, ridge).solve(Y)))
         True
     """
 
-    def __init__(self, Z: Tensor, ridge: Tensor, shards: Shards | None = None) -> None:
+    def __init__(self, Z: Tensor, ridge: Tensor, weights: Tensor | None = None, shards: Shards | None = None) -> None:
         self.shards = shards = shards or Shards()
         self.Z = Z = Z.expand(*torch.broadcast_shapes(Z.shape[:-2], ridge.shape), *Z.shape[-2:])
-        values = Z.detach()
-        if not bool(torch.isfinite(values).all()):
+        if not bool(torch.isfinite(Z.detach()).all()):
             raise NanError(
-                f"Expected finite features, got {int((~torch.isfinite(values)).sum())} values that are not finite "
-                f"among {values.numel()}. Look for weights of the feature map that overflowed; learn more slowly."
+                f"Expected finite features, got {int((~torch.isfinite(Z.detach())).sum())} values that are not finite "
+                f"among {Z.numel()}. Look for weights of the feature map that overflowed; learn more slowly."
             )
-        self._factor, jitter = factorise(shards.sum(values.mT @ values), ridge.detach(), "ZᵀZ + ηI")
-        self.ridge = ridge if not jitter.any() else ridge + jitter
-        self.jitter = jitter
+        self.weights, self.num_features = weights, Z.shape[-1]
+        # F = W^½ Z, and w of all ranks' rows as a column
+        self._F = Z if weights is None else weights.sqrt().unsqueeze(-1) * Z
+        self._w = None if weights is None else _Gather.apply(weights, shards).unsqueeze(-1)
+        F = self._F.detach()
+        self._factor, self.jitter = factorize(shards.sum(F.mT @ F), ridge.detach().unsqueeze(-1), "ZᵀZ + ηI")
+        self.ridge = ridge + self.jitter if bool(self.jitter.any()) else ridge
 
     def coefficients(self, Y: Tensor) -> Tensor:
-        """W = M⁻¹ZᵀY, ``(*batch, p, m)``: what the features of a point are multiplied with to predict there."""
+        """C = M⁻¹ZᵀWY, ``(*batch, p, m)``: what the features of a point are multiplied with to predict there."""
+        Y = Y if self._w is None else self._w.sqrt() * Y
         Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
-        W: Tensor = _FeatureCoefficients.apply(self.Z, self.ridge, Y, self._factor, self.shards)
-        return W
+        C: Tensor = _FeatureCoefficients.apply(self._F, self.ridge, Y, self._factor, self.shards)
+        return C
 
     def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
         """V = A⁻¹Y and the fitted values P = KV, for ``Y`` of shape ``(*batch, n, m)``."""
-        P: Tensor = _GatheredProduct.apply(self.Z, self.coefficients(Y), self.shards)
-        return (Y - P) / self.ridge[..., None, None], P
+        P = self._fitted(self.coefficients(Y))
+        V = (Y - P) / self.ridge[..., None, None]
+        return V if self._w is None else self._w * V, P
 
-    def solve(self, Y: Tensor) -> Tensor:
-        """V = A⁻¹Y for ``Y`` of shape ``(*batch, n, m)``."""
-        return self.regress(Y)[0]
+    def _fitted(self, C: Tensor) -> Tensor:
+        P: Tensor = _GatheredProduct.apply(self.Z, C, self.shards)
+        return P
 
-    def inverse_diagonal(self) -> Tensor:
-        """c = diag A⁻¹, of shape ``(*batch, n)``."""
-        h: Tensor = _Leverages.apply(self.Z, self.ridge, self._inverse, self.shards)
-        ridge = self.ridge.unsqueeze(-1)
-        # c_i ≥ 1 / (η + k_ii) always; only rounding can bring 1 − h_i below that.
-        lowest = ridge / (ridge + self.diagonal().detach())
-        return torch.maximum(1.0 - h, lowest.detach()) / ridge
+    def gram(self) -> Tensor:
+        """K = ZZᵀ."""
+        return self.Z @ self.Z.mT
+
+    def block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The block of K of these rows and columns."""
+        return self.Z[..., rows, :] @ self.Z[..., columns, :].mT
+
+    def between(self, part: LinearSystem, rows: Tensor, part_rows: Tensor) -> Tensor:
+        """The features of ``rows``, where ``part`` has them too."""
+        return self.block(rows, part_rows) if part.num_features is None else self.Z[..., rows, :]
+
+    def gram_from(self, representation: Tensor) -> Tensor:
+        """k(x, x_i) = φ(x)ᵀz_i: ``(*batch, t, n)``."""
+        return representation @ self.Z.mT
+
+    def restricted(self, rows: Tensor, ridge: Tensor) -> LinearSystem:
+        """The system of some of the rows, with another ridge; dense where they are not more than the features."""
+        if self.shards.size > 1:
+            raise TypeError(
+                "Expected all rows in one place to choose some of them, got a system over several ranks. Objectives "
+                "that split the data, such as BatchValidationRisk and CrossValidationRisk, are not available over "
+                "ranks. LeaveOneOutRisk is, and holds every row out in turn."
+            )
+        Z, weights = self.Z[..., rows, :], None if self.weights is None else self.weights[..., rows]
+        if Z.shape[-1] < Z.shape[-2]:
+            return FeatureSystem(Z, ridge, weights)
+        return DenseSystem(Z @ Z.mT, ridge, weights)
 
     def diagonal(self) -> Tensor:
         """diag K, the squared norms of the features, of shape ``(*batch, n)``."""
         norms: Tensor = _Gather.apply(self.Z.square().sum(-1), self.shards)
         return norms
 
+    def inverse_diagonal(self) -> Tensor:
+        """c = diag A⁻¹ = w(1 − h)/η, of shape ``(*batch, n)``."""
+        h: Tensor = _Leverages.apply(self._F, self.ridge, self._inverse, self.shards)
+        ridge = self.ridge.unsqueeze(-1)
+        w = 1.0 if self._w is None else self._w.squeeze(-1)
+        # c_i ≥ 1 / (η/w + k_ii) always; only rounding can bring 1 − h_i below that.
+        lowest = ridge / (ridge + (w * self.diagonal()).detach())
+        return w * torch.maximum(1.0 - h, lowest.detach()) / ridge
+
     def log_determinant(self) -> Tensor:
-        """log |A|, of shape ``batch``."""
+        """log |A| = log |M| + (n − p) log η − Σ log w, of shape ``batch``."""
         n, p = self.shards.total(self.Z.shape[-2]), self.Z.shape[-1]
-        value: Tensor = _FeatureLogDeterminant.apply(self.Z, self.ridge, self)
-        return value + (n - p) * self.ridge.log()
+        value: Tensor = _FeatureLogDeterminant.apply(self._F, self.ridge, self)
+        value = value + (n - p) * self.ridge.log()
+        return value if self._w is None else value - self._w.log().sum((-2, -1))
+
+    def negative_log_densities(self, Y: Tensor) -> Tensor:
+        """−Σ_c log N(Y_c; 0, A) in nats, from ‖W^½(Y − P)‖²/η + ‖C‖²: both are positive, and nothing cancels."""
+        C = self.coefficients(Y)
+        rest = (Y - self._fitted(C)).square()
+        rest = rest if self._w is None else self._w * rest
+        quadratic = rest.sum((-2, -1)) / self.ridge + C.square().sum((-2, -1))
+        n, m = Y.shape[-2:]
+        return 0.5 * (quadratic + m * self.log_determinant() + n * m * math.log(2.0 * math.pi))
+
+    def conditional_covariance(self, representation: Tensor, prior: Callable[[], Tensor]) -> Tensor:
+        """Z* ηM⁻¹ Z*ᵀ: the prior itself is not needed."""
+        return self.ridge[..., None, None] * (representation @ self._core.solve(representation.mT))
+
+    @functools.cached_property
+    def _core(self) -> DenseSystem:
+        """M, differentiable in Z."""
+        return DenseSystem(self.shards.sum(self._F.mT @ self._F), self.ridge)
 
     @functools.cached_property
     def _inverse(self) -> Tensor:
@@ -191,7 +227,7 @@ class _Leverages(torch.autograd.Function):
 
 class _FeatureLogDeterminant(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, Z: Tensor, ridge: Tensor, system: FeatureRidgeSystem) -> Tensor:
+    def forward(ctx: Any, Z: Tensor, ridge: Tensor, system: FeatureSystem) -> Tensor:
         ctx.system = system
         ctx.save_for_backward(Z)
         return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -203,20 +239,3 @@ class _FeatureLogDeterminant(torch.autograd.Function):
         inverse = ctx.system._inverse
         gradient_Z = 2.0 * ctx.system.shards.size * g[..., None, None] * (Z @ inverse)
         return gradient_Z, g * inverse.diagonal(dim1=-2, dim2=-1).sum(-1), None
-
-
-def whitening(K: Tensor) -> Tensor:
-    """R with RᵀKR = I, for symmetric K ``(s, s)``; directions in which K is numerically zero are left out.
-
-    Example:
-        >>> K = torch.tensor([[2.0, 2.0], [2.0, 2.0]], dtype=torch.float64)
-        >>> R = whitening(K)
-        >>> R.shape, (R.T @ K @ R).round(decimals=9).tolist()
-        (torch.Size([2, 1]), [[1.0]])
-    """
-    if not bool(torch.isfinite(K).all()):
-        raise NanError("Expected a finite kernel matrix of the inducing points, got NaN or infinite values.")
-    values, vectors = torch.linalg.eigh(K)
-    kept = values > K.shape[-1] * torch.finfo(K.dtype).eps * values[-1]
-    R: Tensor = vectors[:, kept] * values[kept].rsqrt()
-    return R

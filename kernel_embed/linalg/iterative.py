@@ -1,8 +1,4 @@
-r"""A V = Y for A = K + ηI by preconditioned conjugate gradients, through linear_operator, with K never stored.
-
-A product with K forms a block of its rows at a time. The preconditioner is the exact inverse of a Nyström
-approximation :math:`\hat K + \eta I`, through its s × s system.
-"""
+r"""A V = Y for A = K + ηI by preconditioned conjugate gradients, through linear_operator, with K never stored."""
 
 from __future__ import annotations
 
@@ -14,7 +10,71 @@ from linear_operator.utils.linear_cg import linear_cg
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
+from .system import LinearSystem
+
 RESTARTS = 12
+
+
+class IterativeSystem(LinearSystem):
+    r"""A = K + ηI known by its products with vectors alone: no n × n matrix, no factor, and no gradient.
+
+    Args:
+        product: V ↦ KV.
+        diagonal: diag K, ``(n,)``.
+        ridge: η, a number.
+        preconditioner: a system near this one, such as that of Nyström features.
+        tolerance: ‖AV − Y‖ ≤ ``tolerance`` ‖Y‖ ends the iteration.
+        max_iterations: a limit of products with A.
+
+    Attributes:
+        num_iterations: products with A of the last solve.
+    """
+
+    def __init__(
+        self,
+        product: Callable[[Tensor], Tensor],
+        diagonal: Tensor,
+        ridge: Tensor,
+        preconditioner: LinearSystem,
+        tolerance: float = 1e-6,
+        max_iterations: int = 1000,
+    ) -> None:
+        self.product, self.ridge, self.preconditioner = product, ridge, preconditioner
+        self.tolerance, self.max_iterations = tolerance, max_iterations
+        self.num_iterations = 0
+        self._diagonal = diagonal
+
+    @torch.no_grad()
+    def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
+        """V = A⁻¹Y up to the tolerance, and P = Y − ηV."""
+        V, self.num_iterations = conjugate_gradients(
+            lambda V: self.product(V) + self.ridge * V,
+            Y,
+            self.preconditioner.solve,
+            self.tolerance,
+            self.max_iterations,
+        )
+        return V, Y - self.ridge * V
+
+    def coefficients(self, Y: Tensor) -> Tensor:
+        """V = A⁻¹Y."""
+        return self.solve(Y)
+
+    def diagonal(self) -> Tensor:
+        """diag K, of shape ``(n,)``."""
+        return self._diagonal
+
+    def gram(self) -> Tensor:
+        """Not available: K is not held."""
+        raise self._unavailable("the Gram matrix")
+
+    def block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Not available: K is not held."""
+        raise self._unavailable("a block of K")
+
+    def restricted(self, rows: Tensor, ridge: Tensor) -> LinearSystem:
+        """Not available: K is not held."""
+        raise self._unavailable("a part of the rows")
 
 
 def conjugate_gradients(

@@ -1,6 +1,8 @@
 """Objectives, as values that add and scale: what it means for an embedding to be good."""
 
-from .base import Objective
+from ..embeddings import ConditionedMulticlass
+from .base import Objective, bound
+from .bounds import GeneralizationBound, generalization_bound
 from .calibrated import CalibratedLeaveOneOutRisk, SoftmaxCalibration, calibrate
 from .cross_validation import CrossValidationRisk
 from .embedding_evidence import EmbeddingEvidence
@@ -16,17 +18,20 @@ __all__ = [
     "CrossValidationRisk",
     "EmbeddingEvidence",
     "EmpiricalRisk",
+    "GeneralizationBound",
     "LeaveOneOutRisk",
     "Objective",
     "RademacherComplexity",
     "SoftmaxCalibration",
+    "bound",
     "calibrate",
     "default_objective",
+    "generalization_bound",
     "rademacher_complexity",
 ]
 
 
-def default_objective() -> Objective:
+def default_objective() -> Objective[ConditionedMulticlass]:
     """The objective used where the caller names none, one setting for all data.
 
     Example:

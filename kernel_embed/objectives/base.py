@@ -4,26 +4,52 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar, overload
 
 from torch import Tensor
 
-from ..embeddings import ConditionedMulticlass
+
+class Bound(Protocol):
+    """An embedding joined with its data, as ``bind`` and ``condition`` return it."""
+
+    x: Tensor
+
+    @property
+    def num_data(self) -> int:
+        """n."""
 
 
-class Conditionable(Protocol):
-    """Anything with ``condition``: every embedding of this package."""
-
-    def condition(self, *data: Tensor) -> Any:
-        """The embedding with its data."""
-        ...  # pragma: no cover
+B = TypeVar("B", bound=Bound)
+B_co = TypeVar("B_co", bound=Bound, covariant=True)
+B_contra = TypeVar("B_contra", bound=Bound, contravariant=True)
 
 
-class Objective(abc.ABC):
+class BindsTargets(Protocol[B_co]):
+    """An embedding of targets given inputs."""
+
+    def bind(self, x: Tensor, y: Tensor) -> B_co:
+        """The embedding with its data, differentiable in its parameters."""
+
+
+class BindsSample(Protocol[B_co]):
+    """An embedding of a sample."""
+
+    def bind(self, x: Tensor) -> B_co:
+        """The embedding with its data, differentiable in its parameters."""
+
+
+def bound(embedding: BindsTargets[B] | BindsSample[B], x: Tensor, y: Tensor | None) -> B:
+    """``embedding.bind`` of the data that it takes."""
+    return embedding.bind(x) if y is None else embedding.bind(x, y)  # type: ignore[call-arg]
+
+
+class Objective(abc.ABC, Generic[B_contra]):
     """A scalar loss of an embedding and data; lower is better.
 
     ``objective(embedding, x, y)`` is differentiable in the parameters of the embedding, so it serves as the loss of
-    any training loop. ``a + b`` and ``c * a`` are objectives, and all terms of a sum share one factorisation.
+    any training loop. ``a + b`` and ``c * a`` are objectives, and all terms of a sum share one factorization.
+
+    A subclass writes :meth:`evaluate`; the type parameter says what it can evaluate.
     """
 
     per_datum: bool = True
@@ -32,36 +58,35 @@ class Objective(abc.ABC):
     identifies_scale: bool = False
     """False where the value depends on λ and the kernel's outputscale through their ratio alone."""
 
-    def __call__(self, embedding: Conditionable, x: Tensor, y: Tensor | None = None) -> Tensor:
+    @overload
+    def __call__(self, embedding: BindsTargets[B_contra], x: Tensor, y: Tensor) -> Tensor: ...
+
+    @overload
+    def __call__(self, embedding: BindsSample[B_contra], x: Tensor, y: None = None) -> Tensor: ...
+
+    def __call__(
+        self, embedding: BindsTargets[B_contra] | BindsSample[B_contra], x: Tensor, y: Tensor | None = None
+    ) -> Tensor:
         """The loss: a scalar, or one value for each element of the embedding's batch shape."""
-        return self.evaluate(embedding.condition(x) if y is None else embedding.condition(x, y))
+        return self.evaluate(bound(embedding, x, y))
 
     @abc.abstractmethod
-    def evaluate(self, conditioned: Any) -> Tensor:
-        """The loss of an embedding that already holds its data."""
+    def evaluate(self, bound: B_contra) -> Tensor:
+        """The loss of an embedding that is joined with its data."""
 
-    def require_classes(self, conditioned: Any) -> None:
-        """Raise unless ``conditioned`` is a multiclass embedding, for objectives that count classes."""
-        if not isinstance(conditioned, ConditionedMulticlass):
-            raise TypeError(
-                f"Expected a MulticlassEmbedding for {type(self).__name__}, got "
-                f"{type(conditioned.embedding).__name__}. For other targets use ConditionalEvidence or "
-                "CrossValidationRisk."
-            )
-
-    def terms(self) -> Iterator[tuple[float, Objective]]:
+    def terms(self) -> Iterator[tuple[float, Objective[B_contra]]]:
         """The summands, each with its coefficient."""
         yield 1.0, self
 
-    def __add__(self, other: Objective) -> Objective:
+    def __add__(self: Objective[B], other: Objective[B]) -> Objective[B]:
         if not isinstance(other, Objective):
             return NotImplemented
         return Sum((*self.terms(), *other.terms()))
 
-    def __radd__(self, other: int) -> Objective:
+    def __radd__(self, other: int) -> Objective[B_contra]:
         return self if other == 0 else NotImplemented  # what sum([...]) starts with
 
-    def __mul__(self, factor: float) -> Objective:
+    def __mul__(self, factor: float) -> Objective[B_contra]:
         if isinstance(factor, Objective | str):
             return NotImplemented
         return Sum(tuple((float(factor) * coefficient, term) for coefficient, term in self.terms()))
@@ -69,10 +94,10 @@ class Objective(abc.ABC):
     __rmul__ = __mul__
 
 
-class Sum(Objective):
+class Sum(Objective[B_contra]):
     """A weighted sum of objectives, made by ``a + b`` and ``c * a``."""
 
-    def __init__(self, parts: tuple[tuple[float, Objective], ...]) -> None:
+    def __init__(self, parts: tuple[tuple[float, Objective[B_contra]], ...]) -> None:
         self._parts = parts
         if len({term.per_datum for _, term in parts}) > 1:
             raise ValueError(
@@ -82,11 +107,11 @@ class Sum(Objective):
         self.per_datum = parts[0][1].per_datum
         self.identifies_scale = any(term.identifies_scale for _, term in parts)
 
-    def evaluate(self, conditioned: Any) -> Tensor:
-        """Σ c_j q_j, every q_j from the same factorisation."""
-        return sum((c * term.evaluate(conditioned) for c, term in self._parts), start=conditioned.x.new_zeros(()))
+    def evaluate(self, bound: B_contra) -> Tensor:
+        """Σ c_j q_j, every q_j from the same factorization."""
+        return sum((c * term.evaluate(bound) for c, term in self._parts), start=bound.x.new_zeros(()))
 
-    def terms(self) -> Iterator[tuple[float, Objective]]:
+    def terms(self) -> Iterator[tuple[float, Objective[B_contra]]]:
         """The summands, each with its coefficient."""
         yield from self._parts
 

@@ -16,7 +16,8 @@ import math
 from typing import Literal
 
 from ..embeddings import ConditionedMulticlass
-from . import EmpiricalRisk, RademacherComplexity, rademacher_complexity
+from .rademacher import RademacherComplexity, rademacher_complexity
+from .risk import EmpiricalRisk, require_classes
 
 Form = Literal["paper", "tight"]
 _RATE = {"paper": "4e", "tight": "4e/sqrt(n)"}
@@ -85,6 +86,7 @@ def generalization_bound(
         raise ValueError(f"Expected form 'paper' or 'tight', got {form!r}.")
     if not 0.0 < epsilon < 1.0 / math.e:
         raise ValueError(f"Expected epsilon between 0 and 1/e, as Theorem 4 requires, got {epsilon}.")
+    require_classes("generalization_bound", conditioned)
     if len(conditioned.embedding.batch_shape) > 0:
         raise ValueError(f"Expected an embedding without batch shape, got {tuple(conditioned.embedding.batch_shape)}.")
     n = conditioned.num_data

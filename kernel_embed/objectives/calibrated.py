@@ -30,6 +30,7 @@ from torch.nn.functional import softplus
 
 from ..embeddings import ConditionedMulticlass
 from .base import Objective
+from .risk import require_classes
 
 EPSILON = 0.1
 NEWTON_STEPS = 50
@@ -153,7 +154,7 @@ def _derivatives(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor) -> tuple
     return value, gradient, hessian / n + torch.diag_embed(ridge)
 
 
-class CalibratedLeaveOneOutRisk(Objective):
+class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
     """The cross-entropy of calibrated leave-one-out probabilities; see the module's text.
 
     Args:
@@ -171,13 +172,13 @@ class CalibratedLeaveOneOutRisk(Objective):
             raise ValueError(f"Expected a positive penalty, got {penalty}.")
         self.penalty = penalty
 
-    def evaluate(self, conditioned: ConditionedMulticlass) -> Tensor:
+    def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
         """q(θ, λ)."""
-        self.require_classes(conditioned)
-        F = conditioned.leave_one_out()
+        require_classes(self, bound)
+        F = bound.leave_one_out()
         n = F.shape[-2]
-        calibration = calibrate(F, conditioned.Y, self.penalty)
-        loss = -(smoothed(conditioned.Y) * calibration.log_probabilities(F)).sum((-2, -1)) / n
+        calibration = calibrate(F, bound.Y, self.penalty)
+        loss = -(smoothed(bound.Y) * calibration.log_probabilities(F)).sum((-2, -1)) / n
         return loss + 0.5 * self.penalty / n * calibration.offset.square().sum(-1)
 
     def __repr__(self) -> str:

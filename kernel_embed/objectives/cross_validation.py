@@ -16,7 +16,7 @@ from .base import Objective
 from .risk import permutation
 
 
-class CrossValidationRisk(Objective):
+class CrossValidationRisk(Objective[ConditionedEmbedding]):
     """The mean squared distance in H_l between held-out targets and their embedding, over k folds.
 
     Args:
@@ -35,41 +35,39 @@ class CrossValidationRisk(Objective):
         self.norm_penalty = norm_penalty
         self.seed = seed
 
-    def evaluate(self, conditioned: ConditionedEmbedding) -> Tensor:
+    def evaluate(self, bound: ConditionedEmbedding) -> Tensor:
         """The objective above; one factorisation for each fold."""
-        n = conditioned.num_data
+        n = bound.num_data
         if n < self.num_folds:
             raise ValueError(f"Expected at least as many rows as folds ({self.num_folds}), got {n}.")
-        order = permutation(n, self.seed).to(conditioned.x.device)
-        total = conditioned.x.new_zeros(conditioned.regularization.shape)
+        order = permutation(n, self.seed).to(bound.x.device)
+        total = bound.x.new_zeros(bound.regularization.shape)
         for fold in range(self.num_folds):
             held_out = order[fold :: self.num_folds]
             training = torch.cat([order[other :: self.num_folds] for other in range(self.num_folds) if other != fold])
-            total = total + self._fold(conditioned, training, held_out)
+            total = total + self._fold(bound, training, held_out)
         return total / n
 
-    def _fold(self, conditioned: ConditionedEmbedding, training: Tensor, held_out: Tensor) -> Tensor:
+    def _fold(self, bound: ConditionedEmbedding, training: Tensor, held_out: Tensor) -> Tensor:
         """Σ over the held-out rows of the squared distance (and of the penalty)."""
-        part = conditioned.restricted(training)
-        if isinstance(conditioned.embedding, MulticlassEmbedding):
-            F = conditioned.fitted_by(part, training, held_out)
-            distances = (conditioned.Y[held_out] - F).square().sum((-2, -1))
+        part = bound.restricted(training)
+        if isinstance(bound.embedding, MulticlassEmbedding):
+            F = bound.fitted_by(part, training, held_out)
+            distances = (bound.Y[held_out] - F).square().sum((-2, -1))
         else:
-            distances = _distances(conditioned, part, conditioned.cross(held_out, training), held_out)
+            distances = _distances(bound, part, bound.system.block(held_out, training), held_out)
         if self.norm_penalty:
-            distances = distances + len(held_out) * conditioned.regularization * _squared_norm(part)
+            distances = distances + len(held_out) * bound.regularization * _squared_norm(part)
         return distances
 
     def __repr__(self) -> str:
         return f"CrossValidationRisk(num_folds={self.num_folds}, norm_penalty={self.norm_penalty}, seed={self.seed})"
 
 
-def _distances(
-    conditioned: ConditionedEmbedding, part: ConditionedEmbedding, cross: Tensor, held_out: Tensor
-) -> Tensor:
+def _distances(bound: ConditionedEmbedding, part: ConditionedEmbedding, cross: Tensor, held_out: Tensor) -> Tensor:
     """Σ ‖l(y) − Σ w_i l(y_i)‖² = Σ l(y, y) − 2 Σ w_i l(y_i, y) + wᵀLw over the held-out rows."""
-    kernel = _target_kernel(conditioned)
-    y, y_part = (_numbers(each) for each in (conditioned, part))
+    kernel = _target_kernel(bound)
+    y, y_part = (_numbers(each) for each in (bound, part))
     w = part.system.solve(cross.mT)
     L, l_cross = gram(kernel, y_part), gram(kernel, y_part, y[held_out])
     return gram_diagonal(kernel, y[held_out]).sum(-1) + ((L @ w - 2.0 * l_cross) * w).sum((-2, -1))
@@ -83,13 +81,13 @@ def _squared_norm(part: ConditionedEmbedding) -> Tensor:
     return part.system.solve(P).diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
-def _numbers(conditioned: ConditionedEmbedding) -> Tensor:
+def _numbers(bound: ConditionedEmbedding) -> Tensor:
     """The targets, one row each."""
-    return conditioned.y.to(conditioned.x).reshape(conditioned.num_data, -1)
+    return bound.y.to(bound.x).reshape(bound.num_data, -1)
 
 
-def _target_kernel(conditioned: ConditionedEmbedding) -> Kernel:
-    kernel = conditioned.embedding.target_kernel
+def _target_kernel(bound: ConditionedEmbedding) -> Kernel:
+    kernel = bound.embedding.target_kernel
     if kernel is None:
         raise ValueError(
             "Expected an embedding with a target_kernel, which measures distance between targets, got none. "

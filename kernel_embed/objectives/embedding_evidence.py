@@ -14,11 +14,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..embeddings.bayesian import ConditionedMeanEmbedding
+from ..embeddings import ConditionedMeanEmbedding
 from .base import Objective
 
 
-class EmbeddingEvidence(Objective):
+class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
     r"""−log p(x₁, …, x_n | θ) in nats, eq. (13): the negative log evidence, summed over data.
 
     Args:
@@ -30,7 +30,7 @@ class EmbeddingEvidence(Objective):
 
     Example:
         >>> import gpytorch, kernel_embed as ke
-        >>> from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
+        >>> from kernel_embed.embeddings import BayesianMeanEmbedding
         >>> x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
         >>> result = ke.fit(embedding, EmbeddingEvidence(), x)
@@ -47,24 +47,24 @@ class EmbeddingEvidence(Objective):
         self.num_locations = num_locations
         self.seed = seed
 
-    def evaluate(self, conditioned: ConditionedMeanEmbedding) -> Tensor:
+    def evaluate(self, bound: ConditionedMeanEmbedding) -> Tensor:
         """−log N(μ̂; 0, R + σ²I) − Σ log γ(x_i)."""
-        if not isinstance(conditioned, ConditionedMeanEmbedding):
+        if not isinstance(bound, ConditionedMeanEmbedding):
             raise TypeError(
-                f"Expected a BayesianMeanEmbedding conditioned on a sample, got {type(conditioned).__name__}. For "
+                f"Expected a BayesianMeanEmbedding conditioned on a sample, got {type(bound).__name__}. For "
                 "targets use ConditionalEvidence."
             )
-        if conditioned.num_data < 2:
+        if bound.num_data < 2:
             raise ValueError(
                 "Expected at least 2 points, got 1. The empirical embedding of one point is flat there, so eq. (13) "
                 "gives it density zero whatever the kernel."
             )
-        if self.num_locations is not None and self.num_locations < conditioned.num_locations:
-            conditioned = conditioned.at(self._rows(conditioned.num_data).to(conditioned.x.device))
-        conditioned.check_size()
-        # eq. (13); the slope first, since μ̂ comes with it
-        log_slope = conditioned.empirical.log_slope.sum(-1)
-        return conditioned.negative_log_density() - log_slope
+        if self.num_locations is not None and self.num_locations < bound.num_locations:
+            bound = bound.at(self._rows(bound.num_data).to(bound.x.device))
+        bound.check_size()
+        # eq. (13); μ̂ comes with its slope
+        observed, log_slope = bound.empirical
+        return bound.negative_log_density(observed) - log_slope.sum(-1)
 
     def _rows(self, n: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed)

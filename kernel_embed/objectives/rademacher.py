@@ -27,7 +27,7 @@ code of the paper, which sums the cross-entropy over data where eq. (12) has the
 with a leave-one-out risk."""
 
 
-class RademacherComplexity(Objective):
+class RademacherComplexity(Objective[ConditionedEmbedding]):
     """τ·r, with r the bound of Theorem 4 and τ a number or one of the named rates.
 
     Args:
@@ -53,18 +53,18 @@ class RademacherComplexity(Objective):
         """τ for n data."""
         return RATES[self.rate](n) if isinstance(self.rate, str) else float(self.rate)
 
-    def evaluate(self, conditioned: ConditionedEmbedding) -> Tensor:
+    def evaluate(self, bound: ConditionedEmbedding) -> Tensor:
         """τ·r."""
-        return self.multiplier(conditioned.num_data) * rademacher_complexity(conditioned)
+        return self.multiplier(bound.num_data) * rademacher_complexity(bound)
 
     def __repr__(self) -> str:
         rate = repr(self.rate) if isinstance(self.rate, str) else f"{self.rate:g}"
         return f"RademacherComplexity(rate={rate})"
 
 
-def rademacher_complexity(conditioned: ConditionedEmbedding) -> Tensor:
+def rademacher_complexity(bound: ConditionedEmbedding) -> Tensor:
     """r(θ, λ) = α √tr(VᵀKV), of shape ``batch``."""
     # Kept above zero, where the square root has no derivative.
-    squared_norm = conditioned.squared_norm
+    squared_norm = bound.squared_norm
     squared_norm = squared_norm.clamp_min(torch.finfo(squared_norm.dtype).tiny)
-    return (conditioned.sup_diagonal.value.to(squared_norm) * squared_norm).sqrt()
+    return (bound.sup_diagonal.value.to(squared_norm) * squared_norm).sqrt()

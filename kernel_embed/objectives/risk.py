@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..embeddings import ConditionedMulticlass
+from ..embeddings import ConditionedMulticlass, MulticlassAnswers
 from .base import Objective
 from .rademacher import RademacherComplexity
 
@@ -30,7 +30,7 @@ def clipped_cross_entropy(f_y: Tensor, epsilon: float, below: Below = "flat") ->
     return loss + (epsilon - f_y).clamp_min(0.0) / epsilon
 
 
-class ClippedRisk(Objective):
+class ClippedRisk(Objective[ConditionedMulticlass]):
     """What the risks share: ε, and the way on below it."""
 
     def __init__(self, epsilon: float, below: Below) -> None:
@@ -67,10 +67,10 @@ class EmpiricalRisk(ClippedRisk):
     def __init__(self, epsilon: float = 1e-15, below: Below = "flat") -> None:
         super().__init__(epsilon, below)
 
-    def evaluate(self, conditioned: ConditionedMulticlass) -> Tensor:
+    def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
         """(1/n) Σ L_ε(y_i, P_i) with P = KV."""
-        self.require_classes(conditioned)
-        return self.mean_loss(conditioned.P, conditioned.y)
+        require_classes(self, bound)
+        return self.mean_loss(bound.P, bound.y)
 
 
 class LeaveOneOutRisk(ClippedRisk):
@@ -83,10 +83,10 @@ class LeaveOneOutRisk(ClippedRisk):
     def __init__(self, epsilon: float = 1e-3, below: Below = "flat") -> None:
         super().__init__(epsilon, below)
 
-    def evaluate(self, conditioned: ConditionedMulticlass) -> Tensor:
+    def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
         """(1/n) Σ L_ε(y_i, Y_i − V_i / [A⁻¹]_ii)."""
-        self.require_classes(conditioned)
-        return self.mean_loss(conditioned.leave_one_out(), conditioned.y)
+        require_classes(self, bound)
+        return self.mean_loss(bound.leave_one_out(), bound.y)
 
 
 class BatchValidationRisk(ClippedRisk):
@@ -115,18 +115,18 @@ class BatchValidationRisk(ClippedRisk):
         self.complexity = complexity
         self.seed = seed
 
-    def evaluate(self, conditioned: ConditionedMulticlass) -> Tensor:
+    def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
         """q^(V) of eq. (13)."""
-        self.require_classes(conditioned)
-        n = conditioned.num_data
+        require_classes(self, bound)
+        n = bound.num_data
         if n < 2:
             raise ValueError(f"Expected at least 2 rows to split into training and validation, got {n}.")
         held_out = min(max(round(self.validation_fraction * n), 1), n - 1)
-        order = permutation(n, self.seed).to(conditioned.y.device)
+        order = permutation(n, self.seed).to(bound.y.device)
         validation, training = order[:held_out], order[held_out:]
-        part = conditioned.restricted(training)
-        F = conditioned.fitted_by(part, training, validation)
-        risk = self.mean_loss(F, conditioned.y[validation])
+        part = bound.restricted(training)
+        F = bound.fitted_by(part, training, validation)
+        risk = self.mean_loss(F, bound.y[validation])
         return risk if self.complexity is None else risk + self.complexity.evaluate(part)
 
     def __repr__(self) -> str:
@@ -135,6 +135,23 @@ class BatchValidationRisk(ClippedRisk):
             f"BatchValidationRisk(validation_fraction={self.validation_fraction:g}, complexity={self.complexity!r}, "
             f"seed={self.seed}, epsilon={self.epsilon:g}{below})"
         )
+
+
+def require_classes(asker: object, bound: object) -> None:
+    """Raise unless ``bound`` is a multiclass embedding with its data, for objectives that count classes."""
+    if isinstance(bound, ConditionedMulticlass):
+        return
+    name = asker if isinstance(asker, str) else type(asker).__name__
+    if isinstance(bound, MulticlassAnswers):
+        raise TypeError(
+            f"Expected a MulticlassEmbedding with its data for {name}, got "
+            f"{type(bound).__name__}, which does not hold them. Give what embedding.condition(x, y) returns."
+        )
+    kind = type(getattr(bound, "embedding", bound)).__name__
+    raise TypeError(
+        f"Expected a MulticlassEmbedding for {name}, got {kind}. For other targets use "
+        "ConditionalEvidence or CrossValidationRisk."
+    )
 
 
 def permutation(n: int, seed: int) -> Tensor:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ..embeddings.bayesian import ConditionedMeanEmbedding
+    from ..embeddings import ConditionedMeanEmbedding
     from ..embeddings.witness import Witness
 
 FIRST, SECOND, BAND = "black", "tab:red", "0.85"
@@ -84,7 +84,7 @@ def plot_witness(witness: Witness, grid: Tensor | None = None, level: float = 0.
     points = mesh(x, y) if grid is None else grid
     with torch.no_grad():
         flat = points.reshape(-1, 2)
-        mean = witness.first.posterior_mean(flat) - witness.second.posterior_mean(flat)
+        mean = witness.first.mean(flat) - witness.second.mean(flat)
         values = mean.reshape(points.shape[:-1])
     size = float(values.abs().max()) or 1.0
     extent = (float(points[0, 0, 0]), float(points[0, -1, 0]), float(points[0, 0, 1]), float(points[-1, 0, 1]))

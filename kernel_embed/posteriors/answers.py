@@ -97,7 +97,7 @@ class MeanPosterior(Posterior):
 
     def posterior_mean(self, x: Tensor) -> Tensor:
         """The mean of μ at ``x``, averaged over draws: ``(t,)``."""
-        return self.average(lambda conditioned: conditioned.posterior_mean(x))
+        return self.average(lambda conditioned: conditioned.mean(x))
 
     def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
         """The central interval of probability ``level`` of the mixture, at each point."""

@@ -24,14 +24,19 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..embeddings import ConditionalEmbedding, in_blocks
-from ..kernels import explicit_features, gram
+from ..embeddings import (
+    ConditionalEmbedding,
+    ConditionedEmbedding,
+    ConditionedMulticlass,
+    MulticlassEmbedding,
+    in_blocks,
+)
+from ..kernels import explicit_features, gram, gram_diagonal
 from ..kernels.features.approximate import nystrom_kernel, random_feature_kernel
+from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
-from ..linalg import FeatureRidgeSystem
-from ..linalg.iterative import conjugate_gradients
+from ..linalg import FeatureSystem, IterativeSystem
 from ..validation import check_features
-from .expansion import Expansion, expansion
 from .statistics import FeatureAnswers, accumulate
 
 
@@ -99,7 +104,7 @@ def approximate(
     *,
     method: RandomFeatures | Nystrom | ConjugateGradients,
     probe_size: int = 500,
-) -> tuple[FeatureAnswers | Expansion, ApproximationError]:
+) -> tuple[FeatureAnswers | ConditionedEmbedding, ApproximationError]:
     """Condition ``embedding`` on many rows by ``method``; the answers, and their error on a probe.
 
     Args:
@@ -139,7 +144,8 @@ def approximate(
         twin = copy.copy(embedding)  # shares its parameters, but not its kernel
         twin._modules = {**embedding._modules, "kernel": method.kernel(embedding.kernel, first)}
         error = _probe(embedding, twin, first, targets, probe_size, method.seed)
-        answers = accumulate(twin, x, y).condition()
+        statistics = accumulate(twin, x, y)
+        answers = statistics.condition() if isinstance(x, DataLoader) else statistics.condition(first, targets)
     return answers, error
 
 
@@ -152,30 +158,37 @@ def _probe(
     K = gram(embedding.kernel, x[ask])
     relative = (gram(twin.kernel, x[ask]) - K).norm() / K.norm()
     exact, approximated = (e.condition(x[known], y[known]) for e in (embedding, twin))
-    difference = exact.answer(x[ask], exact.coefficients) - approximated.answer(x[ask], approximated.coefficients)
+    difference = exact.mean(x[ask]) - approximated.mean(x[ask])
     return ApproximationError(relative.item(), difference.abs().max().item(), len(rows))
 
 
 def _by_iteration(
     embedding: ConditionalEmbedding, x: Tensor, y: Tensor, method: ConjugateGradients, probe_size: int
-) -> tuple[Expansion, ApproximationError]:
+) -> tuple[ConditionedEmbedding, ApproximationError]:
     with torch.no_grad():
-        Y = embedding.targets(y, x)
-        ridge = x.shape[0] * embedding.regularization.to(x)
-        points = x[random_rows(x.shape[0], method.num_points, method.seed, x.device)]
-        Z = explicit_features(nystrom_kernel(embedding.kernel, points), x)
-        assert Z is not None  # Nyström's features are explicit
-
-        def product(V: Tensor) -> Tensor:
-            return in_blocks(lambda rows: gram(embedding.kernel, rows, x), x, V) + ridge * V
-
-        nystrom = FeatureRidgeSystem(Z, ridge)
-        V, iterations = conjugate_gradients(product, Y, nystrom.solve, method.tolerance, method.max_iterations)
-        answers = expansion(embedding, x, V)
+        twin = frozen(embedding)
+        system = iterative_system(twin.kernel, x, x.shape[0] * twin.regularization.to(x), method)
+        kind = ConditionedMulticlass if isinstance(twin, MulticlassEmbedding) else ConditionedEmbedding
+        answers = kind(twin, x, y, system)
         rows = random_rows(x.shape[0], probe_size, method.seed + 1, x.device)
-        # At a solution K V = Y − ηV: the difference is what the regression misses there.
-        difference = answers.regression(x[rows]) - (Y[rows] - ridge * V[rows])
-    return answers, ApproximationError(0.0, difference.abs().max().item(), len(rows), iterations)
+        # At a solution K V = Y − ηV = P: the difference is what the regression misses there.
+        difference = answers.mean(x[rows]) - answers.P[rows]
+    return answers, ApproximationError(0.0, difference.abs().max().item(), len(rows), system.num_iterations)
+
+
+def iterative_system(kernel: Kernel, x: Tensor, ridge: Tensor, method: ConjugateGradients) -> IterativeSystem:
+    """K + ηI by products with blocks of rows of K; the preconditioner is a Nyström system of a few points."""
+    points = x[random_rows(x.shape[0], method.num_points, method.seed, x.device)]
+    Z = explicit_features(nystrom_kernel(kernel, points), x)
+    assert Z is not None  # Nyström's features are explicit
+    return IterativeSystem(
+        lambda V: in_blocks(lambda rows: gram(kernel, rows, x), x, V),
+        gram_diagonal(kernel, x),
+        ridge,
+        FeatureSystem(Z, ridge),
+        method.tolerance,
+        method.max_iterations,
+    )
 
 
 def random_rows(n: int, size: int, seed: int, device: torch.device) -> Tensor:

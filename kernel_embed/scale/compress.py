@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
 from ..kernels import gram
+from ..kernels.frozen import frozen
 from .expansion import Expansion, expansion
 
 Choice = Literal["greedy", "herding"]
@@ -100,7 +101,7 @@ def compress(
             break
         drawn += basis.add(j)
     points = conditioned.x[basis.chosen]
-    answers = expansion(conditioned.embedding, points, basis.coefficients(), conditioned._snapshot)
+    answers = expansion(frozen(conditioned.embedding), points, basis.coefficients())
     return answers, _report(conditioned, answers, basis, x, y)
 
 
@@ -108,7 +109,7 @@ class _NewtonBasis:
     """Orthonormal functions spanning k(s, ·) for the chosen s, by their values N at the data."""
 
     def __init__(self, conditioned: ConditionedEmbedding, size: int) -> None:
-        self.kernel: Kernel = conditioned._snapshot.kernel()
+        self.kernel: Kernel = conditioned.embedding.kernel
         self.x, self.residual = conditioned.x, conditioned.P.clone()
         self.power = conditioned.system.diagonal().clone()  # π², at first k(x, x)
         self.smallest = 100 * torch.finfo(self.power.dtype).eps * self.power.amax()
@@ -160,10 +161,10 @@ def _report(
 ) -> CompressionReport:
     squared = conditioned.squared_norm
     missing = (squared - basis.c.square().sum()).clamp_min(0.0)
-    difference = (answers.regression(conditioned.x) - conditioned.P).abs().max().item()
+    difference = (answers.mean(conditioned.x) - conditioned.P).abs().max().item()
     accuracy = compressed = None
     if isinstance(conditioned, ConditionedMulticlass):
         x, y = (conditioned.x, conditioned.y) if x is None or y is None else (x, y.to(conditioned.y.device))
         accuracy = (conditioned.predict(x) == y).double().mean().item()
-        compressed = (answers.regression(x).argmax(-1) == y).double().mean().item()
+        compressed = (answers.mean(x).argmax(-1) == y).double().mean().item()
     return CompressionReport(len(basis.chosen), (missing / squared).sqrt().item(), difference, accuracy, compressed)

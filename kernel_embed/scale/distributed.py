@@ -20,9 +20,9 @@ from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
-from ..embeddings.snapshot import KernelSnapshot
 from ..kernels import explicit_features, has_explicit_features
-from ..linalg import FeatureRidgeSystem, Shards
+from ..kernels.frozen import frozen
+from ..linalg import FeatureSystem, Shards
 from ..validation import check_features, check_labels
 from .statistics import FeatureStatistics
 
@@ -119,9 +119,13 @@ class ShardedEmbedding:
         for tensor in [*embedding.parameters(), *embedding.buffers()]:
             collective("sharing parameters", dist.broadcast, tensor.data, leader, group=group)
 
+    def bind(self, x: Tensor, y: Tensor) -> ShardedMulticlass:
+        """The embedding with the rows of all ranks, differentiable; ``x`` and ``y`` are those of this one."""
+        return shard(self.module, x, y, self.group)
+
     def condition(self, x: Tensor, y: Tensor) -> ShardedMulticlass:
-        """The embedding with the rows of all ranks; ``x`` and ``y`` are those of this one."""
-        return ShardedMulticlass(self.module, x, y, self.group)
+        """The same with a frozen copy of the embedding."""
+        return shard(frozen(self.module), x, y, self.group)
 
     def total_rows(self, num_rows: int) -> int:
         """n."""
@@ -148,46 +152,43 @@ class ShardedEmbedding:
 
 
 class ShardedMulticlass(ConditionedMulticlass):
-    """A multiclass embedding with the rows of all ranks: ``y``, ``Y``, ``V`` and ``P`` are of all, ``x`` and ``Z`` of
-    this rank. Predictions are made where they are asked for, without communication."""
+    """A multiclass embedding with the rows of all ranks: ``y``, ``Y``, ``V`` and ``P`` are of all, ``x`` of this rank.
+    Predictions are made where they are asked for, without communication."""
 
-    def __init__(self, embedding: MulticlassEmbedding, x: Tensor, y: Tensor, group: Group = None) -> None:
-        self.embedding = embedding
-        problem: Exception | None = None
-        Z = None
-        try:
-            x = check_features(x)
-            y = check_labels(x, y, embedding.num_classes)
-            Z = explicit_features(embedding.kernel, x)
-            if Z is None or not bool(torch.isfinite(Z).all()):
-                problem = NanError("Expected finite features, got NaN or infinite ones on this rank.")
-        except (ValueError, TypeError) as error:
-            problem = error
-        # Every rank learns that one refused its rows: nobody waits for it.
-        device = embedding.raw_regularization.device
-        shards = RankShards(-1 if problem is not None else x.shape[0], device, group)
-        if problem is not None or Z is None:
-            raise problem or ValueError("Expected fewer features.")
-        self.x, self.y, self.Z = x, shards.gather(y, dim=-1), Z.to(x)
-        widths = shards.sum(torch.tensor([Z.shape[-1], Z.shape[-1] ** 2], device=device))
-        if int(widths[1]) * shards.size != int(widths[0]) ** 2:
-            raise ValueError(f"Expected as many features on every rank, got {Z.shape[-1]} here and others elsewhere.")
+    def __init__(self, embedding: MulticlassEmbedding, x: Tensor, y: Tensor, Z: Tensor, shards: RankShards) -> None:
         self._shards = shards
-        self._snapshot = KernelSnapshot(embedding.kernel)
-        self.regularization = embedding.regularization.to(x).clone()
-        self.system = FeatureRidgeSystem(self.Z, self.num_data * self.regularization, shards)
+        ridge = self.num_data * embedding.regularization.to(x)
+        super().__init__(embedding, x, shards.gather(y, dim=-1), FeatureSystem(Z, ridge, shards=shards))
 
     @property
     def num_data(self) -> int:
         """n, the rows of all ranks."""
         return sum(self._shards.counts)
 
-    def restricted(self, rows: Tensor) -> ConditionedMulticlass:
-        """Not available: the rows that would be left are on other ranks."""
-        raise NotImplementedError(
-            "Objectives that split the data, such as BatchValidationRisk and CrossValidationRisk, are not available "
-            "over ranks. LeaveOneOutRisk is, and holds every row out in turn."
-        )
+
+def shard(embedding: MulticlassEmbedding, x: Tensor, y: Tensor, group: Group = None) -> ShardedMulticlass:
+    """The embedding with the rows of all ranks, of which ``x`` and ``y`` are those of this one.
+
+    Every rank learns that one refused its rows: nobody waits for it.
+    """
+    problem: Exception | None = None
+    Z: Tensor | None = None
+    try:
+        x = check_features(x)
+        y = check_labels(x, y, embedding.num_classes)
+        Z = explicit_features(embedding.kernel, x)
+        if Z is None or not bool(torch.isfinite(Z).all()):
+            problem = NanError("Expected finite features, got NaN or infinite ones on this rank.")
+    except (ValueError, TypeError) as error:
+        problem = error
+    device = embedding.raw_regularization.device
+    shards = RankShards(-1 if problem is not None else x.shape[0], device, group)
+    if problem is not None or Z is None:
+        raise problem or ValueError("Expected fewer features.")
+    widths = shards.sum(torch.tensor([Z.shape[-1], Z.shape[-1] ** 2], device=device))
+    if int(widths[1]) * shards.size != int(widths[0]) ** 2:
+        raise ValueError(f"Expected as many features on every rank, got {Z.shape[-1]} here and others elsewhere.")
+    return ShardedMulticlass(embedding, x, y, Z.to(x), shards)
 
 
 def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> FeatureStatistics:
@@ -223,5 +224,4 @@ def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> Fea
         raise ValueError(f"Expected as many features on every rank, got {p} on some and fewer on others.")
     total = FeatureStatistics(statistics.embedding)
     total.merge(G, C, int(n), float(diagonal))
-    total._snapshot = statistics._snapshot or KernelSnapshot(kernel)
     return total

@@ -1,47 +1,46 @@
-"""An embedding as a sum over points, f(x) = Σ_i k(x, x_i) V_i: of all data, or of a few that stand for them."""
+"""An embedding as a sum over points, f(x) = Σ_i k(x, x_i) V_i: a few that stand for all data."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from ..embeddings import ConditionalEmbedding, MulticlassEmbedding, in_blocks
-from ..embeddings.snapshot import KernelSnapshot
-from ..kernels import gram
-from ..validation import check_features
-from .multiclass import MulticlassRegression
+from ..embeddings import ConditionalEmbedding, KernelValues, LinearAnswers, MulticlassAnswers, MulticlassEmbedding
 
 
-class Expansion:
+class Expansion(LinearAnswers):
     """f(x) = Σ_i k(x, x_i) V_i.
 
     Attributes:
+        embedding: whose kernel k is.
         points: the x_i, ``(s, d)``.
-        coefficients: V, ``(s, m)``.
     """
 
-    def __init__(
-        self, embedding: ConditionalEmbedding, snapshot: KernelSnapshot, points: Tensor, coefficients: Tensor
-    ) -> None:
-        self.embedding, self.points, self.coefficients = embedding, points, coefficients
-        self._snapshot = snapshot
+    def __init__(self, embedding: ConditionalEmbedding, points: Tensor, coefficients: Tensor) -> None:
+        self.embedding, self.points, self._coefficients = embedding, points, coefficients
 
-    def representation(self, x: Tensor) -> Tensor:
-        """k(x, x_i) for points ``x`` of shape ``(t, d)``."""
-        x = check_features(x, width=self.points.shape[-1], integers_as=self.points.dtype).to(self.points)
-        return gram(self._snapshot.kernel(), x, self.points).to(self.points)
+    @property
+    def representation(self) -> KernelValues:
+        """k(x, x_i), a function of new points."""
+        return KernelValues(self.embedding.kernel, self.points)
 
-    def regression(self, x: Tensor) -> Tensor:
-        """f(x): ``(t, m)``, a block of rows at a time where no gradient is asked for."""
-        return in_blocks(self.representation, x, self.coefficients)
+    @property
+    def coefficients(self) -> Tensor:
+        """V, ``(s, m)``."""
+        return self._coefficients
 
 
-class MulticlassExpansion(Expansion, MulticlassRegression):
+class MulticlassExpansion(MulticlassAnswers, Expansion):
     """The same for class labels, with the questions of :class:`kernel_embed.ConditionedMulticlass`."""
 
+    embedding: MulticlassEmbedding
 
-def expansion(
-    embedding: ConditionalEmbedding, points: Tensor, coefficients: Tensor, snapshot: KernelSnapshot | None = None
-) -> Expansion:
-    """The expansion with the questions that fit the embedding, from its kernel as it is or as ``snapshot`` has it."""
+    @property
+    def num_classes(self) -> int:
+        """m."""
+        return self.embedding.num_classes
+
+
+def expansion(embedding: ConditionalEmbedding, points: Tensor, coefficients: Tensor) -> Expansion:
+    """The expansion with the questions that fit a frozen ``embedding``."""
     kind = MulticlassExpansion if isinstance(embedding, MulticlassEmbedding) else Expansion
-    return kind(embedding, snapshot or KernelSnapshot(embedding.kernel), points, coefficients)
+    return kind(embedding, points, coefficients)

@@ -18,14 +18,19 @@ from linear_operator.utils.errors import NanError
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..embeddings import ConditionalEmbedding, MulticlassEmbedding, in_blocks
-from ..embeddings.conditional import FEATURE_NUMBERS
-from ..embeddings.snapshot import KernelSnapshot
+from ..embeddings import (
+    ConditionalEmbedding,
+    KernelFeatures,
+    LinearAnswers,
+    MulticlassAnswers,
+    MulticlassEmbedding,
+)
+from ..embeddings.answers import FEATURE_NUMBERS
 from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_features
+from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
-from ..linalg import RidgeSystem
+from ..linalg import DenseSystem
 from ..validation import check_features, check_finite, check_labels, check_lengths
-from .multiclass import MulticlassRegression
 
 FEW = 256
 
@@ -34,8 +39,8 @@ class FeatureStatistics:
     """n, G = ZᵀZ and C = ZᵀY of an embedding whose kernel has explicit features; summed in float64.
 
     Args:
-        embedding: the embedding; its kernel as it is now decides the features. Call ``embedding.eval()`` first where
-            its network has dropout or batch normalisation.
+        embedding: the embedding, of which a frozen copy is kept: its kernel as it is now decides the features. Call
+            ``embedding.eval()`` first where its network has dropout or batch normalization.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -53,11 +58,11 @@ class FeatureStatistics:
         if not has_explicit_features(embedding.kernel):
             raise ValueError(
                 f"Expected a kernel with explicit features, got {type(embedding.kernel).__name__}. "
-                "Approximate it first: approximate(embedding, x, y, RandomFeatures(512)) or Nystrom(500)."
+                "Approximate it: approximate(embedding, x, y, method=RandomFeatures(512)) or method=Nystrom(500)."
             )
         if len(embedding.batch_shape) > 0:
             raise ValueError(f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}.")
-        self.embedding = embedding
+        self.embedding = frozen(embedding)
         self.num_data = 0
         self.G: Tensor | None = None
         """ZᵀZ, ``(p, p)``; ``None`` before the first row."""
@@ -65,16 +70,13 @@ class FeatureStatistics:
         """ZᵀY, ``(p, m)``."""
         self.largest_diagonal = 0.0
         """The largest k(x_i, x_i) met."""
-        self._snapshot: KernelSnapshot | None = None
 
     def features(self, x: Tensor) -> Tensor:
-        """Z of new rows, from the kernel as it was at the first row."""
-        kernel: Kernel = self.embedding.kernel if self._snapshot is None else self._snapshot.kernel()
+        """Z of new rows."""
+        kernel: Kernel = self.embedding.kernel
         Z = explicit_features(kernel, x)
         if Z is None:
             raise ValueError(f"Expected fewer features; {type(kernel).__name__} has too many to form them.")
-        if self._snapshot is None:
-            self._snapshot = KernelSnapshot(kernel)  # now: some kernels complete themselves when they first see data
         return Z
 
     @torch.no_grad()
@@ -114,7 +116,6 @@ class FeatureStatistics:
     def __add__(self, other: FeatureStatistics) -> FeatureStatistics:
         """The statistics of both sets of rows together, which must be of the same kernel."""
         total = FeatureStatistics(self.embedding)
-        total._snapshot = self._snapshot or other._snapshot
         for part in (self, other):
             total.merge(part.G, part.C, part.num_data, part.largest_diagonal)
         return total
@@ -134,53 +135,69 @@ class FeatureStatistics:
         self.num_data += num_data
         self.largest_diagonal = max(self.largest_diagonal, largest_diagonal)
 
-    def condition(self) -> FeatureAnswers:
-        """Factorise G + nλI; the answer holds W and never changes this object."""
-        if self.G is None or self.C is None or self._snapshot is None:
+    def condition(self, x: Tensor | None = None, y: Tensor | None = None) -> FeatureAnswers:
+        """Factorize G + nλI; the answer holds the coefficients and never changes this object.
+
+        Args:
+            x: all rows that were seen, where they are at hand: then the answer also knows the expectation of any g(Y).
+            y: their targets.
+        """
+        if self.G is None or self.C is None:
             raise ValueError("Expected at least one row, got none. Call update(x, y) before condition().")
         # W = (G + nλI)⁻¹ C
-        ridge = self.num_data * self.embedding.regularization.detach().to(self.G)
-        W = RidgeSystem(self.G, ridge).solve(self.C)
+        ridge = self.num_data * self.embedding.regularization.to(self.G)
+        system = DenseSystem(self.G, ridge)
         kind = MulticlassFeatureAnswers if isinstance(self.embedding, MulticlassEmbedding) else FeatureAnswers
-        return kind(self.embedding, self._snapshot, W, self.num_data, self.largest_diagonal)
+        data = None if x is None or y is None else (x, y)
+        return kind(self.embedding, system, self.C, self.num_data, self.largest_diagonal, data)
 
 
-class FeatureAnswers:
-    """An embedding conditioned on statistics: W and the feature map, and no data.
+class FeatureAnswers(LinearAnswers):
+    """An embedding conditioned on statistics: W and the feature map, and no data unless they were given.
 
     Attributes:
-        coefficients: W, ``(p, m)``.
+        embedding: the frozen embedding.
         num_data: n.
     """
 
     def __init__(
         self,
         embedding: ConditionalEmbedding,
-        snapshot: KernelSnapshot,
-        coefficients: Tensor,
+        system: DenseSystem,
+        C: Tensor,
         num_data: int,
         largest_diagonal: float,
+        data: tuple[Tensor, Tensor] | None = None,
     ) -> None:
-        self.embedding, self.coefficients, self.num_data = embedding, coefficients, num_data
-        self._snapshot, self._largest_diagonal = snapshot, largest_diagonal
+        self.embedding, self.num_data = embedding, num_data
+        self._system, self._W, self._largest_diagonal = system, system.solve(C), largest_diagonal
+        self._data = data
 
-    def representation(self, x: Tensor) -> Tensor:
-        """φ(x) for points ``x`` of shape ``(t, d)``."""
-        like = next(self.embedding.parameters())
-        x = check_features(x, integers_as=like.dtype)
-        Z = explicit_features(self._snapshot.kernel(), x)
-        if Z is None:
-            raise RuntimeError("Expected a kernel with explicit features, as at the data.")  # pragma: no cover
-        check_width(Z, self.coefficients.shape[0])
-        return Z
+    @property
+    def representation(self) -> KernelFeatures:
+        """φ, a function of new points."""
+        return KernelFeatures(self.embedding.kernel, self._W.shape[-2])
 
-    def regression(self, x: Tensor) -> Tensor:
-        """E[Y | X = x] = Wᵀφ(x): ``(t, m)``, a block of rows at a time where no gradient is asked for."""
-        return in_blocks(self.representation, x, self._coefficients(x), FEATURE_NUMBERS)
+    @property
+    def coefficients(self) -> Tensor:
+        """W, ``(p, m)``."""
+        return self._W
 
-    def _coefficients(self, x: Tensor) -> Tensor:
-        dtype = x.dtype if isinstance(x, Tensor) and x.is_floating_point() else next(self.embedding.parameters()).dtype
-        return self.coefficients.to(dtype)
+    @property
+    def targets_held(self) -> Tensor | None:
+        """The training targets, where they are held."""
+        return None if self._data is None else self._data[1]
+
+    @torch.no_grad()
+    def coefficients_of(self, values: Tensor) -> Tensor:
+        """(G + nλI)⁻¹ Zᵀ ``values``, by one more pass over the data."""
+        if self._data is None:
+            return super().coefficients_of(values)
+        x, phi = self._data[0], self.representation
+        rows = max(FEW, FEATURE_NUMBERS // self._W.shape[-2])
+        blocks = zip(x.split(rows), values.split(rows), strict=True)
+        C = torch.stack([phi(block).mT @ part.to(block) for block, part in blocks]).sum(0)
+        return self._system.solve(C.to(self._W))
 
     @property
     def squared_norm(self) -> Tensor:
@@ -193,8 +210,15 @@ class FeatureAnswers:
         return SupDiagonal(self.coefficients.new_tensor(self._largest_diagonal), "maximum over the data")
 
 
-class MulticlassFeatureAnswers(FeatureAnswers, MulticlassRegression):
+class MulticlassFeatureAnswers(MulticlassAnswers, FeatureAnswers):
     """The same for class labels, with the questions of :class:`kernel_embed.ConditionedMulticlass`."""
+
+    embedding: MulticlassEmbedding
+
+    @property
+    def num_classes(self) -> int:
+        """m."""
+        return self.embedding.num_classes
 
 
 def accumulate(

@@ -169,10 +169,19 @@ def test_a_kernel_that_completes_itself_at_its_first_use(problem):
     torch.testing.assert_close(conditioned.decision_probabilities(problem.x), conditioned.P, rtol=1e-8, atol=1e-9)
 
 
-def test_gradients_reach_the_kernel_through_answers(problem):
+def test_gradients_reach_the_kernel_through_bound_answers_and_not_through_conditioned_ones(problem):
     embedding = ke.MulticlassEmbedding(rbf(), problem.m)
-    embedding.condition(problem.x, problem.y).decision_probabilities(problem.query).square().sum().backward()
+    embedding.bind(problem.x, problem.y).decision_probabilities(problem.query).square().sum().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in embedding.parameters())
+    assert not embedding.condition(problem.x, problem.y).decision_probabilities(problem.query).requires_grad
+
+
+def test_binding_copies_nothing_and_conditioning_does(problem):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+    bound, conditioned = embedding.bind(problem.x, problem.y), embedding.condition(problem.x, problem.y)
+    assert bound.embedding is embedding
+    pointers = {p.data_ptr() for p in embedding.parameters()}
+    assert {p.data_ptr() for p in conditioned.embedding.parameters()}.isdisjoint(pointers)
 
 
 @pytest.mark.parametrize("name", named_kernels())

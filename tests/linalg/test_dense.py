@@ -9,7 +9,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from linear_operator.utils.warnings import NumericalWarning
 from torch.autograd import gradcheck
 
-from kernel_embed.linalg import RidgeSystem, sandwich
+from kernel_embed.linalg import DenseSystem, sandwich
 
 
 def positive(*shape: int) -> torch.Tensor:
@@ -26,7 +26,7 @@ def system(request):
 def test_values(system):
     K, ridge, A = system
     Y = torch.randn(*K.shape[:-1], 2, dtype=torch.float64)
-    answer = RidgeSystem(K, ridge)
+    answer = DenseSystem(K, ridge)
     V, P = answer.regress(Y)
     inverse = torch.linalg.inv(A)
     torch.testing.assert_close(V, inverse @ Y, rtol=1e-9, atol=1e-11)
@@ -41,7 +41,7 @@ def test_values(system):
 def test_one_right_hand_side_serves_the_whole_batch(system):
     K, ridge, A = system
     Y = torch.randn(5, 2, dtype=torch.float64)
-    torch.testing.assert_close(RidgeSystem(K, ridge).solve(Y), torch.linalg.inv(A) @ Y, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(DenseSystem(K, ridge).solve(Y), torch.linalg.inv(A) @ Y, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
@@ -52,19 +52,19 @@ def test_gradients_pass_gradcheck(batch):
     Y = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
 
     def of(method):
-        return lambda R, ridge, Y: method(RidgeSystem(R @ R.mT, ridge), Y)
+        return lambda R, ridge, Y: method(DenseSystem(R @ R.mT, ridge), Y)
 
     assert gradcheck(of(lambda s, Y: s.regress(Y)), (R, ridge, Y))
     assert gradcheck(of(lambda s, Y: s.regress(Y)[0]), (R, ridge, Y))
     assert gradcheck(of(lambda s, Y: s.regress(Y)[1]), (R, ridge, Y))
-    assert gradcheck(lambda R, ridge: RidgeSystem(R @ R.mT, ridge).inverse_diagonal(), (R, ridge))
-    assert gradcheck(lambda R, ridge: RidgeSystem(R @ R.mT, ridge).log_determinant(), (R, ridge))
+    assert gradcheck(lambda R, ridge: DenseSystem(R @ R.mT, ridge).inverse_diagonal(), (R, ridge))
+    assert gradcheck(lambda R, ridge: DenseSystem(R @ R.mT, ridge).log_determinant(), (R, ridge))
 
 
 def test_gradients_reach_only_what_asks_for_them():
     K, Y = positive(4), torch.randn(4, 1, dtype=torch.float64)
     ridge = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-    RidgeSystem(K, ridge).solve(Y).sum().backward()
+    DenseSystem(K, ridge).solve(Y).sum().backward()
     eigenvalues, U = torch.linalg.eigh(K)
     expected = -(U.mT.sum(-1) * (U.mT @ Y).squeeze(-1) / (eigenvalues + 0.3) ** 2).sum()
     torch.testing.assert_close(ridge.grad, expected)
@@ -93,7 +93,7 @@ def test_inverse_diagonal_gradient_of_a_large_system():
     def K():
         return torch.exp(-0.5 * (x[:, None] - x[None, :]) ** 2)
 
-    ours = torch.autograd.grad((RidgeSystem(K(), ridge).inverse_diagonal() * g).sum(), (x, ridge))
+    ours = torch.autograd.grad((DenseSystem(K(), ridge).inverse_diagonal() * g).sum(), (x, ridge))
     A = K() + ridge * torch.eye(540, dtype=torch.float64)
     plain = torch.autograd.grad((torch.linalg.inv(A).diagonal() * g).sum(), (x, ridge))
     for mine, other in zip(ours, plain, strict=True):
@@ -106,7 +106,7 @@ def test_jitter_is_announced_and_counted(dtype):
     K = torch.ones(30, 30, dtype=dtype)
     ridge = torch.tensor(torch.finfo(dtype).eps ** 2, dtype=dtype)
     with pytest.warns(NumericalWarning, match=r"not numerically positive definite.*added jitter.*regularization"):
-        system = RidgeSystem(K, ridge)
+        system = DenseSystem(K, ridge)
     assert system.jitter > 0
     assert system.ridge.item() == pytest.approx(ridge.item() + system.jitter.item())
     # The system solved is the one with the ridge it reports.
@@ -121,7 +121,7 @@ def test_jitter_of_one_element_leaves_the_batch_finite():
     K = torch.stack([torch.eye(20, dtype=torch.float64), torch.ones(20, 20, dtype=torch.float64)])
     ridge = torch.full((2,), 1e-30, dtype=torch.float64)
     with pytest.warns(NumericalWarning, match="added jitter"):
-        V = RidgeSystem(K, ridge).solve(torch.ones(20, 1, dtype=torch.float64))
+        V = DenseSystem(K, ridge).solve(torch.ones(20, 1, dtype=torch.float64))
     torch.testing.assert_close(V[0], torch.ones(20, 1, dtype=torch.float64))
     assert torch.isfinite(V).all()
 
@@ -129,7 +129,7 @@ def test_jitter_of_one_element_leaves_the_batch_finite():
 def test_an_indefinite_matrix_is_refused_with_advice():
     K = torch.tensor([[1.0, 3.0], [3.0, 1.0]], dtype=torch.float64)
     with pytest.raises(NotPSDError, match=r"Expected a positive definite.*η = 0.1.*Is the kernel positive definite\?"):
-        RidgeSystem(K, torch.tensor(0.1, dtype=torch.float64))
+        DenseSystem(K, torch.tensor(0.1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -137,14 +137,14 @@ def test_a_matrix_that_is_not_finite_is_refused(bad):
     K = torch.eye(4, dtype=torch.float64)
     K[1, 2] = K[2, 1] = bad
     with pytest.raises(NanError, match=r"Expected a finite kernel matrix, got 2 values.*16.*hyperparameters"):
-        RidgeSystem(K, torch.tensor(0.1, dtype=torch.float64))
+        DenseSystem(K, torch.tensor(0.1, dtype=torch.float64))
 
 
 def test_log_determinant_is_exact_for_large_matrices():
     """linear_operator goes over to stochastic estimates above n = 800."""
     x = torch.linspace(0, 1, 900, dtype=torch.float64)
     K = torch.exp(-50 * (x[:, None] - x[None, :]) ** 2)
-    value = RidgeSystem(K, torch.tensor(0.01, dtype=torch.float64)).log_determinant().item()
+    value = DenseSystem(K, torch.tensor(0.01, dtype=torch.float64)).log_determinant().item()
     assert value == pytest.approx(np.linalg.slogdet(K.numpy() + 0.01 * np.eye(900))[1], rel=1e-10)
 
 
@@ -152,7 +152,7 @@ def test_jitter_of_one_batch_element_leaves_the_others_alone():
     good = torch.eye(4, dtype=torch.float64)
     bad = torch.ones(4, 4, dtype=torch.float64)
     with pytest.warns(NumericalWarning, match="added jitter"):
-        system = RidgeSystem(torch.stack([good, bad]), torch.zeros(2, dtype=torch.float64))
+        system = DenseSystem(torch.stack([good, bad]), torch.zeros(2, dtype=torch.float64))
     assert system.jitter[0] == 0.0
     assert system.jitter[1] > 0.0
     torch.testing.assert_close(system.solve(good)[0], good, rtol=0, atol=0)

@@ -8,7 +8,7 @@ from linear_operator.utils.errors import NanError
 from linear_operator.utils.warnings import NumericalWarning
 from torch.autograd import gradcheck
 
-from kernel_embed.linalg import FeatureRidgeSystem, RidgeSystem
+from kernel_embed.linalg import DenseSystem, FeatureSystem
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
@@ -16,7 +16,7 @@ def test_values(batch):
     Z = torch.randn(*batch, 9, 4, dtype=torch.float64)
     ridge = 0.5 + torch.rand(batch, dtype=torch.float64)
     Y = torch.randn(9, 2, dtype=torch.float64)
-    one, other = FeatureRidgeSystem(Z, ridge), RidgeSystem(Z @ Z.mT, ridge)
+    one, other = FeatureSystem(Z, ridge), DenseSystem(Z @ Z.mT, ridge)
     for left, right in zip(one.regress(Y), other.regress(Y), strict=True):
         torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(one.solve(Y), other.solve(Y), rtol=1e-10, atol=1e-12)
@@ -29,8 +29,8 @@ def test_values(batch):
 def test_one_set_of_features_serves_a_batch_of_ridges():
     Z, ridge = torch.randn(6, 2, dtype=torch.float64), torch.tensor([0.1, 1.0], dtype=torch.float64)
     Y = torch.randn(6, 1, dtype=torch.float64)
-    together = FeatureRidgeSystem(Z, ridge).solve(Y)
-    torch.testing.assert_close(together[1], FeatureRidgeSystem(Z, ridge[1]).solve(Y))
+    together = FeatureSystem(Z, ridge).solve(Y)
+    torch.testing.assert_close(together[1], FeatureSystem(Z, ridge[1]).solve(Y))
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
@@ -38,10 +38,10 @@ def test_gradients_pass_gradcheck(batch):
     Z = torch.randn(*batch, 5, 3, dtype=torch.float64, requires_grad=True)
     ridge = (0.5 + torch.rand(batch, dtype=torch.float64)).requires_grad_()
     Y = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda Z, ridge, Y: FeatureRidgeSystem(Z, ridge).regress(Y), (Z, ridge, Y))
-    assert gradcheck(lambda Z, ridge, Y: FeatureRidgeSystem(Z, ridge).coefficients(Y), (Z, ridge, Y))
-    assert gradcheck(lambda Z, ridge: FeatureRidgeSystem(Z, ridge).inverse_diagonal(), (Z, ridge))
-    assert gradcheck(lambda Z, ridge: FeatureRidgeSystem(Z, ridge).log_determinant(), (Z, ridge))
+    assert gradcheck(lambda Z, ridge, Y: FeatureSystem(Z, ridge).regress(Y), (Z, ridge, Y))
+    assert gradcheck(lambda Z, ridge, Y: FeatureSystem(Z, ridge).coefficients(Y), (Z, ridge, Y))
+    assert gradcheck(lambda Z, ridge: FeatureSystem(Z, ridge).inverse_diagonal(), (Z, ridge))
+    assert gradcheck(lambda Z, ridge: FeatureSystem(Z, ridge).log_determinant(), (Z, ridge))
 
 
 @pytest.mark.parametrize("ridge", [1e-9, 1e-4, 1.0, 1e6])
@@ -50,7 +50,7 @@ def test_digits_hold_over_fifteen_orders_of_the_ridge(ridge):
     Z = torch.randn(40, 6, dtype=torch.float64)
     Y = torch.randn(40, 2, dtype=torch.float64)
     eta = torch.tensor(ridge, dtype=torch.float64)
-    system = FeatureRidgeSystem(Z, eta)
+    system = FeatureSystem(Z, eta)
     W = torch.linalg.lstsq(
         torch.cat([Z, eta.sqrt() * torch.eye(6, dtype=Z.dtype)]), torch.cat([Y, torch.zeros(6, 2, dtype=Z.dtype)])
     ).solution
@@ -59,21 +59,21 @@ def test_digits_hold_over_fifteen_orders_of_the_ridge(ridge):
     # leave-one-out against a fit without the row
     V, _ = system.regress(Y)
     left_out = Y[3] - V[3] / system.inverse_diagonal()[3]
-    rest = FeatureRidgeSystem(Z[torch.arange(40) != 3], eta).coefficients(Y[torch.arange(40) != 3])
+    rest = FeatureSystem(Z[torch.arange(40) != 3], eta).coefficients(Y[torch.arange(40) != 3])
     torch.testing.assert_close(left_out, Z[3] @ rest, rtol=1e-8, atol=1e-12)
 
 
 def test_a_point_alone_in_its_feature_keeps_a_positive_diagonal():
     Z = torch.zeros(3, 2, dtype=torch.float64)
     Z[0, 0], Z[1:, 1] = 1e8, 1.0
-    c = FeatureRidgeSystem(Z, torch.tensor(1e-3, dtype=torch.float64)).inverse_diagonal()
+    c = FeatureSystem(Z, torch.tensor(1e-3, dtype=torch.float64)).inverse_diagonal()
     assert c[0].item() == pytest.approx(1e-16, rel=1e-6)
 
 
 def test_jitter_is_announced_and_in_force():
     Z = torch.ones(5, 3, dtype=torch.float64)
     with pytest.warns(NumericalWarning, match=r"ZᵀZ \+ ηI was not numerically positive definite"):
-        system = FeatureRidgeSystem(Z, torch.tensor(1e-30, dtype=torch.float64))
+        system = FeatureSystem(Z, torch.tensor(1e-30, dtype=torch.float64))
     assert system.jitter > 0
     assert system.ridge.item() == pytest.approx(system.jitter)
 
@@ -83,4 +83,4 @@ def test_features_that_are_not_finite_are_explained(bad):
     Z = torch.ones(5, 3, dtype=torch.float64)
     Z[2, 1] = bad
     with pytest.raises(NanError, match=r"Expected finite features, got 1 .* 15.*feature map"):
-        FeatureRidgeSystem(Z, torch.tensor(1.0, dtype=torch.float64))
+        FeatureSystem(Z, torch.tensor(1.0, dtype=torch.float64))

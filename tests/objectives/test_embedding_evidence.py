@@ -81,7 +81,7 @@ def test_a_batch_of_locations(x):
     embedding = BayesianMeanEmbedding(rbf(0.6), measure=DiscreteMeasure(x[:6]))
     objective = EmbeddingEvidence(num_locations=7, seed=3)
     rows = torch.randperm(20, generator=torch.Generator().manual_seed(3))[:7]
-    conditioned = embedding.condition(x, rows)
+    conditioned = embedding.condition(x, locations=rows)
     expected = conditioned.negative_log_density() - conditioned.empirical.log_slope.sum()
     torch.testing.assert_close(objective(embedding, x), expected)
     torch.testing.assert_close(objective(embedding, x), objective(embedding, x))
@@ -96,7 +96,7 @@ def test_batches_are_unbiased_up_to_their_share(x):
     # Over a partition the Jacobian terms add up to the whole one, and n/t times their mean is it.
     embedding = BayesianMeanEmbedding(rbf(0.6))
     order = torch.randperm(20)
-    parts = [embedding.condition(x, rows).empirical.log_slope.sum() for rows in order.split(5)]
+    parts = [embedding.condition(x, locations=rows).empirical.log_slope.sum() for rows in order.split(5)]
     whole = embedding.condition(x).empirical.log_slope.sum()
     torch.testing.assert_close(20 / 5 * torch.stack(parts).mean(), whole)
 

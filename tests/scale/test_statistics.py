@@ -30,7 +30,7 @@ def test_answers_are_those_of_condition(name, batch_size):
         torch.testing.assert_close(getattr(answers, ask)(p.query), getattr(exact, ask)(p.query), **close)
     assert torch.equal(answers.predict(p.query), exact.predict(p.query))
     values = torch.arange(3.0, dtype=torch.float64)
-    torch.testing.assert_close(answers.class_expectation(values, p.query), exact.expectation(values, p.query), **close)
+    torch.testing.assert_close(answers.expectation(values, p.query), exact.expectation(values, p.query), **close)
     torch.testing.assert_close(rademacher_complexity(answers), rademacher_complexity(exact), **close)
     assert answers.num_data == 60
 
@@ -62,7 +62,7 @@ def test_other_targets():
     y = p.x.sin()
     embedding = ke.ConditionalEmbedding(FeatureKernel(network()), 0.01)
     answers = accumulate(embedding, p.x, y).condition()
-    torch.testing.assert_close(answers.regression(p.x), embedding.condition(p.x, y).P, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(answers.mean(p.x), embedding.condition(p.x, y).P, rtol=1e-8, atol=1e-8)
 
 
 def test_the_kernel_stays_what_it_was_at_the_first_row(problem):

@@ -110,7 +110,7 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
         mean = MeanEmbedding(embedding.kernel).condition(sample)(grid)
         posterior = embedding.condition(sample)
         lower, upper = posterior.band(grid, 0.8)
-        middle = posterior.posterior_mean(grid)
+        middle = posterior.mean(grid)
     x = array(grid.squeeze(-1))
     panels[0].plot(x, array(draws))
     panels[0].set_title("(A) draws from the prior")

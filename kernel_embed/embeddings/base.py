@@ -1,0 +1,68 @@
+"""What every embedding has: a kernel, its batch shape, and for those that regularize λ."""
+
+from __future__ import annotations
+
+import gpytorch
+import torch
+from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel
+from gpytorch.priors import Prior
+from torch import Tensor
+
+from ..kernels.parameters import positive, register_positive, set_positive
+
+
+class KernelEmbedding(gpytorch.Module):
+    """A module with a kernel, which is joined with data in one of two ways.
+
+    ``bind(...)`` uses the kernel as it is and stays differentiable in its parameters: for one evaluation of an
+    objective. ``condition(...)`` does the same with a frozen copy of the whole embedding: its answers stay what they
+    are when this embedding is learned further, and they carry no gradient to its parameters.
+
+    Args:
+        kernel: k, any GPyTorch kernel.
+    """
+
+    kernel: Kernel
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}.")
+        self.kernel = kernel
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the kernel, and so of every parameter and answer."""
+        return torch.Size(self.kernel.batch_shape)
+
+
+class RegularizedEmbedding(KernelEmbedding):
+    """A kernel and λ, of the kernel's batch shape.
+
+    Args:
+        kernel: k, any GPyTorch kernel.
+        regularization: λ.
+        regularization_prior: a GPyTorch prior on λ.
+        regularization_constraint: a GPyTorch constraint on λ; positive, on a logarithmic scale, by default.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        regularization: float,
+        regularization_prior: Prior | None = None,
+        regularization_constraint: Interval | None = None,
+    ) -> None:
+        super().__init__(kernel)
+        register_positive(self, "regularization", kernel, regularization_prior, regularization_constraint)
+        self.regularization = regularization
+
+    @property
+    def regularization(self) -> Tensor:
+        """λ, of shape ``batch_shape``."""
+        return positive(self, "regularization")
+
+    @regularization.setter
+    def regularization(self, value: float | Tensor) -> None:
+        set_positive(self, "regularization", value)

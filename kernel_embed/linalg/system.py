@@ -1,0 +1,96 @@
+r"""What every regularized system answers, whatever stands behind it.
+
+.. math::  A = K + \eta\, W^{-1}, \qquad W = \operatorname{diag}(w)
+
+with the ridge :math:`\eta` and one weight for each row, :math:`w_i = 1` unless given: a row of weight 2 counts as two
+equal rows, and a row with noise of variance :math:`\sigma_i^2` has :math:`\eta = 1, w_i = \sigma_i^{-2}`.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable
+
+from torch import Tensor
+
+
+class LinearSystem(abc.ABC):
+    """The contract: made ready once, asked many times, differentiable in K, η, w and Y wherever it is exact.
+
+    A subclass supplies :meth:`regress`, :meth:`coefficients`, :meth:`gram`, :meth:`block`, :meth:`restricted` and
+    :meth:`diagonal`; those that hold a factor also :meth:`inverse_diagonal`, :meth:`log_determinant` and
+    :meth:`conditional_covariance`.
+
+    Attributes:
+        ridge: η in force, of shape ``batch``, jitter included.
+    """
+
+    ridge: Tensor
+    num_features: int | None = None
+    """p, where new points are represented by explicit features; ``None`` where by their kernel values k(x, x_i)."""
+
+    @abc.abstractmethod
+    def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
+        """V = A⁻¹Y and the fitted values P = KV, for ``Y`` of shape ``(*batch, n, m)``."""
+
+    @abc.abstractmethod
+    def coefficients(self, Y: Tensor) -> Tensor:
+        """What the representation of a new point is multiplied with to predict there: ``(*batch, p, m)``."""
+
+    @abc.abstractmethod
+    def gram(self) -> Tensor:
+        """K, of shape ``(*batch, n, n)``, formed where it is not held."""
+
+    @abc.abstractmethod
+    def block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The block of K of these rows and columns."""
+
+    def between(self, part: LinearSystem, rows: Tensor, part_rows: Tensor) -> Tensor:
+        """The representation of some ``rows`` in ``part``, which is this system ``restricted(part_rows)``."""
+        return self.block(rows, part_rows)
+
+    @abc.abstractmethod
+    def restricted(self, rows: Tensor, ridge: Tensor) -> LinearSystem:
+        """The system of some of the rows, with another ridge."""
+
+    @abc.abstractmethod
+    def diagonal(self) -> Tensor:
+        """diag K, of shape ``(*batch, n)``."""
+
+    def gram_from(self, representation: Tensor) -> Tensor:
+        """k(x, x_i) from the representation of new points: ``(*batch, t, n)``."""
+        return representation
+
+    def solve(self, Y: Tensor) -> Tensor:
+        """V = A⁻¹Y for ``Y`` of shape ``(*batch, n, m)``."""
+        return self.regress(Y)[0]
+
+    def inverse_diagonal(self) -> Tensor:
+        """diag A⁻¹, of shape ``(*batch, n)``."""
+        raise self._unavailable("the diagonal of the inverse, which leave-one-out values need")
+
+    def log_determinant(self) -> Tensor:
+        """log |A|, of shape ``batch``."""
+        raise self._unavailable("the determinant, which an evidence needs")
+
+    def negative_log_densities(self, Y: Tensor) -> Tensor:
+        """−Σ_c log N(Y_c; 0, A) over the columns of ``Y`` ``(*batch, n, m)`` in nats, of shape ``batch``."""
+        n, m = Y.shape[-2:]
+        quadratic = (Y * self.solve(Y)).sum((-2, -1))
+        return 0.5 * (quadratic + m * self.log_determinant() + n * m * math.log(2.0 * math.pi))
+
+    def conditional_covariance(self, representation: Tensor, prior: Callable[[], Tensor]) -> Tensor:
+        """The covariance at t new points of a Gaussian process with covariance k, given noisy values at the rows.
+
+        Args:
+            representation: of the new points, ``(*batch, t, p)``.
+            prior: k between the new points, ``(*batch, t, t)``, called only where it is needed.
+        """
+        raise self._unavailable("a posterior covariance")
+
+    def _unavailable(self, what: str) -> TypeError:
+        return TypeError(
+            f"Expected a factorized system for {what}, got {type(self).__name__}. "
+            "Condition the embedding exactly, or approximate it by features (Nystrom, RandomFeatures)."
+        )
