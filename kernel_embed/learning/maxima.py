@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any
 
 import gpytorch
 import numpy as np
@@ -17,8 +16,10 @@ from torch import Tensor
 from ..objectives import Objective
 from ..progress import progress_bar
 from ..validation import check_features
+from .cooperation import Alone
 from .fit import fit
-from .parameters import ParameterVector, prior_loss
+from .loss import Loss
+from .parameters import ParameterVector
 
 SAME = 1e-2
 """Maxima whose parameters differ by less than this, in their raw form, are one."""
@@ -37,7 +38,7 @@ class LocalMaximum:
 
     value: float
     parameters: dict[str, Tensor]
-    embedding: Any = dataclasses.field(repr=False)
+    embedding: gpytorch.Module = dataclasses.field(repr=False)
 
 
 def local_maxima(
@@ -112,7 +113,8 @@ class _Scan:
     def __init__(
         self, embedding: gpytorch.Module, kernels: list[Kernel], objective: Objective, x: Tensor, y: Tensor | None
     ) -> None:
-        self.embedding, self.kernels, self.objective, self.x, self.y = embedding, kernels, objective, x, y
+        self.embedding, self.kernels, self.x, self.y = embedding, kernels, x, y
+        self.loss = Loss(Alone(embedding), objective, x.shape[-2])
         self.originals = [kernel.lengthscale.detach().clone() for kernel in kernels]
         self.middle = torch.cat([value.flatten() for value in self.originals]).log().mean().exp()
 
@@ -126,12 +128,9 @@ class _Scan:
         self.move(lengthscale)
         with torch.no_grad():
             try:
-                loss = self.objective(self.embedding, self.x, self.y).sum()
-                prior = prior_loss(self.embedding)
+                loss, _ = self.loss(self.x, self.y)
             except (NanError, NotPSDError):
                 return -np.inf
-        if prior is not None:
-            loss = loss + (prior / self.x.shape[-2] if self.objective.per_datum else prior)
         return -loss.item()
 
     def tops(self, grid: NDArray[np.float64], prominence: float, progress: bool | None) -> list[gpytorch.Module]:

@@ -140,7 +140,7 @@ class ShardedEmbedding:
             gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
             start += gradient.numel()
 
-    def from_leader(self, value: Any) -> Any:
+    def from_leader(self, value: T) -> T:
         """``value`` of rank 0, on all ranks."""
         box = [value]
         collective("sharing the checkpoint", dist.broadcast_object_list, box, self._leader, group=self.group)

@@ -86,10 +86,10 @@ def test_a_stopped_search_is_resumed(error, path, problem):
     assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(result.value, rel=1e-12)
 
 
-@pytest.mark.parametrize("how", [{"method": "adam"}, {"batch_size": 8}])
+@pytest.mark.parametrize("how", [{}, {"batch_size": 8}])
 def test_adam_goes_on_exactly_where_it_was(how, path, problem):
     whole, expected = learn(None, problem, num_epochs=12, **how)
-    per_epoch = 1 if "method" in how else 3
+    per_epoch = 3 if how else 1
     learn(path, problem, Counting(KeyboardInterrupt(), 5 * per_epoch + 1), num_epochs=12, **how)
     embedding, result = learn(path, problem, num_epochs=12, **how)
     assert [r["value"] for r in result.history] == pytest.approx([r["value"] for r in expected.history], rel=1e-12)
