@@ -61,11 +61,13 @@ def fit(
             not fit in memory. Its batches go to the dtype and device of the embedding. Build it with a ``generator``
             and a resumed run meets the batches in the same order.
         y: targets, for embeddings that have them.
-        optimizer: an :class:`Optimizer`, or a factory that makes one of ``torch.optim``, such as ``torch.optim.SGD`` or
-            ``lambda p: torch.optim.SGD(p, lr=0.1)``, run on all rows; :class:`TorchOptimizer` has its epochs and
-            batches. It excludes the six options below, which belong to LBFGS and Adam.
-        callback: called with a :class:`Progress` after every evaluation of L-BFGS and every epoch of Adam; returning
-            ``True`` ends the search. Processes that learn together must all have one, and the leader's answer counts.
+        optimizer: an :class:`~kernel_embed.learning.Optimizer`, or a factory that makes one of ``torch.optim``, such as
+            ``torch.optim.SGD`` or ``lambda p: torch.optim.SGD(p, lr=0.1)``, run on all rows;
+            :class:`~kernel_embed.learning.TorchOptimizer` has its epochs and batches. It excludes the six options
+            after ``callback``, which belong to LBFGS and Adam.
+        callback: called with a :class:`~kernel_embed.learning.Progress` after every evaluation of L-BFGS and every
+            epoch of Adam; returning ``True`` ends the search. Processes that learn together must all have one, and
+            the leader's answer counts.
         max_evaluations: a limit for L-BFGS, for each start, 200 by default.
         tolerance: of L-BFGS, 1e-5 by default.
         num_restarts: further starts of L-BFGS, none by default.

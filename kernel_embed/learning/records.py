@@ -58,7 +58,7 @@ class Progress:
 
 
 Callback = Callable[[Progress], "bool | None"]
-"""Called with a :class:`Progress`; ``True`` ends the search."""
+"""Called with a :class:`~kernel_embed.learning.Progress`; ``True`` ends the search."""
 
 
 class StopSearch(Exception):

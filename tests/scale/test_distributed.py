@@ -66,6 +66,10 @@ def test_ranks_agree_to_the_bit(ranks):
             assert torch.equal(ranks[0][name], ranks[1][name]), name
 
 
+def test_ranks_stop_together_when_the_callback_of_the_leader_says_so(ranks):
+    assert [int(found["records until the leader stops"]) for found in ranks] == [2, 2]
+
+
 def test_rows_refused_on_one_rank_are_an_error_on_all(ranks):
     assert "Expected rows on every rank" in ranks[0]["refusals"][0]
     assert "Expected at least one row" in ranks[1]["refusals"][0]

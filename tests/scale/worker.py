@@ -80,6 +80,9 @@ def compare(file: str) -> None:
             num_epochs=epochs, learning_rate=0.01, checkpoint=f"{file}.checkpoint",
         )  # fmt: skip
     found["resumed"] = parameters(again.module)
+    stop = {"num_epochs": 5, "callback": lambda p: rank == 0 and p.number == 2}  # the other rank would go on
+    result = ke.fit(again, OBJECTIVES["empirical"], p.x[mine], p.y[mine], **stop)
+    found["records until the leader stops"] = torch.tensor(len(result.history))
 
     refusals = []
     for x, y in ((p.x[mine][: 20 * (1 - rank)], p.y[mine][: 20 * (1 - rank)]), (p.x[mine] / (1 - rank), p.y[mine])):

@@ -70,7 +70,7 @@ class TorchOptimizer(Optimizer):
 
 @dataclasses.dataclass(frozen=True)
 class Adam(Optimizer):
-    """``torch.optim.Adam``, Algorithm 1: see :class:`TorchOptimizer`.
+    """``torch.optim.Adam``, Algorithm 1: see :class:`~kernel_embed.learning.TorchOptimizer`.
 
     Args:
         num_epochs: passes through the rows.
