@@ -56,7 +56,7 @@ from .kernels import (
     set_lengthscales_by_median,
     sup_diagonal,
 )
-from .learning import FitResult, LocalMaximum, fit, local_maxima
+from .learning import LBFGS, Adam, FitResult, LocalMaximum, fit, local_maxima
 from .objectives import (
     BatchValidationRisk,
     CalibratedLeaveOneOutRisk,
@@ -110,6 +110,8 @@ from .version import __version__ as __version__
 from .votes import cross_validate_votes, gaussian_kernels, polynomial_kernels, vote_path
 
 __all__ = [
+    "LBFGS",
+    "Adam",
     "ApproximationError",
     "BagKernel",
     "BatchValidationRisk",

@@ -3,10 +3,43 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from types import TracebackType
+from typing import Protocol
 
 
-def progress_bar(total: int | None, description: str, show: bool | None = None) -> Any:
+class ProgressBar(Protocol):
+    """What is used of a tqdm bar."""
+
+    n: int
+    """Steps so far."""
+
+    total: int | None
+    """Steps in all."""
+
+    def __enter__(self) -> ProgressBar:
+        """Show it."""
+        ...  # pragma: no cover
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take it away."""
+        ...  # pragma: no cover
+
+    def update(self, n: int = 1) -> object:
+        """``n`` steps more."""
+        ...  # pragma: no cover
+
+    def reset(self, total: int | None = None) -> None:
+        """Back to none, of ``total``."""
+        ...  # pragma: no cover
+
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
+        """Words after the bar."""
+        ...  # pragma: no cover
+
+
+def progress_bar(total: int | None, description: str, show: bool | None = None) -> ProgressBar:
     """A tqdm bar; ``show=None`` shows it where somebody is looking: a terminal or a notebook."""
     if show is None:
         show = _in_notebook() or sys.stderr.isatty()
@@ -14,7 +47,8 @@ def progress_bar(total: int | None, description: str, show: bool | None = None) 
         from tqdm.notebook import tqdm as bar
     else:
         from tqdm import tqdm as bar
-    return bar(total=total, desc=description, disable=not show, leave=False, dynamic_ncols=True)
+    shown: ProgressBar = bar(total=total, desc=description, disable=not show, leave=False, dynamic_ncols=True)
+    return shown
 
 
 def _in_notebook() -> bool:

@@ -66,18 +66,19 @@ def check_finite(x: Tensor, name: str) -> None:
     )
 
 
-def check_lengths(x: Tensor, y: Tensor) -> None:
-    """Raise unless ``y`` has one entry for each row of ``x``."""
+def check_lengths(x: Tensor, y: Tensor | None) -> Tensor:
+    """``y``, which must have one entry for each row of ``x``."""
     if not isinstance(y, Tensor):
         raise TypeError(f"Expected y to be a torch.Tensor, got {type(y).__name__}. Convert it with torch.as_tensor(y).")
     if y.dim() == 0 or y.shape[0] != x.shape[-2]:
         got = "a single number" if y.dim() == 0 else f"{y.shape[0]}"
         raise ValueError(f"Expected one target for each of the {x.shape[-2]} rows of x, got {got}.")
+    return y
 
 
-def check_labels(x: Tensor, y: Tensor, num_classes: int) -> Tensor:
+def check_labels(x: Tensor, y: Tensor | None, num_classes: int) -> Tensor:
     """``y`` as a vector of class numbers 0 … m − 1, one for each row of ``x``."""
-    check_lengths(x, y)
+    y = check_lengths(x, y)
     if y.dim() == 2 and y.shape[1] == 1:
         y = y.squeeze(1)
     if y.dim() != 1:

@@ -111,7 +111,9 @@ def test_objectives_name_the_device(name, watch, problem):
     OBJECTIVES[name]()(embedding, problem.x, problem.y).backward()
 
 
-@pytest.mark.parametrize("how", [{"num_restarts": 1}, {"method": "adam"}, {"batch_size": 12}])
+@pytest.mark.parametrize(
+    "how", [{"num_restarts": 1, "max_evaluations": 4}, {"num_epochs": 3}, {"num_epochs": 3, "batch_size": 12}]
+)
 def test_fit_names_the_device(how, watch, problem, tmp_path):
     embedding = ke.MulticlassEmbedding(named_kernels()["rbf"], problem.m)
     objective = ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n")
@@ -121,8 +123,6 @@ def test_fit_names_the_device(how, watch, problem, tmp_path):
             objective,
             problem.x,
             problem.y,
-            max_evaluations=4,
-            num_epochs=3,
             checkpoint=tmp_path / "fit.pt",
             seed=0,
             **how,

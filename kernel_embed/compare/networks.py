@@ -13,7 +13,7 @@ from torch import nn
 
 from ..embeddings import MulticlassEmbedding
 from ..kernels import FeatureKernel
-from ..learning import fit
+from ..learning import Adam, fit
 from ..objectives import CalibratedLeaveOneOutRisk, EmpiricalRisk, Objective, RademacherComplexity, calibrate
 
 CEN_1 = (16, 32, 8)
@@ -98,10 +98,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):
         network = perceptron(x.shape[1], self.hidden).double()
         paper_initialization(network, torch.Generator().manual_seed(self.seed))
         embedding = MulticlassEmbedding(FeatureKernel(network), len(self.classes_), self.regularization).double()
-        self.result_ = fit(
-            embedding, self._objective(), x, labels,
-            method="adam", num_epochs=self.num_epochs, learning_rate=self.learning_rate, progress=False,
-        )  # fmt: skip
+        optimizer = Adam(self.num_epochs, self.learning_rate)
+        self.result_ = fit(embedding, self._objective(), x, labels, optimizer=optimizer, progress=False)
         embedding.eval()
         with torch.no_grad():
             self.conditioned_ = embedding.condition(x, labels)

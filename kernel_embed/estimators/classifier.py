@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..embeddings import MulticlassEmbedding, clip_normalize
 from ..kernels import default_kernel, feature_ranges, log_scaled
-from ..learning import FitResult, fit
+from ..learning import LBFGS, Adam, FitResult, Optimizer, fit
 from ..objectives import Objective, calibrate, default_objective
 from ..objectives.bounds import generalization_bound
 
@@ -117,23 +117,26 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
     def _learn(self, x: torch.Tensor, y: torch.Tensor) -> tuple[MulticlassEmbedding, FitResult]:
         objective = self.objective if self.objective is not None else default_objective()
         n, seed = len(y), _seed(self.random_state)
-        settings: dict[str, Any] = {"max_evaluations": self.max_evaluations, "tolerance": self.tolerance}
-        settings.update(num_restarts=self.num_restarts, seed=seed, progress=self.progress)
-        if self.batch_size is not None:
-            settings.update(batch_size=self.batch_size, num_epochs=self.num_epochs, learning_rate=self.learning_rate)
+        settings: dict[str, Any] = {"seed": seed, "progress": self.progress}
+        optimizer = self._optimizer(self.num_restarts)
         rows = torch.arange(n, device=x.device)
         if self.batch_size is None and self.subset_size is not None and n >= 2 * self.subset_size:
             rows = self._tensor(np.random.default_rng(seed or 0).permutation(n)[: self.subset_size])
         # Stages, each from where the one before ended: a common lengthscale, a subset, all rows. Ctrl-C ends them all.
         embedding, result = self._start(x[rows], y[rows], objective)
         if len(rows) < n and not (result and result.interrupted):
-            result = fit(embedding, objective, x[rows], y[rows], **settings)
+            result = fit(embedding, objective, x[rows], y[rows], optimizer=optimizer, **settings)
             # A = K + nλI: the ridge found on the subset is a better guess for all rows than its λ.
             embedding.regularization = embedding.regularization.detach() * (len(rows) / n)
-            settings.update(num_restarts=0)
+            optimizer = self._optimizer(num_restarts=0)
         if not (result and result.interrupted):
-            result = fit(embedding, objective, x, y, **settings)
+            result = fit(embedding, objective, x, y, optimizer=optimizer, **settings)
         return embedding, result
+
+    def _optimizer(self, num_restarts: int) -> Optimizer:
+        if self.batch_size is not None:
+            return Adam(self.num_epochs, self.learning_rate, self.batch_size)
+        return LBFGS(self.max_evaluations, self.tolerance, num_restarts)
 
     def _start(
         self, x: torch.Tensor, y: torch.Tensor, objective: Objective

@@ -1,6 +1,24 @@
-"""Learning: minimise an objective over the parameters of an embedding."""
+"""Learning: minimize an objective over the parameters of an embedding."""
 
-from .fit import FitResult, fit
+from .fit import fit
 from .maxima import LocalMaximum, local_maxima
+from .optimizers import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer
+from .problem import Problem
+from .records import Evaluation, Progress, Visit
+from .result import FitResult
 
-__all__ = ["FitResult", "LocalMaximum", "fit", "local_maxima"]
+__all__ = [
+    "LBFGS",
+    "Adam",
+    "Evaluation",
+    "FitResult",
+    "LocalMaximum",
+    "Optimizer",
+    "Outcome",
+    "Problem",
+    "Progress",
+    "TorchOptimizer",
+    "Visit",
+    "fit",
+    "local_maxima",
+]

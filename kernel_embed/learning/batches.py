@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ class LoaderBatches:
         like: a parameter of the embedding.
     """
 
-    def __init__(self, loader: DataLoader[Any], like: Tensor) -> None:
+    def __init__(self, loader: DataLoader[object], like: Tensor) -> None:
         self.loader, self.like = loader, like
         self.num_data: int | None = len(loader.dataset) if isinstance(loader.dataset, Sized) else None
 
@@ -89,7 +89,7 @@ class LoaderBatches:
         return f"{type(self.loader.dataset).__name__} of {self.num_data}, batch size {self.loader.batch_size}"
 
 
-def as_pair(batch: Any, like: Tensor) -> Batch:
+def as_pair(batch: object, like: Tensor) -> Batch:
     """``(x, y)`` of what a loader yielded, with x in the dtype and on the device of ``like``.
 
     Example:

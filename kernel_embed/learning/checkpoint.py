@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import pickle
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,12 +13,12 @@ import torch
 from ..files import write_whole
 
 
-def save_checkpoint(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
+def save_checkpoint(path: str | os.PathLike[str], content: Mapping[str, object]) -> None:
     """Write ``content`` (tensors, numbers, text, dicts and lists of them) so that a reader never sees half of it."""
-    write_whole(path, lambda file: torch.save(content, file))
+    write_whole(path, lambda file: torch.save(dict(content), file))
 
 
-def load_checkpoint(path: str | os.PathLike[str], **expected: Any) -> dict[str, Any] | None:
+def load_checkpoint(path: str | os.PathLike[str], **expected: object) -> dict[str, Any] | None:
     """Read a checkpoint, or ``None`` where there is none; entries named in ``expected`` must have those values."""
     source = pathlib.Path(path)
     if not source.exists():

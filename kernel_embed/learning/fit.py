@@ -1,87 +1,57 @@
-"""``fit(embedding, objective, x, y)``: minimise an objective over the parameters of an embedding."""
+"""``fit(embedding, objective, x, y)``: minimize an objective over the parameters of an embedding."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import time
-from typing import Any, Literal
 
-import gpytorch
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..objectives import Objective
-from ..validation import check_features
-from .batches import LoaderBatches, TensorBatches
-from .optimizers.adam import adam
-from .optimizers.lbfgs import lbfgs
+from ..objectives.base import B, Embedding
+from .cooperation import Cooperative, as_cooperative
+from .data import Data, as_data
+from .loss import Loss
+from .optimizers import Optimizer, Outcome
+from .optimizers.choice import ShortOptions, choose_optimizer
+from .optimizers.stochastic import Factory
 from .parameters import ParameterVector, unidentified
-from .state import Cooperative, Search, fingerprint, module_of
-
-Method = Literal["lbfgs", "adam"]
-
-
-@dataclasses.dataclass
-class FitResult:
-    """What ``fit`` did; the embedding itself holds the learned parameters.
-
-    Attributes:
-        value: the lowest objective met, priors included; the embedding's parameters are those that reached it.
-        history: one record for each evaluation (each epoch with mini-batches): ``start``, ``value``, and every term.
-        num_evaluations: evaluations of objective and gradient.
-        converged: whether the optimiser met its tolerance.
-        message: how it ended, in words.
-        seconds: wall-clock time.
-        fixed: parameters held fixed because the objective cannot identify them.
-        interrupted: whether Ctrl-C ended it.
-    """
-
-    value: float
-    history: list[dict[str, float]]
-    num_evaluations: int
-    converged: bool
-    message: str
-    seconds: float
-    fixed: tuple[str, ...] = ()
-    interrupted: bool = False
-
-    @property
-    def terms(self) -> dict[str, float]:
-        """Every term of the objective at the best point; empty where nothing was evaluated before an interruption."""
-        if not self.history:
-            return {}
-        best = min(self.history, key=lambda record: record["value"])
-        return {name: value for name, value in best.items() if name not in ("start", "value")}
+from .problem import Problem
+from .records import Callback, StopSearch
+from .result import FitResult
+from .state import Checkpoint, Search
 
 
 def fit(
-    embedding: gpytorch.Module | Cooperative,
-    objective: Objective,
-    x: Tensor | DataLoader[Any],
+    embedding: Embedding[B] | Cooperative[B],
+    objective: Objective[B],
+    x: Tensor | DataLoader[object],
     y: Tensor | None = None,
     *,
-    method: Method | None = None,
-    max_evaluations: int = 200,
-    tolerance: float = 1e-5,
-    num_restarts: int = 0,
-    restart_spread: float = 1.0,
+    optimizer: Optimizer | Factory | None = None,
+    callback: Callback | None = None,
+    max_evaluations: int | None = None,
+    tolerance: float | None = None,
+    num_restarts: int | None = None,
     batch_size: int | None = None,
-    num_epochs: int = 200,
-    learning_rate: float = 0.1,
+    num_epochs: int | None = None,
+    learning_rate: float | None = None,
     seed: int | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> FitResult:
-    """Minimise ``objective`` over the parameters of ``embedding``, in place.
+    """Minimize ``objective`` over the parameters of ``embedding``, in place.
 
-    Full batches are minimised by L-BFGS, mini-batches (``batch_size``) by Adam, Algorithm 1. Constraints are kept,
-    registered priors are added (divided by n for objectives that are means over data), and parameters that the
-    objective cannot identify are held fixed. The embedding is moved to the dtype and device of ``x``. Dropout and batch
-    normalisation are in the mode the embedding is in. Ctrl-C ends the search and keeps the best point so far; after an
-    error, too, the embedding and the checkpoint hold the best point so far.
+    The optimizer is a value: ``optimizer=LBFGS(num_restarts=3)``, ``Adam(batch_size=100)``, any of ``torch.optim`` by
+    its factory, or one of your own. Without one, the common options choose: full batches are minimized by
+    :class:`LBFGS`, mini-batches (``batch_size``, a loader) by :class:`Adam`, Algorithm 1.
+
+    Constraints are kept, registered priors are added (divided by n for objectives that are means over data), and
+    parameters that the objective cannot identify are held fixed. The embedding is moved to the dtype and device of
+    ``x``. Dropout and batch normalization are in the mode the embedding is in. Ctrl-C ends the search and keeps the
+    best point so far; after an error, too, the embedding and the checkpoint hold the best point so far.
 
     Args:
         embedding: any embedding, or a :class:`kernel_embed.ShardedEmbedding`; its parameters are changed to the best
@@ -91,18 +61,23 @@ def fit(
             not fit in memory. Its batches go to the dtype and device of the embedding. Build it with a ``generator``
             and a resumed run meets the batches in the same order.
         y: targets, for embeddings that have them.
-        method: ``"lbfgs"`` or ``"adam"``; by default Adam with ``batch_size`` or a loader, else L-BFGS.
-        max_evaluations: a limit for L-BFGS, for each start.
-        tolerance: L-BFGS stops when the objective falls by a smaller share of itself than ``1e-2 * tolerance`` or
-            every entry of the gradient is below ``tolerance``.
-        num_restarts: further starts, each with Gaussian noise of scale ``restart_spread`` on the raw parameters.
-        restart_spread: see ``num_restarts``.
-        batch_size: rows of a mini-batch; epochs go through a new permutation each.
-        num_epochs: epochs of Adam.
-        learning_rate: of Adam.
+        optimizer: an :class:`~kernel_embed.learning.Optimizer`, or a factory that makes one of ``torch.optim``, such as
+            ``torch.optim.SGD`` or ``lambda p: torch.optim.SGD(p, lr=0.1)``, run on all rows;
+            :class:`~kernel_embed.learning.TorchOptimizer` has its epochs and batches. It excludes the six options
+            after ``callback``, which belong to LBFGS and Adam.
+        callback: called with a :class:`~kernel_embed.learning.Progress` after every evaluation of L-BFGS and every
+            epoch of Adam; returning ``True`` ends the search. Processes that learn together must all have one, and
+            the leader's answer counts.
+        max_evaluations: a limit for L-BFGS, for each start, 200 by default.
+        tolerance: of L-BFGS, 1e-5 by default.
+        num_restarts: further starts of L-BFGS, none by default.
+        batch_size: rows of a mini-batch for Adam; by default all rows.
+        num_epochs: epochs of Adam, 200 by default.
+        learning_rate: of Adam, 0.1 by default.
         seed: of restarts and permutations.
         progress: show a progress bar; by default on a terminal or in a notebook.
-        checkpoint: a file; written while working, and resumed from where it exists.
+        checkpoint: a file; written while working, and resumed from where it exists. Another kind of optimizer goes on
+            from the best point.
 
     Example:
         >>> import kernel_embed as ke
@@ -115,56 +90,57 @@ def fit(
     """
     if not isinstance(objective, Objective):
         raise TypeError(f"Expected an Objective, such as EmpiricalRisk(), got {type(objective).__name__}.")
-    module, from_loader = module_of(embedding), isinstance(x, DataLoader)
-    method = method or ("adam" if from_loader or batch_size is not None else "lbfgs")
-    if method not in ("lbfgs", "adam"):
-        raise ValueError(f"Expected method 'lbfgs' or 'adam', got {method!r}.")
-    if method == "lbfgs" and batch_size is not None:
-        raise ValueError("Expected full batches with method='lbfgs', got a batch_size. Use method='adam'.")
-    if isinstance(x, DataLoader):
-        if method == "lbfgs" or y is not None or batch_size is not None:
-            raise ValueError(
-                "Expected a loader alone, which yields batches (x, y) for method='adam', got it together with y, "
-                "batch_size or method='lbfgs'. The loader sets the batch size."
-            )
-        like = next(module.parameters(), torch.empty(0))
-        loader = LoaderBatches(x, like)
-        num_data, data = loader.num_data, loader.identity()
-    else:
-        x = check_features(x)
-        if batch_size is not None and not 2 <= batch_size <= x.shape[-2]:
-            raise ValueError(f"Expected batch_size from 2 to the {x.shape[-2]} rows of x, got {batch_size}.")
-        module.to(dtype=x.dtype, device=x.device)
-        num_data, data = x.shape[-2], fingerprint(x, y)
-    if isinstance(embedding, Cooperative) and num_data is not None:
-        num_data = embedding.total_rows(num_data)
-    fixed = unidentified(module, objective)
-    search = Search(embedding, objective, ParameterVector(module, fixed), num_data, data, checkpoint)
-    if not search.vector.parameters:
+    short = ShortOptions(max_evaluations, tolerance, num_restarts, batch_size, num_epochs, learning_rate)
+    chosen = choose_optimizer(optimizer, short, from_loader=isinstance(x, DataLoader))
+    together = as_cooperative(embedding)
+    data = as_data(x, y, together.module)
+    fixed = unidentified(together.module, objective)
+    vector = ParameterVector(together.module, fixed)
+    if not vector.parameters:
         raise ValueError("Expected an embedding with parameters to learn, got none that require a gradient.")
-    generator = np.random.default_rng(seed)
-    interrupted = False
-    try:
-        if isinstance(x, DataLoader):
-            adam(search, loader, num_epochs, learning_rate, progress)
-        elif method == "adam":
-            batches = TensorBatches(x, y, batch_size or x.shape[-2], num_epochs, generator)
-            adam(search, batches, num_epochs, learning_rate, progress)
-        else:
-            lbfgs(search, x, y, max_evaluations, tolerance, num_restarts, restart_spread, generator, progress)
-    except KeyboardInterrupt:
-        interrupted = True
-        search.converged, search.message = False, "interrupted; the best point so far is kept"
-    finally:
-        search.finish()
-    seconds = time.perf_counter() - search.started
+    num_data = None if data.num_data is None else together.total_rows(data.num_data)
+    file = None if checkpoint is None else _checkpoint(checkpoint, objective, vector, data, chosen)
+    search = Search(together, vector, file, callback)
+    loss = Loss(together, objective, num_data)
+    problem = Problem(loss, data, vector, search, np.random.default_rng(seed), progress)
+    outcome, interrupted = _run(chosen, problem, search)
     return FitResult(
         value=search.best_value,
-        history=search.history,
+        history=list(search.history),
         num_evaluations=search.num_evaluations,
-        converged=search.converged,
-        message=search.message,
-        seconds=seconds,
+        converged=outcome.converged,
+        message=outcome.message,
+        seconds=search.seconds,
         fixed=fixed,
         interrupted=interrupted,
     )
+
+
+def _run(optimizer: Optimizer, problem: Problem, search: Search) -> tuple[Outcome, bool]:
+    """How the search ended, and whether by Ctrl-C; whatever ends it, the best point is kept."""
+    try:
+        with torch.enable_grad():
+            outcome = optimizer.minimize(problem)
+        if not isinstance(outcome, Outcome):
+            raise TypeError(
+                f"Expected an Outcome(converged, message) from {type(optimizer).__name__}.minimize, got "
+                f"{type(outcome).__name__}."
+            )
+        return outcome, False
+    except StopSearch as stop:
+        return Outcome(False, str(stop)), False
+    except KeyboardInterrupt:
+        return Outcome(False, "interrupted; the best point so far is kept"), True
+    finally:
+        search.finish()
+
+
+def _checkpoint(
+    path: str | os.PathLike[str], objective: Objective[B], vector: ParameterVector, data: Data, optimizer: Optimizer
+) -> Checkpoint:
+    identity = {
+        "objective": repr(objective),
+        "shapes": {name: list(p.shape) for name, p in vector.named.items()},
+        "data": data.identity(),
+    }
+    return Checkpoint(path, identity, type(optimizer).__qualname__)

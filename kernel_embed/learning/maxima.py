@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any
 
 import gpytorch
 import numpy as np
@@ -15,10 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..objectives import Objective
+from ..objectives.base import B, Embedding
 from ..progress import progress_bar
 from ..validation import check_features
+from .cooperation import Alone
 from .fit import fit
-from .parameters import ParameterVector, prior_loss
+from .loss import Loss
+from .parameters import ParameterVector
 
 SAME = 1e-2
 """Maxima whose parameters differ by less than this, in their raw form, are one."""
@@ -37,12 +39,12 @@ class LocalMaximum:
 
     value: float
     parameters: dict[str, Tensor]
-    embedding: Any = dataclasses.field(repr=False)
+    embedding: gpytorch.Module = dataclasses.field(repr=False)
 
 
 def local_maxima(
-    embedding: gpytorch.Module,
-    objective: Objective,
+    embedding: Embedding[B],
+    objective: Objective[B],
     x: Tensor,
     y: Tensor | None = None,
     *,
@@ -88,11 +90,12 @@ def local_maxima(
     x = check_features(x)
     if num_points < 3:
         raise ValueError(f"Expected num_points of at least 3, got {num_points}.")
-    embedding = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device)
-    kernels = [m for m in embedding.modules() if isinstance(m, Kernel) and m.has_lengthscale]
-    starts = [embedding]
+    module: gpytorch.Module = copy.deepcopy(embedding)
+    module.to(dtype=x.dtype, device=x.device)
+    kernels = [m for m in module.modules() if isinstance(m, Kernel) and m.has_lengthscale]
+    starts = [module]
     if kernels:
-        scan = _Scan(embedding, kernels, objective, x, y)
+        scan = _Scan(module, kernels, objective, x, y)
         starts = scan.tops(np.geomspace(*(span or scan_span(x)), num_points), prominence, progress)
     found: list[tuple[LocalMaximum, NDArray[np.float64]]] = []
     for start in starts:
@@ -110,9 +113,10 @@ class _Scan:
     """−objective along the line on which all lengthscales are multiplied by one factor."""
 
     def __init__(
-        self, embedding: gpytorch.Module, kernels: list[Kernel], objective: Objective, x: Tensor, y: Tensor | None
+        self, embedding: gpytorch.Module, kernels: list[Kernel], objective: Objective[B], x: Tensor, y: Tensor | None
     ) -> None:
-        self.embedding, self.kernels, self.objective, self.x, self.y = embedding, kernels, objective, x, y
+        self.embedding, self.kernels, self.x, self.y = embedding, kernels, x, y
+        self.loss = Loss(Alone(embedding), objective, x.shape[-2])
         self.originals = [kernel.lengthscale.detach().clone() for kernel in kernels]
         self.middle = torch.cat([value.flatten() for value in self.originals]).log().mean().exp()
 
@@ -126,12 +130,9 @@ class _Scan:
         self.move(lengthscale)
         with torch.no_grad():
             try:
-                loss = self.objective(self.embedding, self.x, self.y).sum()
-                prior = prior_loss(self.embedding)
+                loss, _ = self.loss(self.x, self.y)
             except (NanError, NotPSDError):
                 return -np.inf
-        if prior is not None:
-            loss = loss + (prior / self.x.shape[-2] if self.objective.per_datum else prior)
         return -loss.item()
 
     def tops(self, grid: NDArray[np.float64], prominence: float, progress: bool | None) -> list[gpytorch.Module]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import gpytorch
 import numpy as np
 import torch
-from gpytorch.kernels import ScaleKernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ..objectives import Objective
+from ..objectives.base import B
 
 Vector = NDArray[np.float64]
+Bounds = list[tuple[float | None, float | None]]
 
 
 class ParameterVector:
@@ -49,7 +50,7 @@ class ParameterVector:
                 start += parameter.numel()
 
     def project(self) -> None:
-        """Move every entry back inside its bounds, for optimisers that know of none."""
+        """Move every entry back inside its bounds, for optimizers that know of none."""
         with torch.no_grad():
             for name, parameter in self.named.items():
                 constraint = self.module.constraint_for_parameter_name(name)
@@ -65,9 +66,9 @@ class ParameterVector:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def bounds(self) -> list[tuple[float | None, float | None]]:
-        """Bounds of each entry: those of constraints without a transform, which only the optimiser can enforce."""
-        bounds: list[tuple[float | None, float | None]] = []
+    def bounds(self) -> Bounds:
+        """Bounds of each entry: those of constraints without a transform, which only the optimizer can enforce."""
+        bounds: Bounds = []
         for name, parameter in self.named.items():
             constraint = self.module.constraint_for_parameter_name(name)
             if constraint is None or constraint.enforced:
@@ -88,14 +89,14 @@ def _finite(bound: float) -> float | None:
     return bound if math.isfinite(bound) else None
 
 
-def unidentified(embedding: gpytorch.Module, objective: Objective) -> tuple[str, ...]:
+def unidentified(embedding: gpytorch.Module, objective: Objective[B]) -> tuple[str, ...]:
     """The names of parameters that ``objective`` cannot tell from λ, and which ``fit`` therefore holds fixed.
 
     Risks and the Rademacher complexity depend on λ and the outputscale σ_f² of a lone scaled kernel only through
     λ/σ_f²: left free, the pair is a flat valley. A prior on the outputscale, or a λ that is itself held fixed, lifts
     this.
     """
-    kernel: Any = getattr(embedding, "kernel", None)
+    kernel: Kernel = getattr(embedding, "kernel", None)
     if objective.identifies_scale or type(kernel) is not ScaleKernel or not hasattr(embedding, "regularization"):
         return ()
     if not embedding.raw_regularization.requires_grad:

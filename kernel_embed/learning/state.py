@@ -1,196 +1,186 @@
-"""The state of a search for parameters: loss, best point so far, history, checkpoint."""
+"""The state of one search: the best point, the history, the counter, the checkpoint. One owner, no other writer."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypedDict, cast
 
-import gpytorch
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..objectives import Objective, bound
+from ..objectives.base import Bound
 from .checkpoint import load_checkpoint, save_checkpoint
-from .parameters import ParameterVector, Vector, prior_loss
+from .cooperation import Cooperative, by_leader
+from .parameters import ParameterVector, Vector
+from .records import Callback, Progress, Snapshot, StopSearch, Visit
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
-
-@runtime_checkable
-class Cooperative(Protocol):
-    """An embedding that several processes learn together, each with its share of the rows."""
-
-    module: gpytorch.Module
-    """The embedding itself, whose parameters are learned."""
-
-    leads: bool
-    """True on the one process that writes checkpoints."""
-
-    def condition(self, x: Tensor, y: Tensor) -> Any:
-        """The embedding with the rows of all processes."""
-        ...  # pragma: no cover
-
-    def total_rows(self, num_rows: int) -> int:
-        """The rows of all processes together."""
-        ...  # pragma: no cover
-
-    def reduce_gradients(self) -> None:
-        """Make the gradients of the parameters those of all rows."""
-        ...  # pragma: no cover
-
-    def from_leader(self, value: Any) -> Any:
-        """``value`` as the leader has it."""
-        ...  # pragma: no cover
+OptimizerState = Mapping[str, object]
+"""What an optimizer needs to go on where it was: tensors, numbers, text, and dicts and lists of them."""
 
 
-def module_of(embedding: gpytorch.Module | Cooperative) -> gpytorch.Module:
-    """The module whose parameters are learned."""
-    return embedding.module if isinstance(embedding, Cooperative) else embedding
+class _Content(TypedDict):
+    """A checkpoint, besides what tells its problem from others."""
+
+    best_value: float
+    best: Tensor
+    best_buffers: dict[str, Tensor]
+    origin: Tensor
+    history: list[dict[str, float]]
+    num_evaluations: int
+    optimizer: str
+    optimizer_state: OptimizerState
+
+
+class Checkpoint:
+    """Where a search is written, and for whom.
+
+    Args:
+        path: the file.
+        identity: what a checkpoint must agree on to belong to this problem.
+        optimizer: the name of the optimizer, to which alone its state is given back.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], identity: Mapping[str, object], optimizer: str) -> None:
+        self._path, self._identity, self.optimizer = path, identity, optimizer
+        self._saved = time.perf_counter()
+
+    def read(self, together: Cooperative[Bound]) -> _Content | None:
+        """What the leader reads, on all processes; ``None`` where there is no file."""
+        content = by_leader(together, lambda: load_checkpoint(self._path, **self._identity))
+        return None if content is None else cast(_Content, content)
+
+    def is_due(self) -> bool:
+        """Whether the last writing was long enough ago."""
+        return time.perf_counter() - self._saved > SECONDS_BETWEEN_CHECKPOINTS
+
+    def write(self, content: _Content) -> None:
+        """Write it whole."""
+        self._saved = time.perf_counter()
+        save_checkpoint(self._path, {**self._identity, **content})
 
 
 class Search:
-    """The state of one call of ``fit``: best point, history, checkpoint."""
+    """What one call of ``fit`` has found so far. Optimizers reach it through their problem alone.
+
+    Args:
+        together: the embedding, learned by one process or several.
+        vector: its free parameters.
+        checkpoint: resumed from where its file exists, and written.
+        callback: told of every record.
+    """
 
     def __init__(
         self,
-        embedding: gpytorch.Module | Cooperative,
-        objective: Objective,
+        together: Cooperative[Bound],
         vector: ParameterVector,
-        num_data: int | None,
-        data: str,
-        checkpoint: str | os.PathLike[str] | None,
+        checkpoint: Checkpoint | None = None,
+        callback: Callback | None = None,
     ) -> None:
-        self.embedding, self.objective, self.vector, self.num_data = embedding, objective, vector, num_data
-        self.module = module_of(embedding)
-        self.checkpoint = checkpoint
-        self.started = self._saved = time.perf_counter()
-        self.best_value, self.best = float("inf"), vector.get()
-        self.origin = self.best
-        self.best_buffers = self.buffers()
-        self.history: list[dict[str, float]] = []
-        self.num_evaluations = self.start = 0
-        self.converged, self.message = False, ""
-        self.optimizer_state: dict[str, Any] = {}
-        self._identity = {
-            "objective": repr(objective),
-            "shapes": {name: list(p.shape) for name, p in vector.named.items()},
-            "data": data,
-        }
-        self._resume()
+        self._together, self._vector, self._checkpoint, self._callback = together, vector, checkpoint, callback
+        self._started = time.perf_counter()
+        self._best_value, self._best = float("inf"), Snapshot.take(vector)
+        self._origin = self._best.point
+        self._history: list[dict[str, float]] = []
+        self._num_evaluations = 0
+        self._optimizer_state: OptimizerState = {}
+        content = None if checkpoint is None else checkpoint.read(together)
+        if checkpoint is not None and content is not None:
+            self._resume(content, checkpoint.optimizer)
 
-    def _resume(self) -> None:
-        if self.checkpoint is None:
+    def _resume(self, content: _Content, optimizer: str) -> None:
+        self._best_value = content["best_value"]
+        self._best = Snapshot(content["best"].numpy(), content["best_buffers"])
+        self._origin = content["origin"].numpy()
+        self._history, self._num_evaluations = content["history"], content["num_evaluations"]
+        if content["optimizer"] == optimizer:
+            self._optimizer_state = content["optimizer_state"]
+        self._best.restore(self._vector)
+
+    @property
+    def origin(self) -> Vector:
+        """The point at which the search began, before any resumption."""
+        return np.array(self._origin)
+
+    @property
+    def best_value(self) -> float:
+        """The lowest value so far, ∞ before the first."""
+        return self._best_value
+
+    @property
+    def best_point(self) -> Vector:
+        """Where it was; the present point before the first."""
+        return np.array(self._best.point)
+
+    @property
+    def history(self) -> Sequence[dict[str, float]]:
+        """Every record so far."""
+        return self._history
+
+    @property
+    def num_evaluations(self) -> int:
+        """Evaluations of objective and gradient so far."""
+        return self._num_evaluations
+
+    @property
+    def seconds(self) -> float:
+        """Since the search began."""
+        return time.perf_counter() - self._started
+
+    @property
+    def optimizer_state(self) -> OptimizerState:
+        """What the same optimizer handed over with its last record, empty where there is none."""
+        return self._optimizer_state
+
+    def count(self) -> None:
+        """One evaluation more."""
+        self._num_evaluations += 1
+
+    def record(self, visit: Visit, start: int, state: Callable[[], OptimizerState] | None) -> None:
+        """Remember a visit, and its point if it is the best; tell the callback, which may end the search."""
+        self._history.append({"start": float(start), "value": visit.value, **visit.terms})
+        if visit.value < self._best_value:
+            self._best_value, self._best = visit.value, Snapshot.take(self._vector, visit.point)
+        if self._checkpoint is not None:
+            # With the record it belongs to: a file never holds an epoch without the state that follows it.
+            self._optimizer_state = {} if state is None else state()
+            if self._checkpoint.is_due():
+                self._save(self._checkpoint)
+        self._tell(visit, start)
+
+    def _tell(self, visit: Visit, start: int) -> None:
+        if self._callback is None:
             return
-        checkpoint, identity = self.checkpoint, self._identity
-        content = self._by_leader(lambda: load_checkpoint(checkpoint, **identity))
-        if content is None:
-            return
-        self.best_value, self.best = content["best_value"], content["best"].numpy()
-        self.origin = content["origin"].numpy()
-        self.history, self.num_evaluations = content["history"], content["num_evaluations"]
-        self.start, self.optimizer_state = content["start"], content["optimizer_state"]
-        self.best_buffers = content["best_buffers"]
-        self.restore(self.best, self.best_buffers)
-
-    def _by_leader(self, read: Callable[[], Any]) -> Any:
-        """What ``read`` returns or raises, on one rank for all."""
-        if not isinstance(self.embedding, Cooperative):
-            return read()
-        outcome: Any = None
-        if self.embedding.leads:
-            try:
-                outcome = read()
-            except ValueError as error:
-                outcome = error
-        outcome = self.embedding.from_leader(outcome)
-        if isinstance(outcome, ValueError):
-            raise outcome
-        return outcome
-
-    def buffers(self) -> dict[str, Tensor]:
-        """A copy of all buffers, such as the running statistics of batch normalisation."""
-        return {name: buffer.detach().clone() for name, buffer in self.module.named_buffers()}
-
-    def restore(self, point: Vector, buffers: dict[str, Tensor]) -> None:
-        """Put parameters and buffers back."""
-        self.vector.set(point)
-        with torch.no_grad():
-            for name, buffer in self.module.named_buffers():
-                if name in buffers:
-                    buffer.copy_(buffers[name])
-
-    def save(self, force: bool = False) -> None:
-        """Write the checkpoint, at most every few seconds unless forced."""
-        now = time.perf_counter()
-        if self.checkpoint is None or not (force or now - self._saved > SECONDS_BETWEEN_CHECKPOINTS):
-            return
-        self._saved = now
-        if isinstance(self.embedding, Cooperative) and not self.embedding.leads:
-            return
-        content = {
-            **self._identity,
-            "best_value": self.best_value,
-            "best": torch.as_tensor(self.best, device="cpu"),
-            "best_buffers": self.best_buffers,
-            "origin": torch.as_tensor(self.origin, device="cpu"),
-            "history": self.history,
-            "num_evaluations": self.num_evaluations,
-            "start": self.start,
-            "optimizer_state": self.optimizer_state,
-        }
-        save_checkpoint(self.checkpoint, content)
+        terms, number = MappingProxyType(dict(visit.terms)), len(self._history)
+        module = self._together.module
+        told = Progress(number, start, visit.value, terms, self._best_value, self.seconds, module)
+        # Processes that learn together end together: the leader's answer counts.
+        if self._together.from_leader(bool(self._callback(told))):
+            raise StopSearch(f"stopped by the callback after record {number}")
 
     def finish(self) -> None:
-        """Leave the embedding at the best point, without gradients."""
-        self.restore(self.best, self.best_buffers)
-        self.vector.clear_gradient()
-        self.save(force=True)
+        """Leave the embedding at the best point, without gradients, and the checkpoint up to date."""
+        self._best.restore(self._vector)
+        self._vector.clear_gradient()
+        if self._checkpoint is not None and self._history:
+            self._save(self._checkpoint)
 
-    def loss(self, x: Tensor, y: Tensor | None) -> tuple[Tensor, dict[str, float]]:
-        """The objective with priors on these rows, and its terms."""
-        embedding: Any = self.embedding
-        joined = bound(embedding, x, y)
-        values = [(repr(term), c * term.evaluate(joined).sum()) for c, term in self.objective.terms()]
-        prior = prior_loss(self.module)
-        if prior is not None:
-            # A prior belongs to all n data: a mini-batch, mean or sum, carries its share of it.
-            values.append(("priors", prior * self._share(joined.num_data)))
-        total = sum((value for _, value in values), start=x.new_zeros(()))
-        terms: dict[str, float] = {}
-        for name, value in values:
-            terms[name] = terms.get(name, 0.0) + value.item()
-        return total, terms
-
-    def _share(self, num_rows: int) -> float:
-        if self.num_data is None:
-            raise ValueError(
-                "Expected a loader whose dataset has a length, because registered priors are weighed by n, got one "
-                "without. Give the dataset a __len__, or remove the priors."
-            )
-        return 1.0 / self.num_data if self.objective.per_datum else num_rows / self.num_data
-
-    def backward(self, loss: Tensor) -> None:
-        """The gradient of ``loss``, over all ranks where there are several."""
-        loss.backward()
-        if isinstance(self.embedding, Cooperative):
-            self.embedding.reduce_gradients()
-
-    def record(self, value: float, terms: dict[str, float], point: Vector) -> None:
-        """Remember an evaluation, and the point if it is the best."""
-        self.history.append({"start": float(self.start), "value": value, **terms})
-        if value < self.best_value:
-            self.best_value, self.best, self.best_buffers = value, point.copy(), self.buffers()
-        self.save()
-
-
-def fingerprint(*tensors: Tensor | None) -> str:
-    """What tells one data set from another, so that a checkpoint is never resumed on other data."""
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        if tensor is not None:
-            digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    def _save(self, checkpoint: Checkpoint) -> None:
+        if not self._together.leads:
+            return
+        content: _Content = {
+            "best_value": self._best_value,
+            "best": torch.as_tensor(self._best.point, device="cpu"),
+            "best_buffers": dict(self._best.buffers),
+            "origin": torch.as_tensor(self._origin, device="cpu"),
+            "history": self._history,
+            "num_evaluations": self._num_evaluations,
+            "optimizer": checkpoint.optimizer,
+            "optimizer_state": self._optimizer_state,
+        }
+        checkpoint.write(content)

@@ -38,7 +38,11 @@ class BindsSample(Protocol[B_co]):
         """The embedding with its data, differentiable in its parameters."""
 
 
-def bound(embedding: BindsTargets[B] | BindsSample[B], x: Tensor, y: Tensor | None) -> B:
+Embedding = BindsTargets[B] | BindsSample[B]
+"""Whatever an objective can be evaluated for."""
+
+
+def bound(embedding: Embedding[B], x: Tensor, y: Tensor | None) -> B:
     """``embedding.bind`` of the data that it takes."""
     return embedding.bind(x) if y is None else embedding.bind(x, y)  # type: ignore[call-arg]
 
@@ -64,9 +68,7 @@ class Objective(abc.ABC, Generic[B_contra]):
     @overload
     def __call__(self, embedding: BindsSample[B_contra], x: Tensor, y: None = None) -> Tensor: ...
 
-    def __call__(
-        self, embedding: BindsTargets[B_contra] | BindsSample[B_contra], x: Tensor, y: Tensor | None = None
-    ) -> Tensor:
+    def __call__(self, embedding: Embedding[B_contra], x: Tensor, y: Tensor | None = None) -> Tensor:
         """The loss: a scalar, or one value for each element of the embedding's batch shape."""
         return self.evaluate(bound(embedding, x, y))
 

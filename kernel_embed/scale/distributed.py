@@ -119,7 +119,7 @@ class ShardedEmbedding:
         for tensor in [*embedding.parameters(), *embedding.buffers()]:
             collective("sharing parameters", dist.broadcast, tensor.data, leader, group=group)
 
-    def bind(self, x: Tensor, y: Tensor) -> ShardedMulticlass:
+    def bind(self, x: Tensor, y: Tensor | None = None) -> ShardedMulticlass:
         """The embedding with the rows of all ranks, differentiable; ``x`` and ``y`` are those of this one."""
         return shard(self.module, x, y, self.group)
 
@@ -144,7 +144,7 @@ class ShardedEmbedding:
             gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
             start += gradient.numel()
 
-    def from_leader(self, value: Any) -> Any:
+    def from_leader(self, value: T) -> T:
         """``value`` of rank 0, on all ranks."""
         box = [value]
         collective("sharing the checkpoint", dist.broadcast_object_list, box, self._leader, group=self.group)
@@ -166,16 +166,17 @@ class ShardedMulticlass(ConditionedMulticlass):
         return sum(self._shards.counts)
 
 
-def shard(embedding: MulticlassEmbedding, x: Tensor, y: Tensor, group: Group = None) -> ShardedMulticlass:
+def shard(embedding: MulticlassEmbedding, x: Tensor, y: Tensor | None, group: Group = None) -> ShardedMulticlass:
     """The embedding with the rows of all ranks, of which ``x`` and ``y`` are those of this one.
 
     Every rank learns that one refused its rows: nobody waits for it.
     """
     problem: Exception | None = None
     Z: Tensor | None = None
+    labels = torch.empty(0)
     try:
         x = check_features(x)
-        y = check_labels(x, y, embedding.num_classes)
+        labels = check_labels(x, y, embedding.num_classes)
         Z = explicit_features(embedding.kernel, x)
         if Z is None or not bool(torch.isfinite(Z).all()):
             problem = NanError("Expected finite features, got NaN or infinite ones on this rank.")
@@ -188,7 +189,7 @@ def shard(embedding: MulticlassEmbedding, x: Tensor, y: Tensor, group: Group = N
     widths = shards.sum(torch.tensor([Z.shape[-1], Z.shape[-1] ** 2], device=device))
     if int(widths[1]) * shards.size != int(widths[0]) ** 2:
         raise ValueError(f"Expected as many features on every rank, got {Z.shape[-1]} here and others elsewhere.")
-    return ShardedMulticlass(embedding, x, y, Z.to(x), shards)
+    return ShardedMulticlass(embedding, x, labels, Z.to(x), shards)
 
 
 def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> FeatureStatistics:

@@ -112,7 +112,7 @@ def rank(options: argparse.Namespace) -> None:
     ).double()
     sharded = ShardedEmbedding(ke.MulticlassEmbedding(FeatureKernel(network), options.m, 1e-4))
     rows = slice(0, len(y) // 4)
-    learn = {"method": "adam", "num_epochs": options.epochs, "learning_rate": 1e-3}
+    learn = {"num_epochs": options.epochs, "learning_rate": 1e-3}
     objective = ke.EmpiricalRisk(below="linear") + ke.RademacherComplexity("4e/n")
     times = {"statistics": [], "learning": []}
     for _ in range(options.repeats):

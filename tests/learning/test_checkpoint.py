@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import shutil
 
 import pytest
 import torch
@@ -86,14 +87,58 @@ def test_a_stopped_search_is_resumed(error, path, problem):
     assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(result.value, rel=1e-12)
 
 
-@pytest.mark.parametrize("how", [{"method": "adam"}, {"batch_size": 8}])
+@pytest.mark.parametrize("how", [{}, {"batch_size": 8}])
 def test_adam_goes_on_exactly_where_it_was(how, path, problem):
     whole, expected = learn(None, problem, num_epochs=12, **how)
-    per_epoch = 1 if "method" in how else 3
+    per_epoch = 3 if how else 1
     learn(path, problem, Counting(KeyboardInterrupt(), 5 * per_epoch + 1), num_epochs=12, **how)
     embedding, result = learn(path, problem, num_epochs=12, **how)
     assert [r["value"] for r in result.history] == pytest.approx([r["value"] for r in expected.history], rel=1e-12)
     torch.testing.assert_close(state(embedding), state(whole))
+
+
+@pytest.mark.parametrize("how", [{}, {"batch_size": 8}])
+@pytest.mark.parametrize("killed_at", [4, 5, 7])
+def test_a_kill_after_a_resumed_epoch_loses_nothing(how, killed_at, path, problem, monkeypatch):
+    """The file as it lies after any record leads to the same end: no epoch twice, no moments of a later one."""
+    monkeypatch.setattr("kernel_embed.learning.state.SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    whole, expected = learn(None, problem, num_epochs=9, **how)
+    learn(path, problem, num_epochs=3, **how)
+
+    def kill(told):
+        if told.number == killed_at:
+            shutil.copy(path, path.with_name("as_it_lay.pt"))  # nothing is written in the end of a killed process
+            return True
+        return False
+
+    learn(path, problem, num_epochs=9, callback=kill, **how)
+    embedding, result = learn(path.with_name("as_it_lay.pt"), problem, num_epochs=9, **how)
+    assert result.history == expected.history
+    assert torch.equal(state(embedding), state(whole))
+
+
+def test_evaluations_are_counted_over_resumptions(path, problem):
+    for at in (4, 4):
+        learn(path, problem, Counting(KeyboardInterrupt(), at), max_evaluations=8)
+    _, result = learn(path, problem, max_evaluations=8)
+    assert len(result.history) <= 8
+    objective = Counting()
+    _, again = learn(path, problem, objective, max_evaluations=8)
+    assert objective.count == 8 - len(result.history)
+    assert again.value <= result.value
+
+
+def test_a_resumed_restart_goes_on_from_its_own_best_point(path, problem):
+    """Not from the best point of an earlier start."""
+    how = {"num_restarts": 1, "max_evaluations": 6, "tolerance": 1e-12}
+    _, whole = learn(None, problem, **how)
+    own = [record["value"] for record in whole.history if record["start"] == 1.0]
+    learn(path, problem, Counting(KeyboardInterrupt(), 6 + 4), **how)
+    _, result = learn(path, problem, **how)
+    resumed = [record["value"] for record in result.history if record["start"] == 1.0]
+    assert resumed[:3] == pytest.approx(own[:3], rel=1e-9)
+    assert resumed[3] == pytest.approx(min(own[:3]), rel=1e-9)
+    assert len(resumed) == 6
 
 
 def test_a_search_broken_inside_an_epoch_repeats_that_epoch(path, problem):

@@ -266,12 +266,12 @@ def test_restarts_are_counted_and_never_worse(problem):
     assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(many.value)
 
 
-@pytest.mark.parametrize("how", [{"num_restarts": 2}, {"batch_size": 8, "num_epochs": 5}])
+@pytest.mark.parametrize("how", [{"num_restarts": 2, "max_evaluations": 8}, {"batch_size": 8, "num_epochs": 5}])
 def test_seeds_repeat(how, problem):
     states = []
     for seed in (3, 3, 4):
         embedding = ke.MulticlassEmbedding(rbf(), problem.m)
-        ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, seed=seed, max_evaluations=8, **how)
+        ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, seed=seed, **how)
         states.append(state(embedding))
     assert torch.equal(states[0], states[1])
     if "batch_size" in how:
@@ -291,7 +291,7 @@ def test_converged_and_message_are_those_of_the_best_start(problem):
 
 
 def test_adam_on_full_batches(embedding, problem):
-    result = ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, method="adam", num_epochs=30)
+    result = ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, optimizer=ke.Adam(30))
     assert result.num_evaluations == len(result.history) == 30
     assert result.value < result.history[0]["value"]
     assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(result.value, rel=1e-12)
@@ -344,14 +344,14 @@ def test_an_epoch_sees_every_row_once(problem):
 def test_adam_stops_with_an_explanation_at_nan(problem):
     embedding = ke.MulticlassEmbedding(rbf(), 3)
     with pytest.raises(NanError, match=r"Expected a finite objective, got nan in epoch 2.*learning_rate"):
-        ke.fit(embedding, NotFinite([3]), problem.x, problem.y, method="adam", num_epochs=5)
+        ke.fit(embedding, NotFinite([3]), problem.x, problem.y, optimizer=ke.Adam(5))
     assert torch.isfinite(state(embedding)).all()
 
 
 # interruption and refusals ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", [{}, {"method": "adam", "num_epochs": 20}, {"batch_size": 12, "num_epochs": 20}])
+@pytest.mark.parametrize("how", [{}, {"num_epochs": 20}, {"batch_size": 12, "num_epochs": 20}])
 def test_interruption_keeps_the_best_so_far(how, problem):
     embedding = ke.MulticlassEmbedding(rbf(), problem.m)
     result = ke.fit(embedding, Raising(KeyboardInterrupt(), [6]), problem.x, problem.y, seed=0, **how)
@@ -405,10 +405,12 @@ def test_other_errors_pass_and_leave_the_best_point(embedding, problem):
 
 def test_arguments_are_checked(embedding, problem):
     data = (embedding, ke.LeaveOneOutRisk(), problem.x, problem.y)
-    with pytest.raises(ValueError, match=r"Expected method 'lbfgs' or 'adam', got 'sgd'"):
-        ke.fit(*data, method="sgd")
-    with pytest.raises(ValueError, match=r"Expected full batches with method='lbfgs', got a batch_size.*adam"):
-        ke.fit(*data, method="lbfgs", batch_size=10)
+    with pytest.raises(TypeError, match=r"Expected an optimizer, such as LBFGS\(\) or Adam\(\), .*got 'sgd'"):
+        ke.fit(*data, optimizer="sgd")
+    with pytest.raises(ValueError, match=r"Expected either optimizer or short options, got .*LBFGS.*batch_size.*Adam"):
+        ke.fit(*data, optimizer=ke.LBFGS(), batch_size=10)
+    with pytest.raises(TypeError, match=r"Expected an Objective, such as EmpiricalRisk\(\), got str"):
+        ke.fit(embedding, "loo", problem.x, problem.y)
     for size in (1, 25):
         with pytest.raises(ValueError, match=rf"Expected batch_size from 2 to the 24 rows of x, got {size}"):
             ke.fit(*data, batch_size=size)
@@ -441,9 +443,9 @@ def test_no_global_state_is_changed(problem):
         np.random.get_state(),  # noqa: NPY002
         random.getstate(),
     )
-    for how in ({"num_restarts": 1}, {"batch_size": 12, "num_epochs": 3}):
+    for how in ({"num_restarts": 1, "max_evaluations": 5}, {"batch_size": 12, "num_epochs": 3}):
         embedding = ke.MulticlassEmbedding(ScaleKernel(MaternKernel(1.5)), problem.m)
-        ke.fit(embedding, OBJECTIVES["CalibratedLeaveOneOutRisk"](), problem.x, problem.y, max_evaluations=5, **how)
+        ke.fit(embedding, OBJECTIVES["CalibratedLeaveOneOutRisk"](), problem.x, problem.y, **how)
     assert snapshot() == before
     assert torch.equal(torch.get_rng_state(), torch_state)
     assert np.array_equal(np.random.get_state()[1], numpy_state[1])  # noqa: NPY002

@@ -64,7 +64,7 @@ def test_one_batch_of_everything_is_the_full_batch(problem):
     other = copy.deepcopy(one)
     everything = DataLoader(TensorDataset(problem.x, problem.y), batch_size=24)
     by_loader = ke.fit(one, OBJECTIVE, everything, num_epochs=5, learning_rate=0.01)
-    by_tensor = ke.fit(other, OBJECTIVE, problem.x, problem.y, method="adam", num_epochs=5, learning_rate=0.01)
+    by_tensor = ke.fit(other, OBJECTIVE, problem.x, problem.y, optimizer=ke.Adam(5, 0.01))
     assert [r["value"] for r in by_loader.history] == pytest.approx([r["value"] for r in by_tensor.history], rel=1e-9)
     torch.testing.assert_close(state(one), state(other))
 
@@ -178,13 +178,16 @@ def test_priors_need_a_length(problem):
     with pytest.raises(ValueError, match=r"Expected a loader whose dataset has a length"):
         ke.fit(weighed, OBJECTIVE, stream, num_epochs=1)
     both = [
-        ke.fit(copy.deepcopy(weighed), OBJECTIVE, data, y, method="adam", num_epochs=1).value
+        ke.fit(copy.deepcopy(weighed), OBJECTIVE, data, y, optimizer=ke.Adam(1)).value
         for data, y in ((DataLoader(TensorDataset(problem.x, problem.y), 24), None), (problem.x, problem.y))
     ]
     assert both[0] == pytest.approx(both[1])
 
 
-@pytest.mark.parametrize("settings", [{"method": "lbfgs"}, {"batch_size": 5}, {"y": torch.zeros(24)}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"optimizer": ke.LBFGS()}, {"batch_size": 5}, {"optimizer": ke.Adam(batch_size=5)}, {"y": torch.zeros(24)}],
+)
 def test_a_loader_stands_alone(settings, problem):
     with pytest.raises(ValueError, match="Expected a loader alone"):
         ke.fit(embedding(problem), OBJECTIVE, loader(problem), **settings)

@@ -140,7 +140,7 @@ def test_fit_learns_with_several_starts(x):
 def test_adam_draws_other_locations_in_every_epoch(x):
     embedding = BayesianMeanEmbedding(RBFKernel(ard_num_dims=2), measure=DiscreteMeasure(x[:6]))
     objective = EmbeddingEvidence(num_locations=8)
-    result = ke.fit(embedding, objective, x, method="adam", num_epochs=4, learning_rate=1e-9, seed=0)
+    result = ke.fit(embedding, objective, x, optimizer=ke.Adam(4, 1e-9), seed=0)
     values = [record["value"] for record in result.history]
     assert len({round(value, 3) for value in values}) == 4
 

@@ -48,7 +48,7 @@ def alone():
     p, module = worker.problem(), worker.embedding()
     found = worker.steps(module, module, p.x, p.y, lambda: None)
     again = worker.embedding()
-    ke.fit(again, worker.OBJECTIVES["empirical"], p.x, p.y, method="adam", num_epochs=5, learning_rate=0.01)
+    ke.fit(again, worker.OBJECTIVES["empirical"], p.x, p.y, optimizer=ke.Adam(5, 0.01))
     exact = module.condition(p.x, p.y).decision_probabilities(p.query).detach()
     return {**found, "resumed": worker.parameters(again), "statistics": exact, "empty shard": exact}
 
@@ -64,6 +64,10 @@ def test_ranks_agree_to_the_bit(ranks):
     for name in ranks[0]:
         if name != "refusals":
             assert torch.equal(ranks[0][name], ranks[1][name]), name
+
+
+def test_ranks_stop_together_when_the_callback_of_the_leader_says_so(ranks):
+    assert [int(found["records until the leader stops"]) for found in ranks] == [2, 2]
 
 
 def test_rows_refused_on_one_rank_are_an_error_on_all(ranks):

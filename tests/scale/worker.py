@@ -53,7 +53,7 @@ def steps(conditionable, module, x, y, reduce) -> dict[str, torch.Tensor]:
     result = ke.fit(conditionable, OBJECTIVES["leave one out"], x, y, max_evaluations=12)
     found["lbfgs, value"] = torch.tensor(result.value)
     found["lbfgs, parameters"] = parameters(module)
-    ke.fit(conditionable, OBJECTIVES["empirical"], x, y, method="adam", num_epochs=4, learning_rate=0.01)
+    ke.fit(conditionable, OBJECTIVES["empirical"], x, y, optimizer=ke.Adam(4, 0.01))
     found["adam, parameters"] = parameters(module)
     with torch.no_grad():
         found["predictions"] = conditionable.condition(x, y).decision_probabilities(problem().query)
@@ -77,9 +77,12 @@ def compare(file: str) -> None:
     for epochs in (2, 5):
         ke.fit(
             again, OBJECTIVES["empirical"], p.x[mine], p.y[mine],
-            method="adam", num_epochs=epochs, learning_rate=0.01, checkpoint=f"{file}.checkpoint",
+            num_epochs=epochs, learning_rate=0.01, checkpoint=f"{file}.checkpoint",
         )  # fmt: skip
     found["resumed"] = parameters(again.module)
+    stop = {"num_epochs": 5, "callback": lambda p: rank == 0 and p.number == 2}  # the other rank would go on
+    result = ke.fit(again, OBJECTIVES["empirical"], p.x[mine], p.y[mine], **stop)
+    found["records until the leader stops"] = torch.tensor(len(result.history))
 
     refusals = []
     for x, y in ((p.x[mine][: 20 * (1 - rank)], p.y[mine][: 20 * (1 - rank)]), (p.x[mine] / (1 - rank), p.y[mine])):
@@ -99,14 +102,10 @@ def dying(file: str) -> None:
     p, rank = problem(), dist.get_rank()
     sharded = ShardedEmbedding(embedding())
     objective = OBJECTIVES["empirical"]
-    ke.fit(
-        sharded, objective, p.x, p.y, method="adam", num_epochs=2, learning_rate=0.01, checkpoint=f"{file}.checkpoint"
-    )
+    ke.fit(sharded, objective, p.x, p.y, num_epochs=2, learning_rate=0.01, checkpoint=f"{file}.checkpoint")
     if rank == 1:
         os._exit(3)
-    ke.fit(
-        sharded, objective, p.x, p.y, method="adam", num_epochs=9, learning_rate=0.01, checkpoint=f"{file}.checkpoint"
-    )
+    ke.fit(sharded, objective, p.x, p.y, num_epochs=9, learning_rate=0.01, checkpoint=f"{file}.checkpoint")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,7 @@
-"""How an objective is minimised."""
+"""How an objective is minimized: values that ``fit(optimizer=…)`` takes."""
+
+from .base import Optimizer, Outcome
+from .lbfgs import LBFGS
+from .stochastic import Adam, TorchOptimizer
+
+__all__ = ["LBFGS", "Adam", "Optimizer", "Outcome", "TorchOptimizer"]

@@ -2,89 +2,122 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import TypedDict, cast
+
 import numpy as np
-from linear_operator.utils.errors import NanError, NotPSDError
-from scipy.optimize import minimize
+import torch
 from torch import Tensor
 
-from ...kernels import DiagonalBoundError
-from ...progress import progress_bar
+from ...progress import ProgressBar
 from ..parameters import Vector
-from ..state import Search
+from ..problem import NO_VALUE, Problem
+from ..records import Visit
+from .base import Optimizer, Outcome, check_at_least
 
 
-def lbfgs(
-    search: Search,
-    x: Tensor,
-    y: Tensor | None,
-    max_evaluations: int,
-    tolerance: float,
-    num_restarts: int,
-    spread: float,
-    generator: np.random.Generator,
-    progress: bool | None,
-) -> None:
-    """Minimise over all rows at once, from the parameters as they are and from ``num_restarts`` noisy starts."""
-    origin = search.origin
-    starts = [origin] + [origin + spread * generator.standard_normal(origin.shape) for _ in range(num_restarts)]
-    bounds = search.vector.bounds()
-    left = max_evaluations
-    with progress_bar(max_evaluations * len(starts), "fit", progress) as bar:
+@dataclasses.dataclass(frozen=True)
+class LBFGS(Optimizer):
+    """L-BFGS-B on all rows at once, from the parameters as they are and from further, noisy starts.
 
-        def evaluate(point: Vector) -> tuple[float, Vector]:
-            nonlocal left
-            if left == 0:
-                raise _EnoughError  # scipy looks at its own limit only between line searches
-            left -= 1
-            search.vector.set(point)
-            search.vector.clear_gradient()
-            search.num_evaluations += 1
-            bar.update()
-            first = not any(record["start"] == search.start for record in search.history)
-            try:
-                loss, terms = search.loss(x, y)
-                search.backward(loss)
-            except (NotPSDError, NanError, DiagonalBoundError):
-                if first and search.start == 0:
-                    raise
-                return _refusal(search)
-            gradient = search.vector.gradient()
-            if not (np.isfinite(loss.item()) and np.isfinite(gradient).all()):
-                if first and search.start == 0:
-                    raise NanError(
-                        f"Expected a finite objective and gradient at the starting parameters, got {loss.item()}. "
-                        "Start from lengthscales near the distances in x, or scale the features."
-                    )
-                return _refusal(search)
-            search.record(loss.item(), terms, point)
-            bar.set_postfix_str(f"{search.best_value:.4f}", refresh=False)
-            return loss.item(), gradient
+    Args:
+        max_evaluations: a limit for each start, counted over resumptions.
+        tolerance: it stops when the objective falls by a smaller share of itself than ``1e-2 * tolerance`` or every
+            entry of the gradient is below ``tolerance``.
+        num_restarts: further starts.
+        restart_spread: scale of the Gaussian noise that a restart adds to the raw parameters.
 
-        first_start = search.start
-        for start in range(first_start, len(starts)):
-            search.start = start
-            resumed = bool(search.history) and search.history[-1]["start"] == start
-            point = search.best if resumed else starts[start]
-            options = {
-                "maxfun": max_evaluations,
-                "maxiter": max_evaluations,
-                "ftol": 1e-2 * tolerance,
-                "gtol": tolerance,
-            }
-            best_before, left = search.best_value, max_evaluations
-            try:
-                answer = minimize(evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-                converged, message = bool(answer.success), str(answer.message).lower()
-            except _EnoughError:
-                converged, message = False, f"stop: made all {max_evaluations} evaluations"
-            if start == first_start or search.best_value < best_before:
-                search.converged, search.message = converged, message
+    Example:
+        >>> LBFGS(num_restarts=2)
+        LBFGS(max_evaluations=200, tolerance=1e-05, num_restarts=2, restart_spread=1.0)
+    """
+
+    max_evaluations: int = 200
+    tolerance: float = 1e-5
+    num_restarts: int = 0
+    restart_spread: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_at_least(1, max_evaluations=self.max_evaluations)
+        check_at_least(0, tolerance=self.tolerance, num_restarts=self.num_restarts, restart_spread=self.restart_spread)
+
+    def minimize(self, problem: Problem) -> Outcome:
+        """Descend from every start; the outcome is that of the best one."""
+        starts = self._starts(problem)
+        saved = cast("_State | None", problem.saved_state or None)
+        first, made = (0, 0) if saved is None else (saved["start"], saved["evaluations"])
+        if problem.history and first < len(starts):
+            starts[first] = problem.best_point if saved is None else saved["point"].numpy()
+        outcome = None
+        with problem.progress_bar(self.max_evaluations * len(starts)) as bar:
+            for number in range(first, len(starts)):
+                before = problem.best_value
+                answer = _Descent(self, problem, number, made if number == first else 0, bar).run(starts[number])
+                if outcome is None or problem.best_value < before:
+                    outcome = answer
+        return outcome or Outcome(False, f"nothing left to do: the checkpoint holds start {first} already")
+
+    def _starts(self, problem: Problem) -> list[Vector]:
+        start = problem.start
+        noise = [problem.generator.standard_normal(start.shape) for _ in range(self.num_restarts)]
+        return [start, *(start + self.restart_spread * z for z in noise)]
+
+
+class _State(TypedDict):
+    """What a checkpoint keeps of the start in work: its number, its evaluations, its best point."""
+
+    start: int
+    evaluations: int
+    point: Tensor
 
 
 class _EnoughError(Exception):
     """The evaluations of one start are used up."""
 
 
-def _refusal(search: Search) -> tuple[float, Vector]:
-    """What the line search is told of a point where the objective does not exist: high, and no slope."""
-    return search.best_value + 10.0 * abs(search.best_value) + 10.0, np.zeros_like(search.best)
+class _Descent:
+    """One start: counts its evaluations, and turns the line search back where the objective does not exist."""
+
+    def __init__(self, settings: LBFGS, problem: Problem, number: int, made: int, bar: ProgressBar) -> None:
+        self._settings, self._problem, self._number, self._made, self._bar = settings, problem, number, made, bar
+        self._lowest: Visit | None = None
+
+    def run(self, point: Vector) -> Outcome:
+        """Descend from ``point``."""
+        from scipy.optimize import minimize
+
+        limit, tolerance = self._settings.max_evaluations, self._settings.tolerance
+        options = {"maxfun": limit, "maxiter": limit, "ftol": 1e-2 * tolerance, "gtol": tolerance}
+        bounds = self._problem.bounds
+        try:
+            answer = minimize(self._evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        except _EnoughError:
+            return Outcome(False, f"stop: made all {limit} evaluations")
+        return Outcome(bool(answer.success), str(answer.message).lower())
+
+    def _evaluate(self, point: Vector) -> tuple[float, Vector]:
+        if self._made >= self._settings.max_evaluations:
+            raise _EnoughError  # scipy looks at its own limit only between line searches
+        self._made += 1
+        self._bar.update()
+        problem = self._problem
+        try:
+            found = problem.evaluate(point)
+        except NO_VALUE:
+            if not problem.history:
+                raise
+            # What the line search is told of such a point: high, and no slope.
+            return problem.best_value + 10.0 * abs(problem.best_value) + 10.0, np.zeros_like(point)
+        if self._lowest is None or found.value < self._lowest.value:
+            self._lowest = found
+        problem.record(found, start=self._number, state=self._state)
+        self._bar.set_postfix_str(f"{problem.best_value:.4f}", refresh=False)
+        return found.value, found.gradient
+
+    def _state(self) -> _State:
+        assert self._lowest is not None
+        return {
+            "start": self._number,
+            "evaluations": self._made,
+            "point": torch.as_tensor(self._lowest.point, device="cpu"),
+        }

@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris
 
 from ...embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ...kernels import log_scaled
-from ...learning import fit
+from ...learning import Adam, fit
 from ...objectives import EmpiricalRisk, RademacherComplexity, rademacher_complexity
 from ...results import Record, Results, table
 
@@ -54,7 +54,7 @@ def run(results: Results, out: pathlib.Path | None = None, *, rate: str = "4e/n"
         embedding = start(name)
         for when in ("before", "after"):
             if when == "after":
-                fit(embedding, objective, x, y, method="adam", num_epochs=epochs, learning_rate=0.05, progress=False)
+                fit(embedding, objective, x, y, optimizer=Adam(epochs, learning_rate=0.05), progress=False)
             with torch.no_grad():
                 conditioned = embedding.condition(x, y)
                 accuracy = (conditioned.predict(x_test) == y_test).double().mean().item()

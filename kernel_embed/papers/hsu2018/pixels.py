@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...embeddings import MulticlassEmbedding
 from ...kernels import log_scaled, median_distance
-from ...learning import fit
+from ...learning import Adam, fit
 from ...objectives import EmpiricalRisk, LeaveOneOutRisk, Objective, RademacherComplexity
 from ...progress import progress_bar
 from ...results import Record, Results, table
@@ -106,8 +106,8 @@ def _labels(
     if len(y) <= FULL_BATCH:
         fit(embedding, objective, x, y, max_evaluations=settings["max_evaluations"], progress=False)
     else:
-        batches = {"batch_size": BATCH, "num_epochs": settings["epochs"], "learning_rate": 0.05}
-        fit(embedding, objective, x, y, seed=0, progress=False, **batches)  # type: ignore[arg-type]
+        adam = Adam(settings["epochs"], learning_rate=0.05, batch_size=BATCH)
+        fit(embedding, objective, x, y, optimizer=adam, seed=0, progress=False)
         # λ was learned with n_b rows; the ridge n_b λ is the better guess for all than λ
         embedding.regularization = embedding.regularization.detach() * BATCH / len(y)
     if out is not None:

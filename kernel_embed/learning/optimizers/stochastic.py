@@ -1,0 +1,177 @@
+"""Mini-batches: Algorithm 1 with Adam, or with any optimizer of ``torch.optim``."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypedDict, cast
+
+import numpy as np
+import torch
+from linear_operator.utils.errors import NanError
+from torch import Tensor
+
+from ..batches import Batch, Batches
+from ..problem import Problem
+from ..records import Snapshot, Visit
+from .base import Optimizer, Outcome, check_at_least
+
+SETTLED = 1e-3
+"""A search counts as converged when its last ten epochs differ by less than this share of their mean."""
+
+Factory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
+"""Makes an optimizer of ``torch.optim`` for parameters."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TorchOptimizer(Optimizer):
+    """Any optimizer of ``torch.optim``: one step for each batch, and the epoch with the lowest mean objective is kept.
+
+    Args:
+        factory: makes the optimizer for the parameters; called anew for each search.
+        num_epochs: passes through the rows.
+        batch_size: rows of a mini-batch, in a new permutation each epoch; all rows at once by default. A loader sets
+            its own.
+
+    Example:
+        >>> TorchOptimizer(torch.optim.SGD, num_epochs=5)
+        TorchOptimizer(factory=<class 'torch.optim.sgd.SGD'>, num_epochs=5, batch_size=None)
+    """
+
+    factory: Factory
+    num_epochs: int = 200
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        check_at_least(1, num_epochs=self.num_epochs)
+
+    def minimize(self, problem: Problem) -> Outcome:
+        """All epochs; converged where the last ten hardly differ."""
+        stepper = self.factory(problem.parameters)
+        if not isinstance(stepper, torch.optim.Optimizer):
+            raise TypeError(
+                f"Expected a factory that makes a torch.optim.Optimizer of parameters, got one that makes a "
+                f"{type(stepper).__name__}. Use, say, TorchOptimizer(lambda p: torch.optim.SGD(p, lr=0.1))."
+            )
+        batches = problem.batches(self.batch_size, self.num_epochs)
+        first = _resume(problem, stepper, batches)
+        with problem.progress_bar(self.num_epochs) as bar:
+            bar.update(first)
+            for epoch in range(first, self.num_epochs):
+                visit = _epoch(problem, stepper, batches.epoch(epoch), epoch)
+                problem.record(visit, state=functools.partial(_state, problem, stepper, batches, epoch + 1))
+                bar.update()
+                bar.set_postfix_str(f"{visit.value:.4f}", refresh=False)
+        return Outcome(_settled(problem), f"ran all {self.num_epochs} epochs")
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam(Optimizer):
+    """``torch.optim.Adam``, Algorithm 1: see :class:`~kernel_embed.learning.TorchOptimizer`.
+
+    Args:
+        num_epochs: passes through the rows.
+        learning_rate: of Adam.
+        batch_size: rows of a mini-batch; all rows at once by default. A loader sets its own.
+
+    Example:
+        >>> Adam(num_epochs=50, batch_size=100)
+        Adam(num_epochs=50, learning_rate=0.1, batch_size=100)
+    """
+
+    num_epochs: int = 200
+    learning_rate: float = 0.1
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        check_at_least(1, num_epochs=self.num_epochs)
+        check_at_least(0, learning_rate=self.learning_rate)
+
+    def minimize(self, problem: Problem) -> Outcome:
+        """All epochs; converged where the last ten hardly differ."""
+        factory = functools.partial(torch.optim.Adam, lr=self.learning_rate)
+        return TorchOptimizer(factory, self.num_epochs, self.batch_size).minimize(problem)
+
+
+class _State(TypedDict):
+    """What a checkpoint keeps after an epoch."""
+
+    stepper: str
+    moments: dict[str, object]
+    point: Tensor
+    buffers: Mapping[str, Tensor]
+    batches: Tensor | None
+    epoch: int
+
+
+def _resume(problem: Problem, stepper: torch.optim.Optimizer, batches: Batches) -> int:
+    """Go back to where a checkpoint of the same kind of optimizer was written; the number of the next epoch."""
+    saved = cast("_State | None", problem.saved_state or None)
+    if saved is None or saved["stepper"] != type(stepper).__qualname__:
+        return 0
+    stepper.load_state_dict(copy.deepcopy(saved["moments"]))  # it would write into them
+    problem.restore(Snapshot(saved["point"].numpy(), saved["buffers"]))
+    batches.restore(saved["batches"])
+    return saved["epoch"]
+
+
+def _state(problem: Problem, stepper: torch.optim.Optimizer, batches: Batches, epoch: int) -> _State:
+    now = problem.snapshot()
+    return {
+        "stepper": type(stepper).__qualname__,
+        "moments": copy.deepcopy(stepper.state_dict()),  # it writes into its own
+        "point": torch.as_tensor(now.point, device="cpu"),
+        "buffers": dict(now.buffers),
+        "batches": batches.state(),
+        "epoch": epoch,
+    }
+
+
+def _epoch(problem: Problem, stepper: torch.optim.Optimizer, batches: Iterable[Batch], epoch: int) -> Visit:
+    """One step for each batch; the mean of their objectives."""
+    before, totals, num_batches = problem.snapshot().point, dict[str, float](), 0
+    for x, y in batches:
+        for name, term in _step(problem, stepper, x, y, epoch).items():
+            totals[name] = totals.get(name, 0.0) + term
+        num_batches += 1
+    if num_batches == 0:
+        raise ValueError(f"Expected at least one batch in an epoch, got none in epoch {epoch}. Is the data empty?")
+    means = {name: total / num_batches for name, total in totals.items()}
+    # With one batch the value belongs to the point before the step; with several, to the path of the epoch.
+    point = before if num_batches == 1 else problem.snapshot().point
+    return Visit(point, sum(means.values()), means)
+
+
+def _step(
+    problem: Problem, stepper: torch.optim.Optimizer, x: Tensor, y: Tensor | None, epoch: int
+) -> Mapping[str, float]:
+    """One step, and the terms of the objective before it; steppers with a line search evaluate more than once."""
+    met: list[Mapping[str, float]] = []
+
+    def closure() -> float:
+        stepper.zero_grad()
+        value, terms = problem.backpropagate(x, y)
+        if not math.isfinite(value):
+            raise NanError(
+                f"Expected a finite objective, got {value} in epoch {epoch}. "
+                "A smaller learning_rate usually avoids this."
+            )
+        met.append(terms)
+        return value
+
+    stepper.step(closure)
+    problem.project()
+    if not met:
+        raise TypeError(
+            f"Expected step(closure) to call its closure, as the optimizers of torch.optim do, but that of "
+            f"{type(stepper).__name__} did not."
+        )
+    return met[0]
+
+
+def _settled(problem: Problem) -> bool:
+    tail = [record["value"] for record in problem.history[-10:]]
+    return len(tail) == 10 and bool(max(tail) - min(tail) <= SETTLED * abs(np.mean(tail)))

@@ -1,0 +1,136 @@
+"""What an optimizer sees of a search: points to evaluate, batches to step through, and where to report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from linear_operator.utils.errors import NanError, NotPSDError
+from torch import Tensor
+
+from ..kernels import DiagonalBoundError
+from ..objectives.base import B
+from ..progress import ProgressBar, progress_bar
+from .batches import Batches
+from .data import Data
+from .loss import Loss, Terms
+from .parameters import Bounds, ParameterVector, Vector
+from .records import Evaluation, Snapshot, Visit
+from .state import OptimizerState, Search
+
+NO_VALUE = (NotPSDError, NanError, DiagonalBoundError)
+"""What :meth:`Problem.evaluate` raises where the objective does not exist; a line search turns back there."""
+
+
+class Problem:
+    """Minimize an objective over the raw parameters of an embedding, as one vector or where they are.
+
+    An optimizer that asks for points uses :meth:`evaluate`; one that steps the parameters themselves, as those of
+    ``torch.optim`` do, uses :attr:`parameters`, :meth:`batches`, :meth:`backpropagate` and :meth:`project`. Both
+    :meth:`record` what they have met; ``fit`` keeps the best of it.
+
+    Attributes:
+        generator: for every random choice, seeded by ``fit(seed=…)``.
+    """
+
+    def __init__(
+        self,
+        loss: Loss[B],
+        data: Data,
+        vector: ParameterVector,
+        search: Search,
+        generator: np.random.Generator,
+        progress: bool | None = None,
+    ) -> None:
+        self._data, self._vector, self._search = data, vector, search
+        self._backpropagate = loss.backpropagate
+        self.generator = generator
+        self._progress = progress
+
+    @property
+    def start(self) -> Vector:
+        """The point at which the search began; that of the first call where a checkpoint was resumed."""
+        return self._search.origin
+
+    @property
+    def bounds(self) -> Bounds:
+        """The lowest and highest value of each entry, ``None`` where there is none."""
+        return self._vector.bounds()
+
+    @property
+    def best_value(self) -> float:
+        """The lowest value recorded so far, ∞ before the first."""
+        return self._search.best_value
+
+    @property
+    def best_point(self) -> Vector:
+        """Where that was; the start before the first."""
+        return self._search.best_point
+
+    @property
+    def history(self) -> Sequence[Mapping[str, float]]:
+        """One record for each call of :meth:`record`, those before a resumption included."""
+        return self._search.history
+
+    @property
+    def saved_state(self) -> OptimizerState:
+        """What an optimizer of the same class handed to :meth:`record` before a resumption; else empty."""
+        return self._search.optimizer_state
+
+    def evaluate(self, point: Vector) -> Evaluation:
+        """Value and gradient on all rows; raises one of ``NO_VALUE`` where they do not exist or are not finite."""
+        x, y = self._data.whole()
+        self._vector.set(point)
+        self._vector.clear_gradient()
+        self._search.count()
+        value, terms = self._backpropagate(x, y)
+        gradient = self._vector.gradient()
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            where = "these" if self.history else "the starting"
+            raise NanError(
+                f"Expected a finite objective and gradient at {where} parameters, got {value}. "
+                "Start from lengthscales near the distances in x, or scale the features."
+            )
+        return Evaluation(point.copy(), value, terms, gradient)
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The parameters themselves, for optimizers that change them in place."""
+        return self._vector.parameters
+
+    def batches(self, batch_size: int | None, num_epochs: int) -> Batches:
+        """Epochs of batches: of this size, of all rows (``None``), or as a loader has them (``None``)."""
+        return self._data.batches(batch_size, num_epochs, self.generator)
+
+    def backpropagate(self, x: Tensor, y: Tensor | None) -> tuple[float, Terms]:
+        """The objective on a batch at the parameters as they are, and its terms; the gradient is added to theirs."""
+        self._search.count()
+        return self._backpropagate(x, y)
+
+    def project(self) -> None:
+        """Move the parameters back inside their bounds, after a step that knew of none."""
+        self._vector.project()
+
+    def snapshot(self) -> Snapshot:
+        """Parameters and buffers as they are."""
+        return Snapshot.take(self._vector)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Put parameters and buffers back."""
+        snapshot.restore(self._vector)
+
+    def record(self, visit: Visit, *, start: int = 0, state: Callable[[], OptimizerState] | None = None) -> None:
+        """Report a point: it enters the history and the checkpoint, the callback hears of it, the best one is kept.
+
+        Args:
+            visit: what :meth:`evaluate` returned, or a :class:`Visit` of one's own.
+            start: which start it belongs to, for optimizers with several.
+            state: called at once where there is a checkpoint; what it returns comes back as :attr:`saved_state` when
+                the search is resumed. It must not share tensors with what the optimizer goes on to change.
+        """
+        self._search.record(visit, start, state)
+
+    def progress_bar(self, total: int) -> ProgressBar:
+        """A bar for ``total`` steps, to be used in a ``with``; shown where ``fit(progress=…)`` says so."""
+        return progress_bar(total, "fit", self._progress)

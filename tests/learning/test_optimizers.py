@@ -1,0 +1,332 @@
+"""Optimizers are values: ours, those of torch.optim, and one written outside the package."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import pathlib
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.constraints import Interval
+from gpytorch.kernels import RBFKernel
+from linear_operator.utils.errors import NanError
+
+import kernel_embed as ke
+from kernel_embed.learning import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer, Visit
+
+from ..conftest import make_problem, rbf
+from . import NotFinite, NotPSD, state
+
+
+def learn(problem, objective=None, **how):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+    result = ke.fit(embedding, objective or ke.LeaveOneOutRisk(), problem.x, problem.y, seed=0, **how)
+    return embedding, result
+
+
+# values -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "optimizer", [LBFGS(max_evaluations=9), Adam(num_epochs=9), TorchOptimizer(torch.optim.SGD, 9)], ids=repr
+)
+def test_optimizers_are_values(optimizer):
+    name = next(f.name for f in dataclasses.fields(optimizer) if f.name in ("max_evaluations", "num_epochs"))
+    assert optimizer == dataclasses.replace(optimizer)
+    assert hash(optimizer) == hash(dataclasses.replace(optimizer))
+    assert optimizer != dataclasses.replace(optimizer, **{name: 8})
+    assert f"{name}=9" in repr(optimizer)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(optimizer, name, 8)
+
+
+@pytest.mark.parametrize(
+    ("short", "optimizer"),
+    [
+        ({}, LBFGS()),
+        ({"max_evaluations": 7, "num_restarts": 1}, LBFGS(7, num_restarts=1)),
+        ({"tolerance": 1e-2}, LBFGS(tolerance=1e-2)),
+        ({"num_epochs": 7}, Adam(7)),
+        ({"num_epochs": 4, "learning_rate": 0.01, "batch_size": 8}, Adam(4, 0.01, 8)),
+    ],
+    ids=lambda v: repr(v),
+)
+def test_short_options_are_the_optimizer_they_belong_to(short, optimizer, problem):
+    one, by_short = learn(problem, **short)
+    other, by_value = learn(problem, optimizer=optimizer)
+    assert by_short.history == by_value.history
+    assert (by_short.converged, by_short.message) == (by_value.converged, by_value.message)
+    assert torch.equal(state(one), state(other))
+
+
+def test_one_value_serves_many_searches(problem):
+    optimizer = Adam(5, batch_size=8)
+    states = [state(learn(problem, optimizer=optimizer)[0]) for _ in range(2)]
+    assert torch.equal(*states)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LBFGS(max_evaluations=0), r"Expected max_evaluations of at least 1, got 0"),
+        (lambda: LBFGS(tolerance=float("nan")), r"Expected tolerance of at least 0, got nan"),
+        (lambda: LBFGS(num_restarts=-1), r"Expected num_restarts of at least 0, got -1"),
+        (lambda: Adam(num_epochs=0), r"Expected num_epochs of at least 1, got 0"),
+        (lambda: Adam(learning_rate=-0.1), r"Expected learning_rate of at least 0, got -0.1"),
+        (lambda: TorchOptimizer(torch.optim.SGD, num_epochs=-1), r"Expected num_epochs of at least 1, got -1"),
+    ],
+)
+def test_settings_are_checked_where_they_are_given(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("short", [{"max_evaluations": 5}, {"batch_size": 5}, {"learning_rate": 0.1}], ids=repr)
+@pytest.mark.parametrize("optimizer", [LBFGS(), Adam(), torch.optim.SGD], ids=["lbfgs", "adam", "factory"])
+def test_an_optimizer_excludes_short_options(short, optimizer, problem):
+    with pytest.raises(ValueError, match=rf"Expected either optimizer or short options, got .*{next(iter(short))}"):
+        learn(problem, optimizer=optimizer, **short)
+
+
+def test_short_options_of_two_optimizers_are_refused(problem):
+    with pytest.raises(
+        ValueError, match=r"Expected options of one optimizer, got num_restarts, .* with batch_size, for"
+    ):
+        learn(problem, num_restarts=1, batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        ("adam", r"Expected an optimizer, such as LBFGS\(\).*torch\.optim\.SGD\(p, lr=0\.1\), got 'adam'"),
+        (LBFGS, r"Expected an optimizer, got its class. Write optimizer=LBFGS\(\)"),
+        (torch.optim.SGD([torch.zeros(1)]), r"Expected an optimizer, .*a factory that makes one.*, got SGD"),
+        (lambda parameters: parameters, r"Expected a factory that makes a torch.optim.Optimizer.*makes a list"),
+    ],
+    ids=["a name", "a class", "an instance", "no factory"],
+)
+def test_what_is_no_optimizer_is_refused(optimizer, message, problem):
+    with pytest.raises(TypeError, match=message):
+        learn(problem, optimizer=optimizer)
+
+
+# torch.optim ------------------------------------------------------------------------------------------------------
+
+
+def test_adam_is_one_case_of_torch_optimizers(problem):
+    factory = lambda parameters: torch.optim.Adam(parameters, lr=0.05)  # noqa: E731
+    one, by_factory = learn(problem, optimizer=TorchOptimizer(factory, 6, 8))
+    other, by_adam = learn(problem, optimizer=Adam(6, 0.05, 8))
+    assert by_factory.history == by_adam.history
+    assert torch.equal(state(one), state(other))
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        TorchOptimizer(lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.5), 30),
+        TorchOptimizer(lambda p: torch.optim.RMSprop(p, lr=0.05), 10, batch_size=12),
+        TorchOptimizer(lambda p: torch.optim.LBFGS(p, max_iter=5, line_search_fn="strong_wolfe"), 4),
+        torch.optim.Adagrad,
+        lambda p: torch.optim.AdamW(p, lr=0.05),
+    ],
+    ids=["sgd", "rmsprop in batches", "lbfgs with a closure", "a bare class", "a bare function"],
+)
+def test_any_torch_optimizer_learns(optimizer, problem):
+    embedding, result = learn(problem, optimizer=optimizer)
+    assert result.value < result.history[0]["value"]
+    assert result.message.startswith("ran all")
+    if getattr(optimizer, "batch_size", None) is None:
+        assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(result.value, rel=1e-12)
+
+
+def test_torch_optimizers_keep_constraints(problem):
+    kernel = RBFKernel(lengthscale_constraint=Interval(0.5, 0.8, transform=None, initial_value=0.6)).double()
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
+    sgd = TorchOptimizer(lambda p: torch.optim.SGD(p, lr=5.0), 10)
+    ke.fit(embedding, ke.EmpiricalRisk(), problem.x, problem.y, optimizer=sgd)
+    assert 0.5 <= kernel.lengthscale.item() <= 0.8
+
+
+def test_a_step_that_ignores_its_closure_is_refused(problem):
+    class Deaf(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step()
+
+    with pytest.raises(TypeError, match=r"Expected step\(closure\) to call its closure.*that of Deaf did not"):
+        learn(problem, optimizer=Deaf)
+
+
+# one's own --------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientDescent(Optimizer):
+    """Steps against the gradient, longer after one that falls, halved where none does or there is no value."""
+
+    num_steps: int = 25
+    first_step: float = 4.0
+
+    def minimize(self, problem):
+        here, step = problem.evaluate(problem.best_point), float(problem.saved_state.get("step", self.first_step))
+        lower, upper = np.array(
+            [[-np.inf if a is None else a, np.inf if b is None else b] for a, b in problem.bounds]
+        ).T
+        for _ in range(self.num_steps):
+            problem.record(here, state=lambda: {"step": step})  # noqa: B023 - called at once
+            try:
+                there = problem.evaluate(np.clip(here.point - step * here.gradient, lower, upper))
+            except NanError:
+                there = None
+            if there is None or there.value >= here.value:
+                step /= 2.0
+            else:
+                here, step = there, 1.5 * step
+        problem.record(here, state=lambda: {"step": step})
+        return Outcome(bool(np.abs(here.gradient).max() < 1e-2), f"made all {self.num_steps} steps")
+
+
+def test_an_optimizer_of_ones_own_learns(problem):
+    embedding, result = learn(problem, optimizer=GradientDescent())
+    assert result.message == "made all 25 steps"
+    assert result.value < result.history[0]["value"] - 1e-3
+    assert result.num_evaluations == 26
+    assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(result.value, rel=1e-12)
+    objective = ke.CalibratedLeaveOneOutRisk() + ke.RademacherComplexity("4e/n")  # has a minimum inside
+    _, best = learn(problem, objective)
+    _, own = learn(problem, objective, optimizer=GradientDescent(200))
+    assert own.value == pytest.approx(best.value, abs=1e-3)
+
+
+def test_an_optimizer_of_ones_own_has_everything_of_fit(problem, tmp_path):
+    file, told = tmp_path / "fit.pt", []
+    _, half = learn(problem, optimizer=GradientDescent(5), checkpoint=file, callback=told.append)
+    assert [p.number for p in told] == [1, 2, 3, 4, 5, 6]
+    _, whole = learn(problem, optimizer=GradientDescent(5), checkpoint=file)
+    assert whole.history[:6] == half.history
+    assert whole.value < half.value
+    embedding, result = learn(problem, NotFinite([3, 4]), optimizer=GradientDescent())
+    assert result.value < result.history[0]["value"]
+    assert torch.isfinite(state(embedding)).all()
+    with pytest.raises(NanError, match="at the starting parameters"):
+        learn(problem, NotFinite([1]), optimizer=GradientDescent())
+
+
+def test_the_state_of_another_optimizer_is_not_given_back(problem, tmp_path):
+    file = tmp_path / "fit.pt"
+    values = []
+    for optimizer in (Adam(5), LBFGS(20), GradientDescent(3), TorchOptimizer(torch.optim.SGD, 3), Adam(3)):
+        embedding, result = learn(problem, optimizer=optimizer, checkpoint=file)
+        values.append(result.value)
+        assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(result.value, rel=1e-12)
+    assert values == sorted(values, reverse=True)
+
+
+def test_what_is_recorded_is_what_is_kept(problem):
+    @dataclasses.dataclass(frozen=True)
+    class Claiming(Optimizer):
+        def minimize(self, task):
+            task.record(Visit(task.start, 1.0, {"claim": 1.0}))
+            task.record(Visit(task.start + 1.0, 0.5, {"claim": 0.5}), start=1)
+            task.record(Visit(task.start - 1.0, 0.7, {"claim": 0.7}), start=2)
+            return Outcome(True, "done")
+
+    before = state(ke.MulticlassEmbedding(rbf(), problem.m))
+    embedding, result = learn(problem, optimizer=Claiming())
+    assert (result.value, result.terms, result.converged) == (0.5, {"claim": 0.5}, True)
+    assert [record["start"] for record in result.history] == [0.0, 1.0, 2.0]
+    torch.testing.assert_close(state(embedding), before + 1.0)
+
+
+def test_the_problem_hands_out_copies(problem):
+    @dataclasses.dataclass(frozen=True)
+    class Vandal(Optimizer):
+        def minimize(self, task):
+            point = task.start
+            found = task.evaluate(point)
+            task.record(found)
+            point += 7.0
+            task.start[:] = 9.0
+            task.best_point[:] = 9.0
+            return Outcome(False, "out of spite")
+
+    before = state(ke.MulticlassEmbedding(rbf(), problem.m))
+    embedding, _ = learn(problem, optimizer=Vandal())
+    assert torch.equal(state(embedding), before)
+
+
+def test_what_minimize_returns_is_checked(problem):
+    class Silent(Optimizer):
+        def minimize(self, task):
+            task.record(task.evaluate(task.start))
+
+    with pytest.raises(
+        TypeError, match=r"Expected an Outcome\(converged, message\) from Silent.minimize, got NoneType"
+    ):
+        learn(problem, optimizer=Silent())
+
+
+# the room ---------------------------------------------------------------------------------------------------------
+
+
+def test_learning_works_where_gradients_are_switched_off(problem):
+    with torch.no_grad():
+        _, result = learn(problem, max_evaluations=10)
+    assert result.value < result.history[0]["value"]
+
+
+def test_a_search_refused_at_its_start_writes_no_checkpoint(problem, tmp_path):
+    with pytest.raises(Exception, match="Expected a positive definite"):
+        learn(problem, NotPSD([1]), checkpoint=tmp_path / "fit.pt")
+    assert not (tmp_path / "fit.pt").exists()
+
+
+def test_a_result_is_shown_on_one_line(problem):
+    shown = repr(learn(problem, max_evaluations=30)[1])
+    assert "\n" not in shown
+    assert len(shown) < 200
+    assert shown.startswith("FitResult(value=")
+    assert "converged=" in shown
+    assert "history" not in shown
+
+
+def test_scipy_optimize_waits_until_it_is_needed():
+    for path in pathlib.Path(ke.learning.__file__).parent.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                assert "scipy" not in ast.unparse(node), path.name
+
+
+def test_mini_batches_of_ones_own(problem):
+    """The other half of the contract: parameters in place, batch after batch."""
+
+    @dataclasses.dataclass(frozen=True)
+    class SignDescent(Optimizer):
+        num_epochs: int = 8
+
+        def minimize(self, task):
+            for rows in map(task.batches(12, self.num_epochs).epoch, range(self.num_epochs)):
+                values = []
+                for x, y in rows:
+                    for parameter in task.parameters:
+                        parameter.grad = None
+                    values.append(task.backpropagate(x, y)[0])
+                    with torch.no_grad():
+                        for parameter in task.parameters:
+                            parameter -= 0.05 * parameter.grad.sign()
+                    task.project()
+                mean = sum(values) / len(values)
+                task.record(Visit(task.snapshot().point, mean, {"risk": mean}))
+            return Outcome(False, "done")
+
+    large = make_problem(n=60)
+    embedding, result = learn(large, optimizer=SignDescent())
+    assert result.num_evaluations == 40
+    assert result.value < result.history[0]["value"]
+    assert problem.m == large.m
+    assert all(p.grad is None for p in embedding.parameters())
