@@ -1,0 +1,132 @@
+"""The library's kernels through the suite that it ships for others, and wrong registrations caught by it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import (
+    ConstantKernel,
+    CosineKernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    PolynomialKernel,
+    RBFKernel,
+    RFFKernel,
+    RQKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
+
+from kernel_embed.kernels import FeatureKernel, MahalanobisKernel, register
+from kernel_embed.kernels.profiles import RadialProfile
+from kernel_embed.testing import KernelContract
+
+KERNELS = {
+    "rbf": lambda: RBFKernel(ard_num_dims=2),
+    "matern 1/2": lambda: MaternKernel(0.5),
+    "matern 3/2": lambda: MaternKernel(1.5, ard_num_dims=2),
+    "matern 5/2": lambda: ScaleKernel(MaternKernel(2.5)),
+    "rational quadratic": RQKernel,
+    "periodic": PeriodicKernel,
+    "linear": lambda: LinearKernel(ard_num_dims=2),
+    "polynomial": lambda: PolynomialKernel(2),
+    "fourier": lambda: RFFKernel(4, num_dims=2),
+    "mahalanobis": lambda: MahalanobisKernel(2),
+    "network": lambda: FeatureKernel(torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh())),
+    "network, rbf": lambda: FeatureKernel(torch.nn.Linear(2, 3), RBFKernel()),
+    "sum": lambda: ScaleKernel(RBFKernel(active_dims=[0])) + MaternKernel(1.5),
+    "product": lambda: ScaleKernel(RBFKernel(active_dims=[1]) * LinearKernel()) + ConstantKernel(),
+}
+
+
+def make(name):
+    torch.manual_seed(1)
+    return KERNELS[name]()
+
+
+CHECKS = sorted(name for name in dir(KernelContract) if name.startswith("test_"))
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_of_two_columns(name, check):
+    suite = KernelContract()
+    suite.make_kernel = lambda: make(name)
+    getattr(suite, check)()
+
+
+class TestSquaredExponentialOfOneColumn(KernelContract):
+    num_columns = 1
+
+    def make_kernel(self):
+        return RBFKernel()
+
+
+class TestMaternOfOneColumn(KernelContract):
+    num_columns = 1
+
+    def make_kernel(self):
+        return ScaleKernel(MaternKernel(1.5))
+
+
+class TestSpectralMixture(KernelContract):
+    num_columns = 1
+
+    def make_kernel(self):
+        torch.manual_seed(0)
+        kernel = SpectralMixtureKernel(num_mixtures=2)
+        kernel.mixture_means = torch.tensor([0.1, 0.4]).reshape(2, 1, 1)
+        kernel.mixture_scales = torch.tensor([0.3, 0.2]).reshape(2, 1, 1)
+        return kernel
+
+
+class TestCosine(KernelContract):
+    num_columns = 1
+
+    def make_kernel(self):
+        return CosineKernel()
+
+
+# --- registrations that contradict their kernel -------------------------------------------------------------------------
+
+
+class WrongGradient(RBFKernel):
+    """Registered with a slope of the wrong size."""
+
+
+class WrongShape(RBFKernel):
+    """Registered with a Gram matrix that has lost its rows."""
+
+
+class WrongFeatures(LinearKernel):
+    """Registered with features of another kernel."""
+
+
+class WrongSupremum(LinearKernel):
+    """Registered as bounded, which it is not."""
+
+
+register(
+    WrongGradient,
+    profile=RadialProfile(lambda halves: halves, lambda E: (1.0, -0.4), lambda E: 0.25, constant=True),
+)
+register(WrongShape, gram=lambda kernel, x1, x2: torch.ones(3, 3, dtype=x1.dtype))
+register(WrongFeatures, features=lambda kernel, x, limit: 2.0 * x)
+register(WrongSupremum, supremum=lambda kernel, x: torch.ones((), dtype=x.dtype))
+
+
+@pytest.mark.parametrize(
+    ("kind", "check", "message"),
+    [
+        (WrongGradient, "test_gram_has_the_gradient_of_the_kernel", "gradient of the Gram of WrongGradient in raw_l"),
+        (WrongShape, "test_gram_is_the_kernel_itself", r"registered Gram of WrongShape.*shape \(9, 9\), got \(3, 3\)"),
+        (WrongFeatures, "test_features_make_the_gram", "ZZᵀ of the registered features of WrongFeatures"),
+        (WrongSupremum, "test_supremum_bounds_the_diagonal", r"k\(x, x\) of WrongSupremum at most 1, its registered"),
+    ],
+)
+def test_a_registration_that_contradicts_its_kernel_is_named(kind, check, message):
+    suite = KernelContract()
+    suite.make_kernel = kind
+    with pytest.raises(AssertionError, match=message):
+        getattr(suite, check)()
