@@ -10,7 +10,7 @@ from gpytorch.kernels import PeriodicKernel, RBFKernel
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
 from kernel_embed.embeddings.witness import Witness
 from kernel_embed.kernels.smoothed.measures import DiscreteMeasure
-from kernel_embed.plots.bayesian import plot_embedding, plot_witness
+from kernel_embed.plots import plot_embedding, plot_witness
 
 from ..bayesian_kernels import rbf
 

@@ -265,7 +265,7 @@ def test_choose_temperature_returns_the_lowest_risk(problem):
 
 def test_plots_draw(multiclass):
     pytest.importorskip("matplotlib")
-    from kernel_embed.plots.posterior import plot_density, plot_traces
+    from kernel_embed.plots import plot_density, plot_traces
 
     _, posterior = multiclass
     assert len(plot_traces(posterior, "regularization").lines) == 2
