@@ -264,7 +264,7 @@ def test_choose_temperature_returns_the_lowest_risk(problem):
 
 
 def test_plots_draw(multiclass):
-    pytest.importorskip("matplotlib")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
     from kernel_embed.plots import plot_density, plot_traces
 
     _, posterior = multiclass
@@ -272,6 +272,8 @@ def test_plots_draw(multiclass):
     assert len(plot_density(posterior, "regularization").lines) == 3
     with pytest.raises(ValueError, match="Expected a name among"):
         plot_traces(posterior, "lengthscale")
+    assert len(pyplot.get_fignums()) == 2
+    pyplot.close("all")
 
 
 def test_kernels_that_complete_themselves_stay_the_same():
