@@ -9,8 +9,6 @@ a test averaged over a posterior is the test with the average kernel, and its nu
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -66,7 +64,7 @@ class AverageKernel(Kernel):
         """Nothing to set: the draws hold every parameter."""
 
     def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
     ) -> Tensor:
         """k̄ between rows."""
         if last_dim_is_batch or x1.dim() > 2 or x2.dim() > 2:

@@ -73,26 +73,28 @@ def kernels_by_rule(x: Tensor, rule: Rule, categorical: tuple[int, ...], generat
     if rule == "split":
         candidates = _kernels(encoding, [m * median for m in SPLIT_MULTIPLES])
         return Kernels(candidates, "candidates for a split", (None,) * len(candidates))
-    lengthscales: list[float] = []
-    multiples: tuple[float, ...]
-    how = "median heuristic"
-    if rule != "median" and len(encoding.real) > 0:
-        lengthscales = evidence_lengthscales(z[:, : len(encoding.real)])
-        count = len(lengthscales)
-        if rule == "best":
-            lengthscales, how = lengthscales[:1], "highest evidence"
-        elif count:
-            how = "evidence" if count == 1 else f"{count} maxima of the evidence"
+    lengthscales, how = _maxima(z[:, : len(encoding.real)], rule)
+    multiples: tuple[float, ...] = ()
     if rule == "evidence+median" or not lengthscales:
         if lengthscales:
             how += " and the median"
         # Of one column of categories all lengthscales make one test.
         several = rule == "evidence+median" and (len(encoding.real) > 0 or len(categorical) > 1)
         multiples = MEDIAN_MULTIPLES if several else (1.0,)
-    else:
-        multiples = ()
     kernels = _kernels(encoding, [*lengthscales, *(m * median for m in multiples)])
     return Kernels(kernels, how, (*(None for _ in lengthscales), *multiples))
+
+
+def _maxima(z: Tensor, rule: Rule) -> tuple[list[float], str]:
+    """The lengthscales that ``rule`` takes from the evidence of the real columns, and in words how they were chosen."""
+    if rule == "median" or z.shape[1] == 0:
+        return [], "median heuristic"
+    found = evidence_lengthscales(z)
+    if rule == "best":
+        return found[:1], "highest evidence"
+    if not found:
+        return [], "median heuristic"
+    return found, "evidence" if len(found) == 1 else f"{len(found)} maxima of the evidence"
 
 
 def _kernels(encoding: Encoding, lengthscales: list[float]) -> tuple[Kernel, ...]:

@@ -57,7 +57,7 @@ def test_by_residuals_that_are_computed_once(known, chain):
     assert test(0, 2, [1]) > 0.05
     assert test(2, 0, [1]) == test(0, 2, [1])
     assert test(0, 1, [2]) < 0.05
-    assert len(test.residuals) == 4
+    assert len(test.columns.residuals) == 4
     assert len(test.pvalue_cache) == 3
 
 
