@@ -16,7 +16,7 @@ def plot_null(null: Tensor, statistic: float, *, label: str = "observed", ax: Ax
     """A histogram of the statistic under the null hypothesis, and its value on the data as a line.
 
     Args:
-        null: ``(B,)``, as :attr:`kernel_embed.KernelTestResult.null`.
+        null: ``(B,)``, such as ``result.null`` of a test.
         statistic: on the data.
         label: of the line.
         ax: where to draw; a new figure by default.
