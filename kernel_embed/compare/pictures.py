@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 from ..embeddings import BayesianMeanEmbedding, Witness
 from ..kernels import median_distance
 from ..learning import local_maxima
-from ..plots import compare as draw
-from ..plots.bayesian import plot_witness
-from ..plots.classes import relevance_bars
+from ..plots import (
+    free_figure,
+    plot_convergence,
+    plot_draws,
+    plot_evidence_curve,
+    plot_probability_map,
+    plot_ranking,
+    plot_relevance,
+    plot_reliability,
+    plot_witness,
+)
 from ..results import Record
 from .budget import subset
 from .comparison import FAILURES, Comparison, scaled
@@ -72,9 +80,10 @@ def pictures(
 
 
 def _ranking(done: Sequence[Row], chosen: str | None) -> Iterator[Picture]:
-    figure = _figure(5.6, 0.9 + 0.27 * len(done))
+    figure = free_figure(5.6, 0.9 + 0.27 * len(done))
     nll = [row.nll for row in done]
-    draw.ranking(figure.subplots(), [row.method for row in done], [e.mean for e in nll], [e.error for e in nll], chosen)
+    names, means, errors = [row.method for row in done], [e.mean for e in nll], [e.error for e in nll]
+    plot_ranking(names, means, errors, chosen=chosen, ax=figure.subplots())
     yield _picture(
         figure,
         "Who predicts best",
@@ -92,8 +101,8 @@ def _reliability(comparison: Comparison, table: UserTable, done: Sequence[Row]) 
             continue
         p = np.concatenate([a["probabilities"] for a in arrays])
         truth = np.concatenate([a["truth"] for a in arrays])
-        figure = _figure(2.1, 2.1)
-        draw.reliability(figure.subplots(), p.max(axis=1), p.argmax(axis=1) == truth)
+        figure = free_figure(2.1, 2.1)
+        plot_reliability(p.max(axis=1), p.argmax(axis=1) == truth, ax=figure.subplots())
         yield _picture(figure, row.method, f"calibration error {row.calibration_error.text(3)}", "small")
 
 
@@ -113,9 +122,9 @@ def _maps(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen:
             p[:, np.searchsorted(classes, learner.classes_)] = learner.predict_proba(plane.inner(points))
             return p
 
-        figure = _figure(3.6, 3.1)
+        figure = free_figure(3.6, 3.1)
         axes = figure.subplots()
-        draw.probability_map(axes, probabilities, plane.points, numbers, len(classes))
+        plot_probability_map(probabilities, plane.points, numbers, len(classes), ax=axes)
         _name_axes(axes, table)
         yield _picture(figure, method, "", "quarter")
 
@@ -128,8 +137,8 @@ def _relevance(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
         return
     typical = np.exp(np.mean(np.log(known), axis=0))  # the geometric mean over folds
     most = np.argsort(typical)[:MOST_FEATURES]
-    figure = _figure(5.0, 1.0 + 0.26 * len(most))
-    relevance_bars(torch.as_tensor(typical[most]), [table.features[j] for j in most], figure.subplots())
+    figure = free_figure(5.0, 1.0 + 0.26 * len(most))
+    plot_relevance(torch.as_tensor(typical[most]), [table.features[j] for j in most], ax=figure.subplots())
     what = "features" if len(most) == len(typical) else f"{len(most)} most relevant of {len(typical)} features"
     yield _picture(
         figure,
@@ -148,8 +157,8 @@ def _learning(comparison: Comparison, records: dict[str, Record]) -> Iterator[Pi
         if history is not None and len(history) > 2:
             lines[method] = history
     if lines:
-        figure = _figure(5.0, 3.4)
-        draw.histories(figure.subplots(), lines)
+        figure = free_figure(5.0, 3.4)
+        plot_convergence(lines, ax=figure.subplots())
         yield _picture(
             figure,
             "How learning converges",
@@ -172,8 +181,8 @@ def _evidence(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
             values.append(-objective(embedding, x).item())
     maxima = local_maxima(embedding, objective, x, num_points=15, progress=False)
     tops = [m.parameters["kernel.lengthscale"].item() for m in maxima]
-    figure = _figure(5.0, 3.2)
-    draw.evidence_curve(figure.subplots(), lengthscales, np.array(values), median, tops)
+    figure = free_figure(5.0, 3.2)
+    plot_evidence_curve(lengthscales, np.array(values), median=median, maxima=tops, ax=figure.subplots())
     yield _picture(
         figure,
         "Lengthscale by evidence, labels unseen",
@@ -189,8 +198,11 @@ def _posterior(comparison: Comparison, records: dict[str, Record]) -> Iterator[P
     shown = {name.removeprefix("draws "): v for name, v in draws.items() if name.startswith("draws ")}
     if not shown:
         return
-    figure = _figure(5.0, 1.0 + 1.3 * len(shown))
-    draw.traces(figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0].tolist(), shown)
+    figure = free_figure(5.0, 1.0 + 1.3 * len(shown))
+    panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+    for ax, (name, values) in zip(panels, shown.items(), strict=True):
+        plot_draws(values, name, ax=ax)
+    panels[-1].set_xlabel("draw")
     yield _picture(
         figure,
         "Draws of the hyperparameters",
@@ -210,7 +222,7 @@ def _witness(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
     kernel = maxima[0].embedding.kernel if maxima else embedding.kernel
     model = BayesianMeanEmbedding(kernel, noise="central-limit" if x.shape[1] == 1 else 0.1)
     p, q = (x[torch.as_tensor(y == label)] for label in (first, second))
-    figure = _figure(5.0, 3.4)
+    figure = free_figure(5.0, 3.4)
     axes = figure.subplots()
     plot_witness(Witness(model, p, q), ax=axes)
     if x.shape[1] == 2:
@@ -271,17 +283,6 @@ def _name_axes(axes: Any, table: UserTable) -> None:
     two = len(table.features) == 2
     axes.set_xlabel(table.features[0] if two else "first principal axis")
     axes.set_ylabel(table.features[1] if two else "second principal axis")
-
-
-def _figure(width: float, height: float) -> Figure:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("Pictures need matplotlib: pip install 'kernel-embed[plots]'.") from error
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def _picture(figure: Figure, title: str, caption: str, kind: str) -> Picture:

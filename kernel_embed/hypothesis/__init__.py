@@ -4,18 +4,24 @@ from .bayes_factor import log_bayes_factor
 from .causal import register_causal_test
 from .conditional import conditional_independence_test
 from .independence import independence_test
+from .kernel_choice import HasKernelDraws, KernelChoice
 from .linear_time import LinearTimeTwoSampleTest
 from .result import KernelTestResult, SamplesTestResult
 from .samples import k_sample_test, two_sample_test
+from .study import RejectionStudy, rejection_study
 
 __all__ = [
+    "HasKernelDraws",
+    "KernelChoice",
     "KernelTestResult",
     "LinearTimeTwoSampleTest",
+    "RejectionStudy",
     "SamplesTestResult",
     "conditional_independence_test",
     "independence_test",
     "k_sample_test",
     "log_bayes_factor",
     "register_causal_test",
+    "rejection_study",
     "two_sample_test",
 ]

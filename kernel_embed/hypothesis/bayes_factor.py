@@ -19,11 +19,13 @@ from __future__ import annotations
 import math
 
 import torch
-from gpytorch.kernels import RBFKernel
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import LebesgueMeasure, SmoothedKernel, gram
+from ..kernels.smoothed.gaussian import gaussian_terms
 from ..linalg import DenseSystem
+from .averaged import draws_of
 from .checks import Categorical, check_gram, generator_of
 from .kernel_choice import KernelChoice, choose_kernels
 from .samples import check_samples
@@ -31,6 +33,8 @@ from .samples import check_samples
 NUM_LOCATIONS = 100
 DIFFERENCES = (0.01, 0.03, 0.1, 0.3, 1.0)
 """τ; the smallest is what a thousand points can hardly see."""
+HEIGHT_ROUNDING = 1e-6
+"""By how much a height of 1 may be missed in single precision."""
 NUGGET = 0.1
 """Independent error beside that of the central limit, as a share of its mean variance.
 
@@ -53,7 +57,7 @@ def log_bayes_factor(
         x: n points, ``(n, d)``.
         y: m points, ``(m, d)``.
         kernel: as in :func:`two_sample_test`. Of several kernels each is as likely as any other, a priori: their
-            Bayes factors are averaged.
+            Bayes factors are averaged. Those of a posterior's draws are averaged by their weights.
         seed: of the draw of the points at which the embeddings are observed.
         num_locations: t; they are drawn from the pooled sample.
         categorical: as in :func:`two_sample_test`.
@@ -71,17 +75,28 @@ def log_bayes_factor(
     rows = torch.randperm(len(pooled), generator=generator)[:num_locations].to(pooled.device)
     values = []
     for one in kernels:
-        covariance = SmoothedKernel(one, _measure(one)).resolved(pooled)
-        R = check_gram(covariance.gram(pooled[rows]), one)
-        k = check_gram(gram(one, pooled[rows], pooled), one)
-        values.append(_one_kernel(R, k, len(samples[0])))
-    stacked = torch.stack(values).flatten()
-    return float(torch.logsumexp(stacked, dim=0)) - math.log(len(stacked))
+        draws = draws_of(one)
+        factors = [_log_factor(draw, pooled, rows, len(samples[0])) for draw in draws.kernels]
+        # log Σ_s w_s BF_s
+        values.append(torch.logsumexp(torch.cat(factors) + torch.cat(draws.weights).to(pooled).log(), dim=0))
+    return float(torch.logsumexp(torch.stack(values), dim=0)) - math.log(len(values))
 
 
-def _measure(kernel: object) -> LebesgueMeasure | None:
-    """r(x, x) = 1 where a closed form exists, else what SmoothedKernel chooses."""
-    return LebesgueMeasure(unit=True) if type(kernel) is RBFKernel else None
+def _log_factor(kernel: Kernel, pooled: Tensor, rows: Tensor, n: int) -> Tensor:
+    """log BF of each draw of ``kernel``, the embeddings observed at these rows of the pooled sample."""
+    covariance = SmoothedKernel(kernel, _measure(kernel, pooled.shape[-1])).resolved(pooled)
+    R = check_gram(covariance.gram(pooled[rows]), kernel)
+    k = check_gram(gram(kernel, pooled[rows], pooled), kernel)
+    return _one_kernel(R, k, n).flatten()
+
+
+def _measure(kernel: Kernel, width: int) -> LebesgueMeasure | None:
+    """r(x, x) = 1 for a squared exponential of height 1, however it is written; else what SmoothedKernel chooses."""
+    terms = gaussian_terms(kernel, width)
+    if terms is None or terms.weight.shape[-1] > 1 or terms.frequency is not None or not terms.integrable:
+        return None
+    is_one = bool(((terms.weight - 1.0).abs() <= HEIGHT_ROUNDING).all())
+    return LebesgueMeasure(unit=True) if is_one else None
 
 
 def _one_kernel(R: Tensor, k: Tensor, n: int) -> Tensor:

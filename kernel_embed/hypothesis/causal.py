@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import dataclasses
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from .checks import generator_of
-from .conditional import conditional_independence_test, residual_test
+from .checks import categorical_columns, generator_of
+from .conditional import Method, conditional_independence_test, residual_test
 from .encoding import Encoding
+from .kernel_choice import KernelChoice
 from .residuals import residuals
 from .result import KernelTestResult
 
 NAME = "kernel_embed"
 
 
-def register_causal_test(name: str = NAME, **options: Any) -> str:
+def register_causal_test(
+    name: str = NAME,
+    *,
+    kernel: KernelChoice = None,
+    num_permutations: int = 1000,
+    seed: int | None = None,
+    kernel_y: KernelChoice = None,
+    method: Method = "residuals",
+    categorical: bool | Sequence[int] = False,
+) -> str:
     """Register :func:`conditional_independence_test` with causal-learn under ``name``, and return the name.
 
     So one line runs the PC algorithm with it::
@@ -27,44 +38,93 @@ def register_causal_test(name: str = NAME, **options: Any) -> str:
 
     Args:
         name: by which causal-learn's ``pc``, ``fci`` and others know the test.
-        **options: any of the test's own, such as ``kernel="median"``, ``method="kernel"``, ``num_permutations``,
-            ``seed``.
+        kernel: as in :func:`conditional_independence_test`, such as ``"median"``.
+        num_permutations: B.
+        seed: of whatever is random, the same for every pair.
+        kernel_y: of the second of a pair.
+        method: ``"residuals"`` or ``"kernel"``.
+        categorical: the columns of the data that hold categories: none or all of them, or their numbers.
     """
     try:
         from causallearn.utils.cit import CIT_Base, register_ci_test
     except ImportError as error:
         raise ImportError("The PC algorithm is causal-learn's: pip install 'kernel-embed[causal]'.") from error
+    options = Options(kernel, num_permutations, seed, kernel_y, method, categorical)
 
     class KernelEmbedTest(CIT_Base):  # type: ignore[misc, unused-ignore]
-        """p-values of pairs of columns given others; each, and each regression, is computed once."""
+        """p-values of pairs of columns given others, each computed once."""
 
-        def __init__(self, data: Any, **kwargs: Any) -> None:
+        def __init__(self, data: NDArray[np.float64], **kwargs: object) -> None:
             super().__init__(data, **kwargs)
-            self.check_cache_method_consistent(name, repr(sorted(options.items(), key=str)))
+            self.check_cache_method_consistent(name, repr(options))
             self.assert_input_data_is_valid()
-            self.tensor = torch.as_tensor(np.asarray(data, dtype=np.float64))
-            self.residuals: dict[tuple[int, ...], Tensor] = {}
+            self.columns = ColumnTests(torch.as_tensor(np.asarray(data, dtype=np.float64)), options)
 
         def __call__(self, X: int, Y: int, condition_set: Iterable[int] | None = None) -> float:
             """p of column X against column Y given the columns of ``condition_set``."""
             (first,), (second,), given, key = self.get_formatted_XYZ_and_cachekey(X, Y, condition_set)
             if key not in self.pvalue_cache:
-                self.pvalue_cache[key] = self.test(first, second, given).pvalue
+                self.pvalue_cache[key] = self.columns.test(first, second, given).pvalue
             return float(self.pvalue_cache[key])
-
-        def test(self, first: int, second: int, given: list[int]) -> KernelTestResult:
-            x, y = self.tensor[:, first], self.tensor[:, second]
-            if not given or options.get("method", "residuals") != "residuals":
-                return conditional_independence_test(x, y, self.tensor[:, given] if given else None, **options)
-            own = {word: value for word, value in options.items() if word != "method"}
-            return residual_test(self.residual(first, given), self.residual(second, given), **own)
-
-        def residual(self, column: int, given: list[int]) -> Tensor:
-            key = (column, *given)
-            if key not in self.residuals:
-                z = Encoding(self.tensor[:, given])(self.tensor[:, given])
-                self.residuals[key] = residuals(self.tensor[:, [column]], z, generator_of(options.get("seed")))
-            return self.residuals[key]
 
     register_ci_test(name, KernelEmbedTest)
     return name
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The arguments of :func:`register_causal_test`."""
+
+    kernel: KernelChoice
+    num_permutations: int
+    seed: int | None
+    kernel_y: KernelChoice
+    method: Method
+    categorical: bool | Sequence[int]
+
+
+class ColumnTests:
+    """Tests of columns of ``data`` (``(n, d)``) given other columns; each regression is computed once."""
+
+    def __init__(self, data: Tensor, options: Options) -> None:
+        self.data, self.options = data, options
+        self.categories = categorical_columns([data], options.categorical)
+        self.residuals: dict[tuple[int, ...], Tensor] = {}
+
+    def test(self, first: int, second: int, given: list[int]) -> KernelTestResult:
+        """Whether two columns are independent given others."""
+        ask = self.options
+        if given and ask.method == "residuals":
+            rest = self.residual(first, given), self.residual(second, given)
+            return residual_test(*rest, ask.kernel, ask.num_permutations, ask.seed, ask.kernel_y)
+        return conditional_independence_test(
+            self.data[:, first],
+            self.data[:, second],
+            self.data[:, given] if given else None,
+            ask.kernel,
+            ask.num_permutations,
+            ask.seed,
+            kernel_y=ask.kernel_y,
+            method=ask.method,
+            categorical=self.categories_among([first]),
+            categorical_y=self.categories_among([second]),
+            categorical_z=self.categories_among(given),
+        )
+
+    def residual(self, column: int, given: list[int]) -> Tensor:
+        """A column minus its regression on others."""
+        key = (column, *given)
+        if key not in self.residuals:
+            x, z = self.encoded([column]), self.encoded(given)
+            self.residuals[key] = residuals(x, z, generator_of(self.options.seed))
+        return self.residuals[key]
+
+    def encoded(self, columns: list[int]) -> Tensor:
+        """The columns as coordinates, categories included."""
+        x = self.data[:, columns]
+        points: Tensor = Encoding(x, self.categories_among(columns))(x)
+        return points
+
+    def categories_among(self, columns: list[int]) -> list[int]:
+        """Which of these columns hold categories, by their place among them."""
+        return [place for place, column in enumerate(columns) if column in self.categories]

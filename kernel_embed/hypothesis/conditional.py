@@ -38,7 +38,8 @@ from .encoding import Encoding
 from .independence import independence_test
 from .kernel_choice import KernelChoice, choose_kernels
 from .residuals import residuals
-from .result import KernelTestResult, gamma_draws, gamma_pvalue
+from .result import KernelTestResult
+from .verdict import by_gamma
 
 Method = Literal["residuals", "kernel"]
 RIDGE = 1e-3
@@ -142,7 +143,7 @@ def _kernel_test(
         choose_kernels(data, "best" if given is None else given, (), generator, name)
         for data, given, name in ((together, kernel, "x"), (y, kernel_y, "y"))
     ]
-    if any(len(c.kernels) != 1 or len(c.kernels[0].batch_shape) for c in chosen):
+    if any(len(c.kernels) != 1 for c in chosen):
         raise ValueError(
             "Expected one kernel of each for method='kernel', got several. Use kernel='best', or residuals."
         )
@@ -152,23 +153,10 @@ def _kernel_test(
     R = RIDGE * DenseSystem(Kz, z.new_tensor(RIDGE)).solve(torch.eye(n, dtype=z.dtype, device=z.device))
     Kx, Ky = (R @ _centred(k, data) @ R for k, data in zip(pair, (together, y), strict=True))
     product = Kx * Ky
-    statistic = float(product.sum() / n)
     # Σ λ_l = tr (K∘L), Σ λ_l² = ‖K∘L‖²
     mean, variance = product.diagonal().sum() / n, 2.0 * product.square().sum() / n**2
-    p = gamma_pvalue(statistic, mean, variance)
-    return KernelTestResult(
-        test="conditional independence test (kernel)",
-        statistic=statistic,
-        pvalue=p,
-        kernel=pair,
-        null=gamma_draws(mean, variance, num_draws, generator) if p < 1.0 else x.new_zeros(num_draws),
-        kernels=(pair,),
-        statistics=torch.tensor([statistic], dtype=torch.float64),
-        pvalues=torch.tensor([p], dtype=torch.float64),
-        kernel_choice=chosen[0].how,
-        null_kind="gamma approximation",
-        sizes=(n,),
-    )
+    verdict = by_gamma(product.sum() / n, mean, variance, num_draws, generator)
+    return KernelTestResult.of(verdict, "conditional independence test (kernel)", (pair,), chosen[0].how, (n,))
 
 
 def _squared_exponential(z: Tensor) -> Kernel:

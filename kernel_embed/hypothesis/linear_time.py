@@ -19,7 +19,11 @@ from torch import Tensor
 
 from ..kernels.gram import check_columns, cross_evaluation
 from .checks import check_gram, check_sample
+from .kernel_choice import HasKernelDraws, given_kernels
 from .result import KernelTestResult
+from .verdict import Verdict
+
+NAME = "two-sample test, linear time"
 
 
 class LinearTimeTwoSampleTest:
@@ -29,7 +33,7 @@ class LinearTimeTwoSampleTest:
     data than are tested, such as the beginning of the stream.
 
     Args:
-        kernel: any GPyTorch kernel.
+        kernel: any GPyTorch kernel; a batch of kernels, or a posterior, is averaged over its draws.
         kernel_choice: how it was chosen, for the summary.
 
     Example:
@@ -43,12 +47,10 @@ class LinearTimeTwoSampleTest:
         True
     """
 
-    def __init__(self, kernel: Kernel, kernel_choice: str = "given") -> None:
-        if not isinstance(kernel, Kernel) or len(kernel.batch_shape):
-            raise TypeError(
-                f"Expected one gpytorch.kernels.Kernel, got {kernel if not isinstance(kernel, Kernel) else 'a batch'}."
-            )
-        self.kernel = copy.deepcopy(kernel).double().requires_grad_(False)
+    def __init__(self, kernel: Kernel | HasKernelDraws, kernel_choice: str = "given") -> None:
+        if not isinstance(kernel, Kernel | HasKernelDraws):
+            raise TypeError(f"Expected one gpytorch.kernels.Kernel, or a posterior, got {kernel}.")
+        self.kernel = copy.deepcopy(given_kernels(kernel)[0]).double().requires_grad_(False)
         self.kernel_choice = kernel_choice
         self.num_pairs = 0
         self._mean = self._squares = 0.0
@@ -86,8 +88,17 @@ class LinearTimeTwoSampleTest:
         self._mean += step * count / total
         self.num_pairs = total
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The points of each stream that are in the statistic."""
+        return 2 * self.num_pairs, 2 * self.num_pairs
+
     def result(self) -> KernelTestResult:
         """The answer for the points seen so far."""
+        return KernelTestResult.of(self.verdict(), NAME, (self.kernel,), self.kernel_choice, self.sizes)
+
+    def verdict(self) -> Verdict:
+        """The statistic of the points seen so far against its normal approximation."""
         if self.num_pairs < 2:
             raise ValueError(f"Expected at least 4 points of each sample, 2 pairs, got {self.num_pairs} pairs.")
         deviation = math.sqrt(self._squares / (self.num_pairs - 1) / self.num_pairs)
@@ -97,16 +108,5 @@ class LinearTimeTwoSampleTest:
             p = 1.0 if self._mean <= 0 else 0.5 ** min(self.num_pairs, 1000)
         null = deviation * torch.special.ndtri((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000)
         p = max(p, torch.finfo(torch.float64).tiny)
-        return KernelTestResult(
-            test="two-sample test, linear time",
-            statistic=self._mean,
-            pvalue=p,
-            kernel=self.kernel,
-            null=null,
-            kernels=(self.kernel,),
-            statistics=torch.tensor([self._mean], dtype=torch.float64),
-            pvalues=torch.tensor([p], dtype=torch.float64),
-            kernel_choice=self.kernel_choice,
-            null_kind="normal approximation",
-            sizes=(2 * self.num_pairs, 2 * self.num_pairs),
-        )
+        statistics, pvalues = torch.tensor([[self._mean], [p]], dtype=torch.float64)
+        return Verdict(self._mean, p, null, statistics, pvalues, 0, "normal approximation")

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import torch
 from gpytorch.kernels import Kernel
-from scipy.stats import gamma
 from torch import Tensor
 
 from ..embeddings import BayesianMeanEmbedding, NoiseKind
 from ..embeddings.witness import Witness
-from ..plots.bayesian import array, axes
+from .averaged import AverageKernel
+from .verdict import Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TestedKernel: TypeAlias = Kernel | tuple[Kernel, Kernel]
+"""The kernel of a test of samples, or the kernels of x and of y."""
+
+Result = TypeVar("Result", bound="KernelTestResult")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -37,14 +45,38 @@ class KernelTestResult:
     test: str
     statistic: float
     pvalue: float
-    kernel: Any
+    kernel: TestedKernel
     null: Tensor
-    kernels: tuple[Any, ...]
+    kernels: tuple[TestedKernel, ...]
     statistics: Tensor
     pvalues: Tensor
     kernel_choice: str
     null_kind: str
     sizes: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls: type[Result],
+        verdict: Verdict,
+        test: str,
+        kernels: tuple[TestedKernel, ...],
+        kernel_choice: str,
+        sizes: tuple[int, ...],
+    ) -> Result:
+        """The answer that a verdict on these kernels is."""
+        return cls(
+            test=test,
+            statistic=verdict.statistic,
+            pvalue=verdict.pvalue,
+            kernel=kernels[verdict.best],
+            null=verdict.null,
+            kernels=kernels,
+            statistics=verdict.statistics,
+            pvalues=verdict.pvalues,
+            kernel_choice=kernel_choice,
+            null_kind=verdict.null_kind,
+            sizes=sizes,
+        )
 
     def summary(self) -> str:
         """One line: what was tested, p, the statistic, the kernel."""
@@ -60,15 +92,13 @@ class KernelTestResult:
     def __repr__(self) -> str:
         return f"<{self.summary()}>"
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Axes:
         """The null distribution as a histogram, and the statistic in it."""
-        ax = axes(ax)
-        ax.hist(array(self.null), bins=40, color="0.75")
-        ax.axvline(self.statistic, color="tab:red", label=f"observed, p = {self.pvalue:.3g}")
-        ax.set_xlabel("statistic")
+        from ..plots import plot_null
+
+        ax = plot_null(self.null, self.statistic, label=f"observed, p = {self.pvalue:.3g}", ax=ax)
         ax.set_ylabel("permutations" if "perm" in self.null_kind else "draws")
         ax.set_title(self.test, fontsize=10)
-        ax.legend(fontsize=8)
         return ax
 
 
@@ -80,6 +110,8 @@ class SamplesTestResult(KernelTestResult):
         samples: the samples.
     """
 
+    kernel: Kernel
+    kernels: tuple[Kernel, ...]
     samples: tuple[Tensor, ...] = ()
 
     def witness(self, noise: float | NoiseKind = "central-limit") -> Witness:
@@ -87,7 +119,7 @@ class SamplesTestResult(KernelTestResult):
         return Witness(BayesianMeanEmbedding(self.kernel, noise=noise), *self.samples[:2])
 
 
-def describe(kernel: Any) -> str:
+def describe(kernel: TestedKernel) -> str:
     """A kernel in a few characters: its class, and its lengthscales where it has them.
 
     Example:
@@ -99,26 +131,12 @@ def describe(kernel: Any) -> str:
     """
     if isinstance(kernel, tuple):
         return " × ".join(describe(one) for one in kernel)
-    name = type(kernel).__name__.removesuffix("Kernel")
-    parts = [m for m in kernel.modules() if isinstance(m, Kernel) and m.has_lengthscale]
-    if len(parts) != 1:
+    draws = list(kernel.kernels) if isinstance(kernel, AverageKernel) else [kernel]
+    name = type(draws[0]).__name__.removesuffix("Kernel")
+    parts = [m for draw in draws for m in draw.modules() if isinstance(m, Kernel) and m.has_lengthscale]
+    if len(parts) != len(draws):
         return name
-    values = parts[0].lengthscale.detach().flatten()
+    values = torch.cat([part.lengthscale.detach().flatten() for part in parts])
     if values.numel() == 1:
         return f"{name}(ℓ = {values.item():.3g})"
     return f"{name}(ℓ = {values.min().item():.3g} … {values.max().item():.3g})"
-
-
-def gamma_draws(mean: Tensor, variance: Tensor, num_draws: int, generator: torch.Generator) -> Tensor:
-    """Draws of the gamma distribution with this mean and variance, for pictures: ``(num_draws,)``."""
-    uniform = torch.rand(num_draws, generator=generator, dtype=torch.float64)
-    shape, scale = float(mean**2 / variance), float(variance / mean)
-    return torch.as_tensor(gamma.ppf(uniform.numpy(), shape, scale=scale))
-
-
-def gamma_pvalue(statistic: float, mean: Tensor, variance: Tensor) -> float:
-    """P(gamma ≥ statistic), at least the smallest number above 0, and 1 where the statistic cannot vary."""
-    if not (float(mean) > 0 and float(variance) > 0):
-        return 1.0
-    shape, scale = float(mean**2 / variance), float(variance / mean)
-    return max(float(gamma.sf(statistic, shape, scale=scale)), torch.finfo(torch.float64).tiny)

@@ -103,21 +103,50 @@ def correlations(
     """
     n = x.shape[0]
     num_orders = max(1, math.ceil((num_permutations + 1) / n)) if num_permutations else 1
-    shuffle = torch.randperm(n, generator=generator).to(x.device)
-    orders = [shuffle, *(torch.randperm(n, generator=generator).to(x.device) for _ in range(num_orders - 1))]
+    orders = [torch.randperm(n, generator=generator).to(x.device) for _ in range(num_orders)]
     Ks, Ls = ([Diagonals(kernel, data) for kernel in kernels] for kernels, data in ((kernels_x, x), (kernels_y, y)))
+    found = _spectra(Ks, Ls, orders)
+    zero = torch.zeros(1, dtype=torch.long, device=x.device)
+    diagonal_x = _stack(Ks, zero, orders[0])[:, 0]
+    diagonal_y = torch.stack([_stack(Ls, zero, order)[:, 0] for order in orders])
+    total_x, total_y = found.sums_x.sum(-1), found.sums_y[0].sum(-1)
+    return Correlations(
+        torch.fft.irfft(found.spectrum, n=n).flatten(-2),
+        _circular(found.sums_x, found.sums_y),
+        _circular(diagonal_x, diagonal_y),
+        _circular(diagonal_x, found.sums_y),
+        _circular(found.sums_x, diagonal_y),
+        total_x,
+        total_y,
+        diagonal_x.sum(-1),
+        diagonal_y[0].sum(-1),
+        _centred_square(found.square_x, found.sums_x),
+        _centred_square(found.square_y, found.sums_y[0]),
+    )
+
+
+class _Spectra(NamedTuple):
+    """Σ_d w_d conj(κ̂_d) λ̂_d ``(J, J', R, n/2 + 1)``, and of K and L the row sums and ‖·‖²."""
+
+    spectrum: Tensor
+    sums_x: Tensor
+    sums_y: Tensor
+    square_x: Tensor
+    square_y: Tensor
+
+
+def _spectra(Ks: list[Diagonals], Ls: list[Diagonals], orders: list[Tensor]) -> _Spectra:
+    x, n, half = Ks[0].x, len(orders[0]), len(orders[0]) // 2
     J, Jy = (sum(D.batch.numel() for D in Ds) for Ds in (Ks, Ls))
-    half = n // 2
-    frequencies = half + 1
-    spectrum = torch.zeros(J, Jy, num_orders, frequencies, dtype=torch.complex128, device=x.device)
-    width = max(1, MEMORY // (16 * n * (J + Jy)))
-    sums_x, sums_y = x.new_zeros(J, n), x.new_zeros(num_orders, Jy, n)
+    spectrum = torch.zeros(J, Jy, len(orders), half + 1, dtype=torch.complex128, device=x.device)
+    sums_x, sums_y = x.new_zeros(J, n), x.new_zeros(len(orders), Jy, n)
     square_x, square_y = x.new_zeros(J), x.new_zeros(Jy)
+    width = max(1, MEMORY // (16 * n * (J + Jy)))
     for start in range(0, half + 1, width):
         offsets = torch.arange(start, min(start + width, half + 1), device=x.device)
         # each pair of rows once: offsets d and n − d are the same pairs
         w = torch.where((offsets == 0) | (2 * offsets == n), 1.0, 2.0).to(x)
-        kappa = _stack(Ks, offsets, shuffle)
+        kappa = _stack(Ks, offsets, orders[0])
         sums_x += _row_sums(kappa, offsets, w)
         square_x += (kappa.square().sum(-1) * w).sum(-1)
         spectrum_x = torch.fft.rfft(kappa).conj() * w.unsqueeze(-1)
@@ -129,30 +158,20 @@ def correlations(
             spectrum_y = torch.fft.rfft(lam)
             for j in range(J):
                 spectrum[j, :, r] += (spectrum_x[j] * spectrum_y).sum(-2)
-    zero = torch.zeros(1, dtype=torch.long, device=x.device)
-    diagonal_x = _stack(Ks, zero, shuffle)[:, 0]
-    diagonal_y = torch.stack([_stack(Ls, zero, order)[:, 0] for order in orders])
+    return _Spectra(spectrum, sums_x, sums_y, square_x, square_y)
 
-    def circular(a: Tensor, b: Tensor) -> Tensor:
-        """Σ_i a(i) b(i + s) for all s: from ``(J, n)`` and ``(R, J', n)`` to ``(J, J', Rn)``."""
-        product = torch.fft.rfft(a).conj()[:, None, None] * torch.fft.rfft(b).transpose(0, 1)
-        answer: Tensor = torch.fft.irfft(product, n=n).flatten(-2)
-        return answer
 
-    total_x, total_y = sums_x.sum(-1), sums_y[0].sum(-1)
-    return Correlations(
-        torch.fft.irfft(spectrum, n=n).flatten(-2),
-        circular(sums_x, sums_y),
-        circular(diagonal_x, diagonal_y),
-        circular(diagonal_x, sums_y),
-        circular(sums_x, diagonal_y),
-        total_x,
-        total_y,
-        diagonal_x.sum(-1),
-        diagonal_y[0].sum(-1),
-        (square_x - 2.0 / n * sums_x.square().sum(-1) + total_x.square() / n**2).clamp_min(0.0),
-        (square_y - 2.0 / n * sums_y[0].square().sum(-1) + total_y.square() / n**2).clamp_min(0.0),
-    )
+def _circular(a: Tensor, b: Tensor) -> Tensor:
+    """Σ_i a(i) b(i + s) for all s: from ``(J, n)`` and ``(R, J', n)`` to ``(J, J', Rn)``."""
+    product = torch.fft.rfft(a).conj()[:, None, None] * torch.fft.rfft(b).transpose(0, 1)
+    answer: Tensor = torch.fft.irfft(product, n=a.shape[-1]).flatten(-2)
+    return answer
+
+
+def _centred_square(square: Tensor, sums: Tensor) -> Tensor:
+    """‖HKH‖² = ‖K‖² − (2/n) Σ_i (K1)_i² + (1ᵀK1)²/n²."""
+    n = sums.shape[-1]
+    return (square - 2.0 / n * sums.square().sum(-1) + sums.sum(-1).square() / n**2).clamp_min(0.0)
 
 
 def _stack(diagonals: list[Diagonals], offsets: Tensor, order: Tensor) -> Tensor:

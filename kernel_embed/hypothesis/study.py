@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Protocol, SupportsFloat, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom, kstest
 
 from ..progress import progress_bar
 from ..results import Record, Results, column, table
@@ -19,9 +18,24 @@ CHUNK_SECONDS = 5.0
 """Between two writes of the file: an interrupted study loses no more than this."""
 
 
+class HasPvalue(Protocol):
+    """The answer of a test, ours or another's."""
+
+    @property
+    def pvalue(self) -> float:
+        """The p-value."""
+        ...
+
+
+Test: TypeAlias = Callable[..., SupportsFloat | HasPvalue]
+"""``test(*data, seed=repetition)``, whatever the data are."""
+Simulator: TypeAlias = Callable[[int], tuple[object, ...]]
+"""``simulator(repetition)``, the data of a repetition."""
+
+
 def rejection_study(
-    tests: Mapping[str, Callable[..., Any]],
-    simulators: Mapping[str, Callable[[int], tuple[Any, ...]]],
+    tests: Mapping[str, Test],
+    simulators: Mapping[str, Simulator],
     num_repetitions: int = 200,
     *,
     level: float = 0.05,
@@ -61,9 +75,27 @@ def rejection_study(
         for test in tests
         if (simulator, test, repetition) not in done
     ]
+    _run(wanted, tests, simulators, results, progress)
+    names = {(simulator, test) for simulator in simulators for test in tests}
+    chosen = [
+        record
+        for record in results.records
+        if (record["simulator"], record["test"]) in names and int(str(record["repetition"])) < num_repetitions
+    ]
+    return RejectionStudy(chosen, tuple(simulators), tuple(tests), level)
+
+
+def _run(
+    wanted: list[tuple[str, str, int]],
+    tests: Mapping[str, Test],
+    simulators: Mapping[str, Simulator],
+    results: Results,
+    progress: bool | None,
+) -> None:
+    """Add the wanted answers to the results, which are written now and then and when the work ends, however it does."""
     waiting: list[Record] = []
     written = time.monotonic()
-    last: tuple[tuple[str, int], tuple[Any, ...]] | None = None
+    last: tuple[tuple[str, int], tuple[object, ...]] | None = None
     try:
         with progress_bar(len(wanted), "rejections", progress) as bar:
             for simulator, test, repetition in wanted:
@@ -71,7 +103,7 @@ def rejection_study(
                     last = (simulator, repetition), simulators[simulator](repetition)
                 start = time.perf_counter()
                 answer = tests[test](*last[1], seed=repetition)
-                p = float(getattr(answer, "pvalue", answer))
+                p = float(answer if isinstance(answer, SupportsFloat) else answer.pvalue)
                 seconds = time.perf_counter() - start
                 waiting.append(
                     {"simulator": simulator, "test": test, "repetition": repetition, "pvalue": p, "seconds": seconds}
@@ -82,13 +114,6 @@ def rejection_study(
                     waiting, written = [], time.monotonic()
     finally:
         results.extend(waiting)
-    names = {(simulator, test) for simulator in simulators for test in tests}
-    chosen = [
-        record
-        for record in results.records
-        if (record["simulator"], record["test"]) in names and int(str(record["repetition"])) < num_repetitions
-    ]
-    return RejectionStudy(chosen, tuple(simulators), tuple(tests), level)
 
 
 class RejectionStudy:
@@ -132,6 +157,8 @@ class RejectionStudy:
 
     def interval(self, simulator: str, test: str, probability: float = 0.999) -> tuple[float, float]:
         """The central binomial interval in which the rate of an exact test at level α falls."""
+        from scipy.stats import binom
+
         count = len(self.pvalues(simulator, test))
         low, high = binom.interval(probability, count, self.level)
         return float(low / count), float(high / count)
@@ -141,6 +168,8 @@ class RejectionStudy:
 
         With ``num_permutations`` = B they are multiples of 1/(1 + B); a uniform number below each fills the gaps.
         """
+        from scipy.stats import kstest
+
         p = self.pvalues(simulator, test)
         if num_permutations is not None:
             p = p - np.random.RandomState(0).uniform(size=len(p)) / (1 + num_permutations)

@@ -1,1 +1,41 @@
-"""Pictures of classifiers, embeddings, posteriors and comparisons."""
+"""Pictures of classifiers, embeddings, posteriors, tests and comparisons; needs matplotlib, the extra ``plots``.
+
+Every one is ``plot_…(thing, …, *, ax=None)`` and returns the axes it drew on. With axes given nothing but them is
+touched; without, a new pyplot figure is made, which a notebook shows and its user closes.
+"""
+
+from .bayesian import plot_embedding, plot_witness
+from .classes import plot_decision_map, plot_learning_curve, plot_relevance
+from .compare import (
+    plot_convergence,
+    plot_draws,
+    plot_evidence_curve,
+    plot_probability_map,
+    plot_ranking,
+    plot_ratios,
+    plot_reliability,
+    plot_seconds,
+)
+from .null import plot_null
+from .posterior import plot_density, plot_traces
+from .style import free_figure
+
+__all__ = [
+    "free_figure",
+    "plot_convergence",
+    "plot_decision_map",
+    "plot_density",
+    "plot_draws",
+    "plot_embedding",
+    "plot_evidence_curve",
+    "plot_learning_curve",
+    "plot_null",
+    "plot_probability_map",
+    "plot_ranking",
+    "plot_ratios",
+    "plot_relevance",
+    "plot_reliability",
+    "plot_seconds",
+    "plot_traces",
+    "plot_witness",
+]

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from .style import BAND, FIRST, array, axes_or_new
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from ..embeddings import ConditionedMeanEmbedding
     from ..embeddings.witness import Witness
-
-FIRST, SECOND, BAND = "black", "tab:red", "0.85"
-
-
-def axes(ax: Any = None) -> Any:
-    """``ax``, or new matplotlib axes."""
-    if ax is not None:
-        return ax
-    from matplotlib import pyplot
-
-    return pyplot.subplots(figsize=(5, 3.2), layout="constrained")[1]
-
-
-def array(tensor: Tensor) -> NDArray[np.float64]:
-    """A tensor as matplotlib likes it."""
-    return tensor.detach().cpu().double().numpy()
 
 
 def line(*samples: Tensor, num_points: int = 300) -> Tensor:
@@ -46,10 +32,17 @@ def mesh(*samples: Tensor, num_points: int = 60) -> Tensor:
 
 
 def plot_embedding(
-    posterior: ConditionedMeanEmbedding, grid: Tensor | None = None, level: float = 0.8, ax: Any = None
-) -> Any:
-    """The posterior of a one-dimensional mean embedding with its band and the sample as a rug."""
-    ax = axes(ax)
+    posterior: ConditionedMeanEmbedding, grid: Tensor | None = None, *, level: float = 0.8, ax: Axes | None = None
+) -> Axes:
+    """The posterior of a one-dimensional mean embedding with its band and the sample as a rug.
+
+    Args:
+        posterior: a conditioned :class:`kernel_embed.BayesianMeanEmbedding`.
+        grid: the points ``(m, 1)``; by default they cover the sample.
+        level: of the band.
+        ax: where to draw; a new figure by default.
+    """
+    ax = axes_or_new(ax)
     points = line(posterior.x) if grid is None else grid
     with torch.no_grad():
         mean = posterior(points).mean
@@ -62,26 +55,41 @@ def plot_embedding(
     return ax
 
 
-def plot_witness(witness: Witness, grid: Tensor | None = None, level: float = 0.8, ax: Any = None) -> Any:
-    """μ_P − μ_Q: a curve with its band in one dimension, a map with the samples in two."""
-    x, y = witness.first.x, witness.second.x
-    width = x.shape[-1]
+def plot_witness(witness: Witness, grid: Tensor | None = None, *, level: float = 0.8, ax: Axes | None = None) -> Axes:
+    """μ_P − μ_Q: a curve with its band in one dimension, a map with the samples in two.
+
+    Args:
+        witness: a :class:`kernel_embed.Witness`, or ``result.witness()`` of a test.
+        grid: points ``(m, 1)`` or a mesh ``(rows, columns, 2)``; by default they cover the samples.
+        level: of the band.
+        ax: where to draw; a new figure by default.
+    """
+    width = witness.first.x.shape[-1]
     if width > 2:
         raise ValueError(
             f"Expected samples of one or two columns to draw, got {width}. Evaluate witness(points) instead."
         )
-    ax = axes(ax)
+    ax = axes_or_new(ax)
     if width == 1:
-        points = line(x, y) if grid is None else grid
-        with torch.no_grad():
-            mean = witness(points).mean
-            lower, upper = witness.band(points, level)
-        _curve(ax, points, mean, lower, upper)
-        ax.axhline(0.0, color="0.5", linewidth=0.8)
-        ax.set_xlabel("x")
-        ax.set_ylabel("witness")
-        return ax
-    points = mesh(x, y) if grid is None else grid
+        _witness_curve(ax, witness, grid, level)
+    else:
+        _witness_map(ax, witness, grid)
+    return ax
+
+
+def _witness_curve(ax: Axes, witness: Witness, grid: Tensor | None, level: float) -> None:
+    points = line(witness.first.x, witness.second.x) if grid is None else grid
+    with torch.no_grad():
+        mean = witness(points).mean
+        lower, upper = witness.band(points, level)
+    _curve(ax, points, mean, lower, upper)
+    ax.axhline(0.0, color="0.5", linewidth=0.8)
+    ax.set_xlabel("x")
+    ax.set_ylabel("witness")
+
+
+def _witness_map(ax: Axes, witness: Witness, grid: Tensor | None) -> None:
+    points = mesh(witness.first.x, witness.second.x) if grid is None else grid
     with torch.no_grad():
         flat = points.reshape(-1, 2)
         mean = witness.first.mean(flat) - witness.second.mean(flat)
@@ -90,10 +98,9 @@ def plot_witness(witness: Witness, grid: Tensor | None = None, level: float = 0.
     extent = (float(points[0, 0, 0]), float(points[0, -1, 0]), float(points[0, 0, 1]), float(points[-1, 0, 1]))
     image = ax.imshow(array(values), origin="lower", extent=extent, cmap="RdBu_r", vmin=-size, vmax=size, aspect="auto")
     ax.figure.colorbar(image, ax=ax, label="witness")
-    return ax
 
 
-def _curve(ax: Any, points: Tensor, mean: Tensor, lower: Tensor, upper: Tensor) -> None:
+def _curve(ax: Axes, points: Tensor, mean: Tensor, lower: Tensor, upper: Tensor) -> None:
     x = array(points.squeeze(-1))
     ax.fill_between(x, array(lower), array(upper), color=BAND, linewidth=0)
     ax.plot(x, array(mean), color=FIRST)

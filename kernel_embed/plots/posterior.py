@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
 
-from ..posteriors import Posterior
-from .bayesian import array, axes
+from .style import FIRST, array, axes_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..posteriors import Posterior
 
 GRID_POINTS = 200
 
 
-def plot_traces(posterior: Posterior, name: str, ax: Any = None, entry: int = 0) -> Any:
+def plot_traces(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | None = None) -> Axes:
     """The draws of a parameter along each chain; several chains that mix lie over each other.
 
     Args:
         posterior: made by :func:`kernel_embed.sample_posterior`.
         name: of the parameter, as in ``posterior.samples``.
-        ax: where to draw; new axes by default.
         entry: which of its entries, for parameters with several.
+        ax: where to draw; a new figure by default.
     """
-    ax = axes(ax)
-    for draws in _entries(posterior, name, entry):
+    by_chain = _entries(posterior, name, entry)
+    ax = axes_or_new(ax)
+    for draws in by_chain:
         ax.plot(array(draws), linewidth=0.8)
     ax.set_xlabel("draw")
     ax.set_ylabel(name)
     return ax
 
 
-def plot_density(posterior: Posterior, name: str, ax: Any = None, entry: int = 0) -> Any:
+def plot_density(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | None = None) -> Axes:
     """A smoothed histogram of the draws of a parameter, chain by chain and (black) by their weights together.
 
     Positive draws are smoothed in their logarithm and drawn over a logarithmic axis: a scale has no density below 0.
+
+    Args:
+        posterior: made by :func:`kernel_embed.sample_posterior`.
+        name: of the parameter, as in ``posterior.samples``.
+        entry: which of its entries, for parameters with several.
+        ax: where to draw; a new figure by default.
     """
     from scipy.stats import gaussian_kde
 
-    ax = axes(ax)
     by_chain = _entries(posterior, name, entry).double()
+    ax = axes_or_new(ax)
     positive = bool((by_chain > 0).all())
     places = by_chain.log() if positive else by_chain
     low, high = float(places.min()), float(places.max())
@@ -50,7 +61,7 @@ def plot_density(posterior: Posterior, name: str, ax: Any = None, entry: int = 0
             ax.plot(across, gaussian_kde(array(draws))(grid), linewidth=0.8)
     if high > low:
         together = gaussian_kde(array(places.flatten()), weights=array(posterior.weights))
-        ax.plot(across, together(grid), color="black")
+        ax.plot(across, together(grid), color=FIRST)
     if positive:
         ax.set_xscale("log")
     ax.set_xlabel(name)

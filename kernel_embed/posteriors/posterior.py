@@ -13,6 +13,7 @@ from torch import Tensor
 
 from . import batched
 from .diagnostics import Summary, summarise
+from .draws import KernelDraws
 from .potential import Potential
 from .samplers.nuts import Draws, quiet_numbers
 
@@ -140,6 +141,13 @@ class Posterior:
             part.outputscale = 1.0 / num_draws
             parts.append(part.requires_grad_(False))
         return AdditiveKernel(*parts)
+
+    def kernel_draws(self) -> KernelDraws:
+        """The kernels of all draws and their weights, which is what a test averages over."""
+        embeddings = list(self.embeddings())
+        alone = self.potential.embedding.batch_shape
+        counts = [1 if embedding.batch_shape == alone else embedding.batch_shape[0] for embedding in embeddings]
+        return KernelDraws(tuple(embedding.kernel for embedding in embeddings), self.weights.split(counts))
 
     # --- questions ----------------------------------------------------------------------------------------------------
 

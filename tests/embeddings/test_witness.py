@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import matplotlib
 import pytest
 import torch
 from gpytorch.kernels import PeriodicKernel, RBFKernel
@@ -10,11 +9,8 @@ from gpytorch.kernels import PeriodicKernel, RBFKernel
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
 from kernel_embed.embeddings.witness import Witness
 from kernel_embed.kernels.smoothed.measures import DiscreteMeasure
-from kernel_embed.plots.bayesian import plot_embedding, plot_witness
 
 from ..bayesian_kernels import rbf
-
-matplotlib.use("Agg")
 
 
 @pytest.fixture
@@ -92,18 +88,6 @@ def test_draws_are_one_more_batch_dimension(samples):
     alone = Witness(BayesianMeanEmbedding(rbf(kernel.lengthscale[1].item())), *samples).squared_distance()
     torch.testing.assert_close(together.mean[1], alone.mean)
     torch.testing.assert_close(together.variance[1], alone.variance)
-
-
-def test_plots(samples):
-    x, y = samples
-    one = plot_witness(Witness(BayesianMeanEmbedding(rbf(0.7)), x[:, :1], y[:, :1]))
-    assert one.lines
-    two = plot_witness(Witness(BayesianMeanEmbedding(rbf(0.7)), x, y))
-    assert two.images
-    with pytest.raises(ValueError, match="one or two columns"):
-        plot_witness(Witness(BayesianMeanEmbedding(rbf(0.7)), torch.cat([x, x], 1), torch.cat([y, y], 1)))
-    assert plot_embedding(BayesianMeanEmbedding(rbf(0.7)).condition(x[:, :1])).lines
-    matplotlib.pyplot.close("all")
 
 
 def test_samples_of_different_width(samples):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
 
 import kernel_embed as ke
 from kernel_embed.hypothesis.checks import generator_of
@@ -155,3 +155,20 @@ def test_bayes_factor_points_the_same_way():
     assert ke.log_bayes_factor(x, y + 1.0) > 10
     more = ke.log_bayes_factor(torch.cat([x, normal(2, 400, 2)]), torch.cat([y, normal(3, 400, 2)]))
     assert more < ke.log_bayes_factor(x, y), "with more data more for one distribution"
+
+
+def test_the_prior_of_a_bayes_factor_knows_a_squared_exponential_however_it_is_written():
+    x, y = normal(0, 60, 2), normal(1, 60, 2) + 0.5
+    plain, scaled, product = RBFKernel(), ScaleKernel(RBFKernel()), RBFKernel() * RBFKernel()
+    plain.lengthscale = scaled.base_kernel.lengthscale = 1.0
+    scaled.outputscale = 1.0
+    for part in product.kernels:
+        part.lengthscale = 2.0**0.5
+    expected = ke.log_bayes_factor(x, y, plain)
+    assert ke.log_bayes_factor(x, y, scaled) == pytest.approx(expected, rel=1e-4)
+    assert ke.log_bayes_factor(x, y, product) == pytest.approx(expected, rel=1e-4)
+    # Units do not matter: r(x, x) is 1.
+    plain.lengthscale = 100.0
+    assert ke.log_bayes_factor(100 * x, 100 * y, plain) == pytest.approx(expected, rel=1e-4)
+    # On some columns alone it has no closed form under Lebesgue measure, and a discrete one takes its place.
+    assert np.isfinite(ke.log_bayes_factor(x, y, RBFKernel(active_dims=[0])))

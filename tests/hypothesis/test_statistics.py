@@ -9,7 +9,8 @@ from gpytorch.kernels import Kernel, RBFKernel
 from scipy.stats import norm
 
 import kernel_embed as ke
-from kernel_embed.hypothesis import aggregation, independence, relabellings, rotations, samples
+from kernel_embed.hypothesis import aggregation, hsic, mmd, relabellings, rotations
+from kernel_embed.posteriors.draws import KernelDraws
 
 
 def kernel_of(lengthscale, **kwargs):
@@ -59,7 +60,7 @@ def test_every_permuted_statistic_is_the_statistic_of_the_permuted_sample(data, 
     assert (three.sum(0) == torch.tensor([[3.0], [2.0], [4.0]])).all()
     for block in (relabellings.BLOCK, 3):
         monkeypatch.setattr(relabellings, "BLOCK", block)
-        T, _ = samples.statistics([kernel_of(0.7)], pooled, E, [13, 9], samples.squared_mmd)
+        T, _ = mmd.statistics([kernel_of(0.7)], pooled, E, [13, 9], mmd.squared_mmd)
         for b in range(8):
             first = E[:, 0, b].bool()
             one = ke.two_sample_test(pooled[first], pooled[~first], kernel_of(0.7), 1).statistic
@@ -93,7 +94,7 @@ def test_hsic_of_every_rotation_is_its_trace(pairs, n, memory, monkeypatch):
     generator = torch.Generator().manual_seed(2)
     first, second = (torch.randperm(n, generator=generator).numpy() for _ in range(2))
     H = np.eye(n) - 1 / n
-    biased, unbiased = independence.hsic(c, n)[0, 0], independence.unbiased_hsic(c, n)[0, 0]
+    biased, unbiased = hsic.hsic(c, n)[0, 0], hsic.unbiased_hsic(c, n)[0, 0]
     assert len(biased) == 2 * n
     for b, (order, s) in enumerate([(order, s) for order in (first, second) for s in range(n)]):
         turned = np.roll(order, -s)
@@ -115,10 +116,10 @@ def test_equal_to_hyppo_where_defined_alike():
     kernel = kernel_of((0.5 / gamma) ** 0.5)
     tensors = torch.as_tensor(x), torch.as_tensor(y)
 
-    def hsic(a, b):
+    def statistic(a, b):
         return ke.independence_test(a, b, kernel, 1, seed=0, kernel_y=kernel).statistic
 
-    correlation = hsic(*tensors) / np.sqrt(hsic(tensors[0], tensors[0]) * hsic(tensors[1], tensors[1]))
+    correlation = statistic(*tensors) / np.sqrt(statistic(*tensors[:1] * 2) * statistic(*tensors[1:] * 2))
     assert hsic_of(bias=True, gamma=gamma).statistic(x, y) ** 2 == pytest.approx(correlation, rel=1e-9)
     theirs = (mmd_of(bias=True, gamma=gamma).statistic(x, y) / (2 * 40**4 / 80**4)) ** 2
     pooled, labels = torch.cat(tensors), torch.cat([torch.zeros(40, 1), torch.ones(40, 1)]).double()
@@ -184,7 +185,8 @@ def test_draws_of_a_posterior_are_averaged(data, pairs):
     parts = [kernel_of(lengthscale) for lengthscale in lengthscales]
 
     class Posterior:
-        kernel = batch
+        def kernel_draws(self):
+            return KernelDraws((batch,), (torch.full((3,), 1 / 3),))
 
     for carrier in (batch, Posterior()):
         two = ke.two_sample_test(*data[:2], carrier, 50, seed=0)

@@ -264,14 +264,16 @@ def test_choose_temperature_returns_the_lowest_risk(problem):
 
 
 def test_plots_draw(multiclass):
-    pytest.importorskip("matplotlib")
-    from kernel_embed.plots.posterior import plot_density, plot_traces
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    from kernel_embed.plots import plot_density, plot_traces
 
     _, posterior = multiclass
     assert len(plot_traces(posterior, "regularization").lines) == 2
     assert len(plot_density(posterior, "regularization").lines) == 3
     with pytest.raises(ValueError, match="Expected a name among"):
         plot_traces(posterior, "lengthscale")
+    assert len(pyplot.get_fignums()) == 2
+    pyplot.close("all")
 
 
 def test_kernels_that_complete_themselves_stay_the_same():

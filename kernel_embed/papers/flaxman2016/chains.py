@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from ...objectives import EmbeddingEvidence
-from ...plots.bayesian import BAND, array
-from ...plots.posterior import plot_traces
+from ...plots import plot_traces
+from ...plots.style import BAND, array
 from ...posteriors import PosteriorWarning, load_posterior, sample_posterior
 from ...posteriors.bridge import log_evidence
 from ...posteriors.diagnostics import modes, n_eff, r_hat
@@ -105,7 +105,7 @@ def draw_traces(posterior: Any, path: pathlib.Path) -> None:
     from matplotlib import pyplot
 
     figure, panel = pyplot.subplots(figsize=(7, 3.4), layout="constrained")
-    plot_traces(posterior, NAME, panel)
+    plot_traces(posterior, NAME, ax=panel)
     for value in PRINTED:
         panel.axhline(value, color="0.6", linewidth=0.8, linestyle="--")
     panel.set_yscale("log")

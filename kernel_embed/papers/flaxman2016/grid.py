@@ -7,6 +7,7 @@ evidence (13) has its maximum at the size of a blob, and a local one near the me
 from __future__ import annotations
 
 import pathlib
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from ...embeddings.witness import Witness
 from ...kernels import median_distance
 from ...learning.maxima import local_maxima
 from ...objectives.embedding_evidence import EmbeddingEvidence
-from ...plots.bayesian import array, axes, plot_witness
+from ...plots import plot_witness
+from ...plots.style import array, axes_or_new
 from ...results import Record, Results, table
 
 KEY = ("experiment", "kind", "lengthscale")
@@ -88,17 +90,17 @@ def draw(records: list[Record], embedding: BayesianMeanEmbedding, path: pathlib.
     pyplot.close(figure)
 
 
-def samples(ax: object, p: Tensor, q: Tensor) -> object:
+def samples(ax: Any, p: Tensor, q: Tensor) -> object:
     """Two samples in the plane, P black and Q red."""
-    panel = axes(ax)
+    panel: Any = axes_or_new(ax)
     for sample, color in ((p, "black"), (q, "tab:red")):
         panel.plot(*array(sample).T, ".", color=color, markersize=1.5)
     return panel
 
 
-def curve(records: list[Record], ax: object = None) -> object:
+def curve(records: list[Record], ax: Any = None) -> object:
     """The evidence curve with its maxima and the median heuristic marked."""
-    panel = axes(ax)
+    panel: Any = axes_or_new(ax)
     points = sorted((float(str(r["lengthscale"])), r["log_evidence"]) for r in records if r["kind"] == "curve")
     panel.semilogx(*zip(*points, strict=True), color="black")
     for record in records:

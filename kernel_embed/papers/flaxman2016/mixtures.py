@@ -21,7 +21,8 @@ from ...embeddings.mean import MeanEmbedding
 from ...embeddings.witness import Witness
 from ...learning.maxima import local_maxima
 from ...objectives.embedding_evidence import EmbeddingEvidence
-from ...plots.bayesian import BAND, array, plot_witness
+from ...plots import plot_witness
+from ...plots.style import BAND, array
 from ...results import Record, Results, table
 from .grid import curve
 

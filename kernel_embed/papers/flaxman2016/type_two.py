@@ -9,7 +9,7 @@ from typing import Any
 
 from ...hypothesis import two_sample_test
 from ...hypothesis.study import RejectionStudy, rejection_study
-from ...plots.bayesian import axes
+from ...plots import free_figure
 from ...results import table
 from .grid import grid_samples
 
@@ -35,9 +35,8 @@ def run(path: pathlib.Path | None, repetitions: int = 100, num_per_centre: int =
 
 def draw(study: RejectionStudy, path: pathlib.Path) -> None:
     """Type II error over the ratio."""
-    from matplotlib import pyplot
-
-    panel = axes()
+    figure = free_figure(5.0, 3.2)
+    panel = figure.subplots()
     names = sorted(study.simulators, key=float)
     ratios = [float(name) for name in names]
     for test, style in (("median heuristic", "--"), ("evidence", "-")):
@@ -48,8 +47,7 @@ def draw(study: RejectionStudy, path: pathlib.Path) -> None:
     panel.set_ylim(-0.05, 1.05)
     panel.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
-    panel.figure.savefig(path, dpi=80)
-    pyplot.close(panel.figure)
+    figure.savefig(path, dpi=80)
 
 
 def summary(study: RejectionStudy) -> str:

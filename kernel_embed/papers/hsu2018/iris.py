@@ -78,11 +78,11 @@ def run(results: Results, out: pathlib.Path | None = None, *, rate: str = "4e/n"
 def _draw(pictures: list[tuple[str, ConditionedMulticlass]], path: pathlib.Path) -> None:
     from matplotlib.figure import Figure
 
-    from ...plots.classes import decision_map
+    from ...plots import plot_decision_map
 
     figure = Figure(figsize=(9, 8), layout="constrained")
     for axes, (title, conditioned) in zip(figure.subplots(2, 2).flat, pictures, strict=True):
-        decision_map(conditioned, axes, low=-0.05, high=1.05)
+        plot_decision_map(conditioned, low=-0.05, high=1.05, ax=axes)
         axes.set_title(title)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
