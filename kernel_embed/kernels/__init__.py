@@ -4,16 +4,24 @@ from .classes.bag import BagKernel, MMDKernel, pack_bags
 from .classes.delta import DeltaKernel
 from .classes.feature import FeatureKernel, check_width
 from .classes.mahalanobis import MahalanobisKernel
-from .default import default_kernel, feature_ranges, log_scaled
+from .default import default_kernel, feature_ranges
 from .features.explicit import explicit_features, has_explicit_features
+from .frozen import frozen
 from .gram import gram, gram_diagonal
-from .lipschitz import LipschitzBound, MeanDiagonal, NominalDiagonal
+from .initialization import Initialization, initialize_from_data
+from .lipschitz import LipschitzBound
 from .median import median_distance, set_lengthscales_by_median
+from .metric import Lengthscale, Metric, Whitening
+from .parameters import log_scaled
+from .profiles import PlainProfile, Radial, RadialProfile, plain_profile
+from .registration import register
 from .smoothed.kernel import SmoothedKernel
 from .smoothed.measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure
-from .supremum import DiagonalBound, DiagonalBoundError, SupDiagonal, sup_diagonal
+from .structure import Algebra, Node, fold
+from .supremum import DiagonalBound, DiagonalBoundError, MeanDiagonal, NominalDiagonal, SupDiagonal, sup_diagonal
 
 __all__ = [
+    "Algebra",
     "BagKernel",
     "DeltaKernel",
     "DiagonalBound",
@@ -21,25 +29,38 @@ __all__ = [
     "DiscreteMeasure",
     "FeatureKernel",
     "GaussianMeasure",
+    "Initialization",
     "LebesgueMeasure",
+    "Lengthscale",
     "LipschitzBound",
     "MMDKernel",
     "MahalanobisKernel",
     "MeanDiagonal",
     "Measure",
+    "Metric",
+    "Node",
     "NominalDiagonal",
+    "PlainProfile",
+    "Radial",
+    "RadialProfile",
     "SmoothedKernel",
     "SupDiagonal",
+    "Whitening",
     "check_width",
     "default_kernel",
     "explicit_features",
     "feature_ranges",
+    "fold",
+    "frozen",
     "gram",
     "gram_diagonal",
     "has_explicit_features",
+    "initialize_from_data",
     "log_scaled",
     "median_distance",
     "pack_bags",
+    "plain_profile",
+    "register",
     "set_lengthscales_by_median",
     "sup_diagonal",
 ]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-from gpytorch.constraints import Positive
 from gpytorch.kernels import RBFKernel
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
+
+from .parameters import log_scaled
 
 RELATIVE_LENGTHSCALE = 0.15
 """Of √d: near the best isotropic lengthscale of every data set it was tried on, which range from 0.08 to 0.22."""
@@ -47,8 +48,3 @@ def feature_ranges(x: Tensor) -> Tensor:
     """s_j, the range of each feature, and 1 for constant ones."""
     spread = x.amax(dim=-2) - x.amin(dim=-2)
     return torch.where(spread > 0, spread, 1.0)
-
-
-def log_scaled() -> Positive:
-    """A positive constraint by the exponential, which moves over orders of magnitude with equal effort."""
-    return Positive(transform=torch.exp, inv_transform=torch.log)

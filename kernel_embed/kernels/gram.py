@@ -1,8 +1,8 @@
 r"""The one door through which every embedding evaluates a GPyTorch kernel.
 
 :func:`gram` returns :math:`K_{ij} = k(x_i, x'_j)` as a dense tensor, equal to ``kernel(x1, x2).to_dense()``. Radial
-kernels, alone or scaled, summed and multiplied, take the closed-form gradient of :mod:`kernel_embed.kernels.radial`;
-every other kernel is evaluated by GPyTorch itself.
+kernels, alone or scaled, summed and multiplied, take the closed-form gradient of :mod:`kernel_embed.kernels.radial`,
+kernels with a registered rule that rule; every other kernel is evaluated by GPyTorch itself.
 """
 
 from __future__ import annotations
@@ -10,23 +10,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from gpytorch.kernels import (
-    AdditiveKernel,
-    InducingPointKernel,
-    Kernel,
-    MaternKernel,
-    ProductKernel,
-    ProductStructureKernel,
-    RBFKernel,
-    ScaleKernel,
-)
+from gpytorch.kernels import InducingPointKernel, Kernel, ProductStructureKernel
 from torch import Tensor
 
 from .classes.feature import FeatureKernel
-from .radial import matern, radial_gram, squared_exponential
+from .initialization import check_initialized
+from .profiles import RadialProfile, radial_of
+from .radial import radial_gram
+from .structure import Algebra, Node, Registry, fold
+
+GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
+"""From a kernel and the points that reach its ``forward``, x1 and x2 (``None`` for x1), to k(x1_i, x2_j)."""
+
+GRAMS: Registry[GramRule] = Registry("Gram matrix")
 
 
 def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
@@ -42,16 +41,13 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
                 [0.6065, 1.0000]], dtype=torch.float64)
     """
     check_columns(kernel, x1.shape[-1])
-    if not _has_closed_form(kernel):
-        return _by_gpytorch(kernel, x1, x2)
-    if kernel.active_dims is not None:
-        x1 = x1.index_select(-1, kernel.active_dims)
-        x2 = None if x2 is None else x2.index_select(-1, kernel.active_dims)
-    return _closed_form(kernel, x1, x2)
+    K = fold(kernel, _Gram(x1, x2))
+    return _by_gpytorch(kernel, x1, x2) if K is None else K
 
 
 def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     """The values k(x_i, x_i), of shape ``(*batch, n)``."""
+    check_initialized(kernel)
     with cross_evaluation(kernel):
         if type(kernel) is ProductStructureKernel:
             # Its __call__ takes every answer for a matrix (GPyTorch 1.15), so only forward knows the diagonal.
@@ -80,43 +76,62 @@ def cross_evaluation(kernel: Kernel) -> Iterator[None]:
             module.training = mode
 
 
-def _has_closed_form(kernel: Kernel) -> bool:
-    # Subclasses may compute something else, so only the classes themselves are recognised.
-    if type(kernel) in (RBFKernel, MaternKernel, FeatureKernel):
-        return True
-    if type(kernel) is ScaleKernel:
-        return _has_closed_form(kernel.base_kernel)
-    if type(kernel) in (AdditiveKernel, ProductKernel):
-        return any(_has_closed_form(part) for part in kernel.kernels)
-    return False
+class _Gram(Algebra[Tensor]):
+    """K where at least one part has a closed form; the others are evaluated by GPyTorch."""
+
+    def __init__(self, x1: Tensor, x2: Tensor | None) -> None:
+        self.x1, self.x2 = x1, x2
+
+    def leaf(self, node: Node) -> Tensor | None:
+        rule = GRAMS.find(node.kernel)
+        if rule is not None:
+            return rule(node.kernel, *self._points(node))
+        radial = radial_of(node.kernel)
+        if radial is None or not isinstance(radial.profile, RadialProfile):
+            return None
+        z1, z2 = (None if x is None else radial.metric.scaled(x) for x in self._points(node))
+        assert z1 is not None
+        return radial_gram(z1, z2, radial.profile, radial.profile.rough)
+
+    def scale(self, node: Node, part: Tensor | None) -> Tensor | None:
+        return None if part is None else node.factor[..., None, None] * part
+
+    def add(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        return self._combined(node, parts, operator.add)
+
+    def multiply(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        return self._combined(node, parts, operator.mul)
+
+    def _combined(
+        self, node: Node, parts: Sequence[Tensor | None], combine: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor | None:
+        if all(part is None for part in parts):
+            return None
+        x1, x2 = self._points(node)
+        matrices = [
+            _by_gpytorch(kernel, x1, x2) if part is None else part
+            for kernel, part in zip(node.kernel.kernels, parts, strict=True)
+        ]
+        return functools.reduce(combine, matrices)
+
+    def _points(self, node: Node) -> tuple[Tensor, Tensor | None]:
+        return node.select(self.x1), None if self.x2 is None else node.select(self.x2)
 
 
-def _closed_form(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    """What ``kernel.forward`` computes: the active dimensions are chosen already."""
-    if isinstance(kernel, FeatureKernel):
-        return _of_features(kernel, x1, x2)
-    if isinstance(kernel, ScaleKernel):
-        outputscale: Tensor = kernel.outputscale[..., None, None]
-        return outputscale * _closed_form(kernel.base_kernel, x1, x2)
-    if isinstance(kernel, AdditiveKernel):
-        return functools.reduce(operator.add, (gram(part, x1, x2) for part in kernel.kernels))
-    if isinstance(kernel, ProductKernel):
-        return functools.reduce(operator.mul, (gram(part, x1, x2) for part in kernel.kernels))
-    profile = squared_exponential if isinstance(kernel, RBFKernel) else matern(kernel.nu)
-    z1, z2 = x1 / kernel.lengthscale, None if x2 is None else x2 / kernel.lengthscale
-    return radial_gram(z1, z2, profile, rough=isinstance(kernel, MaternKernel) and kernel.nu == 0.5)
-
-
-def _of_features(kernel: FeatureKernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+def _of_features(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     """κ(φ(x1), φ(x2)), with φ evaluated once for each."""
     z1, z2 = kernel.pair(x1, x2)
     if kernel.base_kernel is not None:
         return gram(kernel.base_kernel, z1, z2)
-    K = z1 @ (z1 if z2 is None else z2).mT
+    K: Tensor = z1 @ (z1 if z2 is None else z2).mT
     return K.expand(*torch.broadcast_shapes(kernel.batch_shape, K.shape[:-2]), *K.shape[-2:])
 
 
+GRAMS.register(FeatureKernel, _of_features)
+
+
 def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    check_initialized(kernel)
     try:
         with cross_evaluation(kernel):
             return _dense(kernel(x1) if x2 is None else kernel(x1, x2))
@@ -134,23 +149,26 @@ def _dense(matrix: object) -> Tensor:
     return matrix if isinstance(matrix, Tensor) else matrix.to_dense()  # type: ignore[attr-defined]
 
 
-def check_columns(kernel: Kernel, width: int, chosen: bool = False) -> None:
+def check_columns(kernel: Kernel, width: int) -> None:
     """Raise where a part of ``kernel`` expects another number of features than it gets from ``width`` columns."""
-    if kernel.active_dims is not None and not chosen:
-        last = int(kernel.active_dims.max())
-        if last >= width:
+    fold(kernel, _Columns(width))
+
+
+class _Columns(Algebra[None]):
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def enter(self, node: Node) -> None:
+        kernel = node.kernel
+        given = self.width if node.inputs is None else len(node.inputs)
+        if node.chosen is not None and int(node.chosen.max()) >= given:
             raise ValueError(
-                f"Expected x with at least {last + 1} features for active_dims of {type(kernel).__name__}, got "
-                f"{width}. Choose columns that exist."
+                f"Expected x with at least {int(node.chosen.max()) + 1} features for active_dims of "
+                f"{type(kernel).__name__}, got {given}. Choose columns that exist."
             )
-        width = len(kernel.active_dims)
-    if kernel.ard_num_dims is not None and kernel.ard_num_dims != width:
-        raise ValueError(
-            f"Expected {kernel.ard_num_dims} features (ard_num_dims of {type(kernel).__name__}), got x with {width}. "
-            f"Build the kernel with ard_num_dims={width}, or choose columns with active_dims."
-        )
-    if type(kernel) is ScaleKernel:
-        check_columns(kernel.base_kernel, width, chosen=True)  # which takes the columns its scale has chosen
-    elif type(kernel) in (AdditiveKernel, ProductKernel):
-        for part in kernel.kernels:
-            check_columns(part, width)
+        width = node.width(self.width)
+        if kernel.ard_num_dims is not None and kernel.ard_num_dims != width:
+            raise ValueError(
+                f"Expected {kernel.ard_num_dims} features (ard_num_dims of {type(kernel).__name__}), got x with "
+                f"{width}. Build the kernel with ard_num_dims={width}, or choose columns with active_dims."
+            )

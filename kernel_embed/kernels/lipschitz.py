@@ -1,68 +1,21 @@
-r"""Other ways to α² = sup k(x, x) for kernels whose diagonal has no closed form, above all networks.
-
-===========================  ===============================================================  =======================
-``sup_diagonal=``            α²                                                               a bound?
-===========================  ===============================================================  =======================
-``None``                     the largest k(x_i, x_i) of the batch                             on these data
-a number                     the number, checked on every batch                               where the user is right
-:class:`LipschitzBound`      (‖φ(0)‖ + Lip(φ) R)² for all ‖x‖ ≤ R                             yes
-:class:`NominalDiagonal`     a constant, unchecked; the paper's code for its networks has 1   no
-:class:`MeanDiagonal`        the mean of k(x_i, x_i), as the paper's code for MNIST           no
-===========================  ===============================================================  =======================
-
-The last two make r a penalty that is scaled like the paper's, but not the bound of Theorem 4.
-"""
+r"""α² = sup k(x, x) of a linear kernel on a network, from a Lipschitz constant of the network: a bound for ‖x‖ ≤ R."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from .classes.feature import FeatureKernel
+from .structure import Algebra, Node, fold
 
 NON_EXPANSIVE = (
     nn.Identity, nn.Flatten, nn.Unflatten, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardtanh,
     nn.Softsign,
 )  # fmt: skip
 """Modules with ‖f(x) − f(x')‖ ≤ ‖x − x'‖, for their usual settings."""
-
-
-class NominalDiagonal:
-    """α² is ``value``, whatever k(x, x) is: a scale, not a bound.
-
-    Example:
-        >>> NominalDiagonal(1.0)(None, torch.tensor([3.0, 4.0]))
-        tensor(1.)
-    """
-
-    source = "nominal, not a bound"
-
-    def __init__(self, value: float = 1.0) -> None:
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"Expected a positive, finite value, got {value}.")
-        self.value = value
-
-    def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
-        """``value``, for every element of the batch."""
-        return diagonal.new_full(diagonal.shape[:-1], self.value)
-
-
-class MeanDiagonal:
-    """α² is the mean of k(x_i, x_i): a scale, not a bound.
-
-    Example:
-        >>> MeanDiagonal()(None, torch.tensor([3.0, 4.0]))
-        tensor(3.5000)
-    """
-
-    source = "mean over the data, not a bound"
-
-    def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
-        """(1/n) Σ k(x_i, x_i)."""
-        return diagonal.mean(dim=-1)
 
 
 class LipschitzBound:
@@ -90,9 +43,7 @@ class LipschitzBound:
 
     def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
         """The bound, differentiable in the weights."""
-        scale = diagonal.new_ones(diagonal.shape[:-1])
-        while type(kernel) is ScaleKernel:
-            scale, kernel = scale * kernel.outputscale, kernel.base_kernel
+        scale, kernel = fold(kernel, _Unscaled(diagonal.new_ones(diagonal.shape[:-1]))) or (1.0, kernel)
         if not isinstance(kernel, FeatureKernel) or kernel.base_kernel is not None:
             raise TypeError(
                 f"Expected a linear kernel on a feature map, FeatureKernel(feature_map), got {type(kernel).__name__}. "
@@ -101,6 +52,25 @@ class LipschitzBound:
         return (
             scale * (norm_at_zero(kernel.feature_map, diagonal) + lipschitz(kernel.feature_map) * self.radius).square()
         )
+
+
+class _Unscaled(Algebra[tuple[Tensor, Kernel]]):
+    """A kernel as a factor times one that is not scaled."""
+
+    def __init__(self, one: Tensor) -> None:
+        self.one = one
+
+    def leaf(self, node: Node) -> tuple[Tensor, Kernel]:
+        return self.one, node.kernel
+
+    def scale(self, node: Node, part: tuple[Tensor, Kernel] | None) -> tuple[Tensor, Kernel] | None:
+        return part and (part[0] * node.factor, part[1])
+
+    def add(self, node: Node, parts: object) -> tuple[Tensor, Kernel]:
+        return self.leaf(node)
+
+    def multiply(self, node: Node, parts: object) -> tuple[Tensor, Kernel]:
+        return self.leaf(node)
 
 
 def norm_at_zero(feature_map: nn.Module, like: Tensor) -> Tensor:

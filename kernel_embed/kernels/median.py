@@ -2,13 +2,14 @@ r"""The median heuristic, :math:`\ell = \operatorname{median}_{i<j} \lVert x_i -
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
 from ..validation import check_features
+from .structure import Algebra, Node, fold, visit
 
 MAX_POINTS = 2000
 """Above this many rows the median is taken over an evenly spaced subset: 2·10⁶ pairs fix it to three digits."""
@@ -45,11 +46,10 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
         >>> set_lengthscales_by_median(kernel, x).base_kernel.lengthscale.item()
         2.0
     """
-    found = False
-    for module, columns in _with_columns(kernel, x):
+    found = fold(kernel, _Lengthscales(x))
+    for module, columns in found or []:
         median = median_distance(columns).to(module.raw_lengthscale)
         module.lengthscale = median.expand_as(module.raw_lengthscale)
-        found = True
     if not found:
         raise ValueError(
             f"Expected a kernel with a lengthscale, got {type(kernel).__name__} without one. "
@@ -58,17 +58,33 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
     return kernel
 
 
-def _with_columns(kernel: Kernel, x: Tensor) -> Iterator[tuple[Kernel, Tensor]]:
-    """Every kernel with a lengthscale inside ``kernel``, with the columns of ``x`` that reach it."""
-    if kernel.active_dims is not None:
-        x = x.index_select(-1, kernel.active_dims)
-    while isinstance(kernel, ScaleKernel):  # which has chosen the columns for its base kernel
-        kernel = kernel.base_kernel
-    if kernel.has_lengthscale:
-        yield kernel, x
-    for child in kernel.modules():
-        if isinstance(child, Kernel) and child is not kernel and _is_part(kernel, child):
-            yield from _with_columns(child, x)
+Lengthscales = list[tuple[Kernel, Tensor]]
+
+
+class _Lengthscales(Algebra[Lengthscales]):
+    """Every kernel with a lengthscale, with the columns of ``x`` that reach it."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+    def leaf(self, node: Node) -> Lengthscales:
+        kernel, x = node.kernel, node.select(self.x)
+        if isinstance(kernel, ScaleKernel):  # a subclass: whatever it computes, it has chosen the columns of its base
+            return visit(node.base(), self) or []
+        found = [(kernel, x)] if kernel.has_lengthscale else []
+        for child in kernel.modules():
+            if isinstance(child, Kernel) and child is not kernel and _is_part(kernel, child):
+                inside: Lengthscales | None = fold(child, _Lengthscales(x))
+                found += inside or []
+        return found
+
+    def scale(self, node: Node, part: Lengthscales | None) -> Lengthscales | None:
+        return part
+
+    def add(self, node: Node, parts: Sequence[Lengthscales | None]) -> Lengthscales:
+        return [pair for part in parts for pair in part or []]
+
+    multiply = add
 
 
 def _is_part(kernel: Kernel, child: Kernel) -> bool:

@@ -1,15 +1,18 @@
-"""One positive number beside the kernel's own: λ, or σ². Registered, read and set in one way."""
+"""Positive parameters: λ, σ², η. Registered, read and set in one way."""
 
 from __future__ import annotations
 
 import gpytorch
 import torch
-from gpytorch.constraints import Interval
+from gpytorch.constraints import Interval, Positive
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from .default import log_scaled
+
+def log_scaled() -> Positive:
+    """A positive constraint by the exponential, which moves over orders of magnitude with equal effort."""
+    return Positive(transform=torch.exp, inv_transform=torch.log)
 
 
 class NamedParameter:
@@ -29,15 +32,21 @@ class NamedParameter:
 def register_positive(
     module: gpytorch.Module,
     name: str,
-    kernel: Kernel,
+    like: Kernel | Tensor,
     prior: Prior | None,
-    constraint: Interval | None,
+    constraint: Interval | None = None,
     *,
     learn: bool = True,
 ) -> None:
-    """Register ``raw_<name>`` of the kernel's batch shape, learned on a logarithmic scale by default, with a prior."""
-    like = next(kernel.parameters(), None)
-    zero = torch.zeros(kernel.batch_shape) if like is None else like.new_zeros(kernel.batch_shape)
+    """Register ``raw_<name>``, learned on a logarithmic scale by default, with a prior.
+
+    Its shape, dtype and device are those of the tensor ``like``, or the batch shape of the kernel ``like`` with the
+    dtype and device of its parameters.
+    """
+    if isinstance(like, Kernel):
+        own = next(like.parameters(), torch.empty(0))
+        like = own.new_zeros(like.batch_shape)
+    zero = torch.zeros_like(like, requires_grad=False)
     module.register_parameter(f"raw_{name}", torch.nn.Parameter(zero, requires_grad=learn))
     module.register_constraint(f"raw_{name}", constraint or log_scaled())
     if prior is not None:

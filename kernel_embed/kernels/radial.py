@@ -22,8 +22,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-Profile = Callable[[Tensor], tuple[Tensor, "Tensor | None"]]
-"""From −s/2 (a fresh n × n' matrix, which may be overwritten) to φ(s) and φ'(s); ``None`` stands for −φ(s)/2."""
+Profile = Callable[[Tensor], tuple[Tensor, "Tensor | None", float]]
+"""From −s/2 (a fresh n × n' matrix, which may be overwritten) to φ(s), and φ'(s) as a matrix times a number.
+
+``None`` stands for the matrix φ(s) itself, of which no second copy is kept.
+"""
 
 
 def radial_gram(z1: Tensor, z2: Tensor | None, profile: Profile, rough: bool = False) -> Tensor:
@@ -44,16 +47,16 @@ class _RadialGram(torch.autograd.Function):
         halves = negative_half_square_distance(z1, z2)
         if rough:
             subtract_close_points_(halves, z1, z1 if z2 is None else z2)
-        K, slope = profile(halves)
-        ctx.save_for_backward(z1, z2, K, slope)
+        K, slope, ctx.factor = profile(halves)
+        ctx.save_for_backward(z1, z2, K if slope is None else slope)
         return K
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        z1, z2, K, slope = ctx.saved_tensors
-        # 2M = 2 G∘φ'(s); where φ' = −φ/2 the factor 2 cancels.
-        M = (G * K).neg_() if slope is None else (G * slope).mul_(2.0)
+        z1, z2, slope = ctx.saved_tensors
+        # 2M = 2 G∘φ'(s)
+        M = (G * slope).mul_(2.0 * ctx.factor)
         if z2 is None:
             sums = M.sum(-1) + M.sum(-2)
             return sums.unsqueeze(-1) * z1 - M @ z1 - M.mT @ z1, None, None, None
@@ -131,27 +134,6 @@ def subtract_close_points_(halves: Tensor, z1: Tensor, z2: Tensor) -> None:
     batch = halves.shape[:-2]
     difference = z1.expand(*batch, *z1.shape[-2:])[rows] - z2.expand(*batch, *z2.shape[-2:])[columns]
     halves[close] = difference.square().sum(-1).mul_(-0.5)
-
-
-def squared_exponential(halves: Tensor) -> tuple[Tensor, None]:
-    """φ(s) = exp(−s/2)."""
-    return flushed_exp(halves), None
-
-
-def matern(nu: float) -> Profile:
-    """Matérn of smoothness ``nu`` in {½, 3⁄2, 5⁄2}: with a = √(2ν s), φ = p(a) exp(−a)."""
-
-    def profile(halves: Tensor) -> tuple[Tensor, Tensor]:
-        a = halves.mul_(-4.0 * nu).sqrt_()
-        decay = flushed_exp(-a)
-        if nu == 0.5:
-            # φ' = −exp(−a) / (2a): infinite at a = 0, where z_i = z'_j makes its contribution vanish.
-            return decay, torch.where(a > 0, decay / a, 0.0).mul_(-0.5)
-        if nu == 1.5:
-            return (1.0 + a) * decay, decay * -1.5
-        return (1.0 + a + a.square() / 3.0) * decay, (1.0 + a) * decay * (-5.0 / 6.0)
-
-    return profile
 
 
 def flushed_exp(exponent: Tensor) -> Tensor:

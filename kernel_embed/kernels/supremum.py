@@ -1,49 +1,52 @@
 r"""The bound of a kernel on its diagonal, :math:`\alpha(\theta)^2 = \sup_x k_\theta(x, x)` (Theorem 4).
 
-It is known in closed form for stationary kernels and for their scaled, summed and multiplied forms. Other kernels are
-either given a bound by the user, as a number or as a function (:mod:`kernel_embed.kernels.lipschitz`), or fall back on
-the largest value over the data, which bounds the complexity on those data only; :class:`SupDiagonal` says which it was.
+It is known in closed form for kernels with a registered rule or profile, for classes that declare themselves
+stationary, and for their scaled, summed and multiplied forms. Every other kernel has these ways:
+
+===========================  ===============================================================  =======================
+``sup_diagonal=``            α²                                                               a bound?
+===========================  ===============================================================  =======================
+``None``                     the largest k(x_i, x_i) of the batch                             on these data
+a number                     the number, checked on every batch                               where the user is right
+``LipschitzBound``           (‖φ(0)‖ + Lip(φ) R)² for all ‖x‖ ≤ R                             yes
+:class:`NominalDiagonal`     a constant, unchecked; the paper's code for its networks has 1   no
+:class:`MeanDiagonal`        the mean of k(x_i, x_i), as the paper's code for MNIST           no
+===========================  ===============================================================  =======================
+
+The last two make r a penalty that is scaled like the paper's, but not the bound of Theorem 4;
+:mod:`kernel_embed.kernels.lipschitz` has the third. :class:`SupDiagonal` says which it was.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import operator
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 from gpytorch.kernels import (
-    AdditiveKernel,
     ConstantKernel,
     CosineKernel,
     Kernel,
-    MaternKernel,
     PeriodicKernel,
     PiecewisePolynomialKernel,
-    ProductKernel,
-    RBFKernel,
     RFFKernel,
-    RQKernel,
-    ScaleKernel,
     SpectralMixtureKernel,
 )
 from torch import Tensor
 
 from .classes.feature import FeatureKernel
 from .gram import gram_diagonal
+from .profiles import PROFILES
+from .structure import Algebra, Node, Registry, all_known, all_leaves, fold
 
-CONSTANT_DIAGONAL = (
-    RBFKernel,
-    MaternKernel,
-    RQKernel,
-    PeriodicKernel,
-    CosineKernel,
-    PiecewisePolynomialKernel,
-    SpectralMixtureKernel,
-    RFFKernel,
-    ConstantKernel,
-)
-"""Kernels with k(x, x) the same at every x, so that one evaluation gives the supremum."""
+SupremumRule = Callable[[Kernel, Tensor], Tensor]
+"""From a kernel and points x to call it with, to sup k(x, x) over all x, of the kernel's batch shape."""
+
+SUPREMA: Registry[SupremumRule] = Registry("supremum")
 
 
 class DiagonalBoundError(ValueError):
@@ -107,7 +110,7 @@ def sup_diagonal(
                 "holds for the hyperparameters in use, or none, and the largest value over the data is taken."
             )
         return SupDiagonal(torch.full(kernel.batch_shape, bound, dtype=x.dtype, device=x.device), "given")
-    closed = _closed_form(kernel, x)
+    closed = fold(kernel, _Supremum(x))
     if closed is not None:
         return SupDiagonal(closed, "closed form")
     diagonal = gram_diagonal(kernel, x) if diagonal is None else diagonal
@@ -119,44 +122,95 @@ def sup_diagonal(
     return SupDiagonal(diagonal.amax(dim=-1), "maximum over the data")
 
 
-def _closed_form(kernel: Kernel, x: Tensor) -> Tensor | None:
+class _Supremum(Algebra[Tensor]):
+    """α² of all parts together: exact where their diagonals are constant, as all suprema are reached at the same x."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+    def leaf(self, node: Node) -> Tensor | None:
+        rule = _rule(node.kernel)
+        return None if rule is None else rule(node.kernel, node.select_inputs(self.x))
+
+    def scale(self, node: Node, part: Tensor | None) -> Tensor | None:
+        return None if part is None else node.factor * part
+
+    def add(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        known = all_known(parts)
+        return None if known is None else functools.reduce(operator.add, known)
+
+    def multiply(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        known = all_known(parts)
+        return None if known is None else functools.reduce(operator.mul, known)
+
+
+def _rule(kernel: Kernel) -> SupremumRule | None:
+    rule = SUPREMA.find(kernel)
     # A class that declares itself stationary counts; the property GPyTorch inherits only says "has a lengthscale".
-    if type(kernel) in CONSTANT_DIAGONAL or type(kernel).is_stationary is True:
-        return gram_diagonal(kernel, x[..., :1, :])[..., 0]
-    if isinstance(kernel, ScaleKernel):
-        base = _closed_form(kernel.base_kernel, _active(kernel, x))
-        return None if base is None else kernel.outputscale * base
-    if isinstance(kernel, FeatureKernel):
-        if kernel.base_kernel is None or not _is_constant(kernel.base_kernel):
-            return None
-        # The same at every φ(x), so at φ = 0 too: no evaluation of the network.
-        width = kernel.num_features or kernel.features(_active(kernel, x)).shape[-1]
-        return _closed_form(kernel.base_kernel, x.new_zeros(1, width))
-    if isinstance(kernel, AdditiveKernel | ProductKernel):
-        parts = [_closed_form(part, x) for part in kernel.kernels]
-        if any(part is None for part in parts):
-            return None
-        # Both are exact here: each part's diagonal is constant, so all suprema are reached at the same x.
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part if isinstance(kernel, AdditiveKernel) else total * part  # type: ignore[operator]
-        return total
-    return None
+    if rule is None and (PROFILES.find(kernel) is not None or type(kernel).is_stationary is True):
+        return constant_diagonal
+    return rule
 
 
-def _is_constant(kernel: Kernel) -> bool:
-    """Whether the structure of ``kernel`` makes k(x, x) the same at every x."""
-    if type(kernel) in CONSTANT_DIAGONAL or type(kernel).is_stationary is True:
-        return True
-    if isinstance(kernel, ScaleKernel):
-        return _is_constant(kernel.base_kernel)
-    if isinstance(kernel, FeatureKernel):
-        return kernel.base_kernel is not None and _is_constant(kernel.base_kernel)
-    return isinstance(kernel, AdditiveKernel | ProductKernel) and all(_is_constant(part) for part in kernel.kernels)
+def _is_known(kernel: Kernel) -> bool:
+    return _rule(kernel) is not None
 
 
-def _active(kernel: ScaleKernel | FeatureKernel, x: Tensor) -> Tensor:
-    """What ``kernel`` hands to its base kernel, which chooses its own active dimensions when asked directly."""
-    if kernel.active_dims is None or (isinstance(kernel, ScaleKernel) and kernel.base_kernel.active_dims is not None):
-        return x
-    return x.index_select(-1, kernel.active_dims)
+def constant_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
+    """k(x, x) at one point, the supremum of a kernel with the same value at every x."""
+    return gram_diagonal(kernel, x[..., :1, :])[..., 0]
+
+
+def _of_base(kernel: Kernel, x: Tensor) -> Tensor:
+    """The base kernel's: its diagonal is the same at every φ(x), so at φ = 0 too, without evaluating the network."""
+    x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
+    width = kernel.num_features or kernel.features(x).shape[-1]
+    value = fold(kernel.base_kernel, _Supremum(x.new_zeros(1, width)))
+    assert value is not None, "only asked where it is known"
+    return value
+
+
+def _is_known_of_base(kernel: Kernel) -> bool:
+    return kernel.base_kernel is not None and all_leaves(kernel.base_kernel, _is_known)
+
+
+for _kind in (
+    *(PeriodicKernel, CosineKernel, PiecewisePolynomialKernel, SpectralMixtureKernel, RFFKernel, ConstantKernel),
+):
+    SUPREMA.register(_kind, constant_diagonal)
+SUPREMA.register(FeatureKernel, _of_base, when=_is_known_of_base)
+
+
+class NominalDiagonal:
+    """α² is ``value``, whatever k(x, x) is: a scale, not a bound.
+
+    Example:
+        >>> NominalDiagonal(1.0)(None, torch.tensor([3.0, 4.0]))
+        tensor(1.)
+    """
+
+    source = "nominal, not a bound"
+
+    def __init__(self, value: float = 1.0) -> None:
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"Expected a positive, finite value, got {value}.")
+        self.value = value
+
+    def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
+        """``value``, for every element of the batch."""
+        return diagonal.new_full(diagonal.shape[:-1], self.value)
+
+
+class MeanDiagonal:
+    """α² is the mean of k(x_i, x_i): a scale, not a bound.
+
+    Example:
+        >>> MeanDiagonal()(None, torch.tensor([3.0, 4.0]))
+        tensor(3.5000)
+    """
+
+    source = "mean over the data, not a bound"
+
+    def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
+        """(1/n) Σ k(x_i, x_i)."""
+        return diagonal.mean(dim=-1)

@@ -1,6 +1,6 @@
 """Beyond one matrix: statistics over batches and machines, approximations by name, compression."""
 
-from ..kernels.features.approximate import FourierFeatures, NystromFeatures, nystrom_kernel, random_feature_kernel
+from ..kernels.features import FourierFeatures, NystromFeatures, nystrom_kernel, random_feature_kernel
 from .approximate import ApproximationError, ConjugateGradients, Nystrom, RandomFeatures, approximate
 from .compress import CompressionReport, compress
 from .distributed import ShardedEmbedding, ShardedMulticlass, reduce_statistics

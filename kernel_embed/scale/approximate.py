@@ -32,7 +32,7 @@ from ..embeddings import (
     in_blocks,
 )
 from ..kernels import explicit_features, gram, gram_diagonal
-from ..kernels.features.approximate import nystrom_kernel, random_feature_kernel
+from ..kernels.features import nystrom_kernel, random_feature_kernel
 from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
 from ..linalg import FeatureSystem, IterativeSystem

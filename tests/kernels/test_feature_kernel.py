@@ -16,7 +16,8 @@ from torch import nn
 
 import kernel_embed as ke
 from kernel_embed.kernels.classes.feature import FeatureKernel
-from kernel_embed.kernels.lipschitz import LipschitzBound, MeanDiagonal, NominalDiagonal, lipschitz
+from kernel_embed.kernels.lipschitz import LipschitzBound, lipschitz
+from kernel_embed.kernels.supremum import MeanDiagonal, NominalDiagonal
 
 from ..explicit_kernels import network
 

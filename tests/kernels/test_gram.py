@@ -25,7 +25,8 @@ from torch.autograd import gradcheck
 
 import kernel_embed as ke
 from kernel_embed.kernels.gram import gram_diagonal
-from kernel_embed.kernels.radial import matern, radial_gram, squared_exponential
+from kernel_embed.kernels.profiles import SQUARED_EXPONENTIAL, matern
+from kernel_embed.kernels.radial import radial_gram
 
 from .. import oracles
 
@@ -215,7 +216,7 @@ def test_nan_hyperparameters_are_not_hidden(points):
     assert torch.isnan(ke.gram(kernel, points[0])[0, 1])
 
 
-PROFILES = {"rbf": squared_exponential, "0.5": matern(0.5), "1.5": matern(1.5), "2.5": matern(2.5)}
+PROFILES = {"rbf": SQUARED_EXPONENTIAL, "0.5": matern(0.5), "1.5": matern(1.5), "2.5": matern(2.5)}
 
 
 @pytest.mark.parametrize("name", PROFILES)

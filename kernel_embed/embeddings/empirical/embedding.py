@@ -1,6 +1,6 @@
 r"""The empirical embedding μ̂ (eq. 2) and its log slope log γ = log ‖∇μ̂‖ (eqs. 10, 12) for any kernel.
 
-RBF and Matérn kernels, alone or scaled, take the closed form in the log domain of
+Kernels with a closed profile (RBF, Matérn, a user's own), alone or scaled, take the closed form in the log domain of
 :mod:`kernel_embed.embeddings.empirical.radial`, every other kernel the rules of
 :mod:`kernel_embed.embeddings.empirical.rules`.
 
@@ -15,13 +15,15 @@ import warnings
 from typing import NamedTuple
 
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from linear_operator.utils.errors import NanError
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from ...kernels.classes.mahalanobis import MahalanobisKernel
-from .radial import SQUARED_EXPONENTIAL, SlopeProfile, matern_slope, radial_slope
+from ...kernels.metric import Metric
+from ...kernels.profiles import RadialProfile, radial_of
+from ...kernels.structure import Algebra, Node, fold
+from .radial import radial_slope
 from .rules import expand
 
 
@@ -44,6 +46,7 @@ def empirical_embedding(
         own: the row of ``sample`` that each point is; ``None`` for points that are not in the sample.
 
     Example:
+        >>> from gpytorch.kernels import RBFKernel
         >>> x = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
         >>> kernel = RBFKernel().double()
         >>> kernel.lengthscale = 1e-2                  # every kernel value underflows, the logarithm does not
@@ -52,71 +55,67 @@ def empirical_embedding(
     """
     if points is None:
         points, own = sample, torch.arange(sample.shape[-2], device=sample.device)
-    radial = _radial(kernel)
-    if radial is not None:
-        return _radial_embedding(*radial, kernel.active_dims, sample, points, own)
+    found = fold(kernel, _LogDomain())
+    if found is not None:
+        return _radial_embedding(found, sample, points, own)
     return _general_embedding(kernel, sample, points, own)
 
 
 # --- radial kernels ---------------------------------------------------------------------------------------------------
 
 
-def _radial(kernel: Kernel) -> tuple[Kernel, Tensor | None] | None:
-    """The radial kernel inside ``kernel`` and the scale on it."""
-    if type(kernel) in (RBFKernel, MaternKernel, MahalanobisKernel):
-        return kernel, None
-    if type(kernel) is ScaleKernel:
-        inside = _radial(kernel.base_kernel)
-        if inside is not None:
-            outputscale: Tensor = kernel.outputscale
-            return inside[0], outputscale if inside[1] is None else outputscale * inside[1]
-    return None
+class _Scaled(NamedTuple):
+    """A radial kernel with a closed form, the columns that reach it, and the scale on it."""
+
+    profile: RadialProfile
+    metric: Metric
+    columns: Tensor | None
+    outputscale: Tensor | None
 
 
-def _profile(kernel: Kernel) -> SlopeProfile:
-    return matern_slope(kernel.nu) if isinstance(kernel, MaternKernel) else SQUARED_EXPONENTIAL
+class _LogDomain(Algebra[_Scaled]):
+    """The radial kernel inside scales, if there is one."""
+
+    def leaf(self, node: Node) -> _Scaled | None:
+        radial = radial_of(node.kernel)
+        if radial is None or not isinstance(radial.profile, RadialProfile):
+            return None
+        return _Scaled(radial.profile, radial.metric, node.columns, None)
+
+    def scale(self, node: Node, part: _Scaled | None) -> _Scaled | None:
+        if part is None:
+            return None
+        return part._replace(outputscale=node.factor if part.outputscale is None else node.factor * part.outputscale)
 
 
-def _radial_embedding(
-    kernel: Kernel,
-    outputscale: Tensor | None,
-    columns: Tensor | None,
-    sample: Tensor,
-    points: Tensor,
-    own: Tensor | None,
-) -> EmpiricalEmbedding:
+def _radial_embedding(kernel: _Scaled, sample: Tensor, points: Tensor, own: Tensor | None) -> EmpiricalEmbedding:
+    profile, metric, columns, outputscale = kernel
     if columns is not None:
-        sample, points = sample.index_select(-1, columns), points.index_select(-1, columns)
-    z = _scaled(kernel, sample)
-    z1 = z if points is sample else _scaled(kernel, points)
-    mean, v, m, noise = radial_slope(z1, z, own, _profile(kernel))
+        same = points is sample
+        sample = sample.index_select(-1, columns)
+        points = sample if same else points.index_select(-1, columns)
+    z = metric.scaled(sample)
+    z1 = z if points is sample else metric.scaled(points)
+    mean, v, m, noise = radial_slope(z1, z, own, profile)
     repeated = None
-    if _may_repeat(kernel, m, z):
+    if _may_repeat(profile, m, z):
         repeated = _merge_repeated(sample, points, own)
     if repeated is not None:
         sample, points, own, counts, inverse = repeated
-        answers = radial_slope(_scaled(kernel, points), _scaled(kernel, sample), own, _profile(kernel), counts)
+        answers = radial_slope(metric.scaled(points), metric.scaled(sample), own, profile, counts)
         mean, m, noise = (t[..., inverse] for t in (answers[0], answers[2], answers[3]))
         v = answers[1][..., inverse, :]
     # γ = ‖∂μ̂/∂x‖, x = ℓz (eq. 12)
-    slope = v @ kernel.factor.mT if isinstance(kernel, MahalanobisKernel) else v / kernel.lengthscale
-    unit = noise if isinstance(kernel, MahalanobisKernel) else noise / kernel.lengthscale.amax(dim=(-2, -1))[..., None]
-    log_slope = m + _log_norm(slope, unit)
+    log_slope = m + _log_norm(metric.slope(v), metric.noise(noise))
     if outputscale is not None:
         mean, log_slope = outputscale[..., None] * mean, outputscale[..., None].log() + log_slope
     return EmpiricalEmbedding(mean, log_slope)
 
 
-def _scaled(kernel: Kernel, x: Tensor) -> Tensor:
-    return kernel.whiten(x) if isinstance(kernel, MahalanobisKernel) else x / kernel.lengthscale
-
-
-def _may_repeat(kernel: Kernel, m: Tensor, z: Tensor) -> bool:
+def _may_repeat(profile: RadialProfile, m: Tensor, z: Tensor) -> bool:
     """Whether some point may coincide with another: its nearest exponent is zero up to rounding."""
     rounding = 64.0 * torch.finfo(z.dtype).eps * (1.0 + z.detach().square().sum(-1).amax())
-    if isinstance(kernel, MaternKernel):
-        rounding = (2.0 * kernel.nu * rounding).sqrt()
-    return z.shape[-2] > 1 and bool((m >= -rounding).any())
+    return z.shape[-2] > 1 and bool((m >= profile.exponent(-rounding)).any())
 
 
 def _merge_repeated(

@@ -18,13 +18,13 @@ three matrix products with D columns and one n × n matrix, where autograd keeps
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ...kernels.profiles import RadialProfile
 from ...kernels.radial import flushed_exp, negative_half_square_distance, subtract_close_points_
 
 MAX_STORED = 2**25
@@ -32,40 +32,8 @@ MAX_STORED = 2**25
 BLOCK_ENTRIES = 2**22
 
 
-class SlopeProfile(NamedTuple):
-    """A radial kernel as φ = p₀ e^E, φ' = p₁ e^E, φ'' = p₂ e^E.
-
-    ``exponent`` takes −s/2, which it may overwrite, to E; ``factors`` takes E to p₀, p₁, p₂, each a number or a matrix.
-    """
-
-    exponent: Callable[[Tensor], Tensor]
-    factors: Callable[[Tensor], tuple[Tensor | float, Tensor | float, Tensor | float]]
-    constant: bool
-    """Whether the factors are numbers, so that E need not be kept."""
-
-
-SQUARED_EXPONENTIAL = SlopeProfile(lambda halves: halves, lambda E: (1.0, -0.5, 0.25), constant=True)
-
-
-def matern_slope(nu: float) -> SlopeProfile:
-    """Matérn of smoothness ``nu`` in {½, 3⁄2, 5⁄2}: E = −a, a = √(2ν s)."""
-
-    def exponent(halves: Tensor) -> Tensor:
-        return halves.mul_(-4.0 * nu).sqrt_().neg_()
-
-    def factors(E: Tensor) -> tuple[Tensor | float, Tensor | float, Tensor | float]:
-        if nu == 0.5:
-            inverse = torch.where(E < 0, E, -math.inf).reciprocal_()  # −1/a, and 0 at coinciding points
-            return 1.0, 0.5 * inverse, 0.25 * (E - 1.0) * inverse.pow(3)
-        if nu == 1.5:
-            return 1.0 - E, -1.5, -2.25 * torch.where(E < 0, E, -math.inf).reciprocal_()
-        return 1.0 - E + E.square() / 3.0, (1.0 - E) * (-5.0 / 6.0), 25.0 / 12.0
-
-    return SlopeProfile(exponent, factors, constant=False)
-
-
 def radial_slope(
-    z1: Tensor, z: Tensor, own: Tensor | None, profile: SlopeProfile, counts: Tensor | None = None
+    z1: Tensor, z: Tensor, own: Tensor | None, profile: RadialProfile, counts: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """μ̂, ṽ, m and the rounding error of ṽ at the points ``z1`` (``(*batch, t, D)``) for the sample ``z``.
 
@@ -88,7 +56,7 @@ def radial_slope(
 class _RadialSlope(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, z1: Tensor, z: Tensor, own: Tensor | None, profile: SlopeProfile, counts: Tensor | None
+        ctx: Any, z1: Tensor, z: Tensor, own: Tensor | None, profile: RadialProfile, counts: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         total = z.shape[-2] if counts is None else float(counts.sum())
         own_count = 0.0 if own is None else (1.0 if counts is None else counts[own])
@@ -98,7 +66,7 @@ class _RadialSlope(torch.autograd.Function):
         kept: list[Tensor] = []
         for rows in _blocks(z1, z, stored):
             E, W, m = _exponents(z1[..., rows, :], z, None if own is None else own[rows], profile, counts)
-            p0, p1, _ = profile.factors(E)
+            p0, p1 = profile.factors(E)
             sums = p1 * (W @ padded) if isinstance(p1, float) else (p1 * W) @ padded
             values = W.sum(-1) if isinstance(p0, float) else (p0 * W).sum(-1)
             pieces.append((values.unsqueeze(-1), sums, m.unsqueeze(-1)))
@@ -108,7 +76,7 @@ class _RadialSlope(torch.autograd.Function):
         weights = sums[..., -1:]
         v = (2.0 / total) * (weights * z1 - sums[..., :-1])
         m = m.squeeze(-1)
-        mean = (values.squeeze(-1) * m.exp() + own_count) / total
+        mean = (values.squeeze(-1) * m.exp() + own_count * profile.at_zero()) / total
         size = z.abs().amax(dim=(-2, -1)).unsqueeze(-1) * weights.squeeze(-1).abs()
         noise = (8.0 * torch.finfo(z.dtype).eps / total) * size
         ctx.profile, ctx.total, ctx.stored = profile, total, stored
@@ -131,7 +99,7 @@ class _RadialSlope(torch.autograd.Function):
                 W, E = kept[0], kept[-1]
             else:
                 E, W, _m = _exponents(zb, z, None if own is None else own[rows], ctx.profile, counts)
-            _, p1, p2 = ctx.profile.factors(E)
+            p1, p2 = ctx.profile.factors(E)[1], ctx.profile.curvature(E)
             # M = 2 ∂q/∂s = W∘(g p₁ + 2 p₂ hᵢᵀ(zᵢ − zⱼ)), as one product of rank D + 1 where p₁ and p₂ are numbers
             if isinstance(p1, float) and isinstance(p2, float):
                 M = torch.cat([hb * (-2.0 * p2), gb * p1 + (2.0 * p2) * ab], dim=-1) @ padded.mT
@@ -158,7 +126,7 @@ def _blocks(z1: Tensor, z: Tensor, stored: bool) -> list[slice]:
 
 
 def _exponents(
-    z1: Tensor, z: Tensor, own: Tensor | None, profile: SlopeProfile, counts: Tensor | None
+    z1: Tensor, z: Tensor, own: Tensor | None, profile: RadialProfile, counts: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """E, W = counts·exp(E − m) without own terms, and m, the largest exponent of each row."""
     E = profile.exponent(_halves(z1, z, rough=not profile.constant))

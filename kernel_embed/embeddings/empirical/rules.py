@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel, RBFKernel, RQKernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ...kernels.gram import cross_evaluation, gram_diagonal
+from ...kernels.initialization import check_initialized
+from ...kernels.profiles import Radial, radial_of
+from ...kernels.structure import Algebra, Node, fold
 
 CDIST_ROWS = 26
 """Above 25 rows torch.cdist takes its matrix-product form, the one that can be differentiated twice."""
@@ -33,46 +36,62 @@ class Expansion(NamedTuple):
 
 def expand(kernel: Kernel, x1: Tensor, x2: Tensor, mask: Tensor | None) -> Expansion:
     """k and its slope between ``x1`` and ``x2``; ``mask`` marks the pairs of one point with itself."""
-    if not _is_understood(kernel):
-        return _by_autograd(kernel, x1, x2, mask)
-    columns = kernel.active_dims
-    if columns is None:
-        return _understood(kernel, x1, x2, mask)
-    inner = _understood(kernel, x1.index_select(-1, columns), x2.index_select(-1, columns), mask)
-    width = x1.shape[-1]
-
-    def slope(weight: Tensor) -> Tensor:
-        part = inner.slope(weight)
-        return part.new_zeros(*part.shape[:-1], width).index_add(-1, columns, part)
-
-    return Expansion(inner.values, slope)
+    expansion = fold(kernel, _Rules(x1, x2, mask))
+    return _by_autograd(kernel, x1, x2, mask) if expansion is None else expansion
 
 
-def _is_understood(kernel: Kernel) -> bool:
-    if type(kernel) is ScaleKernel:
-        return _is_understood(kernel.base_kernel)
-    return type(kernel) in (RBFKernel, MaternKernel, RQKernel, AdditiveKernel, ProductKernel)
+class _Rules(Algebra[Expansion]):
+    """The rules of differentiation; a part of a sum or product without rules is differentiated by autograd."""
+
+    def __init__(self, x1: Tensor, x2: Tensor, mask: Tensor | None) -> None:
+        self.x1, self.x2, self.mask = x1, x2, mask
+
+    def leaf(self, node: Node) -> Expansion | None:
+        radial = radial_of(node.kernel)
+        if radial is None:
+            return None
+        inner = _radial_expansion(radial, node.select(self.x1), node.select(self.x2))
+        return self._on_all_columns(inner, node)
+
+    def scale(self, node: Node, part: Expansion | None) -> Expansion | None:
+        if part is None:
+            return None
+        factor = node.factor[..., None, None]
+        return Expansion(factor * part.values, lambda weight: factor * part.slope(weight))
+
+    def add(self, node: Node, parts: Sequence[Expansion | None]) -> Expansion:
+        known = self._filled(node, parts)
+        values = functools.reduce(operator.add, (part.values for part in known))
+        return Expansion(values, lambda weight: _add([part.slope(weight.expand_as(part.values)) for part in known]))
+
+    def multiply(self, node: Node, parts: Sequence[Expansion | None]) -> Expansion:
+        known = self._filled(node, parts)
+        values = functools.reduce(operator.mul, (part.values for part in known))
+        return Expansion(values, functools.partial(_product_slope, known))
+
+    def _filled(self, node: Node, parts: Sequence[Expansion | None]) -> list[Expansion]:
+        return [
+            self._on_all_columns(_by_autograd(kernel, node.select(self.x1), node.select(self.x2), self.mask), node)
+            if part is None
+            else part
+            for kernel, part in zip(node.kernel.kernels, parts, strict=True)
+        ]
+
+    def _on_all_columns(self, inner: Expansion, node: Node) -> Expansion:
+        """The slope in the original input of what ``node`` computes of the columns that reach it."""
+        columns, width = node.columns, self.x1.shape[-1]
+        if columns is None:
+            return inner
+
+        def slope(weight: Tensor) -> Tensor:
+            part = inner.slope(weight)
+            return part.new_zeros(*part.shape[:-1], width).index_add(-1, columns, part)
+
+        return Expansion(inner.values, slope)
 
 
-def _understood(kernel: Kernel, x1: Tensor, x2: Tensor, mask: Tensor | None) -> Expansion:
-    """As :func:`expand`, for inputs that are the active columns already."""
-    if isinstance(kernel, ScaleKernel):
-        base = _understood(kernel.base_kernel, x1, x2, mask)
-        scale: Tensor = kernel.outputscale[..., None, None]
-        return Expansion(scale * base.values, lambda weight: scale * base.slope(weight))
-    if isinstance(kernel, AdditiveKernel | ProductKernel):
-        parts = [expand(part, x1, x2, mask) for part in kernel.kernels]
-        if isinstance(kernel, AdditiveKernel):
-            values = functools.reduce(operator.add, (part.values for part in parts))
-            return Expansion(values, lambda weight: _add(part.slope(weight.expand_as(part.values)) for part in parts))
-        values = functools.reduce(operator.mul, (part.values for part in parts))
-        return Expansion(values, functools.partial(_product_slope, parts))
-    return _radial_expansion(kernel, x1, x2)
-
-
-def _add(terms: object) -> Tensor:
-    total: Tensor = functools.reduce(operator.add, terms)  # type: ignore[call-overload]
-    return total
+def _add(terms: list[Tensor]) -> Tensor:
+    return functools.reduce(operator.add, terms)
 
 
 def _product_slope(parts: list[Expansion], weight: Tensor) -> Tensor:
@@ -84,45 +103,23 @@ def _product_slope(parts: list[Expansion], weight: Tensor) -> Tensor:
     return _add(terms)
 
 
-def _radial_expansion(kernel: Kernel, x1: Tensor, x2: Tensor) -> Expansion:
-    lengthscale: Tensor = kernel.lengthscale
+def _radial_expansion(radial: Radial, x1: Tensor, x2: Tensor) -> Expansion:
     centre = x2.detach().mean(dim=-2, keepdim=True)
-    z1, z2 = (x1 - centre) / lengthscale, (x2 - centre) / lengthscale
+    z1, z2 = radial.metric.scaled(x1 - centre), radial.metric.scaled(x2 - centre)
     square = z1.square().sum(-1, keepdim=True) + z2.square().sum(-1).unsqueeze(-2) - 2.0 * z1 @ z2.mT
     # Rounding may leave a small distance between coinciding points; for a cusp that would be a slope of its own.
     rounding = 64.0 * torch.finfo(square.dtype).eps * (1.0 + z2.detach().square().sum(-1).amax(-1)[..., None, None])
-    phi, slope = _radial_values(kernel, torch.where(square > rounding, square, 0.0))
+    phi, slope = radial.profile.value_and_slope(torch.where(square > rounding, square, 0.0))
 
     def weighted(weight: Tensor) -> Tensor:
         M = 2.0 * weight * slope
-        return (M.sum(-1, keepdim=True) * z1 - M @ z2) / lengthscale
+        return radial.metric.slope(M.sum(-1, keepdim=True) * z1 - M @ z2)
 
     return Expansion(phi, weighted)
 
 
-def _radial_values(kernel: Kernel, s: Tensor) -> tuple[Tensor, Tensor]:
-    """φ(s) and φ'(s)."""
-    if isinstance(kernel, RBFKernel):
-        phi = torch.exp(-0.5 * s)
-        return phi, -0.5 * phi
-    if isinstance(kernel, RQKernel):
-        alpha: Tensor = kernel.alpha
-        alpha = alpha[..., None] if alpha.dim() == s.dim() - 1 else alpha[..., None, None]
-        base = 1.0 + s / (2.0 * alpha)
-        phi = base.pow(-alpha)
-        return phi, -0.5 * phi / base
-    nu = kernel.nu
-    positive = s > 0
-    a = torch.where(positive, (2.0 * nu * torch.where(positive, s, 1.0)).sqrt(), 0.0)
-    decay = torch.exp(-a)
-    if nu == 0.5:
-        return decay, torch.where(positive, -0.5 * decay / torch.where(positive, a, 1.0), 0.0)
-    if nu == 1.5:
-        return (1.0 + a) * decay, -1.5 * decay
-    return (1.0 + a + a.square() / 3.0) * decay, (-5.0 / 6.0) * (1.0 + a) * decay
-
-
 def _by_autograd(kernel: Kernel, x1: Tensor, x2: Tensor, mask: Tensor | None) -> Expansion:
+    check_initialized(kernel)
     inputs = x1.clone()
     if not inputs.requires_grad:
         inputs.requires_grad_(True)

@@ -14,7 +14,6 @@ A bag is a row: its points one after the other, each followed by its weight. :fu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from gpytorch.constraints import Interval
@@ -103,7 +102,7 @@ class BagKernel(Kernel):
         return False
 
     def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
     ) -> Tensor:
         """Σ_ab w_a w'_b k(x_a, x'_b)."""
         if last_dim_is_batch:
@@ -159,7 +158,7 @@ class MMDKernel(Kernel):
         return False
 
     def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
     ) -> Tensor:
         """exp(−½ ‖μ̂_i − μ̂_j‖² / ℓ²)."""
         if last_dim_is_batch:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -41,7 +39,7 @@ class DeltaKernel(Kernel):
         device: torch.device = self._one.device
         return device
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
         """Equality of rows, as numbers of the dtype of ``x1``."""
         if diag:
             return (x1 == x2).all(dim=-1).to(x1.dtype)

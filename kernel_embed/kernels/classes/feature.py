@@ -6,11 +6,15 @@ embedding network, with any other κ the implicit one.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from gpytorch.kernels import Kernel
+from linear_operator import LinearOperator
 from torch import Tensor
+
+Index = int | slice | Tensor | None
+"""What selects elements of a batch."""
 
 
 class FeatureKernel(Kernel):
@@ -20,7 +24,8 @@ class FeatureKernel(Kernel):
         feature_map: φ, any module that takes ``(n, d)`` and returns ``(n, p)``. Its weights are hyperparameters of the
             kernel and are learned with it. Images come as flat rows; begin with ``torch.nn.Unflatten``.
         base_kernel: κ, any GPyTorch kernel; ``None`` for zᵀz', which adds no parameter.
-        **kwargs: ``batch_shape`` and ``active_dims``, as for every GPyTorch kernel. φ is shared by the whole batch.
+        batch_shape: independent kernels in one, which share φ.
+        active_dims: columns used, before φ.
 
     The map is evaluated once for each set of points, so that dropout drops the same units in every entry of a Gram
     matrix. ``embedding.train()`` and ``embedding.eval()`` set its mode: learn in the first, predict in the second.
@@ -34,8 +39,15 @@ class FeatureKernel(Kernel):
         True
     """
 
-    def __init__(self, feature_map: torch.nn.Module, base_kernel: Kernel | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        feature_map: torch.nn.Module,
+        base_kernel: Kernel | None = None,
+        *,
+        batch_shape: torch.Size | None = None,
+        active_dims: Sequence[int] | Tensor | None = None,
+    ) -> None:
+        super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         if not isinstance(feature_map, torch.nn.Module):
             raise TypeError(
                 f"Expected feature_map to be a torch.nn.Module, got {type(feature_map).__name__}. "
@@ -80,8 +92,8 @@ class FeatureKernel(Kernel):
         return z1, z2
 
     def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
-    ) -> Any:
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
+    ) -> Tensor | LinearOperator:
         """κ(φ(x1), φ(x2)), or its diagonal."""
         if last_dim_is_batch:
             raise NotImplementedError(
@@ -90,12 +102,13 @@ class FeatureKernel(Kernel):
         z1, z2 = self.pair(x1, x2)
         z2 = z1 if z2 is None else z2
         if self.base_kernel is not None:
-            return self.base_kernel(z1, z2, diag=diag, **params)
+            answer: Tensor | LinearOperator = self.base_kernel(z1, z2, diag=diag, **params)
+            return answer
         K = (z1 * z2).sum(-1) if diag else z1 @ z2.mT
         own = K.shape[:-1] if diag else K.shape[:-2]
         return K.expand(*torch.broadcast_shapes(self.batch_shape, own), *K.shape[len(own) :])
 
-    def __getitem__(self, index: Any) -> FeatureKernel:
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> FeatureKernel:
         """The kernel of some elements of the batch, with the same feature map."""
         base = None if self.base_kernel is None else self.base_kernel[index]
         own = torch.empty(self._batch_shape)[index].shape if len(self._batch_shape) else self._batch_shape

@@ -3,14 +3,15 @@ r"""The squared exponential kernel with a full covariance matrix, eq. (24)."""
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ...linalg import cholesky_factor
-from ..radial import radial_gram, squared_exponential
+from ..metric import Whitening
+from ..profiles import PROFILES, SQUARED_EXPONENTIAL, Radial
+from ..radial import radial_gram
 
 
 class MahalanobisKernel(Kernel):
@@ -73,11 +74,9 @@ class MahalanobisKernel(Kernel):
 
     def whiten(self, x: Tensor) -> Tensor:
         """z = Lᵀx, so that k is a unit squared exponential of z."""
-        if x.shape[-1] != self.num_dims:
-            raise ValueError(f"Expected {self.num_dims} features (num_dims), got x with {x.shape[-1]}.")
-        return x @ self.factor
+        return Whitening(self.factor).scaled(x)
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
         """exp(−½ ‖Lᵀ(x1 − x2)‖²)."""
         if diag:
             return self.whiten(x1 - x2).square().sum(-1).mul(-0.5).exp()
@@ -85,7 +84,14 @@ class MahalanobisKernel(Kernel):
         if x1.requires_grad or x2.requires_grad:
             difference = self.whiten(x1).unsqueeze(-2) - self.whiten(x2).unsqueeze(-3)
             return difference.square().sum(-1).mul(-0.5).exp()
-        return radial_gram(self.whiten(x1), None if same else self.whiten(x2), squared_exponential)
+        return radial_gram(self.whiten(x1), None if same else self.whiten(x2), SQUARED_EXPONENTIAL)
+
+
+def _radial(kernel: Kernel) -> Radial:
+    return Radial(SQUARED_EXPONENTIAL, Whitening(kernel.factor))
+
+
+PROFILES.register(MahalanobisKernel, _radial)
 
 
 def mahalanobis_smoothed_gram(kernel: MahalanobisKernel, x1: Tensor, x2: Tensor | None, h: Tensor | None) -> Tensor:
@@ -98,7 +104,7 @@ def mahalanobis_smoothed_gram(kernel: MahalanobisKernel, x1: Tensor, x2: Tensor 
     D = kernel.num_dims
     root = math.sqrt(0.5)
     z1, z2 = kernel.whiten(x1), None if x2 is None else kernel.whiten(x2)
-    matrix = radial_gram(root * z1, None if z2 is None else root * z2, squared_exponential)
+    matrix = radial_gram(root * z1, None if z2 is None else root * z2, SQUARED_EXPONENTIAL)
     if h is None:
         log_size = 0.5 * D * math.log(math.pi) - kernel.log_diagonal.sum(-1)
         return log_size.exp()[..., None, None] * matrix
@@ -109,5 +115,5 @@ def mahalanobis_smoothed_gram(kernel: MahalanobisKernel, x1: Tensor, x2: Tensor 
     log_size = 0.5 * D * math.log(2.0 * math.pi) - T.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     left = torch.linalg.solve_triangular(T, eye, upper=False) * (0.5 * h).sqrt()[..., None, None]
     y = z1 if z2 is None else z2
-    matrix = matrix * radial_gram(z1 @ left.mT, -(y @ left.mT), squared_exponential)
+    matrix = matrix * radial_gram(z1 @ left.mT, -(y @ left.mT), SQUARED_EXPONENTIAL)
     return log_size.exp()[..., None, None] * matrix

@@ -1,7 +1,8 @@
 """Explicit features Z with K = ZZᵀ: a kernel's own, random Fourier features, and Nyström's."""
 
-from .approximate import FourierFeatures, NystromFeatures, nystrom_kernel, random_feature_kernel
 from .explicit import MAX_WIDTH, explicit_features, has_explicit_features
+from .fourier import FourierFeatures, random_feature_kernel
+from .nystrom import NystromFeatures, nystrom_kernel
 
 __all__ = [
     "MAX_WIDTH",

@@ -20,22 +20,21 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Sequence
 
 import torch
-from gpytorch.kernels import (
-    AdditiveKernel,
-    ConstantKernel,
-    Kernel,
-    LinearKernel,
-    PolynomialKernel,
-    ProductKernel,
-    RFFKernel,
-    ScaleKernel,
-)
+from gpytorch.kernels import ConstantKernel, Kernel, LinearKernel, PolynomialKernel, RFFKernel
 from torch import Tensor
 
 from ..classes.feature import FeatureKernel
 from ..gram import check_columns
+from ..initialization import check_initialized
+from ..structure import Algebra, Node, Registry, all_known, all_leaves, fold
+
+FeatureRule = Callable[[Kernel, Tensor, int], "Tensor | None"]
+"""From a kernel, the points that reach its ``forward`` and a limit, to Z with K = ZZᵀ; ``None`` beyond the limit."""
+
+FEATURES: Registry[FeatureRule] = Registry("feature map")
 
 MAX_WIDTH = 4096
 """Polynomial and product features beyond this many are not formed unless asked for."""
@@ -61,80 +60,79 @@ def explicit_features(kernel: Kernel, x: Tensor, limit: int = MAX_WIDTH) -> Tens
     if not has_explicit_features(kernel):
         return None
     check_columns(kernel, x.shape[-1])
-    return _features(kernel, x, limit)
+    return fold(kernel, _Features(x, limit))
 
 
 def has_explicit_features(kernel: Kernel) -> bool:
     """Whether the structure of ``kernel`` allows :func:`explicit_features`; nothing is evaluated."""
-    # Subclasses may compute something else, so only the classes themselves are recognised.
-    if type(kernel) in (LinearKernel, RFFKernel, ConstantKernel):
-        return True
-    if type(kernel) is PolynomialKernel:
-        return float(kernel.power).is_integer() and kernel.power >= 1
-    if type(kernel) is FeatureKernel:
-        return kernel.base_kernel is None or has_explicit_features(kernel.base_kernel)
-    if type(kernel) is ScaleKernel:
-        return has_explicit_features(kernel.base_kernel)
-    if type(kernel) in (AdditiveKernel, ProductKernel):
-        return all(has_explicit_features(part) for part in kernel.kernels)
-    return False
+    return all_leaves(kernel, _has_rule)
 
 
-def _features(kernel: Kernel, x: Tensor, limit: int) -> Tensor | None:
-    if kernel.active_dims is not None:
-        x = x.index_select(-1, kernel.active_dims)
-    return _of_active(kernel, x, limit)
+def _has_rule(kernel: Kernel) -> bool:
+    return FEATURES.find(kernel) is not None
 
 
-def _of_active(kernel: Kernel, x: Tensor, limit: int) -> Tensor | None:
-    """What ``kernel.forward`` would use: the active dimensions are chosen already."""
-    if isinstance(kernel, FeatureKernel):
-        z = kernel.features(x)
-        Z = z if kernel.base_kernel is None else _features(kernel.base_kernel, z, limit)
-        return None if Z is None else Z.expand(*torch.broadcast_shapes(kernel.batch_shape, Z.shape[:-2]), *Z.shape[-2:])
-    if isinstance(kernel, LinearKernel):
-        linear: Tensor = x * kernel.variance.sqrt()
-        return linear
-    if isinstance(kernel, RFFKernel):
-        return _fourier(kernel, x)
-    if isinstance(kernel, PolynomialKernel):
-        return _polynomial(kernel, x, limit)
-    if isinstance(kernel, ConstantKernel):
-        constant: Tensor = kernel.constant.to(x).sqrt().unsqueeze(-1)
-        return constant.expand(*kernel.batch_shape, x.shape[-2], 1)
-    if isinstance(kernel, ScaleKernel):
-        base = _of_active(kernel.base_kernel, x, limit)
-        sigma: Tensor = kernel.outputscale.sqrt()[..., None, None]
-        return None if base is None else sigma * base
-    parts = [_features(part, x, limit) for part in kernel.kernels]
-    known = [Z for Z in parts if Z is not None]
-    if len(known) < len(parts):
-        return None
-    return _side_by_side(known) if isinstance(kernel, AdditiveKernel) else _products(known, limit)
+class _Features(Algebra[Tensor]):
+    def __init__(self, x: Tensor, limit: int) -> None:
+        self.x, self.limit = x, limit
+
+    def leaf(self, node: Node) -> Tensor | None:
+        rule = FEATURES.find(node.kernel)
+        return None if rule is None else rule(node.kernel, node.select(self.x), self.limit)
+
+    def scale(self, node: Node, part: Tensor | None) -> Tensor | None:
+        return None if part is None else node.factor.sqrt()[..., None, None] * part
+
+    def add(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        known = all_known(parts)
+        return None if known is None else _side_by_side(known)
+
+    def multiply(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        known = all_known(parts)
+        return None if known is None else _products(known, self.limit)
 
 
-def _fourier(kernel: RFFKernel, x: Tensor) -> Tensor:
-    if not hasattr(kernel, "randn_weights"):
-        kernel._init_weights(x.shape[-1], kernel.num_samples)
-    if kernel.randn_weights.dtype != x.dtype:
-        raise TypeError(
-            f"Expected the parameters of RFFKernel in the dtype of x, {x.dtype}, got {kernel.randn_weights.dtype}. "
-            "Convert the embedding with embedding.to(x.dtype), or let kernel_embed.fit do so."
-        )
+def _of_map(kernel: Kernel, x: Tensor, limit: int) -> Tensor | None:
+    z = kernel.features(x)
+    Z = z if kernel.base_kernel is None else fold(kernel.base_kernel, _Features(z, limit))
+    return None if Z is None else Z.expand(*torch.broadcast_shapes(kernel.batch_shape, Z.shape[:-2]), *Z.shape[-2:])
+
+
+def _has_features_on_map(kernel: Kernel) -> bool:
+    return kernel.base_kernel is None or has_explicit_features(kernel.base_kernel)
+
+
+def _linear(kernel: Kernel, x: Tensor, limit: int) -> Tensor:
+    features: Tensor = x * kernel.variance.sqrt()
+    return features
+
+
+def _constant(kernel: Kernel, x: Tensor, limit: int) -> Tensor:
+    constant: Tensor = kernel.constant.to(x).sqrt().unsqueeze(-1)
+    return constant.expand(*kernel.batch_shape, x.shape[-2], 1)
+
+
+def _fourier(kernel: Kernel, x: Tensor, limit: int) -> Tensor:
+    check_initialized(kernel)
+    _check_dtype(kernel, kernel.randn_weights, x)
     features: Tensor = kernel._featurize(x, normalize=True)
     return features
 
 
-def _polynomial(kernel: PolynomialKernel, x: Tensor, limit: int) -> Tensor | None:
+def _check_dtype(kernel: Kernel, own: Tensor, x: Tensor) -> None:
+    if own.dtype != x.dtype:
+        raise TypeError(
+            f"Expected the parameters of {type(kernel).__name__} in the dtype of x, {x.dtype}, got {own.dtype}. "
+            "Convert the embedding with embedding.to(x.dtype), or let kernel_embed.fit do so."
+        )
+
+
+def _polynomial(kernel: Kernel, x: Tensor, limit: int) -> Tensor | None:
     """(xᵀx' + c)^q = Σ q! / (a₀! a!) · c^a₀ · x^a x'^a over all exponents with a₀ + Σa = q."""
     q, d = int(kernel.power), x.shape[-1]
     if math.comb(d + q, q) > limit:
         return None
-    if kernel.offset.dtype != x.dtype:
-        raise TypeError(
-            f"Expected the parameters of PolynomialKernel in the dtype of x, {x.dtype}, got {kernel.offset.dtype}. "
-            "Convert the embedding with embedding.to(x.dtype), or let kernel_embed.fit do so."
-        )
+    _check_dtype(kernel, kernel.offset, x)
     c: Tensor = kernel.offset.unsqueeze(-1)
     columns = []
     for degree in range(q + 1):
@@ -146,6 +144,17 @@ def _polynomial(kernel: PolynomialKernel, x: Tensor, limit: int) -> Tensor | Non
             monomial = x[..., list(chosen)].prod(dim=-1, keepdim=True)
             columns.append(math.sqrt(ways) * root * monomial)
     return torch.cat(columns, dim=-1)
+
+
+def _has_whole_power(kernel: Kernel) -> bool:
+    return float(kernel.power).is_integer() and kernel.power >= 1
+
+
+FEATURES.register(LinearKernel, _linear)
+FEATURES.register(RFFKernel, _fourier)
+FEATURES.register(ConstantKernel, _constant)
+FEATURES.register(PolynomialKernel, _polynomial, when=_has_whole_power)
+FEATURES.register(FeatureKernel, _of_map, when=_has_features_on_map)
 
 
 def _side_by_side(parts: list[Tensor]) -> Tensor:

@@ -7,32 +7,43 @@ integrate on their own; scaled kernels and products over separate columns follow
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, ScaleKernel, SpectralMixtureKernel
+from gpytorch.kernels import Kernel, MaternKernel, SpectralMixtureKernel
 from torch import Tensor
 
 from ..classes.mahalanobis import MahalanobisKernel, mahalanobis_smoothed_gram
 from ..gram import check_columns, gram
-from .gaussian import GaussianTerms, gaussian_smoothed_gram, gaussian_terms, own_terms
+from ..structure import Algebra, Node, Registry, all_known, fold
+from .gaussian import GaussianTerms, TermsAlgebra, gaussian_smoothed_gram, spectral_mixture_terms
 from .matern import matern_smoothed_gram
 from .measures import GaussianMeasure, LebesgueMeasure, Measure
 
 Form = Callable[[Tensor, "Tensor | None"], Tensor]
 """From x1 and x2 (``None`` for x1) to the matrix r(x1_i, x2_j)."""
 
+NamedForm = tuple[str, Form]
+"""A form and what kind it is."""
 
-def closed_form(kernel: Kernel, width: int, measure: Measure | None) -> tuple[str, Form] | None:
+SmoothingRule = Callable[[Kernel, int, "Tensor | None"], "NamedForm | None"]
+"""From a kernel, the number of columns that reach it and h = η⁻² (``None`` for Lebesgue measure) to r on them."""
+
+SMOOTHINGS: Registry[SmoothingRule] = Registry("smoothed form")
+
+
+def closed_form(kernel: Kernel, width: int, measure: Measure | None) -> NamedForm | None:
     """The kind and the function of r where it exists; ``measure=None`` is Lebesgue measure."""
     measure = LebesgueMeasure() if measure is None else measure
     if not isinstance(measure, LebesgueMeasure | GaussianMeasure):
         return None
     check_columns(kernel, width)
-    found = _form(kernel, width, measure)
+    h = measure.scale.square().reciprocal() if isinstance(measure, GaussianMeasure) else None
+    part = fold(kernel, _Smoothing(width, h))
+    found = None if part is None else part.over(range(width))
     if found is None:
         return None
     kind, form = found
@@ -43,76 +54,102 @@ def closed_form(kernel: Kernel, width: int, measure: Measure | None) -> tuple[st
     return found
 
 
-def _form(kernel: Kernel, width: int, measure: Measure) -> tuple[str, Form] | None:
-    if kernel.active_dims is not None and len(set(kernel.active_dims.tolist())) < width and not _is_gaussian(measure):
-        return None  # constant in some column: not integrable
-    terms = gaussian_terms(kernel, width)
-    h = measure.scale.square().reciprocal() if isinstance(measure, GaussianMeasure) else None
-    if terms is not None:
-        if h is None and not terms.integrable:
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """What is known of a kernel that sees some columns: its Gaussian terms on all columns, or r on its own."""
+
+    columns: tuple[int, ...]
+    terms: GaussianTerms | None
+    form: NamedForm | None
+    h: Tensor | None
+
+    def over(self, columns: Sequence[int]) -> NamedForm | None:
+        """r as the integral over just ``columns``, a function of the original input."""
+        if self.terms is not None:
+            terms = self.terms.restricted(columns)
+            if self.h is None and not terms.integrable:
+                return None  # constant in some column
+            return "Gaussian terms", _on_columns(functools.partial(_gaussian, terms, self.h), columns)
+        # Elsewhere k is constant, so that its columns must be these, each of them once.
+        return self.form if sorted(self.columns) == sorted(columns) else None
+
+
+class _Smoothing(Algebra[_Part]):
+    def __init__(self, width: int, h: Tensor | None) -> None:
+        self.width, self.h = width, h
+        self.terms = TermsAlgebra(width)
+
+    def leaf(self, node: Node) -> _Part | None:
+        terms, rule = self.terms.leaf(node), SMOOTHINGS.find(node.kernel)
+        form = None if terms is not None or rule is None else rule(node.kernel, node.width(self.width), self.h)
+        if form is not None:
+            form = form[0], _on_columns(form[1], self._columns(node))
+        return self._part(node, terms, form)
+
+    def scale(self, node: Node, part: _Part | None) -> _Part | None:
+        if part is None:
             return None
-        return "Gaussian terms", functools.partial(_gaussian, terms, h)
-    columns = kernel.active_dims
-    if columns is not None and len(columns) < width:
-        return None
-    inner = _without_columns(kernel, width, measure, h)
-    if inner is None or columns is None:
-        return inner
-    return inner[0], functools.partial(_selected, inner[1], columns)
+        form = part.form and (part.form[0], functools.partial(_scaled, part.form[1], node.factor))
+        return self._part(node, self.terms.scale(node, part.terms), form)
 
-
-def _without_columns(kernel: Kernel, width: int, measure: Measure, h: Tensor | None) -> tuple[str, Form] | None:
-    if type(kernel) is MaternKernel and h is None:
-        return f"Matérn of order {2 * kernel.nu + width / 2:g}", functools.partial(_matern, kernel)
-    if type(kernel) is MahalanobisKernel:
-        return "full covariance", functools.partial(_mahalanobis, kernel, h)
-    if type(kernel) is ScaleKernel:
-        base = _form_on_own_columns(kernel.base_kernel, width, measure)
-        return base and (base[0], functools.partial(_scaled, base[1], kernel))
-    if type(kernel) is SpectralMixtureKernel:
-        return _spectral_mixture(kernel, width, h)
-    if type(kernel) is ProductKernel:
-        return _disjoint_product(kernel, width, measure)
-    return None
-
-
-def _disjoint_product(kernel: ProductKernel, width: int, measure: Measure) -> tuple[str, Form] | None:
-    """Factors on separate columns that share out all of them integrate one by one."""
-    columns = [part.active_dims for part in kernel.kernels]
-    if any(c is None for c in columns) or sorted(int(i) for c in columns for i in c) != list(range(width)):
-        return None
-    forms = []
-    for part, chosen in zip(kernel.kernels, columns, strict=True):
-        terms = _form_on_own_columns(part, len(chosen), measure)
-        if terms is None:
+    def add(self, node: Node, parts: Sequence[_Part | None]) -> _Part | None:
+        known = all_known(parts)
+        if known is None:
             return None
-        forms.append((terms[0], functools.partial(_selected, terms[1], chosen)))
+        return self._part(node, self.terms.add(node, [part.terms for part in known]), None)
+
+    def multiply(self, node: Node, parts: Sequence[_Part | None]) -> _Part | None:
+        known = all_known(parts)
+        if known is None:
+            return None
+        terms = self.terms.multiply(node, [part.terms for part in known])
+        return self._part(node, terms, None if terms is not None else self._disjoint(node, known))
+
+    def _disjoint(self, node: Node, parts: Sequence[_Part]) -> NamedForm | None:
+        """Factors on separate columns that share out all of them integrate one by one."""
+        if sorted(d for part in parts for d in part.columns) != sorted(self._columns(node)):
+            return None
+        forms = all_known([part.over(part.columns) for part in parts])
+        return None if forms is None else _product(forms)
+
+    def _part(self, node: Node, terms: GaussianTerms | None, form: NamedForm | None) -> _Part | None:
+        return None if terms is None and form is None else _Part(self._columns(node), terms, form, self.h)
+
+    def _columns(self, node: Node) -> tuple[int, ...]:
+        return tuple(range(self.width) if node.columns is None else node.columns.tolist())
+
+
+def _product(forms: Sequence[NamedForm]) -> NamedForm:
     kinds = " × ".join(dict.fromkeys(kind for kind, _ in forms))
     return f"product of {kinds}", functools.partial(_multiplied, [form for _, form in forms])
 
 
-def _form_on_own_columns(kernel: Kernel, width: int, measure: Measure) -> tuple[str, Form] | None:
-    h = measure.scale.square().reciprocal() if isinstance(measure, GaussianMeasure) else None
-    terms = own_terms(kernel, width)
-    if terms is not None and (h is not None or terms.integrable):
-        return "Gaussian terms", functools.partial(_gaussian, terms, h)
-    return _without_columns(kernel, width, measure, h)
+def _smoothed_matern(kernel: Kernel, width: int, h: Tensor | None) -> NamedForm | None:
+    if h is not None:
+        return None
+    return f"Matérn of order {2 * kernel.nu + width / 2:g}", functools.partial(_matern, kernel)
 
 
-def _spectral_mixture(kernel: SpectralMixtureKernel, width: int, h: Tensor | None) -> tuple[str, Form] | None:
+def _smoothed_mahalanobis(kernel: Kernel, width: int, h: Tensor | None) -> NamedForm:
+    return "full covariance", functools.partial(_mahalanobis, kernel, h)
+
+
+def _smoothed_spectral_mixture(kernel: Kernel, width: int, h: Tensor | None) -> NamedForm:
     """GPyTorch's spectral mixture is a product over columns of one-dimensional mixtures that share their weights."""
-    forms: list[Form] = []
+    forms = []
     for d in range(width):
-        precision = (2.0 * math.pi * kernel.mixture_scales[..., 0, d : d + 1]).square()
-        frequency = 2.0 * math.pi * kernel.mixture_means[..., 0, d : d + 1]
-        terms = GaussianTerms(kernel.mixture_weights, precision, frequency, True)
-        column = torch.tensor([d], device=precision.device)
-        forms.append(functools.partial(_selected, functools.partial(_gaussian, terms, h), column))
-    return "product of spectral mixtures", functools.partial(_multiplied, forms)
+        one = functools.partial(_gaussian, spectral_mixture_terms(kernel, d), h)
+        forms.append(("spectral mixtures", _on_columns(one, (d,))))
+    return _product(forms)
 
 
-def _is_gaussian(measure: Measure) -> bool:
-    return isinstance(measure, GaussianMeasure)
+SMOOTHINGS.register(MaternKernel, _smoothed_matern)
+SMOOTHINGS.register(MahalanobisKernel, _smoothed_mahalanobis)
+SMOOTHINGS.register(SpectralMixtureKernel, _smoothed_spectral_mixture)
+
+
+def _on_columns(form: Form, columns: Sequence[int]) -> Form:
+    return functools.partial(_selected, form, tuple(columns))
 
 
 # The forms themselves: partial applications of these name what they need and nothing else.
@@ -120,21 +157,23 @@ def _gaussian(terms: GaussianTerms, h: Tensor | None, x1: Tensor, x2: Tensor | N
     return gaussian_smoothed_gram(terms, x1, x2, h)
 
 
-def _matern(kernel: MaternKernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+def _matern(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     return matern_smoothed_gram(kernel.nu, kernel.lengthscale, x1, x2)
 
 
-def _mahalanobis(kernel: MahalanobisKernel, h: Tensor | None, x1: Tensor, x2: Tensor | None) -> Tensor:
+def _mahalanobis(kernel: Kernel, h: Tensor | None, x1: Tensor, x2: Tensor | None) -> Tensor:
     return mahalanobis_smoothed_gram(kernel, x1, x2, h)
 
 
-def _scaled(form: Form, kernel: ScaleKernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    outputscale: Tensor = kernel.outputscale[..., None, None]
-    return outputscale.square() * form(x1, x2)
+def _scaled(form: Form, outputscale: Tensor, x1: Tensor, x2: Tensor | None) -> Tensor:
+    return outputscale[..., None, None].square() * form(x1, x2)
 
 
-def _selected(form: Form, columns: Tensor, x1: Tensor, x2: Tensor | None) -> Tensor:
-    return form(x1.index_select(-1, columns), None if x2 is None else x2.index_select(-1, columns))
+def _selected(form: Form, columns: tuple[int, ...], x1: Tensor, x2: Tensor | None) -> Tensor:
+    if columns == tuple(range(x1.shape[-1])):
+        return form(x1, x2)
+    index = torch.tensor(columns, device=x1.device)
+    return form(x1.index_select(-1, index), None if x2 is None else x2.index_select(-1, index))
 
 
 def _multiplied(forms: list[Form], x1: Tensor, x2: Tensor | None) -> Tensor:

@@ -20,83 +20,89 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Sequence
 
 import torch
-from gpytorch.kernels import (
-    AdditiveKernel,
-    ConstantKernel,
-    CosineKernel,
-    Kernel,
-    ProductKernel,
-    RBFKernel,
-    ScaleKernel,
-    SpectralMixtureKernel,
-)
+from gpytorch.kernels import ConstantKernel, CosineKernel, Kernel, RBFKernel, SpectralMixtureKernel
 from torch import Tensor
 
-from ..radial import gaussian_gram, radial_gram, squared_exponential
+from ..profiles import SQUARED_EXPONENTIAL
+from ..radial import gaussian_gram, radial_gram
+from ..structure import Algebra, Node, Registry
 
 
 @dataclasses.dataclass(frozen=True)
 class GaussianTerms:
     """The terms of k: ``weight`` w ``(*batch, Q)``, ``precision`` p and ``frequency`` a ``(*batch, Q, D)``.
 
-    ``frequency`` is ``None`` where no term has a wave; ``integrable`` says whether all terms decay in every dimension,
-    which Lebesgue measure needs.
+    ``frequency`` is ``None`` where no term has a wave; ``decays`` says of every term and dimension, ``(Q, D)``, whether
+    the term falls to zero there.
     """
 
     weight: Tensor
     precision: Tensor
     frequency: Tensor | None
-    integrable: bool
+    decays: tuple[tuple[bool, ...], ...]
+
+    @property
+    def integrable(self) -> bool:
+        """Whether all terms decay in every dimension, which Lebesgue measure needs."""
+        return all(all(term) for term in self.decays)
+
+    def restricted(self, columns: Sequence[int]) -> GaussianTerms:
+        """The terms as functions of some dimensions."""
+        chosen = list(columns)
+        if chosen == list(range(self.precision.shape[-1])):
+            return self
+        frequency = None if self.frequency is None else self.frequency[..., chosen]
+        decays = tuple(tuple(term[d] for d in chosen) for term in self.decays)
+        return GaussianTerms(self.weight, self.precision[..., chosen], frequency, decays)
+
+    def spread(self, columns: Tensor, width: int) -> GaussianTerms:
+        """The terms as functions of ``width`` dimensions, of which ``columns`` are the present ones."""
+        frequency = None if self.frequency is None else _spread(self.frequency, columns, width)
+        places = columns.tolist()
+        decays = tuple(
+            tuple(any(term[i] for i, place in enumerate(places) if place == d) for d in range(width))
+            for term in self.decays
+        )
+        return GaussianTerms(self.weight, _spread(self.precision, columns, width), frequency, decays)
 
 
-def gaussian_terms(kernel: Kernel, width: int) -> GaussianTerms | None:
-    """``kernel`` on inputs with ``width`` columns as a sum of Gaussian terms, or ``None`` where it is none."""
-    if kernel.active_dims is None:
-        return own_terms(kernel, width)
-    dims = kernel.active_dims
-    terms = own_terms(kernel, len(dims))
-    if terms is None:
-        return None
-    frequency = None if terms.frequency is None else _spread(terms.frequency, dims, width)
-    whole = terms.integrable and len(set(dims.tolist())) == width
-    return GaussianTerms(terms.weight, _spread(terms.precision, dims, width), frequency, whole)
+TermsRule = Callable[[Kernel, int], "GaussianTerms | None"]
+"""From a kernel and the number of columns that reach it to its terms; ``None`` where it has none on so many."""
+
+TERMS: Registry[TermsRule] = Registry("Gaussian terms")
 
 
-def own_terms(kernel: Kernel, width: int) -> GaussianTerms | None:
-    """The same for inputs that are the active columns already."""
-    # Subclasses may compute something else, so only the classes themselves are recognised.
-    if type(kernel) is RBFKernel:
-        precision = kernel.lengthscale.reciprocal().square()
-        precision = precision.expand(*precision.shape[:-1], width)
-        return GaussianTerms(torch.ones_like(precision[..., 0]), precision, None, True)
-    if type(kernel) is SpectralMixtureKernel and width == 1:
-        precision = (2.0 * math.pi * kernel.mixture_scales).square().squeeze(-2)
-        frequency = 2.0 * math.pi * kernel.mixture_means.squeeze(-2)
-        return GaussianTerms(kernel.mixture_weights, precision, frequency, True)
-    if type(kernel) is CosineKernel and width == 1:
-        frequency = math.pi / kernel.period_length
-        return GaussianTerms(torch.ones_like(frequency[..., 0]), torch.zeros_like(frequency), frequency, False)
-    if type(kernel) is ConstantKernel:
-        weight = kernel.constant.reshape(*kernel.batch_shape, 1)
-        return GaussianTerms(weight, weight.new_zeros(*weight.shape, width), None, False)
-    if type(kernel) is ScaleKernel:
-        # A scaled kernel takes over the active columns of its base and hands on what it has chosen.
-        base = own_terms(kernel.base_kernel, width)
-        return base and dataclasses.replace(base, weight=kernel.outputscale[..., None] * base.weight)
-    if type(kernel) in (AdditiveKernel, ProductKernel):
-        combine = _sum if type(kernel) is AdditiveKernel else _product
-        total: GaussianTerms | None = None
-        for position, part in enumerate(kernel.kernels):
-            terms = gaussian_terms(part, width)
-            if terms is None:
-                return None
-            total = terms if position == 0 else combine(total, terms)  # type: ignore[arg-type]
-            if total is None:
-                return None
-        return total
-    return None
+class TermsAlgebra(Algebra[GaussianTerms]):
+    """A kernel on inputs with ``width`` columns as a sum of Gaussian terms."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def leaf(self, node: Node) -> GaussianTerms | None:
+        rule, columns = TERMS.find(node.kernel), node.columns
+        terms = None if rule is None else rule(node.kernel, node.width(self.width))
+        return terms if terms is None or columns is None else terms.spread(columns, self.width)
+
+    def scale(self, node: Node, part: GaussianTerms | None) -> GaussianTerms | None:
+        return part and dataclasses.replace(part, weight=node.factor[..., None] * part.weight)
+
+    def add(self, node: Node, parts: Sequence[GaussianTerms | None]) -> GaussianTerms | None:
+        return _combined(_sum, parts)
+
+    def multiply(self, node: Node, parts: Sequence[GaussianTerms | None]) -> GaussianTerms | None:
+        return _combined(_product, parts)
+
+
+def _combined(
+    combine: Callable[[GaussianTerms, GaussianTerms], GaussianTerms | None], parts: Sequence[GaussianTerms | None]
+) -> GaussianTerms | None:
+    total = parts[0]
+    for part in parts[1:]:
+        total = None if total is None or part is None else combine(total, part)
+    return total
 
 
 def _sum(one: GaussianTerms, two: GaussianTerms) -> GaussianTerms:
@@ -105,10 +111,7 @@ def _sum(one: GaussianTerms, two: GaussianTerms) -> GaussianTerms:
         waves = [torch.zeros_like(t.precision) if t.frequency is None else t.frequency for t in (one, two)]
         frequency = _cat(waves[0], waves[1], 2)
     return GaussianTerms(
-        _cat(one.weight, two.weight, 1),
-        _cat(one.precision, two.precision, 2),
-        frequency,
-        one.integrable and two.integrable,
+        _cat(one.weight, two.weight, 1), _cat(one.precision, two.precision, 2), frequency, one.decays + two.decays
     )
 
 
@@ -123,8 +126,44 @@ def _product(one: GaussianTerms, two: GaussianTerms) -> GaussianTerms | None:
     elif two.frequency is not None:
         frequency = (0.0 * one.precision.unsqueeze(-2) + two.frequency.unsqueeze(-3)).flatten(-3, -2)
     # A product decays where either factor does.
-    everywhere = bool((precision > 0).all())
-    return GaussianTerms(weight, precision, frequency, everywhere)
+    decays = tuple(tuple(a or b for a, b in zip(p, q, strict=True)) for p in one.decays for q in two.decays)
+    return GaussianTerms(weight, precision, frequency, decays)
+
+
+def _squared_exponential(kernel: Kernel, width: int) -> GaussianTerms:
+    precision = kernel.lengthscale.reciprocal().square()
+    precision = precision.expand(*precision.shape[:-1], width)
+    return GaussianTerms(torch.ones_like(precision[..., 0]), precision, None, ((True,) * width,))
+
+
+def _spectral_mixture(kernel: Kernel, width: int) -> GaussianTerms | None:
+    """In one dimension; in more, GPyTorch's kernel is a product of such mixtures that share their weights."""
+    return spectral_mixture_terms(kernel, 0) if width == 1 else None
+
+
+def spectral_mixture_terms(kernel: Kernel, d: int) -> GaussianTerms:
+    """The terms of a spectral mixture kernel in its dimension ``d``."""
+    precision = (2.0 * math.pi * kernel.mixture_scales[..., 0, d : d + 1]).square()
+    frequency = 2.0 * math.pi * kernel.mixture_means[..., 0, d : d + 1]
+    return GaussianTerms(kernel.mixture_weights, precision, frequency, ((True,),) * precision.shape[-2])
+
+
+def _cosine(kernel: Kernel, width: int) -> GaussianTerms | None:
+    if width != 1:
+        return None
+    frequency = math.pi / kernel.period_length
+    return GaussianTerms(torch.ones_like(frequency[..., 0]), torch.zeros_like(frequency), frequency, ((False,),))
+
+
+def _constant(kernel: Kernel, width: int) -> GaussianTerms:
+    weight = kernel.constant.reshape(*kernel.batch_shape, 1)
+    return GaussianTerms(weight, weight.new_zeros(*weight.shape, width), None, ((False,) * width,))
+
+
+TERMS.register(RBFKernel, _squared_exponential)
+TERMS.register(SpectralMixtureKernel, _spectral_mixture)
+TERMS.register(CosineKernel, _cosine)
+TERMS.register(ConstantKernel, _constant)
 
 
 def _cat(one: Tensor, two: Tensor, trailing: int) -> Tensor:
@@ -164,7 +203,7 @@ def _pair(terms: GaussianTerms, one: int, two: int, x1: Tensor, x2: Tensor | Non
     matrix = gaussian_gram(x1 * scale, None if x2 is None else x2 * scale, log_size)
     if h is not None:
         root = (both * width / S).sqrt() * share
-        matrix = matrix * radial_gram(root * p * x1, -root * q * y, squared_exponential)
+        matrix = matrix * radial_gram(root * p * x1, -root * q * y, SQUARED_EXPONENTIAL)
     if terms.frequency is not None:
         a, b = (terms.frequency[..., i, :].unsqueeze(-2) for i in (one, two))
         matrix = matrix * _waves(a, b, p / S, q / S, S, x1, y)

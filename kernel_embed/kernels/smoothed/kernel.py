@@ -11,10 +11,10 @@ is exact, not an approximation: only the measure is another one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
+from linear_operator import LinearOperator
 from linear_operator.operators import MatmulLinearOperator, RootLinearOperator
 from torch import Tensor
 
@@ -133,8 +133,8 @@ class SmoothedKernel(Kernel):
         return found[1]
 
     def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
-    ) -> Any:
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
+    ) -> Tensor | LinearOperator:
         """r between rows; a root operator of rank M under a discrete measure."""
         if last_dim_is_batch:
             raise RuntimeError("SmoothedKernel does not accept the last_dim_is_batch argument.")

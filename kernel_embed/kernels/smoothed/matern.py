@@ -45,10 +45,10 @@ def general_matern(order: float, rate: float) -> Profile:
     """
     constant = math.exp((1.0 - order) * math.log(2.0) - math.lgamma(order))
 
-    def profile(halves: Tensor) -> tuple[Tensor, Tensor]:
+    def profile(halves: Tensor) -> tuple[Tensor, Tensor, float]:
         t = halves.mul_(-2.0 * rate).sqrt_()
         lower, upper = _scaled_bessel(order, t)
-        return upper.mul_(constant), lower.mul_(-0.5 * rate * constant)
+        return upper.mul_(constant), lower, -0.5 * rate * constant
 
     return profile
 

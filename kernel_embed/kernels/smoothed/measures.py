@@ -14,7 +14,7 @@ from gpytorch.priors import Prior
 from torch import Tensor
 
 from ...validation import check_features
-from ..default import log_scaled
+from ..parameters import positive, register_positive, set_positive
 
 NUM_ATOMS = 256
 
@@ -68,40 +68,23 @@ class GaussianMeasure(Measure):
     ) -> None:
         super().__init__()
         value = torch.as_tensor(scale, dtype=None if isinstance(scale, Tensor) else torch.get_default_dtype())
-        if not bool((torch.isfinite(value) & (value > 0)).all()):
-            raise ValueError(f"Expected a positive, finite scale of the Gaussian measure, got {value.tolist()}.")
-        self.register_parameter("raw_scale", torch.nn.Parameter(torch.zeros_like(value), requires_grad=learn))
-        self.register_constraint("raw_scale", log_scaled())
+        register_positive(self, "scale", value, scale_prior, learn=learn)
         self.register_buffer("center", center)
-        if scale_prior is not None:
-            self.register_prior("scale_prior", scale_prior, _get_scale, _set_scale)
         self.scale = value
 
     @property
     def scale(self) -> Tensor:
         """η."""
-        value: Tensor = self.raw_scale_constraint.transform(self.raw_scale)
+        value = positive(self, "scale")
         return value if self.raw_scale.requires_grad else value.detach()
 
     @scale.setter
     def scale(self, value: float | Tensor) -> None:
-        value = torch.as_tensor(value, dtype=self.raw_scale.dtype, device=self.raw_scale.device)
-        # Draws of a posterior come with one more dimension.
-        value = value.expand(torch.broadcast_shapes(value.shape, self.raw_scale.shape))
-        self.initialize(raw_scale=self.raw_scale_constraint.inverse_transform(value))
+        set_positive(self, "scale", value)
 
     def extra_repr(self) -> str:
         """η, where it is one number."""
         return f"scale={self.scale.item():.4g}" if self.scale.numel() == 1 else f"scale of shape {self.scale.shape}"
-
-
-# Named functions, where lambdas would keep the measure from being pickled.
-def _get_scale(measure: GaussianMeasure) -> Tensor:
-    return measure.scale
-
-
-def _set_scale(measure: GaussianMeasure, value: Tensor) -> None:
-    measure.scale = value
 
 
 class DiscreteMeasure(Measure):

@@ -1,0 +1,135 @@
+r"""Random Fourier features in place of stationary kernels.
+
+.. math::
+    z(x) = p'^{-1/2} [\cos \Omega^\top x, \sin \Omega^\top x], \qquad p' = p / 2, \quad
+    \omega \sim \text{spectral density of } k
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
+from torch import Tensor
+
+from ..classes.feature import FeatureKernel
+from ..structure import Algebra, Node, Registry, all_known, fold
+from .explicit import has_explicit_features
+
+Spectrum = Callable[[Kernel, int, int, torch.Generator], Tensor]
+"""From a kernel, the number d of columns that reach it, a count p' and a generator, to frequencies Ω ``(d, p')``."""
+
+SPECTRA: Registry[Spectrum] = Registry("spectrum")
+
+
+class FourierFeatures(torch.nn.Module):
+    """z(x) = [cos Ωᵀx, sin Ωᵀx] / √p', for frequencies ``Omega`` of shape ``(d, p')``."""
+
+    Omega: Tensor
+
+    def __init__(self, Omega: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("Omega", Omega)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features of rows ``x`` ``(n, d)``: ``(n, 2p')``."""
+        angles = x @ self.Omega
+        scale = self.Omega.shape[1] ** -0.5
+        if torch.is_grad_enabled():
+            return torch.cat([angles.cos(), angles.sin()], dim=-1).mul(scale)
+        features = angles.new_empty(angles.shape[0], 2 * angles.shape[1])
+        torch.cos(angles, out=features[:, : angles.shape[1]])
+        torch.sin(angles, out=features[:, angles.shape[1] :])
+        return features.mul_(scale)
+
+
+def random_feature_kernel(kernel: Kernel, d: int, num_features: int, seed: int = 0) -> Kernel:
+    """A kernel with ``num_features`` random Fourier features in place of every stationary part of ``kernel``.
+
+    Args:
+        kernel: RBF or Matérn, scaled, summed, or on top of a feature map; parts with features of their own stay.
+        d: the number of input columns.
+        num_features: p of each stationary part; an even number.
+        seed: of the frequencies.
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from kernel_embed.kernels import gram
+        >>> x = torch.rand(50, 2)
+        >>> approximation = random_feature_kernel(RBFKernel(), 2, 2000)
+        >>> bool((gram(approximation, x) - gram(RBFKernel(), x)).abs().max() < 0.1)
+        True
+    """
+    if num_features < 2 or num_features % 2:
+        raise ValueError(f"Expected an even number of features, cosines and sines, got {num_features}.")
+    approximation = fold(kernel, _Fourier(d, num_features, seed))
+    assert approximation is not None, "every node has an answer or raises"
+    return approximation
+
+
+class _Fourier(Algebra[Kernel]):
+    """The same structure with random features in its stationary leaves."""
+
+    def __init__(self, d: int, num_features: int, seed: int) -> None:
+        self.d, self.num_features, self.seed = d, num_features, seed
+
+    def enter(self, node: Node) -> Kernel | None:
+        return node.kernel if has_explicit_features(node.kernel) else None
+
+    def leaf(self, node: Node) -> Kernel:
+        kernel = node.kernel
+        seed = self.seed + 7 * sum(node.positions)  # frequencies of its own for each part of a sum
+        spectrum = SPECTRA.find(kernel)
+        if spectrum is not None:
+            generator = torch.Generator().manual_seed(seed)
+            Omega = spectrum(kernel, node.width(self.d), self.num_features // 2, generator)
+            return FeatureKernel(FourierFeatures(Omega), active_dims=node.chosen)
+        if isinstance(kernel, FeatureKernel) and kernel.num_features is not None:
+            assert kernel.base_kernel is not None, "the inner product has explicit features"
+            base = random_feature_kernel(kernel.base_kernel, kernel.num_features, self.num_features, seed)
+            return FeatureKernel(kernel.feature_map, base, active_dims=node.chosen)
+        raise TypeError(_refusal(kernel))
+
+    def scale(self, node: Node, part: Kernel | None) -> Kernel:
+        scaled = ScaleKernel(part, active_dims=node.chosen).to(node.kernel.raw_outputscale)
+        scaled.initialize(outputscale=node.factor.detach())
+        return scaled
+
+    def add(self, node: Node, parts: Sequence[Kernel | None]) -> Kernel:
+        total = AdditiveKernel(*(all_known(parts) or []))
+        total.active_dims = node.chosen
+        return total
+
+    def multiply(self, node: Node, parts: Sequence[Kernel | None]) -> Kernel:
+        raise TypeError(_refusal(node.kernel))
+
+
+def _refusal(kernel: Kernel) -> str:
+    return (
+        "Expected RBF or Matérn kernels, their scales and sums, or these on a feature map that has been evaluated, "
+        f"got {type(kernel).__name__}. Nystrom approximates every kernel."
+    )
+
+
+def _gaussian(kernel: Kernel, d: int, count: int, generator: torch.Generator) -> Tensor:
+    """Ω of RBF: Gaussian."""
+    return _unscaled(kernel, torch.randn(d, count, generator=generator, dtype=torch.float64))
+
+
+def _student(kernel: Kernel, d: int, count: int, generator: torch.Generator) -> Tensor:
+    """Ω of Matérn of smoothness ν: Student's t with 2ν degrees of freedom."""
+    Omega = torch.randn(d, count, generator=generator, dtype=torch.float64)
+    # χ² of 2ν degrees of freedom (1, 3 or 5) as a sum of squares
+    chi2 = torch.randn(round(2 * kernel.nu), count, generator=generator, dtype=torch.float64).square().sum(0)
+    return _unscaled(kernel, Omega * (2.0 * kernel.nu / chi2).sqrt())
+
+
+def _unscaled(kernel: Kernel, Omega: Tensor) -> Tensor:
+    """Frequencies of x from those of z = x / ℓ."""
+    lengthscale: Tensor = kernel.lengthscale.detach().reshape(-1, 1)
+    return Omega.to(lengthscale) / lengthscale
+
+
+SPECTRA.register(RBFKernel, _gaussian)
+SPECTRA.register(MaternKernel, _student)

@@ -1,0 +1,108 @@
+"""Kernels that complete themselves when they first see data, as a step with a name.
+
+GPyTorch's ``RFFKernel`` without ``num_dims`` draws its frequencies at its first evaluation. Here that is a step of its
+own, :func:`initialize_from_data`, so that no evaluation ever changes a kernel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import torch
+from gpytorch.kernels import Kernel, RFFKernel
+from torch import Tensor
+
+from .classes.feature import FeatureKernel
+from .structure import COMPOSITES, Algebra, Node, Registry, fold
+
+
+@dataclasses.dataclass(frozen=True)
+class Initialization:
+    """How kernels of a class complete themselves.
+
+    Args:
+        is_complete: whether a kernel can be evaluated as it is.
+        complete: changes a kernel that is not, given the points ``(n, d)`` that reach its ``forward``.
+        missing: what is missing and what else would supply it, in words, for the message.
+    """
+
+    is_complete: Callable[[Kernel], bool]
+    complete: Callable[[Kernel, Tensor], None]
+    missing: str = "everything it takes from data"
+
+
+INITIALIZATIONS: Registry[Initialization] = Registry("initialization")
+
+
+def _has_weights(kernel: Kernel) -> bool:
+    return hasattr(kernel, "randn_weights")
+
+
+def _draw_weights(kernel: Kernel, x: Tensor) -> None:
+    kernel._init_weights(x.shape[-1], kernel.num_samples)
+
+
+INITIALIZATIONS.register(RFFKernel, Initialization(_has_weights, _draw_weights, "its weights drawn"))
+
+
+def initialize_from_data(kernel: Kernel, x: Tensor) -> Kernel:
+    """Complete every part of ``kernel`` that takes something from data ``x`` (``(n, d)``); returns ``kernel``.
+
+    Parts that are complete stay as they are, so that a second call changes nothing.
+
+    Example:
+        >>> from gpytorch.kernels import RFFKernel, ScaleKernel
+        >>> kernel = ScaleKernel(RFFKernel(num_samples=5))
+        >>> initialize_from_data(kernel, torch.rand(10, 3)).base_kernel.randn_weights.shape
+        torch.Size([3, 5])
+    """
+    if any(True for _ in _incomplete(kernel)):
+        with torch.no_grad():
+            fold(kernel, _Initialize(x))
+    return kernel
+
+
+def check_initialized(kernel: Kernel) -> None:
+    """Raise where a part of ``kernel`` still has to take something from data."""
+    for part, rule in _incomplete(kernel):
+        name = type(part).__name__
+        other = ", or give num_dims" if isinstance(part, RFFKernel) else ""
+        raise ValueError(
+            f"Expected an {name} with {rule.missing}, got none. Call "
+            f"kernel_embed.kernels.initialize_from_data(kernel, x) first{other}; fit does this itself."
+        )
+
+
+def _incomplete(kernel: Kernel) -> Iterator[tuple[Kernel, Initialization]]:
+    for module in kernel.modules():
+        rule = INITIALIZATIONS.find(module)
+        if rule is not None and not rule.is_complete(module):
+            yield module, rule
+
+
+class _Initialize(Algebra[None]):
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+    def enter(self, node: Node) -> None:
+        x = node.select(self.x)
+        rule = INITIALIZATIONS.find(node.kernel)
+        if rule is not None and not rule.is_complete(node.kernel):
+            rule.complete(node.kernel, x)
+        if COMPOSITES.find(node.kernel) is None and any(True for _ in _incomplete(node.kernel)):
+            _complete_inside(node.kernel, x)
+
+
+def _complete_inside(kernel: Kernel, x: Tensor) -> None:
+    """Complete the kernels that ``kernel`` holds: on features where it is one on features, else on its own points."""
+    modes = {module: module.training for module in kernel.modules()}
+    kernel.eval()  # so that batch normalisation learns nothing of this evaluation
+    try:
+        points = kernel.features(x) if isinstance(kernel, FeatureKernel) else x
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    for child in kernel.children():
+        if isinstance(child, Kernel):
+            initialize_from_data(child, points)
