@@ -63,13 +63,23 @@ def initialize_from_data(kernel: Kernel, x: Tensor) -> Kernel:
     return kernel
 
 
+def initialize_parts(module: torch.nn.Module, x: Tensor, y: Tensor | None = None) -> None:
+    """:func:`initialize_from_data` for the ``kernel`` of an embedding at ``x``, and its ``target_kernel`` at ``y``."""
+    kernel, target_kernel = getattr(module, "kernel", None), getattr(module, "target_kernel", None)
+    if isinstance(kernel, Kernel):
+        initialize_from_data(kernel, x)
+    if isinstance(target_kernel, Kernel) and y is not None:
+        initialize_from_data(target_kernel, y.to(x).reshape(y.shape[0], -1))
+
+
 def check_initialized(kernel: Kernel) -> None:
     """Raise where a part of ``kernel`` still has to take something from data."""
     for part, rule in _incomplete(kernel):
         name = type(part).__name__
+        article = "an" if isinstance(part, RFFKernel) or name[0] in "AEIOU" else "a"
         other = ", or give num_dims" if isinstance(part, RFFKernel) else ""
         raise ValueError(
-            f"Expected an {name} with {rule.missing}, got none. Call "
+            f"Expected {article} {name} with {rule.missing}, got none. Call "
             f"kernel_embed.kernels.initialize_from_data(kernel, x) first{other}; fit does this itself."
         )
 

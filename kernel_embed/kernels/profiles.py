@@ -63,7 +63,7 @@ class RadialProfile:
             p0, p1 = self.factors(E)
             K = flushed_exp(E)
             return (K if p0 == 1.0 else K.mul_(p0)), None, float(p1 / p0)
-        decay = flushed_exp(E.clone())
+        decay = flushed_exp(E, inplace=False)
         p0, p1 = self.factors(E)
         if isinstance(p1, float):
             return p0 * decay, decay, p1

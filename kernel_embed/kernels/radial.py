@@ -136,11 +136,11 @@ def subtract_close_points_(halves: Tensor, z1: Tensor, z2: Tensor) -> None:
     halves[close] = difference.square().sum(-1).mul_(-0.5)
 
 
-def flushed_exp(exponent: Tensor) -> Tensor:
-    """exp in place, with values below √tiny set to exactly 0.
+def flushed_exp(exponent: Tensor, *, inplace: bool = True) -> Tensor:
+    """exp, in place by default, with values below √tiny set to exactly 0.
 
     Such values (1e-154 in float64) cannot change any sum they enter, but their products are denormal numbers, on
     which a processor is many times slower.
     """
     smallest = 0.5 * math.log(torch.finfo(exponent.dtype).tiny)
-    return torch.nn.functional.threshold(exponent, smallest, -math.inf, inplace=True).exp_()
+    return torch.nn.functional.threshold(exponent, smallest, -math.inf, inplace=inplace).exp_()

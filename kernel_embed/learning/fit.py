@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ..kernels.initialization import initialize_parts
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from .cooperation import Cooperative, as_cooperative
-from .data import Data, as_data
+from .data import Data, TensorData, as_data
 from .loss import Loss
 from .optimizers import Optimizer, Outcome
 from .optimizers.choice import ShortOptions, choose_optimizer
@@ -94,6 +95,8 @@ def fit(
     chosen = choose_optimizer(optimizer, short, from_loader=isinstance(x, DataLoader))
     together = as_cooperative(embedding)
     data = as_data(x, y, together.module)
+    if isinstance(data, TensorData) and not isinstance(embedding, Cooperative):  # ranks would draw other numbers each
+        initialize_parts(together.module, data.x, data.y)
     fixed = unidentified(together.module, objective)
     vector = ParameterVector(together.module, fixed)
     if not vector.parameters:

@@ -13,6 +13,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..kernels.initialization import initialize_parts
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from ..progress import progress_bar
@@ -92,6 +93,7 @@ def local_maxima(
         raise ValueError(f"Expected num_points of at least 3, got {num_points}.")
     module: gpytorch.Module = copy.deepcopy(embedding)
     module.to(dtype=x.dtype, device=x.device)
+    initialize_parts(module, x, y)
     kernels = [m for m in module.modules() if isinstance(m, Kernel) and m.has_lengthscale]
     starts = [module]
     if kernels:

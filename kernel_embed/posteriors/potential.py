@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..kernels import DiagonalBoundError
+from ..kernels.initialization import initialize_parts
 from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..objectives import ConditionalEvidence, EmbeddingEvidence, Objective
 from .coordinates import on_log_scale
@@ -51,6 +52,7 @@ class Potential:
         self, embedding: gpytorch.Module, objective: Objective, x: Tensor, y: Tensor | None, temperature: float = 1.0
     ) -> None:
         self.embedding: Any = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
+        initialize_parts(self.embedding, x, y)
         on_log_scale(self.embedding)
         self.objective, self.x, self.y, self.temperature = objective, x, y, temperature
         self.fixed = unidentified(self.embedding, objective)
@@ -59,7 +61,7 @@ class Potential:
             raise ValueError("Expected an embedding with parameters to sample, got none that require a gradient.")
         self.multiplier = temperature * (x.shape[-2] if objective.per_datum else 1.0)
         self.num_evaluations = self.num_refused = 0
-        # Some kernels complete themselves when they first see data; and mistakes of the user show here.
+        # Mistakes of the user show here.
         with torch.no_grad(), contextlib.suppress(NotPSDError, NanError):
             objective(self.embedding, x, y)
         self.sites: list[Site] = find_sites(self.embedding, self.vector)

@@ -14,6 +14,7 @@ from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, RFFKernel, S
 from gpytorch.priors import LogNormalPrior
 
 import kernel_embed as ke
+from kernel_embed.kernels import initialize_from_data
 
 from .. import oracles
 from ..conftest import named_kernels, rbf
@@ -162,9 +163,10 @@ def test_answers_stay_when_the_embedding_changes_dtype(problem):
     torch.testing.assert_close(after, before, rtol=1e-13, atol=1e-14)
 
 
-def test_a_kernel_that_completes_itself_at_its_first_use(problem):
-    """GPyTorch's random Fourier features draw their weights when they first see data."""
+def test_a_kernel_that_completes_itself_when_it_first_sees_data(problem):
+    """GPyTorch's random Fourier features draw their weights in a step with a name."""
     embedding = ke.MulticlassEmbedding(RFFKernel(num_samples=50).double(), problem.m)
+    initialize_from_data(embedding.kernel, problem.x)
     conditioned = embedding.condition(problem.x, problem.y)
     torch.testing.assert_close(conditioned.decision_probabilities(problem.x), conditioned.P, rtol=1e-8, atol=1e-9)
 

@@ -1,0 +1,240 @@
+"""Kernels from outside the package: registered in one call, they get every closed form."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+
+import kernel_embed as ke
+from kernel_embed.embeddings.empirical.embedding import empirical_embedding
+from kernel_embed.embeddings.empirical.rules import expand
+from kernel_embed.kernels import RadialProfile, SmoothedKernel, plain_profile, register
+from kernel_embed.kernels.features import random_feature_kernel
+from kernel_embed.kernels.structure import all_leaves
+
+D = 2
+
+
+class MyRBF(RBFKernel):
+    """The squared exponential under another name."""
+
+
+register(MyRBF, like=RBFKernel)
+
+
+class Cauchy(Kernel):
+    """φ(s) = 1 / (1 + s), with its three derivatives: E = −log(1 + s)."""
+
+    has_lengthscale = True
+
+    def forward(self, x1, x2, diag=False, **params):
+        return 1.0 / (1.0 + self.covar_dist(x1 / self.lengthscale, x2 / self.lengthscale, diag, square_dist=True))
+
+
+register(
+    Cauchy,
+    profile=RadialProfile(
+        exponent=lambda halves: -torch.log1p(-2.0 * halves),
+        factors=lambda E: (1.0, -E.exp()),
+        curvature=lambda E: 2.0 * (2.0 * E).exp(),
+    ),
+)
+
+
+class PlainCauchy(Cauchy):
+    """The same, of which only φ is written down."""
+
+
+register(PlainCauchy, profile=plain_profile(lambda s: 1.0 / (1.0 + s)))
+
+
+@pytest.fixture
+def x():
+    return torch.randn(9, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def value_and_gradient(evaluate, kernel):
+    """A random combination of what ``evaluate`` returns, and its gradient in the parameters."""
+    answer = evaluate(kernel)
+    weights = torch.randn(answer.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    parameters = list(kernel.parameters())
+    return answer.detach(), *torch.autograd.grad((weights * answer).sum(), parameters)
+
+
+def twins(mine: type[Kernel], other: type[Kernel]):
+    """Both classes in every composition, with the same parameters."""
+    for compose in (
+        lambda kind: kind(),
+        lambda kind: kind(active_dims=[1]),
+        lambda kind: ScaleKernel(kind(ard_num_dims=D)),
+        lambda kind: kind() + ScaleKernel(MaternKernel(1.5)),
+        lambda kind: kind(active_dims=[0]) * PeriodicKernel(),
+    ):
+        yield compose(mine).double(), compose(other).double()
+
+
+def test_a_subclass_like_its_parent_has_all_that_its_parent_has(x):
+    for one, other in twins(MyRBF, RBFKernel):
+        for evaluate in (
+            lambda kernel: ke.gram(kernel, x),
+            lambda kernel: ke.gram(kernel, x, x[:3] + 0.1),
+            lambda kernel: empirical_embedding(kernel, x).log_slope,
+        ):
+            for mine, theirs in zip(*(value_and_gradient(evaluate, k) for k in (one, other)), strict=True):
+                assert torch.equal(mine, theirs)
+        assert ke.sup_diagonal(one, x).source == "closed form"
+        assert torch.equal(ke.sup_diagonal(one, x).value, ke.sup_diagonal(other, x).value)
+        assert SmoothedKernel(one).form(D) == SmoothedKernel(other).form(D)
+    scaled = [ScaleKernel(kind(ard_num_dims=D)).double() for kind in (MyRBF, RBFKernel)]
+    assert SmoothedKernel(scaled[0]).form(D).startswith("closed form")
+    torch.testing.assert_close(*(ke.gram(SmoothedKernel(kernel), x) for kernel in scaled), rtol=0, atol=0)
+    torch.testing.assert_close(*(ke.gram(random_feature_kernel(kernel, D, 8), x) for kernel in scaled), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", [Cauchy, PlainCauchy])
+def test_a_profile_gives_gram_matrix_gradient_supremum_and_slope(kind, x):
+    class Unknown(Cauchy):
+        """The same kernel, unregistered: by GPyTorch and by autograd."""
+
+    for one, other in twins(kind, Unknown):
+        for evaluate in (
+            lambda kernel: ke.gram(kernel, x),
+            lambda kernel: ke.gram(kernel, x, x[:3] + 0.1),
+            lambda kernel: empirical_embedding(kernel, x).mean,
+            lambda kernel: empirical_embedding(kernel, x).log_slope,
+        ):
+            for mine, theirs in zip(*(value_and_gradient(evaluate, k) for k in (one, other)), strict=True):
+                torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
+        assert ke.sup_diagonal(one, x).source == "closed form"
+        assert ke.sup_diagonal(other, x).source == "maximum over the data"
+        torch.testing.assert_close(ke.sup_diagonal(one, x).value, ke.sup_diagonal(other, x).value)
+
+
+def test_a_closed_profile_takes_the_closed_gradient(x):
+    kernel = Cauchy().double()
+    assert type(ke.gram(kernel, x).grad_fn).__name__ == "_RadialGramBackward"
+    assert type(ke.gram(PlainCauchy().double(), x).grad_fn).__name__ != "_RadialGramBackward"
+    K, slope = expand(kernel, x, x, None)
+    torch.testing.assert_close(K, ke.gram(kernel, x))
+    assert slope(torch.ones_like(K)).shape == x.shape
+
+
+def test_it_is_learned_like_any_other(problem):
+    embedding = ke.MulticlassEmbedding(ScaleKernel(Cauchy()), problem.m)
+    result = ke.fit(embedding, ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n"), problem.x, problem.y)
+    assert result.value < result.history[0]["value"]
+
+
+class Cubes(Kernel):
+    """⟨x³, x'³⟩: features of its own."""
+
+    def forward(self, x1, x2, diag=False, **params):
+        return (x1**3 * x2**3).sum(-1) if diag else x1**3 @ (x2**3).mT
+
+
+def test_features_and_a_gram_matrix_by_rule(x):
+    assert ke.explicit_features(Cubes(), x) is None
+    register(
+        Cubes,
+        features=lambda kernel, x, limit: x**3,
+        gram=lambda kernel, x1, x2: x1**3 @ (x1 if x2 is None else x2).mT ** 3,
+    )
+    for kernel in (Cubes(), Cubes(active_dims=[1]), Cubes() + ScaleKernel(LinearKernel())):
+        kernel = kernel.double()
+        Z = ke.explicit_features(kernel, x)
+        torch.testing.assert_close(Z @ Z.mT, kernel(x).to_dense())
+        torch.testing.assert_close(ke.gram(kernel, x, x[:2]), kernel(x, x[:2]).to_dense())
+
+
+class Bounded(Kernel):
+    """1 + x·x'/(1 + |x|)(1 + |x'|) in one column, below 2."""
+
+    def forward(self, x1, x2, diag=False, **params):
+        z1, z2 = (x / (1.0 + x.abs()) for x in (x1, x2))
+        return 1.0 + ((z1 * z2).sum(-1) if diag else z1 @ z2.mT)
+
+
+def test_a_supremum_that_the_user_knows(x):
+    assert ke.sup_diagonal(Bounded(), x[:, :1]).source == "maximum over the data"
+    register(Bounded, supremum=lambda kernel, x: x.new_tensor(2.0))
+    kernel = ScaleKernel(Bounded(active_dims=[0])).double() + RBFKernel().double()
+    kernel.kernels[0].outputscale = 3.0
+    found = ke.sup_diagonal(kernel, x)
+    assert (found.source, round(found.value.item(), 10)) == ("closed form", 7.0)
+
+
+class Tent(Kernel):
+    """max(0, 1 − |x − x'|) in one column: r is its convolution with itself."""
+
+    def forward(self, x1, x2, diag=False, **params):
+        return (1.0 - self.covar_dist(x1, x2, diag)).clamp_min(0.0)
+
+
+def test_a_smoothed_form_by_rule():
+    def smoothed(x1, x2):
+        distance = (x1 - (x1 if x2 is None else x2).mT).abs()
+        far = (2.0 - distance).clamp_min(0.0).pow(3) / 6.0
+        return torch.where(distance < 1, 2.0 / 3.0 - distance.square() + 0.5 * distance.pow(3), far)
+
+    def rule(kernel, width, h):
+        return ("spline", smoothed) if width == 1 and h is None else None
+
+    register(Tent, smoothing=rule)
+    kernel = ScaleKernel(Tent()).double()
+    kernel.outputscale = 2.0
+    assert SmoothedKernel(kernel).form(1) == "closed form: spline"
+    assert SmoothedKernel(kernel).form(2) == "discrete measure"
+    x = torch.tensor([[0.0], [0.3], [1.4], [5.0]], dtype=torch.float64)
+    grid = torch.linspace(-2.0, 7.0, 9001, dtype=torch.float64).unsqueeze(-1)
+    K = kernel(x, grid).to_dense().detach()
+    torch.testing.assert_close(ke.gram(SmoothedKernel(kernel), x).detach(), K @ K.mT * 1e-3, rtol=1e-5, atol=1e-5)
+
+
+def test_a_spectrum_by_rule(x):
+    def cauchy_of_columns(kernel, d, count, generator):
+        # exp(−|δ|) in each column has Cauchy frequencies
+        return torch.tan(math.pi * (torch.rand(d, count, generator=generator, dtype=torch.float64) - 0.5))
+
+    class Laplace(Kernel):
+        def forward(self, x1, x2, diag=False, **params):
+            return torch.exp(-((x1 - x2) if diag else (x1.unsqueeze(-2) - x2.unsqueeze(-3))).abs().sum(-1))
+
+    with pytest.raises(TypeError, match="got Laplace"):
+        random_feature_kernel(Laplace(), D, 10)
+    register(Laplace, spectrum=cauchy_of_columns)
+    approximation = random_feature_kernel(Laplace(active_dims=[1]), D, 40_000)
+    torch.testing.assert_close(ke.gram(approximation, x), ke.gram(Laplace(active_dims=[1]), x), rtol=0, atol=0.03)
+
+
+def test_what_contradicts_itself_is_refused():
+    class Fresh(RBFKernel):
+        pass
+
+    with pytest.raises(TypeError, match=r"Expected a subclass of gpytorch.kernels.Kernel, got Linear"):
+        register(torch.nn.Linear, like=RBFKernel)
+    with pytest.raises(ValueError, match=r"Expected at least one rule for Fresh"):
+        register(Fresh)
+    with pytest.raises(TypeError, match=r"Expected a subclass of MaternKernel with like=MaternKernel.*got Fresh"):
+        register(Fresh, like=MaternKernel)
+    with pytest.raises(ValueError, match=r"of which nothing is known"):
+        register(type("Finer", (Fresh,), {}), like=Fresh)
+    register(Fresh, like=RBFKernel)
+    register(Fresh, like=RBFKernel)
+    with pytest.raises(ValueError, match=r"Expected a class without a registered profile, got Fresh.*replace=True"):
+        register(Fresh, supremum=lambda kernel, x: x.new_tensor(3.0), profile=plain_profile(torch.exp))
+    assert ke.sup_diagonal(Fresh(), torch.rand(2, 1)).value.item() == 1.0  # nothing of it was taken
+    register(Fresh, like=RBFKernel, supremum=lambda kernel, x: x.new_tensor(3.0), replace=True)
+    assert ke.sup_diagonal(Fresh(), torch.rand(2, 1)).value.item() == 3.0
+
+
+def test_unregistered_subclasses_are_taken_for_nothing(x):
+    class Doubled(MyRBF):
+        def forward(self, x1, x2, diag=False, **params):
+            return 2.0 * super().forward(x1, x2, diag=diag, **params)
+
+    assert ke.gram(Doubled().double(), x)[0, 0].item() == pytest.approx(2.0)
+    assert ke.sup_diagonal(Doubled().double(), x).source == "maximum over the data"
+    assert all_leaves(Doubled() + Doubled(), lambda leaf: type(leaf) is Doubled)
