@@ -145,7 +145,7 @@ def test_features_and_a_gram_matrix_by_rule(x):
     for kernel in (Cubes(), Cubes(active_dims=[1]), Cubes() + ScaleKernel(LinearKernel())):
         kernel = kernel.double()
         Z = ke.explicit_features(kernel, x)
-        torch.testing.assert_close(Z @ Z.mT, kernel(x).to_dense())
+        torch.testing.assert_close(Z @ Z[:2].mT, kernel(x, x[:2]).to_dense())
         torch.testing.assert_close(ke.gram(kernel, x, x[:2]), kernel(x, x[:2]).to_dense())
 
 
