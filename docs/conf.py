@@ -73,6 +73,8 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(np|nn|os)\..*"),
     (r"py:.*", r"(Tensor|Kernel|Prior|Interval|Axes|ArrayLike|NDArray|Callable|Any|Literal|optional|default.*)"),
     (r"py:.*", r"(Vector|Form|Below|Entropy|Method|Conditionable|Profile|NoiseKind|KernelLike|Array|Group)"),
+    (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
+    (r"py:.*", r"kernel_embed\.kernels\.(structure\.T|frozen\.M)"),
     (r"py:.*", r"kernel_embed\.learning\.cooperation\.Cooperative"),  # a protocol, for shards
     (r"py:.*", r"(clipped_cross_entropy|ridge|gram)"),  # written short in docstrings, for readers of the source
 ]

@@ -106,7 +106,7 @@ class ConditionedMeanEmbedding:
         if self.is_low_rank:
             features: Tensor = self.covariance.features(x)
             return features
-        return _gram(self.covariance, x, self.locations)
+        return gram(self.covariance, x, self.locations)
 
     def check_size(self) -> None:
         """Raise where the matrix R of the locations cannot be held, before anything is computed of it."""
@@ -126,7 +126,7 @@ class ConditionedMeanEmbedding:
             if self.embedding.noise_kind is None:
                 return FeatureSystem(Phi, self.noise.squeeze(-1).expand(Phi.shape[:-2]))
             return FeatureSystem(Phi, Phi.new_ones(Phi.shape[:-2]), weights=self.noise.reciprocal())
-        R = _gram(self.covariance, self.locations)
+        R = gram(self.covariance, self.locations)
         if self.embedding.noise_kind is None:
             return DenseSystem(R, self.noise.squeeze(-1).expand(R.shape[:-2]))
         return DenseSystem(R + self._noise_matrix(self.locations), R.new_zeros(R.shape[:-2]))
@@ -150,7 +150,7 @@ class ConditionedMeanEmbedding:
         x = check_features(x, width=self.x.shape[-1]).to(self.x)
         representation = self.representation(x)
         # eq. (8): r** − R*ᵀA⁻¹R*
-        spread = self.system.conditional_covariance(representation, lambda: _gram(self.covariance, x))
+        spread = self.system.conditional_covariance(representation, lambda: gram(self.covariance, x))
         return MultivariateNormal(self._mean(representation), to_linear_operator(spread))
 
     def predictive(self, x: Tensor) -> MultivariateNormal:
@@ -181,10 +181,6 @@ def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, 
     half = torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64)).item()
     deviation = posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
     return posterior.mean - half * deviation, posterior.mean + half * deviation
-
-
-def _gram(covariance: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    return covariance.gram(x1, x2) if isinstance(covariance, SmoothedKernel) else gram(covariance, x1, x2)
 
 
 def _locations(x: Tensor, given: Tensor | None) -> tuple[Tensor | None, Tensor]:

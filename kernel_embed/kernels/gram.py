@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from gpytorch.kernels import InducingPointKernel, Kernel, ProductStructureKernel
+from linear_operator import LinearOperator
 from torch import Tensor
 
 from .classes.feature import FeatureKernel
@@ -52,8 +53,8 @@ def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
         if type(kernel) is ProductStructureKernel:
             # Its __call__ takes every answer for a matrix (GPyTorch 1.15), so only forward knows the diagonal.
             x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
-            return _dense(kernel.forward(x, x, diag=True))
-        return _dense(kernel(x, diag=True))
+            return dense(kernel.forward(x, x, diag=True))
+        return dense(kernel(x, diag=True))
 
 
 @contextlib.contextmanager
@@ -134,7 +135,7 @@ def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     check_initialized(kernel)
     try:
         with cross_evaluation(kernel):
-            return _dense(kernel(x1) if x2 is None else kernel(x1, x2))
+            return dense(kernel(x1) if x2 is None else kernel(x1, x2))
     except RuntimeError as error:
         other = next((p.dtype for p in [*kernel.parameters(), *kernel.buffers()] if p.dtype != x1.dtype), None)
         if "dtype" not in str(error) or other is None:
@@ -145,8 +146,9 @@ def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
         ) from error
 
 
-def _dense(matrix: object) -> Tensor:
-    return matrix if isinstance(matrix, Tensor) else matrix.to_dense()  # type: ignore[attr-defined]
+def dense(matrix: Tensor | LinearOperator) -> Tensor:
+    """What GPyTorch returns, as a tensor."""
+    return matrix if isinstance(matrix, Tensor) else matrix.to_dense()
 
 
 def check_columns(kernel: Kernel, width: int) -> None:

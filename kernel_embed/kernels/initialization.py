@@ -24,12 +24,14 @@ class Initialization:
     Args:
         is_complete: whether a kernel can be evaluated as it is.
         complete: changes a kernel that is not, given the points ``(n, d)`` that reach its ``forward``.
-        missing: what is missing and what else would supply it, in words, for the message.
+        expected: a complete kernel, in words, for the message.
+        otherwise: what else completes it, in words.
     """
 
     is_complete: Callable[[Kernel], bool]
     complete: Callable[[Kernel, Tensor], None]
-    missing: str = "everything it takes from data"
+    expected: str = "a kernel that has taken from data what it needs"
+    otherwise: str = ""
 
 
 INITIALIZATIONS: Registry[Initialization] = Registry("initialization")
@@ -43,7 +45,10 @@ def _draw_weights(kernel: Kernel, x: Tensor) -> None:
     kernel._init_weights(x.shape[-1], kernel.num_samples)
 
 
-INITIALIZATIONS.register(RFFKernel, Initialization(_has_weights, _draw_weights, "its weights drawn"))
+INITIALIZATIONS.register(
+    RFFKernel,
+    Initialization(_has_weights, _draw_weights, "an RFFKernel with its weights drawn", "give num_dims"),
+)
 
 
 def initialize_from_data(kernel: Kernel, x: Tensor) -> Kernel:
@@ -75,12 +80,10 @@ def initialize_parts(module: torch.nn.Module, x: Tensor, y: Tensor | None = None
 def check_initialized(kernel: Kernel) -> None:
     """Raise where a part of ``kernel`` still has to take something from data."""
     for part, rule in _incomplete(kernel):
-        name = type(part).__name__
-        article = "an" if isinstance(part, RFFKernel) or name[0] in "AEIOU" else "a"
-        other = ", or give num_dims" if isinstance(part, RFFKernel) else ""
+        other = f", or {rule.otherwise}" if rule.otherwise else ""
         raise ValueError(
-            f"Expected {article} {name} with {rule.missing}, got none. Call "
-            f"kernel_embed.kernels.initialize_from_data(kernel, x) first{other}; fit does this itself."
+            f"Expected {rule.expected}, got {type(part).__name__} without. Call "
+            f"kernel_embed.kernels.initialize_from_data(kernel, x) first{other}; fit does this itself for tensors."
         )
 
 

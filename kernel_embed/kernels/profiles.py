@@ -11,7 +11,7 @@ rational quadratic   (1 + s/2α)^(−α)                       −½ (1 + s/2α)
 ===================  ====================================  ==========================  ======================
 
 Here a = √(2ν s). The Gram matrix (:mod:`kernel_embed.kernels.radial`) needs φ and φ′, the slope of an embedding
-(:mod:`kernel_embed.embeddings.empirical`) all three, and its logarithm the exponent apart from its factor.
+(``kernel_embed.embeddings.empirical``) all three, and its logarithm the exponent apart from its factor.
 """
 
 from __future__ import annotations

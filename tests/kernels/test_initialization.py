@@ -31,7 +31,9 @@ def test_the_step_completes_what_evaluation_refuses(name):
     make, width = INCOMPLETE[name]
     kernel, x = make().double(), torch.randn(6, 3, dtype=torch.float64)
     for evaluate in (ke.gram, gram_diagonal, ke.sup_diagonal):
-        with pytest.raises(ValueError, match=r"Expected an RFFKernel with its weights drawn, got none.*num_dims"):
+        with pytest.raises(
+            ValueError, match=r"Expected an RFFKernel with its weights drawn, got RFFKernel without.*num_dims"
+        ):
             evaluate(kernel, x)
     if has_explicit_features(kernel):
         with pytest.raises(ValueError, match="initialize_from_data"):
@@ -73,9 +75,14 @@ def test_a_kernel_of_ones_own():
     def complete(kernel, x):
         kernel.centre = x.mean(0)
 
-    register(Centred, initialize=Initialization(lambda kernel: kernel.centre is not None, complete, "its centre"))
+    register(
+        Centred,
+        initialize=Initialization(
+            lambda kernel: kernel.centre is not None, complete, "a Centred kernel with its centre"
+        ),
+    )
     kernel, x = ScaleKernel(Centred(active_dims=[1])), torch.randn(5, 2)
-    with pytest.raises(ValueError, match="Expected a Centred with its centre"):
+    with pytest.raises(ValueError, match="Expected a Centred kernel with its centre"):
         ke.gram(kernel, x)
     initialize_from_data(kernel, x)
     torch.testing.assert_close(kernel.base_kernel.centre, x[:, 1:].mean(0))

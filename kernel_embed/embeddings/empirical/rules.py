@@ -18,7 +18,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ...kernels.gram import cross_evaluation, gram_diagonal
+from ...kernels.gram import cross_evaluation, dense, gram_diagonal
 from ...kernels.initialization import check_initialized
 from ...kernels.profiles import Radial, radial_of
 from ...kernels.structure import Algebra, Node, fold
@@ -128,7 +128,7 @@ def _by_autograd(kernel: Kernel, x1: Tensor, x2: Tensor, mask: Tensor | None) ->
     extra = max(1, CDIST_ROWS - n) + (1 if n + max(1, CDIST_ROWS - n) == t else 0)
     longer = torch.cat([x2, x2[..., -1:, :].expand(*x2.shape[:-2], extra, x2.shape[-1])], dim=-2)
     with cross_evaluation(kernel):
-        K = _dense(kernel(inputs, longer.expand(*batch, *longer.shape[-2:])))[..., :n]
+        K = dense(kernel(inputs, longer.expand(*batch, *longer.shape[-2:])))[..., :n]
     if mask is not None:
         K = torch.where(mask, gram_diagonal(kernel, inputs).unsqueeze(-1), K)
 
@@ -143,7 +143,3 @@ def _by_autograd(kernel: Kernel, x1: Tensor, x2: Tensor, mask: Tensor | None) ->
         return gradient
 
     return Expansion(K, slope)
-
-
-def _dense(matrix: object) -> Tensor:
-    return matrix if isinstance(matrix, Tensor) else matrix.to_dense()  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from linear_operator import LinearOperator
 from linear_operator.operators import MatmulLinearOperator, RootLinearOperator
 from torch import Tensor
 
-from ..gram import gram
+from ..gram import GRAMS, gram
 from .forms import Form, closed_form
 from .measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure
 
@@ -159,6 +159,14 @@ class SmoothedKernel(Kernel):
         """Which measure and which form."""
         name = "automatic" if self.measure is None else type(self.measure).__name__
         return f"r = ∫ k(x, u) k(u, y) ν(du), ν: {name}, {self.form()}"
+
+
+def _gram(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    matrix: Tensor = kernel._dense(x1, x2)
+    return matrix
+
+
+GRAMS.register(SmoothedKernel, _gram)
 
 
 def _width(kernel: Kernel) -> int:
