@@ -81,6 +81,7 @@ def fit(
             from the best point.
 
     Example:
+        >>> import gpytorch
         >>> import kernel_embed as ke
         >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
         >>> y = (x.squeeze(-1) > 0.5).long()

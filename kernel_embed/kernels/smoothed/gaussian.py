@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ..profiles import SQUARED_EXPONENTIAL
 from ..radial import gaussian_gram, radial_gram
-from ..structure import Algebra, Node, Registry
+from ..structure import Algebra, Node, Registry, fold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +94,11 @@ class TermsAlgebra(Algebra[GaussianTerms]):
 
     def multiply(self, node: Node, parts: Sequence[GaussianTerms | None]) -> GaussianTerms | None:
         return _combined(_product, parts)
+
+
+def gaussian_terms(kernel: Kernel, width: int) -> GaussianTerms | None:
+    """``kernel`` on inputs with ``width`` columns as a sum of Gaussian terms, or ``None`` where it is none."""
+    return fold(kernel, TermsAlgebra(width))
 
 
 def _combined(
