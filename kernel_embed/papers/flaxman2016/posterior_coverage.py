@@ -24,7 +24,7 @@ from gpytorch.priors import LogNormalPrior
 from ...embeddings import ConditionalEmbedding
 from ...kernels import gram, log_scaled
 from ...objectives import ConditionalEvidence, CrossValidationRisk, Objective
-from ...posteriors import PosteriorWarning, sample_posterior
+from ...posteriors import NUTS, PosteriorWarning, sample_posterior
 from ...results import Record, Results, column, group, table
 
 KEY = ("experiment", "objective", "number")
@@ -76,7 +76,7 @@ def run(results: Results, *, num_sets: dict[str, int], num_samples: int, warmup:
                 warnings.simplefilter("ignore", PosteriorWarning)
                 posterior = sample_posterior(
                     embedding, objective, x, y, num_samples=num_samples, warmup_steps=warmup, num_chains=1,
-                    seed=number, parallel=False, progress=False,
+                    seed=number, sampler=NUTS(parallel=False), progress=False,
                 )  # fmt: skip
             for parameter in NAMES:
                 draws = posterior.samples[parameter].flatten()
