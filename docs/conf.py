@@ -70,7 +70,8 @@ viewcode_line_numbers = True
 # without a network, and type aliases have no page of their own.
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|gpytorch|linear_operator|numpy|scipy|sklearn|collections|pathlib|typing|matplotlib)\..*"),
-    (r"py:.*", r"(np|nn|os)\..*"),
+    (r"py:.*", r"(np|nn|os|pyro)\..*"),
+    (r"py:.*", r"kernel_embed\..*_co"),  # variables of types
     (r"py:.*", r"(Tensor|Kernel|Prior|Interval|Axes|ArrayLike|NDArray|Callable|Any|Literal|optional|default.*)"),
     (r"py:.*", r"(Vector|Form|Below|Entropy|Method|Conditionable|Profile|NoiseKind|KernelLike|Array|Group)"),
     (r"py:.*", r"kernel_embed\.learning\.cooperation\.Cooperative"),  # a protocol, for shards
