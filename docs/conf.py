@@ -8,6 +8,7 @@ import shutil
 import sys
 
 from docutils import nodes
+from sphinx.pycode import ModuleAnalyzer
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent)]
@@ -111,7 +112,16 @@ def _trim_code(app, doctree) -> None:
             block.rawsource = text.rstrip()
 
 
+def _forget_overloads(*modules: str) -> None:
+    """Overloads are for type checkers; readers get the one signature behind them, with its defaults."""
+    for name in modules:
+        analyzer = ModuleAnalyzer.for_module(name)
+        analyzer.analyze()
+        analyzer.overloads.clear()
+
+
 def setup(app) -> None:
     """Hooks of this configuration."""
+    _forget_overloads("kernel_embed.posteriors.sample", "kernel_embed.posteriors.storage")
     app.connect("doctree-read", _trim_code)
     app.connect("autodoc-process-docstring", _escape_bars)

@@ -8,7 +8,7 @@ from .potential import Potential
 from .priors import PosteriorWarning, default_prior
 from .pyro_model import pyro_model
 from .sample import sample_posterior
-from .samplers import NUTS, SMC, SVI, Laplace, ProgressBar, Sampler
+from .samplers import NUTS, SMC, SVI, Laplace, Progress, Sampler
 from .starts import Starts
 from .storage import load_posterior
 from .temperature import TemperatureChoice, choose_temperature
@@ -28,7 +28,7 @@ __all__ = [
     "Posterior",
     "PosteriorWarning",
     "Potential",
-    "ProgressBar",
+    "Progress",
     "Sampler",
     "Starts",
     "TemperatureChoice",

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
-import warnings
 
 import gpytorch
 import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
-from gpytorch.priors import GammaPrior, HalfNormalPrior, LogNormalPrior, SmoothedBoxPrior
-from pyro.infer import MCMC, NUTS
+from gpytorch.priors import LogNormalPrior
 
 import kernel_embed as ke
 from kernel_embed.kernels.classes.feature import FeatureKernel
-from kernel_embed.posteriors import Laplace, archive
+from kernel_embed.posteriors import Laplace
 
+from .sampling import draw
 from .test_potential import Flat
 
 
@@ -26,26 +25,12 @@ class OwnEvidence(Flat):
     is_log_likelihood = True
 
 
-def draw(embedding, objective, x, y=None, **settings):
-    settings = {"sampler": Laplace(), "num_samples": 6, "num_chains": 2, "seed": 0, **settings}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ke.PosteriorWarning)
-        return ke.sample_posterior(embedding, objective, x, y, **settings)
-
-
 def one_by_one(posterior, embedding):
     """The embedding with each draw written into it by name, the slow way."""
     for s in range(len(posterior.weights)):
         single = copy.deepcopy(embedding).double()
         single.initialize(**{name: values[s] for name, values in posterior.samples.items()})
         yield single
-
-
-@pytest.fixture
-def multiclass(problem):
-    kernel = ScaleKernel(RBFKernel(ard_num_dims=3, lengthscale_prior=LogNormalPrior(0.0, 0.5))) + MaternKernel(1.5)
-    embedding = ke.MulticlassEmbedding(kernel, problem.m)
-    return embedding, draw(embedding, ke.ConditionalEvidence(), problem.x, problem.y)
 
 
 def test_probabilities_are_the_mean_over_draws(multiclass, problem):
@@ -199,91 +184,6 @@ def test_kind_says_which_posterior(problem):
     assert "Gibbs" in draw(embedding, twice, problem.x, problem.y).kind
     assert "Gibbs" in repr(gibbs)
     assert "r_hat" in repr(gibbs)
-
-
-def test_save_and_load_without_pickle(tmp_path, multiclass, problem):
-    embedding, posterior = multiclass
-    posterior.save(tmp_path / "p.npz")
-    with np.load(tmp_path / "p.npz", allow_pickle=False) as archive:
-        assert "u" in archive.files
-    again = ke.load_posterior(tmp_path / "p.npz", embedding, ke.ConditionalEvidence())
-    assert type(again) is type(posterior) is ke.MulticlassPosterior
-    assert torch.equal(again.probabilities(problem.query), posterior.probabilities(problem.query))
-    assert again.method == "laplace"
-    assert again.kind == posterior.kind
-    with pytest.raises(ValueError, match="Give the objective"):
-        ke.load_posterior(tmp_path / "p.npz", embedding, ke.LeaveOneOutRisk())
-    other = ke.MulticlassEmbedding(RBFKernel(), problem.m)
-    with pytest.raises(ValueError, match="as it was sampled"):
-        ke.load_posterior(tmp_path / "p.npz", other, ke.ConditionalEvidence())
-    (tmp_path / "no.npz").write_bytes(b"something else")
-    with pytest.raises(ValueError, match="written by save"):
-        ke.load_posterior(tmp_path / "no.npz", embedding, ke.ConditionalEvidence())
-
-
-def test_a_file_of_another_version_is_refused(tmp_path, multiclass, monkeypatch):
-    embedding, posterior = multiclass
-    with monkeypatch.context() as earlier:
-        earlier.setattr(archive, "FORMAT", "kernel_embed posterior 1")
-        posterior.save(tmp_path / "p.npz")
-    with pytest.raises(ValueError, match="which another version wrote"):
-        ke.load_posterior(tmp_path / "p.npz", embedding, ke.ConditionalEvidence())
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_arviz_agrees_about_r_hat(problem):
-    arviz = pytest.importorskip("arviz")
-    posterior = draw(
-        ke.MulticlassEmbedding(RBFKernel(), problem.m), ke.ConditionalEvidence(), problem.x, problem.y, num_samples=60
-    )
-    data = posterior.to_arviz()
-    assert data.posterior["regularization"].shape == (2, 60)
-    theirs = arviz.rhat(data, method="split")["regularization"].item()
-    assert posterior.summary()["regularization"]["r_hat"].item() == pytest.approx(theirs, abs=1e-3)
-
-
-def test_pyro_model_samples_the_same_posterior():
-    """Inside Pyro's own machinery, with a prior that breaks gpytorch's recipe, and one whose closure is 1/ℓ²."""
-    x = torch.zeros(3, 1, dtype=torch.float64)
-    kernel = ScaleKernel(RBFKernel(), outputscale_prior=HalfNormalPrior(0.5))
-    kernel.base_kernel.register_prior(
-        "inverse_square_prior",
-        GammaPrior(3.0, 3.0),
-        lambda module: 1.0 / module.lengthscale.square(),
-        lambda module, value: module._set_lengthscale(value.rsqrt()),
-    )
-    torch.manual_seed(0)
-    model = ke.pyro_model(ke.BayesianMeanEmbedding(kernel), Flat(), x, name="a.")
-    mcmc = MCMC(NUTS(model), num_samples=150, warmup_steps=100, disable_progbar=True)
-    mcmc.run()
-    draws = mcmc.get_samples()
-    # E|N(0, 0.5²)| = 0.40, E Gamma(3, 3) = 1; four standard errors at 60 effective draws
-    assert draws["a.kernel.outputscale"].mean().item() == pytest.approx(0.40, abs=0.16)
-    assert draws["a.kernel.base_kernel.inverse_square"].mean().item() == pytest.approx(1.0, abs=0.3)
-
-
-def test_pyro_model_has_the_gradient_of_its_value(problem):
-    kernel = RBFKernel(ard_num_dims=3, lengthscale_prior=LogNormalPrior(0.0, 0.5))
-    embedding = ke.MulticlassEmbedding(kernel, problem.m)
-    from kernel_embed.posteriors.potential import Potential
-    from kernel_embed.posteriors.pyro_model import _log_factor
-
-    potential = Potential(embedding, ke.ConditionalEvidence(), problem.x, problem.y)
-    names = [site.name for site in potential.sites]
-    assert names == ["kernel.lengthscale", "regularization"]
-    flat = torch.tensor([0.7, 0.9, 1.2, 0.02], dtype=torch.float64, requires_grad=True)
-
-    def factor(flat):
-        values = {"kernel.lengthscale": flat[:3].reshape(1, 3), "regularization": flat[3]}
-        return _log_factor(potential, potential.sites, values, flat)
-
-    assert torch.autograd.gradcheck(factor, (flat,), eps=1e-6, rtol=1e-4)
-
-
-def test_pyro_model_refuses_a_prior_that_pyro_cannot_sample(problem):
-    kernel = RBFKernel(ard_num_dims=3, lengthscale_prior=SmoothedBoxPrior(0.1, 2.0))
-    with pytest.raises(TypeError, match="that Pyro can sample"):
-        ke.pyro_model(ke.MulticlassEmbedding(kernel, 3), ke.ConditionalEvidence(), problem.x, problem.y)
 
 
 def test_choose_temperature_returns_the_lowest_risk(problem):

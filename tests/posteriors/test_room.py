@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import graphlib
-import inspect
 import pathlib
 
 import kernel_embed.posteriors
@@ -41,10 +40,3 @@ def test_files_of_the_package_are_imported_at_the_top_and_slow_libraries_are_not
         names = {alias.name for node in top if isinstance(node, ast.Import) for alias in node.names}
         names |= {node.module for node in top if isinstance(node, ast.ImportFrom) and not node.level}
         assert not [name for name in names if name.split(".")[0] in SLOW], path.name
-
-
-def test_the_api_page_has_the_signature_that_overloads_hide():
-    page = (ROOM.parents[1] / "docs" / "api.md").read_text()
-    parameters = inspect.signature(kernel_embed.sample_posterior).parameters.values()
-    plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
-    assert f"sample_posterior{inspect.Signature(plain)}\n" in page

@@ -1,9 +1,9 @@
 """Samplers as values: each draws from the same potential in its own way."""
 
-from .base import ProgressBar, Sampler
+from .base import Progress, Sampler
 from .laplace import Laplace
 from .nuts import NUTS
 from .smc import SMC
 from .svi import SVI
 
-__all__ = ["NUTS", "SMC", "SVI", "Laplace", "ProgressBar", "Sampler"]
+__all__ = ["NUTS", "SMC", "SVI", "Laplace", "Progress", "Sampler"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 from ..draws import Draws
@@ -12,7 +11,7 @@ from ..potential import Potential
 from ..starts import Starts
 
 
-class ProgressBar(Protocol):
+class Progress(Protocol):
     """What samplers need of a tqdm bar."""
 
     n: int
@@ -69,13 +68,7 @@ class Sampler(abc.ABC):
 
     @abc.abstractmethod
     def sample(
-        self,
-        potential: Potential,
-        starts: Starts,
-        num_samples: int,
-        warmup_steps: int,
-        seeds: Sequence[int],
-        bar: ProgressBar,
+        self, potential: Potential, starts: Starts, num_samples: int, warmup_steps: int, seeds: list[int], bar: Progress
     ) -> Draws:
         """Draw from exp(−U).
 

@@ -16,7 +16,7 @@ from ..draws import Draws, independent_draws
 from ..potential import Potential
 from ..priors import DEFAULT_SPREAD
 from ..starts import Starts
-from .base import ProgressBar, Sampler, require
+from .base import Progress, Sampler, require
 
 FLAT = 1e-2
 """Curvature below which a direction counts as flat: a standard deviation of ten in log θ."""
@@ -71,13 +71,7 @@ class Laplace(Sampler):
         require("max_evaluations", self.max_evaluations, self.max_evaluations >= 1, "of at least 1")
 
     def sample(
-        self,
-        potential: Potential,
-        starts: Starts,
-        num_samples: int,
-        warmup_steps: int,
-        seeds: Sequence[int],
-        bar: ProgressBar,
+        self, potential: Potential, starts: Starts, num_samples: int, warmup_steps: int, seeds: list[int], bar: Progress
     ) -> Draws:
         """Independent draws, as many for each seed."""
         started = time.perf_counter()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import ClassVar
 
 import pyro.infer
@@ -12,7 +11,7 @@ from ...learning.parameters import Vector
 from ..draws import Draws
 from ..potential import Potential
 from ..starts import Starts
-from .base import ProgressBar, Sampler, require
+from .base import Progress, Sampler, require
 from .chain import Chain, chains_in_turn
 from .parallel import chains_in_processes, worthwhile
 
@@ -64,13 +63,7 @@ class NUTS(Sampler):
         require("step_size", self.step_size, self.step_size > 0, "above 0")
 
     def sample(
-        self,
-        potential: Potential,
-        starts: Starts,
-        num_samples: int,
-        warmup_steps: int,
-        seeds: Sequence[int],
-        bar: ProgressBar,
+        self, potential: Potential, starts: Starts, num_samples: int, warmup_steps: int, seeds: list[int], bar: Progress
     ) -> Draws:
         """One chain from each start; Ctrl-C ends them all and keeps what there is."""
         decided = self.decided(potential, starts, (warmup_steps + num_samples) * len(seeds))

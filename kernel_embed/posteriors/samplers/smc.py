@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -25,7 +24,7 @@ from ...learning.parameters import Vector
 from ..draws import Draws, independent_draws
 from ..potential import Potential
 from ..starts import Starts, prior_draw
-from .base import ProgressBar, Sampler, require
+from .base import Progress, Sampler, require
 
 EFFECTIVE = 0.5
 SCALES = np.array([1.0, 0.3, 0.1])
@@ -51,13 +50,7 @@ class SMC(Sampler):
         require("num_moves", self.num_moves, self.num_moves >= 1, "of at least 1")
 
     def sample(
-        self,
-        potential: Potential,
-        starts: Starts,
-        num_samples: int,
-        warmup_steps: int,
-        seeds: Sequence[int],
-        bar: ProgressBar,
+        self, potential: Potential, starts: Starts, num_samples: int, warmup_steps: int, seeds: list[int], bar: Progress
     ) -> Draws:
         """One run for each seed; Ctrl-C keeps the runs that have ended."""
         num_particles = num_samples if self.num_particles is None else self.num_particles

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
 from typing import ClassVar
 
 import pyro
@@ -19,7 +18,7 @@ from torch import Tensor
 from ..draws import Draws, independent_draws
 from ..potential import SITE, Potential
 from ..starts import Starts
-from .base import ProgressBar, Sampler, require
+from .base import Progress, Sampler, require
 from .laplace import highest_mode
 from .nuts import DENSE_DIMENSIONS
 
@@ -46,13 +45,7 @@ class SVI(Sampler):
         require("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
 
     def sample(
-        self,
-        potential: Potential,
-        starts: Starts,
-        num_samples: int,
-        warmup_steps: int,
-        seeds: Sequence[int],
-        bar: ProgressBar,
+        self, potential: Potential, starts: Starts, num_samples: int, warmup_steps: int, seeds: list[int], bar: Progress
     ) -> Draws:
         """Independent draws of the guide, as many for each seed."""
         started = time.perf_counter()
@@ -67,7 +60,7 @@ class SVI(Sampler):
             log_density = log_density.sum(-1)
         return independent_draws(potential, u, log_density, started, details={"losses": losses})
 
-    def fitted(self, potential: Potential, mode: Tensor, bar: ProgressBar) -> tuple[AutoContinuous, list[float]]:
+    def fitted(self, potential: Potential, mode: Tensor, bar: Progress) -> tuple[AutoContinuous, list[float]]:
         """The guide fitted from ``mode``, in the parameter store as it is, and the loss at every step."""
 
         def model() -> None:
