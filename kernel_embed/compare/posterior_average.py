@@ -9,6 +9,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from ..embeddings import ConditionedMulticlass
 from ..estimators.classifier import MulticlassEmbeddingClassifier
 from ..objectives import ConditionalEvidence, Objective
 
@@ -33,7 +34,7 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         kernel: Any = None,
-        objective: Objective | None = None,
+        objective: Objective[ConditionedMulticlass] | None = None,
         *,
         num_samples: int = 30,
         warmup_steps: int = 30,

@@ -8,7 +8,7 @@ from .potential import Potential
 from .priors import PosteriorWarning, default_prior
 from .pyro_model import pyro_model
 from .sample import sample_posterior
-from .samplers import NUTS, SMC, SVI, Laplace, Progress, Sampler
+from .samplers import NUTS, SMC, SVI, Laplace, Sampler
 from .starts import Starts
 from .storage import load_posterior
 from .temperature import TemperatureChoice, choose_temperature
@@ -28,7 +28,6 @@ __all__ = [
     "Posterior",
     "PosteriorWarning",
     "Potential",
-    "Progress",
     "Sampler",
     "Starts",
     "TemperatureChoice",

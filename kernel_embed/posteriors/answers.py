@@ -13,15 +13,16 @@ from typing_extensions import TypeVar
 
 from ..embeddings import (
     BayesianMeanEmbedding,
+    ConditionalAnswers,
     ConditionalEmbedding,
     ConditionedEmbedding,
+    ConditionedMeanEmbedding,
     ConditionedMulticlass,
     MulticlassAnswers,
     MulticlassEmbedding,
     Witness,
     clip_normalize,
 )
-from ..embeddings.bayesian import ConditionedMeanEmbedding
 from ..objectives import calibrate
 from ..validation import check_features
 from .mixture import GaussianMixture, gaussian_mixture
@@ -45,14 +46,14 @@ class EntropyParts(NamedTuple):
     epistemic: Tensor
 
 
-class ConditionalPosterior(Posterior[Conditional_co, Conditioned_co]):
+class ConditionalPosterior(Posterior[Conditional_co, Conditioned_co], ConditionalAnswers):
     """A posterior over the hyperparameters of a :class:`kernel_embed.ConditionalEmbedding`."""
 
     def mean(self, x: Tensor) -> Tensor:
         """E[Y | X = x], averaged over draws: ``(t, m)``."""
 
         def question(conditioned: ConditionedEmbedding) -> Tensor:
-            return conditioned.answer(x, conditioned.coefficients)
+            return conditioned.mean(x)
 
         return self.average(question)
 
@@ -69,13 +70,9 @@ class MulticlassPosterior(MulticlassAnswers, ConditionalPosterior[MulticlassEmbe
     """A posterior over the hyperparameters of a :class:`kernel_embed.MulticlassEmbedding`: an averaged classifier."""
 
     @property
-    def num_classes(self) -> int:  # type: ignore[override]
+    def num_classes(self) -> int:
         """m."""
         return int(self.potential.embedding.num_classes)
-
-    def decision_probabilities(self, x: Tensor) -> Tensor:
-        """Eq. (5) averaged over draws: ``(t, m)``."""
-        return self.average(lambda conditioned: conditioned.decision_probabilities(x))
 
     def probabilities_of_draws(self, x: Tensor, calibrated: bool = False) -> Tensor:
         """The probabilities of every draw: ``(S, t, m)``.

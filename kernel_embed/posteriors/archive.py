@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..objectives import Objective
 from .draws import Draws
-from .potential import Potential
+from .potential import AnyObjective, Potential
 
 if TYPE_CHECKING:
     from arviz import InferenceData
@@ -57,7 +56,7 @@ def write(path: str | os.PathLike[str], potential: Potential, draws: Draws, meth
         np.savez_compressed(file, settings=np.array(json.dumps(settings)), **numbers)  # type: ignore[arg-type]
 
 
-def read(path: str | os.PathLike[str], embedding: E, objective: Objective) -> tuple[Potential[E], Restored]:
+def read(path: str | os.PathLike[str], embedding: E, objective: AnyObjective) -> tuple[Potential[E], Restored]:
     """The potential and the draws that :func:`write` wrote; refused where embedding or objective are others."""
     try:
         with np.load(path, allow_pickle=False) as archive:

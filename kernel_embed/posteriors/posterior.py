@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from arviz import InferenceData
 
 C_co = TypeVar("C_co", covariant=True, default=object)
-"""What the embedding becomes with its data, ``embedding.condition(x, y)``: that which is asked."""
+"""What the embedding becomes with its data, as by ``embedding.condition(x, y)``: that which is asked."""
 
 KEPT_NUMBERS = 2**26
 """Entries of Gram matrices that are kept between questions: 512 MiB in float64, and as much for the factors."""
@@ -199,5 +199,6 @@ class Posterior(Generic[E_co, C_co]):
         return list(self._made())
 
     def _made(self) -> Iterator[C_co]:
-        # Each class of posteriors names what its embeddings become with data; a module itself cannot say.
-        return (cast(C_co, embedding.condition(*self.potential.data)) for embedding in self.embeddings())
+        # Each class of posteriors names what its embeddings become with data; a module itself cannot say. The copies
+        # that hold the draws are nobody else's, so that they need no freezing.
+        return (cast(C_co, embedding.bind(*self.potential.data)) for embedding in self.embeddings())

@@ -13,7 +13,7 @@ import contextlib
 import copy
 import math
 from collections.abc import Mapping
-from typing import Generic
+from typing import Generic, TypeAlias
 
 import gpytorch
 import numpy as np
@@ -22,7 +22,7 @@ from gpytorch.constraints import Interval
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
-from typing_extensions import TypeVar
+from typing_extensions import Never, TypeVar
 
 from ..kernels import DiagonalBoundError
 from ..learning.parameters import ParameterVector, Vector, unidentified
@@ -33,6 +33,9 @@ from .site import Site, log_density
 
 E_co = TypeVar("E_co", bound=gpytorch.Module, covariant=True, default=gpytorch.Module)
 """The kind of embedding whose hyperparameters are sampled: a ``gpytorch.Module`` with ``kernel``, ``condition``."""
+
+AnyObjective: TypeAlias = Objective[Never]
+"""An objective of whatever embedding it is for: what an objective evaluates is what it takes, so that this is all."""
 
 SITE = "u"
 """The one site of the chains: all raw parameters in one vector."""
@@ -54,7 +57,7 @@ class Potential(Generic[E_co]):
     """
 
     def __init__(
-        self, embedding: E_co, objective: Objective, x: Tensor, y: Tensor | None, temperature: float = 1.0
+        self, embedding: E_co, objective: AnyObjective, x: Tensor, y: Tensor | None, temperature: float = 1.0
     ) -> None:
         self.embedding: E_co = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
         on_log_scale(self.embedding)
@@ -83,7 +86,7 @@ class Potential(Generic[E_co]):
 
     @property
     def data(self) -> tuple[Tensor, ...]:
-        """What ``embedding.condition`` takes: x, or x and y."""
+        """What ``embedding.bind`` and ``condition`` take: x, or x and y."""
         return (self.x,) if self.y is None else (self.x, self.y)
 
     def log_prior(self) -> Tensor:

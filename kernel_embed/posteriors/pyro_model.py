@@ -13,16 +13,15 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions import Distribution, LogNormal, TransformedDistribution
 
-from ..objectives import Objective
 from ..validation import check_features
 from .draws import quiet_numbers
-from .potential import REFUSALS, Potential, with_gradient
+from .potential import REFUSALS, AnyObjective, Potential, with_gradient
 from .site import Site, describe, log_density
 
 
 def pyro_model(
     embedding: gpytorch.Module,
-    objective: Objective,
+    objective: AnyObjective,
     x: Tensor,
     y: Tensor | None = None,
     *,

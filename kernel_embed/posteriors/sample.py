@@ -11,7 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
+from ..embeddings import (
+    BayesianMeanEmbedding,
+    ConditionalEmbedding,
+    ConditionedEmbedding,
+    ConditionedMeanEmbedding,
+    ConditionedMulticlass,
+    MulticlassEmbedding,
+)
 from ..objectives import Objective
 from ..progress import progress_bar
 from ..threads import few_threads
@@ -20,7 +27,7 @@ from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior, p
 from .diagnostics import tell
 from .draws import Draws, quiet_numbers
 from .posterior import Posterior
-from .potential import Potential
+from .potential import AnyObjective, Potential
 from .priors import check_support
 from .samplers.base import Sampler
 from .samplers.nuts import NUTS
@@ -45,23 +52,39 @@ class Settings(TypedDict, total=False):
 
 @overload
 def sample_posterior(
-    embedding: MulticlassEmbedding, objective: Objective, x: Tensor, y: Tensor, **settings: Unpack[Settings]
+    embedding: MulticlassEmbedding,
+    objective: Objective[ConditionedMulticlass],
+    x: Tensor,
+    y: Tensor,
+    **settings: Unpack[Settings],
 ) -> MulticlassPosterior: ...
 @overload
 def sample_posterior(
-    embedding: ConditionalEmbedding, objective: Objective, x: Tensor, y: Tensor, **settings: Unpack[Settings]
+    embedding: ConditionalEmbedding,
+    objective: Objective[ConditionedEmbedding],
+    x: Tensor,
+    y: Tensor,
+    **settings: Unpack[Settings],
 ) -> ConditionalPosterior: ...
 @overload
 def sample_posterior(
-    embedding: BayesianMeanEmbedding, objective: Objective, x: Tensor, y: None = None, **settings: Unpack[Settings]
+    embedding: BayesianMeanEmbedding,
+    objective: Objective[ConditionedMeanEmbedding],
+    x: Tensor,
+    y: None = None,
+    **settings: Unpack[Settings],
 ) -> MeanPosterior: ...
 @overload
 def sample_posterior(
-    embedding: gpytorch.Module, objective: Objective, x: Tensor, y: Tensor | None = None, **settings: Unpack[Settings]
+    embedding: gpytorch.Module,
+    objective: AnyObjective,
+    x: Tensor,
+    y: Tensor | None = None,
+    **settings: Unpack[Settings],
 ) -> Posterior: ...
 def sample_posterior(
     embedding: gpytorch.Module,
-    objective: Objective,
+    objective: AnyObjective,
     x: Tensor,
     y: Tensor | None = None,
     *,
@@ -139,7 +162,7 @@ def sample_posterior(
     return posterior
 
 
-def _check_values(objective: Objective, sampler: Sampler, temperature: float) -> None:
+def _check_values(objective: AnyObjective, sampler: Sampler, temperature: float) -> None:
     if not isinstance(objective, Objective):
         raise TypeError(f"Expected an Objective, such as ConditionalEvidence(), got {type(objective).__name__}.")
     if not isinstance(sampler, Sampler):

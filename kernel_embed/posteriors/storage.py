@@ -7,28 +7,36 @@ from typing import overload
 
 import gpytorch
 
-from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
+from ..embeddings import (
+    BayesianMeanEmbedding,
+    ConditionalEmbedding,
+    ConditionedEmbedding,
+    ConditionedMeanEmbedding,
+    ConditionedMulticlass,
+    MulticlassEmbedding,
+)
 from ..objectives import Objective
 from . import archive
 from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
 from .posterior import Posterior
+from .potential import AnyObjective
 
 
 @overload
 def load_posterior(
-    path: str | os.PathLike[str], embedding: MulticlassEmbedding, objective: Objective
+    path: str | os.PathLike[str], embedding: MulticlassEmbedding, objective: Objective[ConditionedMulticlass]
 ) -> MulticlassPosterior: ...
 @overload
 def load_posterior(
-    path: str | os.PathLike[str], embedding: ConditionalEmbedding, objective: Objective
+    path: str | os.PathLike[str], embedding: ConditionalEmbedding, objective: Objective[ConditionedEmbedding]
 ) -> ConditionalPosterior: ...
 @overload
 def load_posterior(
-    path: str | os.PathLike[str], embedding: BayesianMeanEmbedding, objective: Objective
+    path: str | os.PathLike[str], embedding: BayesianMeanEmbedding, objective: Objective[ConditionedMeanEmbedding]
 ) -> MeanPosterior: ...
 @overload
-def load_posterior(path: str | os.PathLike[str], embedding: gpytorch.Module, objective: Objective) -> Posterior: ...
-def load_posterior(path: str | os.PathLike[str], embedding: gpytorch.Module, objective: Objective) -> Posterior:
+def load_posterior(path: str | os.PathLike[str], embedding: gpytorch.Module, objective: AnyObjective) -> Posterior: ...
+def load_posterior(path: str | os.PathLike[str], embedding: gpytorch.Module, objective: AnyObjective) -> Posterior:
     """Read a posterior that :meth:`Posterior.save` wrote.
 
     Args:

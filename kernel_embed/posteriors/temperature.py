@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..embeddings import MulticlassEmbedding
+from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..objectives import Objective
 from ..objectives.risk import permutation
 from ..validation import check_features
@@ -36,7 +36,7 @@ class TemperatureChoice(NamedTuple):
 
 def choose_temperature(
     embedding: MulticlassEmbedding,
-    objective: Objective,
+    objective: Objective[ConditionedMulticlass],
     x: Tensor,
     y: Tensor,
     *,

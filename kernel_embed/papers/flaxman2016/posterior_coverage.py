@@ -21,7 +21,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 from gpytorch.priors import LogNormalPrior
 
-from ...embeddings import ConditionalEmbedding
+from ...embeddings import ConditionalEmbedding, ConditionedEmbedding
 from ...kernels import gram, log_scaled
 from ...objectives import ConditionalEvidence, CrossValidationRisk, Objective
 from ...posteriors import NUTS, PosteriorWarning, sample_posterior
@@ -61,7 +61,10 @@ def simulate(seed: int) -> tuple[ConditionalEmbedding, torch.Tensor, torch.Tenso
     return embedding, x, root @ torch.as_tensor(generator.randn(NUM_DATA, 2)), truth
 
 
-OBJECTIVES: dict[str, Objective] = {"evidence": ConditionalEvidence(), "Gibbs": CrossValidationRisk(num_folds=5)}
+OBJECTIVES: dict[str, Objective[ConditionedEmbedding]] = {
+    "evidence": ConditionalEvidence(),
+    "Gibbs": CrossValidationRisk(num_folds=5),
+}
 
 
 def run(results: Results, *, num_sets: dict[str, int], num_samples: int, warmup: int) -> None:

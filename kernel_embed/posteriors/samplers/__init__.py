@@ -1,9 +1,9 @@
 """Samplers as values: each draws from the same potential in its own way."""
 
-from .base import Progress, Sampler
+from .base import Sampler
 from .laplace import Laplace
 from .nuts import NUTS
 from .smc import SMC
 from .svi import SVI
 
-__all__ = ["NUTS", "SMC", "SVI", "Laplace", "Progress", "Sampler"]
+__all__ = ["NUTS", "SMC", "SVI", "Laplace", "Sampler"]

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
+from ...progress import ProgressBar
 from ..draws import Draws
 from ..potential import Potential
 from ..starts import Starts
-
-
-class Progress(Protocol):
-    """What samplers need of a tqdm bar."""
-
-    n: int
-    total: int | None
-
-    def update(self, n: int = 1) -> object:
-        """``n`` steps more."""
-        ...  # pragma: no cover
-
-    def reset(self, total: int | None = None) -> object:
-        """Start again, with another number of steps."""
-        ...  # pragma: no cover
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +54,13 @@ class Sampler(abc.ABC):
 
     @abc.abstractmethod
     def sample(
-        self, potential: Potential, starts: Starts, num_samples: int, warmup_steps: int, seeds: list[int], bar: Progress
+        self,
+        potential: Potential,
+        starts: Starts,
+        num_samples: int,
+        warmup_steps: int,
+        seeds: list[int],
+        bar: ProgressBar,
     ) -> Draws:
         """Draw from exp(−U).
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ...learning.parameters import Vector
+from ...progress import ProgressBar
 from ..draws import Draws, collect, quiet_numbers
 from ..potential import SITE, Potential
-from .base import Progress
 from .walk import Walk, settle
 
 NUM_WALKS = 2
@@ -112,7 +112,7 @@ def chains_in_turn(
     num_samples: int,
     warmup_steps: int,
     seeds: Sequence[int],
-    bar: Progress,
+    bar: ProgressBar,
 ) -> Draws:
     """Run one chain from each of ``starts``, a draw of each in turn; Ctrl-C ends them all and keeps what there is."""
     started, interrupted = time.perf_counter(), False

@@ -12,11 +12,12 @@ import numpy as np
 import torch
 
 from ...learning.parameters import Vector
+from ...progress import ProgressBar
 from ..draws import Draws, independent_draws
 from ..potential import Potential
 from ..priors import DEFAULT_SPREAD
 from ..starts import Starts
-from .base import Progress, Sampler, require
+from .base import Sampler, require
 
 FLAT = 1e-2
 """Curvature below which a direction counts as flat: a standard deviation of ten in log θ."""
@@ -71,7 +72,13 @@ class Laplace(Sampler):
         require("max_evaluations", self.max_evaluations, self.max_evaluations >= 1, "of at least 1")
 
     def sample(
-        self, potential: Potential, starts: Starts, num_samples: int, warmup_steps: int, seeds: list[int], bar: Progress
+        self,
+        potential: Potential,
+        starts: Starts,
+        num_samples: int,
+        warmup_steps: int,
+        seeds: list[int],
+        bar: ProgressBar,
     ) -> Draws:
         """Independent draws, as many for each seed."""
         started = time.perf_counter()

@@ -8,10 +8,11 @@ from typing import ClassVar
 import pyro.infer
 
 from ...learning.parameters import Vector
+from ...progress import ProgressBar
 from ..draws import Draws
 from ..potential import Potential
 from ..starts import Starts
-from .base import Progress, Sampler, require
+from .base import Sampler, require
 from .chain import Chain, chains_in_turn
 from .parallel import chains_in_processes, worthwhile
 
@@ -63,7 +64,13 @@ class NUTS(Sampler):
         require("step_size", self.step_size, self.step_size > 0, "above 0")
 
     def sample(
-        self, potential: Potential, starts: Starts, num_samples: int, warmup_steps: int, seeds: list[int], bar: Progress
+        self,
+        potential: Potential,
+        starts: Starts,
+        num_samples: int,
+        warmup_steps: int,
+        seeds: list[int],
+        bar: ProgressBar,
     ) -> Draws:
         """One chain from each start; Ctrl-C ends them all and keeps what there is."""
         decided = self.decided(potential, starts, (warmup_steps + num_samples) * len(seeds))

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from ...learning.parameters import Vector
+from ...progress import ProgressBar
 from ..draws import Draws, collect, quiet_numbers
 from ..potential import Potential
-from .base import Progress
 from .chain import ChainMaker
 
 File: TypeAlias = "np.memmap[tuple[int, int], np.dtype[np.float64]]"
@@ -55,7 +55,7 @@ def chains_in_processes(
     num_samples: int,
     warmup_steps: int,
     seeds: Sequence[int],
-    bar: Progress,
+    bar: ProgressBar,
 ) -> Draws:
     """As :func:`kernel_embed.posteriors.samplers.chain.chains_in_turn`, each chain in a process with one thread."""
     started = time.perf_counter()
@@ -83,7 +83,7 @@ def chains_in_processes(
     )
 
 
-def _run_all(tasks: Sequence[Task], files: Sequence[File], bar: Progress) -> list[Finished]:
+def _run_all(tasks: Sequence[Task], files: Sequence[File], bar: ProgressBar) -> list[Finished]:
     """All chains, with the bar moving as their files fill; nothing where Ctrl-C ended them."""
     from joblib.externals.loky import ProcessPoolExecutor
 

@@ -21,10 +21,11 @@ import torch
 from numpy.typing import NDArray
 
 from ...learning.parameters import Vector
+from ...progress import ProgressBar
 from ..draws import Draws, independent_draws
 from ..potential import Potential
 from ..starts import Starts, prior_draw
-from .base import Progress, Sampler, require
+from .base import Sampler, require
 
 EFFECTIVE = 0.5
 SCALES = np.array([1.0, 0.3, 0.1])
@@ -50,7 +51,13 @@ class SMC(Sampler):
         require("num_moves", self.num_moves, self.num_moves >= 1, "of at least 1")
 
     def sample(
-        self, potential: Potential, starts: Starts, num_samples: int, warmup_steps: int, seeds: list[int], bar: Progress
+        self,
+        potential: Potential,
+        starts: Starts,
+        num_samples: int,
+        warmup_steps: int,
+        seeds: list[int],
+        bar: ProgressBar,
     ) -> Draws:
         """One run for each seed; Ctrl-C keeps the runs that have ended."""
         num_particles = num_samples if self.num_particles is None else self.num_particles

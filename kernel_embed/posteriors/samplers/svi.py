@@ -15,10 +15,11 @@ from pyro.infer.autoguide.initialization import init_to_value
 from pyro.optim import ClippedAdam
 from torch import Tensor
 
+from ...progress import ProgressBar
 from ..draws import Draws, independent_draws
 from ..potential import SITE, Potential
 from ..starts import Starts
-from .base import Progress, Sampler, require
+from .base import Sampler, require
 from .laplace import highest_mode
 from .nuts import DENSE_DIMENSIONS
 
@@ -45,7 +46,13 @@ class SVI(Sampler):
         require("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
 
     def sample(
-        self, potential: Potential, starts: Starts, num_samples: int, warmup_steps: int, seeds: list[int], bar: Progress
+        self,
+        potential: Potential,
+        starts: Starts,
+        num_samples: int,
+        warmup_steps: int,
+        seeds: list[int],
+        bar: ProgressBar,
     ) -> Draws:
         """Independent draws of the guide, as many for each seed."""
         started = time.perf_counter()
@@ -60,7 +67,7 @@ class SVI(Sampler):
             log_density = log_density.sum(-1)
         return independent_draws(potential, u, log_density, started, details={"losses": losses})
 
-    def fitted(self, potential: Potential, mode: Tensor, bar: Progress) -> tuple[AutoContinuous, list[float]]:
+    def fitted(self, potential: Potential, mode: Tensor, bar: ProgressBar) -> tuple[AutoContinuous, list[float]]:
         """The guide fitted from ``mode``, in the parameter store as it is, and the loss at every step."""
 
         def model() -> None:
