@@ -58,7 +58,7 @@ class ConditionalPosterior(Posterior[Conditional_co, Conditioned_co], Conditiona
         return self.average(question)
 
     def expectation(self, g: Callable[[Tensor], Tensor] | Tensor, x: Tensor) -> Tensor:
-        """E[g(Y) | X = x], eq. (2), averaged over draws; see :meth:`kernel_embed.ConditionedEmbedding.expectation`."""
+        """E[g(Y) | X = x], eq. (2), averaged over draws; g as for one embedding with its data."""
 
         def question(conditioned: ConditionedEmbedding) -> Tensor:
             return conditioned.expectation(g, x)
