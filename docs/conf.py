@@ -8,6 +8,7 @@ import shutil
 import sys
 
 from docutils import nodes
+from sphinx.pycode import ModuleAnalyzer
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent)]
@@ -70,7 +71,8 @@ viewcode_line_numbers = True
 # without a network, and type aliases have no page of their own.
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|gpytorch|linear_operator|numpy|scipy|sklearn|collections|pathlib|typing|matplotlib)\..*"),
-    (r"py:.*", r"(np|nn|os)\..*"),
+    (r"py:.*", r"(np|nn|os|pyro)\..*"),
+    (r"py:.*", r"kernel_embed\..*_co"),  # variables of types
     (r"py:.*", r"(Tensor|Kernel|Prior|Interval|Axes|ArrayLike|NDArray|Callable|Any|Literal|optional|default.*)"),
     (r"py:.*", r"(Vector|Form|Below|Entropy|Method|Conditionable|Profile|NoiseKind|KernelLike|Array|Group)"),
     (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
@@ -112,7 +114,16 @@ def _trim_code(app, doctree) -> None:
             block.rawsource = text.rstrip()
 
 
+def _forget_overloads(*modules: str) -> None:
+    """Overloads are for type checkers; readers get the one signature behind them, with its defaults."""
+    for name in modules:
+        analyzer = ModuleAnalyzer.for_module(name)
+        analyzer.analyze()
+        analyzer.overloads.clear()
+
+
 def setup(app) -> None:
     """Hooks of this configuration."""
+    _forget_overloads("kernel_embed.posteriors.sample", "kernel_embed.posteriors.storage")
     app.connect("doctree-read", _trim_code)
     app.connect("autodoc-process-docstring", _escape_bars)

@@ -62,6 +62,9 @@ class Objective(abc.ABC, Generic[B_contra]):
     identifies_scale: bool = False
     """False where the value depends on λ and the kernel's outputscale through their ratio alone."""
 
+    is_log_likelihood: bool = False
+    """True where exp(−value) is the likelihood of a model, so that a prior times it is a true posterior."""
+
     @overload
     def __call__(self, embedding: BindsTargets[B_contra], x: Tensor, y: Tensor) -> Tensor: ...
 
@@ -108,6 +111,8 @@ class Sum(Objective[B_contra]):
             )
         self.per_datum = parts[0][1].per_datum
         self.identifies_scale = any(term.identifies_scale for _, term in parts)
+        # Another exponent, or a second factor about the same data, is no likelihood any more.
+        self.is_log_likelihood = len(parts) == 1 and parts[0][0] == 1.0 and parts[0][1].is_log_likelihood
 
     def evaluate(self, bound: B_contra) -> Tensor:
         """Σ c_j q_j, every q_j from the same factorization."""

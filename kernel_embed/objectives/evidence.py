@@ -29,6 +29,7 @@ class ConditionalEvidence(Objective[ConditionedEmbedding]):
 
     per_datum = False
     identifies_scale = True
+    is_log_likelihood = True
 
     def evaluate(self, bound: ConditionedEmbedding) -> Tensor:
         """½ tr(YᵀV) + (m/2) log |A| + (nm/2) log 2π."""

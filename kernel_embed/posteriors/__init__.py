@@ -1,24 +1,40 @@
 """Posteriors over hyperparameters: priors, potential, samplers, and the posterior object."""
 
-from .answers import ConditionalPosterior, EntropyParts, GaussianMixture, MeanPosterior, MulticlassPosterior
+from .answers import ConditionalPosterior, EntropyParts, MeanPosterior, MulticlassPosterior, WitnessPosterior
+from .draws import Draws, KernelDraws, independent_draws
+from .mixture import GaussianMixture
 from .posterior import Posterior
+from .potential import Potential
 from .priors import PosteriorWarning, default_prior
 from .pyro_model import pyro_model
 from .sample import sample_posterior
+from .samplers import NUTS, SMC, SVI, Laplace, Sampler
+from .starts import Starts
 from .storage import load_posterior
 from .temperature import TemperatureChoice, choose_temperature
 
 __all__ = [
+    "NUTS",
+    "SMC",
+    "SVI",
     "ConditionalPosterior",
+    "Draws",
     "EntropyParts",
     "GaussianMixture",
+    "KernelDraws",
+    "Laplace",
     "MeanPosterior",
     "MulticlassPosterior",
     "Posterior",
     "PosteriorWarning",
+    "Potential",
+    "Sampler",
+    "Starts",
     "TemperatureChoice",
+    "WitnessPosterior",
     "choose_temperature",
     "default_prior",
+    "independent_draws",
     "load_posterior",
     "pyro_model",
     "sample_posterior",

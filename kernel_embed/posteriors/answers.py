@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
+import gpytorch
 import torch
 from gpytorch.distributions import MultivariateNormal
-from linear_operator import to_linear_operator
 from torch import Tensor
+from typing_extensions import TypeVar
 
-from ..embeddings import MulticlassAnswers, Witness, clip_normalize
+from ..embeddings import (
+    BayesianMeanEmbedding,
+    ConditionalAnswers,
+    ConditionalEmbedding,
+    ConditionedEmbedding,
+    ConditionedMeanEmbedding,
+    ConditionedMulticlass,
+    MulticlassAnswers,
+    MulticlassEmbedding,
+    Witness,
+    clip_normalize,
+)
 from ..objectives import calibrate
 from ..validation import check_features
+from .mixture import GaussianMixture, gaussian_mixture
 from .posterior import Posterior
-from .samplers.nuts import quiet_numbers
+
+Conditional_co = TypeVar("Conditional_co", bound=ConditionalEmbedding, covariant=True, default=ConditionalEmbedding)
+Conditioned_co = TypeVar("Conditioned_co", bound=ConditionedEmbedding, covariant=True, default=ConditionedEmbedding)
 
 
 class EntropyParts(NamedTuple):
@@ -31,25 +46,33 @@ class EntropyParts(NamedTuple):
     epistemic: Tensor
 
 
-class ConditionalPosterior(Posterior):
+class ConditionalPosterior(Posterior[Conditional_co, Conditioned_co], ConditionalAnswers):
     """A posterior over the hyperparameters of a :class:`kernel_embed.ConditionalEmbedding`."""
 
+    def mean(self, x: Tensor) -> Tensor:
+        """E[Y | X = x], averaged over draws: ``(t, m)``."""
+
+        def question(conditioned: ConditionedEmbedding) -> Tensor:
+            return conditioned.mean(x)
+
+        return self.average(question)
+
     def expectation(self, g: Callable[[Tensor], Tensor] | Tensor, x: Tensor) -> Tensor:
-        """E[g(Y) | X = x], eq. (2), averaged over draws; see :meth:`kernel_embed.ConditionedEmbedding.expectation`."""
-        return self.average(lambda conditioned: conditioned.expectation(g, x))
+        """E[g(Y) | X = x], eq. (2), averaged over draws; g as for one embedding with its data."""
+
+        def question(conditioned: ConditionedEmbedding) -> Tensor:
+            return conditioned.expectation(g, x)
+
+        return self.average(question)
 
 
-class MulticlassPosterior(MulticlassAnswers, ConditionalPosterior):
+class MulticlassPosterior(MulticlassAnswers, ConditionalPosterior[MulticlassEmbedding, ConditionedMulticlass]):
     """A posterior over the hyperparameters of a :class:`kernel_embed.MulticlassEmbedding`: an averaged classifier."""
 
     @property
-    def num_classes(self) -> int:  # type: ignore[override]
+    def num_classes(self) -> int:
         """m."""
         return int(self.potential.embedding.num_classes)
-
-    def decision_probabilities(self, x: Tensor) -> Tensor:
-        """Eq. (5) averaged over draws: ``(t, m)``."""
-        return self.average(lambda conditioned: conditioned.decision_probabilities(x))
 
     def probabilities_of_draws(self, x: Tensor, calibrated: bool = False) -> Tensor:
         """The probabilities of every draw: ``(S, t, m)``.
@@ -60,7 +83,7 @@ class MulticlassPosterior(MulticlassAnswers, ConditionalPosterior):
                 of the clip-normalised ones of eq. (6).
         """
 
-        def question(conditioned: Any) -> Tensor:
+        def question(conditioned: ConditionedMulticlass) -> Tensor:
             F = conditioned.decision_probabilities(x)
             if not calibrated:
                 return clip_normalize(F)
@@ -84,18 +107,18 @@ class MulticlassPosterior(MulticlassAnswers, ConditionalPosterior):
         return EntropyParts(total, aleatoric, total - aleatoric)
 
 
-class MeanPosterior(Posterior):
+class MeanPosterior(Posterior[BayesianMeanEmbedding, ConditionedMeanEmbedding]):
     """A posterior over the hyperparameters of a :class:`kernel_embed.BayesianMeanEmbedding`."""
 
     def mixture(self, x: Tensor) -> GaussianMixture:
         """The posterior of μ at the points ``x`` ``(t, d)``: one Gaussian for each draw."""
-        return gaussian_mixture((c(x) for c in self._conditioned()), self.weights)
+        return gaussian_mixture((c(x) for c in self.conditioned()), self.weights)
 
     def __call__(self, x: Tensor) -> MultivariateNormal:
         """The Gaussian with the mean and the covariance of :meth:`mixture`."""
         return self.mixture(x).matched
 
-    def posterior_mean(self, x: Tensor) -> Tensor:
+    def mean(self, x: Tensor) -> Tensor:
         """The mean of μ at ``x``, averaged over draws: ``(t,)``."""
         return self.average(lambda conditioned: conditioned.mean(x))
 
@@ -128,58 +151,14 @@ class WitnessPosterior:
         return self.mixture(points).band(level)
 
 
-class GaussianMixture(NamedTuple):
-    r"""Gaussians with weights w: at each point, and together by their first two moments.
-
-    .. math::  m = \sum_s w_s m_s, \qquad C = \sum_s w_s (C_s + m_s m_s^\top) - m m^\top .
-
-    Attributes:
-        means: ``(S, t)``.
-        variances: ``(S, t)``.
-        weights: ``(S,)``.
-        matched: the Gaussian with mean m and covariance C.
-    """
-
-    means: Tensor
-    variances: Tensor
-    weights: Tensor
-    matched: MultivariateNormal
-
-    def band(self, level: float = 0.8) -> tuple[Tensor, Tensor]:
-        """The lower and upper end of the central interval of probability ``level`` at each point."""
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"Expected a level between 0 and 1, got {level}.")
-        return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
-
-    def quantile(self, probability: float) -> Tensor:
-        """Where the distribution function of the mixture reaches ``probability``, at each point, by bisection."""
-        deviations = self.variances.clamp_min(torch.finfo(self.means.dtype).tiny).sqrt()
-        reach = abs(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)).item())
-        low, high = ((self.means + sign * reach * deviations) for sign in (-1.0, 1.0))
-        low, high = low.amin(dim=0), high.amax(dim=0)
-        w = self.weights.to(self.means)
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            above = torch.tensordot(w, torch.special.ndtr((middle - self.means) / deviations), dims=1) > probability
-            low, high = torch.where(above, low, middle), torch.where(above, middle, high)
-        quantile: Tensor = 0.5 * (low + high)
-        return quantile
+ANSWERS: tuple[tuple[type[gpytorch.Module], type[Posterior]], ...] = (
+    (MulticlassEmbedding, MulticlassPosterior),
+    (ConditionalEmbedding, ConditionalPosterior),
+    (BayesianMeanEmbedding, MeanPosterior),
+)
+"""Kinds of embeddings, the special before the general, and the answers that belong to each."""
 
 
-def gaussian_mixture(parts: Iterable[MultivariateNormal], weights: Tensor) -> GaussianMixture:
-    """The mixture of the Gaussians of all draws, which come in batches."""
-    means, variances, start = [], [], 0
-    m = second = torch.zeros(())
-    with torch.no_grad(), quiet_numbers():
-        for part in parts:
-            mean, covariance = part.mean, part.covariance_matrix
-            if mean.dim() == 1:
-                mean, covariance = mean[None], covariance[None]
-            w = weights[start : start + len(mean)].to(mean)
-            start += len(mean)
-            means.append(mean)
-            variances.append(covariance.diagonal(dim1=-2, dim2=-1))
-            m = m + torch.tensordot(w, mean, dims=1)
-            second = second + torch.tensordot(w, covariance, dims=1) + mean.mT @ (w.unsqueeze(-1) * mean)
-    matched = MultivariateNormal(m, to_linear_operator(second - torch.outer(m, m)))
-    return GaussianMixture(torch.cat(means), torch.cat(variances), weights, matched)
+def posterior_class(embedding: gpytorch.Module) -> type[Posterior]:
+    """The answers that belong to a kind of embedding; for an unknown one the draws, with ``each`` and ``average``."""
+    return next((answers for kind, answers in ANSWERS if isinstance(embedding, kind)), Posterior)

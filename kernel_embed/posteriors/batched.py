@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Generic
 
 import gpytorch
 import torch
@@ -16,22 +16,33 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import gram
-from .potential import Potential
+from .potential import E_co, Potential
 
 NUMBERS = 2**24
 """Entries of the Gram matrices of draws held at once: 128 MiB in float64."""
 
 
-def embeddings_of_draws(potential: Potential, u: Tensor, num_rows: int | None = None) -> Iterator[Any]:
-    """Embeddings with a leading batch dimension that together hold all draws ``u`` ``(S, dimension)``, in order.
+class DrawnEmbeddings(Generic[E_co]):
+    """Embeddings that together hold all draws ``u`` ``(S, dimension)``, in order: iterate to make them.
 
-    Where the kernel cannot be batched each holds one draw, and has no such dimension.
+    Attributes:
+        is_batched: whether each has a leading batch dimension of draws. Where the kernel cannot be batched, each holds
+            one draw and has no such dimension.
     """
-    n = potential.x.shape[-2] if num_rows is None else num_rows
-    together = batches(potential, u)
-    block = max(1, NUMBERS // max(1, n * n)) if together else 1
-    for piece in u.split(block):
-        yield load(potential, piece) if together else load_one(potential, piece[0])
+
+    def __init__(self, potential: Potential[E_co], u: Tensor) -> None:
+        self.potential, self.u = potential, u
+        self.is_batched = batches(potential, u)
+
+    def pieces(self) -> tuple[Tensor, ...]:
+        """The draws of each embedding, ``(b, dimension)``."""
+        n = self.potential.x.shape[-2]
+        block = max(1, NUMBERS // max(1, n * n)) if self.is_batched else 1
+        return tuple(self.u.split(block))
+
+    def __iter__(self) -> Iterator[E_co]:
+        for piece in self.pieces():
+            yield load(self.potential, piece) if self.is_batched else load_one(self.potential, piece[0])
 
 
 def batches(potential: Potential, u: Tensor) -> bool:
@@ -51,7 +62,7 @@ def batches(potential: Potential, u: Tensor) -> bool:
     return together.shape == alone.shape and torch.allclose(together, alone, rtol=1e-6, atol=1e-9)
 
 
-def load(potential: Potential, u: Tensor) -> Any:
+def load(potential: Potential[E_co], u: Tensor) -> E_co:
     """A copy of the embedding with the draws ``u`` ``(S, dimension)`` as its leading batch dimension."""
     embedding = _copy(potential)
     count = u.shape[0]
@@ -69,7 +80,7 @@ def load(potential: Potential, u: Tensor) -> Any:
     return embedding
 
 
-def load_one(potential: Potential, u: Tensor) -> Any:
+def load_one(potential: Potential[E_co], u: Tensor) -> E_co:
     """A copy of the embedding with one draw."""
     embedding = _copy(potential)
     named = dict(embedding.named_parameters())
@@ -79,6 +90,8 @@ def load_one(potential: Potential, u: Tensor) -> Any:
     return embedding
 
 
-def _copy(potential: Potential) -> Any:
+def _copy(potential: Potential[E_co]) -> E_co:
     potential.vector.clear_gradient()
-    return copy.deepcopy(potential.embedding).requires_grad_(False)
+    embedding = copy.deepcopy(potential.embedding)
+    embedding.requires_grad_(False)
+    return embedding

@@ -7,17 +7,16 @@ priors and posteriors of scales are nearly symmetric, and the same draws need fa
 
 from __future__ import annotations
 
-from typing import Any
-
 import gpytorch
 import torch
-from gpytorch.constraints import GreaterThan
+from gpytorch.constraints import GreaterThan, Interval
+from torch import Tensor
 
 
 def on_log_scale(embedding: gpytorch.Module) -> None:
     """Rewrite every θ = b + softplus(u) of ``embedding`` as θ = b + exp(u), in place and with the same values."""
     for name, raw in embedding.named_parameters():
-        constraint: Any = embedding.constraint_for_parameter_name(name)
+        constraint: Interval | None = embedding.constraint_for_parameter_name(name)
         if not isinstance(constraint, GreaterThan) or not isinstance(constraint._transform, torch.nn.Softplus):
             continue
         owner, _, leaf = name.rpartition(".")
@@ -26,3 +25,21 @@ def on_log_scale(embedding: gpytorch.Module) -> None:
         embedding.get_submodule(owner).register_constraint(leaf, logarithmic)
         with torch.no_grad():
             raw.copy_(logarithmic.inverse_transform(value))
+
+
+def is_exponential(embedding: gpytorch.Module, parameter: str) -> bool:
+    """Whether θ = b + exp(u) for this parameter, so that log ∂θ/∂u is u itself."""
+    constraint: Interval | None = embedding.constraint_for_parameter_name(parameter)
+    return isinstance(constraint, GreaterThan) and constraint._transform is torch.exp
+
+
+def user_name(parameter: str) -> str:
+    """``kernel.lengthscale`` for ``kernel.raw_lengthscale``."""
+    head, _, leaf = parameter.rpartition(".")
+    return f"{head}.{leaf.removeprefix('raw_')}" if head else leaf.removeprefix("raw_")
+
+
+def constrained(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Tensor:
+    """The value that users see of a raw one."""
+    constraint: Interval | None = embedding.constraint_for_parameter_name(parameter)
+    return raw if constraint is None else constraint.transform(raw)

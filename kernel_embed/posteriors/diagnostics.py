@@ -17,8 +17,6 @@ FEWEST_DRAWS = 20
 """Of a chain, for its R-hat to be worth a warning."""
 TOLERATED_DIVERGENCES = 0.01
 """Share of the draws; a stray one after a short warm-up is no news, and is counted in any case."""
-INDEPENDENT = ("laplace", "svi")
-"""Samplers whose draws are independent, so that chains cannot disagree."""
 SAME_MODE = 1.5
 """Two chains whose R-hat is below this in every parameter are in one mode; chains apart by 2 sd have 1.5 and more."""
 
@@ -114,38 +112,41 @@ def _overlap(pair: Tensor) -> bool:
     return pair.shape[1] < 4 or bool((r_hat(pair) < SAME_MODE).all())
 
 
-def tell(u: Tensor, by_chain: Mapping[str, Tensor], diverging: Tensor, sampler: str) -> None:
+def tell(u: Tensor, by_chain: Mapping[str, Tensor], diverging: Tensor) -> None:
     """Warn in words where chains disagree or trajectories diverge."""
-    if sampler in INDEPENDENT:
-        return
+    for concern in (_disagreement(u, by_chain), _divergence(diverging)):
+        if concern is not None:
+            warnings.warn(concern, PosteriorWarning, stacklevel=3)
+
+
+def _disagreement(u: Tensor, by_chain: Mapping[str, Tensor]) -> str | None:
     largest = {name: float(r_hat(draws.double()).max()) for name, draws in by_chain.items()}
     worst = max(largest, key=lambda name: largest[name])
-    if largest[worst] > LARGEST_R_HAT and u.shape[1] >= FEWEST_DRAWS:
-        groups = modes(u)
-        if len(groups) > 1:
-            places = "; ".join(f"chains {_listed(g)} around {_centre(by_chain[worst][g])}" for g in groups)
-            advice = (
-                f"They sit in {len(groups)} places ({places}) and do not pass between them, so that their shares say "
-                "nothing about the weight of each. Weigh them by evidence, posterior.weigh_modes(), or sample with "
-                'method="smc", which gets the weights right.'
-            )
-        else:
-            advice = "They have not mixed yet: raise warmup_steps and num_samples."
-        warnings.warn(
-            f"The chains disagree: R-hat of {worst} is {largest[worst]:.2f}, and should be below {LARGEST_R_HAT}. "
-            f"{advice}",
-            PosteriorWarning,
-            stacklevel=4,
+    if not largest[worst] > LARGEST_R_HAT or u.shape[1] < FEWEST_DRAWS:
+        return None
+    groups = modes(u)
+    advice = "They have not mixed yet: raise warmup_steps and num_samples."
+    if len(groups) > 1:
+        places = "; ".join(f"chains {_listed(g)} around {_centre(by_chain[worst][g])}" for g in groups)
+        advice = (
+            f"They sit in {len(groups)} places ({places}) and do not pass between them, so that their shares say "
+            "nothing about the weight of each. Weigh them by evidence, posterior.weigh_modes(), or sample with "
+            "sampler=SMC(), which gets the weights right."
         )
+    return (
+        f"The chains disagree: R-hat of {worst} is {largest[worst]:.2f}, and should be below {LARGEST_R_HAT}. {advice}"
+    )
+
+
+def _divergence(diverging: Tensor) -> str | None:
     count = int(diverging.sum())
-    if count > max(2.0, TOLERATED_DIVERGENCES * diverging.numel()):
-        warnings.warn(
-            f"{count} of {diverging.numel()} trajectories diverged: the density has places too steep for the step "
-            "size, or where K cannot be factorised, and draws near them may be missing. Raise target_accept_prob "
-            "(0.95), or use priors that keep parameters from extremes.",
-            PosteriorWarning,
-            stacklevel=4,
-        )
+    if count <= max(2.0, TOLERATED_DIVERGENCES * diverging.numel()):
+        return None
+    return (
+        f"{count} of {diverging.numel()} trajectories diverged: the density has places too steep for the step "
+        "size, or where K cannot be factorised, and draws near them may be missing. Take smaller steps, "
+        "sampler=NUTS(target_accept_prob=0.95), or use priors that keep parameters from extremes."
+    )
 
 
 def _listed(chains: list[int]) -> str:

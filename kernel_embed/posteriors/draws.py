@@ -1,20 +1,124 @@
-"""The kernels of a posterior: what a test, or anything else that is linear in the kernel, averages over."""
+"""What a sampler hands back: the draws, with how it came by them; and the kernels that the draws are."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import torch
 from gpytorch.kernels import Kernel
+from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
+
+from ..learning.parameters import Vector
+from .potential import Potential
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Draws:
+    """What a sampler found.
+
+    Attributes:
+        u: raw draws, ``(num_chains, num_samples, dimension)``.
+        log_density: log of the unnormalised posterior density of u, ``(num_chains, num_samples)``.
+        diverging: draws whose trajectory diverged, ``(num_chains, num_samples)``.
+        seconds: wall-clock time.
+        num_evaluations: of the potential, and how many of them were refused, ``num_refused``.
+        interrupted: whether Ctrl-C ended it.
+        log_evidence: of the whole posterior, for samplers that estimate it.
+        details: what else the sampler has to say.
+    """
+
+    u: Tensor
+    log_density: Tensor
+    diverging: Tensor
+    seconds: float
+    num_evaluations: int
+    num_refused: int
+    interrupted: bool = False
+    log_evidence: float | None = None
+    details: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+    def at(self, keep: Tensor) -> Draws:
+        """The draws with the numbers ``keep`` of each chain."""
+        u, log_density, diverging = (values[:, keep] for values in (self.u, self.log_density, self.diverging))
+        return dataclasses.replace(self, u=u, log_density=log_density, diverging=diverging)
 
 
 class KernelDraws(NamedTuple):
-    """Kernels drawn from a posterior, with their weights.
+    """The kernels of all draws in pieces, as few as memory allows.
 
     Attributes:
-        kernels: each one draw, or several as its leading batch dimension.
-        weights: for each kernel the weights of its draws, ``(S,)``; all of them together sum to 1.
+        kernels: each with a leading batch dimension of b draws; or without one, a single draw, where the kernel cannot
+            be batched.
+        weights: of the draws in each piece, ``(b,)`` or ``(1,)``; all together sum to 1.
     """
 
     kernels: tuple[Kernel, ...]
     weights: tuple[Tensor, ...]
+
+
+def independent_draws(
+    potential: Potential,
+    u: Tensor,
+    log_density: Tensor,
+    started: float,
+    *,
+    interrupted: bool = False,
+    log_evidence: float | None = None,
+    details: Mapping[str, object] | None = None,
+) -> Draws:
+    """Draws of a sampler without trajectories, which cannot diverge.
+
+    Args:
+        potential: whose evaluations are counted.
+        u: raw draws, ``(num_chains, num_samples, dimension)``.
+        log_density: of the draws, ``(num_chains, num_samples)``.
+        started: what ``time.perf_counter()`` said at the start.
+        interrupted: whether Ctrl-C ended it.
+        log_evidence: of the whole posterior, where it is known.
+        details: what else there is to say.
+    """
+    return Draws(
+        u,
+        log_density,
+        torch.zeros(log_density.shape, dtype=torch.bool),
+        seconds=time.perf_counter() - started,
+        num_evaluations=potential.num_evaluations,
+        num_refused=potential.num_refused,
+        interrupted=interrupted,
+        log_evidence=log_evidence,
+        details={} if details is None else details,
+    )
+
+
+def collect(
+    found: Sequence[Sequence[tuple[Vector, float]]],
+    divergences: Sequence[Sequence[int]],
+    *,
+    seconds: float,
+    num_evaluations: int,
+    num_refused: int,
+    interrupted: bool,
+    details: Mapping[str, object],
+) -> Draws:
+    """Chains of pairs (u, log density) as tensors; ``divergences`` are the numbers of the draws that diverged."""
+    u = torch.from_numpy(np.stack([np.stack([point for point, _ in draws]) for draws in found]))
+    log_density = torch.tensor([[value for _, value in draws] for draws in found], dtype=torch.float64)
+    diverging = torch.zeros(log_density.shape, dtype=torch.bool)
+    for row, numbers in zip(diverging, divergences, strict=True):
+        row[[number for number in numbers if number < len(row)]] = True
+    return Draws(u, log_density, diverging, seconds, num_evaluations, num_refused, interrupted, details=details)
+
+
+@contextlib.contextmanager
+def quiet_numbers() -> Iterator[None]:
+    """Jitter and flat points at proposals of a sampler are no news: what they do to the posterior is in its draws."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NumericalWarning)
+        yield

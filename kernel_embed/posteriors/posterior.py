@@ -5,23 +5,31 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Generic, cast
 
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
+from typing_extensions import Self, TypeVar
 
-from . import batched
+from . import archive
+from .batched import DrawnEmbeddings, load_one
+from .bridge import mode_weights
 from .diagnostics import Summary, summarise
-from .draws import KernelDraws
-from .potential import Potential
-from .samplers.nuts import Draws, quiet_numbers
+from .draws import Draws, KernelDraws, quiet_numbers
+from .potential import E_co, Potential
+
+if TYPE_CHECKING:
+    from arviz import InferenceData
+
+C_co = TypeVar("C_co", covariant=True, default=object)
+"""What the embedding becomes with its data, as by ``embedding.condition(x, y)``: that which is asked."""
 
 KEPT_NUMBERS = 2**26
 """Entries of Gram matrices that are kept between questions: 512 MiB in float64, and as much for the factors."""
 
 
-class Posterior:
+class Posterior(Generic[E_co, C_co]):
     """Draws of the hyperparameters of an embedding given data; made by :func:`kernel_embed.sample_posterior`.
 
     Questions are answered for every draw and averaged with ``weights``.
@@ -37,13 +45,14 @@ class Posterior:
         log_evidence: log ∫ exp(−c q) p(θ) dθ, for samplers that estimate it, else ``None``.
     """
 
-    def __init__(self, potential: Potential, draws: Draws, method: str, weights: Tensor | None = None) -> None:
+    def __init__(self, potential: Potential[E_co], draws: Draws, method: str, weights: Tensor | None = None) -> None:
         self.potential, self.draws, self.method = potential, draws, method
         self.num_chains, self.num_samples = draws.u.shape[:2]
         S = self.num_chains * self.num_samples
         self.weights = torch.full((S,), 1.0 / S, dtype=torch.float64) if weights is None else weights
         self.interrupted, self.seconds = draws.interrupted, draws.seconds
         self.num_evaluations, self.log_evidence = draws.num_evaluations, draws.log_evidence
+        self._keeps_factors = S * potential.x.shape[-2] ** 2 <= KEPT_NUMBERS
 
     # --- what was sampled ---------------------------------------------------------------------------------------------
 
@@ -91,39 +100,50 @@ class Posterior:
 
     # --- other forms of the same draws --------------------------------------------------------------------------------
 
-    def to_arviz(self) -> Any:
+    def to_arviz(self) -> InferenceData:
         """The draws as ``arviz.InferenceData``; needs arviz, the extra ``posteriors``."""
-        from .storage import to_arviz
-
-        return to_arviz(self)
+        return archive.inference_data(self.samples_by_chain, self.draws)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write draws, data and settings as a NumPy archive; :func:`kernel_embed.load_posterior` reads it back."""
-        from .storage import save
+        archive.write(path, self.potential, self.draws, self.method, self.weights)
 
-        save(self, path)
-
-    def reweighted(self, weights: Tensor) -> Any:
+    def reweighted(self, weights: Tensor) -> Self:
         """The same draws with other ``weights`` ``(S,)``, which are normalised."""
         if weights.shape != self.weights.shape or not bool((weights >= 0).all()) or not float(weights.sum()) > 0:
             raise ValueError(f"Expected weights of shape {tuple(self.weights.shape)}, not negative, got others.")
         return type(self)(self.potential, self.draws, self.method, weights.double() / weights.double().sum())
 
-    def weigh_modes(self, seed: int = 0) -> Any:
+    def weigh_modes(self, seed: int = 0) -> Self:
         """The same draws with chains in different modes weighed by the evidence of their mode, a bridge estimate."""
-        from .bridge import mode_weights
-
         return self.reweighted(mode_weights(self.potential, self.draws.u, self.draws.log_density, seed))
 
-    def thinned(self, num_draws: int) -> Any:
+    def thinned(self, num_draws: int) -> Self:
         """At most ``num_draws`` draws, evenly spaced over each chain, for questions that cost."""
         per_chain = max(1, num_draws // self.num_chains)
         keep = torch.linspace(0, self.num_samples - 1, min(per_chain, self.num_samples)).round().long()
-        draws = Draws(
-            **{**vars(self.draws), **{k: vars(self.draws)[k][:, keep] for k in ("u", "log_density", "diverging")}}
-        )
         weights = self.weights.reshape(self.num_chains, self.num_samples)[:, keep].reshape(-1)
-        return type(self)(self.potential, draws, self.method, weights / weights.sum())
+        return type(self)(self.potential, self.draws.at(keep), self.method, weights / weights.sum())
+
+    # --- the kernels --------------------------------------------------------------------------------------------------
+
+    def kernel_draws(self) -> KernelDraws:
+        """The kernels of all draws, as batches of kernels, with the draws' weights.
+
+        Example:
+            >>> import gpytorch, kernel_embed as ke
+            >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64).unsqueeze(-1)
+            >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+            >>> posterior = ke.sample_posterior(
+            ...     embedding, ke.EmbeddingEvidence(), x, num_samples=5, num_chains=2, sampler=ke.posteriors.Laplace()
+            ... )
+            >>> kernels, weights = posterior.kernel_draws()
+            >>> [kernel.batch_shape for kernel in kernels], [len(w) for w in weights]
+            ([torch.Size([10])], [10])
+        """
+        lengths = [len(piece) for piece in self._drawn.pieces()]
+        kernels = tuple(embedding.kernel for embedding in self._drawn)
+        return KernelDraws(kernels, self.weights.split(lengths))
 
     def average_kernel(self, num_draws: int = 20) -> Kernel:
         """The kernel Σ_s k_s / S over ``num_draws`` draws, spread by weight: for tests averaged over the posterior.
@@ -137,59 +157,48 @@ class Posterior:
         chosen = torch.searchsorted(self.weights.cumsum(0), ticks).clamp_max(len(self.weights) - 1)
         parts = []
         for u in self.draws.u.flatten(0, 1)[chosen]:
-            part = ScaleKernel(batched.load_one(self.potential, u).kernel).to(self.potential.x)
+            part = ScaleKernel(load_one(self.potential, u).kernel).to(self.potential.x)
             part.outputscale = 1.0 / num_draws
             parts.append(part.requires_grad_(False))
         return AdditiveKernel(*parts)
 
-    def kernel_draws(self) -> KernelDraws:
-        """The kernels of all draws and their weights, which is what a test averages over."""
-        embeddings = list(self.embeddings())
-        alone = self.potential.embedding.batch_shape
-        counts = [1 if embedding.batch_shape == alone else embedding.batch_shape[0] for embedding in embeddings]
-        return KernelDraws(tuple(embedding.kernel for embedding in embeddings), self.weights.split(counts))
-
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def embeddings(self) -> Iterator[Any]:
-        """Embeddings that together hold all draws as their leading batch dimension."""
-        yield from batched.embeddings_of_draws(self.potential, self.draws.u.flatten(0, 1))
+    @functools.cached_property
+    def _drawn(self) -> DrawnEmbeddings[E_co]:
+        return DrawnEmbeddings(self.potential, self.draws.u.flatten(0, 1))
 
-    def each(self, question: Callable[[Any], Tensor]) -> Tensor:
+    def embeddings(self) -> Iterator[E_co]:
+        """Embeddings that together hold all draws as their leading batch dimension."""
+        yield from self._drawn
+
+    def conditioned(self) -> Iterator[C_co]:
+        """The same with the data. They are kept between questions while their matrices are small."""
+        yield from self._kept if self._keeps_factors else self._made()
+
+    def each(self, question: Callable[[C_co], Tensor]) -> Tensor:
         """``question(conditioned)`` for every draw: ``(S, *shape)``.
 
         ``conditioned`` is the embedding with the data for a batch of draws; the answer has them in front.
         """
         with torch.no_grad(), quiet_numbers():
-            return torch.cat([self._in_front(question(c), c) for c in self._conditioned()])
+            answers = [question(conditioned) for conditioned in self.conditioned()]
+        return torch.cat(answers) if self._drawn.is_batched else torch.stack(answers)
 
-    def average(self, question: Callable[[Any], Tensor]) -> Tensor:
+    def average(self, question: Callable[[C_co], Tensor]) -> Tensor:
         """Σ_s w_s question_s: the answer with the hyperparameters integrated out."""
-        answers = self.each(question)
-        return self.weighed(answers)
+        return self.weighed(self.each(question))
 
     def weighed(self, answers: Tensor) -> Tensor:
         """Σ_s w_s a_s for ``answers`` ``(S, *shape)``."""
         total: Tensor = torch.tensordot(self.weights.to(answers), answers, dims=1)
         return total
 
-    def _in_front(self, answer: Tensor, conditioned: Any) -> Tensor:
-        return answer if conditioned.embedding.batch_shape != self.potential.embedding.batch_shape else answer[None]
-
-    def _conditioned(self) -> Iterator[Any]:
-        if "_kept" in self.__dict__:
-            yield from self._kept
-            return
-        n, S = self.potential.x.shape[-2], len(self.weights)
-        if S * n * n <= KEPT_NUMBERS:
-            yield from self._kept
-        else:
-            yield from (self._condition(embedding) for embedding in self.embeddings())
-
     @functools.cached_property
-    def _kept(self) -> list[Any]:
-        return [self._condition(embedding) for embedding in self.embeddings()]
+    def _kept(self) -> list[C_co]:
+        return list(self._made())
 
-    def _condition(self, embedding: Any) -> Any:
-        x, y = self.potential.x, self.potential.y
-        return embedding.condition(x) if y is None else embedding.condition(x, y)
+    def _made(self) -> Iterator[C_co]:
+        # Each class of posteriors names what its embeddings become with data; a module itself cannot say. The copies
+        # that hold the draws are nobody else's, so that they need no freezing.
+        return (cast(C_co, embedding.bind(*self.potential.data)) for embedding in self.embeddings())

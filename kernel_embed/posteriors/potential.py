@@ -13,21 +13,30 @@ import contextlib
 import copy
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Generic, TypeAlias
 
 import gpytorch
 import numpy as np
 import torch
+from gpytorch.constraints import Interval
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
+from typing_extensions import Never, TypeVar
 
 from ..kernels import DiagonalBoundError
 from ..kernels.initialization import initialize_parts
 from ..learning.parameters import ParameterVector, Vector, unidentified
-from ..objectives import ConditionalEvidence, EmbeddingEvidence, Objective
-from .coordinates import on_log_scale
-from .priors import Site, constrained, find_sites, log_density, user_name
+from ..objectives import Objective
+from .coordinates import constrained, on_log_scale, user_name
+from .priors import find_sites
+from .site import Site, log_density
+
+E_co = TypeVar("E_co", bound=gpytorch.Module, covariant=True, default=gpytorch.Module)
+"""The kind of embedding whose hyperparameters are sampled: a ``gpytorch.Module`` with ``kernel``, ``condition``."""
+
+AnyObjective: TypeAlias = Objective[Never]
+"""An objective of whatever embedding it is for: what an objective evaluates is what it takes, so that this is all."""
 
 SITE = "u"
 """The one site of the chains: all raw parameters in one vector."""
@@ -36,7 +45,7 @@ REFUSALS = (NotPSDError, NanError, DiagonalBoundError, torch.linalg.LinAlgError,
 """What may be raised by parameters without a valid value; the first evaluation shows every other mistake."""
 
 
-class Potential:
+class Potential(Generic[E_co]):
     """U(u) with its gradient; never changes the embedding it was made from.
 
     Attributes:
@@ -49,9 +58,9 @@ class Potential:
     """
 
     def __init__(
-        self, embedding: gpytorch.Module, objective: Objective, x: Tensor, y: Tensor | None, temperature: float = 1.0
+        self, embedding: E_co, objective: AnyObjective, x: Tensor, y: Tensor | None, temperature: float = 1.0
     ) -> None:
-        self.embedding: Any = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
+        self.embedding: E_co = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
         initialize_parts(self.embedding, x, y)
         on_log_scale(self.embedding)
         self.objective, self.x, self.y, self.temperature = objective, x, y, temperature
@@ -74,9 +83,13 @@ class Potential:
     @property
     def is_likelihood(self) -> bool:
         """Whether exp(−c q) is the likelihood of a model, so that the posterior is a true one."""
-        terms = list(self.objective.terms())
-        evidence = len(terms) == 1 and isinstance(terms[0][1], ConditionalEvidence | EmbeddingEvidence)
-        return evidence and math.isclose(terms[0][0] * self.temperature, 1.0)
+        (factor, first), *others = self.objective.terms()
+        return not others and first.is_log_likelihood and math.isclose(factor * self.temperature, 1.0)
+
+    @property
+    def data(self) -> tuple[Tensor, ...]:
+        """What ``embedding.bind`` and ``condition`` take: x, or x and y."""
+        return (self.x,) if self.y is None else (self.x, self.y)
 
     def log_prior(self) -> Tensor:
         """log p(u) at the parameters as they are."""
@@ -140,10 +153,8 @@ class Potential:
         for name, value in values.items():
             if name not in known:
                 raise ValueError(f"Expected names among {', '.join(known)} in initial, got {name!r}.")
-            raw, constraint = (
-                self.vector.named[known[name]],
-                self.embedding.constraint_for_parameter_name(known[name]),
-            )
+            raw = self.vector.named[known[name]]
+            constraint: Interval | None = self.embedding.constraint_for_parameter_name(known[name])
             value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device).expand(raw.shape)
             with torch.no_grad():
                 raw.copy_(value if constraint is None else constraint.inverse_transform(value))
@@ -178,12 +189,12 @@ def with_gradient(at: Tensor, value: float, gradient: Tensor) -> Tensor:
 
 class _Known(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, at: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, at: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
         ctx.save_for_backward(gradient)
         return value.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: BackwardCFunction, g: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
         return g * gradient, None, None

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import gpytorch
 import pyro
 import pyro.distributions
 import torch
+from pyro.distributions import TorchDistribution
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions import Distribution, LogNormal, TransformedDistribution
 
-from ..objectives import Objective
 from ..validation import check_features
-from .potential import REFUSALS, Potential, with_gradient
-from .priors import Site, describe, log_density
-from .samplers.nuts import quiet_numbers
+from .draws import quiet_numbers
+from .potential import REFUSALS, AnyObjective, Potential, with_gradient
+from .site import Site, describe, log_density
 
 
 def pyro_model(
     embedding: gpytorch.Module,
-    objective: Objective,
+    objective: AnyObjective,
     x: Tensor,
     y: Tensor | None = None,
     *,
@@ -97,7 +96,7 @@ def _slope(site: Site) -> Tensor:
     return torch.zeros_like(site.raw) if site.raw.grad is None else site.raw.grad / site.slope()
 
 
-def pyro_prior(site: Site) -> Any:
+def pyro_prior(site: Site) -> TorchDistribution:
     """The prior of a site as a distribution that ``pyro.sample`` takes, for all entries of its value."""
     shape = site.value().shape
     prior = site.prior
@@ -118,7 +117,7 @@ def pyro_prior(site: Site) -> Any:
     return expanded
 
 
-def _pyro_twin(distribution: Distribution) -> Any:
+def _pyro_twin(distribution: Distribution) -> TorchDistribution:
     """Pyro's distribution of the same name and parameters; some of GPyTorch's lose Pyro's methods when expanded."""
     if isinstance(distribution, TransformedDistribution) and not isinstance(distribution, LogNormal):
         return pyro.distributions.TransformedDistribution(_pyro_twin(distribution.base_dist), distribution.transforms)

@@ -4,36 +4,87 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, TypedDict, overload
 
 import gpytorch
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
+from ..embeddings import (
+    BayesianMeanEmbedding,
+    ConditionalEmbedding,
+    ConditionedEmbedding,
+    ConditionedMeanEmbedding,
+    ConditionedMulticlass,
+    MulticlassEmbedding,
+)
 from ..objectives import Objective
 from ..progress import progress_bar
 from ..threads import few_threads
 from ..validation import check_features
-from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior
+from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
 from .diagnostics import tell
+from .draws import Draws, quiet_numbers
 from .posterior import Posterior
-from .potential import Potential
+from .potential import AnyObjective, Potential
 from .priors import check_support
-from .samplers.laplace import laplace
-from .samplers.nuts import nuts, quiet_numbers
-from .samplers.parallel import parallel_nuts, worthwhile
-from .samplers.smc import smc
-from .samplers.svi import svi
-from .starts import Initial, starting_points
+from .samplers.base import Sampler
+from .samplers.nuts import NUTS
+from .starts import Initial, Starts, starting_points
 
-Method = Literal["nuts", "smc", "svi", "laplace"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
+class Settings(TypedDict, total=False):
+    """The arguments of :func:`sample_posterior` by keyword."""
+
+    num_samples: int
+    warmup_steps: int
+    num_chains: int
+    seed: int | None
+    sampler: Sampler | None
+    temperature: float
+    initial: Initial
+    progress: bool | None
+
+
+@overload
+def sample_posterior(
+    embedding: MulticlassEmbedding,
+    objective: Objective[ConditionedMulticlass],
+    x: Tensor,
+    y: Tensor,
+    **settings: Unpack[Settings],
+) -> MulticlassPosterior: ...
+@overload
+def sample_posterior(
+    embedding: ConditionalEmbedding,
+    objective: Objective[ConditionedEmbedding],
+    x: Tensor,
+    y: Tensor,
+    **settings: Unpack[Settings],
+) -> ConditionalPosterior: ...
+@overload
+def sample_posterior(
+    embedding: BayesianMeanEmbedding,
+    objective: Objective[ConditionedMeanEmbedding],
+    x: Tensor,
+    y: None = None,
+    **settings: Unpack[Settings],
+) -> MeanPosterior: ...
+@overload
 def sample_posterior(
     embedding: gpytorch.Module,
-    objective: Objective,
+    objective: AnyObjective,
+    x: Tensor,
+    y: Tensor | None = None,
+    **settings: Unpack[Settings],
+) -> Posterior: ...
+def sample_posterior(
+    embedding: gpytorch.Module,
+    objective: AnyObjective,
     x: Tensor,
     y: Tensor | None = None,
     *,
@@ -41,13 +92,11 @@ def sample_posterior(
     warmup_steps: int = 500,
     num_chains: int = 4,
     seed: int | None = None,
-    method: Method = "nuts",
+    sampler: Sampler | None = None,
     temperature: float = 1.0,
     initial: Initial = "prior",
-    parallel: bool | None = None,
     progress: bool | None = None,
-    **options: Any,
-) -> Any:
+) -> Posterior:
     r"""Draws of the hyperparameters of ``embedding`` given data, and every question averaged over them.
 
     The density is that of the priors registered on the modules (default ones for parameters without, see
@@ -65,18 +114,15 @@ def sample_posterior(
         warmup_steps: draws of each chain before, in which step size and mass matrix are adapted.
         num_chains: chains, each from a start of its own.
         seed: the same seed gives the same draws.
-        method: ``"nuts"``, Pyro's No-U-Turn sampler; ``"smc"``, sequential Monte Carlo from the prior, which weighs
-            several modes rightly and estimates the evidence; or a fast answer: ``"laplace"``, the Gaussian at the
-            highest mode, ``"svi"``, a Gaussian guide fitted by Pyro.
+        sampler: :class:`~kernel_embed.posteriors.NUTS` with its options, by default;
+            :class:`~kernel_embed.posteriors.SMC`, sequential Monte Carlo from the prior, which weighs several modes
+            rightly and estimates the evidence; a fast answer, :class:`~kernel_embed.posteriors.Laplace`, the Gaussian
+            at the highest mode, or :class:`~kernel_embed.posteriors.SVI`, a Gaussian guide fitted by Pyro; or a
+            :class:`~kernel_embed.posteriors.Sampler` of your own.
         temperature: multiplies the exponent; see :func:`kernel_embed.choose_temperature`.
         initial: where chains start: ``"prior"``, ``"current"`` for the embedding as it is, or values by name
             (``{"kernel.lengthscale": values}``), with a leading dimension of ``num_chains`` or the same for all.
-        parallel: run chains in processes of their own; ``None`` does so where it saves at least some seconds.
         progress: show a progress bar; by default on a terminal or in a notebook.
-        **options: for NUTS those of ``pyro.infer.NUTS`` (``target_accept_prob``, ``max_tree_depth``, ``full_mass``),
-            ``walk``, random-walk steps between its draws, by default for up to five parameters, and ``settle``, such
-            steps before the first, by default for starts from the prior; for the others see
-            ``kernel_embed.posteriors``.
 
     Returns:
         A posterior with ``samples``, ``summary()``, ``to_arviz()`` and the questions of ``embedding.condition(x, y)``.
@@ -95,45 +141,48 @@ def sample_posterior(
         >>> posterior.probabilities(x).shape, sorted(posterior.summary()["regularization"])[-3:]
         (torch.Size([30, 2]), ['n_eff', 'r_hat', 'std'])
     """
-    if not isinstance(objective, Objective):
-        raise TypeError(f"Expected an Objective, such as ConditionalEvidence(), got {type(objective).__name__}.")
-    if method not in get_args(Method):
-        raise ValueError(f"Expected method among {', '.join(get_args(Method))}, got {method!r}.")
+    sampler = NUTS() if sampler is None else sampler
+    _check_values(objective, sampler, temperature)
     num_samples = _count(num_samples, "num_samples", 1)
     warmup_steps, num_chains = _count(warmup_steps, "warmup_steps", 0), _count(num_chains, "num_chains", 1)
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise ValueError(f"Expected a positive, finite temperature, got {temperature}.")
     x = check_features(x)
     first, *seeds = (int(s) for s in np.random.SeedSequence(seed).generate_state(num_chains + 1))
     with few_threads(x.shape[-2]), torch.random.fork_rng(devices=[]), quiet_numbers():
         torch.manual_seed(first)
         potential = Potential(embedding, objective, x, y, temperature)
         check_support(potential.sites, potential.embedding)
-        starts = [] if method == "smc" else starting_points(potential, initial, num_chains, first)
-        steps = (warmup_steps + num_samples) * num_chains
-        with progress_bar(steps, method, progress) as bar:
-            if method == "nuts":
-                parallel = worthwhile(potential, num_chains, steps) if parallel is None else parallel
-                run = parallel_nuts if parallel else nuts
-                options.setdefault("settle", initial == "prior")
-                draws = run(potential, starts, num_samples, warmup_steps, seeds, options, bar)
-            elif method == "smc":
-                draws = smc(potential, num_samples, seeds, bar, **options)
-            else:
-                run_fast = laplace if method == "laplace" else svi
-                draws = run_fast(potential, starts, num_samples, seeds, bar, **options)
-    posterior = posterior_class(embedding)(potential, draws, method)
-    tell(draws.u, posterior.samples_by_chain, draws.diverging, method)
+        starts = starting_points(potential, initial, num_chains, first) if sampler.uses_starts else Starts()
+        steps = num_samples + (warmup_steps if sampler.uses_warmup else 0)
+        with progress_bar(steps * num_chains, sampler.name, progress) as bar:
+            draws = sampler.sample(potential, starts, num_samples, warmup_steps, seeds, bar)
+    _check_draws(draws, sampler, potential.dimension)
+    posterior = posterior_class(embedding)(potential, draws, sampler.name)
+    if not sampler.is_independent:
+        tell(draws.u, posterior.samples_by_chain, draws.diverging)
     return posterior
 
 
-def posterior_class(embedding: gpytorch.Module) -> type[Posterior]:
-    """The answers that belong to a kind of embedding."""
-    if isinstance(embedding, MulticlassEmbedding):
-        return MulticlassPosterior
-    if isinstance(embedding, ConditionalEmbedding):
-        return ConditionalPosterior
-    return MeanPosterior if isinstance(embedding, BayesianMeanEmbedding) else Posterior
+def _check_values(objective: AnyObjective, sampler: Sampler, temperature: float) -> None:
+    if not isinstance(objective, Objective):
+        raise TypeError(f"Expected an Objective, such as ConditionalEvidence(), got {type(objective).__name__}.")
+    if not isinstance(sampler, Sampler):
+        raise TypeError(f"Expected a Sampler, such as NUTS() or SMC(), got {sampler!r}.")
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise ValueError(f"Expected a positive, finite temperature, got {temperature}.")
+
+
+def _check_draws(draws: Draws, sampler: Sampler, dimension: int) -> None:
+    """What a sampler of the user's own may get wrong."""
+    if not isinstance(draws, Draws):
+        raise TypeError(f"Expected {sampler!r} to return Draws, got {type(draws).__name__}.")
+    shape = tuple(draws.u.shape)
+    if len(shape) != 3 or shape[-1] != dimension or 0 in shape:
+        raise ValueError(
+            f"Expected draws u of {sampler!r} of shape (num_chains, num_samples, {dimension}), got {shape}."
+        )
+    for name, values in (("log_density", draws.log_density), ("diverging", draws.diverging)):
+        if values.shape != draws.u.shape[:2]:
+            raise ValueError(f"Expected {name} of {sampler!r} of shape {shape[:2]}, got {tuple(values.shape)}.")
 
 
 def _count(value: int, name: str, least: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,19 @@ Initial = Literal["prior", "current"] | Mapping[str, Tensor]
 TRIES = 200
 
 
-def starting_points(potential: Potential, initial: Initial, num_chains: int, seed: int) -> list[Vector]:
+class Starts(NamedTuple):
+    """Where chains start.
+
+    Attributes:
+        points: one raw vector for each chain; none for a sampler that needs none.
+        from_prior: whether they are draws of the prior, and so may lie far from where the posterior has its mass.
+    """
+
+    points: tuple[Vector, ...] = ()
+    from_prior: bool = False
+
+
+def starting_points(potential: Potential, initial: Initial, num_chains: int, seed: int) -> Starts:
     """One raw vector for each chain.
 
     Args:
@@ -42,7 +54,7 @@ def starting_points(potential: Potential, initial: Initial, num_chains: int, see
                 "Expected starting points with a finite posterior density, got one without "
                 f"({_text(potential, point)}). Start elsewhere: initial='prior', or other values."
             )
-    return points
+    return Starts(tuple(points), initial == "prior")
 
 
 def prior_draws(potential: Potential, count: int, seed: int) -> list[Vector]:

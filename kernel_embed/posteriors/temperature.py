@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import gpytorch
 import torch
 from torch import Tensor
 
+from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..objectives import Objective
 from ..objectives.risk import permutation
 from ..validation import check_features
-from .answers import MulticlassPosterior
 from .priors import PosteriorWarning
-from .sample import Method, sample_posterior
+from .sample import sample_posterior
+from .samplers.base import Sampler
+from .samplers.laplace import Laplace
+from .starts import Initial
 
 SMALLEST_PROBABILITY = 1e-15
 
@@ -33,18 +35,19 @@ class TemperatureChoice(NamedTuple):
 
 
 def choose_temperature(
-    embedding: gpytorch.Module,
-    objective: Objective,
+    embedding: MulticlassEmbedding,
+    objective: Objective[ConditionedMulticlass],
     x: Tensor,
     y: Tensor,
     *,
     temperatures: Sequence[float] = (0.1, 0.3, 1.0, 3.0, 10.0),
     num_folds: int = 5,
     calibrated: bool = False,
-    method: Method = "laplace",
+    sampler: Sampler | None = None,
     num_samples: int = 50,
+    warmup_steps: int = 500,
     seed: int = 0,
-    **settings: Any,
+    initial: Initial = "prior",
 ) -> TemperatureChoice:
     """The temperature with the lowest cross-validated risk of the averaged probabilities, for classifiers.
 
@@ -56,13 +59,14 @@ def choose_temperature(
         temperatures: to try.
         num_folds: of the cross-validation.
         calibrated: judge the calibrated probabilities.
-        method: the sampler; the Laplace approximation is fast and near enough to choose by.
-        num_samples: draws of each posterior.
+        sampler: the Laplace approximation by default, which is fast and near enough to choose by.
+        num_samples: draws of each posterior's two chains.
+        warmup_steps: before them, for samplers that need any.
         seed: of folds and draws.
-        **settings: further ones of :func:`kernel_embed.sample_posterior`.
+        initial: where chains start; see :func:`kernel_embed.sample_posterior`.
 
     Example:
-        >>> import kernel_embed as ke
+        >>> import gpytorch, kernel_embed as ke
         >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
         >>> y = (torch.sin(40 * x.squeeze(-1)) + 4 * x.squeeze(-1) > 2).long()
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
@@ -72,30 +76,20 @@ def choose_temperature(
     """
     if not temperatures or num_folds < 2:
         raise ValueError(f"Expected temperatures to try and at least 2 folds, got {temperatures} and {num_folds}.")
-    x = check_features(x)
-    folds = permutation(x.shape[-2], seed).tensor_split(num_folds)
+    if not isinstance(embedding, MulticlassEmbedding):
+        raise TypeError(f"Expected a MulticlassEmbedding, got {type(embedding).__name__}.")
+    x, sampler = check_features(x), Laplace() if sampler is None else sampler
     risks = dict.fromkeys(temperatures, 0.0)
-    for fold in folds:
+    for fold in permutation(x.shape[-2], seed).tensor_split(num_folds):
         rest = torch.ones(x.shape[-2], dtype=torch.bool)
         rest[fold] = False
         for temperature in temperatures:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", PosteriorWarning)
                 posterior = sample_posterior(
-                    embedding,
-                    objective,
-                    x[rest],
-                    y[rest],
-                    method=method,
-                    temperature=temperature,
-                    num_samples=num_samples,
-                    num_chains=2,
-                    seed=seed,
-                    progress=False,
-                    **settings,
-                )
-            if not isinstance(posterior, MulticlassPosterior):
-                raise TypeError(f"Expected a MulticlassEmbedding, got {type(embedding).__name__}.")
+                    embedding, objective, x[rest], y[rest], num_samples=num_samples, warmup_steps=warmup_steps,
+                    num_chains=2, seed=seed, sampler=sampler, temperature=temperature, initial=initial, progress=False,
+                )  # fmt: skip
             p = posterior.probabilities(x[fold], calibrated)
             truth = p.gather(-1, y[fold].to(p.device).long().unsqueeze(-1))
             risks[temperature] -= truth.clamp_min(SMALLEST_PROBABILITY).log().sum().item() / x.shape[-2]

@@ -24,6 +24,7 @@ from gpytorch.priors import GammaPrior, LogNormalPrior
 
 import kernel_embed as ke
 from kernel_embed.papers.flaxman2016.mixtures import mixture_samples, model
+from kernel_embed.posteriors import NUTS
 from kernel_embed.posteriors.diagnostics import n_eff
 from kernel_embed.posteriors.potential import Potential
 
@@ -65,7 +66,7 @@ def against_stan(num_draws: int) -> None:
             warnings.simplefilter("ignore", ke.PosteriorWarning)
             ours = ke.sample_posterior(
                 model(), ke.EmbeddingEvidence(), x, num_samples=num_draws, warmup_steps=num_draws, num_chains=1, seed=0,
-                initial={"kernel.lengthscale": torch.tensor(start)}, parallel=False, progress=False,
+                initial={"kernel.lengthscale": torch.tensor(start)}, sampler=NUTS(parallel=False), progress=False,
             )  # fmt: skip
         rows = [
             ("stan", torch.as_tensor(theirs["lengthscale"]).reshape(1, -1), stan_seconds, theirs["n_leapfrog__"].sum()),
@@ -117,8 +118,7 @@ def kernel(width: int) -> ScaleKernel:
 
 def against_recipe(num_draws: int) -> None:
     """n = 200, five lengthscales, outputscale and noise: the recipe of GPyTorch's tutorial."""
-    import pyro
-    from pyro.infer import MCMC, NUTS
+    import pyro.infer
 
     generator = np.random.RandomState(0)
     x = torch.as_tensor(generator.rand(200, 5))
@@ -143,8 +143,7 @@ def against_recipe(num_draws: int) -> None:
     )
     torch.manual_seed(0)
     began = time.perf_counter()
-    nuts = NUTS(recipe)
-    mcmc = MCMC(nuts, num_samples=num_draws, warmup_steps=num_draws, disable_progbar=True)
+    mcmc = pyro.infer.MCMC(pyro.infer.NUTS(recipe), num_samples=num_draws, warmup_steps=num_draws, disable_progbar=True)
     mcmc.run(x, y)
     theirs_seconds = time.perf_counter() - began
     theirs = {name: draws.squeeze() for name, draws in mcmc.get_samples().items()}
@@ -152,7 +151,7 @@ def against_recipe(num_draws: int) -> None:
         warnings.simplefilter("ignore", ke.PosteriorWarning)
         ours = ke.sample_posterior(
             ours_embedding, ke.ConditionalEvidence(), x, y, num_samples=num_draws, warmup_steps=num_draws,
-            num_chains=1, seed=0, parallel=False, progress=False,
+            num_chains=1, seed=0, sampler=NUTS(parallel=False), progress=False,
         )  # fmt: skip
     samples = ours.samples
     pairs = [
@@ -208,7 +207,7 @@ def chains_from_the_prior(count: int) -> None:
             warnings.simplefilter("ignore", ke.PosteriorWarning)
             posterior = ke.sample_posterior(
                 ke.MulticlassEmbedding(make().double(), 2), objective, x, y, num_samples=4, warmup_steps=6,
-                num_chains=1, seed=number, parallel=False, progress=False, max_tree_depth=4,
+                num_chains=1, seed=number, sampler=NUTS(max_tree_depth=4, parallel=False), progress=False,
             )  # fmt: skip
         assert torch.isfinite(posterior.draws.u).all(), (name, number)
         done, refused = done + 1, refused + posterior.draws.num_refused

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import copy
-import warnings
 
 import gpytorch
 import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
-from gpytorch.priors import GammaPrior, HalfNormalPrior, LogNormalPrior, SmoothedBoxPrior
-from pyro.infer import MCMC, NUTS
+from gpytorch.priors import LogNormalPrior
 
 import kernel_embed as ke
 from kernel_embed.kernels.classes.feature import FeatureKernel
-from kernel_embed.posteriors import storage
+from kernel_embed.posteriors import Laplace
 
+from .sampling import draw
 from .test_potential import Flat
 
 
-def draw(embedding, objective, x, y=None, **settings):
-    settings = {"method": "laplace", "num_samples": 6, "num_chains": 2, "seed": 0, **settings}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ke.PosteriorWarning)
-        return ke.sample_posterior(embedding, objective, x, y, **settings)
+class OwnEvidence(Flat):
+    """A likelihood that nobody but its author knows of."""
+
+    is_log_likelihood = True
 
 
 def one_by_one(posterior, embedding):
@@ -33,13 +31,6 @@ def one_by_one(posterior, embedding):
         single = copy.deepcopy(embedding).double()
         single.initialize(**{name: values[s] for name, values in posterior.samples.items()})
         yield single
-
-
-@pytest.fixture
-def multiclass(problem):
-    kernel = ScaleKernel(RBFKernel(ard_num_dims=3, lengthscale_prior=LogNormalPrior(0.0, 0.5))) + MaternKernel(1.5)
-    embedding = ke.MulticlassEmbedding(kernel, problem.m)
-    return embedding, draw(embedding, ke.ConditionalEvidence(), problem.x, problem.y)
 
 
 def test_probabilities_are_the_mean_over_draws(multiclass, problem):
@@ -71,7 +62,9 @@ def test_weights_count(multiclass, problem):
     weights[7] = 3.0
     single = posterior.probabilities_of_draws(problem.query)[7]
     assert torch.allclose(posterior.reweighted(weights).probabilities(problem.query), single)
-    assert posterior.thinned(4).samples["regularization"].shape == (4,)
+    thinned = posterior.thinned(4)
+    assert type(thinned) is type(posterior)
+    assert thinned.samples["regularization"].shape == (4,)
     with pytest.raises(ValueError, match="Expected weights"):
         posterior.reweighted(-weights)
 
@@ -84,7 +77,9 @@ def test_expectation_of_continuous_targets(problem):
     expected = [
         e.condition(problem.x, y).expectation(lambda t: t, problem.query) for e in one_by_one(posterior, embedding)
     ]
-    assert torch.allclose(posterior.expectation(lambda t: t, problem.query), torch.stack(expected).mean(0).detach())
+    mean = torch.stack(expected).mean(0).detach()
+    assert torch.allclose(posterior.expectation(lambda t: t, problem.query), mean)
+    assert torch.allclose(posterior.mean(problem.query), mean.unsqueeze(-1))
 
 
 @pytest.fixture
@@ -110,7 +105,7 @@ def test_mean_embedding_bands_are_those_of_the_mixture(samples, kernel):
     covariances = torch.stack([g.covariance_matrix for g in gaussians]).detach()
     matched = posterior(grid)
     assert torch.allclose(matched.mean, means.mean(0))
-    assert torch.allclose(posterior.posterior_mean(grid), means.mean(0))
+    assert torch.allclose(posterior.mean(grid), means.mean(0))
     centred = means - means.mean(0)
     expected = covariances.mean(0) + centred.mT @ centred / len(means)
     assert torch.allclose(matched.covariance_matrix, expected, atol=1e-8)
@@ -139,17 +134,35 @@ def test_average_kernel_is_the_mean_of_the_kernels_of_draws(samples):
         posterior.average_kernel(0)
 
 
+def test_kernel_draws_are_the_kernels_of_all_draws_with_their_weights(samples):
+    x, _ = samples
+    embedding = ke.BayesianMeanEmbedding(ScaleKernel(RBFKernel()))
+    posterior = draw(embedding, ke.EmbeddingEvidence(), x)
+    posterior = posterior.reweighted(torch.arange(1.0, 13.0))
+    (kernel,), (weights,) = posterior.kernel_draws()
+    assert torch.equal(weights, posterior.weights)
+    expected = torch.stack([ke.gram(e.kernel, x) for e in one_by_one(posterior, embedding)])
+    grams = ke.gram(kernel, x)
+    assert torch.allclose(grams, expected.detach(), atol=1e-6)
+    assert not grams.requires_grad
+
+
 def test_draws_that_reach_into_a_network_are_taken_one_by_one(problem):
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).double()
     embedding = ke.MulticlassEmbedding(FeatureKernel(network, RBFKernel()), problem.m)
     with pytest.warns(ke.PosteriorWarning, match="Register a prior"):
         posterior = ke.sample_posterior(
-            embedding, ke.ConditionalEvidence(), problem.x, problem.y, method="laplace", num_samples=3, num_chains=1,
-            max_evaluations=5,
+            embedding, ke.ConditionalEvidence(), problem.x, problem.y, num_samples=3, num_chains=1,
+            sampler=Laplace(max_evaluations=5),
         )  # fmt: skip
     assert posterior.probabilities(problem.query).shape == (7, 3)
     assert posterior.samples["kernel.feature_map.0.weight"].shape == (3, 4, 3)
+    kernels, weights = posterior.kernel_draws()
+    assert [len(w) for w in weights] == [1, 1, 1]
+    assert sum(weights).item() == pytest.approx(1.0)
+    assert all(ke.gram(kernel, problem.x).shape == (24, 24) for kernel in kernels)
+    assert not torch.allclose(ke.gram(kernels[0], problem.x), ke.gram(kernels[1], problem.x))
 
 
 def test_kind_says_which_posterior(problem):
@@ -162,91 +175,15 @@ def test_kind_says_which_posterior(problem):
     assert "Gibbs" in gibbs.kind
     assert "−24·2·q" in gibbs.kind
     assert "Gibbs" in draw(embedding, 0.5 * ke.ConditionalEvidence(), problem.x, problem.y).kind
+    tempered = draw(embedding, 0.5 * ke.ConditionalEvidence(), problem.x, problem.y, temperature=2.0)
+    assert tempered.kind.startswith("posterior"), "the two factors cancel"
+    own = draw(embedding, OwnEvidence(), problem.x, problem.y)
+    assert own.kind.startswith("posterior"), "an evidence of the user's own counts"
+    twice = OwnEvidence() + OwnEvidence()
+    assert not twice.is_log_likelihood
+    assert "Gibbs" in draw(embedding, twice, problem.x, problem.y).kind
     assert "Gibbs" in repr(gibbs)
     assert "r_hat" in repr(gibbs)
-
-
-def test_save_and_load_without_pickle(tmp_path, multiclass, problem):
-    embedding, posterior = multiclass
-    posterior.save(tmp_path / "p.npz")
-    with np.load(tmp_path / "p.npz", allow_pickle=False) as archive:
-        assert "u" in archive.files
-    again = ke.load_posterior(tmp_path / "p.npz", embedding, ke.ConditionalEvidence())
-    assert torch.equal(again.probabilities(problem.query), posterior.probabilities(problem.query))
-    assert again.kind == posterior.kind
-    with pytest.raises(ValueError, match="Give the objective"):
-        ke.load_posterior(tmp_path / "p.npz", embedding, ke.LeaveOneOutRisk())
-    other = ke.MulticlassEmbedding(RBFKernel(), problem.m)
-    with pytest.raises(ValueError, match="as it was sampled"):
-        ke.load_posterior(tmp_path / "p.npz", other, ke.ConditionalEvidence())
-    (tmp_path / "no.npz").write_bytes(b"something else")
-    with pytest.raises(ValueError, match="written by save"):
-        ke.load_posterior(tmp_path / "no.npz", embedding, ke.ConditionalEvidence())
-
-
-def test_a_file_of_another_version_is_refused(tmp_path, multiclass, monkeypatch):
-    embedding, posterior = multiclass
-    with monkeypatch.context() as earlier:
-        earlier.setattr(storage, "FORMAT", "kernel_embed posterior 1")
-        posterior.save(tmp_path / "p.npz")
-    with pytest.raises(ValueError, match="which another version wrote"):
-        ke.load_posterior(tmp_path / "p.npz", embedding, ke.ConditionalEvidence())
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_arviz_agrees_about_r_hat(problem):
-    arviz = pytest.importorskip("arviz")
-    posterior = draw(
-        ke.MulticlassEmbedding(RBFKernel(), problem.m), ke.ConditionalEvidence(), problem.x, problem.y, num_samples=60
-    )
-    data = posterior.to_arviz()
-    assert data.posterior["regularization"].shape == (2, 60)
-    theirs = arviz.rhat(data, method="split")["regularization"].item()
-    assert posterior.summary()["regularization"]["r_hat"].item() == pytest.approx(theirs, abs=1e-3)
-
-
-def test_pyro_model_samples_the_same_posterior():
-    """Inside Pyro's own machinery, with a prior that breaks gpytorch's recipe, and one whose closure is 1/ℓ²."""
-    x = torch.zeros(3, 1, dtype=torch.float64)
-    kernel = ScaleKernel(RBFKernel(), outputscale_prior=HalfNormalPrior(0.5))
-    kernel.base_kernel.register_prior(
-        "inverse_square_prior",
-        GammaPrior(3.0, 3.0),
-        lambda module: 1.0 / module.lengthscale.square(),
-        lambda module, value: module._set_lengthscale(value.rsqrt()),
-    )
-    torch.manual_seed(0)
-    model = ke.pyro_model(ke.BayesianMeanEmbedding(kernel), Flat(), x, name="a.")
-    mcmc = MCMC(NUTS(model), num_samples=150, warmup_steps=100, disable_progbar=True)
-    mcmc.run()
-    draws = mcmc.get_samples()
-    # E|N(0, 0.5²)| = 0.40, E Gamma(3, 3) = 1; four standard errors at 60 effective draws
-    assert draws["a.kernel.outputscale"].mean().item() == pytest.approx(0.40, abs=0.16)
-    assert draws["a.kernel.base_kernel.inverse_square"].mean().item() == pytest.approx(1.0, abs=0.3)
-
-
-def test_pyro_model_has_the_gradient_of_its_value(problem):
-    kernel = RBFKernel(ard_num_dims=3, lengthscale_prior=LogNormalPrior(0.0, 0.5))
-    embedding = ke.MulticlassEmbedding(kernel, problem.m)
-    from kernel_embed.posteriors.potential import Potential
-    from kernel_embed.posteriors.pyro_model import _log_factor
-
-    potential = Potential(embedding, ke.ConditionalEvidence(), problem.x, problem.y)
-    names = [site.name for site in potential.sites]
-    assert names == ["kernel.lengthscale", "regularization"]
-    flat = torch.tensor([0.7, 0.9, 1.2, 0.02], dtype=torch.float64, requires_grad=True)
-
-    def factor(flat):
-        values = {"kernel.lengthscale": flat[:3].reshape(1, 3), "regularization": flat[3]}
-        return _log_factor(potential, potential.sites, values, flat)
-
-    assert torch.autograd.gradcheck(factor, (flat,), eps=1e-6, rtol=1e-4)
-
-
-def test_pyro_model_refuses_a_prior_that_pyro_cannot_sample(problem):
-    kernel = RBFKernel(ard_num_dims=3, lengthscale_prior=SmoothedBoxPrior(0.1, 2.0))
-    with pytest.raises(TypeError, match="that Pyro can sample"):
-        ke.pyro_model(ke.MulticlassEmbedding(kernel, 3), ke.ConditionalEvidence(), problem.x, problem.y)
 
 
 def test_choose_temperature_returns_the_lowest_risk(problem):

@@ -14,6 +14,7 @@ from gpytorch.priors import LogNormalPrior
 from linear_operator.utils.errors import NotPSDError
 
 import kernel_embed as ke
+from kernel_embed.posteriors import NUTS, SMC, SVI, Laplace
 from kernel_embed.posteriors.bridge import log_evidence
 from kernel_embed.posteriors.diagnostics import modes, r_hat
 from kernel_embed.posteriors.potential import Potential
@@ -100,24 +101,22 @@ def test_bridge_agrees_with_quadrature():
 
 
 def test_smc_gets_the_weights_and_the_evidence_right():
-    posterior = sample(TwoModes(), method="smc", num_samples=100, num_chains=2, num_moves=3)
+    posterior = sample(TwoModes(), sampler=SMC(num_moves=3), num_samples=100, num_chains=2)
     share, total = exact_share_of_the_upper_mode()
     assert (log_lengthscale(posterior) > 0).double().mean().item() == pytest.approx(share, abs=0.2)
     assert posterior.log_evidence == pytest.approx(math.log(total / (1.5 * math.sqrt(2 * math.pi))), abs=0.3)
 
 
 def test_laplace_and_svi_are_exact_for_a_gaussian():
-    for method, options in (("laplace", {}), ("svi", {"num_steps": 250})):
+    for sampler in (Laplace(), SVI(num_steps=250)):
         log_scale = gpytorch.constraints.Positive(transform=torch.exp, inv_transform=torch.log)
         kernel = RBFKernel(lengthscale_prior=LogNormalPrior(0.5, 0.4), lengthscale_constraint=log_scale)
         model = ke.BayesianMeanEmbedding(kernel)
-        posterior = ke.sample_posterior(
-            model, Flat(), X, num_samples=500, num_chains=2, seed=0, method=method, **options
-        )
+        posterior = ke.sample_posterior(model, Flat(), X, num_samples=500, num_chains=2, seed=0, sampler=sampler)
         t = log_lengthscale(posterior)
-        assert t.mean().item() == pytest.approx(0.5, abs=0.08), method
-        assert t.std().item() == pytest.approx(0.4, abs=0.08), method
-        if method == "laplace":
+        assert t.mean().item() == pytest.approx(0.5, abs=0.08), sampler
+        assert t.std().item() == pytest.approx(0.4, abs=0.08), sampler
+        if posterior.method == "laplace":
             assert posterior.log_evidence == pytest.approx(0.0, abs=1e-3)
 
 
@@ -133,7 +132,7 @@ def test_the_same_seed_gives_the_same_draws_and_leaves_the_host_alone():
 
 def test_processes_give_the_same_draws():
     settings = {"num_samples": 6, "warmup_steps": 4, "num_chains": 2}
-    alone, together = (sample(Flat(), parallel=parallel, **settings) for parallel in (False, True))
+    alone, together = (sample(Flat(), sampler=NUTS(parallel=p), **settings) for p in (False, True))
     assert torch.equal(alone.draws.u, together.draws.u)
     assert torch.equal(alone.draws.log_density, together.draws.log_density)
 
@@ -190,7 +189,6 @@ def test_a_prior_that_cannot_be_sampled_needs_starting_points():
         ({"num_chains": 0}, "num_chains of at least 1"),
         ({"warmup_steps": -1}, "warmup_steps of at least 0"),
         ({"temperature": 0.0}, "positive, finite temperature"),
-        ({"method": "gibbs"}, "method among nuts, smc, svi, laplace"),
         ({"initial": "mode"}, "initial to be 'prior'"),
         ({"initial": {"lengthscale": torch.tensor(1.0)}}, "names among kernel.lengthscale"),
         ({"initial": {"kernel.lengthscale": torch.tensor(-1.0)}}, "inside the constraints"),
@@ -204,6 +202,9 @@ def test_bad_input(settings, message):
 def test_not_an_objective():
     with pytest.raises(TypeError, match="Expected an Objective"):
         sample(lambda embedding, x: 0.0)
+    for wrong in ("smc", NUTS):
+        with pytest.raises(TypeError, match=r"Expected a Sampler, such as NUTS\(\) or SMC\(\)"):
+            sample(Flat(), sampler=wrong)
     with pytest.raises(TypeError, match="whole number"):
         sample(Flat(), num_samples=2.5)
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import pathlib
 import warnings
-from typing import Any
 
 import numpy as np
 import torch
 
+from ...learning.parameters import Vector
 from ...objectives import EmbeddingEvidence
 from ...plots import plot_traces
 from ...plots.style import BAND, array
-from ...posteriors import PosteriorWarning, load_posterior, sample_posterior
+from ...posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load_posterior, sample_posterior
 from ...posteriors.bridge import log_evidence
 from ...posteriors.diagnostics import modes, n_eff, r_hat
 from ...results import Record, Results, table
@@ -35,10 +35,12 @@ def sample(
     num_draws: int = 200,
     seed: int = 0,
     progress: bool | None = None,
-) -> Any:
+) -> MeanPosterior:
     """The posterior of the lengthscale, from the file ``path`` where an earlier run left it."""
     if path is not None and path.exists():
-        return load_posterior(path, model(), EmbeddingEvidence())
+        loaded = load_posterior(path, model(), EmbeddingEvidence())
+        assert isinstance(loaded, MeanPosterior)
+        return loaded
     x = torch.cat(mixture_samples(num_per_centre, seed))
     with warnings.catch_warnings():
         # That the chains disagree is the point.
@@ -51,8 +53,7 @@ def sample(
             warmup_steps=num_draws,
             num_chains=num_chains,
             seed=seed,
-            parallel=False,
-            walk=False,  # NUTS alone, as in the paper
+            sampler=NUTS(walk=False, parallel=False),  # NUTS alone, as in the paper
             progress=progress,
         )
     if path is not None:
@@ -90,7 +91,7 @@ def run(results: Results, out: pathlib.Path, *, num_per_centre: int = 100, num_d
     draw_witnesses(posterior, groups, num_per_centre, seed, out / "figure5_posterior.png")
 
 
-def quadrature(potential: Any, u: Any, num_points: int = 101) -> float:
+def quadrature(potential: Potential, u: Vector, num_points: int = 101) -> float:
     """log Z of a mode by the trapezoidal rule, over the draws ``u`` and as far again to both sides."""
     low, high = u.min(), u.max()
     width = 0.5 * (high - low) or 0.05  # a short chain may never have moved
@@ -100,7 +101,7 @@ def quadrature(potential: Any, u: Any, num_points: int = 101) -> float:
     return float(top + np.log(np.trapezoid(np.exp(heights - top), grid)))
 
 
-def draw_traces(posterior: Any, path: pathlib.Path) -> None:
+def draw_traces(posterior: MeanPosterior, path: pathlib.Path) -> None:
     """Figure 4: the lengthscale along each chain."""
     from matplotlib import pyplot
 
@@ -114,7 +115,9 @@ def draw_traces(posterior: Any, path: pathlib.Path) -> None:
     pyplot.close(figure)
 
 
-def draw_witnesses(posterior: Any, groups: list[list[int]], num_per_centre: int, seed: int, path: pathlib.Path) -> None:
+def draw_witnesses(
+    posterior: MeanPosterior, groups: list[list[int]], num_per_centre: int, seed: int, path: pathlib.Path
+) -> None:
     """Figure 5: the witness with its 80 % band in modes with several chains, over equal chains, and by evidence."""
     from matplotlib import pyplot
 
@@ -140,11 +143,11 @@ def draw_witnesses(posterior: Any, groups: list[list[int]], num_per_centre: int,
     pyplot.close(figure)
 
 
-def _mean(posterior: Any, group: list[int]) -> float:
+def _mean(posterior: MeanPosterior, group: list[int]) -> float:
     return float(posterior.samples_by_chain[NAME][group].mean())
 
 
-def _only(posterior: Any, group: list[int]) -> torch.Tensor:
+def _only(posterior: MeanPosterior, group: list[int]) -> torch.Tensor:
     weights = torch.zeros(posterior.num_chains, posterior.num_samples, dtype=torch.float64)
     weights[group] = 1.0
     return weights.reshape(-1)

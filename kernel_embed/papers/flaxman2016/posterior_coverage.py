@@ -21,10 +21,10 @@ import torch
 from gpytorch.kernels import RBFKernel
 from gpytorch.priors import LogNormalPrior
 
-from ...embeddings import ConditionalEmbedding
+from ...embeddings import ConditionalEmbedding, ConditionedEmbedding
 from ...kernels import gram, log_scaled
 from ...objectives import ConditionalEvidence, CrossValidationRisk, Objective
-from ...posteriors import PosteriorWarning, sample_posterior
+from ...posteriors import NUTS, PosteriorWarning, sample_posterior
 from ...results import Record, Results, column, group, table
 
 KEY = ("experiment", "objective", "number")
@@ -61,7 +61,10 @@ def simulate(seed: int) -> tuple[ConditionalEmbedding, torch.Tensor, torch.Tenso
     return embedding, x, root @ torch.as_tensor(generator.randn(NUM_DATA, 2)), truth
 
 
-OBJECTIVES: dict[str, Objective] = {"evidence": ConditionalEvidence(), "Gibbs": CrossValidationRisk(num_folds=5)}
+OBJECTIVES: dict[str, Objective[ConditionedEmbedding]] = {
+    "evidence": ConditionalEvidence(),
+    "Gibbs": CrossValidationRisk(num_folds=5),
+}
 
 
 def run(results: Results, *, num_sets: dict[str, int], num_samples: int, warmup: int) -> None:
@@ -76,7 +79,7 @@ def run(results: Results, *, num_sets: dict[str, int], num_samples: int, warmup:
                 warnings.simplefilter("ignore", PosteriorWarning)
                 posterior = sample_posterior(
                     embedding, objective, x, y, num_samples=num_samples, warmup_steps=warmup, num_chains=1,
-                    seed=number, parallel=False, progress=False,
+                    seed=number, sampler=NUTS(parallel=False), progress=False,
                 )  # fmt: skip
             for parameter in NAMES:
                 draws = posterior.samples[parameter].flatten()

@@ -2,19 +2,22 @@ r"""The Laplace approximation: the Gaussian :math:`\mathcal N(\hat u, H^{-1})` a
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
-from torch import Tensor
 
 from ...learning.parameters import Vector
+from ...progress import ProgressBar
+from ..draws import Draws, independent_draws
 from ..potential import Potential
 from ..priors import DEFAULT_SPREAD
-from .nuts import Draws, independent_draws
+from ..starts import Starts
+from .base import Sampler, require
 
 FLAT = 1e-2
 """Curvature below which a direction counts as flat: a standard deviation of ten in log θ."""
@@ -23,8 +26,10 @@ DIFFERENCE = 1e-3
 """Step of the differences of gradients that give H."""
 
 
-def highest_mode(potential: Potential, starts: list[Vector], max_evaluations: int = 200) -> Vector:
+def highest_mode(potential: Potential, starts: Sequence[Vector], max_evaluations: int = 200) -> Vector:
     """û, the lowest potential that L-BFGS finds from ``starts``."""
+    from scipy.optimize import minimize
+
     best, lowest = starts[0], math.inf
     for start in starts:
         edge = abs(potential.value(start)) * 10.0 + 1e3
@@ -51,26 +56,45 @@ def hessian(potential: Potential, u: Vector) -> Vector:
     return symmetric
 
 
-def laplace(
-    potential: Potential, starts: list[Vector], num_samples: int, seeds: list[int], bar: Any, max_evaluations: int = 200
-) -> Draws:
-    """Draws of the Gaussian at the highest mode found from ``starts`` and from the embedding as it is."""
-    started = time.perf_counter()
-    mode = highest_mode(potential, starts, max_evaluations)
-    values, vectors = np.linalg.eigh(hessian(potential, mode))
-    # A direction in which the density is flat or rises has no Gaussian; it is given the spread of a default prior.
-    values = np.where(values > FLAT, values, DEFAULT_SPREAD**-2)
-    spread = vectors / np.sqrt(values)
-    z = np.stack([np.random.default_rng(seed).standard_normal((num_samples, len(mode))) for seed in seeds])
-    u = torch.from_numpy(mode + z @ spread.T)
-    height = -potential.value(mode)
-    log_density: Tensor = torch.from_numpy(height - 0.5 * np.square(z).sum(-1))
-    bar.update(bar.total or 0)
-    return independent_draws(
-        potential,
-        u,
-        log_density,
-        started,
-        log_evidence=height + 0.5 * len(mode) * math.log(2.0 * math.pi) - 0.5 * float(np.log(values).sum()),
-        details={"mode": potential.constrained(torch.from_numpy(mode))},
-    )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Laplace(Sampler):
+    """The Gaussian at the highest mode found from all starts, in raw parameters, with its evidence: a first look.
+
+    Args:
+        max_evaluations: of L-BFGS from each start.
+    """
+
+    max_evaluations: int = 200
+
+    is_independent: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require("max_evaluations", self.max_evaluations, self.max_evaluations >= 1, "of at least 1")
+
+    def sample(
+        self,
+        potential: Potential,
+        starts: Starts,
+        num_samples: int,
+        warmup_steps: int,
+        seeds: list[int],
+        bar: ProgressBar,
+    ) -> Draws:
+        """Independent draws, as many for each seed."""
+        started = time.perf_counter()
+        mode = highest_mode(potential, starts.points, self.max_evaluations)
+        values, vectors = np.linalg.eigh(hessian(potential, mode))
+        # A direction in which the density is flat or rises has no Gaussian; it is given the spread of a default prior.
+        values = np.where(values > FLAT, values, DEFAULT_SPREAD**-2)
+        spread = vectors / np.sqrt(values)
+        z = np.stack([np.random.default_rng(seed).standard_normal((num_samples, len(mode))) for seed in seeds])
+        height = -potential.value(mode)
+        bar.update(bar.total or 0)
+        return independent_draws(
+            potential,
+            torch.from_numpy(mode + z @ spread.T),
+            torch.from_numpy(height - 0.5 * np.square(z).sum(-1)),
+            started,
+            log_evidence=height + 0.5 * len(mode) * math.log(2.0 * math.pi) - 0.5 * float(np.log(values).sum()),
+            details={"mode": potential.constrained(torch.from_numpy(mode))},
+        )

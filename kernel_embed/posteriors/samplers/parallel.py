@@ -8,14 +8,21 @@ import os
 import pathlib
 import tempfile
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
 from ...learning.parameters import Vector
+from ...progress import ProgressBar
+from ..draws import Draws, collect, quiet_numbers
 from ..potential import Potential
-from .nuts import Chain, Draws, collect, dense_mass, quiet_numbers
+from .chain import ChainMaker
+
+File: TypeAlias = "np.memmap[tuple[int, int], np.dtype[np.float64]]"
+"""The draws of a chain, a row each: u and log density; NaN where none is written yet."""
+Task: TypeAlias = tuple[ChainMaker, Potential, str, Vector, int, int, int]
 
 WORTHWHILE = 2e10
 """Operations, counted as n³ for each draw, above which starting processes pays: seconds of work for each of them."""
@@ -32,44 +39,34 @@ def num_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def parallel_nuts(
+class Finished(NamedTuple):
+    """What a process says at its end; its draws are in its file."""
+
+    divergences: list[int]
+    num_evaluations: int
+    num_refused: int
+    step_size: float
+
+
+def chains_in_processes(
+    make: ChainMaker,
     potential: Potential,
-    starts: list[Vector],
+    starts: Sequence[Vector],
     num_samples: int,
     warmup_steps: int,
-    seeds: list[int],
-    options: dict[str, Any],
-    bar: Any,
+    seeds: Sequence[int],
+    bar: ProgressBar,
 ) -> Draws:
-    """As :func:`kernel_embed.posteriors.samplers.nuts.nuts`, each chain in a process with one thread."""
-    from joblib.externals.loky import ProcessPoolExecutor
-
-    options = dense_mass(potential, options)
-    started, interrupted = time.perf_counter(), False
-    rows, width = warmup_steps + num_samples, potential.dimension + 1
+    """As :func:`kernel_embed.posteriors.samplers.chain.chains_in_turn`, each chain in a process with one thread."""
+    started = time.perf_counter()
+    shape = (warmup_steps + num_samples, potential.dimension + 1)
     with tempfile.TemporaryDirectory() as folder:
-        paths = [str(pathlib.Path(folder) / f"chain{chain}") for chain in range(len(starts))]
-        files = [np.memmap(path, np.float64, "w+", shape=(rows, width)) for path in paths]
-        for file in files:
-            file[:] = np.nan
-        pool = ProcessPoolExecutor(max_workers=min(len(starts), num_cpus()))
-        try:
-            settings = zip(paths, starts, seeds, strict=True)
-            tasks = [
-                pool.submit(_run, potential, path, start, seed, num_samples, warmup_steps, options)
-                for path, start, seed in settings
-            ]
-            waiting = set(tasks)
-            while waiting:
-                done, waiting = concurrent.futures.wait(waiting, timeout=0.5)
-                bar.update(sum(_length(file) for file in files) - bar.n)
-                for task in done:
-                    task.result()
-            finished = [task.result() for task in tasks]
-        except KeyboardInterrupt:
-            interrupted, finished = True, []
-        finally:
-            pool.shutdown(wait=not interrupted, kill_workers=interrupted)
+        files = [_new_file(pathlib.Path(folder) / f"chain{chain}", shape) for chain in range(len(starts))]
+        tasks = [
+            (make, potential, str(file.filename), start, seed, num_samples, warmup_steps)
+            for file, start, seed in zip(files, starts, seeds, strict=True)
+        ]
+        finished = _run_all(tasks, files, bar)
         length = min(_length(file) for file in files)
         if length <= warmup_steps:
             raise KeyboardInterrupt("interrupted before the first draw after warm-up")
@@ -77,36 +74,57 @@ def parallel_nuts(
         del files
     return collect(
         found,
-        [divergences for divergences, _, _, _ in finished] or [[] for _ in starts],
+        [one.divergences for one in finished] or [[] for _ in starts],
         seconds=time.perf_counter() - started,
-        num_evaluations=potential.num_evaluations + sum(evaluations for _, evaluations, _, _ in finished),
-        num_refused=potential.num_refused + sum(refused for _, _, refused, _ in finished),
-        interrupted=interrupted,
-        details={"step_size": [step_size for _, _, _, step_size in finished]},
+        num_evaluations=potential.num_evaluations + sum(one.num_evaluations for one in finished),
+        num_refused=potential.num_refused + sum(one.num_refused for one in finished),
+        interrupted=not finished,
+        details={"step_size": [one.step_size for one in finished]},
     )
 
 
+def _run_all(tasks: Sequence[Task], files: Sequence[File], bar: ProgressBar) -> list[Finished]:
+    """All chains, with the bar moving as their files fill; nothing where Ctrl-C ended them."""
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    pool, interrupted = ProcessPoolExecutor(max_workers=min(len(tasks), num_cpus())), False
+    try:
+        futures = [pool.submit(_run, *task) for task in tasks]
+        waiting = set(futures)
+        while waiting:
+            done, waiting = concurrent.futures.wait(waiting, timeout=0.5)
+            bar.update(sum(_length(file) for file in files) - bar.n)
+            for future in done:
+                future.result()
+        return [future.result() for future in futures]
+    except KeyboardInterrupt:
+        interrupted = True
+        return []
+    finally:
+        pool.shutdown(wait=not interrupted, kill_workers=interrupted)
+
+
 def _run(
-    potential: Potential,
-    path: str,
-    start: Vector,
-    seed: int,
-    num_samples: int,
-    warmup_steps: int,
-    options: dict[str, Any],
-) -> tuple[list[int], int, int, float]:
+    make: ChainMaker, potential: Potential, path: str, start: Vector, seed: int, num_samples: int, warmup_steps: int
+) -> Finished:
     """One chain, in its process; Ctrl-C on the terminal reaches it too and ends it quietly."""
     torch.set_num_threads(1)
     potential.num_evaluations = potential.num_refused = 0
     file = np.memmap(path, np.float64, "r+", shape=(warmup_steps + num_samples, potential.dimension + 1))
     with quiet_numbers(), contextlib.suppress(KeyboardInterrupt):
-        chain = Chain(potential, start, warmup_steps, seed, options)
+        chain = make(potential, start, warmup_steps, seed)
         for row in file:
             u, log_density = chain.step()
             row[:] = [*u, log_density]
-    return chain.divergences, potential.num_evaluations, potential.num_refused, float(chain.kernel.step_size)
+    return Finished(chain.divergences, potential.num_evaluations, potential.num_refused, chain.step_size)
 
 
-def _length(file: Any) -> int:
+def _new_file(path: pathlib.Path, shape: tuple[int, int]) -> File:
+    file = np.memmap(path, np.float64, "w+", shape=shape)
+    file[:] = np.nan
+    return file
+
+
+def _length(file: File) -> int:
     """Draws written so far."""
     return int(np.isfinite(file[:, -1]).sum())

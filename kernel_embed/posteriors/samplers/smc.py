@@ -11,18 +11,21 @@ so that each mode keeps as many as its weight deserves. The steps of β keep the
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ...learning.parameters import Vector
+from ...progress import ProgressBar
+from ..draws import Draws, independent_draws
 from ..potential import Potential
-from ..starts import prior_draw
-from .nuts import Draws, independent_draws
+from ..starts import Starts, prior_draw
+from .base import Sampler, require
 
 EFFECTIVE = 0.5
 SCALES = np.array([1.0, 0.3, 0.1])
@@ -30,32 +33,60 @@ SCALES = np.array([1.0, 0.3, 0.1])
 ACCEPTANCE = 0.3
 
 
-def smc(potential: Potential, num_samples: int, seeds: list[int], bar: Any, num_moves: int = 10) -> Draws:
-    """One run with ``num_samples`` particles for each seed; ``num_moves`` Metropolis steps at every temperature."""
-    started = time.perf_counter()
-    runs, evidences, interrupted = [], [], False
-    bar.reset(len(seeds))
-    try:
-        for seed in seeds:
-            run = Run(potential, num_samples, seed)
-            run.go(num_moves)
-            runs.append(run)
-            evidences.append(run.log_evidence)
-            bar.update()
-    except KeyboardInterrupt:
-        if not runs:
-            raise
-        interrupted = True
-    u = torch.from_numpy(np.stack([run.u for run in runs]))
-    log_density = torch.from_numpy(np.stack([run.likelihood + run.prior for run in runs]))
-    log_evidence = float(np.logaddexp.reduce(evidences) - math.log(len(evidences)))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SMC(Sampler):
+    """Sequential Monte Carlo from the prior, a run for each chain: weighs several modes rightly, knows the evidence.
+
+    Args:
+        num_moves: Metropolis steps at every temperature.
+        num_particles: of each run; ``None`` for as many as draws are asked for. Of more, every so many-th is a draw.
+    """
+
+    num_moves: int = 10
+    num_particles: int | None = None
+
+    uses_starts: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require("num_moves", self.num_moves, self.num_moves >= 1, "of at least 1")
+
+    def sample(
+        self,
+        potential: Potential,
+        starts: Starts,
+        num_samples: int,
+        warmup_steps: int,
+        seeds: list[int],
+        bar: ProgressBar,
+    ) -> Draws:
+        """One run for each seed; Ctrl-C keeps the runs that have ended."""
+        num_particles = num_samples if self.num_particles is None else self.num_particles
+        require("num_particles", num_particles, num_particles >= num_samples, f"of at least num_samples={num_samples}")
+        started, interrupted = time.perf_counter(), False
+        runs: list[Run] = []
+        bar.reset(len(seeds))
+        try:
+            for seed in seeds:
+                runs.append(Run(potential, num_particles, seed).go(self.num_moves))
+                bar.update()
+        except KeyboardInterrupt:
+            if not runs:
+                raise
+            interrupted = True
+        return _draws(potential, runs, num_samples, started, interrupted)
+
+
+def _draws(potential: Potential, runs: list[Run], num_samples: int, started: float, interrupted: bool) -> Draws:
+    """Particles as draws, and the evidence: the mean of that of the runs."""
+    keep = np.linspace(0, len(runs[0].u) - 1, num_samples).round().astype(int)
+    evidences = [run.log_evidence for run in runs]
     return independent_draws(
         potential,
-        u,
-        log_density,
+        torch.from_numpy(np.stack([run.u[keep] for run in runs])),
+        torch.from_numpy(np.stack([(run.likelihood + run.prior)[keep] for run in runs])),
         started,
         interrupted=interrupted,
-        log_evidence=log_evidence,
+        log_evidence=float(np.logaddexp.reduce(evidences) - math.log(len(evidences))),
         details={"log_evidences": evidences, "temperatures": [run.betas for run in runs]},
     )
 
@@ -77,7 +108,7 @@ class Run:
         self.likelihood, self.prior = self._parts(self.u)
         self.betas, self.log_evidence, self.scale = [0.0], 0.0, 2.38 / math.sqrt(self.u.shape[1])
 
-    def go(self, num_moves: int) -> None:
+    def go(self, num_moves: int) -> Run:
         """From β = 0 to β = 1."""
         while self.betas[-1] < 1.0:
             beta = self._next()
@@ -88,6 +119,7 @@ class Run:
             factor = self._factor()
             for _ in range(num_moves):
                 self._move(factor, beta)
+        return self
 
     def _next(self) -> float:
         """The largest β at which the weights are still worth half of the particles."""

@@ -2,67 +2,86 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from typing import Any
+from typing import ClassVar
 
 import pyro
+import pyro.infer
 import torch
 from pyro.distributions import Normal
-from pyro.infer import SVI, Trace_ELBO
-from pyro.infer.autoguide import AutoDiagonalNormal, AutoMultivariateNormal
+from pyro.infer.autoguide import AutoContinuous, AutoDiagonalNormal, AutoMultivariateNormal
 from pyro.infer.autoguide.initialization import init_to_value
 from pyro.optim import ClippedAdam
+from torch import Tensor
 
-from ...learning.parameters import Vector
+from ...progress import ProgressBar
+from ..draws import Draws, independent_draws
 from ..potential import SITE, Potential
+from ..starts import Starts
+from .base import Sampler, require
 from .laplace import highest_mode
-from .nuts import DENSE_DIMENSIONS, Draws, independent_draws
+from .nuts import DENSE_DIMENSIONS
 
 
-def svi(
-    potential: Potential,
-    starts: list[Vector],
-    num_samples: int,
-    seeds: list[int],
-    bar: Any,
-    num_steps: int = 500,
-    learning_rate: float = 0.05,
-    guide: Any = None,
-) -> Draws:
-    """Draws of a guide fitted by ``num_steps`` steps of Adam, starting at the highest mode.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SVI(Sampler):
+    """A guide of Pyro's fitted by Adam, starting at the highest mode: for many parameters.
 
-    ``guide`` is a class of ``pyro.infer.autoguide``; by default a Gaussian with dense covariance up to twenty
-    parameters and with a diagonal one above.
+    Args:
+        num_steps: of Adam.
+        learning_rate: of Adam; it falls to a tenth.
+        guide: a class of ``pyro.infer.autoguide``; by default a Gaussian with dense covariance up to twenty parameters
+            and with a diagonal one above.
     """
-    started = time.perf_counter()
-    mode = torch.from_numpy(highest_mode(potential, starts))
-    if guide is None:
-        guide = AutoMultivariateNormal if len(mode) <= DENSE_DIMENSIONS else AutoDiagonalNormal
 
-    def model() -> None:
-        flat = Normal(torch.zeros_like(mode), torch.ones_like(mode)).mask(False).to_event(1)
-        u = pyro.sample(SITE, flat)
-        pyro.factor("log density", -potential({SITE: u}))
+    num_steps: int = 500
+    learning_rate: float = 0.05
+    guide: type[AutoContinuous] | None = None
 
-    losses = []
-    with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seeds[0])
-        approximation = guide(model, init_loc_fn=init_to_value(values={SITE: mode}), init_scale=0.1)
-        decay = 0.1 ** (1.0 / num_steps)
-        search = SVI(model, approximation, ClippedAdam({"lr": learning_rate, "lrd": decay}), Trace_ELBO())
-        bar.reset(num_steps)
-        for _ in range(num_steps):
+    is_independent: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require("num_steps", self.num_steps, self.num_steps >= 1, "of at least 1")
+        require("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
+
+    def sample(
+        self,
+        potential: Potential,
+        starts: Starts,
+        num_samples: int,
+        warmup_steps: int,
+        seeds: list[int],
+        bar: ProgressBar,
+    ) -> Draws:
+        """Independent draws of the guide, as many for each seed."""
+        started = time.perf_counter()
+        mode = torch.from_numpy(highest_mode(potential, starts.points))
+        with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seeds[0])
+            guide, losses = self.fitted(potential, mode, bar)
+            found = guide.get_posterior()
+            u = found.sample((len(seeds), num_samples)).detach()
+            log_density = found.log_prob(u).detach()
+        if log_density.dim() > 2:
+            log_density = log_density.sum(-1)
+        return independent_draws(potential, u, log_density, started, details={"losses": losses})
+
+    def fitted(self, potential: Potential, mode: Tensor, bar: ProgressBar) -> tuple[AutoContinuous, list[float]]:
+        """The guide fitted from ``mode``, in the parameter store as it is, and the loss at every step."""
+
+        def model() -> None:
+            flat = Normal(torch.zeros_like(mode), torch.ones_like(mode)).mask(False).to_event(1)
+            u = pyro.sample(SITE, flat)
+            pyro.factor("log density", -potential({SITE: u}))
+
+        default = AutoMultivariateNormal if len(mode) <= DENSE_DIMENSIONS else AutoDiagonalNormal
+        guide = (self.guide or default)(model, init_loc_fn=init_to_value(values={SITE: mode}), init_scale=0.1)
+        rates = {"lr": self.learning_rate, "lrd": 0.1 ** (1.0 / self.num_steps)}
+        search = pyro.infer.SVI(model, guide, ClippedAdam(rates), pyro.infer.Trace_ELBO())
+        losses: list[float] = []
+        bar.reset(self.num_steps)
+        for _ in range(self.num_steps):
             losses.append(search.step())
             bar.update()
-        found = approximation.get_posterior()
-        u = found.sample((len(seeds), num_samples)).detach()
-        log_density = found.log_prob(u).detach()
-    if log_density.dim() > 2:
-        log_density = log_density.sum(-1)
-    return independent_draws(
-        potential,
-        u,
-        log_density,
-        started,
-        details={"losses": losses},
-    )
+        return guide, losses

@@ -1,0 +1,106 @@
+"""Draws on disk, as a NumPy archive without pickle, and as ArviZ data: arrays and settings, whatever they answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import gpytorch
+import numpy as np
+import torch
+from torch import Tensor
+
+from .draws import Draws
+from .potential import AnyObjective, Potential
+
+if TYPE_CHECKING:
+    from arviz import InferenceData
+
+E = TypeVar("E", bound=gpytorch.Module)
+
+FORMAT = "kernel_embed posterior 2"
+"""The second: draws are log θ for what is positive. Files of the first are refused, not misread."""
+
+KEPT = ("seconds", "num_evaluations", "num_refused", "interrupted", "log_evidence")
+"""What is kept of :class:`Draws` beside its tensors."""
+
+
+class Restored(NamedTuple):
+    """What was read: the draws, the name of their sampler, and their weights."""
+
+    draws: Draws
+    method: str
+    weights: Tensor
+
+
+def write(path: str | os.PathLike[str], potential: Potential, draws: Draws, method: str, weights: Tensor) -> None:
+    """Write draws, weights, data and settings to ``path``; the embedding itself is not written."""
+    settings = {
+        "format": FORMAT,
+        "method": method,
+        "objective": repr(potential.objective),
+        "temperature": potential.temperature,
+        "shapes": _shapes(potential),
+        **{name: getattr(draws, name) for name in KEPT},
+    }
+    arrays = {"u": draws.u, "log_density": draws.log_density, "diverging": draws.diverging, "weights": weights}
+    arrays |= dict(zip(("x", "y"), potential.data, strict=False))
+    # What is not sampled: fixed parameters, and buffers such as random features.
+    arrays |= {f"state/{name}": value for name, value in potential.embedding.state_dict().items()}
+    numbers = {name: value.detach().cpu().numpy() for name, value in arrays.items()}
+    with pathlib.Path(path).open("wb") as file:
+        # NumPy's types take every name of an array for that of an option.
+        np.savez_compressed(file, settings=np.array(json.dumps(settings)), **numbers)  # type: ignore[arg-type]
+
+
+def read(path: str | os.PathLike[str], embedding: E, objective: AnyObjective) -> tuple[Potential[E], Restored]:
+    """The potential and the draws that :func:`write` wrote; refused where embedding or objective are others."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            tensors = {name: torch.from_numpy(archive[name]) for name in archive.files if name != "settings"}
+            settings = json.loads(str(archive["settings"]))
+        written = settings["format"]
+    except (ValueError, KeyError, EOFError, TypeError) as error:
+        raise ValueError(f"Expected a posterior written by save() in {path}, got something else.") from error
+    if written != FORMAT:
+        raise ValueError(
+            f"Expected {path} in the format {FORMAT!r}, got {written!r}, which another version wrote. Sample it again."
+        )
+    if settings["objective"] != repr(objective):
+        raise ValueError(
+            f"Expected a posterior under {objective!r} in {path}, got one under {settings['objective']}. "
+            "Give the objective it was sampled with."
+        )
+    potential = Potential(embedding, objective, tensors["x"], tensors.get("y"), settings["temperature"])
+    _restore(potential, settings["shapes"], tensors)
+    kept = {name: settings[name] for name in KEPT}
+    draws = Draws(tensors["u"], tensors["log_density"], tensors["diverging"], **kept)
+    return potential, Restored(draws, settings["method"], tensors["weights"])
+
+
+def _restore(potential: Potential, shapes: Mapping[str, list[int]], tensors: Mapping[str, Tensor]) -> None:
+    """Give the embedding what was not sampled."""
+    if _shapes(potential) != shapes:
+        raise ValueError(
+            f"Expected an embedding with the parameters {shapes}, as it was sampled, got {_shapes(potential)}."
+        )
+    state = {name.removeprefix("state/"): value for name, value in tensors.items() if name.startswith("state/")}
+    potential.embedding.load_state_dict(state)
+
+
+def _shapes(potential: Potential) -> dict[str, list[int]]:
+    return {name: list(parameter.shape) for name, parameter in potential.vector.named.items()}
+
+
+def inference_data(samples_by_chain: Mapping[str, Tensor], draws: Draws) -> InferenceData:
+    """The draws as ``arviz.InferenceData``, with the log density and divergences as sample statistics."""
+    try:
+        import arviz
+    except ImportError as error:
+        raise ImportError("to_arviz needs arviz: pip install 'kernel-embed[posteriors]'.") from error
+    by_chain = {name: values.cpu().numpy() for name, values in samples_by_chain.items()}
+    statistics = {"lp": draws.log_density.numpy(), "diverging": draws.diverging.numpy()}
+    return arviz.from_dict(posterior=by_chain, sample_stats=statistics)

@@ -1,0 +1,80 @@
+"""What a sampler is: a value that turns a potential and starting points into draws."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import ClassVar
+
+from ...progress import ProgressBar
+from ..draws import Draws
+from ..potential import Potential
+from ..starts import Starts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampler(abc.ABC):
+    """A way to draw from a posterior, with its options; give one to ``sample_posterior(…, sampler=…)``.
+
+    A sampler of your own is a subclass with :meth:`sample`: ask ``potential`` for values and gradients, and return
+    :class:`~kernel_embed.posteriors.Draws`.
+
+    Example:
+        >>> import time, numpy, torch, gpytorch, kernel_embed as ke
+        >>> from kernel_embed.posteriors import Sampler, independent_draws
+        >>> class AtTheStart(Sampler):
+        ...     '''Every draw is where its chain starts.'''
+        ...     def sample(self, potential, starts, num_samples, warmup_steps, seeds, bar):
+        ...         u = torch.from_numpy(numpy.stack(starts.points)).unsqueeze(1).expand(-1, num_samples, -1)
+        ...         heights = [-potential.value(point) for point in starts.points]
+        ...         log_density = torch.tensor(heights).unsqueeze(1).expand(-1, num_samples)
+        ...         return independent_draws(potential, u, log_density, time.perf_counter())
+        >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64).unsqueeze(-1)
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> posterior = ke.sample_posterior(
+        ...     embedding, ke.EmbeddingEvidence(), x, num_samples=3, initial="current", sampler=AtTheStart()
+        ... )
+        >>> posterior.method, posterior.samples["kernel.lengthscale"].flatten()[:2]
+        ('atthestart', tensor([0.6931, 0.6931], dtype=torch.float64))
+    """
+
+    uses_starts: ClassVar[bool] = True
+    """Whether chains start somewhere; False for a sampler that finds its own way from the prior."""
+
+    uses_warmup: ClassVar[bool] = False
+    """Whether there are draws before the first that counts."""
+
+    is_independent: ClassVar[bool] = False
+    """Whether draws are independent, so that chains cannot disagree and no warning says so."""
+
+    @property
+    def name(self) -> str:
+        """What ``posterior.method`` says."""
+        return type(self).__name__.lower()
+
+    @abc.abstractmethod
+    def sample(
+        self,
+        potential: Potential,
+        starts: Starts,
+        num_samples: int,
+        warmup_steps: int,
+        seeds: list[int],
+        bar: ProgressBar,
+    ) -> Draws:
+        """Draw from exp(−U).
+
+        Args:
+            potential: U, with ``value``, ``value_and_gradient`` and ``dimension``.
+            starts: a raw vector for each chain, in ``starts.points``.
+            num_samples: draws of each chain that are kept.
+            warmup_steps: draws of each chain before them.
+            seeds: one for each chain: the same seeds give the same draws.
+            bar: to be told of progress; it expects one step for each draw of each chain, unless it is ``reset``.
+        """
+
+
+def require(name: str, value: float, fits: bool, expected: str) -> None:
+    """Raise unless the option ``name`` of a sampler ``fits``."""
+    if not fits:
+        raise ValueError(f"Expected {name} {expected}, got {value!r}.")

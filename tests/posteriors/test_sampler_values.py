@@ -1,0 +1,132 @@
+"""Samplers are values, and one written outside the package is as good as ours."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import time
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from gpytorch.priors import LogNormalPrior
+
+import kernel_embed as ke
+from kernel_embed.posteriors import NUTS, SMC, SVI, Draws, Laplace, Sampler, Starts, independent_draws
+from kernel_embed.posteriors.potential import Potential
+
+from .test_potential import Flat
+
+X = torch.as_tensor(np.random.RandomState(0).randn(4, 1))
+
+
+def embedding():
+    return ke.BayesianMeanEmbedding(RBFKernel(lengthscale_prior=LogNormalPrior(0.5, 0.4)))
+
+
+@pytest.mark.parametrize(
+    "sampler", [NUTS(max_tree_depth=4), SMC(num_moves=3), SVI(num_steps=9), Laplace(max_evaluations=7)], ids=repr
+)
+def test_a_sampler_is_a_value(sampler):
+    assert sampler == copy.copy(sampler) == eval(repr(sampler))
+    assert hash(sampler) == hash(copy.copy(sampler))
+    assert sampler != type(sampler)()
+    assert sampler.name == type(sampler).__name__.lower()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        sampler.anything = 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: NUTS(target_accept_prob=1.0), "target_accept_prob between 0 and 1, got 1.0"),
+        (lambda: NUTS(max_tree_depth=0), "max_tree_depth of at least 1, got 0"),
+        (lambda: NUTS(step_size=0.0), "step_size above 0"),
+        (lambda: SMC(num_moves=0), "num_moves of at least 1"),
+        (lambda: SVI(num_steps=0), "num_steps of at least 1"),
+        (lambda: SVI(learning_rate=-1.0), "learning_rate above 0"),
+        (lambda: Laplace(max_evaluations=0), "max_evaluations of at least 1"),
+    ],
+)
+def test_options_are_checked_where_they_are_written(make, message):
+    with pytest.raises(ValueError, match=f"Expected {message}"):
+        make()
+
+
+def test_nuts_decides_what_is_left_open():
+    potential = Potential(embedding(), Flat(), X, None)
+    start = potential.vector.get()
+    decided = NUTS(walk=False).decided(potential, Starts((start,), from_prior=True), num_draws=10)
+    assert decided == NUTS(full_mass=True, walk=False, settle=True, parallel=False)
+    assert not NUTS().decided(potential, Starts((start,)), num_draws=10).settle
+
+
+def test_more_particles_than_draws():
+    settings = {"num_samples": 5, "num_chains": 2, "seed": 0}
+    posterior = ke.sample_posterior(embedding(), Flat(), X, sampler=SMC(num_moves=1, num_particles=20), **settings)
+    assert posterior.samples["kernel.lengthscale"].shape == (10, 1, 1)
+    assert posterior.num_evaluations > 2 * 20
+    with pytest.raises(ValueError, match="num_particles of at least num_samples=5, got 3"):
+        ke.sample_posterior(embedding(), Flat(), X, sampler=SMC(num_particles=3), **settings)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Metropolis(Sampler):
+    """A random walk of one's own, with an option."""
+
+    uses_warmup = True
+    scale: float = 0.8
+
+    def sample(self, potential, starts, num_samples, warmup_steps, seeds, bar):
+        started, chains = time.perf_counter(), []
+        for start, seed in zip(starts.points, seeds, strict=True):
+            generator, here, energy, chain = np.random.default_rng(seed), start, potential.value(start), []
+            for _ in range(warmup_steps + num_samples):
+                there = here + self.scale * generator.standard_normal(len(here))
+                proposed = potential.value(there)
+                if np.log(generator.uniform()) < energy - proposed:
+                    here, energy = there, proposed
+                chain.append((here, -energy))
+                bar.update()
+            chains.append(chain[warmup_steps:])
+        u = torch.as_tensor(np.array([[point for point, _ in chain] for chain in chains]))
+        return independent_draws(potential, u, torch.tensor([[v for _, v in chain] for chain in chains]), started)
+
+
+@pytest.mark.filterwarnings("ignore::kernel_embed.PosteriorWarning")
+def test_a_sampler_of_ones_own():
+    """log ℓ ~ N(0.5, 0.4²), within four standard errors of the effective draws; every question is answered."""
+    posterior = ke.sample_posterior(
+        embedding(), Flat(), X, num_samples=300, warmup_steps=50, num_chains=2, seed=0, sampler=Metropolis()
+    )
+    assert type(posterior) is ke.MeanPosterior
+    assert posterior.method == "metropolis"
+    t = posterior.samples["kernel.lengthscale"].log()
+    n = posterior.summary()["kernel.lengthscale"]["n_eff"].item()
+    assert abs(t.mean().item() - 0.5) < 4 * 0.4 / n**0.5
+    assert posterior.mean(X).shape == (4,)
+    assert posterior.num_evaluations > 700
+
+
+class Broken(Sampler):
+    """A sampler whose author forgot something."""
+
+    def __init__(self, answer):
+        object.__setattr__(self, "answer", answer)
+
+    def sample(self, potential, starts, num_samples, warmup_steps, seeds, bar):
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (None, TypeError, "to return Draws, got NoneType"),
+        (Draws(torch.zeros(2, 5), torch.zeros(2, 5), torch.zeros(2, 5), 0.0, 0, 0), ValueError, r"num_samples, 1\)"),
+        (Draws(torch.zeros(2, 5, 1), torch.zeros(2, 4), torch.zeros(2, 5), 0.0, 0, 0), ValueError, "log_density"),
+    ],
+)
+def test_draws_of_the_wrong_shape_are_named(answer, error, message):
+    with pytest.raises(error, match=message):
+        ke.sample_posterior(embedding(), Flat(), X, num_chains=2, sampler=Broken(answer))

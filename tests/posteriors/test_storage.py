@@ -1,0 +1,54 @@
+"""Draws on disk and in ArviZ's form, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+import kernel_embed as ke
+from kernel_embed.posteriors import archive
+
+from .sampling import draw
+
+
+def test_save_and_load_without_pickle(tmp_path, multiclass, problem):
+    embedding, posterior = multiclass
+    posterior.save(tmp_path / "p.npz")
+    with np.load(tmp_path / "p.npz", allow_pickle=False) as archive:
+        assert "u" in archive.files
+    again = ke.load_posterior(tmp_path / "p.npz", embedding, ke.ConditionalEvidence())
+    assert type(again) is type(posterior) is ke.MulticlassPosterior
+    assert torch.equal(again.probabilities(problem.query), posterior.probabilities(problem.query))
+    assert again.method == "laplace"
+    assert again.kind == posterior.kind
+    with pytest.raises(ValueError, match="Give the objective"):
+        ke.load_posterior(tmp_path / "p.npz", embedding, ke.LeaveOneOutRisk())
+    other = ke.MulticlassEmbedding(RBFKernel(), problem.m)
+    with pytest.raises(ValueError, match="as it was sampled"):
+        ke.load_posterior(tmp_path / "p.npz", other, ke.ConditionalEvidence())
+    (tmp_path / "no.npz").write_bytes(b"something else")
+    with pytest.raises(ValueError, match="written by save"):
+        ke.load_posterior(tmp_path / "no.npz", embedding, ke.ConditionalEvidence())
+
+
+def test_a_file_of_another_version_is_refused(tmp_path, multiclass, monkeypatch):
+    embedding, posterior = multiclass
+    with monkeypatch.context() as earlier:
+        earlier.setattr(archive, "FORMAT", "kernel_embed posterior 1")
+        posterior.save(tmp_path / "p.npz")
+    with pytest.raises(ValueError, match="which another version wrote"):
+        ke.load_posterior(tmp_path / "p.npz", embedding, ke.ConditionalEvidence())
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_arviz_agrees_about_r_hat(problem):
+    arviz = pytest.importorskip("arviz")
+    posterior = draw(
+        ke.MulticlassEmbedding(RBFKernel(), problem.m), ke.ConditionalEvidence(), problem.x, problem.y, num_samples=60
+    )
+    data = posterior.to_arviz()
+    assert data.posterior["regularization"].shape == (2, 60)
+    theirs = arviz.rhat(data, method="split")["regularization"].item()
+    assert posterior.summary()["regularization"]["r_hat"].item() == pytest.approx(theirs, abs=1e-3)
