@@ -1,0 +1,222 @@
+r"""The paper's cross validation over the path of (λ, β), section 6.
+
+The sample is partitioned into folds; in run i, fold i tests, fold i + 1 validates and the rest trains. The pair with
+the least mean validation error wins, and its mean test error is the result. Of pairs that tie, the one with the fewest
+votes wins, which the paper leaves open. λ = 0 is the norm-1 SVM.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..progress import progress_bar
+from .families import Array, KernelFamily, Kernels, Points
+from .labels import check_classes, one_against_rest, winners
+from .path import GRID, PathPoint, paths
+from .solver import TOLERANCE, VoteSolver
+from .sparse import SparseVote
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossValidation:
+    """The result of :func:`cross_validate_votes`. Errors are shares between 0 and 1.
+
+    Attributes:
+        lams, betas: the values tried.
+        validation_errors: shape (folds, len(lams), len(betas)).
+        test_errors: the same shape.
+        num_votes: the same shape, of the vote trained without either fold.
+        max_gap: the largest gap of all votes.
+    """
+
+    lams: tuple[float, ...]
+    betas: tuple[float, ...]
+    validation_errors: Array
+    test_errors: Array
+    num_votes: Array
+    max_gap: float
+
+    @property
+    def best(self) -> tuple[int, int]:
+        """Position of the chosen pair: least mean validation error, then fewest votes."""
+        error, votes = self.validation_errors.mean(axis=0), self.num_votes.mean(axis=0)
+        i, j = np.unravel_index(np.lexsort((votes.ravel(), error.round(12).ravel()))[0], error.shape)
+        return int(i), int(j)
+
+    @property
+    def lam(self) -> float:
+        """The chosen λ."""
+        return self.lams[self.best[0]]
+
+    @property
+    def beta(self) -> float:
+        """The chosen β."""
+        return self.betas[self.best[1]]
+
+    @property
+    def validation_error(self) -> float:
+        """Mean validation error at the chosen pair."""
+        return float(self.validation_errors.mean(axis=0)[self.best])
+
+    @property
+    def error(self) -> float:
+        """Mean test error at the chosen pair."""
+        return float(self.test_errors.mean(axis=0)[self.best])
+
+    @property
+    def error_std(self) -> float:
+        """Standard deviation of the test error over the folds."""
+        return float(self.test_errors.std(axis=0, ddof=1)[self.best])
+
+    @property
+    def votes(self) -> float:
+        """Mean number of votes at the chosen pair."""
+        return float(self.num_votes.mean(axis=0)[self.best])
+
+
+class Scaler(Protocol):
+    """What scales the points of each run: any transformer of scikit-learn."""
+
+    def fit(self, X: Points) -> object:
+        """Learn the scale from the training part."""
+
+    def transform(self, X: Points) -> ArrayLike:
+        """The scaled points."""
+
+
+def cross_validate_votes(
+    kernels: Kernels,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    lams: Sequence[float] = GRID,
+    betas: Sequence[float] = GRID,
+    complexity: str | ArrayLike = "trace",
+    radius: float | None = None,
+    num_folds: int = 5,
+    partition: Sequence[NDArray[np.int64]] | None = None,
+    scaler: Scaler | None = None,
+    solver: VoteSolver | None = None,
+    tolerance: float = TOLERANCE,
+    seed: int | None = 0,
+    progress: bool | None = None,
+) -> CrossValidation:
+    """The paper's 5-fold cross validation over the path of (λ, β), in one call.
+
+    Args:
+        kernels: as in :func:`vote_path`; ``None`` for polynomials of degree 1 to 10.
+        x: points.
+        y: labels of two classes; for more, every pair (λ, β) is a vote of each class against the rest.
+        lams, betas: the grid; ``lams=[0.0]`` is the norm-1 SVM.
+        complexity: as in :class:`kernel_embed.VotedKernelClassifier`.
+        radius: r of the local complexity, likewise; the paper chooses it by validation, one call for each r.
+        num_folds: parts of the sample, at least 3.
+        partition: the parts themselves, each an array of row numbers, in place of ``num_folds`` random ones.
+        scaler: a scikit-learn transformer, copied and fitted on each training part.
+        solver: ``None`` for :class:`ColumnGeneration`.
+        tolerance: the gap to reach.
+        seed: of the partition and of Monte Carlo complexities.
+        progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
+
+    Example:
+        >>> from kernel_embed.votes import polynomial_kernels
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.preprocessing import MinMaxScaler
+        >>> x, y = load_breast_cancer(return_X_y=True)
+        >>> result = cross_validate_votes(polynomial_kernels([1, 2]), x[:200], y[:200], lams=[1e-2, 1e-3],
+        ...                               betas=[1e-3], scaler=MinMaxScaler())
+        >>> result.validation_errors.shape, result.error < 0.1
+        ((5, 2, 1), True)
+    """
+    family = KernelFamily.of(kernels)
+    points = family.points(x)
+    classes, codes = check_classes(y, len(points))
+    parts = _folds(len(points), num_folds, seed) if partition is None else _checked(partition, len(points))
+    solve = functools.partial(
+        paths,
+        family,
+        lams=lams,
+        betas=betas,
+        complexity=complexity,
+        radius=radius,
+        solver=solver,
+        tolerance=tolerance,
+        seed=seed,
+    )
+    shape = (len(parts), len(lams), len(betas))
+    validation, test, num_votes = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    max_gap = 0.0
+    with progress_bar(len(parts), "votes", progress) as bar:
+        for i, (train, validate, held) in enumerate(turns(parts)):
+            x_train, *x_parts = _scaled(scaler, points, train, validate, held)
+            found = solve(x_train, one_against_rest(codes[train], len(classes)))
+            for errors, x_part, part in zip((validation, test), x_parts, (validate, held), strict=True):
+                wrong = path_winners(family, found, x_train, x_part) != codes[part][:, None]
+                errors[i] = wrong.mean(axis=0).reshape(shape[1:])
+            num_votes[i] = np.reshape([[len(p.solution.votes) for p in path] for path in found], (-1, *shape[1:])).sum(
+                0
+            )
+            max_gap = max(max_gap, *(point.solution.gap for path in found for point in path))
+            bar.update()
+    return CrossValidation(tuple(lams), tuple(betas), validation, test, num_votes, max_gap)
+
+
+def turns(parts: Sequence[NDArray[np.int64]]) -> list[tuple[NDArray[np.int64], ...]]:
+    """Training, validation and test rows of every run: fold i tests, fold i + 1 validates, the rest trains.
+
+    Example:
+        >>> import numpy as np
+        >>> [[part.tolist() for part in turn] for turn in turns([np.array([2]), np.array([0]), np.array([1])])][0]
+        [[1], [0], [2]]
+    """
+    n = len(parts)
+    rest = [[parts[k] for k in range(n) if k not in (i, (i + 1) % n)] for i in range(n)]
+    return [(np.concatenate(rest[i]), parts[(i + 1) % n], parts[i]) for i in range(n)]
+
+
+def path_winners(
+    family: KernelFamily, found: Sequence[Sequence[PathPoint]], x_train: Points, x: Points
+) -> NDArray[np.int64]:
+    """The class that wins at each point of ``x`` (rows) for each point of the paths (columns)."""
+    votes = [SparseVote(family, [point.solution.votes for point in path], x_train)(x) for path in found]
+    return winners(np.stack(votes, axis=-1))
+
+
+def check_num_folds(num_folds: int, n: int) -> None:
+    """Raise unless n points have a fold each for training, validation and test."""
+    if not 3 <= num_folds <= n:
+        raise ValueError(
+            f"Expected 3 ≤ num_folds ≤ {n} (training, validation and test need one each), got {num_folds}."
+        )
+
+
+def _folds(n: int, num_folds: int, seed: int | None) -> list[NDArray[np.int64]]:
+    check_num_folds(num_folds, n)
+    from sklearn.model_selection import KFold
+
+    return [part for _, part in KFold(num_folds, shuffle=True, random_state=seed).split(np.zeros(n))]
+
+
+def _checked(partition: Sequence[NDArray[np.int64]], n: int) -> list[NDArray[np.int64]]:
+    parts = [np.asarray(part) for part in partition]
+    if len(parts) < 3 or not np.array_equal(np.sort(np.concatenate(parts)), np.arange(n)):
+        raise ValueError(
+            f"Expected a partition of the rows 0 … {n - 1} into at least 3 parts (training, validation and test need "
+            f"one each), got {len(parts)} parts with {sum(map(len, parts))} rows. Give every row to exactly one part."
+        )
+    return parts
+
+
+def _scaled(scaler: Scaler | None, points: Points, *parts: NDArray[np.int64]) -> list[Points]:
+    if scaler is None:
+        return [points[part] for part in parts]
+    fitted = copy.deepcopy(scaler)
+    fitted.fit(points[parts[0]])
+    return [np.asarray(fitted.transform(points[part])) for part in parts]
