@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -23,6 +22,7 @@ from ..votes.penalties import complexities, penalties
 from ..votes.problem import Solution, VoteProblem, Votes
 from ..votes.solver import TOLERANCE, VoteSolver
 from ..votes.sparse import SparseVote
+from .folds import deal
 from .random_state import RandomState, seed_of
 
 Data: TypeAlias = ArrayLike | Sequence[object]
@@ -123,7 +123,9 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         self.complexities_, self.rules_ = r
         self.penalties_ = penalties(self.lam, self.beta, r.values)
         self.sup_ = np.array([np.abs(K).max() for K in grams])
-        problems = [VoteProblem(grams, target) for target in one_against_rest(codes, len(self.classes_))]
+        targets = one_against_rest(codes, len(self.classes_))
+        problem = VoteProblem(grams, targets[0])
+        problems = [problem.with_labels(target) for target in targets]
         solutions = [self._solve(problem) for problem in problems]
         self.margins_ = np.stack([p.margins(s.votes) for p, s in zip(problems, solutions, strict=True)])
         self._keep(solutions, x)
@@ -140,7 +142,8 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Data) -> NDArray[Any]:
         """The label with the most votes."""
-        return np.asarray(self.classes_[winners(self._votes(X))])
+        codes = winners(self._votes(X))
+        return np.asarray(self.classes_[codes])
 
     def predict_proba(self, X: Data) -> Array:
         """Probabilities of the classes, one temperature away from the votes, fitted on held-out ones."""
@@ -262,32 +265,13 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         grams, votes = problems[0].grams, np.zeros((len(fold), len(problems)))
         for i in np.unique(fold):
             train, held = np.flatnonzero(fold != i), np.flatnonzero(fold == i)
-            inner = [K[np.ix_(train, train)] for K in grams]
+            inner = VoteProblem([K[np.ix_(train, train)] for K in grams], problems[0].y[train])
             for c, (problem, whole) in enumerate(zip(problems, solutions, strict=True)):
-                part = self._solve(VoteProblem(inner, problem.y[train]), whole.votes.restricted_to(train)).votes
+                start = whole.votes.restricted_to(train)
+                part = self._solve(inner.with_labels(problem.y[train]), start).votes
                 for k, j, weight in zip(part.kernel, train[part.point], part.weight, strict=True):
                     votes[held, c] += weight * grams[k][held, j]
         return votes
-
-
-def deal(codes: NDArray[np.int64], num_folds: int, seed: int | None) -> NDArray[np.int64]:
-    """A fold for every point, the classes dealt out evenly where the largest has a member for each.
-
-    Example:
-        >>> import numpy as np
-        >>> deal(np.array([0, 0, 0, 1, 1, 1]), 3, seed=0).tolist().count(0)
-        2
-    """
-    n, counts = len(codes), np.bincount(codes)
-    num_folds = min(num_folds, n)
-    splitter = (StratifiedKFold if counts.max() >= num_folds else KFold)(num_folds, shuffle=True, random_state=seed)
-    fold = np.zeros(n, dtype=np.int64)
-    with warnings.catch_warnings():
-        # A class with fewer members than folds is missing in some of them, which a temperature can do with.
-        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-        for i, (_, part) in enumerate(splitter.split(np.zeros(n), codes)):
-            fold[part] = i
-    return fold
 
 
 def _is_numeric(X: Data) -> bool:

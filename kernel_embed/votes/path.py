@@ -106,7 +106,8 @@ def paths(
     """One path for each array of labels ±1, on the same Grams."""
     grams = family.grams(x, x)
     r = complexities(family, x, complexity, grams=grams, radius=radius, seed=seed).values
-    return [problem_path(VoteProblem(grams, y), r, lams, betas, solver=solver, tolerance=tolerance) for y in targets]
+    problem = VoteProblem(grams, targets[0])
+    return [problem_path(problem.with_labels(y), r, lams, betas, solver=solver, tolerance=tolerance) for y in targets]
 
 
 def problem_path(
