@@ -16,13 +16,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..votes.calibration import fit_temperature, probabilities
 from ..votes.column_generation import ColumnGeneration
 from ..votes.families import Array, KernelFamily, KernelLike, Points
+from ..votes.folds import deal_folds
 from ..votes.guarantee import Guarantee, Theorem, theorem_1, theorem_2
 from ..votes.labels import check_classes, one_against_rest, winners
 from ..votes.penalties import complexities, penalties
 from ..votes.problem import Solution, VoteProblem, Votes
 from ..votes.solver import TOLERANCE, VoteSolver
 from ..votes.sparse import SparseVote
-from .folds import deal
 from .random_state import RandomState, seed_of
 
 Data: TypeAlias = ArrayLike | Sequence[object]
@@ -131,7 +131,8 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         self._keep(solutions, x)
         self.temperature_ = None
         if self.num_calibration_folds:
-            held_out = self._held_out_votes(problems, solutions, deal(codes, self.num_calibration_folds, seed))
+            folds = deal_folds(codes, min(self.num_calibration_folds, len(x)), seed)
+            held_out = self._held_out_votes(problems, solutions, folds)
             self.temperature_ = fit_temperature(held_out[:, 0] if len(problems) == 1 else held_out, codes)
         return self
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..progress import progress_bar
 from .families import Array, KernelFamily, Kernels, Points
+from .folds import checked_partition, split_folds, turns
 from .labels import check_classes, one_against_rest, winners
 from .path import GRID, PathPoint, paths
 from .solver import TOLERANCE, VoteSolver
@@ -101,7 +102,7 @@ def cross_validate_votes(
     complexity: str | ArrayLike = "trace",
     radius: float | None = None,
     num_folds: int = 5,
-    partition: Sequence[NDArray[np.int64]] | None = None,
+    partition: Sequence[ArrayLike] | None = None,
     scaler: Scaler | None = None,
     solver: VoteSolver | None = None,
     tolerance: float = TOLERANCE,
@@ -118,7 +119,8 @@ def cross_validate_votes(
         complexity: as in :class:`kernel_embed.VotedKernelClassifier`.
         radius: r of the local complexity, likewise; the paper chooses it by validation, one call for each r.
         num_folds: parts of the sample, at least 3.
-        partition: the parts themselves, each an array of row numbers, in place of ``num_folds`` random ones.
+        partition: the parts themselves, each an array of row numbers, in place of ``num_folds`` random ones:
+            ``[test for _, test in splitter.split(x, y)]`` takes any splitter of scikit-learn.
         scaler: a scikit-learn transformer, copied and fitted on each training part.
         solver: ``None`` for :class:`ColumnGeneration`.
         tolerance: the gap to reach.
@@ -138,7 +140,8 @@ def cross_validate_votes(
     family = KernelFamily.of(kernels)
     points = family.points(x)
     classes, codes = check_classes(y, len(points))
-    parts = _folds(len(points), num_folds, seed) if partition is None else _checked(partition, len(points))
+    n = len(points)
+    parts = split_folds(n, num_folds, seed) if partition is None else checked_partition(partition, n)
     solve = functools.partial(
         paths,
         family,
@@ -168,50 +171,12 @@ def cross_validate_votes(
     return CrossValidation(tuple(lams), tuple(betas), validation, test, num_votes, max_gap)
 
 
-def turns(parts: Sequence[NDArray[np.int64]]) -> list[tuple[NDArray[np.int64], ...]]:
-    """Training, validation and test rows of every run: fold i tests, fold i + 1 validates, the rest trains.
-
-    Example:
-        >>> import numpy as np
-        >>> [[part.tolist() for part in turn] for turn in turns([np.array([2]), np.array([0]), np.array([1])])][0]
-        [[1], [0], [2]]
-    """
-    n = len(parts)
-    rest = [[parts[k] for k in range(n) if k not in (i, (i + 1) % n)] for i in range(n)]
-    return [(np.concatenate(rest[i]), parts[(i + 1) % n], parts[i]) for i in range(n)]
-
-
 def path_winners(
     family: KernelFamily, found: Sequence[Sequence[PathPoint]], x_train: Points, x: Points
 ) -> NDArray[np.int64]:
     """The class that wins at each point of ``x`` (rows) for each point of the paths (columns)."""
     votes = [SparseVote(family, [point.solution.votes for point in path], x_train)(x) for path in found]
     return winners(np.stack(votes, axis=-1))
-
-
-def check_num_folds(num_folds: int, n: int) -> None:
-    """Raise unless n points have a fold each for training, validation and test."""
-    if not 3 <= num_folds <= n:
-        raise ValueError(
-            f"Expected 3 ≤ num_folds ≤ {n} (training, validation and test need one each), got {num_folds}."
-        )
-
-
-def _folds(n: int, num_folds: int, seed: int | None) -> list[NDArray[np.int64]]:
-    check_num_folds(num_folds, n)
-    from sklearn.model_selection import KFold
-
-    return [part for _, part in KFold(num_folds, shuffle=True, random_state=seed).split(np.zeros(n))]
-
-
-def _checked(partition: Sequence[NDArray[np.int64]], n: int) -> list[NDArray[np.int64]]:
-    parts = [np.asarray(part) for part in partition]
-    if len(parts) < 3 or not np.array_equal(np.sort(np.concatenate(parts)), np.arange(n)):
-        raise ValueError(
-            f"Expected a partition of the rows 0 … {n - 1} into at least 3 parts (training, validation and test need "
-            f"one each), got {len(parts)} parts with {sum(map(len, parts))} rows. Give every row to exactly one part."
-        )
-    return parts
 
 
 def _scaled(scaler: Scaler | None, points: Points, *parts: NDArray[np.int64]) -> list[Points]:

@@ -9,7 +9,6 @@ import pytest
 from sklearn.preprocessing import minmax_scale, normalize
 
 from kernel_embed.papers.cortes2015 import voted
-from kernel_embed.papers.cortes2015.folds import split_folds
 from kernel_embed.votes import (
     ColumnGeneration,
     KernelFamily,
@@ -19,6 +18,7 @@ from kernel_embed.votes import (
     trace_bound,
     vote_path,
 )
+from kernel_embed.votes.folds import split_folds
 
 from ..votes import oracle
 

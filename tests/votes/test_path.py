@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
 from kernel_embed import VotedKernelClassifier
-from kernel_embed.papers.cortes2015.folds import split_folds
 from kernel_embed.votes import (
     ColumnGeneration,
     CoordinateDescent,
@@ -20,6 +20,7 @@ from kernel_embed.votes import (
     trace_bound,
     vote_path,
 )
+from kernel_embed.votes.folds import split_folds
 
 
 def test_the_path_is_every_single_solve(sample, grams):
@@ -52,8 +53,8 @@ def test_cross_validation_is_the_paper_s(sample):
     """Test fold i, validation fold i + 1, in a loop over classifiers."""
     x, y = sample
     lams, betas, kernels = [1e-2, 1e-4], [1e-3], polynomial_kernels([1, 3])
+    result = cross_validate_votes(kernels, x, y, lams=lams, betas=betas, scaler=StandardScaler(), seed=3)
     parts = split_folds(len(x), 5, 3)
-    result = cross_validate_votes(kernels, x, y, lams=lams, betas=betas, scaler=StandardScaler(), partition=parts)
     for i in range(5):
         held = [parts[i], parts[(i + 1) % 5]]
         train = np.setdiff1d(np.arange(len(x)), np.concatenate(held))
@@ -88,7 +89,7 @@ def test_more_classes_and_folds_of_one_class():
     labels = np.zeros(60, dtype=int)
     labels[parts[2]] = 1
     x = rng.normal(size=(60, 2)) + 6 * labels[:, None]
-    result = cross_validate_votes(polynomial_kernels([1]), x, labels, lams=[1e-3], betas=[1e-3], partition=parts)
+    result = cross_validate_votes(polynomial_kernels([1]), x, labels, lams=[1e-3], betas=[1e-3], seed=0)
     assert result.test_errors[2, 0, 0] == 1.0
     assert np.isfinite(result.validation_errors).all()
 
@@ -101,6 +102,16 @@ def test_random_folds_are_seeded(sample):
     np.testing.assert_array_equal(first.test_errors, again.test_errors)
     assert not np.array_equal(first.test_errors, other.test_errors)
     assert cross_validate_votes(kernels, x, y, **grid, num_folds=3).test_errors.shape == (3, 1, 1)
+
+
+def test_any_partition_serves(sample):
+    x, y = sample
+    grid = {"lams": [1e-2], "betas": [1e-2]}
+    kernels = polynomial_kernels([1])
+    own = cross_validate_votes(kernels, x, y, **grid, partition=split_folds(len(x), 5, 1))
+    np.testing.assert_array_equal(own.test_errors, cross_validate_votes(kernels, x, y, **grid, seed=1).test_errors)
+    stratified = [test for _, test in StratifiedKFold(4).split(x, y)]
+    assert cross_validate_votes(kernels, x, y, **grid, partition=stratified).test_errors.shape == (4, 1, 1)
 
 
 def test_bytes_do_not_overflow():

@@ -21,10 +21,10 @@ from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 from sklearn.svm import SVC
 
 from ...compare.data import load_table
-from ...votes.cross_validation import CrossValidation, cross_validate_votes, turns
+from ...votes.cross_validation import CrossValidation, cross_validate_votes
 from ...votes.families import Array, KernelFamily, KernelLike, gaussian_kernels, polynomial_kernels
+from ...votes.folds import split_folds, turns
 from ...votes.path import GRID
-from .folds import split_folds
 from .voted_table import METHODS, TABLE_1, Task, task_of
 
 SCALERS = {"unit range": MinMaxScaler, "standardised": StandardScaler, "unit norm": Normalizer}
@@ -129,11 +129,18 @@ def run_task(
     if task.method == "L2-SVM":
         found = _l2_svm(x, y, kernels, costs, folds, scaler, seed)
     else:
-        parts = split_folds(len(x), folds, seed)
         validate = functools.partial(
-            cross_validate_votes, x=x, y=y, betas=grid, partition=parts, scaler=scaler, seed=seed, tolerance=1e-6
+            cross_validate_votes,
+            x=x,
+            y=y,
+            betas=grid,
+            num_folds=folds,
+            scaler=scaler,
+            seed=seed,
+            tolerance=1e-6,
+            progress=False,
         )
-        found = _vote(task.method, kernels, grid, functools.partial(validate, progress=False))
+        found = _vote(task.method, kernels, grid, validate)
     printed = TABLE_1[task.dataset][METHODS.index(task.method)] if task.dataset in TABLE_1 else None
     return {
         **task._asdict(),
