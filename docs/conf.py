@@ -74,6 +74,8 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(Tensor|Kernel|Prior|Interval|Axes|ArrayLike|NDArray|Callable|Any|Literal|optional|default.*)"),
     (r"py:.*", r"(Vector|Form|Below|Entropy|Method|Conditionable|Profile|NoiseKind|KernelLike|Array|Group)"),
     (r"py:.*", r"kernel_embed\.learning\.cooperation\.Cooperative"),  # a protocol, for shards
+    (r"py:.*", r"(Points|Kernels|Stream|Block|Data|RandomState|Theorem)"),
+    (r"py:.*", r"kernel_embed\.votes\.cross_validation\.Scaler"),  # a protocol, for transformers
     (r"py:.*", r"(clipped_cross_entropy|ridge|gram)"),  # written short in docstrings, for readers of the source
 ]
 

@@ -27,10 +27,11 @@ from .sparse import SparseVote
 
 @dataclasses.dataclass(frozen=True)
 class CrossValidation:
-    """The result of :func:`cross_validate_votes`. Errors are shares between 0 and 1.
+    """The result of :func:`kernel_embed.cross_validate_votes`. Errors are shares between 0 and 1.
 
     Attributes:
-        lams, betas: the values tried.
+        lams: the values of λ that were tried.
+        betas: those of β.
         validation_errors: shape (folds, len(lams), len(betas)).
         test_errors: the same shape.
         num_votes: the same shape, of the vote trained without either fold.
@@ -46,7 +47,7 @@ class CrossValidation:
 
     @property
     def best(self) -> tuple[int, int]:
-        """Position of the chosen pair: least mean validation error, then fewest votes."""
+        """Where the chosen pair stands in the grid, that of least mean validation error and then of fewest votes."""
         error, votes = self.validation_errors.mean(axis=0), self.num_votes.mean(axis=0)
         i, j = np.unravel_index(np.lexsort((votes.ravel(), error.round(12).ravel()))[0], error.shape)
         return int(i), int(j)
@@ -112,17 +113,18 @@ def cross_validate_votes(
     """The paper's 5-fold cross validation over the path of (λ, β), in one call.
 
     Args:
-        kernels: as in :func:`vote_path`; ``None`` for polynomials of degree 1 to 10.
+        kernels: as in :func:`kernel_embed.vote_path`; ``None`` for polynomials of degree 1 to 10.
         x: points.
         y: labels of two classes; for more, every pair (λ, β) is a vote of each class against the rest.
-        lams, betas: the grid; ``lams=[0.0]`` is the norm-1 SVM.
+        lams: values of λ; ``[0.0]`` is the norm-1 SVM.
+        betas: values of β.
         complexity: as in :class:`kernel_embed.VotedKernelClassifier`.
         radius: r of the local complexity, likewise; the paper chooses it by validation, one call for each r.
         num_folds: parts of the sample, at least 3.
         partition: the parts themselves, each an array of row numbers, in place of ``num_folds`` random ones:
             ``[test for _, test in splitter.split(x, y)]`` takes any splitter of scikit-learn.
         scaler: a scikit-learn transformer, copied and fitted on each training part.
-        solver: ``None`` for :class:`ColumnGeneration`.
+        solver: ``None`` for :class:`kernel_embed.votes.ColumnGeneration`.
         tolerance: the gap to reach.
         seed: of the partition and of Monte Carlo complexities.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.

@@ -50,7 +50,7 @@ class Descent:
         tolerance: the gap to reach.
         max_rounds: visits of the stream at most.
 
-    After :meth:`run`, ``weights`` maps the names of base functions with a vote to their coefficients.
+    After ``run()``, ``weights`` maps the names of base functions with a vote to their coefficients.
     """
 
     def __init__(self, stream: Stream, m: int, tolerance: float = TOLERANCE, max_rounds: int = 2000) -> None:

@@ -56,7 +56,7 @@ def vote_path(
         betas: values of β.
         complexity: as in :class:`kernel_embed.VotedKernelClassifier`.
         radius: r of the local complexity, likewise.
-        solver: ``None`` for :class:`ColumnGeneration`.
+        solver: ``None`` for :class:`kernel_embed.votes.ColumnGeneration`.
         tolerance: the gap to reach at every pair.
         seed: of Monte Carlo complexities.
 

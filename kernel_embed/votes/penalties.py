@@ -39,7 +39,7 @@ def complexities(
     Args:
         kernels: GPyTorch kernels or callables; ``None`` for polynomials of degree 1 to 10.
         x: the sample.
-        choice: a name of :data:`NAMES`, or one number per kernel.
+        choice: ``"trace"``, ``"dimension"``, ``"local"`` or ``"monte_carlo"``, or one number per kernel.
         grams: the Grams on ``x``, where they are known.
         radius: r of the local complexity; ``None`` takes each kernel's own.
         num_draws: of the Monte Carlo estimate.

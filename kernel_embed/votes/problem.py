@@ -75,7 +75,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """objective − bound, never negative: F is at most this far above the optimum."""
+        """How far above the optimum F may be at most, objective − bound and never negative."""
         return max(0.0, self.objective - self.bound)
 
 

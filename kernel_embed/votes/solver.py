@@ -15,8 +15,8 @@ TOLERANCE = 1e-7
 class VoteSolver(abc.ABC):
     """Chooses how eq. (1) is solved, by value: settings only, so that one object serves many problems.
 
-    A subclass supplies :meth:`solve`. Whatever it does inside, its :class:`Solution` carries both values of the
-    certificate, F(α) from above and a dual bound from below.
+    A subclass supplies :meth:`solve`. Whatever it does inside, its :class:`kernel_embed.votes.Solution` carries both
+    values of the certificate, F(α) from above and a dual bound from below.
     """
 
     @abc.abstractmethod
