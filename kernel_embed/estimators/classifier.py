@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..embeddings import MulticlassEmbedding, clip_normalize
+from ..embeddings import ConditionedMulticlass, MulticlassEmbedding, clip_normalize
 from ..kernels import default_kernel, feature_ranges, log_scaled
 from ..learning import LBFGS, Adam, FitResult, Optimizer, fit
 from ..objectives import Objective, calibrate, default_objective
@@ -68,7 +68,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         kernel: Kernel | Callable[[torch.Tensor], Kernel] | None = None,
-        objective: Objective | None = None,
+        objective: Objective[ConditionedMulticlass] | None = None,
         *,
         regularization: float = 0.01,
         calibrated: bool = True,
@@ -141,7 +141,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         return LBFGS(self.max_evaluations, self.tolerance, num_restarts)
 
     def _start(
-        self, x: torch.Tensor, y: torch.Tensor, objective: Objective
+        self, x: torch.Tensor, y: torch.Tensor, objective: Objective[ConditionedMulticlass]
     ) -> tuple[MulticlassEmbedding, FitResult | None]:
         """The embedding from which learning starts, and what was learned on the way there."""
         m = len(self.classes_)
@@ -189,7 +189,7 @@ def isotropic_start(
     x: torch.Tensor,
     y: torch.Tensor,
     num_classes: int,
-    objective: Objective,
+    objective: Objective[ConditionedMulticlass],
     regularization: float,
     progress: bool | None,
 ) -> tuple[MulticlassEmbedding, FitResult]:
