@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -20,7 +19,7 @@ from ..progress import progress_bar
 from .families import Array, KernelFamily, Kernels, Points
 from .folds import checked_partition, split_folds, turns
 from .labels import check_classes, one_against_rest, winners
-from .path import GRID, PathPoint, paths
+from .path import GRID, PathPoint, PathSettings
 from .solver import TOLERANCE, VoteSolver
 from .sparse import SparseVote
 
@@ -144,40 +143,42 @@ def cross_validate_votes(
     classes, codes = check_classes(y, len(points))
     n = len(points)
     parts = split_folds(n, num_folds, seed) if partition is None else checked_partition(partition, n)
-    solve = functools.partial(
-        paths,
-        family,
-        lams=lams,
-        betas=betas,
-        complexity=complexity,
-        radius=radius,
-        solver=solver,
-        tolerance=tolerance,
-        seed=seed,
-    )
-    shape = (len(parts), len(lams), len(betas))
-    validation, test, num_votes = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    max_gap = 0.0
+    settings = PathSettings(lams, betas, complexity, radius, solver, tolerance, seed)
+    runs = []
     with progress_bar(len(parts), "votes", progress) as bar:
-        for i, (train, validate, held) in enumerate(turns(parts)):
-            x_train, *x_parts = _scaled(scaler, points, train, validate, held)
-            found = solve(x_train, one_against_rest(codes[train], len(classes)))
-            for errors, x_part, part in zip((validation, test), x_parts, (validate, held), strict=True):
-                wrong = path_winners(family, found, x_train, x_part) != codes[part][:, None]
-                errors[i] = wrong.mean(axis=0).reshape(shape[1:])
-            num_votes[i] = np.reshape([[len(p.solution.votes) for p in path] for path in found], (-1, *shape[1:])).sum(
-                0
-            )
-            max_gap = max(max_gap, *(point.solution.gap for path in found for point in path))
+        for train, *held in turns(parts):
+            x_train, *x_held = _scaled(scaler, points, train, *held)
+            paths = settings.paths(family, x_train, one_against_rest(codes[train], len(classes)))
+            runs.append(_run(family, paths, x_train, x_held, [codes[part] for part in held]))
             bar.update()
+    shape = (len(parts), len(lams), len(betas))
+    validation, test, num_votes = (np.reshape([run[t] for run in runs], shape) for t in range(3))
+    max_gap = max(run[3] for run in runs)
     return CrossValidation(tuple(lams), tuple(betas), validation, test, num_votes, max_gap)
 
 
+def _run(
+    family: KernelFamily,
+    paths: Sequence[Sequence[PathPoint]],
+    x_train: Points,
+    x_held: Sequence[Points],
+    codes: Sequence[NDArray[np.int64]],
+) -> tuple[Array, Array, Array, float]:
+    """Errors on the validation and on the test part, and the number of votes, at every pair; the largest gap."""
+    errors = [
+        (path_winners(family, paths, x_train, x) != numbers[:, None]).mean(axis=0)
+        for x, numbers in zip(x_held, codes, strict=True)
+    ]
+    num_votes = np.array([[len(point.solution.votes) for point in path] for path in paths], dtype=np.float64)
+    max_gap = max(point.solution.gap for path in paths for point in path)
+    return errors[0], errors[1], num_votes.sum(axis=0), max_gap
+
+
 def path_winners(
-    family: KernelFamily, found: Sequence[Sequence[PathPoint]], x_train: Points, x: Points
+    family: KernelFamily, paths: Sequence[Sequence[PathPoint]], x_train: Points, x: Points
 ) -> NDArray[np.int64]:
     """The class that wins at each point of ``x`` (rows) for each point of the paths (columns)."""
-    votes = [SparseVote(family, [point.solution.votes for point in path], x_train)(x) for path in found]
+    votes = [SparseVote(family, [point.solution.votes for point in path], x_train)(x) for path in paths]
     return winners(np.stack(votes, axis=-1))
 
 

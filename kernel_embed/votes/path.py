@@ -75,39 +75,31 @@ def vote_path(
             f"Expected labels of two classes, got {len(classes)}. Take the path of one class against the rest, y == c, "
             "or cross_validate_votes and VotedKernelClassifier, which do so for every class."
         )
-    (path,) = paths(
-        family,
-        points,
-        one_against_rest(codes, 2),
-        lams=lams,
-        betas=betas,
-        complexity=complexity,
-        radius=radius,
-        solver=solver,
-        tolerance=tolerance,
-        seed=seed,
-    )
-    return path
+    settings = PathSettings(lams, betas, complexity, radius, solver, tolerance, seed)
+    return settings.paths(family, points, one_against_rest(codes, 2))[0]
 
 
-def paths(
-    family: KernelFamily,
-    x: Points,
-    targets: Sequence[Array],
-    *,
-    lams: Sequence[float],
-    betas: Sequence[float],
-    complexity: str | ArrayLike,
-    radius: float | None,
-    solver: VoteSolver | None,
-    tolerance: float,
-    seed: int | None,
-) -> list[list[PathPoint]]:
-    """One path for each array of labels ±1, on the same Grams."""
-    grams = family.grams(x, x)
-    r = complexities(family, x, complexity, grams=grams, radius=radius, seed=seed).values
-    problem = VoteProblem(grams, targets[0])
-    return [problem_path(problem.with_labels(y), r, lams, betas, solver=solver, tolerance=tolerance) for y in targets]
+@dataclasses.dataclass(frozen=True)
+class PathSettings:
+    """What a path is made with; the fields are those of :func:`vote_path`."""
+
+    lams: Sequence[float]
+    betas: Sequence[float]
+    complexity: str | ArrayLike
+    radius: float | None
+    solver: VoteSolver | None
+    tolerance: float
+    seed: int | None
+
+    def paths(self, family: KernelFamily, x: Points, targets: Sequence[Array]) -> list[list[PathPoint]]:
+        """One path for each array of labels ±1, on the same Grams."""
+        grams = family.grams(x, x)
+        r = complexities(family, x, self.complexity, grams=grams, radius=self.radius, seed=self.seed).values
+        problem = VoteProblem(grams, targets[0])
+        return [
+            problem_path(problem.with_labels(y), r, self.lams, self.betas, solver=self.solver, tolerance=self.tolerance)
+            for y in targets
+        ]
 
 
 def problem_path(

@@ -129,17 +129,8 @@ def run_task(
     if task.method == "L2-SVM":
         found = _l2_svm(x, y, kernels, costs, folds, scaler, seed)
     else:
-        validate = functools.partial(
-            cross_validate_votes,
-            x=x,
-            y=y,
-            betas=grid,
-            num_folds=folds,
-            scaler=scaler,
-            seed=seed,
-            tolerance=1e-6,
-            progress=False,
-        )
+        validate = functools.partial(cross_validate_votes, x=x, y=y, scaler=scaler, betas=grid, num_folds=folds)
+        validate = functools.partial(validate, seed=seed, tolerance=1e-6, progress=False)
         found = _vote(task.method, kernels, grid, validate)
     printed = TABLE_1[task.dataset][METHODS.index(task.method)] if task.dataset in TABLE_1 else None
     return {
