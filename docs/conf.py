@@ -78,6 +78,8 @@ nitpick_ignore_regex = [
     (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
     (r"py:.*", r"kernel_embed\.kernels\.(structure\.T|frozen\.M)"),
     (r"py:.*", r"kernel_embed\.learning\.cooperation\.Cooperative"),  # a protocol, for shards
+    (r"py:.*", r"(Points|Kernels|Stream|Block|Data|RandomState|Theorem)"),
+    (r"py:.*", r"kernel_embed\.votes\.cross_validation\.Scaler"),  # a protocol, for transformers
     (r"py:.*", r"(clipped_cross_entropy|ridge|gram)"),  # written short in docstrings, for readers of the source
 ]
 

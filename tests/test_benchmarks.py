@@ -113,7 +113,7 @@ def test_both_ways_to_the_vote_reach_one_optimum():
     from kernel_embed.votes import ColumnGeneration
 
     assert votes.whole_program(problem, penalties) == pytest.approx(
-        ColumnGeneration(problem, 1e-9).solve(penalties).objective, abs=1e-7
+        ColumnGeneration().solve(problem, penalties, tolerance=1e-9).objective, abs=1e-7
     )
 
 

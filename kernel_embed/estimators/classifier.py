@@ -1,9 +1,10 @@
-"""scikit-learn front ends."""
+"""The multiclass embedding as a scikit-learn classifier."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..embeddings import MulticlassEmbedding, clip_normalize
+from ..embeddings import ConditionedMulticlass, MulticlassEmbedding, clip_normalize
 from ..kernels import default_kernel, feature_ranges, log_scaled
 from ..learning import LBFGS, Adam, FitResult, Optimizer, fit
 from ..objectives import Objective, calibrate, default_objective
 from ..objectives.bounds import generalization_bound
+from .random_state import RandomState, seed_of
 
 
 class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
@@ -66,7 +68,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         kernel: Kernel | Callable[[torch.Tensor], Kernel] | None = None,
-        objective: Objective | None = None,
+        objective: Objective[ConditionedMulticlass] | None = None,
         *,
         regularization: float = 0.01,
         calibrated: bool = True,
@@ -78,7 +80,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         batch_size: int | None = None,
         num_epochs: int = 200,
         learning_rate: float = 0.1,
-        random_state: Any = None,
+        random_state: RandomState = None,
         device: str | None = None,
         progress: bool | None = None,
     ) -> None:
@@ -100,10 +102,10 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> MulticlassEmbeddingClassifier:
         """Learn the kernel and λ, and condition on the data."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
-        self.classes_, numbers = np.unique(y, return_inverse=True)
-        x, labels = self._tensor(X), self._tensor(numbers)
+        features, targets = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(targets)
+        self.classes_, numbers = np.unique(targets, return_inverse=True)
+        x, labels = self._tensor(features), self._tensor(numbers)
         self.embedding_, self.result_ = self._learn(x, labels)
         self.terms_ = self.result_.terms
         with torch.no_grad():
@@ -116,8 +118,8 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
 
     def _learn(self, x: torch.Tensor, y: torch.Tensor) -> tuple[MulticlassEmbedding, FitResult]:
         objective = self.objective if self.objective is not None else default_objective()
-        n, seed = len(y), _seed(self.random_state)
-        settings: dict[str, Any] = {"seed": seed, "progress": self.progress}
+        n, seed = len(y), seed_of(self.random_state)
+        learn = partial(fit, seed=seed, progress=self.progress)
         optimizer = self._optimizer(self.num_restarts)
         rows = torch.arange(n, device=x.device)
         if self.batch_size is None and self.subset_size is not None and n >= 2 * self.subset_size:
@@ -125,12 +127,12 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         # Stages, each from where the one before ended: a common lengthscale, a subset, all rows. Ctrl-C ends them all.
         embedding, result = self._start(x[rows], y[rows], objective)
         if len(rows) < n and not (result and result.interrupted):
-            result = fit(embedding, objective, x[rows], y[rows], optimizer=optimizer, **settings)
+            result = learn(embedding, objective, x[rows], y[rows], optimizer=optimizer)
             # A = K + nλI: the ridge found on the subset is a better guess for all rows than its λ.
             embedding.regularization = embedding.regularization.detach() * (len(rows) / n)
             optimizer = self._optimizer(num_restarts=0)
         if not (result and result.interrupted):
-            result = fit(embedding, objective, x, y, optimizer=optimizer, **settings)
+            result = learn(embedding, objective, x, y, optimizer=optimizer)
         return embedding, result
 
     def _optimizer(self, num_restarts: int) -> Optimizer:
@@ -139,7 +141,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         return LBFGS(self.max_evaluations, self.tolerance, num_restarts)
 
     def _start(
-        self, x: torch.Tensor, y: torch.Tensor, objective: Objective
+        self, x: torch.Tensor, y: torch.Tensor, objective: Objective[ConditionedMulticlass]
     ) -> tuple[MulticlassEmbedding, FitResult | None]:
         """The embedding from which learning starts, and what was learned on the way there."""
         m = len(self.classes_)
@@ -174,11 +176,11 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
 
     def _decision_probabilities(self, X: ArrayLike) -> torch.Tensor:
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        features = validate_data(self, X, dtype=np.float64, reset=False)
         with torch.no_grad():
-            return self.conditioned_.decision_probabilities(self._tensor(X))
+            return self.conditioned_.decision_probabilities(self._tensor(features))
 
-    def _tensor(self, array: Any) -> torch.Tensor:
+    def _tensor(self, array: NDArray[np.float64] | NDArray[np.int64]) -> torch.Tensor:
         # A copy: the classifier keeps its data when the caller's array changes, and read-only arrays are welcome.
         return torch.tensor(array, device=self.device or "cpu")
 
@@ -187,7 +189,7 @@ def isotropic_start(
     x: torch.Tensor,
     y: torch.Tensor,
     num_classes: int,
-    objective: Objective,
+    objective: Objective[ConditionedMulticlass],
     regularization: float,
     progress: bool | None,
 ) -> tuple[MulticlassEmbedding, FitResult]:
@@ -205,10 +207,3 @@ def isotropic_start(
     result = fit(isotropic, objective, scaled, y, max_evaluations=30, tolerance=1e-3, progress=progress)
     kernel = default_kernel(x, kernel.lengthscale.item())
     return MulticlassEmbedding(kernel, num_classes, isotropic.regularization.item()), result
-
-
-def _seed(random_state: Any) -> int | None:
-    """An integer seed from anything scikit-learn accepts as ``random_state``."""
-    if random_state is None or isinstance(random_state, int | np.integer):
-        return None if random_state is None else int(random_state)
-    return int(random_state.randint(2**31 - 1))

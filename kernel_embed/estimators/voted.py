@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,22 +13,37 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..votes.calibration import deal_folds, fit_temperature, probabilities
+from ..votes.calibration import fit_temperature, probabilities
 from ..votes.column_generation import ColumnGeneration
-from ..votes.coordinate_descent import descend
-from ..votes.families import Array, KernelFamily, KernelLike, Points, polynomial_kernels
-from ..votes.guarantee import Guarantee, theorem_1, theorem_2
+from ..votes.families import Array, KernelFamily, KernelLike, Points
+from ..votes.folds import deal_folds
+from ..votes.guarantee import Guarantee, Theorem, theorem_1, theorem_2
+from ..votes.labels import check_classes, one_against_rest, winners
 from ..votes.penalties import complexities, penalties
 from ..votes.problem import Solution, VoteProblem, Votes
+from ..votes.solver import TOLERANCE, VoteSolver
 from ..votes.sparse import SparseVote
+from .random_state import RandomState, seed_of
 
-SOLVERS = ("column_generation", "coordinate_descent")
+Data: TypeAlias = ArrayLike | Sequence[object]
+"""A matrix of numbers; where all kernels are callables, also strings or any objects."""
+
+
+class KernelReport(TypedDict):
+    """What one kernel costs and how much it votes."""
+
+    kernel: str
+    rule: str
+    complexity: float
+    penalty: float
+    weight: float
+    num_votes: int
 
 
 class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     r"""A sparse vote over the functions :math:`K_k(\cdot, x_j)` of many kernels (voted kernel regularization, eq. 1).
 
-    Every function is penalised by :math:`\Lambda_k = \lambda r_k + \beta`, with :math:`r_k` the Rademacher complexity
+    Every function is penalized by :math:`\Lambda_k = \lambda r_k + \beta`, with :math:`r_k` the Rademacher complexity
     of its kernel, so that very complex kernels take part where they pay and only there. ``lam=0`` is the norm-1 SVM.
     Two classes are the paper's; more are one vote each against the rest, on the same Grams.
 
@@ -43,10 +58,12 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         complexity: ``"trace"`` (Lemma 3), ``"dimension"`` (Lemma 4, polynomials), ``"local"`` (section 5.3),
             ``"monte_carlo"`` (the complexity itself), or one number per kernel.
         radius: r of the local complexity; ``None`` takes each kernel's own, its fixed point.
-        solver: ``"column_generation"`` (linear programming, HiGHS) or ``"coordinate_descent"`` (Appendix C).
-        tol: the gap to reach between objective and dual bound; F(0) = 1.
-        max_rounds: how often a solver prices all base functions at most.
-        calibration_folds: folds whose held-out votes calibrate ``predict_proba``; 0 leaves it out and saves its time.
+        solver: :class:`kernel_embed.votes.ColumnGeneration` (linear programming, HiGHS; the default),
+            :class:`kernel_embed.votes.CoordinateDescent` (Appendix C), or any
+            :class:`kernel_embed.votes.VoteSolver`.
+        tolerance: the gap to reach between objective and dual bound; F(0) = 1.
+        num_calibration_folds: folds whose held-out votes calibrate ``predict_proba``; 0 leaves it out and saves its
+            time.
         random_state: seed of the calibration folds and of Monte Carlo complexities.
 
     Attributes:
@@ -79,11 +96,10 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         complexity: str | ArrayLike = "trace",
         *,
         radius: float | None = None,
-        solver: str = "column_generation",
-        tol: float = 1e-7,
-        max_rounds: int = 1000,
-        calibration_folds: int = 3,
-        random_state: int | None = 0,
+        solver: VoteSolver | None = None,
+        tolerance: float = TOLERANCE,
+        num_calibration_folds: int = 3,
+        random_state: RandomState = 0,
     ) -> None:
         self.kernels = kernels
         self.lam = lam
@@ -91,58 +107,56 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         self.complexity = complexity
         self.radius = radius
         self.solver = solver
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.calibration_folds = calibration_folds
+        self.tolerance = tolerance
+        self.num_calibration_folds = num_calibration_folds
         self.random_state = random_state
 
-    def fit(self, X: Any, y: ArrayLike) -> VotedKernelClassifier:
+    def fit(self, X: Data, y: ArrayLike) -> VotedKernelClassifier:
         """Solve eq. (1) on the sample."""
-        if self.solver not in SOLVERS:
-            raise ValueError(f"Expected solver to be one of {', '.join(SOLVERS)}, got {self.solver!r}.")
-        self.family_ = KernelFamily(polynomial_kernels() if self.kernels is None else self.kernels)
+        self._check_settings()
+        self.family_ = KernelFamily.of(self.kernels)
         x, labels = self._check_fit(X, y)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"Expected labels of at least two classes, got one class: {self.classes_.tolist()}.")
+        self.classes_, codes = check_classes(labels, len(x))
+        seed = seed_of(self.random_state)
         grams = self.family_.grams(x, x)
-        num_features = x.shape[1] if x.ndim == 2 else None
-        r = complexities(self.family_, grams, num_features, self.complexity, radius=self.radius, seed=self.random_state)
+        r = complexities(self.family_, x, self.complexity, grams=grams, radius=self.radius, seed=seed)
         self.complexities_, self.rules_ = r
         self.penalties_ = penalties(self.lam, self.beta, r.values)
         self.sup_ = np.array([np.abs(K).max() for K in grams])
-        targets = self._targets(codes)
-        solutions = [self._solve(VoteProblem(grams, target)) for target in targets]
+        targets = one_against_rest(codes, len(self.classes_))
+        problem = VoteProblem(grams, targets[0])
+        problems = [problem.with_labels(target) for target in targets]
+        solutions = [self._solve(problem) for problem in problems]
+        self.margins_ = np.stack([p.margins(s.votes) for p, s in zip(problems, solutions, strict=True)])
         self._keep(solutions, x)
-        self.margins_ = np.stack(
-            [VoteProblem(grams, t).margins(s.votes) for t, s in zip(targets, solutions, strict=True)]
-        )
-        self.temperature_ = self._calibrate(grams, targets, codes, solutions) if self.calibration_folds else None
+        self.temperature_ = None
+        if self.num_calibration_folds:
+            folds = deal_folds(codes, min(self.num_calibration_folds, len(x)), seed)
+            held_out = self._held_out_votes(problems, solutions, folds)
+            self.temperature_ = fit_temperature(held_out[:, 0] if len(problems) == 1 else held_out, codes)
         return self
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Data) -> Array:
         """The votes f(x): shape (n,) for two classes, positive for ``classes_[1]``; (n, number of classes) for more."""
-        check_is_fitted(self)
-        f = self.vote_(self._check_points(X))
+        f = self._votes(X)
         return f[:, 0] if len(self.classes_) == 2 else f
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Data) -> NDArray[Any]:
         """The label with the most votes."""
-        f = self.decision_function(X)
-        codes = (f > 0).astype(int) if f.ndim == 1 else f.argmax(axis=1)
+        codes = winners(self._votes(X))
         return np.asarray(self.classes_[codes])
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Data) -> Array:
         """Probabilities of the classes, one temperature away from the votes, fitted on held-out ones."""
         check_is_fitted(self)
         if self.temperature_ is None:
             raise AttributeError(
-                "Expected a vote fitted with calibration_folds ≥ 2, got calibration_folds=0. Fit again with folds to "
-                "have probabilities."
+                "Expected a vote fitted with num_calibration_folds ≥ 2, got num_calibration_folds=0. Fit again with "
+                "folds to have probabilities."
             )
         return probabilities(self.decision_function(X), self.temperature_)
 
-    def report(self) -> list[dict[str, Any]]:
+    def report(self) -> list[KernelReport]:
         """One record per kernel: its name, complexity and the rule it came from, penalty, total weight and votes.
 
         Example:
@@ -154,34 +168,34 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         return [
-            {
-                "kernel": name,
-                "rule": self.rules_[k],
-                "complexity": float(self.complexities_[k]),
-                "penalty": float(self.penalties_[k]),
-                "weight": self.vote_.total_weight(k),
-                "num_votes": self.vote_.num_votes(k),
-            }
+            KernelReport(
+                kernel=name,
+                rule=self.rules_[k],
+                complexity=float(self.complexities_[k]),
+                penalty=float(self.penalties_[k]),
+                weight=self.vote_.total_weight(k),
+                num_votes=self.vote_.num_votes(k),
+            )
             for k, name in enumerate(self.family_.names())
         ]
 
     def guarantee(
-        self, theorem: int = 1, rho: float | None = None, delta: float = 0.05, K: float = 2.0
+        self, rho: float | None = None, *, theorem: Theorem = 1, confidence: float = 0.95, K: float = 2.0
     ) -> Guarantee | list[Guarantee]:
         """The right-hand side of Theorem 1 or 2 for the fitted vote, of each vote where there are several.
 
         The complexities are those of the penalties: fit with ``complexity="local"`` for Theorem 2 with local ones.
 
         Args:
-            theorem: 1 or 2.
             rho: the margin of the convex combination; by default that of the hinge, y f(x) = 1.
-            delta: the probability with which the bound may fail.
+            theorem: 1 or 2.
+            confidence: 1 − δ, the probability with which the bound holds.
             K: the constant K > 1 of Theorem 2.
         """
         check_is_fitted(self)
         if theorem not in (1, 2):
             raise ValueError(f"Expected theorem 1 or 2, got {theorem}.")
-        results = []
+        p, results = len(self.family_), []
         for c, margins in enumerate(self.margins_):
             norms = self.vote_.norms(c)  # Σ_j |α_{k,j}| per kernel
             A = float(norms @ self.sup_)
@@ -189,50 +203,46 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
                 raise ValueError("Expected a vote with at least one function, got none: lower lam or beta.")
             mean_complexity = float(norms @ self.complexities_) / A
             margin = 1.0 / A if rho is None else rho
-            p = len(self.family_)
             if theorem == 1:
-                results.append(theorem_1(margins / A, mean_complexity, p, margin, delta))
+                results.append(theorem_1(margins / A, mean_complexity, p, margin, confidence))
             else:
-                results.append(theorem_2(margins / A, mean_complexity, p, margin, delta, K))
+                results.append(theorem_2(margins / A, mean_complexity, p, margin, confidence, K))
         return results[0] if len(results) == 1 else results
 
-    def _check_fit(self, X: Any, y: Any) -> tuple[Points, NDArray[Any]]:
+    def _check_settings(self) -> None:
+        if self.solver is not None and not isinstance(self.solver, VoteSolver):
+            raise TypeError(
+                "Expected solver to be a VoteSolver such as kernel_embed.votes.ColumnGeneration() or "
+                f"kernel_embed.votes.CoordinateDescent(), got {self.solver!r}."
+            )
+        if self.num_calibration_folds < 0 or self.num_calibration_folds == 1:
+            raise ValueError(f"Expected num_calibration_folds ≥ 2, or 0 for none, got {self.num_calibration_folds}.")
+
+    def _check_fit(self, X: Data, y: ArrayLike) -> tuple[Points, NDArray[Any]]:
         """Points as the kernels take them, and labels: checked once, here."""
-        if not self._free(X):
-            x, labels = validate_data(self, X, y, dtype=np.float64)
-            check_classification_targets(labels)
-            return x, labels
-        x, labels = np.asarray(X), np.asarray(y)
-        if labels.ndim != 1 or len(labels) != len(x):
-            raise ValueError(f"Expected one label per point, {len(x)} in all, got labels of shape {labels.shape}.")
+        if self._free(X):
+            return np.asarray(X), np.asarray(y)
+        x, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
         return x, labels
 
-    def _check_points(self, X: Any) -> Points:
-        return np.asarray(X) if self._free(X) else validate_data(self, X, dtype=np.float64, reset=False)
+    def _votes(self, X: Data) -> Array:
+        """f at new points, one column per vote."""
+        check_is_fitted(self)
+        return self.vote_(np.asarray(X) if self._free(X) else validate_data(self, X, dtype=np.float64, reset=False))
 
-    def _free(self, X: Any) -> bool:
+    def _free(self, X: Data) -> bool:
         """Whether the points are no numbers, which only plain callables can take."""
         return self.family_.takes_any_points and not _is_numeric(X)
 
-    def _targets(self, codes: NDArray[np.int64]) -> list[Array]:
-        """Labels ±1, one array per vote: one vote for two classes, one per class for more."""
-        if len(self.classes_) == 2:
-            return [np.where(codes == 1, 1.0, -1.0)]
-        return [np.where(codes == c, 1.0, -1.0) for c in range(len(self.classes_))]
-
     def _solve(self, problem: VoteProblem, start: Votes | None = None) -> Solution:
-        if self.solver == "coordinate_descent":
-            solution = descend(problem, self.penalties_, self.tol, self.max_rounds)
-        else:
-            solver = ColumnGeneration(problem, self.tol, self.max_rounds)
-            if start is not None:
-                solver.start_from(start.kernel, start.point)
-            solution = solver.solve(self.penalties_)
+        solver = ColumnGeneration() if self.solver is None else self.solver
+        solution = solver.solve(problem, self.penalties_, tolerance=self.tolerance, start=start)
         if not solution.converged:
             warnings.warn(
-                f"{self.solver} reached a gap of {solution.gap:.2e} after {solution.num_rounds} rounds, expected "
-                f"{self.tol:.2e}: the objective {solution.objective:.6g} may be that far above the optimum. Raise "
-                "max_rounds or the penalties, or scale the features.",
+                f"{type(solver).__name__} reached a gap of {solution.gap:.2e} after {solution.num_rounds} rounds, "
+                f"expected {self.tolerance:.2e}: the objective {solution.objective:.6g} may be that far above the "
+                "optimum. Raise the solver's max_rounds or the penalties, or scale the features.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -251,28 +261,21 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         self.num_votes_ = sum(len(solution.votes) for solution in solutions)
         self.support_ = self.vote_.support
 
-    def _calibrate(
-        self, grams: list[Array], targets: list[Array], codes: NDArray[np.int64], solutions: list[Solution]
-    ) -> float:
-        """The temperature of held-out votes; each fold starts from the functions that vote in the whole."""
-        m = len(codes)
-        if self.calibration_folds < 2:
-            raise ValueError(f"Expected calibration_folds ≥ 2, or 0 for none, got {self.calibration_folds}.")
-        fold = deal_folds(codes, min(self.calibration_folds, m), self.random_state)
-        votes = np.zeros((m, len(targets)))
+    def _held_out_votes(self, problems: list[VoteProblem], solutions: list[Solution], fold: NDArray[np.int64]) -> Array:
+        """f of every point from a vote without its fold, which starts from the functions that vote in the whole."""
+        grams, votes = problems[0].grams, np.zeros((len(fold), len(problems)))
         for i in np.unique(fold):
             train, held = np.flatnonzero(fold != i), np.flatnonzero(fold == i)
-            inner = [K[np.ix_(train, train)] for K in grams]
-            for c, target in enumerate(targets):
-                solution = self._solve(VoteProblem(inner, target[train]), solutions[c].votes.restricted_to(train))
-                for k, j, weight in zip(
-                    solution.votes.kernel, train[solution.votes.point], solution.votes.weight, strict=True
-                ):
+            inner = VoteProblem([K[np.ix_(train, train)] for K in grams], problems[0].y[train])
+            for c, (problem, whole) in enumerate(zip(problems, solutions, strict=True)):
+                start = whole.votes.restricted_to(train)
+                part = self._solve(inner.with_labels(problem.y[train]), start).votes
+                for k, j, weight in zip(part.kernel, train[part.point], part.weight, strict=True):
                     votes[held, c] += weight * grams[k][held, j]
-        return fit_temperature(votes[:, 0] if len(targets) == 1 else votes, codes)
+        return votes
 
 
-def _is_numeric(X: Any) -> bool:
+def _is_numeric(X: Data) -> bool:
     """Whether X would pass as a matrix of numbers, and so goes through the usual checks."""
     if hasattr(X, "dtypes") or hasattr(X, "toarray"):
         return True
@@ -280,7 +283,7 @@ def _is_numeric(X: Any) -> bool:
     return bool(array.dtype.kind in "fiubc")
 
 
-def _ragged(X: Any) -> bool:
+def _ragged(X: Data) -> bool:
     try:
         np.asarray(X)
     except ValueError:

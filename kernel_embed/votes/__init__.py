@@ -1,6 +1,7 @@
-"""Voted kernel regularization: a sparse vote over the functions of many kernels, each penalised by its complexity.
+"""Voted kernel regularization: a sparse vote over the functions of many kernels, each penalized by its complexity.
 
-families → complexity → penalties → problem → column_generation, coordinate_descent → path, sparse, guarantee
+families → complexity → penalties → problem → solver (column_generation, coordinate_descent) → path, cross_validation;
+sparse is a fitted vote, guarantee what the theory promises for it, calibration its probabilities.
 """
 
 from .column_generation import ColumnGeneration
@@ -13,28 +14,34 @@ from .complexity import (
     own_radius,
     trace_bound,
 )
-from .coordinate_descent import CoordinateDescent, descend
+from .coordinate_descent import CoordinateDescent
+from .cross_validation import CrossValidation, cross_validate_votes
+from .descent import Descent
 from .families import KernelFamily, gaussian_kernels, polynomial_kernels
 from .guarantee import Guarantee, theorem_1, theorem_2
-from .path import CrossValidation, PathPoint, cross_validate_votes, vote_path
-from .penalties import complexities, penalties
+from .path import GRID, PathPoint, problem_path, vote_path
+from .penalties import Complexities, complexities, penalties
 from .problem import Solution, VoteProblem, Votes
+from .solver import VoteSolver
 from .sparse import SparseVote
 
 __all__ = [
+    "GRID",
     "ColumnGeneration",
+    "Complexities",
     "CoordinateDescent",
     "CrossValidation",
+    "Descent",
     "Guarantee",
     "KernelFamily",
     "PathPoint",
     "Solution",
     "SparseVote",
     "VoteProblem",
+    "VoteSolver",
     "Votes",
     "complexities",
     "cross_validate_votes",
-    "descend",
     "dimension_bound",
     "feature_dimension",
     "gaussian_kernels",
@@ -44,6 +51,7 @@ __all__ = [
     "own_radius",
     "penalties",
     "polynomial_kernels",
+    "problem_path",
     "theorem_1",
     "theorem_2",
     "trace_bound",

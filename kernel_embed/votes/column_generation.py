@@ -13,13 +13,14 @@ under the new penalties.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .families import Array
 from .problem import Solution, VoteProblem, Votes, check_penalties
 from .program import Core, Program
+from .solver import TOLERANCE, VoteSolver, check_max_rounds
 
 NEAREST = 3
 """Earlier solutions that start a new one: the basis of the nearest, and the tight rows of all."""
@@ -29,7 +30,7 @@ REMEMBERED = 100
 
 
 @dataclasses.dataclass(frozen=True)
-class _End:
+class End:
     """Where one solve ended: its solution, the last u with h_{k,j}ᵀu, and what its program came down to."""
 
     solution: Solution
@@ -49,70 +50,97 @@ def _dual_bound(u: Array, violations: Array) -> float:
     return float(u.sum() / max(1.0, float(violations.max())))
 
 
-class ColumnGeneration:
-    """Solves one :class:`VoteProblem` for any penalties, each from where the nearest solved ones ended.
+@dataclasses.dataclass(frozen=True)
+class ColumnGeneration(VoteSolver):
+    """Linear programming by column generation, with HiGHS.
 
     Args:
-        problem: the sample.
-        tolerance: the gap to reach. F(0) = 1, so it is relative to the vote of nobody.
         max_rounds: how often to price all base functions at most.
 
     Example:
         >>> import numpy as np
+        >>> from kernel_embed.votes import VoteProblem
         >>> rng = np.random.default_rng(0)
         >>> x = rng.normal(size=(40, 2))
-        >>> y = np.where(x[:, 0] > 0, 1.0, -1.0)
-        >>> solver = ColumnGeneration(VoteProblem([x @ x.T + 1], y))
-        >>> solution = solver.solve(np.array([0.01]))
+        >>> problem = VoteProblem([x @ x.T + 1], np.where(x[:, 0] > 0, 1.0, -1.0))
+        >>> solution = ColumnGeneration().solve(problem, np.array([0.01]), tolerance=1e-8)
         >>> solution.converged, solution.gap < 1e-8, len(solution.votes) < 10
         (True, True, True)
     """
 
-    def __init__(self, problem: VoteProblem, tolerance: float = 1e-8, max_rounds: int = 1000) -> None:
+    max_rounds: int = 1000
+
+    def __post_init__(self) -> None:
+        check_max_rounds(self.max_rounds)
+
+    def solve(
+        self, problem: VoteProblem, penalties: Array, *, tolerance: float = TOLERANCE, start: Votes | None = None
+    ) -> Solution:
+        """The vote for penalties Λ_k; ``start`` names the base functions of the first program."""
+        return Generation(problem, tolerance, self.max_rounds).solve(penalties, start)
+
+    def solve_all(
+        self, problem: VoteProblem, penalties: Iterable[Array], *, tolerance: float = TOLERANCE
+    ) -> list[Solution]:
+        """The votes for several penalties in turn, each from where the nearest before it ended."""
+        generation = Generation(problem, tolerance, self.max_rounds)
+        return [generation.solve(each) for each in penalties]
+
+
+class Generation:
+    """Column generation at work on one problem: it remembers where earlier penalties ended.
+
+    Args:
+        problem: the sample.
+        tolerance: the gap to reach.
+        max_rounds: how often to price all base functions at most.
+    """
+
+    def __init__(self, problem: VoteProblem, tolerance: float = TOLERANCE, max_rounds: int = 1000) -> None:
         self.problem, self.tolerance, self.max_rounds = problem, tolerance, max_rounds
-        self._likely: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
-        self._ends: list[_End] = []
+        self.ends: list[End] = []
 
-    def start_from(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> None:
-        """Begin the next solve with these base functions, those that vote in a similar problem."""
-        self._likely = kernel, point
-
-    def solve(self, penalties: Array) -> Solution:
+    def solve(self, penalties: Array, start: Votes | None = None) -> Solution:
         """The vote for penalties Λ_k, one per kernel."""
         penalties = check_penalties(penalties, len(self.problem.grams))
-        near = sorted(self._ends, key=lambda end: end.gap_under(penalties))[:NEAREST]
-        program = Program(self.problem, penalties, near[0].core if near else None)
-        likely = [(end.core.kernel, end.core.point) for end in near[1:]]
-        if self._likely is not None:
-            likely.append(self._likely)
-            self._likely = None
-        if likely:
-            kernels, points = zip(*likely, strict=True)
-            program.add_new(np.concatenate(kernels), np.concatenate(points))
-        if near:
-            # What the nearest solution would pay under these penalties tells who is going to join.
-            program.price_in(np.abs(near[0].prices) / penalties[:, None])
+        program = self._program(penalties, start)
         # Nobody's vote is one to fall back on: rows beyond double precision can end in coefficients that are far worse.
         best = Solution(Votes.none(), penalties, 1.0, 0.0, np.full(self.problem.m, 1.0 / self.problem.m), 0, False)
         for num_rounds in range(1, self.max_rounds + 1):
             votes, u = program.run()
             prices = np.stack(self.problem.prices(u))
             violations = np.abs(prices) / penalties[:, None]
-            bound = _dual_bound(u, violations)
             margins = self.problem.margins(votes)
             objective = self.problem.objective(votes, penalties, margins)
-            # Neither value is monotone over the rounds, but the best of each kind remains true.
-            if objective <= best.objective:
-                best = Solution(votes, penalties, objective, max(bound, best.bound), u, num_rounds, False)
-            elif bound > best.bound:
-                best = Solution(best.votes, penalties, best.objective, bound, best.u, num_rounds, False)
-            converged = best.gap <= self.tolerance
-            if converged or program.failed:
+            best = _better(best, votes, objective, u, _dual_bound(u, violations))
+            best = dataclasses.replace(best, num_rounds=num_rounds, converged=best.gap <= self.tolerance)
+            if best.converged or program.failed:
                 break
             returned, joined = program.call_back(margins), program.price_in(violations)
             if not (returned or joined):
                 break
             program.send_away(margins, u)
-        solution = Solution(best.votes, penalties, best.objective, best.bound, best.u, num_rounds, converged)
-        self._ends = [*self._ends[1 - REMEMBERED :], _End(solution, u, prices, program.core(margins, u))]
-        return solution
+        self.ends = [*self.ends[1 - REMEMBERED :], End(best, u, prices, program.core(margins, u))]
+        return best
+
+    def _program(self, penalties: Array, start: Votes | None) -> Program:
+        """The program of the first round: what the nearest solutions before came down to, and ``start``."""
+        near = sorted(self.ends, key=lambda end: end.gap_under(penalties))[:NEAREST]
+        program = Program(self.problem, penalties, near[0].core if near else None)
+        likely = [(end.core.kernel, end.core.point) for end in near[1:]]
+        if start is not None:
+            likely.append((start.kernel, start.point))
+        if likely:
+            kernels, points = zip(*likely, strict=True)
+            program.add_new(np.concatenate(kernels), np.concatenate(points))
+        if near:
+            # What the nearest solution would pay under these penalties tells who is going to join.
+            program.price_in(np.abs(near[0].prices) / penalties[:, None])
+        return program
+
+
+def _better(best: Solution, votes: Votes, objective: float, u: Array, bound: float) -> Solution:
+    """The best of each kind: neither value is monotone over the rounds, but each remains true."""
+    if objective <= best.objective:
+        return dataclasses.replace(best, votes=votes, objective=objective, u=u, bound=max(bound, best.bound))
+    return dataclasses.replace(best, bound=max(bound, best.bound))

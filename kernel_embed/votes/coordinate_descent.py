@@ -1,273 +1,81 @@
-r"""Coordinate descent (Appendix C), for many kernels and for streams of base functions.
-
-Only the non-zero coefficients and their base functions are stored; the others pass by in blocks. At each visit the
-stream is priced, the coordinates of steepest descent join, and each coordinate moves to its minimum by an exact line
-search.
-
-Taken literally, coordinate descent on eq. (1) stops at points that are not optimal: the hinge has kinks that couple the
-coordinates, and at a kink no single coordinate may improve although two together could. So each round descends on the
-hinge with its corner rounded around a dual centre :math:`c`,
-
-.. math::  \varphi_i(z) = \max_{0 \le u \le 1/m} \; u (1 - z) - \frac{(u - c_i)^2}{2\sigma} ,
-           \qquad -\varphi_i'(z) = u_i(z) = \min\big(\tfrac1m, \max(0, c_i + \sigma (1 - z))\big) ,
-
-and then moves the centre, :math:`c_i \leftarrow u_i(z_i)`. This is the proximal point method on the dual: rounded
-objectives are smooth, so coordinate descent reaches their minimum, and the centres converge to a dual optimum, at which
-the rounding no longer matters. As :math:`\sigma \to \infty` it is Appendix C itself. Along one coordinate the rounded
-objective is piecewise quadratic, and its minimum is found exactly.
-"""
+"""Coordinate descent as a choice of solver: a stream of base functions, one block per kernel, given to ``Descent``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
 
+from .descent import Block, Descent, Stream
 from .families import Array
 from .problem import Solution, VoteProblem, Votes, check_penalties
-
-Block = tuple[list[Hashable], Array, Array]
-"""Names of base functions, the functions as rows y_i h(x_i) of a matrix, and their penalties Λ."""
-
-JOIN = 20
-"""Coordinates of steepest descent that join in one visit of the stream."""
-
-GROWTH, LARGEST_SIGMA = 1.5, 300.0
-"""σ starts at 1/m, where the rounded corner is as wide as the margin, and grows to this multiple of it."""
+from .solver import TOLERANCE, VoteSolver, check_max_rounds
 
 
-class CoordinateDescent:
-    """Descends on eq. (1) over a stream of base functions.
+@dataclasses.dataclass(frozen=True)
+class CoordinateDescent(VoteSolver):
+    """Coordinate descent (Appendix C), which holds no more than the base functions that vote.
 
     Args:
-        stream: called at every visit; returns blocks ``(names, h, penalties)``, with ``h`` of shape (block size, m),
-            rows already multiplied by the labels. The same names must come with the same functions at every visit.
-        m: the number of points.
-        tolerance: the gap to reach.
-        max_rounds: visits of the stream at most.
-
-    After :meth:`run`, ``weights`` maps the names of base functions with a vote to their coefficients.
+        max_rounds: visits of the stream of base functions at most.
 
     Example:
         >>> import numpy as np
-        >>> rng = np.random.default_rng(0)
-        >>> x = rng.normal(size=(50, 2))
-        >>> y = np.where(x[:, 0] > 0, 1.0, -1.0)
-        >>> def stumps():
-        ...     for column in range(2):
-        ...         names = [(column, i) for i in range(50)]
-        ...         yield names, y * np.where(x[:, column] > x[:, column, None], 1.0, -1.0), np.full(50, 0.01)
-        >>> descent = CoordinateDescent(stumps, m=50).run()
-        >>> descent.converged, sorted({column for column, _ in descent.weights})
-        (True, [0])
-    """
-
-    def __init__(
-        self,
-        stream: Callable[[], Iterable[Block]],
-        m: int,
-        tolerance: float = 1e-7,
-        max_rounds: int = 2000,
-    ) -> None:
-        self.stream, self.m = stream, m
-        self.tolerance, self.max_rounds = tolerance, max_rounds
-        self.weights: dict[Hashable, float] = {}
-        self.objective, self.bound, self.num_rounds, self.converged = 1.0, 0.0, 0, False
-        self.u = np.full(m, 1.0 / m)
-        self._functions: dict[Hashable, tuple[Array, float]] = {}
-        self._z = np.zeros(m)
-        self._centre = np.full(m, 0.5 / m)
-        self._sigma = 1.0 / m
-        self._accuracy = 0.1
-
-    @property
-    def gap(self) -> float:
-        """objective − bound, never negative."""
-        return max(0.0, self.objective - self.bound)
-
-    def run(self) -> CoordinateDescent:
-        """Descend until the gap is within the tolerance or the rounds are used up."""
-        while self.num_rounds < self.max_rounds and not self.converged:
-            self.num_rounds += 1
-            steepness = self._visit()
-            self.converged = self.gap <= self.tolerance
-            if self.converged:
-                break
-            if steepness <= self._accuracy:  # this centre is done with: no function of the stream descends any more
-                self._centre = self._u()
-                self._sigma = min(GROWTH * self._sigma, LARGEST_SIGMA / self.m)
-                self._accuracy = max(self._accuracy / 3.0, 1e-9)
-                self._forget()
-            self._descend(0.3 * self._accuracy)
-        return self
-
-    def _u(self) -> Array:
-        """u_i(z_i), minus the slope of the rounded hinge."""
-        return np.clip(self._centre + self._sigma * (1.0 - self._z), 0.0, 1.0 / self.m)
-
-    def _visit(self) -> float:
-        """Price the stream at u: the dual bound, and the steepest coordinates join. Returns the steepest slope."""
-        u = self._u()
-        largest = 1.0
-        candidates: list[tuple[float, Hashable, Array, float]] = []
-        for names, h, penalties in self.stream():
-            ratio = np.abs(h @ u) / penalties
-            largest = max(largest, float(ratio.max()))
-            for t in np.argsort(-ratio)[:JOIN]:
-                if ratio[t] > 1.0 and names[t] not in self._functions:
-                    candidates.append((float(ratio[t]), names[t], h[t], float(penalties[t])))
-            candidates = sorted(candidates, key=lambda candidate: -candidate[0])[:JOIN]
-        for _, name, h_t, penalty in candidates:
-            self._functions[name] = (h_t.copy(), penalty)
-        bound = float(u.sum() / largest)
-        if bound > self.bound:
-            self.bound, self.u = bound, u
-        penalty_term = sum(self._functions[name][1] * abs(weight) for name, weight in self.weights.items())
-        self.objective = float(np.maximum(0.0, 1.0 - self._z).mean() + penalty_term)
-        return largest - 1.0
-
-    def _descend(self, accuracy: float, max_sweeps: int = 20, max_moves: int = 40) -> None:
-        """Sweeps over the coordinates at hand until none is steeper than ``accuracy`` relative to its penalty."""
-        for _ in range(max_sweeps):
-            steepest = 0.0
-            for name, (h, penalty) in self._functions.items():
-                steepest = max(steepest, self._line_search(name, h, penalty))
-            if steepest <= accuracy:
-                return
-            for _ in range(max_moves):
-                if self._move_together() <= accuracy:
-                    break
-
-    def _move_together(self) -> float:
-        """One exact line search along Newton's direction over the coefficients that vote, signs kept.
-
-        Base functions of neighbouring points are nearly parallel, and one coordinate at a time creeps along the valley
-        they make. The direction costs one solve of the size of the vote. Returns how steep it was.
-        """
-        names = list(self.weights)
-        if len(names) < 2:
-            return 0.0
-        alpha = np.array([self.weights[name] for name in names])
-        H = np.stack([self._functions[name][0] for name in names])
-        slopes = np.array([self._functions[name][1] for name in names]) * np.sign(alpha)
-        v = self._centre + self._sigma * (1.0 - self._z)
-        top = 1.0 / self.m
-        inner = H[:, (v > 0.0) & (v < top)]
-        curvature = self._sigma * (inner**2).sum(axis=1)
-        curved = curvature > 0.0  # a function that is zero on every rounded corner has no Newton step
-        if not curved.any():
-            return 0.0
-        scale = np.sqrt(curvature[curved])
-        hessian = self._sigma * (inner[curved] @ inner[curved].T) / np.outer(scale, scale)
-        hessian.flat[:: len(scale) + 1] += 1e-10
-        descent = H @ np.clip(v, 0.0, top) - slopes
-        direction = np.zeros(len(names))
-        direction[curved] = np.linalg.solve(hessian, descent[curved] / scale) / scale
-        if not np.isfinite(direction).all():
-            return 0.0
-        along = direction @ H
-        # The first coefficient to reach zero ends the piece on which the penalty is linear.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            lengths = np.where(alpha * direction < 0.0, -alpha / direction, np.inf)
-        first = int(np.argmin(lengths))
-        length = min(_root(v, self._sigma * along, along, float(slopes @ direction), top), float(lengths[first]))
-        if not (np.isfinite(length) and length > 0.0):
-            return 0.0
-        moved = alpha + length * direction
-        if length == lengths[first]:
-            moved[first] = 0.0
-        self.weights = {name: float(weight) for name, weight in zip(names, moved, strict=True) if weight}
-        self._z = moved @ H
-        return float(np.max(np.abs(descent / slopes)))
-
-    def _line_search(self, name: Hashable, h: Array, penalty: float) -> float:
-        """Move one coefficient to its minimum exactly; returns how steep it was, relative to its penalty."""
-        old = self.weights.get(name, 0.0)
-        slope = float(h @ self._u())
-        steepness = abs(slope - np.sign(old) * penalty) / penalty if old else max(0.0, abs(slope) / penalty - 1.0)
-        if steepness <= 1e-13:
-            return 0.0
-        rest = self._centre + self._sigma * (1.0 - self._z + old * h)  # u before clipping, at coefficient 0
-        new = _minimum(rest, self._sigma * h, h, penalty, 1.0 / self.m)
-        if new != old:
-            self._z += (new - old) * h
-            if new:
-                self.weights[name] = new
-            else:
-                self.weights.pop(name, None)
-        return steepness
-
-    def _forget(self) -> None:
-        """Keep only base functions with a vote."""
-        self._functions = {name: f for name, f in self._functions.items() if name in self.weights}
-
-
-def _minimum(rest: Array, step: Array, h: Array, penalty: float, top: float) -> float:
-    """The coefficient a at which hᵀ clip(rest − a·step, 0, top) = penalty · sign(a), or 0 where no vote is wanted."""
-    slope = float(h @ np.clip(rest, 0.0, top))
-    if abs(slope) <= penalty:
-        return 0.0
-    return _root(rest, step, h, penalty if slope > 0 else -penalty, top)
-
-
-def _root(rest: Array, step: Array, h: Array, target: float, top: float) -> float:
-    """The a at which hᵀ clip(rest − a·step, 0, top) = target, where step is a positive multiple of h.
-
-    The left side falls with a, piecewise linearly. Newton's steps on one linear piece end in its root; a bracket keeps
-    them from cycling between pieces.
-    """
-    a, low, high = 0.0, -np.inf, np.inf
-    for _ in range(200):
-        v = rest - a * step
-        excess = float(h @ np.clip(v, 0.0, top)) - target
-        low, high = (a, high) if excess > 0 else (low, a)
-        if abs(excess) <= 1e-14 * abs(target) or high - low <= 1e-15 * abs(a):
-            return a
-        inside = (v > 0.0) & (v < top)
-        curvature = float(h[inside] @ step[inside])
-        if curvature > 0 and low < a + excess / curvature < high:
-            new = a + excess / curvature
-        elif np.isfinite(low) and np.isfinite(high):
-            new = 0.5 * (low + high)
-        else:  # a flat piece with no end in sight: on to its end
-            moving = step != 0.0
-            breaks = np.concatenate([rest[moving] / step[moving], (rest[moving] - top) / step[moving]])
-            ahead = breaks[breaks > a] if excess > 0 else breaks[breaks < a]
-            if not len(ahead):
-                return a
-            new = float(ahead.min() if excess > 0 else ahead.max())
-        if new == a:
-            return a
-        a = new
-    return a
-
-
-def descend(problem: VoteProblem, penalties: Array, tolerance: float = 1e-7, max_rounds: int = 2000) -> Solution:
-    """Coordinate descent on a :class:`VoteProblem`, one block of the stream per kernel.
-
-    Example:
-        >>> import numpy as np
+        >>> from kernel_embed.votes import VoteProblem
         >>> rng = np.random.default_rng(0)
         >>> x = rng.normal(size=(40, 2))
         >>> problem = VoteProblem([x @ x.T + 1], np.where(x[:, 0] > 0, 1.0, -1.0))
-        >>> solution = descend(problem, np.array([0.01]))
+        >>> solution = CoordinateDescent().solve(problem, np.array([0.01]))
         >>> solution.converged, solution.gap < 1e-7
         (True, True)
     """
-    penalties = check_penalties(penalties, len(problem.grams))
 
-    def stream() -> Iterable[Block]:
-        for k, K in enumerate(problem.grams):
-            yield [(k, j) for j in range(K.shape[1])], (K * problem.y[:, None]).T, np.full(K.shape[1], penalties[k])
+    max_rounds: int = 2000
 
-    descent = CoordinateDescent(stream, problem.m, tolerance, max_rounds).run()
-    names: list[Any] = list(descent.weights)
-    votes = Votes(
-        np.array([k for k, _ in names], dtype=np.int64),
-        np.array([j for _, j in names], dtype=np.int64),
-        np.array([descent.weights[name] for name in names]),
-    )
-    return Solution(
-        votes, penalties, descent.objective, descent.bound, descent.u, descent.num_rounds, descent.converged
-    )
+    def __post_init__(self) -> None:
+        check_max_rounds(self.max_rounds)
+
+    def solve(
+        self, problem: VoteProblem, penalties: Array, *, tolerance: float = TOLERANCE, start: Votes | None = None
+    ) -> Solution:
+        """The vote for penalties Λ_k; every search begins from nothing, whatever ``start``."""
+        penalties = check_penalties(penalties, len(problem.grams))
+
+        def stream() -> Iterable[Block]:
+            for k, K in enumerate(problem.grams):
+                yield [(k, j) for j in range(K.shape[1])], (K * problem.y[:, None]).T, np.full(K.shape[1], penalties[k])
+
+        found = self.solve_stream(stream, problem.m, tolerance=tolerance)
+        names = np.array(list(found.weights), dtype=np.int64).reshape(-1, 2)
+        votes = Votes(names[:, 0], names[:, 1], np.array(list(found.weights.values()), dtype=np.float64))
+        return Solution(votes, penalties, found.objective, found.bound, found.u, found.num_rounds, found.converged)
+
+    def solve_stream(self, stream: Stream, m: int, *, tolerance: float = TOLERANCE) -> Descent:
+        """The vote over a stream of base functions on ``m`` points, which need never be in memory together.
+
+        Args:
+            stream: called at every visit; returns blocks ``(names, h, penalties)``, with ``h`` of shape (block size,
+                m), rows already multiplied by the labels. The same names must come with the same functions at every
+                visit.
+            m: the number of points.
+            tolerance: the gap to reach.
+
+        Returns:
+            The finished :class:`~kernel_embed.votes.descent.Descent`; its ``weights`` map the names of base functions
+            with a vote to their coefficients.
+
+        Example:
+            >>> import numpy as np
+            >>> rng = np.random.default_rng(0)
+            >>> x = rng.normal(size=(50, 2))
+            >>> y = np.where(x[:, 0] > 0, 1.0, -1.0)
+            >>> def stumps():
+            ...     for column in range(2):
+            ...         names = [(column, i) for i in range(50)]
+            ...         yield names, y * np.where(x[:, column] > x[:, column, None], 1.0, -1.0), np.full(50, 0.01)
+            >>> found = CoordinateDescent().solve_stream(stumps, m=50)
+            >>> found.converged, sorted({column for column, _ in found.weights})
+            (True, [0])
+        """
+        return Descent(stream, m, tolerance, self.max_rounds).run()

@@ -13,42 +13,47 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from .families import Array
 
+Theorem: TypeAlias = Literal[1, 2]
+
 
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
-    """R(f) ≤ ``bound`` with probability 1 − δ, and the terms it is the sum of.
+    """R(f) ≤ ``value`` with probability ``confidence``, and the terms it is the sum of.
 
     Attributes:
         margin_error: the share of the sample with a margin of at most ρ (times K / (K − 1) in Theorem 2).
-        complexity: the term with Σ α_t r_t.
-        confidence: the remaining terms, which depend on m, p, ρ and δ only.
-        rho: the margin of the convex combination.
+        complexity_term: the term with Σ α_t r_t.
+        confidence_term: the remaining terms, which depend on m, p, ρ and δ only.
+        confidence: 1 − δ.
+        rho: the margin ρ of the convex combination.
         theorem: 1 or 2.
     """
 
     margin_error: float
-    complexity: float
+    complexity_term: float
+    confidence_term: float
     confidence: float
     rho: float
-    theorem: int
+    theorem: Theorem
 
     @property
-    def bound(self) -> float:
+    def value(self) -> float:
         """The right-hand side; a value of one or more says nothing."""
-        return self.margin_error + self.complexity + self.confidence
+        return self.margin_error + self.complexity_term + self.confidence_term
 
     @property
-    def vacuous(self) -> bool:
+    def is_vacuous(self) -> bool:
         """Whether the bound says nothing."""
-        return self.bound >= 1.0
+        return self.value >= 1.0
 
 
-def theorem_1(margins: Array, mean_complexity: float, p: int, rho: float, delta: float = 0.05) -> Guarantee:
+def theorem_1(margins: Array, mean_complexity: float, p: int, rho: float, confidence: float = 0.95) -> Guarantee:
     r"""Theorem 1 for a convex combination with margins :math:`y_i f(x_i)`.
 
     .. math::  \hat R_{S,\rho}(f) + \frac4\rho \sum_t \alpha_t r_t + \frac2\rho \sqrt{\frac{\log p}{m}}
@@ -60,23 +65,23 @@ def theorem_1(margins: Array, mean_complexity: float, p: int, rho: float, delta:
         mean_complexity: Σ_t α_t r_t, weights of sum one.
         p: the number of kernels, at least 2.
         rho: the margin ρ > 0.
-        delta: the probability δ with which the bound may fail.
+        confidence: 1 − δ, the probability with which the bound holds.
 
     Example:
         >>> import numpy as np
         >>> result = theorem_1(np.full(10_000, 0.5), 0.001, p=2, rho=0.4)
-        >>> round(result.bound, 4), result.vacuous
+        >>> round(result.value, 4), result.is_vacuous
         (0.1684, False)
     """
-    m = _check(margins, p, rho, delta)
+    m, delta = _check(margins, p, rho, confidence), 1.0 - confidence
     n = max(0, math.ceil(4.0 / rho**2 * math.log(rho**2 * m / math.log(p))))
-    confidence = 2.0 / rho * math.sqrt(math.log(p) / m)
-    confidence += math.sqrt(n * math.log(p) / m + math.log(2.0 / delta) / (2.0 * m))
-    return Guarantee(_margin_error(margins, rho), 4.0 / rho * mean_complexity, confidence, rho, 1)
+    term = 2.0 / rho * math.sqrt(math.log(p) / m)
+    term += math.sqrt(n * math.log(p) / m + math.log(2.0 / delta) / (2.0 * m))
+    return Guarantee(_margin_error(margins, rho), 4.0 / rho * mean_complexity, term, confidence, rho, 1)
 
 
 def theorem_2(
-    margins: Array, mean_complexity: float, p: int, rho: float, delta: float = 0.05, K: float = 2.0
+    margins: Array, mean_complexity: float, p: int, rho: float, confidence: float = 0.95, K: float = 2.0
 ) -> Guarantee:
     r"""Theorem 2, whose terms fall as 1/m where local complexities take the place of the global ones.
 
@@ -91,32 +96,33 @@ def theorem_2(
     Example:
         >>> import numpy as np
         >>> result = theorem_2(np.full(1_000_000, 0.5), 0.001, p=2, rho=0.4)
-        >>> round(result.bound, 4), result.vacuous
+        >>> round(result.value, 4), result.is_vacuous
         (0.0335, False)
     """
-    m = _check(margins, p, rho, delta)
+    m, delta = _check(margins, p, rho, confidence), 1.0 - confidence
     if not K > 1:
         raise ValueError(f"Expected K > 1 in Theorem 2, got {K}.")
     ratio = K / (K - 1.0)
     n = max(0, math.ceil(8.0 / rho**2 * math.log(rho**2 * (1.0 + ratio) * m / (40.0 * K * math.log(p)))))
-    confidence = 40.0 * K / rho**2 * math.log(p) / m + 5.0 * K * math.log(2.0 / delta) / m
-    confidence += 5.0 * K * n * math.log(p) / m
-    return Guarantee(ratio * _margin_error(margins, rho), 6.0 * K / rho * mean_complexity, confidence, rho, 2)
+    term = 40.0 * K / rho**2 * math.log(p) / m + 5.0 * K * math.log(2.0 / delta) / m
+    term += 5.0 * K * n * math.log(p) / m
+    margin_error = ratio * _margin_error(margins, rho)
+    return Guarantee(margin_error, 6.0 * K / rho * mean_complexity, term, confidence, rho, 2)
 
 
 def _margin_error(margins: Array, rho: float) -> float:
     return float((margins <= rho).mean())
 
 
-def _check(margins: Array, p: int, rho: float, delta: float) -> int:
+def _check(margins: Array, p: int, rho: float, confidence: float) -> int:
     if p < 2:
         raise ValueError(
             f"Expected p > 1 kernels, as both theorems assume, got p = {p}. Vote over at least two kernels."
         )
     if not rho > 0:
         raise ValueError(f"Expected a margin ρ > 0, got {rho}.")
-    if not 0 < delta < 1:
-        raise ValueError(f"Expected 0 < δ < 1, got {delta}.")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}.")
     if not len(margins):
         raise ValueError("Expected the margins of at least one point, got none.")
     return len(np.asarray(margins))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from . import complexity as bounds
-from .families import Array, KernelFamily, degree
+from .families import Array, KernelFamily, Kernels, Points, degree
 
 NAMES = ("trace", "dimension", "local", "monte_carlo")
 
@@ -22,69 +22,79 @@ class Complexities(NamedTuple):
 
 
 def complexities(
-    family: KernelFamily,
-    grams: Sequence[Array],
-    num_features: int | None,
+    kernels: Kernels,
+    x: ArrayLike,
     choice: str | ArrayLike = "trace",
     *,
+    grams: Sequence[Array] | None = None,
     radius: float | None = None,
     num_draws: int = 500,
     seed: int | None = 0,
 ) -> Complexities:
-    """r_k by ``choice``: a name of :data:`NAMES`, or one number per kernel.
+    """r_k of every kernel on the points ``x``.
 
     Lemma 3 and the local bound hold for positive semidefinite kernels. Where a Gram shows that its kernel is not one,
     Massart's lemma takes their place, and ``rules`` says so.
 
+    Args:
+        kernels: GPyTorch kernels or callables; ``None`` for polynomials of degree 1 to 10.
+        x: the sample.
+        choice: ``"trace"``, ``"dimension"``, ``"local"`` or ``"monte_carlo"``, or one number per kernel.
+        grams: the Grams on ``x``, where they are known.
+        radius: r of the local complexity; ``None`` takes each kernel's own.
+        num_draws: of the Monte Carlo estimate.
+        seed: of its draws.
+
     Example:
         >>> import numpy as np
-        >>> from kernel_embed.votes import KernelFamily, polynomial_kernels
-        >>> x = np.array([[0.0], [1.0], [2.0]])
-        >>> family = KernelFamily([*polynomial_kernels([1]), lambda x, z: np.abs(x - z.T)])
-        >>> complexities(family, family.grams(x, x), 1, "trace").rules
+        >>> from kernel_embed.votes import polynomial_kernels
+        >>> kernels = [*polynomial_kernels([1]), lambda x, z: np.abs(x - z.T)]
+        >>> complexities(kernels, np.array([[0.0], [1.0], [2.0]]), "trace").rules
         ['Lemma 3', 'Massart']
     """
-    if isinstance(choice, str):
-        if choice not in NAMES:
-            raise ValueError(
-                f"Expected complexity to be one of {', '.join(NAMES)} or one number per kernel, got {choice!r}."
-            )
-        found = [
-            _one(family, k, K, num_features, choice, radius=radius, num_draws=num_draws, seed=seed)
-            for k, K in enumerate(grams)
-        ]
-        return Complexities(np.array([value for value, _ in found]), [rule for _, rule in found])
-    values = np.asarray(choice, dtype=np.float64)
-    if values.shape != (len(family),):
+    family = KernelFamily.of(kernels)
+    if not isinstance(choice, str):
+        return _given(np.asarray(choice, dtype=np.float64), len(family))
+    if choice not in NAMES:
         raise ValueError(
-            f"Expected one complexity per kernel, {len(family)} in all, got an array of shape {values.shape}."
+            f"Expected complexity to be one of {', '.join(NAMES)} or one number per kernel, got {choice!r}."
+        )
+    points = family.points(x)
+    grams = family.grams(points, points) if grams is None else grams
+    if choice == "dimension":
+        return Complexities(_dimensions(family, grams, points), ["Lemma 4"] * len(family))
+    if choice == "monte_carlo":
+        values = [bounds.monte_carlo(K, num_draws, seed).value for K in grams]
+        return Complexities(np.array(values), ["Monte Carlo"] * len(family))
+    found = [_by_spectrum(K, choice, radius) for K in grams]
+    return Complexities(np.array([value for value, _ in found]), [rule for _, rule in found])
+
+
+def _given(values: Array, num_kernels: int) -> Complexities:
+    if values.shape != (num_kernels,):
+        raise ValueError(
+            f"Expected one complexity per kernel, {num_kernels} in all, got an array of shape {values.shape}."
         )
     if not (np.isfinite(values) & (values >= 0)).all():
         raise ValueError(f"Expected finite complexities ≥ 0, got {values.tolist()}.")
-    return Complexities(values, ["given"] * len(family))
+    return Complexities(values, ["given"] * num_kernels)
 
 
-def _one(
-    family: KernelFamily,
-    k: int,
-    K: Array,
-    num_features: int | None,
-    choice: str,
-    *,
-    radius: float | None,
-    num_draws: int,
-    seed: int | None,
-) -> tuple[float, str]:
-    if choice == "dimension":
-        power = degree(family.kernels[k])
-        if power is None or num_features is None:
+def _dimensions(family: KernelFamily, grams: Sequence[Array], x: Points) -> Array:
+    values = []
+    for k, (kernel, K) in enumerate(zip(family.kernels, grams, strict=True)):
+        power = degree(kernel)
+        if power is None or x.ndim != 2:
             raise ValueError(
                 f"Expected polynomial kernels for complexity='dimension' (Lemma 4), got {family.names()[k]} as kernel "
                 f"{k}. Use 'trace', 'local' or 'monte_carlo', or give one number per kernel."
             )
-        return bounds.dimension_bound(K, num_features, power), "Lemma 4"
-    if choice == "monte_carlo":
-        return bounds.monte_carlo(K, num_draws, seed).value, "Monte Carlo"
+        values.append(bounds.dimension_bound(K, x.shape[1], power))
+    return np.array(values)
+
+
+def _by_spectrum(K: Array, choice: str, radius: float | None) -> tuple[float, str]:
+    """r_k by the trace or the eigenvalues of a Gram, or by its columns where those do not bound it."""
     if not bounds.may_be_positive_semidefinite(K):
         return bounds.massart_bound(K), "Massart"
     if choice == "trace":

@@ -17,6 +17,7 @@ can say how far from the optimum it may be at most: its gap.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 
@@ -74,7 +75,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """objective − bound, never negative: F is at most this far above the optimum."""
+        """How far above the optimum F may be at most, objective − bound and never negative."""
         return max(0.0, self.objective - self.bound)
 
 
@@ -94,23 +95,24 @@ class VoteProblem:
     """
 
     def __init__(self, grams: Sequence[Array], y: Array) -> None:
-        y = np.asarray(y, dtype=np.float64)
-        if y.ndim != 1 or not np.isin(y, (-1.0, 1.0)).all():
-            values = np.unique(y)
-            shown = ", ".join(f"{value:g}" for value in values[:5]) + (", …" if len(values) > 5 else "")
-            raise ValueError(
-                f"Expected labels −1 and +1 in one dimension, got shape {y.shape} with values {shown}. "
-                "Code the two classes as −1 and +1, or use VotedKernelClassifier, which does so."
-            )
+        self.y = _checked_labels(y)
+        self.m = len(self.y)
         if not grams:
             raise ValueError("Expected at least one Gram, got none.")
         for k, K in enumerate(grams):
-            if K.ndim != 2 or K.shape[0] != len(y):
-                raise ValueError(f"Expected Gram {k} with {len(y)} rows, one per label, got shape {K.shape}.")
-        self.grams, self.y = list(grams), y
-        self.m = len(y)
+            if K.ndim != 2 or K.shape[0] != self.m:
+                raise ValueError(f"Expected Gram {k} with {self.m} rows, one per label, got shape {K.shape}.")
+        self.grams = list(grams)
         # One base function per row, so that reading some of them, or pricing all, walks memory in order.
         self._functions = [K if _symmetric(K) else np.ascontiguousarray(K.T) for K in self.grams]
+
+    def with_labels(self, y: Array) -> VoteProblem:
+        """The same points with other labels; the Grams are shared."""
+        other = copy.copy(self)
+        other.y = _checked_labels(y)
+        if len(other.y) != self.m:
+            raise ValueError(f"Expected {self.m} labels, one per point, got {len(other.y)}.")
+        return other
 
     def columns(
         self, kernel: NDArray[np.int64], point: NDArray[np.int64], at: NDArray[np.int64] | None = None
@@ -144,6 +146,18 @@ class VoteProblem:
         """F(α) of eq. (1); ``margins`` where they are known."""
         loss = np.maximum(0.0, 1.0 - (self.margins(votes) if margins is None else margins)).mean()
         return float(loss + penalties[votes.kernel] @ np.abs(votes.weight))
+
+
+def _checked_labels(y: Array) -> Array:
+    y = np.asarray(y, dtype=np.float64)
+    if y.ndim != 1 or not np.isin(y, (-1.0, 1.0)).all():
+        values = np.unique(y)
+        shown = ", ".join(f"{value:g}" for value in values[:5]) + (", …" if len(values) > 5 else "")
+        raise ValueError(
+            f"Expected labels −1 and +1 in one dimension, got shape {y.shape} with values {shown}. "
+            "Code the two classes as −1 and +1, or use VotedKernelClassifier, which does so."
+        )
+    return y
 
 
 def _symmetric(K: Array) -> bool:

@@ -19,13 +19,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import TYPE_CHECKING
 
-import highspy
 import numpy as np
 from numpy.typing import NDArray
 
 from .families import Array
 from .problem import VoteProblem, Votes
+
+if TYPE_CHECKING:  # HiGHS is loaded by the first program, not by everybody who imports the package
+    import highspy
 
 BATCH = 50
 """Rows that join in one round; measured best between 25 and 100."""
@@ -79,6 +82,8 @@ class Program:
     """
 
     def __init__(self, problem: VoteProblem, penalties: Array, core: Core | None) -> None:
+        import highspy
+
         m = problem.m
         self.problem, self.penalties = problem, penalties
         self.kernel = np.zeros(0, dtype=np.int64)
@@ -163,6 +168,8 @@ class Program:
 
     def run(self) -> tuple[Votes, Array]:
         """Solve: the multipliers of the rows, which are the votes α, and u."""
+        from highspy import HighsModelStatus
+
         if not len(self.kernel):
             return Votes.none(), np.full(self.problem.m, 1.0 / self.problem.m)
         self._highs.setOptionValue("simplex_iteration_limit", ITERATIONS * (self.problem.m + len(self.kernel)))
@@ -173,9 +180,9 @@ class Program:
             self._highs.setOptionValue("dual_feasibility_tolerance", tolerance)
             self._highs.run()
             status = self._highs.getModelStatus()
-            if status == highspy.HighsModelStatus.kOptimal:
+            if status == HighsModelStatus.kOptimal:
                 break
-        self.failed = status != highspy.HighsModelStatus.kOptimal
+        self.failed = status != HighsModelStatus.kOptimal
         solution = self._highs.getSolution()
         u = np.zeros(self.problem.m)
         u[self.active] = np.clip(np.array(solution.col_value), 0.0, 1.0) / self.problem.m
@@ -201,7 +208,9 @@ def _near(margins: Array, u: Array) -> NDArray[np.bool_]:
 
 
 def _in_basis(statuses: list[highspy.HighsBasisStatus]) -> NDArray[np.bool_]:
-    return np.array([status == highspy.HighsBasisStatus.kBasic for status in statuses], dtype=bool)
+    from highspy import HighsBasisStatus
+
+    return np.array([status == HighsBasisStatus.kBasic for status in statuses], dtype=bool)
 
 
 def _chosen(statuses: list[highspy.HighsBasisStatus], kept: NDArray[np.bool_]) -> list[highspy.HighsBasisStatus]:

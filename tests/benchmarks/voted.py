@@ -18,17 +18,17 @@ import numpy as np
 from sklearn.preprocessing import minmax_scale
 from sklearn.svm import SVC
 
+from kernel_embed import VotedKernelClassifier
 from kernel_embed.benchmarks.votes import whole_program
 from kernel_embed.papers.cortes2015.voted import load_two_classes
 from kernel_embed.votes import (
     ColumnGeneration,
     KernelFamily,
     Solution,
-    VotedKernelClassifier,
     VoteProblem,
     polynomial_kernels,
+    problem_path,
     trace_bound,
-    vote_path,
 )
 
 
@@ -44,7 +44,7 @@ def least(repeats: int, call: Callable[[], Any]) -> tuple[float, Any]:
 
 def solve(problem: VoteProblem, penalties: np.ndarray) -> Solution:
     """Column generation from nothing."""
-    return ColumnGeneration(problem, 1e-7).solve(penalties)
+    return ColumnGeneration().solve(problem, penalties)
 
 
 def problem_of(name: str, directory: str, m: int) -> tuple[VoteProblem, np.ndarray]:
@@ -82,7 +82,7 @@ def single_solves(directory: str, repeats: int) -> None:
 def the_path(directory: str, repeats: int) -> None:
     for name, m in (("musk", 476), ("phishing", 1473), ("breastcancer", 546)):
         problem, r = problem_of(name, directory, m)
-        seconds, path = least(repeats, partial(vote_path, problem, r))
+        seconds, path = least(repeats, partial(problem_path, problem, r))
         singles = []
         for point in path:
             penalties = point.lam * r + point.beta
@@ -98,7 +98,9 @@ def prediction(directory: str, repeats: int) -> None:
     x, y = load_two_classes("waveform01", directory)
     x = minmax_scale(x)
     train, test = x[:1600], np.concatenate([x[1600:]] * 10)
-    vote = VotedKernelClassifier(polynomial_kernels(), lam=1e-2, beta=1e-2, calibration_folds=0).fit(train, y[:1600])
+    vote = VotedKernelClassifier(polynomial_kernels(), lam=1e-2, beta=1e-2, num_calibration_folds=0).fit(
+        train, y[:1600]
+    )
     svm = SVC(kernel="poly", degree=3, gamma=1.0, coef0=1.0, C=1e-3).fit(train, y[:1600])
     fast, _ = least(5 * repeats, lambda: vote.predict(test))
     slow, _ = least(repeats, lambda: svm.predict(test))

@@ -1,10 +1,13 @@
 """The scikit-learn front end."""
 
+import dataclasses
 import pickle
 
 import gpytorch
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, make_moons
 from sklearn.exceptions import ConvergenceWarning
@@ -13,7 +16,15 @@ from sklearn.preprocessing import minmax_scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kernel_embed import VotedKernelClassifier
-from kernel_embed.votes import KernelFamily, gaussian_kernels, polynomial_kernels
+from kernel_embed.votes import (
+    ColumnGeneration,
+    CoordinateDescent,
+    KernelFamily,
+    VoteSolver,
+    gaussian_kernels,
+    polynomial_kernels,
+)
+from kernel_embed.votes.calibration import fit_temperature
 
 from ..votes import oracle
 
@@ -42,8 +53,8 @@ def test_objective_and_gap_are_those_of_eq_1(sample):
 def test_both_solvers_agree_for_every_complexity(sample, complexity):
     x, y = sample
     options = {"kernels": polynomial_kernels([1, 2, 3]), "lam": 1e-3, "beta": 1e-3, "complexity": complexity}
-    first = VotedKernelClassifier(**options, calibration_folds=0).fit(x, y)
-    second = VotedKernelClassifier(**options, solver="coordinate_descent", calibration_folds=0).fit(x, y)
+    first = VotedKernelClassifier(**options, num_calibration_folds=0).fit(x, y)
+    second = VotedKernelClassifier(**options, solver=CoordinateDescent(), num_calibration_folds=0).fit(x, y)
     assert first.objective_ == pytest.approx(second.objective_, abs=1e-6)
     np.testing.assert_allclose(first.decision_function(x), second.decision_function(x), atol=1e-2)
 
@@ -64,14 +75,14 @@ def test_only_points_with_votes_are_kept_and_evaluated(sample):
         calls.append(-len(b))
         return np.zeros((len(a), len(b)))
 
-    vote = VotedKernelClassifier([linear, cubic, never], lam=0.01, beta=0.001, calibration_folds=0).fit(x, y)
+    vote = VotedKernelClassifier([linear, cubic, never], lam=0.01, beta=0.001, num_calibration_folds=0).fit(x, y)
     calls.clear()
     f = vote.decision_function(x[:7])
     assert sum(calls) == vote.num_votes_
     assert min(calls) > 0
     np.testing.assert_array_equal(vote.vote_.points, x[vote.support_])
     assert len(vote.support_) <= vote.num_votes_ < len(x)
-    pickled = len(pickle.dumps(VotedKernelClassifier(calibration_folds=0).fit(x, y).vote_.points))
+    pickled = len(pickle.dumps(VotedKernelClassifier(num_calibration_folds=0).fit(x, y).vote_.points))
     assert pickled < len(pickle.dumps(x))
     g = sum(
         weight * KernelFamily([kernel]).gram(0, x[:7], x[[j]])[:, 0]
@@ -145,9 +156,47 @@ def test_probabilities_are_calibrated():
     assert log_loss(labels[300:], p) < 0.4
     high = p > 0.8
     assert abs(labels[300:][high].mean() - p[high].mean()) < 0.1
-    without = VotedKernelClassifier(calibration_folds=0).fit(x, labels)
-    with pytest.raises(AttributeError, match="calibration_folds=0"):
+    without = VotedKernelClassifier(num_calibration_folds=0).fit(x, labels)
+    with pytest.raises(AttributeError, match="num_calibration_folds=0"):
         without.predict_proba(x)
+
+
+def test_any_solver_and_any_random_state_serve(sample):
+    x, y = sample
+
+    @dataclasses.dataclass(frozen=True)
+    class Counting(VoteSolver):
+        """A solver from outside the package."""
+
+        starts: list
+
+        def solve(self, problem, penalties, *, tolerance=1e-7, start=None):
+            self.starts.append(start)
+            return ColumnGeneration().solve(problem, penalties, tolerance=tolerance, start=start)
+
+    own = VotedKernelClassifier(polynomial_kernels([1, 2]), solver=Counting([]), random_state=np.random.RandomState(0))
+    own.fit(x, y)
+    assert [start is None for start in own.solver.starts] == [True, False, False, False]
+    again = VotedKernelClassifier(polynomial_kernels([1, 2]), random_state=np.random.RandomState(0)).fit(x, y)
+    assert own.objective_ == again.objective_
+    assert own.temperature_ == again.temperature_
+
+
+def test_the_temperature_is_that_of_least_log_loss():
+    rng = np.random.default_rng(0)
+    votes, codes = rng.normal(size=(200, 3)), rng.integers(0, 3, 200)
+    votes[np.arange(200), codes] += 1.0
+    epsilon = 1 / 202
+    targets = np.eye(3)[codes] * (1 - epsilon) + epsilon / 3
+
+    def loss(log_a):
+        return float((logsumexp(np.exp(log_a) * votes, axis=1) - np.exp(log_a) * (targets * votes).sum(axis=1)).sum())
+
+    expected = minimize_scalar(loss, bounds=(-5, 5), method="bounded", options={"xatol": 1e-10}).x
+    assert np.log(fit_temperature(votes, codes)) == pytest.approx(expected, abs=1e-6)
+    assert fit_temperature(-votes, codes) == 1e-3  # votes that mislead are not believed at all
+    # Perfect ones, and yet not for certain: e^a / (e^a + 2) = 1 − ε + ε/3.
+    assert fit_temperature(np.eye(3)[codes], codes) == pytest.approx(np.log(3 / epsilon - 2), rel=1e-9)
 
 
 def test_labels_of_any_kind_and_rare_classes():
@@ -187,7 +236,7 @@ def test_bad_input(sample):
         VotedKernelClassifier(lam=0.0, beta=0.0).fit(x, y)
     with pytest.raises(ValueError, match="Expected lam ≥ 0"):
         VotedKernelClassifier(lam=-1.0).fit(x, y)
-    with pytest.raises(ValueError, match="Expected solver to be one of"):
+    with pytest.raises(TypeError, match=r"Expected solver to be a VoteSolver such as .*, got 'simplex'"):
         VotedKernelClassifier(solver="simplex").fit(x, y)
     with pytest.raises(ValueError, match="at least one kernel"):
         VotedKernelClassifier([]).fit(x, y)
@@ -195,17 +244,17 @@ def test_bad_input(sample):
         VotedKernelClassifier(["rbf"]).fit(x, y)
     with pytest.raises(ValueError, match="without a batch dimension"):
         VotedKernelClassifier([gpytorch.kernels.RBFKernel(batch_shape=[2])]).fit(x, y)
-    with pytest.raises(ValueError, match="calibration_folds ≥ 2"):
-        VotedKernelClassifier(calibration_folds=1).fit(x, y)
+    with pytest.raises(ValueError, match="num_calibration_folds ≥ 2"):
+        VotedKernelClassifier(num_calibration_folds=1).fit(x, y)
     with pytest.raises(ValueError, match="one label per point"):
         VotedKernelClassifier([oracle.edit_kernel]).fit(["a", "b"], [0, 1, 1])
 
 
-@pytest.mark.parametrize("solver", ["column_generation", "coordinate_descent"])
+@pytest.mark.parametrize("solver", [ColumnGeneration(max_rounds=2), CoordinateDescent(max_rounds=2)])
 def test_a_solver_that_does_not_converge_says_so(sample, solver):
     x, y = sample
-    vote = VotedKernelClassifier(solver=solver, lam=1e-4, beta=1e-6, max_rounds=2, calibration_folds=0)
-    with pytest.warns(ConvergenceWarning, match=r"reached a gap of \d"):
+    vote = VotedKernelClassifier(solver=solver, lam=1e-4, beta=1e-6, num_calibration_folds=0)
+    with pytest.warns(ConvergenceWarning, match=rf"{type(solver).__name__} reached a gap of \d"):
         vote.fit(x, y)
     assert vote.gap_ > 1e-7
 
@@ -217,9 +266,11 @@ def test_guarantee(sample):
     A = sum(row["weight"] for row in vote.report())
     assert first.rho == pytest.approx(1 / A)
     assert first.margin_error == pytest.approx((vote.margins_[0] <= 1).mean())
-    assert first.complexity == pytest.approx(4 * sum(row["weight"] * row["complexity"] for row in vote.report()))
+    assert first.complexity_term == pytest.approx(4 * sum(row["weight"] * row["complexity"] for row in vote.report()))
+    assert (first.theorem, second.theorem) == (1, 2)
+    assert first.confidence == 0.95
     assert second.margin_error == pytest.approx(2 * first.margin_error)
-    assert first.bound > vote.guarantee(rho=first.rho, delta=0.5).bound
+    assert first.value > vote.guarantee(first.rho, confidence=0.5).value
     with pytest.raises(ValueError, match="theorem 1 or 2"):
         vote.guarantee(theorem=3)
     with pytest.raises(ValueError, match="p > 1"):

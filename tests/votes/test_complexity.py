@@ -120,18 +120,21 @@ def test_choices(sample):
     x, _ = sample
     family = KernelFamily([*polynomial_kernels([1, 2]), lambda a, b: np.abs(a[:, :1] - b[:, 0])])
     grams = family.grams(x, x)
-    assert complexities(family, grams, 2, "trace").rules == ["Lemma 3", "Lemma 3", "Massart"]
-    assert complexities(family, grams, 2, "local").rules == ["local", "local", "Massart"]
-    assert complexities(family, grams, 2, "monte_carlo").rules == ["Monte Carlo"] * 3
-    assert complexities(family, grams, 2, [1, 2, 3]).values.tolist() == [1.0, 2.0, 3.0]
+    np.testing.assert_array_equal(
+        complexities(family, x, grams=grams).values, complexities(family.kernels, x.tolist()).values
+    )
+    assert complexities(family, x, "trace").rules == ["Lemma 3", "Lemma 3", "Massart"]
+    assert complexities(family, x, "local").rules == ["local", "local", "Massart"]
+    assert complexities(family, x, "monte_carlo", grams=grams).rules == ["Monte Carlo"] * 3
+    assert complexities(family, x, [1, 2, 3]).values.tolist() == [1.0, 2.0, 3.0]
     with pytest.raises(ValueError, match="Expected polynomial kernels"):
-        complexities(family, grams, 2, "dimension")
+        complexities(family, x, "dimension")
     with pytest.raises(ValueError, match="one of trace, dimension"):
-        complexities(family, grams, 2, "volume")
+        complexities(family, x, "volume")
     with pytest.raises(ValueError, match="one complexity per kernel, 3"):
-        complexities(family, grams, 2, [1.0])
+        complexities(family, x, [1.0])
     with pytest.raises(ValueError, match="finite complexities"):
-        complexities(family, grams, 2, [1.0, -1.0, 0.0])
+        complexities(family, x, [1.0, -1.0, 0.0])
     with pytest.raises(ValueError, match="lam ≥ 0"):
         penalties(-1.0, 0.0, np.ones(2))
     with pytest.raises(ValueError, match="radius"):

@@ -9,14 +9,25 @@ from kernel_embed.votes import (
     KernelFamily,
     VoteProblem,
     Votes,
-    descend,
+    VoteSolver,
     gaussian_kernels,
     polynomial_kernels,
     program,
     trace_bound,
 )
+from kernel_embed.votes.column_generation import Generation
 
 from . import oracle
+
+EXACT = {"tolerance": 1e-8}
+
+
+def generate(problem, penalties, **options):
+    return ColumnGeneration(**options).solve(problem, penalties, **EXACT)
+
+
+def descend(problem, penalties, **options):
+    return CoordinateDescent(**options).solve(problem, penalties)
 
 
 @pytest.mark.parametrize("lam", [1e-1, 1e-2, 1e-3])
@@ -26,7 +37,7 @@ def test_both_solvers_reach_the_optimum_of_the_whole_program(sample, grams, lam,
     penalties = lam * np.array([trace_bound(K) for K in grams]) + beta
     optimum, _ = oracle.whole_program(grams, y, penalties)
     problem = VoteProblem(grams, y)
-    generated = ColumnGeneration(problem).solve(penalties)
+    generated = generate(problem, penalties)
     descended = descend(problem, penalties)
     assert generated.converged
     assert descended.converged
@@ -40,17 +51,17 @@ def test_one_kernel_without_complexity_is_the_norm_1_svm(sample):
     x, y = sample
     for K in KernelFamily([*polynomial_kernels([2]), *gaussian_kernels([1.0])]).grams(x, x):
         expected = oracle.norm_1_svm(K, y, 0.01)
-        found = ColumnGeneration(VoteProblem([K], y)).solve(np.array([0.01]))
+        found = generate(VoteProblem([K], y), np.array([0.01]))
         assert found.objective == pytest.approx(expected, abs=1e-8)
 
 
-@pytest.mark.parametrize("solver", ["generation", "descent"])
-def test_kkt_conditions_hold(sample, grams, solver):
+@pytest.mark.parametrize("solve", [generate, descend])
+def test_kkt_conditions_hold(sample, grams, solve):
     _, y = sample
     m = len(y)
     penalties = 0.003 * np.array([trace_bound(K) for K in grams]) + 1e-3
     problem = VoteProblem(grams, y)
-    solution = ColumnGeneration(problem).solve(penalties) if solver == "generation" else descend(problem, penalties)
+    solution = solve(problem, penalties)
     u, votes = solution.u, solution.votes
     z = problem.margins(votes)
     assert (u >= 0).all()
@@ -77,16 +88,16 @@ def test_a_warm_start_changes_nothing_but_the_time(sample, grams):
     _, y = sample
     r = np.array([trace_bound(K) for K in grams])
     problem = VoteProblem(grams, y)
-    warm = ColumnGeneration(problem)
+    warm = Generation(problem, **EXACT)
     for lam in (1.0, 1e-3, 1e-1, 1e-2):
-        cold = ColumnGeneration(problem).solve(lam * r + 1e-4)
+        cold = generate(problem, lam * r + 1e-4)
         again = warm.solve(lam * r + 1e-4)
         assert again.converged
         assert again.objective == pytest.approx(cold.objective, abs=2e-8)
 
 
 def test_a_solve_starts_from_the_nearest_before_it_not_from_the_last(sample, grams):
-    solver = ColumnGeneration(VoteProblem(grams, sample[1]))
+    solver = Generation(VoteProblem(grams, sample[1]), **EXACT)
     heavy = solver.solve(np.full(len(grams), 1e-1))
     light = solver.solve(np.full(len(grams), 1e-4))
     assert heavy.num_rounds > 1
@@ -100,10 +111,10 @@ def test_points_that_sit_out_change_nothing_but_the_time(sample, grams, monkeypa
     objectives = {}
     for beyond in (0.0, 1.0, np.inf):
         monkeypatch.setattr(program, "BEYOND", beyond)
-        solver = ColumnGeneration(VoteProblem(grams, sample[1]))
+        solver = Generation(VoteProblem(grams, sample[1]), **EXACT)
         penalties = [np.full(len(grams), penalty) for penalty in (1e-1, 1e-2, 1e-3, 1e-4, 1e-2)]
         objectives[beyond] = [solver.solve(penalty).objective for penalty in penalties]
-        columns[beyond] = len(solver._ends[-2].core.active)
+        columns[beyond] = len(solver.ends[-2].core.active)
     assert columns[0.0] <= columns[1.0] < 0.7 * columns[np.inf] == 0.7 * 120
     np.testing.assert_allclose(objectives[0.0], objectives[np.inf], rtol=0, atol=1e-8)
     np.testing.assert_allclose(objectives[1.0], objectives[np.inf], rtol=0, atol=1e-8)
@@ -114,7 +125,7 @@ def test_columns_of_wildly_different_scale_keep_their_certificate(sample):
     grams = KernelFamily(polynomial_kernels([1, 5, 10])).grams(30 * x, 30 * x)
     assert max(np.abs(K).max() for K in grams) > 1e30
     penalties = 1e-3 * np.array([trace_bound(K) for K in grams]) + 1e-4
-    solution = ColumnGeneration(VoteProblem(grams, y)).solve(penalties)
+    solution = generate(VoteProblem(grams, y), penalties)
     assert solution.converged
     assert solution.objective == pytest.approx(oracle.whole_program(grams, y, penalties)[0], abs=1e-6)
 
@@ -125,14 +136,14 @@ def test_kernels_need_be_neither_symmetric_nor_positive(sample):
     grams = [rng.normal(size=(120, 120)), -np.abs(x[:, :1] - x[:, 1])]
     penalties = np.array([0.02, 0.01])
     optimum, _ = oracle.whole_program(grams, y, penalties)
-    assert ColumnGeneration(VoteProblem(grams, y)).solve(penalties).objective == pytest.approx(optimum, abs=1e-7)
+    assert generate(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-7)
     assert descend(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-6)
 
 
 def test_heavy_penalties_leave_nobody_to_vote(sample, grams):
     _, y = sample
     for solution in (
-        ColumnGeneration(VoteProblem(grams, y)).solve(np.full(5, 1e9)),
+        generate(VoteProblem(grams, y), np.full(5, 1e9)),
         descend(VoteProblem(grams, y), np.full(5, 1e9)),
     ):
         assert len(solution.votes) == 0
@@ -141,7 +152,7 @@ def test_heavy_penalties_leave_nobody_to_vote(sample, grams):
 
 
 def test_one_label_only_is_a_correct_vote(grams):
-    solution = ColumnGeneration(VoteProblem(grams, np.ones(120))).solve(np.full(5, 1e-3))
+    solution = generate(VoteProblem(grams, np.ones(120)), np.full(5, 1e-3))
     assert solution.converged
     assert (VoteProblem(grams, np.ones(120)).margins(solution.votes) > 0).all()
 
@@ -152,7 +163,7 @@ def test_duplicate_rows(sample):
     grams = KernelFamily(polynomial_kernels([1, 3])).grams(x, x)
     penalties = np.array([0.01, 0.02])
     optimum, _ = oracle.whole_program(grams, y, penalties)
-    assert ColumnGeneration(VoteProblem(grams, y)).solve(penalties).objective == pytest.approx(optimum, abs=1e-7)
+    assert generate(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-7)
     assert descend(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-6)
 
 
@@ -168,7 +179,7 @@ def test_descent_stores_only_what_votes():
             cuts = np.linspace(-2, 2, 40)
             yield [(t, c) for c in range(40)], y * np.sign(x @ direction - cuts[:, None]), np.full(40, 0.05)
 
-    descent = CoordinateDescent(stream, m=80).run()
+    descent = CoordinateDescent().solve_stream(stream, m=80)
     assert descent.converged
     assert descent.gap <= 1e-7
     assert len(descent.weights) < 80
@@ -206,7 +217,7 @@ def test_literal_coordinate_descent_stops_short(sample):
 def test_zero_penalties_are_refused(sample, grams, penalties):
     _, y = sample
     for solve in (
-        lambda p: ColumnGeneration(VoteProblem(grams, y)).solve(p),
+        lambda p: generate(VoteProblem(grams, y), p),
         lambda p: descend(VoteProblem(grams, y), p),
     ):
         with pytest.raises(ValueError, match="Expected a positive penalty"):
@@ -222,10 +233,21 @@ def test_labels_are_checked(grams):
         VoteProblem([], np.array([1.0, -1.0]))
 
 
+def test_other_labels_share_the_grams(sample, grams):
+    problem = VoteProblem(grams, sample[1])
+    other = problem.with_labels(-sample[1])
+    assert other.grams is problem.grams
+    assert (problem.y == sample[1]).all()
+    votes = Votes(np.array([0, 3]), np.array([5, 7]), np.array([0.5, -0.1]))
+    np.testing.assert_array_equal(other.margins(votes), -problem.margins(votes))
+    with pytest.raises(ValueError, match="Expected 120 labels"):
+        problem.with_labels(np.ones(3))
+
+
 def test_a_solver_that_is_stopped_says_its_gap(sample, grams):
     _, y = sample
     penalties = 1e-4 * np.array([trace_bound(K) for K in grams]) + 1e-6
-    stopped = ColumnGeneration(VoteProblem(grams, y), max_rounds=2).solve(penalties)
+    stopped = generate(VoteProblem(grams, y), penalties, max_rounds=2)
     assert not stopped.converged
     optimum, _ = oracle.whole_program(grams, y, penalties)
     assert stopped.bound <= optimum <= stopped.objective
@@ -236,7 +258,41 @@ def test_a_solver_that_is_stopped_says_its_gap(sample, grams):
 
 def test_a_program_that_runs_out_of_iterations_ends_the_solve(sample, grams, monkeypatch):
     monkeypatch.setattr(program, "ITERATIONS", 0)
-    solution = ColumnGeneration(VoteProblem(grams, sample[1])).solve(np.full(len(grams), 1e-3))
+    solution = generate(VoteProblem(grams, sample[1]), np.full(len(grams), 1e-3))
     assert not solution.converged
     assert solution.num_rounds <= 2
     assert solution.bound <= solution.objective <= 1.0  # F(0): never worse than nobody's vote
+
+
+def test_solvers_are_values(sample, grams):
+    """Two of the same settings are one; the settings are checked; one object serves any number of problems."""
+    assert ColumnGeneration(max_rounds=7) == ColumnGeneration(7)
+    assert ColumnGeneration() != CoordinateDescent()
+    for solver in (ColumnGeneration, CoordinateDescent):
+        with pytest.raises(ValueError, match="max_rounds ≥ 1"):
+            solver(max_rounds=0)
+        with pytest.raises(AttributeError):
+            solver().max_rounds = 3
+    with pytest.raises(TypeError, match="abstract"):
+        VoteSolver()
+    problem, penalties = VoteProblem(grams, sample[1]), np.full(5, 1e-2)
+    once, again = ColumnGeneration().solve(problem, penalties), ColumnGeneration().solve(problem, penalties)
+    assert once.num_rounds == again.num_rounds > 1  # nothing is remembered between two solves
+
+
+@pytest.mark.parametrize("solver", [ColumnGeneration(), CoordinateDescent()])
+def test_solve_all_is_every_solve(sample, grams, solver):
+    problem = VoteProblem(grams, sample[1])
+    penalties = [np.full(5, penalty) for penalty in (1e-1, 1e-2)]
+    together = solver.solve_all(problem, penalties, tolerance=1e-6)
+    for solution, each in zip(together, penalties, strict=True):
+        assert solution.converged
+        assert solution.objective == pytest.approx(solver.solve(problem, each, tolerance=1e-6).objective, abs=2e-6)
+
+
+def test_a_start_changes_nothing_but_the_rounds(sample, grams):
+    problem, penalties = VoteProblem(grams, sample[1]), np.full(5, 1e-3)
+    cold = ColumnGeneration().solve(problem, penalties)
+    warm = ColumnGeneration().solve(problem, penalties, start=cold.votes)
+    assert warm.num_rounds == 1 < cold.num_rounds
+    assert warm.objective == pytest.approx(cold.objective, abs=2e-7)

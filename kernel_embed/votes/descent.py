@@ -1,0 +1,178 @@
+r"""Coordinate descent (Appendix C), for many kernels and for streams of base functions.
+
+Only the non-zero coefficients and their base functions are stored; the others pass by in blocks. At each visit the
+stream is priced, the coordinates of steepest descent join, and each coordinate moves to its minimum by an exact line
+search.
+
+Taken literally, coordinate descent on eq. (1) stops at points that are not optimal: the hinge has kinks that couple the
+coordinates, and at a kink no single coordinate may improve although two together could. So each round descends on the
+hinge with its corner rounded around a dual centre :math:`c`,
+
+.. math::  \varphi_i(z) = \max_{0 \le u \le 1/m} \; u (1 - z) - \frac{(u - c_i)^2}{2\sigma} ,
+           \qquad -\varphi_i'(z) = u_i(z) = \min\big(\tfrac1m, \max(0, c_i + \sigma (1 - z))\big) ,
+
+and then moves the centre, :math:`c_i \leftarrow u_i(z_i)`. This is the proximal point method on the dual: rounded
+objectives are smooth, so coordinate descent reaches their minimum, and the centres converge to a dual optimum, at which
+the rounding no longer matters. As :math:`\sigma \to \infty` it is Appendix C itself. Along one coordinate the rounded
+objective is piecewise quadratic, and its minimum is found exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+
+import numpy as np
+
+from .families import Array
+from .line_search import minimum, newton_direction, root
+from .solver import TOLERANCE
+
+Block = tuple[list[Hashable], Array, Array]
+"""Names of base functions, the functions as rows y_i h(x_i) of a matrix, and their penalties Λ."""
+
+Stream = Callable[[], Iterable[Block]]
+"""Called at every visit; the same names must come with the same functions."""
+
+JOIN = 20
+"""Coordinates of steepest descent that join in one visit of the stream."""
+
+GROWTH, LARGEST_SIGMA = 1.5, 300.0
+"""σ starts at 1/m, where the rounded corner is as wide as the margin, and grows to this multiple of it."""
+
+
+class Descent:
+    """Descends on eq. (1) over a stream of base functions.
+
+    Args:
+        stream: called at every visit; returns blocks ``(names, h, penalties)``, with ``h`` of shape (block size, m),
+            rows already multiplied by the labels. The same names must come with the same functions at every visit.
+        m: the number of points.
+        tolerance: the gap to reach.
+        max_rounds: visits of the stream at most.
+
+    After ``run()``, ``weights`` maps the names of base functions with a vote to their coefficients.
+    """
+
+    def __init__(self, stream: Stream, m: int, tolerance: float = TOLERANCE, max_rounds: int = 2000) -> None:
+        self.stream, self.m = stream, m
+        self.tolerance, self.max_rounds = tolerance, max_rounds
+        self.weights: dict[Hashable, float] = {}
+        self.objective, self.bound, self.num_rounds, self.converged = 1.0, 0.0, 0, False
+        self.u = np.full(m, 1.0 / m)
+        self._functions: dict[Hashable, tuple[Array, float]] = {}
+        self._z = np.zeros(m)
+        self._centre = np.full(m, 0.5 / m)
+        self._sigma = 1.0 / m
+        self._accuracy = 0.1
+
+    @property
+    def gap(self) -> float:
+        """objective − bound, never negative."""
+        return max(0.0, self.objective - self.bound)
+
+    def run(self) -> Descent:
+        """Descend until the gap is within the tolerance or the rounds are used up."""
+        while self.num_rounds < self.max_rounds and not self.converged:
+            self.num_rounds += 1
+            steepness = self._visit()
+            self.converged = self.gap <= self.tolerance
+            if self.converged:
+                break
+            if steepness <= self._accuracy:  # this centre is done with: no function of the stream descends any more
+                self._centre = self._u()
+                self._sigma = min(GROWTH * self._sigma, LARGEST_SIGMA / self.m)
+                self._accuracy = max(self._accuracy / 3.0, 1e-9)
+                self._forget()
+            self._descend(0.3 * self._accuracy)
+        return self
+
+    def _u(self) -> Array:
+        """u_i(z_i), minus the slope of the rounded hinge."""
+        return np.clip(self._centre + self._sigma * (1.0 - self._z), 0.0, 1.0 / self.m)
+
+    def _visit(self) -> float:
+        """Price the stream at u: the dual bound, and the steepest coordinates join. Returns the steepest slope."""
+        u = self._u()
+        largest = 1.0
+        candidates: list[tuple[float, Hashable, Array, float]] = []
+        for names, h, penalties in self.stream():
+            ratio = np.abs(h @ u) / penalties
+            largest = max(largest, float(ratio.max()))
+            for t in np.argsort(-ratio)[:JOIN]:
+                if ratio[t] > 1.0 and names[t] not in self._functions:
+                    candidates.append((float(ratio[t]), names[t], h[t], float(penalties[t])))
+            candidates = sorted(candidates, key=lambda candidate: -candidate[0])[:JOIN]
+        for _, name, h_t, penalty in candidates:
+            self._functions[name] = (h_t.copy(), penalty)
+        bound = float(u.sum() / largest)
+        if bound > self.bound:
+            self.bound, self.u = bound, u
+        penalty_term = sum(self._functions[name][1] * abs(weight) for name, weight in self.weights.items())
+        self.objective = float(np.maximum(0.0, 1.0 - self._z).mean() + penalty_term)
+        return largest - 1.0
+
+    def _descend(self, accuracy: float, max_sweeps: int = 20, max_moves: int = 40) -> None:
+        """Sweeps over the coordinates at hand until none is steeper than ``accuracy`` relative to its penalty."""
+        for _ in range(max_sweeps):
+            steepest = 0.0
+            for name, (h, penalty) in self._functions.items():
+                steepest = max(steepest, self._line_search(name, h, penalty))
+            if steepest <= accuracy:
+                return
+            for _ in range(max_moves):
+                if self._move_together() <= accuracy:
+                    break
+
+    def _move_together(self) -> float:
+        """One exact line search along Newton's direction over the coefficients that vote, signs kept.
+
+        Base functions of neighbouring points are nearly parallel, and one coordinate at a time creeps along the valley
+        they make. The direction costs one solve of the size of the vote. Returns how steep it was.
+        """
+        names = list(self.weights)
+        if len(names) < 2:
+            return 0.0
+        alpha = np.array([self.weights[name] for name in names])
+        H = np.stack([self._functions[name][0] for name in names])
+        slopes = np.array([self._functions[name][1] for name in names]) * np.sign(alpha)
+        v = self._centre + self._sigma * (1.0 - self._z)
+        top = 1.0 / self.m
+        descent = H @ np.clip(v, 0.0, top) - slopes
+        direction = newton_direction(self._sigma, H[:, (v > 0.0) & (v < top)], descent)
+        if direction is None:
+            return 0.0
+        along = direction @ H
+        # The first coefficient to reach zero ends the piece on which the penalty is linear.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lengths = np.where(alpha * direction < 0.0, -alpha / direction, np.inf)
+        first = int(np.argmin(lengths))
+        length = min(root(v, self._sigma * along, along, float(slopes @ direction), top), float(lengths[first]))
+        if not (np.isfinite(length) and length > 0.0):
+            return 0.0
+        moved = alpha + length * direction
+        if length == lengths[first]:
+            moved[first] = 0.0
+        self.weights = {name: float(weight) for name, weight in zip(names, moved, strict=True) if weight}
+        self._z = moved @ H
+        return float(np.max(np.abs(descent / slopes)))
+
+    def _line_search(self, name: Hashable, h: Array, penalty: float) -> float:
+        """Move one coefficient to its minimum exactly; returns how steep it was, relative to its penalty."""
+        old = self.weights.get(name, 0.0)
+        slope = float(h @ self._u())
+        steepness = abs(slope - np.sign(old) * penalty) / penalty if old else max(0.0, abs(slope) / penalty - 1.0)
+        if steepness <= 1e-13:
+            return 0.0
+        rest = self._centre + self._sigma * (1.0 - self._z + old * h)  # u before clipping, at coefficient 0
+        new = minimum(rest, self._sigma * h, h, penalty, 1.0 / self.m)
+        if new != old:
+            self._z += (new - old) * h
+            if new:
+                self.weights[name] = new
+            else:
+                self.weights.pop(name, None)
+        return steepness
+
+    def _forget(self) -> None:
+        """Keep only base functions with a vote."""
+        self._functions = {name: f for name, f in self._functions.items() if name in self.weights}
