@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 from sklearn.svm import SVC
 
-from ...compare.data import load_table
+from ...comparison.data import load_table
 from ...votes.families import Array, KernelFamily, gaussian_kernels, polynomial_kernels
 from ...votes.path import GRID, CrossValidation, cross_validate_votes, split_folds
 from .voted_table import METHODS, TABLE_1, Task, task_of
@@ -50,7 +50,7 @@ def run(
     """Run Table 1; one flat record per data set, scaling, kernel family and method.
 
     Args:
-        directory: where the data sets are; ``None`` as in :func:`~kernel_embed.compare.data.load_table`.
+        directory: where the data sets are; ``None`` as in :func:`~kernel_embed.comparison.data.load_table`.
         quick: three small data sets, three degrees and a coarse grid, for a look in under a minute.
         folds: of the cross validation, 5 by default.
         datasets: names of Table 1 to run, all by default; any other name of a two-class data set works too.
