@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from torch import Tensor
 
 from ..estimators.classifier import MulticlassEmbeddingClassifier
 from ..objectives import ConditionalEvidence, Objective
@@ -32,7 +35,7 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        kernel: Any = None,
+        kernel: Kernel | Callable[[Tensor], Kernel] | None = None,
         objective: Objective | None = None,
         *,
         num_samples: int = 30,
