@@ -88,7 +88,7 @@ class TestCosine(KernelContract):
         return CosineKernel()
 
 
-# --- registrations that contradict their kernel -------------------------------------------------------------------------
+# --- registrations that contradict their kernel -----------------------------------------------------------------------
 
 
 class WrongGradient(RBFKernel):

@@ -1,4 +1,4 @@
-"""The library's systems, embeddings, objectives, optimizers and samplers through the suites that it ships for others."""
+"""Systems, embeddings, objectives, optimizers and samplers of the library through the suites it ships for others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def checks(contract):
     return sorted(name for name in dir(contract) if name.startswith("test_"))
 
 
-# --- systems ------------------------------------------------------------------------------------------------------------
+# --- systems ----------------------------------------------------------------------------------------------------------
 
 
 def matrices():
@@ -88,7 +88,7 @@ def test_gradients_of_weighted_systems(kind):
         assert torch.autograd.gradcheck(lambda *given, ask=ask: ask(make(*given)), inputs)
 
 
-# --- embeddings ---------------------------------------------------------------------------------------------------------
+# --- embeddings -------------------------------------------------------------------------------------------------------
 
 EMBEDDINGS = {
     "multiclass": lambda: ke.MulticlassEmbedding(MaternKernel(1.5, ard_num_dims=2), 2),
@@ -106,7 +106,7 @@ def test_embeddings(name, check):
     getattr(suite, check)()
 
 
-# --- objectives ---------------------------------------------------------------------------------------------------------
+# --- objectives -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("check", checks(ObjectiveContract))
@@ -128,7 +128,7 @@ class TestEmbeddingEvidence(ObjectiveContract):
         return torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64), None
 
 
-# --- optimizers and samplers --------------------------------------------------------------------------------------------
+# --- optimizers and samplers ------------------------------------------------------------------------------------------
 
 OPTIMIZERS = {
     "lbfgs": lambda: LBFGS(max_evaluations=40),

@@ -1,1 +1,0 @@
-"""The ways to learn a kernel, side by side on one table."""

@@ -1,0 +1,180 @@
+"""What people use today, as points of reference: SVC by grid search, GPC, and GPyTorch's Dirichlet classifier."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from functools import partial
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import DirichletClassificationLikelihood
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.svm import SVC
+from torch import Tensor
+
+GRID = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0], "gamma": [0.01, 0.1, 1.0, 10.0]}
+"""Of the support vector classifier, for features of unit range."""
+
+
+class GridSearchedSVC(ClassifierMixin, BaseEstimator):
+    """scikit-learn's SVC, C and γ by 5-fold grid search, with probabilities by Platt scaling on 5 more folds.
+
+    Args:
+        pairwise: scale each pair of classes and couple them, as libsvm does inside ``SVC(probability=True)``; otherwise
+            scale each class against the rest (``CalibratedClassifierCV``), which scikit-learn recommends in its place.
+    """
+
+    def __init__(self, pairwise: bool = False) -> None:
+        self.pairwise = pairwise
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> GridSearchedSVC:
+        """Search, then fit the best setting with probabilities."""
+        _, counts = np.unique(np.asarray(y), return_counts=True)
+        # Stratified folds ask for five rows of every class.
+        folds = 5 if counts.min() >= 5 else list(KFold(5, shuffle=True, random_state=0).split(y))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The `probability` parameter", category=FutureWarning)
+            warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
+            best = GridSearchCV(SVC(), GRID, cv=5).fit(X, y).best_params_
+            self.svc_ = SVC(**best, probability=self.pairwise, random_state=0).fit(X, y)
+            calibrated = CalibratedClassifierCV(SVC(**best), ensemble=False, cv=folds)
+            self.model_ = self.svc_ if self.pairwise else calibrated.fit(X, y)
+        self.classes_ = self.model_.classes_
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Platt-scaled probabilities."""
+        return np.asarray(self.model_.predict_proba(X))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The labels that the SVC itself votes for."""
+        return np.asarray(self.svc_.predict(X))
+
+
+class LaplaceGPC(GaussianProcessClassifier):
+    """scikit-learn's GPC, one class against the rest, with a scaled ARD kernel.
+
+    Args:
+        smoothness: of a Matérn kernel; ``None`` for the squared exponential.
+    """
+
+    def __init__(self, smoothness: float | None = None) -> None:
+        super().__init__(random_state=0)
+        self.smoothness = smoothness
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> LaplaceGPC:
+        """Learn one kernel for each class by the Laplace evidence."""
+        n, d = np.shape(X)
+        _check_room(2 * 8 * n * n * (d + 1), n)
+        ones = np.ones(d)
+        base = RBF(ones) if self.smoothness is None else Matern(ones, nu=self.smoothness)
+        self.kernel = ConstantKernel() * base
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            super().fit(X, y)
+        return self
+
+
+def _check_room(needed: int, n: int) -> None:
+    """The derivative of an ARD kernel is an (n, n, d) array there, which ends the process where it does not fit."""
+    if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
+        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3
+        if needed > available:
+            raise MemoryError(
+                f"Expected a problem of less than {available / 2**30:.0f} GiB, got n = {n}, which is not."
+            )
+
+
+class _DirichletModel(gpytorch.models.ExactGP):
+    def __init__(self, x: Tensor, likelihood: DirichletClassificationLikelihood, smoothness: float | None) -> None:
+        super().__init__(x, likelihood.transformed_targets, likelihood)
+        m, d = likelihood.num_classes, x.shape[-1]
+        shape = torch.Size([m])
+        make = RBFKernel if smoothness is None else partial(MaternKernel, smoothness)
+        base = make(batch_shape=shape, ard_num_dims=d)
+        self.mean_module = gpytorch.means.ConstantMean(batch_shape=shape)
+        self.covar_module = ScaleKernel(base, batch_shape=shape)
+
+    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+class DirichletClassifier(ClassifierMixin, BaseEstimator):
+    """Gaussian process regression on transformed labels, as in GPyTorch's example, with an ARD kernel for each class.
+
+    Args:
+        smoothness: of a Matérn kernel; ``None`` for the squared exponential.
+        num_steps: of Adam.
+        learning_rate: of Adam.
+        exact: factorise with Cholesky at every size; otherwise GPyTorch's own choice, which above n = 800 is conjugate
+            gradients with a stochastic determinant.
+        random_state: seed of the draws that average the softmax, and of the stochastic determinant.
+    """
+
+    def __init__(
+        self,
+        smoothness: float | None = None,
+        num_steps: int = 100,
+        learning_rate: float = 0.1,
+        exact: bool = True,
+        random_state: int = 0,
+    ) -> None:
+        self.smoothness = smoothness
+        self.num_steps = num_steps
+        self.learning_rate = learning_rate
+        self.exact = exact
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> DirichletClassifier:
+        """Maximise the marginal likelihood of all classes together by Adam."""
+        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
+        x = torch.tensor(np.asarray(X), dtype=torch.float64)
+        labels = torch.as_tensor(numbers)
+        likelihood = DirichletClassificationLikelihood(labels, learn_additional_noise=True, dtype=x.dtype)
+        self.model_ = _DirichletModel(x, likelihood, self.smoothness).to(x)
+        self.model_.train()
+        likelihood.train()
+        adam = torch.optim.Adam(self.model_.parameters(), lr=self.learning_rate)
+        loss = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, self.model_)
+        with self._settings():
+            for _ in range(self.num_steps):
+                adam.zero_grad()
+                value = -loss(self.model_(x), likelihood.transformed_targets).sum()
+                value.backward()
+                adam.step()
+        self.num_evaluations_ = self.num_steps
+        return self
+
+    def predict_proba(self, X: ArrayLike, num_draws: int = 256) -> NDArray[np.float64]:
+        """The mean over draws of the softmax of the latent functions."""
+        self.model_.eval()
+        # Asked about its own rows it would warn, where debugging is on.
+        with torch.no_grad(), gpytorch.settings.debug(False), self._settings():
+            latent = self.model_(torch.tensor(np.asarray(X), dtype=torch.float64))
+            mean, deviation = latent.mean, latent.variance.clamp_min(0.0).sqrt()
+            draws = mean + deviation * torch.randn(num_draws, *mean.shape, dtype=mean.dtype)
+            return np.asarray(draws.softmax(dim=1).mean(dim=0).mT.numpy())
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The most probable class."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def _settings(self) -> contextlib.ExitStack:
+        stack = contextlib.ExitStack()
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        torch.manual_seed(self.random_state)  # inside the fork: the caller's generator is as it was
+        if self.exact:
+            stack.enter_context(gpytorch.settings.max_cholesky_size(10**9))
+            stack.enter_context(gpytorch.settings.fast_computations(False, False, False))
+        return stack

@@ -1,0 +1,254 @@
+"""The ways to learn a kernel, side by side on data that scikit-learn ships or on the user's own table."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from linear_operator.utils.errors import NanError, NotPSDError
+from numpy.typing import NDArray
+from sklearn.datasets import load_iris, load_wine
+from sklearn.model_selection import KFold, StratifiedKFold
+
+from ..files import write_whole
+from ..progress import progress_bar
+from ..results import Record, Results, column
+from ..threads import few_threads
+from .budget import affordable, subset
+from .data import Table
+from .evaluate import Classifier, Measured, measure
+from .learners import Learner, learners
+from .tables import UserTable, named_table
+
+KEY = ("experiment", "dataset", "data", "kernel", "method", "fold", "folds", "seed", "budget")
+
+METHODS = (
+    "default",
+    "evidence",
+    "evidence of inputs",
+    "nuts average",
+    "voted kernels",
+    "rademacher 4e/n",
+    "rademacher 4e/sqrt(n)",
+    "rademacher 4e",
+    "empirical risk",
+    "cross validation",
+    "median heuristic",
+    "svc grid",
+    "gpc",
+    "dirichlet",
+)
+QUICK_METHODS = ("default", "evidence", "rademacher 4e/n", "median heuristic")
+
+FAILURES = (ValueError, ArithmeticError, MemoryError, ImportError, RuntimeError, NotPSDError, NanError)
+"""What a learner may raise on data it cannot take; its row says so, and the others go on."""
+
+
+ALL_ROWS = 2**62
+
+
+class Settings(NamedTuple):
+    """How a comparison is made.
+
+    Attributes:
+        methods: names of learners.
+        kernel: see :func:`kernel_embed.comparison.learners.learners`.
+        folds: of the cross validation; 1 where a test table is given.
+        seed: of folds and subsets.
+        budget: seconds of the processor for one learner on one table, all folds together.
+    """
+
+    methods: tuple[str, ...] = METHODS
+    kernel: str = "rbf"
+    folds: int = 5
+    seed: int = 0
+    budget: float = 90.0
+
+
+class Comparison:
+    """Records in ``results``, and beside them one file of arrays for each, in ``out/folds`` or in memory.
+
+    Args:
+        results: where records go, and where those of an interrupted run are found.
+        settings: how to compare.
+        out: the directory of the arrays; ``None`` keeps them in memory.
+    """
+
+    def __init__(self, results: Results, settings: Settings, out: pathlib.Path | None = None) -> None:
+        self.results, self.settings = results, settings
+        self.learners = learners(settings.kernel)
+        for method in settings.methods:
+            if method not in self.learners:
+                raise ValueError(f"Expected methods among {', '.join(self.learners)}, got {method!r}.")
+        self._folder = None if out is None else out / "folds"
+        self._memory: dict[str, dict[str, NDArray[Any]]] = {}
+
+    def run(self, tables: Sequence[tuple[UserTable, UserTable | None]], progress: bool | None = None) -> None:
+        """Fill ``results`` with one record for each table (and its test table), method and fold.
+
+        Features are scaled to [0, 1] on the training rows of each fold.
+        """
+        total = len(tables) * self.settings.folds * len(self.settings.methods)
+        with progress_bar(total, "compare", progress) as bar:
+            for train, test in tables:
+                for method in self.settings.methods:
+                    bar.set_postfix_str(f"{train.name}, {method}")
+                    with few_threads(len(train.y)):
+                        for _ in self._method(method, train, test):
+                            bar.update()
+
+    def name(self, table: UserTable, method: str, fold: int) -> Record:
+        """The fields that name a record."""
+        kernel, folds, seed, budget = self.settings[1:]
+        record: Record = {"experiment": "compare", "dataset": table.name, "data": table.fingerprint, "kernel": kernel}
+        record.update(method=method, fold=fold, folds=folds, seed=seed, budget=budget)
+        return record
+
+    def records(self, table: UserTable) -> list[Record]:
+        """The finished records of one table, in the order of the methods and folds."""
+        found = []
+        for method in self.settings.methods:
+            for fold in range(self.settings.folds):
+                found += self.results.find(self.name(table, method, fold))
+        return found
+
+    def arrays(self, record: Record) -> dict[str, NDArray[Any]]:
+        """What was kept of one fold: ``probabilities``, ``truth`` (class numbers), and the learner's own arrays."""
+        name = _file_name(record)
+        if self._folder is None:
+            return self._memory.get(name, {})
+        path = self._folder / name
+        if not path.exists():
+            return {}
+        with np.load(path) as content:
+            return dict(content)
+
+    def splits(self, train: UserTable, test: UserTable | None) -> Iterator[tuple[NDArray[Any], ...]]:
+        """(x, y, x_test, y_test) of every fold, features scaled on x."""
+        if test is not None:
+            yield scaled(train.x, train.y, test.x, test.y)
+            return
+        x, y = train.x, train.y
+        for rows, held in folds_of(y, self.settings.folds, self.settings.seed):
+            yield scaled(x[rows], y[rows], x[held], y[held])
+
+    def _method(self, method: str, train: UserTable, test: UserTable | None) -> Iterator[None]:
+        classes, learner = np.unique(train.y), self.learners[method]
+        limit: int | None = None
+        for fold, split in enumerate(self.splits(train, test)):
+            name = self.name(train, method, fold)
+            if name in self.results:
+                limit = _limit(self.results.find(name)[0])
+            elif self._is_over_time(train, method, fold):
+                self._leave_out(name, "the budget is used up by the folds before", limit)
+            else:
+                limit = self._fold(name, learner, split, classes, limit)
+            yield
+
+    def _is_over_time(self, train: UserTable, method: str, fold: int) -> bool:
+        """Whether two folds or more have used up the budget, and another would go far beyond it."""
+        done = [r for f in range(fold) for r in self.results.find(self.name(train, method, f)) if "nll" in r]
+        seconds = column(done, "processor_seconds")
+        return len(done) >= 2 and seconds.sum() + seconds.mean() > 1.5 * self.settings.budget
+
+    def _fold(
+        self, name: Record, learner: Learner, split: tuple[NDArray[Any], ...], classes: NDArray[Any], limit: int | None
+    ) -> int | None:
+        x, y, x_test, y_test = split
+        seconds = self.settings.budget / self.settings.folds
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what matters of them is in the record
+                if limit is None:
+                    rows = affordable(learner.make, x, y, seconds, self.settings.seed).rows
+                    limit = ALL_ROWS if rows >= len(y) else rows
+                if limit == 0:
+                    self._leave_out(name, f"takes far more than {seconds:.0f} s for a fold even on the fewest rows", 0)
+                    return 0
+                chosen = subset(y, limit, self.settings.seed)
+                measured = measure(learner.make, (x[chosen], y[chosen], x_test, y_test), classes)
+        except FAILURES as error:
+            self._leave_out(name, f"{type(error).__name__}: {_first_line(error)}", limit)
+            return limit
+        # The arrays first: a record in the file means that everything of this fold is there.
+        self._keep(name, measured, np.searchsorted(classes, y_test))
+        row_limit = None if limit == ALL_ROWS else limit
+        self.results.add({**name, **measured.record, "num_available": len(y), "row_limit": row_limit})
+        return limit
+
+    def _leave_out(self, name: Record, why: str, limit: int | None) -> None:
+        self.results.add({**name, "left_out": why, "row_limit": None if limit == ALL_ROWS else limit})
+
+    def _keep(self, name: Record, measured: Measured, truth: NDArray[Any]) -> None:
+        arrays: dict[str, NDArray[Any]] = {
+            "probabilities": measured.probabilities,
+            "truth": truth,
+            **learned_arrays(measured.learner),
+        }
+        if self._folder is None:
+            self._memory[_file_name(name)] = arrays
+        else:
+            write_whole(self._folder / _file_name(name), partial(_write_arrays, arrays))
+
+
+def _write_arrays(arrays: dict[str, NDArray[Any]], file: IO[bytes]) -> None:
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # the stub takes names for its own options
+
+
+def shipped() -> list[tuple[UserTable, UserTable | None]]:
+    """Two attributes of iris, and wine."""
+    iris, wine = load_iris(), load_wine()
+    names = np.array(iris.target_names)[iris.target]
+    return [
+        (named_table("iris (2 attributes)", Table(iris.data[:, :2], names), iris.feature_names[:2]), None),
+        (named_table("wine", Table(wine.data, wine.target), wine.feature_names), None),
+    ]
+
+
+def folds_of(y: NDArray[Any], folds: int, seed: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Stratified folds, plain ones where no class has enough rows."""
+    most = np.unique(y, return_counts=True)[1].max()
+    splitter = (StratifiedKFold if most >= folds else KFold)(folds, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
+        yield from splitter.split(y, y)
+
+
+def scaled(x: NDArray[Any], y: NDArray[Any], x_test: NDArray[Any], y_test: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Features in [0, 1] on ``x``, and the same change of ``x_test``; constant columns become zero on ``x``."""
+    low, high = x.min(axis=0), x.max(axis=0)
+    spread = np.where(high > low, high - low, 1.0)
+    return (x - low) / spread, y, (x_test - low) / spread, y_test
+
+
+def learned_arrays(learner: Classifier) -> dict[str, NDArray[Any]]:
+    """What a report can draw of a fitted learner: the history of its objective, its lengthscales, its draws."""
+    arrays: dict[str, NDArray[Any]] = {}
+    result, embedding = getattr(learner, "result_", None), getattr(learner, "embedding_", None)
+    if result is not None:
+        arrays["history"] = np.array([step["value"] for step in result.history])
+    kernel = getattr(embedding, "kernel", None)
+    if kernel is not None and getattr(kernel, "has_lengthscale", False):
+        arrays["lengthscale"] = kernel.lengthscale.detach().cpu().numpy().ravel()
+    arrays.update(getattr(learner, "draws_", {}))
+    return arrays
+
+
+def _limit(record: Record) -> int:
+    """How many rows a finished fold was allowed, for the others to take as many."""
+    limit = record.get("row_limit")
+    return ALL_ROWS if limit is None else int(limit)
+
+
+def _file_name(record: Record) -> str:
+    text = "|".join(str(record[field]) for field in KEY)
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.npz"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:200]
