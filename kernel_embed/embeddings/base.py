@@ -7,9 +7,8 @@ import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
-from torch import Tensor
 
-from ..kernels.parameters import positive, register_positive, set_positive
+from ..kernels.parameters import PositiveParameter, register_positive
 
 
 class KernelEmbedding(gpytorch.Module):
@@ -47,6 +46,9 @@ class RegularizedEmbedding(KernelEmbedding):
         regularization_constraint: a GPyTorch constraint on λ; positive, on a logarithmic scale, by default.
     """
 
+    regularization = PositiveParameter()
+    """λ, of shape ``batch_shape``."""
+
     def __init__(
         self,
         kernel: Kernel,
@@ -57,12 +59,3 @@ class RegularizedEmbedding(KernelEmbedding):
         super().__init__(kernel)
         register_positive(self, "regularization", kernel, regularization_prior, regularization_constraint)
         self.regularization = regularization
-
-    @property
-    def regularization(self) -> Tensor:
-        """λ, of shape ``batch_shape``."""
-        return positive(self, "regularization")
-
-    @regularization.setter
-    def regularization(self, value: float | Tensor) -> None:
-        set_positive(self, "regularization", value)

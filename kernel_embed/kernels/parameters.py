@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 import gpytorch
 import torch
 from gpytorch.constraints import Interval, Positive
@@ -69,3 +71,34 @@ def set_positive(module: gpytorch.Module, name: str, value: float | Tensor) -> N
     # Draws of a posterior come with one more dimension.
     value = value.expand(torch.broadcast_shapes(value.shape, raw.shape))
     module.initialize(**{f"raw_{name}": getattr(module, f"raw_{name}_constraint").inverse_transform(value)})
+
+
+class PositiveParameter:
+    """An attribute of a module that is the positive parameter registered under its name.
+
+    Example:
+        >>> class Ridge(gpytorch.Module):
+        ...     size = PositiveParameter()
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         register_positive(self, "size", torch.zeros(()), prior=None)
+        >>> ridge = Ridge()
+        >>> ridge.size = 2.0
+        >>> round(ridge.size.item(), 6), round(ridge.raw_size.item(), 6)
+        (2.0, 0.693147)
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, module: None, owner: type) -> PositiveParameter: ...
+
+    @overload
+    def __get__(self, module: gpytorch.Module, owner: type) -> Tensor: ...
+
+    def __get__(self, module: gpytorch.Module | None, owner: type) -> Tensor | PositiveParameter:
+        return self if module is None else positive(module, self.name)
+
+    def __set__(self, module: gpytorch.Module, value: float | Tensor) -> None:
+        set_positive(module, self.name, value)

@@ -1,10 +1,10 @@
 """Regularized systems A = K + ηW⁻¹, made ready once and asked many times: the only place that factorizes."""
 
-from .dense import DenseSystem, sandwich
-from .factor import cholesky_factor, factorize, whitening
+from .dense import DenseSystem, factorize, sandwich
 from .features import FeatureSystem
 from .iterative import IterativeSystem, conjugate_gradients
 from .shards import Shards
+from .small import cholesky_factor, whitening
 from .system import LinearSystem
 
 __all__ = [

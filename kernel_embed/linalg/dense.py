@@ -17,17 +17,20 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from linear_operator.utils.errors import NanError, NotPSDError
+from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .factor import factorize
 from .system import LinearSystem
 
 BLOCK = 512
+JITTER_TRIES = 6
 
 
 class DenseSystem(LinearSystem):
@@ -66,7 +69,7 @@ class DenseSystem(LinearSystem):
 
     def coefficients(self, Y: Tensor) -> Tensor:
         """What the values k(x, x_i) are multiplied with to predict at x: V = A⁻¹Y itself."""
-        return self.solve(Y)
+        return self.regress(Y)[0]
 
     def gram(self) -> Tensor:
         """K itself."""
@@ -108,6 +111,56 @@ class DenseSystem(LinearSystem):
     @functools.cached_property
     def _inverse(self) -> Tensor:
         return torch.cholesky_inverse(self._factor)
+
+
+def factorize(K: Tensor, noise: Tensor, name: str = "K + ηI") -> tuple[Tensor, Tensor]:
+    """The lower factor of K + diag(noise), and the jitter that had to be added (0 nearly always), of shape ``batch``.
+
+    Args:
+        K: ``(*batch, n, n)``.
+        noise: ``(*batch, n)``, or ``(*batch, 1)`` for the same number on the whole diagonal.
+        name: of the matrix, in messages.
+    """
+    A = K.clone()
+    diagonal = A.diagonal(dim1=-2, dim2=-1)
+    diagonal.add_(noise)
+    factor, info = torch.linalg.cholesky_ex(A)
+    # An infinite entry on the diagonal passes the factorization, and shows on the factor's own diagonal.
+    finite = bool(torch.isfinite(factor.diagonal(dim1=-2, dim2=-1)).all())
+    if finite and not info.any():
+        return factor, noise.new_zeros(noise.shape[:-1])
+    if not (finite and torch.isfinite(A).all()):
+        raise NanError(
+            f"Expected a finite kernel matrix, got {int((~torch.isfinite(A)).sum())} values that are not finite "
+            f"among {A.numel()}. Look for hyperparameters that overflowed, or features on very different scales."
+        )
+    return _with_jitter(A, info, noise.min().item(), name)
+
+
+def _with_jitter(A: Tensor, info: Tensor, smallest: float, name: str) -> tuple[Tensor, Tensor]:
+    """The factor of A with as little jitter as it takes, announced."""
+    diagonal = A.diagonal(dim1=-2, dim2=-1)
+    size = diagonal.abs().mean(-1)
+    jitter = torch.zeros_like(size)
+    for attempt in range(JITTER_TRIES):
+        # Only the elements of a batch that need it are changed.
+        needed = torch.where(info > 0, torch.finfo(A.dtype).eps * size * 10.0 ** (attempt + 1), jitter)
+        diagonal.add_((needed - jitter).unsqueeze(-1))
+        jitter = needed
+        factor, info = torch.linalg.cholesky_ex(A)
+        if not info.any():
+            warnings.warn(
+                f"{name} was not numerically positive definite with η = {smallest:.2g}; "
+                f"added jitter {jitter.max().item():.2g} to its diagonal. A larger regularization avoids this.",
+                NumericalWarning,
+                stacklevel=5,
+            )
+            return factor, jitter
+    raise NotPSDError(
+        f"Expected a positive definite {name}, but with η = {smallest:.2g} it is not, even with jitter "
+        f"{jitter.max().item():.2g} on a mean diagonal of {size.mean().item():.2g}. Is the kernel positive definite? "
+        "If it is, raise the regularization or use float64."
+    )
 
 
 class _Regress(torch.autograd.Function):

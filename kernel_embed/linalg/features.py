@@ -23,8 +23,7 @@ from linear_operator.utils.errors import NanError
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .dense import DenseSystem
-from .factor import factorize
+from .dense import DenseSystem, factorize
 from .shards import Shards
 from .system import LinearSystem
 

@@ -1,0 +1,30 @@
+"""Factors of small matrices: lengthscale matrices, and Gram matrices of inducing points."""
+
+from __future__ import annotations
+
+import torch
+from linear_operator.utils.errors import NanError
+from torch import Tensor
+
+
+def cholesky_factor(A: Tensor) -> Tensor:
+    """The lower Cholesky factor of small matrices, differentiable; for lengthscale matrices, not for Gram matrices."""
+    factor: Tensor = torch.linalg.cholesky(A)
+    return factor
+
+
+def whitening(K: Tensor) -> Tensor:
+    """R with RᵀKR = I, for symmetric K ``(s, s)``; directions in which K is numerically zero are left out.
+
+    Example:
+        >>> K = torch.tensor([[2.0, 2.0], [2.0, 2.0]], dtype=torch.float64)
+        >>> R = whitening(K)
+        >>> R.shape, (R.T @ K @ R).round(decimals=9).tolist()
+        (torch.Size([2, 1]), [[1.0]])
+    """
+    if not bool(torch.isfinite(K).all()):
+        raise NanError("Expected a finite kernel matrix of the inducing points, got NaN or infinite values.")
+    values, vectors = torch.linalg.eigh(K)
+    kept = values > K.shape[-1] * torch.finfo(K.dtype).eps * values[-1]
+    R: Tensor = vectors[:, kept] * values[kept].rsqrt()
+    return R
