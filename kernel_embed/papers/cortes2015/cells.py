@@ -7,7 +7,6 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,22 +15,11 @@ from sklearn.svm import SVC
 
 from ...comparison.data import load_table
 from ...results import Record
-from ...votes.cross_validation import CrossValidation, cross_validate_votes
+from ...votes.cross_validation import CrossValidation, Scaler, cross_validate_votes
 from ...votes.families import Array, KernelFamily, KernelLike, gaussian_kernels, polynomial_kernels
 from ...votes.folds import split_folds, turns
 from ...votes.path import GRID
 from .voted_table import METHODS, TABLE_1, Task
-
-
-class Scaler(Protocol):
-    """What scales features: fitted on the training part, applied to every part."""
-
-    def fit(self, x: Array) -> Scaler:
-        """Learn from the training part."""
-
-    def transform(self, x: Array) -> Array:
-        """Scale any part."""
-
 
 SCALERS: dict[str, Callable[[], Scaler]] = {
     "unit range": MinMaxScaler,
@@ -79,8 +67,10 @@ def _measured(task: Task, data: tuple[Array, NDArray[np.int64]], quick: bool, nu
         kernels, grid, costs = kernels[:3], GRID[1:5], COSTS[2:8:2]
     if task.method == "L2-SVM":
         return _l2_svm(x, y, KernelFamily(kernels), costs, num_folds, scaler, seed)
-    validate = functools.partial(cross_validate_votes, x=x, y=y, scaler=scaler, betas=grid, num_folds=num_folds)
-    validate = functools.partial(validate, seed=seed, tolerance=1e-6, progress=False)
+    validate = functools.partial(
+        cross_validate_votes, x=x, y=y, scaler=scaler, betas=grid, num_folds=num_folds, seed=seed, tolerance=1e-6,
+        progress=False,
+    )  # fmt: skip
     if task.method == "L1-SVM":
         # λ = 0 and one kernel at a time, the degree chosen by validation with β.
         runs = [validate([kernel], lams=[0.0]) for kernel in kernels]
@@ -129,8 +119,8 @@ def _l2_svm(
     shape = (num_folds, size, len(costs))
     validation, test, votes = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     for i, (train, *held) in enumerate(turns(split_folds(len(x), num_folds, seed))):
-        fitted = scaler.fit(x[train])
-        x_train, x_held = fitted.transform(x[train]), [fitted.transform(x[part]) for part in held]
+        scaler.fit(x[train])
+        x_train, *x_held = (np.asarray(scaler.transform(x[part])) for part in (train, *held))
         for k in range(size):
             K = family.gram(k, x_train, x_train)
             K_held = [family.gram(k, part, x_train) for part in x_held]

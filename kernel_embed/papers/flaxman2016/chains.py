@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from ...objectives import EmbeddingEvidence
 from ...plots import free_figure, plot_traces
 from ...plots.style import BAND, array
-from ...posteriors import NUTS, MeanPosterior, PosteriorWarning, load_posterior, sample_posterior
+from ...posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load_posterior, sample_posterior
 from ...posteriors.bridge import log_evidence
 from ...posteriors.diagnostics import modes, n_eff, r_hat
-from ...posteriors.potential import Potential
 from ...results import Record, table
 from .mixtures import PRINTED, mixture_samples, model
 
