@@ -44,7 +44,7 @@ def test_constraints_pin_torch():
 ROOMS = [
     *("version", "files", "results", "validation", "progress", "threads", "linalg", "kernels", "embeddings"),
     *("objectives", "learning", "scale", "posteriors", "plots", "hypothesis", "votes", "estimators"),
-    *("testing", "compare", "papers", "benchmarks", "commands", "cli"),
+    *("testing", "comparison", "papers", "benchmarks", "commands", "cli"),
 ]
 """Every room of the package, in the order in which they may import: each only the ones before it."""
 

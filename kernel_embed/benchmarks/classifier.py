@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compare.comparison import METHODS
-from ..compare.evaluate import measure
-from ..compare.learners import learners
+from ..comparison.evaluate import measure
+from ..comparison.learners import learners
+from ..comparison.study import METHODS
 from .cases import OURS, Case
 
 PART, GROWTH = "time to a learned classifier", "growth with n"

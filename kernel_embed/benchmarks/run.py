@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..compare.comparison import FAILURES
-from ..plots import free_figure, plot_ratios, plot_seconds
+from ..comparison.study import FAILURES
 from ..progress import progress_bar
 from ..results import Record, Results, group, table
 from . import classifier, hypothesis, objective, posterior, votes
@@ -159,7 +158,11 @@ def growth(records: Sequence[Record]) -> str:
 
 def draw(records: Sequence[Record], path: pathlib.Path) -> None:
     """Time to a learned classifier by size, and how many times as long as ours the others take."""
-    figure = free_figure(10, 4)
+    from matplotlib.figure import Figure
+
+    from ..plots.compare import speed
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
     times = [r for r in records if r["part"] == classifier.PART]
     lines = {
         str(name): ([_n(r) for r in found], [float(r["seconds"] or 0.0) for r in found])
@@ -170,9 +173,7 @@ def draw(records: Sequence[Record], path: pathlib.Path) -> None:
         for r in records
         if r["part"] not in (classifier.GROWTH, classifier.PART, objective.PART) and r["name"] != r["against"]
     }
-    left, right = figure.subplots(1, 2)
-    plot_seconds(lines, ax=left)
-    plot_ratios(bars, ax=right)
+    speed(figure.subplots(1, 2), lines, bars)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 

@@ -6,12 +6,12 @@ import argparse
 import pathlib
 from typing import Any
 
-from ..compare import comparison as compare
-from ..compare.learners import SMOOTHNESS, learners
-from ..compare.ranking import rows_of
-from ..compare.report import write_report
-from ..compare.summary import overall, summary
-from ..compare.tables import UserTable, like, read_user_table
+from ..comparison import study as compare
+from ..comparison.learners import SMOOTHNESS, learners
+from ..comparison.ranking import rows_of
+from ..comparison.report import write_report
+from ..comparison.summary import overall, summary
+from ..comparison.tables import UserTable, like, read_user_table
 from .options import Unfinished, common, results_of
 
 

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from ..compare.data import ENVIRONMENT_VARIABLE
-from ..compare.learners import LEARNERS
+from ..comparison.data import ENVIRONMENT_VARIABLE
+from ..comparison.learners import LEARNERS
 from ..papers.cortes2015 import voted, voted_table
 from ..papers.flaxman2016 import chains, grid, levels, mixtures, ozone, powers, type_two
 from ..papers.hsu2018 import iris, mnist, pixels, uci

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernel_embed.compare.data import Table
-from kernel_embed.compare.evaluate import calibration_error
+from kernel_embed.comparison.data import Table
+from kernel_embed.comparison.evaluate import calibration_error
 from kernel_embed.papers.hsu2018 import averaged
 from kernel_embed.results import Results
 

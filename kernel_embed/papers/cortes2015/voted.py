@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 from sklearn.svm import SVC
 
-from ...compare.data import load_table
-from ...votes.cross_validation import CrossValidation, cross_validate_votes
-from ...votes.families import Array, KernelFamily, KernelLike, gaussian_kernels, polynomial_kernels
-from ...votes.folds import split_folds, turns
-from ...votes.path import GRID
+from ...comparison.data import load_table
+from ...votes.families import Array, KernelFamily, gaussian_kernels, polynomial_kernels
+from ...votes.path import GRID, CrossValidation, cross_validate_votes, split_folds
 from .voted_table import METHODS, TABLE_1, Task, task_of
 
 SCALERS = {"unit range": MinMaxScaler, "standardised": StandardScaler, "unit norm": Normalizer}
@@ -52,7 +50,7 @@ def run(
     """Run Table 1; one flat record per data set, scaling, kernel family and method.
 
     Args:
-        directory: where the data sets are; ``None`` as in :func:`~kernel_embed.compare.data.load_table`.
+        directory: where the data sets are; ``None`` as in :func:`~kernel_embed.comparison.data.load_table`.
         quick: three small data sets, three degrees and a coarse grid, for a look in under a minute.
         folds: of the cross validation, 5 by default.
         datasets: names of Table 1 to run, all by default; any other name of a two-class data set works too.
@@ -122,16 +120,36 @@ def run_task(
     start = time.perf_counter()
     x, y = load_two_classes(task.dataset, directory)
     scaler = SCALERS[task.scaling]()
-    kernels: list[KernelLike] = list(polynomial_kernels() if task.family == "polynomial" else gaussian_kernels())
+    kernels: list[Any] = list(polynomial_kernels() if task.family == "polynomial" else gaussian_kernels())
     grid, costs = GRID, COSTS
     if quick:
         kernels, grid, costs = kernels[:3], GRID[1:5], COSTS[2:8:2]
     if task.method == "L2-SVM":
         found = _l2_svm(x, y, kernels, costs, folds, scaler, seed)
+    elif task.method == "L1-SVM":
+        # λ = 0 and one kernel at a time, the degree chosen by validation with β.
+        runs = [
+            cross_validate_votes(
+                x, y, [kernel], lams=[0.0], betas=grid, folds=folds, scaler=scaler, seed=seed, tolerance=1e-6
+            )
+            for kernel in kernels
+        ]
+        found = _figures(min(runs, key=lambda result: (round(result.validation_error, 12), result.votes)))
     else:
-        validate = functools.partial(cross_validate_votes, x=x, y=y, scaler=scaler, betas=grid, num_folds=folds)
-        validate = functools.partial(validate, seed=seed, tolerance=1e-6, progress=False)
-        found = _vote(task.method, kernels, grid, validate)
+        complexity = task.method.removeprefix("VKR ")
+        result = cross_validate_votes(
+            x,
+            y,
+            kernels,
+            lams=grid,
+            betas=grid,
+            complexity=complexity,
+            folds=folds,
+            scaler=scaler,
+            seed=seed,
+            tolerance=1e-6,
+        )
+        found = _figures(result)
     printed = TABLE_1[task.dataset][METHODS.index(task.method)] if task.dataset in TABLE_1 else None
     return {
         **task._asdict(),
@@ -145,16 +163,6 @@ def run_task(
         "seed": seed,
         "seconds": round(time.perf_counter() - start, 2),
     }
-
-
-def _vote(
-    method: str, kernels: list[KernelLike], grid: Sequence[float], validate: Callable[..., CrossValidation]
-) -> dict[str, Any]:
-    if method == "L1-SVM":
-        # λ = 0 and one kernel at a time, the degree chosen by validation with β.
-        runs = [validate([kernel], lams=[0.0]) for kernel in kernels]
-        return _figures(min(runs, key=lambda result: (round(result.validation_error, 12), result.votes)))
-    return _figures(validate(kernels, lams=grid, complexity=method.removeprefix("VKR ")))
 
 
 def load_two_classes(name: str, directory: str | os.PathLike[str] | None) -> tuple[Array, NDArray[np.int64]]:
@@ -185,19 +193,16 @@ def _figures(result: CrossValidation) -> dict[str, Any]:
 
 
 def _l2_svm(
-    x: Array,
-    y: NDArray[np.int64],
-    kernels: list[KernelLike],
-    costs: Sequence[float],
-    folds: int,
-    scaler: Any,
-    seed: int,
+    x: Array, y: NDArray[np.int64], kernels: list[Any], costs: Sequence[float], folds: int, scaler: Any, seed: int
 ) -> dict[str, Any]:
     """scikit-learn's SVC over kernel and C, by the same folds and the same rule."""
     shape = (folds, len(kernels), len(costs))
     validation, test, votes = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    parts = split_folds(len(x), folds, seed)
     family = KernelFamily(kernels)
-    for i, (train, *held) in enumerate(turns(split_folds(len(x), folds, seed))):
+    for i in range(folds):
+        held = [parts[(i + 1) % folds], parts[i]]
+        train = np.concatenate([parts[k] for k in range(folds) if k not in (i, (i + 1) % folds)])
         fitted = scaler.fit(x[train])
         x_train, x_held = fitted.transform(x[train]), [fitted.transform(x[part]) for part in held]
         for k in range(len(kernels)):

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...compare.data import load_table
+from ...comparison.data import load_table
 from .grid import grid_samples
 
 Simulator = Callable[[int], tuple[Tensor, ...]]

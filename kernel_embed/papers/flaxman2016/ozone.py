@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...compare.data import load_table
+from ...comparison.data import load_table
 from ...hypothesis.causal import register_causal_test
 from ...hypothesis.checks import generator_of
 from ...hypothesis.encoding import Encoding

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.model_selection import StratifiedKFold
 
-from ...compare import comparison as compare
-from ...compare.data import Table
-from ...compare.evaluate import SMALLEST_PROBABILITY, calibration_error
-from ...compare.posterior_average import PosteriorAverageClassifier
+from ...comparison import study as compare
+from ...comparison.data import Table
+from ...comparison.evaluate import SMALLEST_PROBABILITY, calibration_error
+from ...comparison.posterior_average import PosteriorAverageClassifier
 from ...estimators.classifier import MulticlassEmbeddingClassifier
 from ...objectives import ConditionalEvidence, default_objective
 from ...posteriors import PosteriorWarning

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ...compare.data import ENVIRONMENT_VARIABLE, data_directory
-from ...compare.networks import convolutional, paper_initialization
+from ...comparison.data import ENVIRONMENT_VARIABLE, data_directory
+from ...comparison.networks import convolutional, paper_initialization
 from ...embeddings import MulticlassEmbedding
 from ...kernels import FeatureKernel
 from ...learning.checkpoint import load_checkpoint, save_checkpoint

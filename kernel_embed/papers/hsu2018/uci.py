@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...compare.data import load_table
-from ...compare.evaluate import evaluate, paper_folds
-from ...compare.learners import LEARNERS
+from ...comparison.data import load_table
+from ...comparison.evaluate import evaluate, paper_folds
+from ...comparison.learners import LEARNERS
 from ...progress import progress_bar
 from ...results import Record, Results, column, group, standard_error, table
 

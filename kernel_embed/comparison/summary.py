@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Sequence
 
 from ..results import table
-from .ranking import Row, recommend, tally, verdict
+from .ranking import Row
+from .recommendation import recommend, tally, verdict
 from .tables import UserTable
 
 HEADER = (

@@ -8,7 +8,7 @@ import platform
 import numpy as np
 import pytest
 
-from kernel_embed.compare.memory import RESET, peak_memory
+from kernel_embed.comparison.memory import RESET, peak_memory
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives free memory back when asked")

@@ -15,14 +15,15 @@ import numpy as np
 import pytest
 import torch
 
-from kernel_embed.compare import comparison as compare
-from kernel_embed.compare.comparison import Comparison, Settings, folds_of, scaled
-from kernel_embed.compare.data import Table
-from kernel_embed.compare.learners import LEARNERS, Learner, learners
-from kernel_embed.compare.ranking import recommend, rows_of
-from kernel_embed.compare.report import write_report
-from kernel_embed.compare.summary import overall, summary
-from kernel_embed.compare.tables import named_table
+from kernel_embed.comparison import study as compare
+from kernel_embed.comparison.data import Table
+from kernel_embed.comparison.learners import LEARNERS, Learner, learners
+from kernel_embed.comparison.ranking import rows_of
+from kernel_embed.comparison.recommendation import recommend
+from kernel_embed.comparison.report import write_report
+from kernel_embed.comparison.study import Comparison, Settings, folds_of, scaled
+from kernel_embed.comparison.summary import overall, summary
+from kernel_embed.comparison.tables import named_table
 from kernel_embed.results import Results
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -138,7 +139,7 @@ def test_a_slow_learner_is_cut_and_says_so(monkeypatch):
 
 
 def compare_allowance(rows):
-    from kernel_embed.compare.budget import Allowance
+    from kernel_embed.comparison.budget import Allowance
 
     return Allowance(rows, 1.0)
 
@@ -177,7 +178,7 @@ def test_every_learner_learns_two_separate_groups(name):
 
 def test_the_posterior_average_is_an_average_over_its_draws():
     pytest.importorskip("kernel_embed.posteriors")
-    from kernel_embed.compare.posterior_average import PosteriorAverageClassifier
+    from kernel_embed.comparison.posterior_average import PosteriorAverageClassifier
 
     table = blobs(n=40, m=2, seed=2)
     x, y, *_ = scaled(table.x, table.y, table.x, table.y)

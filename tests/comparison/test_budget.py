@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernel_embed.compare import budget
-from kernel_embed.compare.budget import affordable, subset
+from kernel_embed.comparison import budget
+from kernel_embed.comparison.budget import affordable, subset
 
 
 class Clock:

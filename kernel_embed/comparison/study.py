@@ -56,7 +56,7 @@ class Settings(NamedTuple):
 
     Attributes:
         methods: names of learners.
-        kernel: see :func:`kernel_embed.compare.learners.learners`.
+        kernel: see :func:`kernel_embed.comparison.learners.learners`.
         folds: of the cross validation; 1 where a test table is given.
         seed: of folds and subsets.
         budget: seconds of the processor for one learner on one table, all folds together.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernel_embed.compare.tables import like, read_user_table
+from kernel_embed.comparison.tables import like, read_user_table
 
 
 def write(path, text):

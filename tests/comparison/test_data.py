@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from kernel_embed.compare.data import ENVIRONMENT_VARIABLE, load_table
+from kernel_embed.comparison.data import ENVIRONMENT_VARIABLE, load_table
 
 
 def test_csv_with_a_missing_cell(tmp_path):

@@ -29,9 +29,9 @@ from ..plots import (
 )
 from ..results import Record
 from .budget import subset
-from .comparison import FAILURES, Comparison, scaled
 from .learners import inputs_model, kernel_class
 from .ranking import Row
+from .study import FAILURES, Comparison, scaled
 from .tables import UserTable
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from ..files import write_whole
 from ..version import __version__
-from .comparison import Comparison
 from .pictures import Picture, pictures
-from .ranking import Recommendation, Row, recommend, verdict
+from .ranking import Row
+from .recommendation import Recommendation, recommend, verdict
+from .study import Comparison
 from .summary import HEADER, cells, heading
 from .tables import UserTable
 

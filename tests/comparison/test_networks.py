@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from kernel_embed.compare.networks import CEN_1, CEN_2, NetworkClassifier, paper_initialization, perceptron
+from kernel_embed.comparison.networks import CEN_1, CEN_2, NetworkClassifier, paper_initialization, perceptron
 from kernel_embed.papers.hsu2018 import mnist, pixels
 from kernel_embed.results import Results
 

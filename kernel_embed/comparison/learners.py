@@ -144,12 +144,12 @@ def learners(kernel: str = "rbf") -> dict[str, Learner]:
         "evidence of inputs": Learner(
             embedding(partial(evidence_kernel, make=make)),
             "one lengthscale by the evidence of the inputs, labels unseen; then λ by the default objective",
-            _usage("kernel=evidence_kernel", "from kernel_embed.compare.learners import evidence_kernel\n"),
+            _usage("kernel=evidence_kernel", "from kernel_embed.comparison.learners import evidence_kernel\n"),
         ),
         "nuts average": Learner(
             lambda: PosteriorAverageClassifier(own),
             "probabilities averaged over draws of lengthscales and λ by NUTS",
-            "from kernel_embed.compare.posterior_average import PosteriorAverageClassifier\n\n"
+            "from kernel_embed.comparison.posterior_average import PosteriorAverageClassifier\n\n"
             "classifier = PosteriorAverageClassifier().fit(X, y)\nclassifier.predict_proba(X_new)",
         ),
         "voted kernels": Learner(
@@ -175,7 +175,7 @@ def learners(kernel: str = "rbf") -> dict[str, Learner]:
             "one lengthscale, the median distance; λ by five folds",
             _usage(
                 "kernel=median_kernel, objective=ke.CrossValidationRisk(num_folds=5)",
-                "from kernel_embed.compare.learners import median_kernel\n",
+                "from kernel_embed.comparison.learners import median_kernel\n",
             ),
         ),
         "cen-1": Learner(
@@ -220,14 +220,14 @@ def _usage(arguments: str = "", imports: str = "") -> str:
 
 def _reference(name: str, arguments: str = "") -> str:
     return (
-        f"from kernel_embed.compare.references import {name}\n\nclassifier = {name}({arguments}).fit(X, y)\n"
+        f"from kernel_embed.comparison.references import {name}\n\nclassifier = {name}({arguments}).fit(X, y)\n"
         "classifier.predict_proba(X_new)"
     )
 
 
 def _network(name: str) -> str:
     return (
-        f"from kernel_embed.compare.networks import {name}, NetworkClassifier\n\n"
+        f"from kernel_embed.comparison.networks import {name}, NetworkClassifier\n\n"
         f"classifier = NetworkClassifier({name}).fit(X, y)\nclassifier.predict_proba(X_new)"
     )
 

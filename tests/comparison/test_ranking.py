@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kernel_embed.compare.ranking import holm, paired, recommend, rows_of, tally, verdict
+from kernel_embed.comparison.ranking import holm, paired, rows_of
+from kernel_embed.comparison.recommendation import recommend, tally, verdict
 
 
 def record(method, fold, nll, accuracy=0.8, seconds=1.0, folds=4, **more):
