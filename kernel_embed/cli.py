@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
+from typing import Protocol, cast
 
-from .commands import benchmark, compare, reproduce
 from .commands.options import Unfinished
+
+COMMANDS = {
+    "compare": "learn a kernel in several ways and compare them",
+    "reproduce": "a table or figure of the papers",
+    "benchmark": "speed beside other libraries, as ratios",
+}
+"""Every command with its line of help: a module of :mod:`kernel_embed.commands`, imported when it is called."""
+
+
+class Command(Protocol):
+    """What a module of :mod:`kernel_embed.commands` offers."""
+
+    def add_arguments(self, command: argparse.ArgumentParser) -> None:
+        """The options of the command."""
+
+    def run(self, options: argparse.Namespace) -> str:
+        """What it prints."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 where it ended well, 2 with one line on the error stream where it did not."""
-    options = _parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = _command(given)
+    options = _parser(command).parse_args(given)
+    assert command is not None  # parse_args has left with its own words otherwise
     try:
-        print(options.run(options))
+        print(command[1].run(options))
     except KeyboardInterrupt:
         print("kernel-embed: interrupted; finished parts are kept and the same command goes on", file=sys.stderr)
         return 130
@@ -30,11 +51,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _command(arguments: Sequence[str]) -> tuple[str, Command] | None:
+    """The command that is named first, with its room; ``--help`` alone needs none of them."""
+    if not arguments or arguments[0] not in COMMANDS:
+        return None
+    return arguments[0], cast(Command, importlib.import_module(f".commands.{arguments[0]}", __package__))
+
+
+def _parser(command: tuple[str, Command] | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kernel-embed", description="Learned kernel embeddings, compared.")
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (compare, reproduce, benchmark):
-        module.add_parser(commands)
+    for name, words in COMMANDS.items():
+        added = commands.add_parser(name, help=words)
+        if command is not None and command[0] == name:
+            command[1].add_arguments(added)
     return parser
 
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from .files import write_whole
 from .version import __version__
 
-Record = dict[str, "str | int | float | bool | None"]
+Record = dict[str, str | int | float | bool | None]
+"""One finished piece of work: flat, so that any tool reads the file as a table."""
 
 
 class Results:
@@ -103,6 +104,19 @@ def group(records: Iterable[Record], key: Callable[[Record], Hashable]) -> dict[
     for record in records:
         groups.setdefault(key(record), []).append(record)
     return groups
+
+
+def number(record: Record, name: str) -> float:
+    """One field of a record as a number.
+
+    Example:
+        >>> number({"n": 20, "name": "iris"}, "n")
+        20.0
+    """
+    value = record[name]
+    if value is None or isinstance(value, str):
+        raise ValueError(f"Expected a number in the field {name!r} of a record, got {value!r}.")
+    return float(value)
 
 
 def column(records: Sequence[Record], name: str) -> NDArray[np.float64]:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from ..benchmarks import run as benchmark
 from .options import Unfinished, common, results_of
 
 
-def add_parser(commands: Any) -> None:
+def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    command = commands.add_parser("benchmark", help="speed beside other libraries, as ratios")
     command.add_argument("--parts", nargs="+", choices=list(benchmark.PARTS), help="only these parts")
     command.add_argument("--sizes", nargs="+", type=int, help="of the classifiers: only these numbers of rows")
     command.add_argument("--limit", type=float, default=300.0, help="seconds that one case may be expected to take")
     common(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import pathlib
-from typing import Any
 
-from ..comparison import study as compare
+from ..comparison import study
 from ..comparison.learners import SMOOTHNESS, learners
 from ..comparison.ranking import rows_of
 from ..comparison.report import write_report
@@ -15,9 +14,8 @@ from ..comparison.tables import UserTable, like, read_user_table
 from .options import Unfinished, common, results_of
 
 
-def add_parser(commands: Any) -> None:
+def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    command = commands.add_parser("compare", help="learn a kernel in several ways and compare them")
     command.add_argument(
         "--data", type=pathlib.Path, help="a CSV or Parquet file, or a directory of them (default: iris, wine)"
     )
@@ -35,16 +33,15 @@ def add_parser(commands: Any) -> None:
         "--quick); one that would take longer is learned on a part of the rows",
     )
     common(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> str:
     """Compare, write the report, and return the tables."""
     settings = _settings(options)
     tables = _tables(options)
-    results = results_of(options, compare.KEY)
+    results = results_of(options, study.KEY)
     results.check_writable()
-    comparison = compare.Comparison(results, settings, options.out)
+    comparison = study.Comparison(results, settings, options.out)
     comparison.run(tables)
     ranked = [(train, test, rows_of(comparison.records(train), comparison.arrays)) for train, test in tables]
     report = write_report(comparison, ranked, options.out / "report.html")
@@ -57,7 +54,7 @@ def run(options: argparse.Namespace) -> str:
     return text
 
 
-def _settings(options: argparse.Namespace) -> compare.Settings:
+def _settings(options: argparse.Namespace) -> study.Settings:
     if options.folds is not None and options.folds < 2:
         raise ValueError(f"Expected --folds of at least 2, got {options.folds}.")
     budget = options.budget if options.budget is not None else (20.0 if options.quick else 90.0)
@@ -67,14 +64,14 @@ def _settings(options: argparse.Namespace) -> compare.Settings:
         raise ValueError("Expected one table with --test, got a directory.")
     if options.data is None and (options.target is not None or options.test is not None):
         raise ValueError("Expected --data FILE with --target or --test, got none.")
-    methods = options.methods or (compare.QUICK_METHODS if options.quick else compare.METHODS)
+    methods = options.methods or (study.QUICK_METHODS if options.quick else study.METHODS)
     folds = 1 if options.test is not None else options.folds or (2 if options.quick else 5)
-    return compare.Settings(tuple(methods), options.kernel, folds, options.seed, budget)
+    return study.Settings(tuple(methods), options.kernel, folds, options.seed, budget)
 
 
 def _tables(options: argparse.Namespace) -> list[tuple[UserTable, UserTable | None]]:
     if options.data is None:
-        return compare.shipped()
+        return study.shipped()
     if options.data.is_dir():
         return [(read_user_table(path, options.target), None) for path in _files(options)]
     train = read_user_table(options.data, options.target)

@@ -40,6 +40,7 @@ def rejection_study(
     *,
     level: float = 0.05,
     path: str | os.PathLike[str] | None = None,
+    results: Results | None = None,
     progress: bool | None = None,
 ) -> RejectionStudy:
     """Run every test on data of every simulator, and count.
@@ -52,6 +53,7 @@ def rejection_study(
         level: α.
         path: a results file. A study that was interrupted goes on where it ended, and one with more repetitions adds
             what is missing.
+        results: records to go on with and to add to, in place of a file; their key is :data:`KEY`.
         progress: show a progress bar; by default on a terminal or in a notebook.
 
     Example:
@@ -66,7 +68,7 @@ def rejection_study(
     """
     if num_repetitions < 1 or not 0.0 < level < 1.0:
         raise ValueError(f"Expected repetitions and a level between 0 and 1, got {num_repetitions} and {level}.")
-    results = Results(path, KEY)
+    results = Results(path, KEY) if results is None else results
     done = results.names()
     wanted = [
         (simulator, test, repetition)

@@ -16,8 +16,8 @@ METHODS = ("evidence: point", "evidence: averaged")
 @pytest.fixture(scope="module")
 def records():
     iris = averaged.tables()["iris (2 attributes)"]
-    results = Results(None, ("experiment", "dataset", "method", "fold"))
-    averaged.run(results, {"iris": Table(iris.x[::2], iris.y[::2])}, METHODS, num_folds=1)
+    results = Results(None, averaged.AveragedClassifiers.key)
+    averaged.run_tables(results, {"iris": Table(iris.x[::2], iris.y[::2])}, METHODS, num_folds=1)
     return results.records
 
 
@@ -35,4 +35,4 @@ def test_differences_are_those_of_the_records(records):
     assert f"{gap:+.4f}" in row
     errors = [calibration_error(*averaged._judged(record, "calibrated")) for record in records]
     assert f"{errors[1] - errors[0]:+.4f} ±" in row
-    assert "iris, evidence: averaged, eq. (6)" in averaged.summary(records)
+    assert "iris, evidence: averaged, eq. (6)" in averaged.AveragedClassifiers().summary(records)

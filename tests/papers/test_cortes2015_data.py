@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import minmax_scale, normalize
 
-from kernel_embed.papers.cortes2015 import voted
+from kernel_embed.papers import Settings
+from kernel_embed.papers.cortes2015.cells import load_two_classes
+from kernel_embed.papers.cortes2015.voted import VotedTable
+from kernel_embed.papers.cortes2015.voted_table import METHODS
+from kernel_embed.results import Results
 from kernel_embed.votes import (
     ColumnGeneration,
     KernelFamily,
@@ -29,7 +33,7 @@ pytestmark = [
 
 
 def problem_of(name, m):
-    x, y = voted.load_two_classes(name, None)
+    x, y = load_two_classes(name, None)
     chosen = np.random.default_rng(0).permutation(len(x))[:m]
     x = minmax_scale(x)[chosen]
     return VoteProblem(KernelFamily(polynomial_kernels()).grams(x, x), np.where(y[chosen] == 1, 1.0, -1.0))
@@ -54,26 +58,27 @@ def test_column_generation_is_the_whole_program_with_ten_degrees():
 
 
 def test_the_table_runs_resumes_and_is_flat():
-    options = {"quick": True, "datasets": ["vertebral"], "families": ["polynomial"], "scalings": ["unit norm"]}
-    saved = []
-    first = voted.run(None, **options, methods=["VKR trace"], record=saved.append)
-    assert saved == first
-    results = voted.run(None, **options, finished=first)
-    assert [result["method"] for result in results] == list(voted.METHODS)
-    assert first[0] in results
-    for result in results:
+    table = VotedTable(families=("polynomial",), scalings=("unit norm",))
+    settings = {"quick": True, "datasets": ("vertebral",)}
+    results = Results(None, table.key)
+    table.run(results, Settings(**settings, methods=("VKR trace",)))
+    (first,) = results.records
+    table.run(results, Settings(**settings))
+    assert results.records[0] is first, "a finished cell is kept and not run again"
+    assert sorted(result["method"] for result in results.records) == sorted(METHODS)
+    for result in results.records:
         assert all(
             isinstance(value, str | int | float | bool | None) for value in json.loads(json.dumps(result)).values()
         )
         assert 5 < result["error"] < 35
         assert result["votes"] > 0
-    assert results[-1]["printed_error"] == 17.10
+    assert first["printed_error"] == 17.10
 
 
 def test_two_classes_are_needed():
-    assert len(voted.load_two_classes("waveform01", None)[0]) == 3304
+    assert len(load_two_classes("waveform01", None)[0]) == 3304
     with pytest.raises(ValueError, match="Expected two classes in wine, got 3"):
-        voted.load_two_classes("wine", None)
+        load_two_classes("wine", None)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +86,7 @@ def test_two_classes_are_needed():
 )
 def test_a_program_that_highs_is_unsure_of_is_not_the_end(name, scale, parts):
     """At γ = 10⁻⁶ all columns are nearly constant, and HiGHS gives up a program of two rows as unknown."""
-    x, y = voted.load_two_classes(name, None)
+    x, y = load_two_classes(name, None)
     chosen = np.concatenate(split_folds(len(x), 5, 0)[parts])
     path = vote_path(gaussian_kernels(), scale(x[chosen]), y[chosen], tolerance=1e-6)
     assert max(point.solution.gap for point in path) <= 1e-6

@@ -59,6 +59,6 @@ def test_every_picture_is_drawn(tmp_path, capsys):
     ):
         assert (tmp_path / name).stat().st_size > 1000
     assert "grid of Gaussians" in capsys.readouterr().out
-    results = Results(tmp_path / "results.json", grid.KEY)
+    results = Results(tmp_path / "results.json", grid.GridOfGaussians.key)
     assert {record["experiment"] for record in results.records} == {"grid", "mixtures", "chains"}
     assert matplotlib.pyplot.get_fignums() == []

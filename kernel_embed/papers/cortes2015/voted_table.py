@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from ...results import Record, number
 
 
 class Printed(NamedTuple):
@@ -85,45 +87,60 @@ class Task(NamedTuple):
     method: str
 
 
-def task_of(result: dict[str, Any]) -> Task:
-    return Task(*(result[field] for field in Task._fields))
+def task_of(result: Record) -> Task:
+    """The cell that a record belongs to."""
+    return Task(*(str(result[field]) for field in Task._fields))
 
 
-def chosen_vote(cells: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def chosen_vote(cells: Sequence[Record]) -> Record | None:
     """Of the votes by Lemma 3 and Lemma 4, the one with the lower validation error; of equals, the one with fewer."""
-    votes = [cell for cell in cells if cell["method"].startswith("VKR")]
-    return min(votes, key=lambda cell: (round(cell["validation_error"], 9), cell["votes"])) if votes else None
+    votes = [cell for cell in cells if str(cell["method"]).startswith("VKR")]
+    return (
+        min(votes, key=lambda cell: (round(number(cell, "validation_error"), 9), number(cell, "votes")))
+        if votes
+        else None
+    )
 
 
-def summary(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def summary(results: Sequence[Record]) -> list[Record]:
     """Per kernel family and scaling, on how many data sets the chosen vote keeps up with the printed table.
 
     ``within`` counts errors at most one printed standard deviation above the printed error, ``sparse`` votes of at most
     1.5 times the printed count, ``below_both`` errors below both SVMs of the same scaling. ``either_below_both`` counts
     data sets on which one of the two votes is, whichever it be, as the paper counts its own table.
     """
-    rows = []
+    rows: list[Record] = []
     for family, scaling in dict.fromkeys((result["family"], result["scaling"]) for result in results):
-        counts = {"datasets": 0, "within": 0, "sparse": 0, "compared": 0, "below_both": 0, "either_below_both": 0}
+        counts = dict.fromkeys(("datasets", "within", "sparse", "compared", "below_both", "either_below_both"), 0)
         for name in TABLE_1:
             cells = [r for r in results if (r["family"], r["scaling"], r["dataset"]) == (family, scaling, name)]
-            vote = chosen_vote(cells)
-            if vote is None:
-                continue
-            counts["datasets"] += 1
-            counts["within"] += vote["error"] <= vote["printed_error"] + vote["printed_std"]
-            counts["sparse"] += vote["votes"] <= 1.5 * vote["printed_votes"]
-            svms = [cell["error"] for cell in cells if cell["method"].endswith("SVM")]
-            if len(svms) == 2:
-                counts["compared"] += 1
-                counts["below_both"] += vote["error"] < min(svms) - 1e-9
-                least = min(cell["error"] for cell in cells if cell["method"].startswith("VKR"))
-                counts["either_below_both"] += least < min(svms) - 1e-9
+            for counted, value in _counts(cells).items():
+                counts[counted] += value
         rows.append({"family": family, "scaling": scaling, **counts})
     return rows
 
 
-def markdown(results: Sequence[dict[str, Any]], family: str, scaling: str) -> str:
+def _counts(cells: Sequence[Record]) -> dict[str, int]:
+    """What :func:`summary` counts, for one data set: 0 or 1 each."""
+    vote = chosen_vote(cells)
+    if vote is None:
+        return {}
+    error = number(vote, "error")
+    counts = {
+        "datasets": 1,
+        "within": int(error <= number(vote, "printed_error") + number(vote, "printed_std")),
+        "sparse": int(number(vote, "votes") <= 1.5 * number(vote, "printed_votes")),
+    }
+    svms = [number(cell, "error") for cell in cells if str(cell["method"]).endswith("SVM")]
+    if len(svms) == 2:
+        least = min(number(cell, "error") for cell in cells if str(cell["method"]).startswith("VKR"))
+        counts["compared"] = 1
+        counts["below_both"] = int(error < min(svms) - 1e-9)
+        counts["either_below_both"] = int(least < min(svms) - 1e-9)
+    return counts
+
+
+def markdown(results: Sequence[Record], family: str, scaling: str) -> str:
     """One table in Markdown: error in percent ± its deviation over the folds / the mean of the votes.
 
     The printed figures stand below ours in the same form.
@@ -147,9 +164,9 @@ def markdown(results: Sequence[dict[str, Any]], family: str, scaling: str) -> st
     return "\n".join(lines)
 
 
-def text(results: Sequence[dict[str, Any]]) -> str:
+def text(results: Sequence[Record]) -> str:
     """All tables, one for each kernel family and scaling, and the counts of :func:`summary` under them."""
-    groups = dict.fromkeys((result["family"], result["scaling"]) for result in results)
+    groups = dict.fromkeys((str(result["family"]), str(result["scaling"])) for result in results)
     tables = [f"{family}, {scaling}\n\n{markdown(results, family, scaling)}" for family, scaling in groups]
     counts = [" ".join(f"{name}={value}" for name, value in row.items()) for row in summary(results)]
     return "\n\n".join([*tables, "\n".join(counts)])

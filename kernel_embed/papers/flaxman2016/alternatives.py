@@ -6,7 +6,7 @@ Every simulator takes the number of the repetition. Sizes and distances were set
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import os
 
 import numpy as np
 import torch
@@ -15,8 +15,7 @@ from torch import Tensor
 
 from ...comparison.data import load_table
 from .grid import grid_samples
-
-Simulator = Callable[[int], tuple[Tensor, ...]]
+from .rejections import Simulator
 
 
 def _tensors(*arrays: NDArray[np.float64]) -> tuple[Tensor, ...]:
@@ -64,7 +63,9 @@ def grid(repetition: int) -> tuple[Tensor, ...]:
     return grid_samples(6.0, 30, seed=repetition)
 
 
-def classes(name: str, first: str, second: str, repetition: int, n: int, data: str | None = None) -> tuple[Tensor, ...]:
+def classes(
+    name: str, first: str, second: str, repetition: int, n: int, data: str | os.PathLike[str] | None = None
+) -> tuple[Tensor, ...]:
     """Rows of two classes of a real table, ``n`` of each, without replacement."""
     x, y = load_table(name, data)
     draw = np.random.RandomState(repetition)
@@ -129,7 +130,7 @@ OZONE = (
 
 
 def ozone(
-    first: int, second: int, given: tuple[int, ...], repetition: int, n: int, data: str | None = None
+    first: int, second: int, given: tuple[int, ...], repetition: int, n: int, data: str | os.PathLike[str] | None = None
 ) -> tuple[Tensor, ...]:
     """Two columns of the ozone table, and those that are given, on ``n`` of its days; −1 is ozone itself."""
     table = load_table("ozone", data)
@@ -165,7 +166,7 @@ def given_product(repetition: int, n: int = 80) -> tuple[Tensor, ...]:
     return _tensors(np.sin(2 * z) + s * e, z**2 + s * f, z)
 
 
-def families(data: str | None = None) -> dict[str, dict[str, Simulator]]:
+def families(data: str | os.PathLike[str] | None = None) -> dict[str, dict[str, Simulator]]:
     """All of them, by the kind of test."""
     return {
         "samples": {

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import pathlib
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from ...learning.parameters import Vector
 from ...objectives import EmbeddingEvidence
-from ...plots import plot_traces
-from ...plots.style import BAND, array
-from ...posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load_posterior, sample_posterior
+from ...plots.bayesian import BAND, array
+from ...plots.posterior import plot_traces
+from ...posteriors import PosteriorWarning, load_posterior, sample_posterior
+from ...posteriors.answers import MeanPosterior
 from ...posteriors.bridge import log_evidence
 from ...posteriors.diagnostics import modes, n_eff, r_hat
-from ...results import Record, Results, table
+from ...posteriors.potential import Potential
+from ...results import Record, table
 from .mixtures import PRINTED, mixture_samples, model
 
 WITNESS_DRAWS = 160
@@ -38,14 +41,13 @@ def sample(
 ) -> MeanPosterior:
     """The posterior of the lengthscale, from the file ``path`` where an earlier run left it."""
     if path is not None and path.exists():
-        loaded = load_posterior(path, model(), EmbeddingEvidence())
-        assert isinstance(loaded, MeanPosterior)
-        return loaded
+        kept: MeanPosterior = load_posterior(path, model(), EmbeddingEvidence())
+        return kept
     x = torch.cat(mixture_samples(num_per_centre, seed))
     with warnings.catch_warnings():
         # That the chains disagree is the point.
         warnings.simplefilter("ignore", PosteriorWarning)
-        posterior = sample_posterior(
+        posterior: MeanPosterior = sample_posterior(
             model(),
             EmbeddingEvidence(),
             x,
@@ -53,7 +55,8 @@ def sample(
             warmup_steps=num_draws,
             num_chains=num_chains,
             seed=seed,
-            sampler=NUTS(walk=False, parallel=False),  # NUTS alone, as in the paper
+            parallel=False,
+            walk=False,  # NUTS alone, as in the paper
             progress=progress,
         )
     if path is not None:
@@ -62,36 +65,35 @@ def sample(
     return posterior
 
 
-def run(results: Results, out: pathlib.Path, *, num_per_centre: int = 100, num_draws: int = 200, seed: int = 0) -> None:
-    """Fill ``results`` with one record for each chain and each mode; draw ``figure4`` and ``figure5_posterior``."""
-    path = out / f"chains_{6 * num_per_centre}_{num_draws}_{seed}.npz"
-    posterior = sample(path, num_per_centre=num_per_centre, num_draws=num_draws, seed=seed)
-    shared: Record = {"experiment": "chains", "n": 6 * num_per_centre, "seed": seed}
+def file_name(num_points: int, num_draws: int, seed: int) -> str:
+    """Where the draws are kept beside the records."""
+    return f"chains_{num_points}_{num_draws}_{seed}.npz"
+
+
+def chain_records(posterior: MeanPosterior, shared: Record) -> list[Record]:
+    """One record for each chain, one for each mode, and one of what all of them cost."""
     by_chain = posterior.samples_by_chain[NAME].squeeze((-2, -1))
-    for chain, draws in enumerate(by_chain):
-        place: Record = {
-            "lengthscale": draws.mean().item(),
-            "sd": draws.std().item(),
-            "n_eff": n_eff(draws[None]).item(),
-        }
-        results.add({**shared, "kind": "chain", "number": chain, **place})
-    groups = modes(posterior.draws.u)
-    for number, group in enumerate(groups):
+    found: list[Record] = [
+        {"kind": "chain", "number": number, **_place(draws[None])} for number, draws in enumerate(by_chain)
+    ]
+    for number, group in enumerate(modes(posterior.draws.u)):
         draws = by_chain[group]
         u, log_density = posterior.draws.u[group].flatten(0, 1), posterior.draws.log_density[group].flatten()
-        place = {"lengthscale": draws.mean().item(), "sd": draws.std().item(), "n_eff": n_eff(draws).item()}
-        place |= {"r_hat": r_hat(draws).item(), "chains": len(group)}
-        place["log_evidence"] = log_evidence(posterior.potential, u, log_density)
-        place["by_quadrature"] = quadrature(posterior.potential, u.numpy())
-        results.add({**shared, "kind": "mode", "number": number, **place})
+        mode: Record = {"kind": "mode", "number": number, **_place(draws)}
+        mode |= {"r_hat": r_hat(draws).item(), "chains": len(group)}
+        mode["log_evidence"] = log_evidence(posterior.potential, u, log_density)
+        mode["by_quadrature"] = quadrature(posterior.potential, u.numpy())
+        found.append(mode)
     cost: Record = {"r_hat": float(r_hat(by_chain)), "seconds": posterior.seconds}
     cost |= {"num_evaluations": posterior.num_evaluations, "num_divergences": posterior.num_divergences}
-    results.add({**shared, "kind": "all", "number": 0, **cost})
-    draw_traces(posterior, out / "figure4.png")
-    draw_witnesses(posterior, groups, num_per_centre, seed, out / "figure5_posterior.png")
+    return [{**shared, **record} for record in (*found, {"kind": "all", "number": 0, **cost})]
 
 
-def quadrature(potential: Potential, u: Vector, num_points: int = 101) -> float:
+def _place(draws: torch.Tensor) -> Record:
+    return {"lengthscale": draws.mean().item(), "sd": draws.std().item(), "n_eff": n_eff(draws).item()}
+
+
+def quadrature(potential: Potential, u: NDArray[np.float64], num_points: int = 101) -> float:
     """log Z of a mode by the trapezoidal rule, over the draws ``u`` and as far again to both sides."""
     low, high = u.min(), u.max()
     width = 0.5 * (high - low) or 0.05  # a short chain may never have moved
@@ -103,33 +105,34 @@ def quadrature(potential: Potential, u: Vector, num_points: int = 101) -> float:
 
 def draw_traces(posterior: MeanPosterior, path: pathlib.Path) -> None:
     """Figure 4: the lengthscale along each chain."""
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
-    figure, panel = pyplot.subplots(figsize=(7, 3.4), layout="constrained")
-    plot_traces(posterior, NAME, ax=panel)
+    figure = Figure(figsize=(7, 3.4), layout="constrained")
+    panel = figure.subplots()
+    plot_traces(posterior, NAME, panel)
     for value in PRINTED:
         panel.axhline(value, color="0.6", linewidth=0.8, linestyle="--")
     panel.set_yscale("log")
     panel.set_ylabel("lengthscale")
     figure.savefig(path, dpi=80)
-    pyplot.close(figure)
 
 
-def draw_witnesses(
-    posterior: MeanPosterior, groups: list[list[int]], num_per_centre: int, seed: int, path: pathlib.Path
-) -> None:
+def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, path: pathlib.Path) -> None:
     """Figure 5: the witness with its 80 % band in modes with several chains, over equal chains, and by evidence."""
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     p, q = mixture_samples(num_per_centre, seed)
     grid = torch.linspace(-5, 5, 160, dtype=p.dtype).unsqueeze(-1)
     thin = posterior.thinned(WITNESS_DRAWS)
     weighed = posterior.weigh_modes().thinned(WITNESS_DRAWS)
     panels = [
-        (f"chains around {_mean(posterior, g):.2f}", thin.reweighted(_only(thin, g))) for g in groups if len(g) > 1
+        (f"chains around {_mean(posterior, g):.2f}", thin.reweighted(_only(thin, g)))
+        for g in modes(posterior.draws.u)
+        if len(g) > 1
     ]
     panels += [("equal chains, as printed", thin), ("modes weighed by evidence", weighed)]
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(3.4 * len(panels), 3.2), layout="constrained", sharey=True)
+    figure = Figure(figsize=(3.4 * len(panels), 3.2), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True)
     for axis, (title, chosen) in zip(axes, panels, strict=True):
         mixture = chosen.witness(p, q).mixture(grid)
         lower, upper = mixture.band(0.8)
@@ -140,7 +143,6 @@ def draw_witnesses(
         axis.set_xlabel("x")
     axes[0].set_ylabel("witness")
     figure.savefig(path, dpi=80)
-    pyplot.close(figure)
 
 
 def _mean(posterior: MeanPosterior, group: list[int]) -> float:
@@ -153,7 +155,7 @@ def _only(posterior: MeanPosterior, group: list[int]) -> torch.Tensor:
     return weights.reshape(-1)
 
 
-def summary(records: list[Record]) -> str:
+def summary(records: Sequence[Record]) -> str:
     """The modes, their draws and their evidence."""
     rows = [
         [
@@ -168,6 +170,6 @@ def summary(records: list[Record]) -> str:
         if r["kind"] == "mode"
     ]
     header = ["lengthscale in each mode", "chains", "n_eff", "R-hat", "log evidence: bridge", "quadrature"]
-    (cost,) = [r for r in records if r["kind"] == "all"]
+    cost = next(r for r in records if r["kind"] == "all")
     note = f"All chains together: R-hat {cost['r_hat']:.1f}; {cost['num_evaluations']} evaluations."
     return table(header, rows) + "\n\n" + note

@@ -7,11 +7,14 @@ evidence (13) has its maximum at the size of a blob, and a local one near the me
 from __future__ import annotations
 
 import pathlib
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from gpytorch.kernels import RBFKernel
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...embeddings.bayesian import BayesianMeanEmbedding
@@ -19,11 +22,13 @@ from ...embeddings.witness import Witness
 from ...kernels import median_distance
 from ...learning.maxima import local_maxima
 from ...objectives.embedding_evidence import EmbeddingEvidence
-from ...plots import plot_witness
-from ...plots.style import array, axes_or_new
-from ...results import Record, Results, table
+from ...plots.bayesian import array, axes, plot_witness
+from ...results import Record, Results, number, table
+from ..experiment import Experiment, Settings
 
-KEY = ("experiment", "kind", "lengthscale")
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 SPACING = 15.0
 """Between centres. The paper does not print it; with 10 the highest maximum is the long one."""
 TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -49,71 +54,26 @@ def grid_samples(
     return torch.as_tensor(p), torch.as_tensor(q)
 
 
-def run(
-    results: Results, out: pathlib.Path | None = None, *, ratio: float = 2.0, num_per_centre: int = 100, seed: int = 0
-) -> None:
-    """Fill ``results`` with the evidence curve and its maxima; draw ``figure2.png`` into ``out``."""
-    p, q = grid_samples(ratio, num_per_centre, seed)
-    x = torch.cat([p, q])
-    embedding = BayesianMeanEmbedding(RBFKernel().double(), noise=0.1)
-    maxima = local_maxima(embedding, EmbeddingEvidence(), x, num_points=24, span=(0.3, 45.0), progress=False)
-    shared: Record = {"experiment": "grid", "ratio": ratio, "n": len(x), "seed": seed}
-    for lengthscale in np.geomspace(0.3, 45.0, 48):
-        embedding.kernel.lengthscale = lengthscale
-        with torch.no_grad():
-            value = -EmbeddingEvidence()(embedding, x).item()
-        results.add({**shared, "kind": "curve", "lengthscale": float(lengthscale), "log_evidence": value})
-    for maximum in maxima:
-        lengthscale = maximum.parameters["kernel.lengthscale"].item()
-        results.add({**shared, "kind": "maximum", "lengthscale": lengthscale, "log_evidence": maximum.value})
-    median = float(median_distance(x))
-    results.add({**shared, "kind": "median", "lengthscale": median, "log_evidence": None})
-    if out is not None:
-        embedding.kernel.lengthscale = maxima[0].parameters["kernel.lengthscale"]
-        draw(results.records, embedding, out / "figure2.png", seed=seed)
-
-
-def draw(records: list[Record], embedding: BayesianMeanEmbedding, path: pathlib.Path, seed: int = 0) -> None:
-    """Panels A, B (samples), D (evidence) and E (witness) of Figure 2."""
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(2, 2, figsize=(9, 7.5), layout="constrained")
-    for panel, name, ratio in zip(panels[0], "AB", (2.0, 10.0), strict=True):
-        samples(panel, *grid_samples(ratio, seed=seed))
-        panel.set_title(f"({name}) ratio of eigenvalues {ratio:g}")
-    curve(records, panels[1, 0])
-    panels[1, 0].set_title("(D) log evidence, eq. (13)")
-    plot_witness(Witness(embedding, *grid_samples(2.0, seed=seed)), ax=panels[1, 1])
-    panels[1, 1].set_title(f"(E) witness, lengthscale {embedding.kernel.lengthscale.item():.2f}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=80)
-    pyplot.close(figure)
-
-
-def samples(ax: Any, p: Tensor, q: Tensor) -> object:
+def samples(ax: Axes | None, p: Tensor, q: Tensor) -> Axes:
     """Two samples in the plane, P black and Q red."""
-    panel: Any = axes_or_new(ax)
+    panel: Axes = axes(ax)
     for sample, color in ((p, "black"), (q, "tab:red")):
         panel.plot(*array(sample).T, ".", color=color, markersize=1.5)
     return panel
 
 
-def curve(records: list[Record], ax: Any = None) -> object:
+def curve(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     """The evidence curve with its maxima and the median heuristic marked."""
-    panel: Any = axes_or_new(ax)
-    points = sorted((float(str(r["lengthscale"])), r["log_evidence"]) for r in records if r["kind"] == "curve")
+    panel: Axes = axes(ax)
+    points = sorted((number(r, "lengthscale"), number(r, "log_evidence")) for r in records if r["kind"] == "curve")
     panel.semilogx(*zip(*points, strict=True), color="black")
     for record in records:
         if record["kind"] == "maximum":
-            panel.plot(record["lengthscale"], record["log_evidence"], "o", color="tab:red")
-            panel.annotate(
-                f"{record['lengthscale']:.2f}",
-                (record["lengthscale"], record["log_evidence"]),
-                textcoords="offset points",
-                xytext=(4, 6),
-            )
+            place = number(record, "lengthscale"), number(record, "log_evidence")
+            panel.plot(*place, "o", color="tab:red")
+            panel.annotate(f"{place[0]:.2f}", place, textcoords="offset points", xytext=(4, 6))
         if record["kind"] == "median":
-            panel.axvline(record["lengthscale"], color="0.6", linestyle="--", label="median heuristic")
+            panel.axvline(number(record, "lengthscale"), color="0.6", linestyle="--", label="median heuristic")
             panel.legend(loc="lower center")
     ticks = [tick for tick in TICKS if points[0][0] <= tick <= points[-1][0]]
     panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -124,12 +84,78 @@ def curve(records: list[Record], ax: Any = None) -> object:
     return panel
 
 
-def summary(records: list[Record]) -> str:
-    """The maxima and the median, beside what the paper prints."""
-    rows = [
-        [str(r["kind"]), f"{r['lengthscale']:.2f}", "" if r["log_evidence"] is None else f"{r['log_evidence']:.0f}"]
-        for r in records
-        if r["kind"] in ("maximum", "median")
-    ]
-    note = f"Printed: maximum at {PRINTED['maximum']}, median heuristic {PRINTED['median']:g}."
-    return table(["grid of Gaussians", "lengthscale", "log evidence"], rows) + "\n\n" + note
+@dataclass(frozen=True)
+class GridOfGaussians(Experiment):
+    """Records of the evidence over lengthscales, of its maxima, and of the median heuristic."""
+
+    name = "two-sample"
+    shows = "Figure 2 of Flaxman et al.: the evidence chooses the size of a blob, the median the distance of blobs"
+    duration = "a minute"
+    key = ("experiment", "kind", "lengthscale")
+    tags = ("grid",)
+    options = frozenset({"seed"})
+
+    ratio: float = 2.0
+
+    def run(self, results: Results, settings: Settings) -> None:
+        """The evidence of the pooled sample, of 900 points of each distribution."""
+        x = torch.cat(grid_samples(self.ratio, 10 if settings.quick else 100, settings.seed))
+        shared: Record = {"experiment": "grid", "ratio": self.ratio, "n": len(x), "seed": settings.seed}
+        if any(shared.items() <= record.items() for record in results.records):
+            return
+        embedding = BayesianMeanEmbedding(RBFKernel().double(), noise=0.1)
+        found = evidence_records(embedding, x, np.geomspace(0.3, 45.0, 48), num_points=24)
+        found.append({"kind": "median", "lengthscale": float(median_distance(x)), "log_evidence": None})
+        results.extend({**shared, **record} for record in found)
+
+    def summary(self, records: Sequence[Record]) -> str:
+        """The maxima and the median, beside what the paper prints."""
+        rows = [
+            [str(r["kind"]), f"{r['lengthscale']:.2f}", "" if r["log_evidence"] is None else f"{r['log_evidence']:.0f}"]
+            for r in records
+            if r["kind"] in ("maximum", "median")
+        ]
+        note = f"Printed: maximum at {PRINTED['maximum']}, median heuristic {PRINTED['median']:g}."
+        return table(["grid of Gaussians", "lengthscale", "log evidence"], rows) + "\n\n" + note
+
+    def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
+        """``figure2.png``: panels A, B (samples), D (evidence) and E (witness)."""
+        from matplotlib.figure import Figure
+
+        seed = int(number(records[0], "seed"))
+        embedding = BayesianMeanEmbedding(RBFKernel().double(), noise=0.1)
+        embedding.kernel.lengthscale = highest(records)
+        figure = Figure(figsize=(9, 7.5), layout="constrained")
+        panels = figure.subplots(2, 2)
+        for panel, name, ratio in zip(panels[0], "AB", (2.0, 10.0), strict=True):
+            samples(panel, *grid_samples(ratio, seed=seed))
+            panel.set_title(f"({name}) ratio of eigenvalues {ratio:g}")
+        curve(records, panels[1, 0])
+        panels[1, 0].set_title("(D) log evidence, eq. (13)")
+        plot_witness(Witness(embedding, *grid_samples(2.0, seed=seed)), ax=panels[1, 1])
+        panels[1, 1].set_title(f"(E) witness, lengthscale {embedding.kernel.lengthscale.item():.2f}")
+        out.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out / "figure2.png", dpi=80)
+
+
+def evidence_records(
+    embedding: BayesianMeanEmbedding, x: Tensor, lengthscales: NDArray[np.float64], num_points: int
+) -> list[Record]:
+    """The log evidence (13) of ``x`` at every lengthscale, and its maxima between their ends, the highest first."""
+    span = float(lengthscales[0]), float(lengthscales[-1])
+    maxima = local_maxima(embedding, EmbeddingEvidence(), x, num_points=num_points, span=span, progress=False)
+    places = [("curve", float(value)) for value in lengthscales]
+    places += [("maximum", maximum.parameters["kernel.lengthscale"].item()) for maximum in maxima]
+    found: list[Record] = []
+    for kind, lengthscale in places:
+        embedding.kernel.lengthscale = lengthscale
+        with torch.no_grad():
+            value = -EmbeddingEvidence()(embedding, x).item()
+        found.append({"kind": kind, "lengthscale": lengthscale, "log_evidence": value})
+    return found
+
+
+def highest(records: Sequence[Record]) -> float:
+    """The lengthscale of the highest maximum."""
+    maxima = [record for record in records if record["kind"] == "maximum"]
+    return number(max(maxima, key=lambda record: number(record, "log_evidence")), "lengthscale")

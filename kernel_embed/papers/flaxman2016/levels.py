@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import functools
-import pathlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
 from ...hypothesis import conditional_independence_test, independence_test, k_sample_test, two_sample_test
-from ...hypothesis.study import RejectionStudy, rejection_study
-from ...results import table
-
-NUM_PERMUTATIONS = 99
-Simulator = Callable[[int], tuple[Tensor, ...]]
+from ...hypothesis.result import KernelTestResult
+from ...results import Record, table
+from ..experiment import Settings
+from .rejections import NUM_PERMUTATIONS, Design, RejectionExperiment, Simulator, Test
 
 
 def clustered(generator: torch.Generator, n: int, d: int = 1) -> Tensor:
@@ -74,15 +73,15 @@ def _kernel() -> RBFKernel:
     return kernel
 
 
-def _two(kernel: Any, **options: Any) -> Callable[..., Any]:
+def _two(kernel: Any, **options: Any) -> Test:
     return lambda x, y, seed: two_sample_test(x, y, kernel, NUM_PERMUTATIONS, seed, **options)
 
 
-def _ind(kernel: Any, **options: Any) -> Callable[..., Any]:
+def _ind(kernel: Any, **options: Any) -> Test:
     return lambda x, y, seed: independence_test(x, y, kernel, NUM_PERMUTATIONS, seed, **options)
 
 
-PLAN: dict[str, tuple[Simulator, Callable[..., Any]]] = {
+PLAN: dict[str, tuple[Simulator, Test]] = {
     "two samples": (functools.partial(samples, count=2), _two(None)),
     "two samples, kernel given": (functools.partial(samples, count=2), _two(_kernel())),
     "two samples, gamma": (functools.partial(samples, count=2), _two(_kernel(), null="gamma")),
@@ -102,38 +101,38 @@ PLAN: dict[str, tuple[Simulator, Callable[..., Any]]] = {
 """By name: the null data sets, and the test."""
 
 
-def run(path: pathlib.Path | None, repetitions: int = 1000, conditional_repetitions: int = 200) -> list[RejectionStudy]:
-    """One study for each test, and one of the conditional tests; all in one results file."""
-    studies = []
-    for name, (simulator, test) in PLAN.items():
-        studies.append(rejection_study({name: test}, {"null": simulator}, repetitions, path=path))
-    tests = {
-        method: functools.partial(_conditional, method=method)  # the same data for both
-        for method in ("residuals", "kernel")
-    }
-    models = {kind: functools.partial(conditional, kind) for kind in CONDITIONAL}
-    return [*studies, rejection_study(tests, models, conditional_repetitions, path=path)]
-
-
-def _conditional(x: Tensor, y: Tensor, z: Tensor, seed: int, method: Any) -> Any:
+def _conditional(
+    x: Tensor, y: Tensor, z: Tensor, seed: int, method: Literal["residuals", "kernel"]
+) -> KernelTestResult:
     return conditional_independence_test(x, y, z, None, NUM_PERMUTATIONS, seed, method=method)
 
 
-def summary(studies: list[RejectionStudy]) -> str:
-    """Rejection rates at 0.05 beside the interval of an exact test, and the uniformity of the p-values."""
-    rows = []
-    for study in studies[:-1]:
-        (name,) = study.tests
-        low, high = study.interval("null", name)
-        count = None if "gamma" in name or "linear" in name else NUM_PERMUTATIONS
-        rows.append(
-            [
-                name,
-                f"{study.rate('null', name):.3f}",
-                f"{low:.3f} … {high:.3f}",
-                f"{study.uniformity('null', name, count):.3f}",
-            ]
-        )
-    count = len(studies[0].records)
-    first = table([f"{count} null data sets", "rejected", "99.9 % interval", "uniform, p"], rows)
-    return f"{first}\n\nConditional tests, level 0.05, as found:\n{studies[-1].table()}"
+@dataclass(frozen=True)
+class LevelStudy(RejectionExperiment):
+    """One design for each test, and one of the conditional tests on a fifth as many data sets."""
+
+    name = "test-level"
+    shows = "how often each test rejects where the null hypothesis holds, beside the interval of an exact test"
+    duration = "hours"
+
+    def designs(self, settings: Settings) -> list[Design]:
+        """Every test of :data:`PLAN` on its own data; both conditional tests on the same."""
+        count = settings.repetitions or (5 if settings.quick else 1000)
+        single = [Design({name: test}, {"null": simulator}, count) for name, (simulator, test) in PLAN.items()]
+        methods: tuple[Literal["residuals", "kernel"], ...] = ("residuals", "kernel")
+        tests: dict[str, Test] = {method: functools.partial(_conditional, method=method) for method in methods}
+        models = {kind: functools.partial(conditional, kind) for kind in CONDITIONAL}
+        return [*single, Design(tests, models, max(2, count // 5))]
+
+    def summary(self, records: Sequence[Record]) -> str:
+        """Rejection rates at 0.05 beside the interval of an exact test, and the uniformity of the p-values."""
+        studies = self.studies(records)
+        rows = []
+        for study in studies[:-1]:
+            (name,) = study.tests
+            low, high = study.interval("null", name)
+            count = None if "gamma" in name or "linear" in name else NUM_PERMUTATIONS
+            uniformity = study.uniformity("null", name, count)
+            rows.append([name, f"{study.rate('null', name):.3f}", f"{low:.3f} … {high:.3f}", f"{uniformity:.3f}"])
+        head = [f"{len(studies[0].records)} null data sets", "rejected", "99.9 % interval", "uniform, p"]
+        return f"{table(head, rows)}\n\nConditional tests, level 0.05, as found:\n{studies[-1].table()}"

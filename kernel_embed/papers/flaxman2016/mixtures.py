@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import pathlib
+from collections.abc import Sequence
 
 import gpytorch
 import numpy as np
@@ -19,14 +20,10 @@ from torch import Tensor
 from ...embeddings.bayesian import BayesianMeanEmbedding
 from ...embeddings.mean import MeanEmbedding
 from ...embeddings.witness import Witness
-from ...learning.maxima import local_maxima
-from ...objectives.embedding_evidence import EmbeddingEvidence
-from ...plots import plot_witness
-from ...plots.style import BAND, array
-from ...results import Record, Results, table
-from .grid import curve
+from ...plots.bayesian import BAND, array, plot_witness
+from ...results import Record, table
+from .grid import curve, evidence_records
 
-KEY = ("experiment", "kind", "lengthscale")
 CENTRES = (-3.0, 0.0, 3.0)
 LAPLACE_SCALE = math.sqrt(0.5)
 """Which gives unit variance."""
@@ -64,34 +61,20 @@ def model() -> BayesianMeanEmbedding:
     return embedding
 
 
-def run(results: Results, out: pathlib.Path | None = None, *, num_per_centre: int = 100, seed: int = 0) -> None:
-    """Fill ``results`` with the evidence curve and its maxima; draw ``figure1``, ``figure3`` and ``figure5``."""
-    p, q = mixture_samples(num_per_centre, seed)
-    x = torch.cat([p, q])
-    embedding = model()
-    maxima = local_maxima(embedding, EmbeddingEvidence(), x, num_points=30, span=(0.2, 8.0), progress=False)
+def mixture_records(num_per_centre: int = 100, seed: int = 0) -> list[Record]:
+    """The evidence of the pooled sample over lengthscales, and its maxima.
+
+    The maxima are those of the evidence times the prior; their values are those of the evidence alone.
+    """
+    x = torch.cat(mixture_samples(num_per_centre, seed))
     shared: Record = {"experiment": "mixtures", "n": len(x), "seed": seed}
-    for lengthscale in np.geomspace(0.2, 8.0, 120):
-        embedding.kernel.lengthscale = lengthscale
-        with torch.no_grad():
-            value = -EmbeddingEvidence()(embedding, x).item()
-        results.add({**shared, "kind": "curve", "lengthscale": float(lengthscale), "log_evidence": value})
-    for maximum in maxima:
-        lengthscale = maximum.parameters["kernel.lengthscale"].item()
-        with torch.no_grad():
-            value = -EmbeddingEvidence()(maximum.embedding, x).item()
-        results.add({**shared, "kind": "maximum", "lengthscale": lengthscale, "log_evidence": value})
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        draw_model(out / "figure1.png")
-        draw_mixtures(results.records, out / "figure3.png")
-        lengthscales = sorted(m.parameters["kernel.lengthscale"].item() for m in maxima)
-        draw_witnesses(lengthscales, p, q, out / "figure5.png")
+    found = evidence_records(model(), x, np.geomspace(0.2, 8.0, 120), num_points=30)
+    return [{**shared, **record} for record in found]
 
 
 def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20, seed: int = 1) -> None:
     """Figure 1: (A) draws of the prior, (B) the empirical embedding, (C) the posterior and the truth."""
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     generator = np.random.RandomState(seed)
     centres = np.array([-1.0, 1.0])
@@ -103,7 +86,8 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
     variance = lengthscale**2 + 0.25
     distances = grid - torch.as_tensor(centres)
     truth = lengthscale / math.sqrt(variance) * torch.exp(-0.5 * distances.square() / variance).mean(-1)
-    figure, panels = pyplot.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
+    figure = Figure(figsize=(11, 3.2), layout="constrained")
+    panels = figure.subplots(1, 3)
     with torch.no_grad():
         R = embedding.prior(grid).covariance_matrix
         root = torch.linalg.cholesky(R + 1e-8 * torch.eye(len(R), dtype=R.dtype, device=R.device))
@@ -124,14 +108,14 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
     panels[2].legend(fontsize=8)
     panels[2].set_title("(C) posterior")
     figure.savefig(path, dpi=80)
-    pyplot.close(figure)
 
 
-def draw_mixtures(records: list[Record], path: pathlib.Path) -> None:
+def draw_mixtures(records: Sequence[Record], path: pathlib.Path) -> None:
     """Figure 3, the densities, and the evidence of the pooled sample."""
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
-    figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    panels = figure.subplots(1, 2)
     grid = torch.linspace(-6, 6, 400, dtype=torch.float64)
     normal, laplace = densities(grid)
     panels[0].plot(array(grid), array(normal), color="black", label="normal")
@@ -141,15 +125,15 @@ def draw_mixtures(records: list[Record], path: pathlib.Path) -> None:
     panels[0].set_ylabel("density")
     curve(records, panels[1])
     figure.savefig(path, dpi=80)
-    pyplot.close(figure)
 
 
-def draw_witnesses(lengthscales: list[float], p: Tensor, q: Tensor, path: pathlib.Path) -> None:
+def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pathlib.Path) -> None:
     """Figure 5 (A, B): the witness with its 80 % band at each maximum, with σ² = 0.1 and by the central limit."""
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     columns = len(lengthscales)
-    figure, panels = pyplot.subplots(2, columns, figsize=(4.5 * columns, 5.6), layout="constrained", squeeze=False)
+    figure = Figure(figsize=(4.5 * columns, 5.6), layout="constrained")
+    panels = figure.subplots(2, columns, squeeze=False)
     grid = torch.linspace(-5, 5, 200, dtype=p.dtype, device=p.device).unsqueeze(-1)
     for row, noise in zip(panels, (0.1, "central-limit"), strict=True):
         for panel, lengthscale in zip(row, lengthscales, strict=True):
@@ -158,10 +142,9 @@ def draw_witnesses(lengthscales: list[float], p: Tensor, q: Tensor, path: pathli
             plot_witness(Witness(embedding, p, q), grid, ax=panel)
             panel.set_title(f"lengthscale {lengthscale:.2f}, noise {noise}", fontsize=10)
     figure.savefig(path, dpi=80)
-    pyplot.close(figure)
 
 
-def summary(records: list[Record]) -> str:
+def summary(records: Sequence[Record]) -> str:
     """The maxima beside the paper's."""
     rows = [[f"{r['lengthscale']:.2f}", f"{r['log_evidence']:.0f}"] for r in records if r["kind"] == "maximum"]
     note = f"Printed: chains around {PRINTED[0]} and {PRINTED[1]}."

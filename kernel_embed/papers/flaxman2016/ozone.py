@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 import os
 import pathlib
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,8 +24,11 @@ from ...hypothesis.checks import generator_of
 from ...hypothesis.encoding import Encoding
 from ...hypothesis.residuals import residuals
 from ...results import Record, Results, table
+from ..experiment import Experiment, Settings
 
-KEY = ("experiment", "kernel", "first", "second")
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 NAMES = ("Hgt", "Wind", "Hum", "Temp", "InvHt", "Pres", "InvTmp", "Vis", "Ozone")
 """The columns of the table in its order, by the names of Figure 6."""
 KERNELS: dict[str, str | None] = {"evidence": None, "median heuristic": "median"}
@@ -55,54 +60,78 @@ def edges(graph: NDArray[np.int_]) -> list[tuple[str, str, str]]:
     return found
 
 
-def run(
-    results: Results,
-    data: str | os.PathLike[str] | None = None,
-    *,
-    num_permutations: int = 500,
-    num_columns: int = 9,
-    seed: int = 0,
-) -> None:
-    """Fill ``results`` with the edges of both graphs; ``num_columns`` takes the last of the variables only."""
-    from causallearn.search.ConstraintBased.PC import pc
+@dataclass(frozen=True)
+class OzoneGraph(Experiment):
+    """One record for each edge of either graph, and one for what separates temperature from ozone."""
 
-    values = whitened(data, seed)
-    first = len(NAMES) - num_columns
-    for name, kernel in KERNELS.items():
-        if any(record["kernel"] == name for record in results.records):
-            continue
-        test = register_causal_test(f"kernel_embed {name}", kernel=kernel, num_permutations=num_permutations, seed=seed)
-        answer = pc(values[:, first:], LEVEL, test, show_progress=False)
-        whole = np.zeros((len(NAMES), len(NAMES)), dtype=int)
-        whole[first:, first:] = answer.G.graph
-        temperature, ozone = NAMES.index("Temp") - first, NAMES.index("Ozone") - first
-        separating = answer.sepset[temperature, ozone] if temperature >= 0 else None
-        shared: Record = {"experiment": "ozone", "kernel": name, "level": LEVEL, "n": len(values)}
-        results.extend({**shared, "first": a, "mark": mark, "second": b} for a, mark, b in edges(whole))
-        results.add(
-            {
-                **shared,
-                "first": "Temp",
-                "mark": "separated by",
-                "second": "; ".join(" ".join(NAMES[first + k] for k in one) or "nothing" for one in separating or ()),
-            }
+    name = "ozone"
+    shows = "Figure 6 of Flaxman et al.: the causal graph of ozone, with learned lengthscales and with the median"
+    duration = "ten minutes"
+    key = ("experiment", "kernel", "first", "second")
+    tags = ("ozone",)
+    options = frozenset({"data", "seed"})
+
+    def run(self, results: Results, settings: Settings) -> None:
+        """The PC algorithm with either kernel; ``quick`` takes the last three variables only."""
+        num_columns, num_permutations = (3, 50) if settings.quick else (len(NAMES), 500)
+        values = whitened(settings.data, settings.seed)[:, -num_columns:]
+        for name, kernel in KERNELS.items():
+            if not any(record["kernel"] == name for record in self.own(results.records)):
+                test = register_causal_test(
+                    f"kernel_embed {name}", kernel=kernel, num_permutations=num_permutations, seed=settings.seed
+                )
+                shared: Record = {"experiment": "ozone", "kernel": name, "level": LEVEL, "n": len(values)}
+                results.extend({**shared, **edge} for edge in _found(values, test))
+
+    def summary(self, records: Sequence[Record]) -> str:
+        """The edges of both graphs."""
+        pairs: dict[tuple[str, ...], dict[str, str]] = {}
+        for record in records:
+            if record["mark"] != "separated by":
+                a, mark, b = (str(record[word]) for word in ("first", "mark", "second"))
+                pairs.setdefault(tuple(sorted((a, b))), {})[str(record["kernel"])] = f"{a} {mark} {b}"
+        rows = [
+            [" ".join(pair), *(marks.get(kernel, "") for kernel in KERNELS)] for pair, marks in sorted(pairs.items())
+        ]
+        answer = table(["edge", *KERNELS], rows)
+        for record in records:
+            if record["mark"] == "separated by" and record["second"]:
+                answer += (
+                    f"\n\nWith the {record['kernel']}, temperature and ozone are separated by: {record['second']}."
+                )
+        return (
+            answer + "\n\nPrinted (Figure 6): Temp → Ozone with the evidence; no such edge with the median heuristic."
         )
 
+    def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
+        """``ozone.png``: both graphs on a circle, edges at ozone in red."""
+        from matplotlib.figure import Figure
 
-def draw(records: list[Record], path: pathlib.Path) -> None:
-    """Both graphs on a circle, edges at ozone in red."""
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, 2, figsize=(9.5, 4.8), layout="constrained")
-    for panel, kernel in zip(panels, KERNELS, strict=True):
-        _graph(panel, [r for r in records if r["kernel"] == kernel and r["mark"] != "separated by"])
-        panel.set_title(kernel)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=80)
-    pyplot.close(figure)
+        figure = Figure(figsize=(9.5, 4.8), layout="constrained")
+        for panel, kernel in zip(figure.subplots(1, 2), KERNELS, strict=True):
+            _graph(panel, [r for r in records if r["kernel"] == kernel and r["mark"] != "separated by"])
+            panel.set_title(kernel)
+        out.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out / "ozone.png", dpi=80)
 
 
-def _graph(panel: Any, records: list[Record]) -> None:
+def _found(values: NDArray[np.float64], test: str) -> Iterator[Record]:
+    """The edges that PC leaves between the last of the variables, and what separates temperature and ozone."""
+    from causallearn.search.ConstraintBased.PC import pc
+
+    answer = pc(values, LEVEL, test, show_progress=False)
+    first = len(NAMES) - values.shape[1]
+    whole = np.zeros((len(NAMES), len(NAMES)), dtype=int)
+    whole[first:, first:] = answer.G.graph
+    for a, mark, b in edges(whole):
+        yield {"first": a, "mark": mark, "second": b}
+    temperature, ozone = NAMES.index("Temp") - first, NAMES.index("Ozone") - first
+    separating = answer.sepset[temperature, ozone] if temperature >= 0 else None
+    sets = "; ".join(" ".join(NAMES[first + k] for k in one) or "nothing" for one in separating or ())
+    yield {"first": "Temp", "mark": "separated by", "second": sets}
+
+
+def _graph(panel: Axes, records: Sequence[Record]) -> None:
     angles = {name: math.pi / 2 + 2 * math.pi * i / len(NAMES) for i, name in enumerate(NAMES)}
     places = {name: (math.cos(angle), math.sin(angle)) for name, angle in angles.items()}
     for record in records:
@@ -116,18 +145,3 @@ def _graph(panel: Any, records: list[Record]) -> None:
         panel.text(*place, name, ha="center", va="center", fontsize=10, bbox=box)
     panel.set(xlim=(-1.3, 1.3), ylim=(-1.25, 1.25))
     panel.set_axis_off()
-
-
-def summary(records: list[Record]) -> str:
-    """The edges of both graphs."""
-    pairs: dict[tuple[str, ...], dict[str, str]] = {}
-    for record in records:
-        if record["mark"] != "separated by":
-            a, mark, b = (str(record[word]) for word in ("first", "mark", "second"))
-            pairs.setdefault(tuple(sorted((a, b))), {})[str(record["kernel"])] = f"{a} {mark} {b}"
-    rows = [[" ".join(pair), *(marks.get(kernel, "") for kernel in KERNELS)] for pair, marks in sorted(pairs.items())]
-    answer = table(["edge", *KERNELS], rows)
-    for record in records:
-        if record["mark"] == "separated by" and record["second"]:
-            answer += f"\n\nWith the {record['kernel']}, temperature and ozone are separated by: {record['second']}."
-    return answer + "\n\nPrinted (Figure 6): Temp → Ozone with the evidence; no such edge with the median heuristic."

@@ -1,7 +1,5 @@
 """How often 80 % intervals of hyperparameters hold the truth.
 
-    python -m kernel_embed.papers.flaxman2016.posterior_coverage
-
 Simulation-based: (ℓ, λ) from their priors, Y from the model of ``ConditionalEvidence``, N(0, K + nλI) in each of two
 columns, then the posterior given Y. Where the sampler is right, central 80 % intervals hold the truth 80 times in 100,
 and the rank of the truth among the draws is uniform. The Gibbs posterior of the cross-validated squared distance, on
@@ -10,24 +8,23 @@ the same data with the same priors, has no such promise; its coverage is what it
 
 from __future__ import annotations
 
-import argparse
 import math
-import pathlib
-import sys
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from gpytorch.kernels import RBFKernel
 from gpytorch.priors import LogNormalPrior
 
-from ...embeddings import ConditionalEmbedding, ConditionedEmbedding
+from ...embeddings import ConditionalEmbedding
 from ...kernels import gram, log_scaled
 from ...objectives import ConditionalEvidence, CrossValidationRisk, Objective
-from ...posteriors import NUTS, PosteriorWarning, sample_posterior
+from ...posteriors import PosteriorWarning, sample_posterior
 from ...results import Record, Results, column, group, table
+from ..experiment import Experiment, Settings
 
-KEY = ("experiment", "objective", "number")
 NAMES = ("kernel.lengthscale", "regularization")
 NUM_DATA = 30
 
@@ -61,72 +58,71 @@ def simulate(seed: int) -> tuple[ConditionalEmbedding, torch.Tensor, torch.Tenso
     return embedding, x, root @ torch.as_tensor(generator.randn(NUM_DATA, 2)), truth
 
 
-OBJECTIVES: dict[str, Objective[ConditionedEmbedding]] = {
-    "evidence": ConditionalEvidence(),
-    "Gibbs": CrossValidationRisk(num_folds=5),
-}
+OBJECTIVES: dict[str, Objective] = {"evidence": ConditionalEvidence(), "Gibbs": CrossValidationRisk(num_folds=5)}
 
 
-def run(results: Results, *, num_sets: dict[str, int], num_samples: int, warmup: int) -> None:
-    """One record for each simulated data set and objective, of which there are ``num_sets``."""
-    for name, objective in OBJECTIVES.items():
-        for number in range(num_sets[name]):
-            embedding, x, y, truth = simulate(number)
-            record: Record = {"experiment": "posterior coverage", "objective": name, "number": number}
-            if record in results:
-                continue
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", PosteriorWarning)
-                posterior = sample_posterior(
-                    embedding, objective, x, y, num_samples=num_samples, warmup_steps=warmup, num_chains=1,
-                    seed=number, sampler=NUTS(parallel=False), progress=False,
-                )  # fmt: skip
-            for parameter in NAMES:
-                draws = posterior.samples[parameter].flatten()
-                rank = (draws < truth[parameter]).double().mean().item()
-                record[f"{parameter} rank"] = rank
-                record[f"{parameter} inside"] = 0.1 <= rank <= 0.9
-                low, high = draws.log().quantile(0.1).item(), draws.log().quantile(0.9).item()
-                record[f"{parameter} width"] = high - low
-            record["seconds"] = posterior.seconds
-            results.add(record)
+@dataclass(frozen=True)
+class PosteriorCoverage(Experiment):
+    """One record for each simulated data set and objective; ``repetitions`` counts those of the evidence.
 
+    The Gibbs posterior is slower and gets a quarter as many.
+    """
 
-def summary(records: list[Record]) -> str:
-    """Coverage with its standard error, mean rank, and mean width of the intervals on the log scale."""
-    rows = []
-    for name, chosen in group(records, lambda r: r["objective"]).items():
+    name = "posterior-coverage"
+    shows = "how often 80 % intervals of hyperparameters hold those that the data were simulated with"
+    duration = "an hour"
+    key = ("experiment", "objective", "number")
+    tags = ("posterior coverage",)
+    options = frozenset({"repetitions"})
+
+    num_samples: int = 50
+    warmup_steps: int = 40
+
+    def run(self, results: Results, settings: Settings) -> None:
+        """Simulate, sample, and see where the truth is among the draws."""
+        count = settings.repetitions or (2 if settings.quick else 200)
+        for name, objective in OBJECTIVES.items():
+            for number in range(count if name == "evidence" else max(1, count // 4)):
+                record: Record = {"experiment": "posterior coverage", "objective": name, "number": number}
+                if record not in results:
+                    results.add({**record, **self._ranks(objective, number)})
+
+    def _ranks(self, objective: Objective, number: int) -> Record:
+        embedding, x, y, truth = simulate(number)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PosteriorWarning)
+            posterior = sample_posterior(
+                embedding, objective, x, y, num_samples=self.num_samples, warmup_steps=self.warmup_steps,
+                num_chains=1, seed=number, parallel=False, progress=False,
+            )  # fmt: skip
+        found: Record = {}
         for parameter in NAMES:
-            inside = column(chosen, f"{parameter} inside")
-            error = math.sqrt(max(inside.mean() * (1 - inside.mean()), 1e-9) / len(inside))
-            ranks, widths = column(chosen, f"{parameter} rank"), column(chosen, f"{parameter} width")
-            rows.append(
-                [
-                    f"{name}, {parameter}",
-                    str(len(chosen)),
-                    f"{inside.mean():.2f} ± {error:.2f}",
-                    f"{ranks.mean():.2f}",
-                    f"{widths.mean():.2f}",
-                ]
-            )
-    return table(["posterior, parameter", "data sets", "coverage of 80 % intervals", "mean rank", "width (log)"], rows)
+            draws = posterior.samples[parameter].flatten()
+            rank = (draws < truth[parameter]).double().mean().item()
+            found[f"{parameter} rank"] = rank
+            found[f"{parameter} inside"] = 0.1 <= rank <= 0.9
+            low, high = draws.log().quantile(0.1).item(), draws.log().quantile(0.9).item()
+            found[f"{parameter} width"] = high - low
+        found["seconds"] = posterior.seconds
+        return found
 
-
-def main() -> int:
-    """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("results/posterior_coverage"))
-    parser.add_argument("--sets", type=int, default=200, help="data sets for the evidence")
-    parser.add_argument("--gibbs-sets", type=int, default=50, help="data sets for the Gibbs posterior, which is slower")
-    parser.add_argument("--samples", type=int, default=50)
-    parser.add_argument("--warmup", type=int, default=40)
-    options = parser.parse_args()
-    results = Results(options.out / "results.json", KEY)
-    num_sets = {"evidence": options.sets, "Gibbs": options.gibbs_sets}
-    run(results, num_sets=num_sets, num_samples=options.samples, warmup=options.warmup)
-    sys.stdout.write(summary(results.records) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    def summary(self, records: Sequence[Record]) -> str:
+        """Coverage with its standard error, mean rank, and mean width of the intervals on the log scale."""
+        rows = []
+        for name, chosen in group(records, lambda r: r["objective"]).items():
+            for parameter in NAMES:
+                inside = column(chosen, f"{parameter} inside")
+                error = math.sqrt(max(inside.mean() * (1 - inside.mean()), 1e-9) / len(inside))
+                ranks, widths = column(chosen, f"{parameter} rank"), column(chosen, f"{parameter} width")
+                rows.append(
+                    [
+                        f"{name}, {parameter}",
+                        str(len(chosen)),
+                        f"{inside.mean():.2f} ± {error:.2f}",
+                        f"{ranks.mean():.2f}",
+                        f"{widths.mean():.2f}",
+                    ]
+                )
+        return table(
+            ["posterior, parameter", "data sets", "coverage of 80 % intervals", "mean rank", "width (log)"], rows
+        )

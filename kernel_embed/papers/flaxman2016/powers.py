@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pathlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...hypothesis import conditional_independence_test, independence_test, two_sample_test
-from ...hypothesis.study import RejectionStudy, rejection_study
+from ...results import Record
+from ..experiment import Settings
 from .alternatives import families
+from .rejections import NUM_PERMUTATIONS, Design, RejectionExperiment, Test
 
-NUM_PERMUTATIONS = 99
 OURS, MEDIAN = "kernel_embed", "median heuristic"
 
 
@@ -37,14 +38,15 @@ def hyppo_hsic(x: Tensor, y: Tensor, seed: int) -> float:
     return float(Hsic().test(*_arrays(x, y), random_state=seed)[1])
 
 
-def _dcor() -> Any:
+def _dcor() -> ModuleType:
     """dcor 0.7, whose import sets the number of threads that torch may use; it is set back."""
     threads = torch.get_num_threads()
     import dcor
 
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
-    return dcor
+    module: ModuleType = dcor
+    return module
 
 
 def dcor_energy(x: Tensor, y: Tensor, seed: int) -> float:
@@ -68,7 +70,7 @@ def causal_learn_kci(x: Tensor, y: Tensor, z: Tensor | None = None, *, seed: int
     return float(KCI_CInd().compute_pvalue(*_arrays(x, y, z))[0])
 
 
-TESTS: dict[str, dict[str, Callable[..., Any]]] = {
+TESTS: dict[str, dict[str, Test]] = {
     "samples": {
         OURS: lambda x, y, seed: two_sample_test(x, y, None, NUM_PERMUTATIONS, seed),
         MEDIAN: lambda x, y, seed: two_sample_test(x, y, "median", NUM_PERMUTATIONS, seed),
@@ -90,37 +92,47 @@ TESTS: dict[str, dict[str, Callable[..., Any]]] = {
 }
 
 
-def run(path: pathlib.Path | None, data: str | None = None, repetitions: int = 100) -> list[RejectionStudy]:
-    """One study for each kind of test, all in one results file."""
-    every = families(data)
-    return [rejection_study(TESTS[kind], every[kind], repetitions, path=path) for kind in TESTS]
+@dataclass(frozen=True)
+class PowerStudy(RejectionExperiment):
+    """One design for each kind of test."""
 
+    name = "test-power"
+    shows = "how often each test rejects where the null hypothesis is false, beside hyppo, dcor and causal-learn"
+    duration = "an hour"
+    options = RejectionExperiment.options | {"data"}
 
-def summary(studies: list[RejectionStudy]) -> str:
-    """Rejection rates; how often this library is ahead of all others; and where it is behind any other test.
+    def designs(self, settings: Settings) -> list[Design]:
+        """The tests of each kind on the families of :mod:`~kernel_embed.papers.flaxman2016.alternatives`."""
+        every = families(settings.data)
+        count = settings.repetitions or (3 if settings.quick else 100)
+        return [Design(TESTS[kind], every[kind], count) for kind in TESTS]
 
-    Two standard errors are asked for in two ways: of the difference of two rates, and of the difference on the same
-    data sets, which is smaller where tests agree on most of them.
-    """
-    ahead = clearly = total = 0
-    behind: list[str] = []
-    behind_paired: list[str] = []
-    for study in studies:
-        for simulator in study.simulators:
-            gaps = {other: study.difference(simulator, OURS, other) for other in study.tests if other != OURS}
-            libraries = [gap for other, gap in gaps.items() if other != MEDIAN]
-            total += 1
-            ahead += all(gap > 0.0 for gap, _ in libraries)
-            clearly += all(gap > 2.0 * error for gap, error in libraries)
-            for other, (gap, error) in gaps.items():
-                apart = np.hypot(study.standard_error(simulator, OURS), study.standard_error(simulator, other))
-                behind += [f"{simulator} ({other})"] if gap < -2.0 * apart else []
-                behind_paired += [f"{simulator} ({other})"] if gap < -2.0 * error else []
-    count = len(studies[0].pvalues(studies[0].simulators[0], OURS))
-    lines = [
-        f"{count} repetitions, level 0.05.",
-        f"Ahead of every other library: {ahead} of {total}, by more than two paired standard errors {clearly}.",
-        f"Behind another test by more than two standard errors: {', '.join(behind) or 'none'}.",
-        f"By more than two paired standard errors: {', '.join(behind_paired) or 'none'}.",
-    ]
-    return "\n\n".join([*(study.table() for study in studies), "\n".join(lines)])
+    def summary(self, records: Sequence[Record]) -> str:
+        """Rejection rates; how often this library is ahead of all others; and where it is behind any other test.
+
+        Two standard errors are asked for in two ways: of the difference of two rates, and of the difference on the same
+        data sets, which is smaller where tests agree on most of them.
+        """
+        studies = self.studies(records)
+        ahead = clearly = total = 0
+        behind: list[str] = []
+        behind_paired: list[str] = []
+        for study in studies:
+            for simulator in study.simulators:
+                gaps = {other: study.difference(simulator, OURS, other) for other in study.tests if other != OURS}
+                libraries = [gap for other, gap in gaps.items() if other != MEDIAN]
+                total += 1
+                ahead += all(gap > 0.0 for gap, _ in libraries)
+                clearly += all(gap > 2.0 * error for gap, error in libraries)
+                for other, (gap, error) in gaps.items():
+                    apart = np.hypot(study.standard_error(simulator, OURS), study.standard_error(simulator, other))
+                    behind += [f"{simulator} ({other})"] if gap < -2.0 * apart else []
+                    behind_paired += [f"{simulator} ({other})"] if gap < -2.0 * error else []
+        count = len(studies[0].pvalues(studies[0].simulators[0], OURS))
+        lines = [
+            f"{count} repetitions, level 0.05.",
+            f"Ahead of every other library: {ahead} of {total}, by more than two paired standard errors {clearly}.",
+            f"Behind another test by more than two standard errors: {', '.join(behind) or 'none'}.",
+            f"By more than two paired standard errors: {', '.join(behind_paired) or 'none'}.",
+        ]
+        return "\n\n".join([*(study.table() for study in studies), "\n".join(lines)])

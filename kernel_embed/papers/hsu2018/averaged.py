@@ -1,19 +1,15 @@
 """A classifier averaged over the posterior of its kernel, beside the point estimate under the same objective.
 
-    python -m kernel_embed.papers.hsu2018.averaged --out results/averaged
-
 Iris (two attributes), wine, and 400 digits; folds as in ``kernel-embed compare``. Point estimate and posterior have the
 same kernel, the same priors and the same objective; only the averaging differs.
 """
 
 from __future__ import annotations
 
-import argparse
-import pathlib
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,23 +19,27 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.model_selection import StratifiedKFold
 
-from ...comparison import study as compare
 from ...comparison.data import Table
 from ...comparison.evaluate import SMALLEST_PROBABILITY, calibration_error
 from ...comparison.posterior_average import PosteriorAverageClassifier
+from ...comparison.study import scaled, shipped
 from ...estimators.classifier import MulticlassEmbeddingClassifier
 from ...objectives import ConditionalEvidence, default_objective
 from ...posteriors import PosteriorWarning
 from ...results import Record, Results, column, group, table
+from ..experiment import Experiment, Settings
 
 METHODS = ("evidence: point", "evidence: averaged", "default: point", "default: averaged")
 KINDS = {"calibrated": True, "eq. (6)": False}
 """The probabilities that are judged: calibrated on leave-one-out values, or clipped and normalised."""
 
 
-def learners() -> dict[str, Callable[[], Any]]:
+Learner = MulticlassEmbeddingClassifier | PosteriorAverageClassifier
+
+
+def learners() -> dict[str, Callable[[], Learner]]:
     """Name → a new classifier: two objectives, each as a point estimate and averaged."""
-    makers: dict[str, Callable[[], Any]] = {}
+    makers: dict[str, Callable[[], Learner]] = {}
     for name, objective in {"evidence": ConditionalEvidence(), "default": default_objective()}.items():
         makers[f"{name}: point"] = partial(MulticlassEmbeddingClassifier, None, objective, progress=False)
         makers[f"{name}: averaged"] = partial(
@@ -48,25 +48,54 @@ def learners() -> dict[str, Callable[[], Any]]:
     return makers
 
 
-def probabilities(learner: Any, X: NDArray[np.float64], calibrated: bool) -> NDArray[np.float64]:
+def probabilities(learner: Learner, X: NDArray[np.float64], calibrated: bool) -> NDArray[np.float64]:
     """Of a classifier of :func:`learners`, calibrated on leave-one-out values or by eq. (6)."""
     if calibrated:
         return np.asarray(learner.predict_proba(X))
     x = torch.tensor(X)
     with torch.no_grad():
-        averaged = isinstance(learner, PosteriorAverageClassifier)
-        return np.asarray((learner.posterior_ if averaged else learner.conditioned_).probabilities(x).numpy())
+        if isinstance(learner, PosteriorAverageClassifier):
+            return np.asarray(learner.posterior_.probabilities(x).numpy())
+        return np.asarray(learner.conditioned_.probabilities(x).numpy())
 
 
 def tables(num_digits: int = 400, seed: int = 0) -> dict[str, Table]:
     """Iris (two attributes), wine, and a random part of the digits."""
     digits = load_digits()
     rows = np.random.default_rng(seed).permutation(len(digits.target))[:num_digits]
-    shipped = {table.name: Table(table.x, table.y) for table, _ in compare.shipped()}
-    return {**shipped, f"digits ({num_digits} rows)": Table(digits.data[rows], digits.target[rows])}
+    ours = {table.name: Table(table.x, table.y) for table, _ in shipped()}
+    return {**ours, f"digits ({num_digits} rows)": Table(digits.data[rows], digits.target[rows])}
 
 
-def run(
+@dataclass(frozen=True)
+class AveragedClassifiers(Experiment):
+    """One record for each table, method and fold; ``num_folds`` says how many of the five are run."""
+
+    name = "averaged"
+    shows = "probabilities averaged over the posterior of the kernel, beside those of the point estimate"
+    duration = "an hour"
+    key = ("experiment", "dataset", "method", "fold")
+    tags = ("averaged",)
+    options = frozenset({"num_folds", "datasets", "methods"})
+
+    def run(self, results: Results, settings: Settings) -> None:
+        """Learn each method on the folds of iris, wine and digits, or of those that are named."""
+        names = settings.datasets or (("iris",) if settings.quick else ("iris", "wine", "digits"))
+        chosen = {name: table for name, table in tables().items() if name.split()[0] in names}
+        if unknown := set(names) - {name.split()[0] for name in chosen}:
+            raise ValueError(f"Expected data sets among iris, wine, digits, got {', '.join(sorted(unknown))}.")
+        methods = settings.methods or (METHODS[:2] if settings.quick else METHODS)
+        for method in methods:
+            if method not in METHODS:
+                raise ValueError(f"Expected methods among {', '.join(METHODS)}, got {method!r}.")
+        run_tables(results, chosen, methods, num_folds=settings.num_folds or (1 if settings.quick else 5))
+
+    def summary(self, records: Sequence[Record]) -> str:
+        """Every method on every table, and what averaging changes."""
+        return f"{figures(records)}\n\n{differences(records)}"
+
+
+def run_tables(
     results: Results, chosen: dict[str, Table], methods: Sequence[str], *, folds: int = 5, num_folds: int = 5
 ) -> None:
     """One record for each table, method and fold, up to ``num_folds`` of the ``folds``."""
@@ -74,29 +103,32 @@ def run(
     for dataset, (x, y) in chosen.items():
         splits = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(x, y))[:num_folds]
         for fold, (train, test) in enumerate(splits):
-            low, high = x[train].min(axis=0), x[train].max(axis=0)
-            scaled = (x - low) / np.where(high > low, high - low, 1.0)
+            split = scaled(x[train], y[train], x[test], y[test])
             for method in methods:
                 record: Record = {"experiment": "averaged", "dataset": dataset, "method": method, "fold": fold}
-                if record in results:
-                    continue
-                started = time.perf_counter()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", PosteriorWarning)  # of one chain and sixty draws
-                    learner = makers[method]().fit(scaled[train], y[train])
-                record["fit_seconds"] = time.perf_counter() - started
-                truth = np.searchsorted(learner.classes_, y[test])
-                for kind, calibrated in KINDS.items():
-                    p = probabilities(learner, scaled[test], calibrated)
-                    of_truth = np.clip(p[np.arange(len(truth)), truth], SMALLEST_PROBABILITY, 1.0)
-                    record[f"{kind} nll"] = float(-np.log(of_truth).mean())
-                    # Text, so that records stay flat: the calibration error belongs to all folds together.
-                    record[f"{kind} confidence"] = " ".join(f"{c:.6f}" for c in p.max(axis=1))
-                    record[f"{kind} correct"] = " ".join(str(int(c)) for c in p.argmax(axis=1) == truth)
-                results.add(record)
+                if record not in results:
+                    results.add({**record, **_judge(makers[method](), split)})
 
 
-def summary(records: Sequence[Record]) -> str:
+def _judge(learner: Learner, split: tuple[NDArray[Any], ...]) -> Record:
+    x, y, x_test, y_test = split
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PosteriorWarning)  # of one chain and sixty draws
+        learner.fit(x, y)
+    record: Record = {"fit_seconds": time.perf_counter() - started}
+    truth = np.searchsorted(learner.classes_, y_test)
+    for kind, calibrated in KINDS.items():
+        p = probabilities(learner, x_test, calibrated)
+        of_truth = np.clip(p[np.arange(len(truth)), truth], SMALLEST_PROBABILITY, 1.0)
+        record[f"{kind} nll"] = float(-np.log(of_truth).mean())
+        # Text, so that records stay flat: the calibration error belongs to all folds together.
+        record[f"{kind} confidence"] = " ".join(f"{c:.6f}" for c in p.max(axis=1))
+        record[f"{kind} correct"] = " ".join(str(int(c)) for c in p.argmax(axis=1) == truth)
+    return record
+
+
+def figures(records: Sequence[Record]) -> str:
     """Accuracy, NLL and calibration error over all test rows of all folds, and the mean of the folds' own errors."""
     rows = []
     for name, folds in group(records, lambda r: f"{r['dataset']}, {r['method']}").items():
@@ -150,22 +182,3 @@ def _judged(record: Record, kind: str) -> tuple[NDArray[np.float64], NDArray[np.
     """The largest probability of every test row of a fold, and whether its label was right."""
     confidence = np.array(str(record[f"{kind} confidence"]).split(), dtype=np.float64)
     return confidence, np.array(str(record[f"{kind} correct"]).split()) == "1"
-
-
-def main() -> int:
-    """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("results/averaged"))
-    parser.add_argument("--folds", type=int, default=5, help="how many of the five to run")
-    parser.add_argument("--datasets", nargs="+", default=["iris", "wine", "digits"])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    options = parser.parse_args()
-    results = Results(options.out / "results.json", ("experiment", "dataset", "method", "fold"))
-    chosen = {name: t for name, t in tables().items() if name.split()[0] in options.datasets}
-    run(results, chosen, options.methods, num_folds=options.folds)
-    sys.stdout.write(f"{summary(results.records)}\n\n{differences(results.records)}\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from gpytorch.kernels import RBFKernel
 from sklearn.datasets import load_iris
 
-from ...embeddings import ConditionedMulticlass, MulticlassEmbedding
+from ...embeddings import MulticlassEmbedding
 from ...kernels import log_scaled
-from ...learning import Adam, fit
+from ...learning import fit
 from ...objectives import EmpiricalRisk, RademacherComplexity, rademacher_complexity
-from ...results import Record, Results, table
+from ...results import Record, Results, column, table
+from ..experiment import Experiment, Settings
 
-KEY = ("experiment", "rate", "start", "when")
 STARTS = {"overfitted": (0.02, 1e-6), "underfitted": (3.0, 1.0)}
 """Lengthscale and λ at the start."""
 
@@ -35,66 +37,86 @@ def iris_split(seed: int = 0) -> tuple[torch.Tensor, ...]:
 
 def start(name: str) -> MulticlassEmbedding:
     """The isotropic Gaussian embedding at one of the two starts."""
-    lengthscale, regularization = STARTS[name]
+    return model(*STARTS[name])
+
+
+def model(lengthscale: float, regularization: float) -> MulticlassEmbedding:
+    """An isotropic Gaussian embedding of the three classes."""
     kernel = RBFKernel(lengthscale_constraint=log_scaled()).double()
     kernel.lengthscale = lengthscale
     return MulticlassEmbedding(kernel, num_classes=3, regularization=regularization)
 
 
-def run(results: Results, out: pathlib.Path | None = None, *, rate: str = "4e/n", epochs: int = 500) -> None:
-    """Fill ``results`` with four records, and draw ``figure1.png`` into ``out``.
+@dataclass(frozen=True)
+class IrisStarts(Experiment):
+    """Four models: both starts, before and after learning.
 
-    As in the paper, Adam runs for 500 iterations. The multiplier of the Rademacher term is an argument, because with
-    4e as printed both starts end in models that predict nearly the same probabilities everywhere.
+    As in the paper, Adam runs for 500 iterations. The multiplier of the Rademacher term is a field, because with 4e as
+    printed both starts end in models that predict nearly the same probabilities everywhere.
     """
-    x, y, x_test, y_test = iris_split()
-    objective = EmpiricalRisk() + RademacherComplexity(rate)
-    pictures: list[tuple[str, ConditionedMulticlass]] = []
-    for name in STARTS:
-        embedding = start(name)
-        for when in ("before", "after"):
-            if when == "after":
-                fit(embedding, objective, x, y, optimizer=Adam(epochs, learning_rate=0.05), progress=False)
-            with torch.no_grad():
-                conditioned = embedding.condition(x, y)
-                accuracy = (conditioned.predict(x_test) == y_test).double().mean().item()
-                complexity = rademacher_complexity(conditioned).item()
-            pictures.append((f"{name}, {when}: r = {complexity:.2f}, {100 * accuracy:.1f} %", conditioned))
-            record: Record = {"experiment": "iris", "rate": rate, "start": name, "when": when}
-            if record in results:
+
+    name = "iris"
+    shows = "Figure 1 of Hsu et al.: an overfitted and an underfitted start learn the same model of iris"
+    duration = "seconds"
+    key = ("experiment", "rate", "start", "when")
+    tags = ("iris",)
+
+    rate: str = "4e/n"
+    num_epochs: int = 500
+
+    def run(self, results: Results, settings: Settings) -> None:
+        """One record for each start, before and after."""
+        x, y, x_test, y_test = iris_split()
+        objective = EmpiricalRisk() + RademacherComplexity(self.rate)
+        num_epochs = 50 if settings.quick else self.num_epochs
+        for name in STARTS:
+            named: list[Record] = [
+                {"experiment": "iris", "rate": self.rate, "start": name, "when": when} for when in ("before", "after")
+            ]
+            if all(record in results for record in named):
                 continue
-            results.add({
-                **record,
-                "test_accuracy": 100.0 * accuracy,
-                "printed": PRINTED[when],
-                "complexity": complexity,
-                "lengthscale": embedding.kernel.lengthscale.item(),
-                "regularization": embedding.regularization.item(),
-            })  # fmt: skip
-    if out is not None:
-        _draw(pictures, out / "figure1.png")
+            embedding = start(name)
+            found = [{**named[0], **_measured(embedding, x, y, x_test, y_test), "printed": PRINTED["before"]}]
+            fit(embedding, objective, x, y, method="adam", num_epochs=num_epochs, learning_rate=0.05, progress=False)
+            found.append({**named[1], **_measured(embedding, x, y, x_test, y_test), "printed": PRINTED["after"]})
+            results.extend(record for record in found if record not in results)
+
+    def summary(self, records: Sequence[Record]) -> str:
+        """The four models in a table."""
+        rows = [
+            [
+                f"{r['start']}", f"{r['when']}", f"{r['rate']}", f"{r['complexity']:.2f}", f"{r['lengthscale']:.3f}",
+                f"{r['regularization']:.2g}", f"{r['test_accuracy']:.1f}", f"{r['printed']:.1f}",
+            ]
+            for r in records
+        ]  # fmt: skip
+        return table(["start", "when", "rate", "r", "lengthscale", "lambda", "accuracy", "printed"], rows)
+
+    def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
+        """``figure1.png``: the four models over the plane."""
+        from matplotlib.figure import Figure
+
+        from ...plots.classes import decision_map
+
+        x, y, *_ = iris_split()
+        figure = Figure(figsize=(9, 8), layout="constrained")
+        shown = [r for r in records if r["rate"] == self.rate]
+        for axes, r in zip(figure.subplots(2, 2).flat, shown, strict=True):
+            embedding = model(column([r], "lengthscale")[0], column([r], "regularization")[0])
+            decision_map(embedding.condition(x, y), axes, low=-0.05, high=1.05)
+            axes.set_title(f"{r['start']}, {r['when']}: r = {r['complexity']:.2f}, {r['test_accuracy']:.1f} %")
+        out.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out / "figure1.png", dpi=110)
 
 
-def _draw(pictures: list[tuple[str, ConditionedMulticlass]], path: pathlib.Path) -> None:
-    from matplotlib.figure import Figure
-
-    from ...plots import plot_decision_map
-
-    figure = Figure(figsize=(9, 8), layout="constrained")
-    for axes, (title, conditioned) in zip(figure.subplots(2, 2).flat, pictures, strict=True):
-        plot_decision_map(conditioned, low=-0.05, high=1.05, ax=axes)
-        axes.set_title(title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-
-
-def summary(records: list[Record]) -> str:
-    """The four models in a table."""
-    rows = [
-        [
-            f"{r['start']}", f"{r['when']}", f"{r['rate']}", f"{r['complexity']:.2f}", f"{r['lengthscale']:.3f}",
-            f"{r['regularization']:.2g}", f"{r['test_accuracy']:.1f}", f"{r['printed']:.1f}",
-        ]
-        for r in records
-    ]  # fmt: skip
-    return table(["start", "when", "rate", "r", "lengthscale", "lambda", "accuracy", "printed"], rows)
+@torch.no_grad()
+def _measured(
+    embedding: MulticlassEmbedding, x: torch.Tensor, y: torch.Tensor, x_test: torch.Tensor, y_test: torch.Tensor
+) -> Record:
+    conditioned = embedding.condition(x, y)
+    return {
+        "test_accuracy": 100.0 * (conditioned.predict(x_test) == y_test).double().mean().item(),
+        "complexity": rademacher_complexity(conditioned).item(),
+        "lengthscale": embedding.kernel.lengthscale.item(),
+        "regularization": embedding.regularization.item(),
+    }
