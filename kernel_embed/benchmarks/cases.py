@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import pathlib
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..results import Record
 
 OURS = "ours"
 """The name of our own row in every part; ratios are taken against it."""
+
+Call = Callable[[], object]
+"""What is timed; it may return figures for the record."""
+
+
+class Scope(NamedTuple):
+    """How large a benchmark is: ``quick`` for small sizes, and ``data``, where the papers' data sets are."""
+
+    quick: bool = False
+    data: pathlib.Path | None = None
 
 
 class Case(NamedTuple):
@@ -29,7 +40,7 @@ class Case(NamedTuple):
     part: str
     name: str
     n: int
-    prepare: Callable[[], Callable[[], Any]]
+    prepare: Callable[[], Call]
     package: str = ""
     against: str = OURS
     repeats: int = 1

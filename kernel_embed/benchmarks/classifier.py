@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from ..comparison.evaluate import measure
 from ..comparison.learners import learners
 from ..comparison.study import METHODS
-from .cases import OURS, Case
+from ..results import Record
+from .cases import OURS, Call, Case, Scope
 
 PART, GROWTH = "time to a learned classifier", "growth with n"
 NUM_TEST = 1000
@@ -20,7 +21,9 @@ GROWING = tuple(name for name in METHODS if name not in ("rademacher 4e/sqrt(n)"
 """All ways to learn that are compared, but one of each kind of cost."""
 
 
-def problem(n: int, d: int = 8, m: int = 2) -> tuple[NDArray[Any], ...]:
+def problem(
+    n: int, d: int = 8, m: int = 2
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
     """(x, y, x_test, y_test): two classes by noisy smooth scores of three of eight features, in the unit cube.
 
     Two classes are the kindest to the references, which learn one kernel for each class, or pair of them.
@@ -37,11 +40,11 @@ def problem(n: int, d: int = 8, m: int = 2) -> tuple[NDArray[Any], ...]:
     return x[NUM_TEST:], y[NUM_TEST:], x[:NUM_TEST], y[:NUM_TEST]
 
 
-def _prepare(name: str, n: int) -> Callable[[], Any]:
+def _prepare(name: str, n: int) -> Call:
     make = learners()[name].make
     x, y, x_test, y_test = problem(n)
 
-    def call() -> dict[str, Any]:
+    def call() -> Record:
         record = measure(make, (x, y, x_test, y_test), np.arange(2)).record
         kept = ("nll", "accuracy", "peak_megabytes", "processor_seconds", "num_evaluations")
         return {"seconds": record["fit_seconds"], **{field: record[field] for field in kept}}
@@ -49,19 +52,20 @@ def _prepare(name: str, n: int) -> Callable[[], Any]:
     return call
 
 
-def cases(quick: bool) -> Iterator[Case]:
+def cases(scope: Scope) -> Iterator[Case]:
     """Ours and the references at every size."""
-    for n in (150, 300) if quick else (500, 1000, 2000, 4000):
-        yield Case(PART, f"{OURS}: default", n, lambda n=n: _prepare("default", n), against=f"{OURS}: default")  # type: ignore[misc]
+    ours = f"{OURS}: default"
+    for n in (150, 300) if scope.quick else (500, 1000, 2000, 4000):
+        yield Case(PART, ours, n, partial(_prepare, "default", n), against=ours)
         for name in REFERENCES:
-            yield Case(PART, name, n, lambda name=name, n=n: _prepare(name, n), against=f"{OURS}: default")  # type: ignore[misc]
+            yield Case(PART, name, n, partial(_prepare, name, n), against=ours)
 
 
-def growth_cases(quick: bool) -> Iterator[Case]:
+def growth_cases(scope: Scope) -> Iterator[Case]:
     """Every way to learn at sizes that double; exponents are fitted to the upper half of them."""
-    for n in (75, 150) if quick else (250, 500, 1000, 2000):
+    for n in (75, 150) if scope.quick else (250, 500, 1000, 2000):
         for name in GROWING:
-            yield Case(GROWTH, name, n, lambda name=name, n=n: _prepare(name, n), against="default")  # type: ignore[misc]
+            yield Case(GROWTH, name, n, partial(_prepare, name, n), against="default")
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:

@@ -1,14 +1,17 @@
-"""Objective and gradient, against one Cholesky factorisation and against plain autograd."""
+"""Time and memory of objective and gradient, against one Cholesky factorisation and against plain autograd."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+import os
+from collections.abc import Iterator
+from functools import partial
 
 import torch
 from gpytorch.kernels import RBFKernel
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from ..embeddings import MulticlassEmbedding
 from ..kernels import gram
@@ -20,7 +23,8 @@ from ..objectives import (
     Objective,
     RademacherComplexity,
 )
-from .cases import OURS, Case
+from ..results import Record
+from .cases import OURS, Call, Case, Scope
 
 OBJECTIVES: dict[str, Objective] = {
     "EmpiricalRisk + RademacherComplexity": EmpiricalRisk() + RademacherComplexity("4e/n"),
@@ -53,30 +57,68 @@ def plain_autograd(embedding: MulticlassEmbedding, x: Tensor, y: Tensor) -> None
     (risk + 4 * math.e / n * (V * P).sum().sqrt()).backward()
 
 
-def cholesky(embedding: MulticlassEmbedding, x: Tensor) -> Callable[[], Any]:
+def cholesky(embedding: MulticlassEmbedding, x: Tensor) -> Call:
     """One factorisation of the same size, whose time is the unit."""
     with torch.no_grad():
         A = gram(embedding.kernel, x) + len(x) * embedding.regularization * torch.eye(len(x), dtype=x.dtype)
-    return lambda: torch.linalg.cholesky(A) is None
+    return lambda: torch.linalg.cholesky(A)
 
 
-def cases(quick: bool) -> Iterator[Case]:
+@contextlib.contextmanager
+def _silent_errors() -> Iterator[None]:
+    """Nothing on the error stream of the process: the profiler writes lines there from C++."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def peak_doubles(call: Call) -> float:
+    """The highest sum of live allocations during ``call``, in doubles, from the allocator's own record."""
+    with _silent_errors(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        call()
+    live = peak = 0
+    for event in sorted(record.profiler.kineto_results.events(), key=lambda e: e.start_ns()):
+        if event.name() == "[memory]":
+            live += event.nbytes()
+            peak = max(peak, live)
+    return peak / 8.0
+
+
+def _with_memory(call: Call, n: int) -> Call:
+    """The call, which also returns its peak of tensor storage in units of n² doubles, measured before the clock."""
+    figures: Record = {"peak_squares": peak_doubles(call) / n**2}
+
+    def timed() -> Record:
+        call()
+        return figures
+
+    return timed
+
+
+def _unit(n: int) -> Call:
+    embedding, x, _ = problem(n)
+    return cholesky(embedding, x)
+
+
+def _ours(objective: Objective, n: int) -> Call:
+    embedding, x, y = problem(n)
+    return _with_memory(lambda: objective(embedding, x, y).backward(), n)
+
+
+def _autograd(n: int) -> Call:
+    embedding, x, y = problem(n)
+    return _with_memory(lambda: plain_autograd(embedding, x, y), n)
+
+
+def cases(scope: Scope) -> Iterator[Case]:
     """The factorisation, our objectives, and autograd."""
-    n = 300 if quick else 2000
-
-    def unit() -> Callable[[], Any]:
-        embedding, x, _ = problem(n)
-        return cholesky(embedding, x)
-
-    def ours(objective: Objective) -> Callable[[], Any]:
-        embedding, x, y = problem(n)
-        return lambda: objective(embedding, x, y).backward()
-
-    def autograd() -> Callable[[], Any]:
-        embedding, x, y = problem(n)
-        return lambda: plain_autograd(embedding, x, y)
-
-    yield Case(PART, CHOLESKY, n, unit, against=CHOLESKY, repeats=5)
+    n = 300 if scope.quick else 2000
+    yield Case(PART, CHOLESKY, n, partial(_unit, n), against=CHOLESKY, repeats=7)
     for name, objective in OBJECTIVES.items():
-        yield Case(PART, f"{OURS}: {name}", n, lambda o=objective: ours(o), against=CHOLESKY, repeats=5)  # type: ignore[misc]
-    yield Case(PART, "plain autograd, first objective", n, autograd, against=CHOLESKY, repeats=5)
+        yield Case(PART, f"{OURS}: {name}", n, partial(_ours, objective, n), against=CHOLESKY, repeats=7)
+    yield Case(PART, "plain autograd, first objective", n, partial(_autograd, n), against=CHOLESKY, repeats=7)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 import gpytorch
 import torch
@@ -15,7 +15,8 @@ from torch import Tensor
 from ..embeddings import MulticlassEmbedding
 from ..kernels import log_scaled
 from ..objectives import ConditionalEvidence
-from .cases import OURS, Case
+from ..results import Record
+from .cases import OURS, Call, Case, Scope
 
 DEPTH = 6
 """Of a trajectory at the most, for all alike: 64 evaluations a draw."""
@@ -43,23 +44,23 @@ def problem(n: int) -> tuple[MulticlassEmbedding, Tensor, Tensor]:
     return embedding.double(), x, y
 
 
-def _ours(n: int, draws: int) -> Callable[[], Any]:
-    from ..posteriors import NUTS, sample_posterior
+def _ours(n: int, draws: int) -> Call:
+    from ..posteriors import sample_posterior
 
     embedding, x, y = problem(n)
 
-    def call() -> dict[str, Any]:
+    def call() -> Record:
         posterior = sample_posterior(
             embedding, ConditionalEvidence(), x, y,
-            num_samples=draws, warmup_steps=draws, num_chains=1, seed=0, progress=False, initial="current",
-            sampler=NUTS(max_tree_depth=DEPTH, parallel=False),
+            num_samples=draws, warmup_steps=draws, num_chains=1, seed=0, progress=False, parallel=False,
+            initial="current", max_tree_depth=DEPTH,
         )  # fmt: skip
         return _figures(posterior.samples["kernel.lengthscale"])
 
     return call
 
 
-def _recipe(n: int, draws: int) -> Callable[[], Any]:
+def _recipe(n: int, draws: int) -> Call:
     """``pyro_sample_from_prior`` inside a Pyro model, as GPyTorch's example of fully Bayesian models has it."""
     import pyro
     from pyro.infer import MCMC, NUTS
@@ -73,7 +74,7 @@ def _recipe(n: int, draws: int) -> Callable[[], Any]:
         prior = gpytorch.distributions.MultivariateNormal(torch.zeros(2, n, dtype=x.dtype), A)
         pyro.factor("labels", prior.log_prob(Y.mT).sum())
 
-    def call() -> dict[str, Any]:
+    def call() -> Record:
         with torch.random.fork_rng(devices=[]), gpytorch.settings.fast_computations(False, False, False):
             torch.manual_seed(0)
             chain = MCMC(NUTS(model, max_tree_depth=DEPTH), num_samples=draws, warmup_steps=draws, disable_progbar=True)
@@ -83,29 +84,29 @@ def _recipe(n: int, draws: int) -> Callable[[], Any]:
     return call
 
 
-def _stan(n: int, draws: int) -> Callable[[], Any]:
+def _stan(n: int, draws: int) -> Call:
     import stan
 
     _, x, y = problem(n)
     data = {"n": n, "m": 2, "x": x.tolist(), "Y": torch.nn.functional.one_hot(y, 2).double().tolist()}
     model = stan.build(STAN, data=data, random_seed=1)  # compiled here, outside the clock
 
-    def call() -> dict[str, Any]:
+    def call() -> Record:
         chain = model.sample(num_chains=1, num_samples=draws, num_warmup=draws, max_depth=DEPTH)
         return _figures(torch.as_tensor(chain["lengthscale"]))
 
     return call
 
 
-def _figures(lengthscale: Tensor) -> dict[str, Any]:
+def _figures(lengthscale: Tensor) -> Record:
     """Mean and deviation of the log lengthscale, to see that all sample the same thing."""
     values = lengthscale.detach().log().flatten()
     return {"mean": float(values.mean()), "sd": float(values.std()) if len(values) > 1 else math.nan}
 
 
-def cases(quick: bool) -> Iterator[Case]:
+def cases(scope: Scope) -> Iterator[Case]:
     """As many draws of one chain by each."""
-    n, draws = (30, 10) if quick else (100, 100)
-    yield Case(PART, OURS, n, lambda: _ours(n, draws))
-    yield Case(PART, "GPyTorch with Pyro's recipe", n, lambda: _recipe(n, draws))
-    yield Case(PART, "Stan", n, lambda: _stan(n, draws), package="stan")
+    n, draws = (30, 10) if scope.quick else (100, 100)
+    yield Case(PART, OURS, n, partial(_ours, n, draws))
+    yield Case(PART, "GPyTorch with Pyro's recipe", n, partial(_recipe, n, draws))
+    yield Case(PART, "Stan", n, partial(_stan, n, draws), package="stan")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import minmax_scale
 
 from ..votes import ColumnGeneration, KernelFamily, VoteProblem, polynomial_kernels, trace_bound
-from .cases import OURS, Case
+from .cases import OURS, Call, Case, Scope
 
 PART = "votes over ten polynomial kernels"
 LAM, BETA = 1e-3, 1e-4
@@ -52,28 +52,28 @@ def whole_program(problem: VoteProblem, penalties: NDArray[np.float64]) -> float
     return float(solver.getInfo().objective_function_value)
 
 
-def _ours(n: int) -> Callable[[], Any]:
+def _ours(n: int) -> Call:
     votes, penalties = problem(n)
     return lambda: {"objective": ColumnGeneration().solve(votes, penalties).objective}
 
 
-def _whole(n: int) -> Callable[[], Any]:
+def _whole(n: int) -> Call:
     votes, penalties = problem(n)
     return lambda: {"objective": whole_program(votes, penalties)}
 
 
-def _mklpy(n: int) -> Callable[[], Any]:
+def _mklpy(n: int) -> Call:
     import torch
     from MKLpy.algorithms import EasyMKL
 
     votes, _ = problem(n)
     grams = [torch.as_tensor(K / np.sqrt(np.outer(np.diag(K), np.diag(K)))) for K in votes.grams]
-    return lambda: EasyMKL(lam=0.1).fit(grams, votes.y) is None
+    return lambda: EasyMKL(lam=0.1).fit(grams, votes.y)
 
 
-def cases(quick: bool) -> Iterator[Case]:
+def cases(scope: Scope) -> Iterator[Case]:
     """The same program by two ways, and another learner of many kernels."""
-    n = 100 if quick else 500
-    yield Case(PART, OURS, n, lambda: _ours(n), repeats=3)
-    yield Case(PART, "the whole program (HiGHS)", n, lambda: _whole(n))
-    yield Case(PART, "MKLpy, EasyMKL", n, lambda: _mklpy(n), package="MKLpy")
+    n = 100 if scope.quick else 500
+    yield Case(PART, OURS, n, partial(_ours, n), repeats=3)
+    yield Case(PART, "the whole program (HiGHS)", n, partial(_whole, n))
+    yield Case(PART, "MKLpy, EasyMKL", n, partial(_mklpy, n), package="MKLpy")

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
 
 from ..benchmarks import run as benchmark
+from ..benchmarks.cases import Scope
+from ..benchmarks.summary import draw, summary
+from ..comparison.data import ENVIRONMENT_VARIABLE
 from .options import Unfinished, common, results_of
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    command.add_argument("--parts", nargs="+", choices=list(benchmark.PARTS), help="only these parts")
+    default = ", ".join(benchmark.DEFAULT)
+    command.add_argument(
+        "--parts", nargs="+", choices=list(benchmark.PARTS), metavar="PART", default=benchmark.DEFAULT,
+        help=f"of {', '.join(benchmark.PARTS)} (default: {default})",
+    )  # fmt: skip
     command.add_argument("--sizes", nargs="+", type=int, help="of the classifiers: only these numbers of rows")
     command.add_argument("--limit", type=float, default=300.0, help="seconds that one case may be expected to take")
+    command.add_argument(
+        "--data", type=pathlib.Path, help=f"of votes-path: directory of the data sets (default: {ENVIRONMENT_VARIABLE})"
+    )
     common(command)
 
 
@@ -22,17 +33,17 @@ def run(options: argparse.Namespace) -> str:
     results.check_writable()
     outcome = benchmark.run(
         results,
-        parts=options.parts or tuple(benchmark.PARTS),
-        quick=options.quick,
+        parts=options.parts,
+        scope=Scope(options.quick, options.data),
         sizes=options.sizes,
         limit=options.limit,
     )
-    text = f"{benchmark.summary(results.records, outcome)}\n\nResults are in {options.out / 'results.json'}"
+    text = f"{summary(results.records, outcome)}\n\nResults are in {options.out / 'results.json'}"
     try:
-        benchmark.draw(results.records, options.out / "benchmark.png")
-        text += f", a picture in {options.out / 'benchmark.png'}."
+        pictures = draw(results.records, options.out)
+        text += f", pictures in {', '.join(map(str, pictures))}."
     except ImportError:
-        text += "; the picture needs matplotlib, the extra plots."
+        text += "; the pictures need matplotlib, the extra plots."
     if outcome.failed:
         raise Unfinished(text, f"{len(outcome.failed)} did not work: {'; '.join(outcome.failed)}")
     return text

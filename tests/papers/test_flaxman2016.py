@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import matplotlib
+import matplotlib.pyplot
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel

@@ -8,15 +8,15 @@ import sys
 import numpy as np
 import pytest
 
-from kernel_embed.benchmarks import classifier, votes
+from kernel_embed.benchmarks import classifier, evidence, summary, votes
 from kernel_embed.benchmarks import run as benchmark
-from kernel_embed.benchmarks.cases import OURS, Case, run_case
+from kernel_embed.benchmarks.cases import OURS, Case, Scope, run_case
 from kernel_embed.cli import main
 from kernel_embed.results import Results
 
 
 def cases_of(*cases):
-    return lambda quick: iter(cases)
+    return lambda scope: iter(cases)
 
 
 def failing(error):
@@ -47,7 +47,7 @@ def test_absent_peers_are_skipped_and_broken_ones_named(monkeypatch):
     assert [r["name"] for r in results.records] == [OURS, "fine"]
     assert "no_such_package_anywhere is not installed" in outcome.skipped[0]
     assert [line.split(" ")[0] for line in outcome.failed] == ["broken", "crashing"]
-    text = benchmark.summary(results.records, outcome)
+    text = summary.summary(results.records, outcome)
     assert "its numpy is too old" in text
     assert "skipped:" in text
 
@@ -90,8 +90,8 @@ def test_ratio_is_against_the_row_of_the_same_size():
         return {"part": "p", "name": name, "n": n, "against": OURS, "seconds": seconds}
 
     records = [record(OURS, 10, 1.0), record(OURS, 20, 4.0), record("other", 20, 12.0), record("other", 40, 1.0)]
-    assert [benchmark.ratio(r, records) for r in records[:3]] == [1.0, 1.0, 3.0]
-    assert np.isnan(benchmark.ratio(records[3], records))
+    assert [summary.ratio(r, records) for r in records[:3]] == [1.0, 1.0, 3.0]
+    assert np.isnan(summary.ratio(records[3], records))
 
 
 def test_the_least_time_of_several_counts_and_figures_are_kept():
@@ -130,3 +130,34 @@ def test_the_command_measures_objectives_and_draws(tmp_path, capsys):
     assert main(["benchmark", "--quick", "--parts", "objective", "--out", str(tmp_path)]) == 0
     assert "one Cholesky factorisation" in capsys.readouterr().out
     assert (tmp_path / "benchmark.png").stat().st_size > 5_000
+    figures = json.loads((tmp_path / "results.json").read_text())
+    assert all(2.5 < r["peak_squares"] < 12 for r in figures if r["name"] != "one Cholesky factorisation")
+
+
+@pytest.mark.parametrize("part", list(benchmark.PARTS))
+def test_every_part_names_its_cases_once_and_is_smaller_when_quick(part):
+    quick, whole = (list(benchmark.PARTS[part](Scope(quick))) for quick in (True, False))
+    for found in (quick, whole):
+        names = [(case.part, case.name, case.n) for case in found]
+        assert len(set(names)) == len(names)
+        assert all((case.part, case.against, case.n) in names for case in found), "every ratio has its row"
+    assert sum(case.n for case in quick) <= sum(case.n for case in whole)
+
+
+@pytest.mark.parametrize("part", ["evidence", "recipe", "chains", "million"])
+def test_parts_of_one_study_measure_themselves(part, tmp_path, capsys):
+    assert main(["benchmark", "--quick", "--parts", part, "--out", str(tmp_path)]) == 0
+    records = json.loads((tmp_path / "results.json").read_text())
+    assert {r["name"] for r in records} == {case.name for case in benchmark.PARTS[part](Scope(True))}
+    if part == "evidence":
+        line = [r["value"] for r in records if r["part"] == evidence.LINE]
+        assert line[0] == pytest.approx(line[1], rel=1e-9), "plain autograd has the same value"
+    if part == "recipe":
+        assert "agree within" in capsys.readouterr().out
+
+
+def test_a_point_of_the_curves_is_measured_in_a_process_of_its_own():
+    case = next(case for case in benchmark.PARTS["sizes"](Scope(True)) if case.name == "exact")
+    record = run_case(case)
+    assert record["peak_megabytes"] >= 0
+    assert record["seconds"] > 0

@@ -1,0 +1,143 @@
+"""The benchmark in words and pictures: ratios within one run, exponents of growth, and what was skipped."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..results import Record, group, number, table
+from . import classifier, objective, recipe, sizes
+
+FIGURES = {
+    "nll": ("NLL", "{:.4g}"),
+    "accuracy": ("accuracy", "{:.4g}"),
+    "pvalue": ("p", "{:.4g}"),
+    "objective": ("objective", "{:.6g}"),
+    "value": ("value", "{:.6g}"),
+    "gap": ("gap", "{:.1e}"),
+    "votes": ("votes", "{:.0f}"),
+    "mean": ("mean log ℓ", "{:.4g}"),
+    "lengthscale": ("ℓ", "{:.4f}"),
+    "error": ("±", "{:.4f}"),
+    "sd": ("sd", "{:.4g}"),
+    "n_eff": ("n_eff", "{:.0f}"),
+    "effective_per_second": ("n_eff per second", "{:.3f}"),
+    "num_refused": ("refused", "{:.0f}"),
+    "num_divergences": ("diverged", "{:.0f}"),
+    "fit_seconds": ("of which fit, s", "{:.2f}"),
+    "peak_megabytes": ("peak MB", "{:.0f}"),
+    "peak_squares": ("peak / n² doubles", "{:.1f}"),
+}
+"""Fields of a record that stand in the last column, with their words."""
+
+
+class Outcome(NamedTuple):
+    """What a run did not measure: ``skipped`` says why in words, ``failed`` names peers that do not work."""
+
+    skipped: list[str]
+    failed: list[str]
+
+
+def ratio(record: Record, records: Sequence[Record], field: str = "seconds") -> float:
+    """Time over that of the row it is compared with; NaN where one of them is not known."""
+    for other in records:
+        if (other["part"], other["name"], other["n"]) == (record["part"], record["against"], record["n"]):
+            if record.get(field) is None or other.get(field) is None:
+                return math.nan
+            return number(record, field) / max(number(other, field), 1e-12)
+    return math.nan
+
+
+def summary(records: Sequence[Record], outcome: Outcome) -> str:
+    """One table for each part, the exponents, and what was skipped."""
+    parts = []
+    for part, chosen in group(records, lambda record: record["part"]).items():
+        text = growth(chosen) if part == classifier.GROWTH else _ratios(chosen)
+        more = WORDS[str(part)](chosen) if part in WORDS else ""
+        parts += [f"{part}\n\n{text}", *([more] if more else [])]
+    for title, lines in (("skipped", outcome.skipped), ("failed", outcome.failed)):
+        if lines:
+            parts.append("\n".join([f"{title}:", *(f"  {line}" for line in lines)]))
+    return "\n\n".join(parts)
+
+
+WORDS: dict[str, Callable[[Sequence[Record]], str]] = {recipe.PART: recipe.words}
+"""By part: what is said under its table."""
+
+
+def _ratios(records: Sequence[Record]) -> str:
+    rows = [
+        [str(r["name"]), f"{r['n']}", _duration(number(r, "seconds")), _ratio(ratio(r, records)),
+         _ratio(ratio(r, records, "processor_seconds")), _figures(r)]
+        for r in records
+    ]  # fmt: skip
+    return table([f"ratio to: {records[0]['against']}", "n", "time", "ratio", "ratio of processor time", ""], rows)
+
+
+def growth(records: Sequence[Record]) -> str:
+    """Time and memory at every size, and the exponents of both."""
+    sizes = sorted({int(number(record, "n")) for record in records})
+    rows = []
+    for name, found in group(records, lambda record: record["name"]).items():
+        by_size = {int(number(record, "n")): record for record in found}
+        times = [_duration(number(by_size[n], "seconds")) if n in by_size else "–" for n in sizes]
+        known = [n for n in sizes if n in by_size]
+        # Of the processor: on a busy machine the clock would say more about the neighbours.
+        time_power = classifier.exponent(known, [number(by_size[n], "processor_seconds") for n in known])
+        memory = [_memory(by_size[n]) for n in known]
+        rows.append(
+            [str(name), *times, _power(time_power), f"{memory[-1]:.0f} MB", _power(classifier.exponent(known, memory))]
+        )
+    head = ["", *(f"n = {n}" for n in sizes), "time ∝ n^", "memory at last", "memory ∝ n^"]
+    return table(head, rows)
+
+
+def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
+    """``benchmark.png``, the time to a learned classifier and ratios, and ``sizes.png`` where those were measured."""
+    from matplotlib.figure import Figure
+
+    from ..plots.compare import speed
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    times = [r for r in records if r["part"] == classifier.PART]
+    lines = {
+        str(name): ([int(number(r, "n")) for r in found], [number(r, "seconds") for r in found])
+        for name, found in group(times, lambda r: r["name"]).items()
+    }
+    other = (classifier.GROWTH, classifier.PART, objective.PART, sizes.PART)
+    bars = {
+        f"{r['part']}: {r['name']}": ratio(r, records)
+        for r in records
+        if r["part"] not in other and r["name"] != r["against"]
+    }
+    speed(figure.subplots(1, 2), lines, bars)
+    out.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out / "benchmark.png", dpi=110)
+    by_rows = [r for r in records if r["part"] == sizes.PART]
+    if not by_rows:
+        return [out / "benchmark.png"]
+    sizes.draw(by_rows, out / "sizes.png")
+    return [out / "benchmark.png", out / "sizes.png"]
+
+
+def _figures(record: Record) -> str:
+    shown = {field: form for field, form in FIGURES.items() if record.get(field) is not None}
+    return ", ".join(f"{word} {form.format(number(record, field))}" for field, (word, form) in shown.items())
+
+
+def _memory(record: Record) -> float:
+    return 0.0 if record.get("peak_megabytes") is None else number(record, "peak_megabytes")
+
+
+def _duration(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms" if seconds < 1.0 else f"{seconds:.2f} s"
+
+
+def _ratio(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
+
+
+def _power(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.1f}"
