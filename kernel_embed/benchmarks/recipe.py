@@ -133,6 +133,6 @@ def words(records: Sequence[Record]) -> str:
 
 def cases(scope: Scope) -> Iterator[Case]:
     """As many draws of one chain by each."""
-    n, draws = (30, 10) if scope.quick else (200, 200)
+    n, draws = (20, 4) if scope.quick else (200, 200)
     yield Case(PART, OURS, n, partial(_ours, n, draws))
     yield Case(PART, RECIPE, n, partial(_recipe, n, draws))

@@ -18,6 +18,7 @@ FIGURES = {
     "value": ("value", "{:.6g}"),
     "gap": ("gap", "{:.1e}"),
     "votes": ("votes", "{:.0f}"),
+    "all_pairs_seconds": ("all pairs from nothing, s", "{:.2f}"),
     "mean": ("mean log ℓ", "{:.4g}"),
     "lengthscale": ("ℓ", "{:.4f}"),
     "error": ("±", "{:.4f}"),
@@ -56,7 +57,8 @@ def summary(records: Sequence[Record], outcome: Outcome) -> str:
     for part, chosen in group(records, lambda record: record["part"]).items():
         text = growth(chosen) if part == classifier.GROWTH else _ratios(chosen)
         more = WORDS[str(part)](chosen) if part in WORDS else ""
-        parts += [f"{part}\n\n{text}", *([more] if more else [])]
+        against = "" if part == classifier.GROWTH else f" (ratio to: {chosen[0]['against']})"
+        parts += [f"{part}{against}\n\n{text}", *([more] if more else [])]
     for title, lines in (("skipped", outcome.skipped), ("failed", outcome.failed)):
         if lines:
             parts.append("\n".join([f"{title}:", *(f"  {line}" for line in lines)]))
@@ -73,7 +75,7 @@ def _ratios(records: Sequence[Record]) -> str:
          _ratio(ratio(r, records, "processor_seconds")), _figures(r)]
         for r in records
     ]  # fmt: skip
-    return table([f"ratio to: {records[0]['against']}", "n", "time", "ratio", "ratio of processor time", ""], rows)
+    return table(["", "n", "time", "ratio", "ratio of processor time", ""], rows)
 
 
 def growth(records: Sequence[Record]) -> str:
