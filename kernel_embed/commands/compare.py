@@ -6,9 +6,10 @@ import argparse
 import pathlib
 
 from ..comparison import study
-from ..comparison.learners import SMOOTHNESS, learners
+from ..comparison.learners import learners
 from ..comparison.ranking import rows_of
 from ..comparison.report import write_report
+from ..comparison.starts import SMOOTHNESS
 from ..comparison.summary import overall, summary
 from ..comparison.tables import UserTable, like, read_user_table
 from .options import Unfinished, common, results_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,20 +31,35 @@ def paper_folds(x: NDArray[np.float64], y: NDArray[Any], num_folds: int = 10) ->
         yield x[train], y[train], x[test], y[test]
 
 
+class Classifier(Protocol):
+    """What a learner offers: the methods of a scikit-learn classifier."""
+
+    classes_: NDArray[Any]
+
+    def fit(self, X: NDArray[np.float64], y: NDArray[Any]) -> Classifier:
+        """Learn, and return itself."""
+
+    def predict(self, X: NDArray[np.float64]) -> NDArray[Any]:
+        """Labels."""
+
+    def predict_proba(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Probabilities of ``classes_``."""
+
+
 class Measured(NamedTuple):
     """A learner after one split: its flat record, its probabilities for the test rows, and itself."""
 
     record: Record
     probabilities: NDArray[np.float64]
-    learner: Any
+    learner: Classifier
 
 
-def evaluate(make: Callable[[], Any], split: tuple[NDArray[Any], ...], classes: NDArray[Any]) -> Record:
+def evaluate(make: Callable[[], Classifier], split: tuple[NDArray[Any], ...], classes: NDArray[Any]) -> Record:
     """Fit a new learner and measure it on the test part of ``split``; see :func:`measure`."""
     return measure(make, split, classes).record
 
 
-def measure(make: Callable[[], Any], split: tuple[NDArray[Any], ...], classes: NDArray[Any]) -> Measured:
+def measure(make: Callable[[], Classifier], split: tuple[NDArray[Any], ...], classes: NDArray[Any]) -> Measured:
     """Fit a new learner and measure it on the test part of ``split``.
 
     ``nll`` is the mean negative log probability of the true labels, in nats; ``brier`` the mean squared distance of
@@ -83,7 +98,7 @@ def measure(make: Callable[[], Any], split: tuple[NDArray[Any], ...], classes: N
     return Measured(record, probabilities, learner)
 
 
-def fitted_whole(learner: Any, x: NDArray[Any], y: NDArray[Any]) -> Any:
+def fitted_whole(learner: Classifier, x: NDArray[np.float64], y: NDArray[Any]) -> Classifier:
     """The learner, fitted. One that ends early on Ctrl-C and keeps what it has is not: the interruption goes on."""
     learner = learner.fit(x, y)
     for part in ("result_", "posterior_"):

@@ -1,94 +1,38 @@
-"""The ways to learn a kernel that the experiments compare, each a scikit-learn classifier under a name."""
+"""The ways to learn a kernel that are compared, each a scikit-learn classifier under a name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
+from gpytorch.kernels import Kernel, RBFKernel
 from torch import Tensor
 
-from ..embeddings import BayesianMeanEmbedding
 from ..estimators import MulticlassEmbeddingClassifier, VotedKernelClassifier
-from ..kernels import DiscreteMeasure, default_kernel, log_scaled, set_lengthscales_by_median
-from ..learning import local_maxima
 from ..objectives import (
     ConditionalEvidence,
     CrossValidationRisk,
-    EmbeddingEvidence,
     EmpiricalRisk,
     LeaveOneOutRisk,
     Objective,
     RademacherComplexity,
 )
+from .evaluate import Classifier
 from .networks import CEN_1, CEN_2, NetworkClassifier
 from .posterior_average import PosteriorAverageClassifier
 from .references import DirichletClassifier, GridSearchedSVC, LaplaceGPC
+from .starts import SMOOTHNESS, Make, evidence_kernel, kernel_class, median_kernel, paper_kernel, scaled_kernel
 
-Make = Callable[..., Kernel]
-
-SMOOTHNESS: dict[str, float | None] = {"rbf": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
-"""Names for ``--kernel``: the squared exponential, and the Matérn kernels."""
-EVIDENCE_ROWS = 400
-"""Above this many rows the evidence of the inputs is that of a part of them, against 256 atoms."""
+MakeClassifier = Callable[[], Classifier]
+Start = Callable[[Tensor], Kernel]
+"""From the training rows to the kernel where learning starts."""
 
 
-def kernel_class(name: str = "rbf") -> Make:
-    """The GPyTorch kernel called ``name`` in :data:`SMOOTHNESS`, to be called with its settings."""
-    if name not in SMOOTHNESS:
-        raise ValueError(f"Expected a kernel among {', '.join(SMOOTHNESS)}, got {name!r}.")
-    smoothness = SMOOTHNESS[name]
-    return RBFKernel if smoothness is None else partial(MaternKernel, smoothness)
-
-
-def scaled_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
-    """Any kernel with ARD lengthscales that start, and have their prior, where :func:`default_kernel` has them."""
-    template = default_kernel(x)
-    kernel = make(
-        ard_num_dims=x.shape[-1],
-        lengthscale_prior=template.lengthscale_prior,
-        lengthscale_constraint=log_scaled(),
-    ).to(x)
-    kernel.lengthscale = template.lengthscale.detach()
-    return kernel
-
-
-def paper_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
-    """ARD with all lengthscales 1, as section 5 of the paper starts it, and no prior."""
-    kernel = make(ard_num_dims=x.shape[-1], lengthscale_constraint=log_scaled()).to(x)
-    kernel.lengthscale = 1.0
-    return kernel
-
-
-def median_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
-    """Isotropic, at the median distance, held there."""
-    return set_lengthscales_by_median(make().to(x), x).requires_grad_(False)
-
-
-def evidence_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
-    """Isotropic, at the highest maximum of the evidence of the inputs alone, eq. (13) of the BKL paper; held there."""
-    embedding, objective = inputs_model(x, make)
-    maxima = local_maxima(embedding, objective, x, num_points=20, progress=False)
-    if not maxima:
-        raise ValueError("Expected a maximum of the evidence of the inputs, found none between its ends.")
-    kernel: Kernel = maxima[0].embedding.kernel
-    return kernel.requires_grad_(False)
-
-
-def inputs_model(x: Tensor, make: Make = RBFKernel) -> tuple[BayesianMeanEmbedding, EmbeddingEvidence]:
-    """The Bayesian embedding of the inputs and its evidence, on a part of the rows where there are many."""
-    kernel = make(lengthscale_constraint=log_scaled()).to(x)
-    if len(x) <= EVIDENCE_ROWS:
-        return BayesianMeanEmbedding(kernel), EmbeddingEvidence()
-    measure = DiscreteMeasure.from_sample(x, 256)
-    return BayesianMeanEmbedding(kernel, measure=measure), EmbeddingEvidence(num_locations=EVIDENCE_ROWS)
-
-
-def paper(objective: Objective, make: Make = RBFKernel, **settings: Any) -> MulticlassEmbeddingClassifier:
+def paper(objective: Objective, make: Make = RBFKernel) -> MulticlassEmbeddingClassifier:
     """The paper's model under ``objective``: λ starts at 1, probabilities are those of eq. (6)."""
     return MulticlassEmbeddingClassifier(
-        partial(paper_kernel, make=make), objective, regularization=1.0, calibrated=False, progress=False, **settings
+        partial(paper_kernel, make=make), objective, regularization=1.0, calibrated=False, progress=False
     )
 
 
@@ -102,7 +46,7 @@ class Learner(NamedTuple):
         is_reference: whether it is somebody else's.
     """
 
-    make: Callable[[], Any]
+    make: MakeClassifier
     words: str
     code: str
     is_reference: bool = False
@@ -111,45 +55,41 @@ class Learner(NamedTuple):
 def learners(kernel: str = "rbf") -> dict[str, Learner]:
     """Every learner by name, with ``kernel`` where it takes one: ``"rbf"``, ``"matern12"``, ``"matern32"``, …"""
     make = kernel_class(kernel)
-    smoothness = SMOOTHNESS[kernel]
     own = None if kernel == "rbf" else partial(scaled_kernel, make=make)
+    return {**_ours(make, own), **_of_the_papers(make), **_references(SMOOTHNESS[kernel])}
 
-    def embedding(start: Any = own, objective: Objective | None = None, calibrated: bool = True) -> Callable[[], Any]:
-        return lambda: MulticlassEmbeddingClassifier(start, objective, calibrated=calibrated, progress=False)
 
-    def rademacher(rate: str) -> Learner:
-        return Learner(
-            lambda: paper(EmpiricalRisk() + RademacherComplexity(rate), make),
-            f"training risk plus the Rademacher complexity bound times {rate}",
-            _usage(f'objective=ke.EmpiricalRisk() + ke.RademacherComplexity("{rate}")'),
-        )
+def _embedding(start: Start | None, objective: Objective | None = None, calibrated: bool = True) -> MakeClassifier:
+    return lambda: MulticlassEmbeddingClassifier(start, objective, calibrated=calibrated, progress=False)
 
-    folds = CrossValidationRisk(num_folds=5)
+
+def _ours(make: Make, own: Start | None) -> dict[str, Learner]:
+    """What the library offers beyond the papers, and the averages and votes."""
     return {
         "default": Learner(
-            embedding(),
+            _embedding(own),
             "calibrated leave-one-out risk in closed form; what the classifier does with nothing set",
             _usage(),
         ),
         "leave-one-out": Learner(
-            embedding(partial(paper_kernel, make=make), LeaveOneOutRisk() + RademacherComplexity("4e/n")),
+            _embedding(partial(paper_kernel, make=make), LeaveOneOutRisk() + RademacherComplexity("4e/n")),
             "leave-one-out risk plus the Rademacher complexity bound times 4e/n",
             _usage('objective=ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n")'),
         ),
         "evidence": Learner(
-            embedding(own, ConditionalEvidence()),
+            _embedding(own, ConditionalEvidence()),
             "evidence of the one-hot labels, as for a Gaussian process",
             _usage("objective=ke.ConditionalEvidence()"),
         ),
         "evidence of inputs": Learner(
-            embedding(partial(evidence_kernel, make=make)),
+            _embedding(partial(evidence_kernel, make=make)),
             "one lengthscale by the evidence of the inputs, labels unseen; then λ by the default objective",
-            _usage("kernel=evidence_kernel", "from kernel_embed.comparison.learners import evidence_kernel\n"),
+            _usage("kernel=evidence_kernel", "from kernel_embed.comparison import evidence_kernel\n"),
         ),
         "nuts average": Learner(
             lambda: PosteriorAverageClassifier(own),
             "probabilities averaged over draws of lengthscales and λ by NUTS",
-            "from kernel_embed.comparison.posterior_average import PosteriorAverageClassifier\n\n"
+            "from kernel_embed.comparison import PosteriorAverageClassifier\n\n"
             "classifier = PosteriorAverageClassifier().fit(X, y)\nclassifier.predict_proba(X_new)",
         ),
         "voted kernels": Learner(
@@ -158,10 +98,17 @@ def learners(kernel: str = "rbf") -> dict[str, Learner]:
             "import kernel_embed as ke\n\nclassifier = ke.VotedKernelClassifier().fit(X, y)\n"
             "classifier.predict_proba(X_new)",
         ),
-        "rademacher 4e/n": rademacher("4e/n"),
-        "rademacher e/sqrt(n)": rademacher("e/sqrt(n)"),
-        "rademacher 4e/sqrt(n)": rademacher("4e/sqrt(n)"),
-        "rademacher 4e": rademacher("4e"),
+    }
+
+
+def _of_the_papers(make: Make) -> dict[str, Learner]:
+    """Objectives of the paper, one learner for each, and its networks."""
+    folds = CrossValidationRisk(num_folds=5)
+    return {
+        "rademacher 4e/n": _rademacher(make, "4e/n"),
+        "rademacher e/sqrt(n)": _rademacher(make, "e/sqrt(n)"),
+        "rademacher 4e/sqrt(n)": _rademacher(make, "4e/sqrt(n)"),
+        "rademacher 4e": _rademacher(make, "4e"),
         "empirical risk": Learner(
             lambda: paper(EmpiricalRisk(), make), "training risk alone", _usage("objective=ke.EmpiricalRisk()")
         ),
@@ -171,11 +118,11 @@ def learners(kernel: str = "rbf") -> dict[str, Learner]:
             _usage("objective=ke.CrossValidationRisk(num_folds=5)"),
         ),
         "median heuristic": Learner(
-            embedding(partial(median_kernel, make=make), folds, calibrated=False),
+            _embedding(partial(median_kernel, make=make), folds, calibrated=False),
             "one lengthscale, the median distance; λ by five folds",
             _usage(
                 "kernel=median_kernel, objective=ke.CrossValidationRisk(num_folds=5)",
-                "from kernel_embed.comparison.learners import median_kernel\n",
+                "from kernel_embed.comparison import median_kernel\n",
             ),
         ),
         "cen-1": Learner(
@@ -184,6 +131,20 @@ def learners(kernel: str = "rbf") -> dict[str, Learner]:
         "cen-2": Learner(
             lambda: NetworkClassifier(CEN_2), "the paper's second network as feature map", _network("CEN_2")
         ),
+    }
+
+
+def _rademacher(make: Make, rate: str) -> Learner:
+    return Learner(
+        lambda: paper(EmpiricalRisk() + RademacherComplexity(rate), make),
+        f"training risk plus the Rademacher complexity bound times {rate}",
+        _usage(f'objective=ke.EmpiricalRisk() + ke.RademacherComplexity("{rate}")'),
+    )
+
+
+def _references(smoothness: float | None) -> dict[str, Learner]:
+    """What people use today."""
+    return {
         "svc grid": Learner(
             GridSearchedSVC,
             "scikit-learn's SVC (squared exponential), grid search, calibrated on folds",
@@ -220,17 +181,17 @@ def _usage(arguments: str = "", imports: str = "") -> str:
 
 def _reference(name: str, arguments: str = "") -> str:
     return (
-        f"from kernel_embed.comparison.references import {name}\n\nclassifier = {name}({arguments}).fit(X, y)\n"
+        f"from kernel_embed.comparison import {name}\n\nclassifier = {name}({arguments}).fit(X, y)\n"
         "classifier.predict_proba(X_new)"
     )
 
 
 def _network(name: str) -> str:
     return (
-        f"from kernel_embed.comparison.networks import {name}, NetworkClassifier\n\n"
+        f"from kernel_embed.comparison import {name}, NetworkClassifier\n\n"
         f"classifier = NetworkClassifier({name}).fit(X, y)\nclassifier.predict_proba(X_new)"
     )
 
 
-LEARNERS: dict[str, Callable[[], Any]] = {name: learner.make for name, learner in learners().items()}
+LEARNERS: dict[str, MakeClassifier] = {name: learner.make for name, learner in learners().items()}
 """Name → a new classifier with the squared exponential kernel."""

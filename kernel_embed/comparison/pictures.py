@@ -29,12 +29,14 @@ from ..plots import (
 )
 from ..results import Record
 from .budget import subset
-from .learners import inputs_model, kernel_class
+from .evaluate import Classifier
 from .ranking import Row
+from .starts import inputs_model, kernel_class
 from .study import FAILURES, Comparison, scaled
 from .tables import UserTable
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MAP_ROWS = 300
@@ -117,7 +119,7 @@ def _maps(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen:
     for method in shown:
         learner = comparison.learners[method].make().fit(plane.inner(plane.points), plane.y)
 
-        def probabilities(points: NDArray[Any], learner: Any = learner) -> NDArray[np.float64]:
+        def probabilities(points: NDArray[Any], learner: Classifier = learner) -> NDArray[np.float64]:
             p = np.zeros((len(points), len(classes)))
             p[:, np.searchsorted(classes, learner.classes_)] = learner.predict_proba(plane.inner(points))
             return p
@@ -279,7 +281,7 @@ def _line(table: UserTable) -> tuple[torch.Tensor, NDArray[Any]]:
     return torch.as_tensor(table.x[chosen]), table.y[chosen]
 
 
-def _name_axes(axes: Any, table: UserTable) -> None:
+def _name_axes(axes: Axes, table: UserTable) -> None:
     two = len(table.features) == 2
     axes.set_xlabel(table.features[0] if two else "first principal axis")
     axes.set_ylabel(table.features[1] if two else "second principal axis")

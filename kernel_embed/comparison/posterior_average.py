@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from torch import Tensor
 
-from ..embeddings import ConditionedMulticlass
 from ..estimators.classifier import MulticlassEmbeddingClassifier
 from ..objectives import ConditionalEvidence, Objective
 
@@ -33,8 +35,8 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        kernel: Any = None,
-        objective: Objective[ConditionedMulticlass] | None = None,
+        kernel: Kernel | Callable[[Tensor], Kernel] | None = None,
+        objective: Objective | None = None,
         *,
         num_samples: int = 30,
         warmup_steps: int = 30,
@@ -50,7 +52,7 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> PosteriorAverageClassifier:
         """Learn, then sample."""
-        from ..posteriors import NUTS, sample_posterior
+        from ..posteriors import sample_posterior
 
         objective = ConditionalEvidence() if self.objective is None else self.objective
         start = MulticlassEmbeddingClassifier(self.kernel, objective, progress=False).fit(X, y)
@@ -68,8 +70,9 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
             num_chains=1,
             seed=self.random_state,
             initial={"regularization": learned},
-            sampler=NUTS(max_tree_depth=self.max_tree_depth, parallel=False),
+            parallel=False,
             progress=False,
+            max_tree_depth=self.max_tree_depth,
         )
         self.draws_ = {
             f"draws {name.rpartition('.')[-1]}": draws.detach().cpu().reshape(len(draws), -1).numpy()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
+from functools import partial
 from typing import Any
 
 import gpytorch
@@ -100,8 +101,8 @@ class _DirichletModel(gpytorch.models.ExactGP):
         super().__init__(x, likelihood.transformed_targets, likelihood)
         m, d = likelihood.num_classes, x.shape[-1]
         shape = torch.Size([m])
-        kind: dict[str, Any] = {"batch_shape": shape, "ard_num_dims": d}
-        base = RBFKernel(**kind) if smoothness is None else MaternKernel(smoothness, **kind)
+        make = RBFKernel if smoothness is None else partial(MaternKernel, smoothness)
+        base = make(batch_shape=shape, ard_num_dims=d)
         self.mean_module = gpytorch.means.ConstantMean(batch_shape=shape)
         self.covar_module = ScaleKernel(base, batch_shape=shape)
 
@@ -169,7 +170,7 @@ class DirichletClassifier(ClassifierMixin, BaseEstimator):
         """The most probable class."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
-    def _settings(self) -> Any:
+    def _settings(self) -> contextlib.ExitStack:
         stack = contextlib.ExitStack()
         stack.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(self.random_state)  # inside the fork: the caller's generator is as it was

@@ -6,7 +6,8 @@ import hashlib
 import pathlib
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from linear_operator.utils.errors import NanError, NotPSDError
@@ -20,7 +21,7 @@ from ..results import Record, Results, column
 from ..threads import few_threads
 from .budget import affordable, subset
 from .data import Table
-from .evaluate import Measured, measure
+from .evaluate import Classifier, Measured, measure
 from .learners import Learner, learners
 from .tables import UserTable, named_table
 
@@ -184,7 +185,7 @@ class Comparison:
         self.results.add({**name, "left_out": why, "row_limit": None if limit == ALL_ROWS else limit})
 
     def _keep(self, name: Record, measured: Measured, truth: NDArray[Any]) -> None:
-        arrays: dict[str, Any] = {
+        arrays: dict[str, NDArray[Any]] = {
             "probabilities": measured.probabilities,
             "truth": truth,
             **learned_arrays(measured.learner),
@@ -192,7 +193,11 @@ class Comparison:
         if self._folder is None:
             self._memory[_file_name(name)] = arrays
         else:
-            write_whole(self._folder / _file_name(name), lambda file: np.savez_compressed(file, **arrays))
+            write_whole(self._folder / _file_name(name), partial(_write_arrays, arrays))
+
+
+def _write_arrays(arrays: dict[str, NDArray[Any]], file: IO[bytes]) -> None:
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # the stub takes names for its own options
 
 
 def shipped() -> list[tuple[UserTable, UserTable | None]]:
@@ -221,7 +226,7 @@ def scaled(x: NDArray[Any], y: NDArray[Any], x_test: NDArray[Any], y_test: NDArr
     return (x - low) / spread, y, (x_test - low) / spread, y_test
 
 
-def learned_arrays(learner: Any) -> dict[str, NDArray[Any]]:
+def learned_arrays(learner: Classifier) -> dict[str, NDArray[Any]]:
     """What a report can draw of a fitted learner: the history of its objective, its lengthscales, its draws."""
     arrays: dict[str, NDArray[Any]] = {}
     result, embedding = getattr(learner, "result_", None), getattr(learner, "embedding_", None)

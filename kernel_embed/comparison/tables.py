@@ -17,6 +17,8 @@ from .data import Table
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})
 """What stands for a missing cell, in lower case."""
+Cell = str | int | float | bool | None
+"""What a file may hold; ``None`` where nothing stands."""
 DELIMITERS = ",;\t|"
 FEWEST_ROWS = 10
 
@@ -117,7 +119,7 @@ def _checked(
     return UserTable(name, np.asarray(x, dtype=np.float64), y, features, notes)
 
 
-def _read_csv(path: pathlib.Path) -> dict[str, list[Any]]:
+def _read_csv(path: pathlib.Path) -> dict[str, list[Cell]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -139,7 +141,7 @@ def _read_csv(path: pathlib.Path) -> dict[str, list[Any]]:
     }
 
 
-def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
+def _read_parquet(path: pathlib.Path) -> dict[str, list[Cell]]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
@@ -151,7 +153,7 @@ def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
     return {name: content.column(name).to_pylist() for name in content.column_names}
 
 
-def _numbers(name: str, cells: Sequence[Any], path: pathlib.Path) -> NDArray[np.float64]:
+def _numbers(name: str, cells: Sequence[Cell], path: pathlib.Path) -> NDArray[np.float64]:
     try:
         return np.array([np.nan if cell is None else float(cell) for cell in cells])
     except (ValueError, TypeError):
@@ -162,7 +164,7 @@ def _numbers(name: str, cells: Sequence[Any], path: pathlib.Path) -> NDArray[np.
         ) from None
 
 
-def _labels(cells: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _labels(cells: Sequence[Cell]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Labels as whole numbers where all of them are, as text otherwise; and which rows have one."""
     known = np.array([cell is not None and cell == cell for cell in cells])
     texts = [str(cell) if k else "" for cell, k in zip(cells, known, strict=True)]
@@ -172,9 +174,9 @@ def _labels(cells: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     return np.array(texts), known
 
 
-def _is_number(cell: Any) -> bool:
+def _is_number(cell: Cell) -> bool:
     try:
-        return bool(np.isfinite(float(cell)))
+        return cell is not None and bool(np.isfinite(float(cell)))
     except (ValueError, TypeError):
         return False
 

@@ -176,6 +176,17 @@ def test_every_learner_learns_two_separate_groups(name):
     assert (learner.predict(x) == y).mean() > 0.75
 
 
+@pytest.mark.parametrize("name", list(LEARNERS))
+def test_the_snippet_of_the_report_makes_the_learner_from_public_places(name):
+    code = learners()[name].code
+    rooms = re.findall(r"^(?:from|import) (\S+)", code, flags=re.MULTILINE)
+    assert set(rooms) <= {"kernel_embed", "kernel_embed.comparison"}
+    names: dict[str, object] = {}
+    exec(code.replace(".fit(X, y)", "").replace("classifier.predict_proba(X_new)", ""), names)
+    made = learners()[name].make()
+    assert type(names["classifier"]) is type(made)
+
+
 def test_the_posterior_average_is_an_average_over_its_draws():
     pytest.importorskip("kernel_embed.posteriors")
     from kernel_embed.comparison.posterior_average import PosteriorAverageClassifier

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from gpytorch.kernels import RBFKernel
@@ -73,30 +73,31 @@ def _kernel() -> RBFKernel:
     return kernel
 
 
-def _two(kernel: Any, **options: Any) -> Test:
-    return lambda x, y, seed: two_sample_test(x, y, kernel, NUM_PERMUTATIONS, seed, **options)
-
-
-def _ind(kernel: Any, **options: Any) -> Test:
-    return lambda x, y, seed: independence_test(x, y, kernel, NUM_PERMUTATIONS, seed, **options)
-
+_two = functools.partial(two_sample_test, num_permutations=NUM_PERMUTATIONS)
+_independence = functools.partial(independence_test, num_permutations=NUM_PERMUTATIONS)
 
 PLAN: dict[str, tuple[Simulator, Test]] = {
-    "two samples": (functools.partial(samples, count=2), _two(None)),
-    "two samples, kernel given": (functools.partial(samples, count=2), _two(_kernel())),
-    "two samples, gamma": (functools.partial(samples, count=2), _two(_kernel(), null="gamma")),
-    "two samples, linear time": (functools.partial(samples, count=2, n=200), _two(_kernel(), statistic="linear")),
+    "two samples": (functools.partial(samples, count=2), _two),
+    "two samples, kernel given": (functools.partial(samples, count=2), functools.partial(_two, kernel=_kernel())),
+    "two samples, gamma": (
+        functools.partial(samples, count=2),
+        functools.partial(_two, kernel=_kernel(), null="gamma"),
+    ),
+    "two samples, linear time": (
+        functools.partial(samples, count=2, n=200),
+        functools.partial(_two, kernel=_kernel(), statistic="linear"),
+    ),
     "three samples": (
         functools.partial(samples, count=3, n=15),
-        lambda x, y, z, seed: k_sample_test(x, y, z, num_permutations=NUM_PERMUTATIONS, seed=seed),
+        functools.partial(k_sample_test, num_permutations=NUM_PERMUTATIONS),
     ),
-    "independence": (independent, _ind(None)),
-    "two samples, mixed columns": (categories, _two(None, categorical=[1])),
-    "independence, gamma": (independent, _ind("best", null="gamma")),
-    "two samples, unbiased": (functools.partial(samples, count=2), _two(None, statistic="unbiased")),
-    "two samples, highest evidence": (functools.partial(samples, count=2), _two("best")),
-    "two samples, split": (functools.partial(samples, count=2), _two("split")),
-    "independence, unbiased": (independent, _ind(None, statistic="unbiased")),
+    "independence": (independent, _independence),
+    "two samples, mixed columns": (categories, functools.partial(_two, categorical=[1])),
+    "independence, gamma": (independent, functools.partial(_independence, kernel="best", null="gamma")),
+    "two samples, unbiased": (functools.partial(samples, count=2), functools.partial(_two, statistic="unbiased")),
+    "two samples, highest evidence": (functools.partial(samples, count=2), functools.partial(_two, kernel="best")),
+    "two samples, split": (functools.partial(samples, count=2), functools.partial(_two, kernel="split")),
+    "independence, unbiased": (independent, functools.partial(_independence, statistic="unbiased")),
 }
 """By name: the null data sets, and the test."""
 
