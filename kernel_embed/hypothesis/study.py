@@ -53,7 +53,7 @@ def rejection_study(
         level: α.
         path: a results file. A study that was interrupted goes on where it ended, and one with more repetitions adds
             what is missing.
-        results: records to go on with and to add to, in place of a file; their key is :data:`KEY`.
+        results: records to go on with and to add to, in place of a file; their key is ``KEY`` of this module.
         progress: show a progress bar; by default on a terminal or in a notebook.
 
     Example:

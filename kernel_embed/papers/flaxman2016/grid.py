@@ -122,17 +122,17 @@ class GridOfGaussians(Experiment):
         """``figure2.png``: panels A, B (samples), D (evidence) and E (witness)."""
         from matplotlib.figure import Figure
 
-        seed = int(number(records[0], "seed"))
+        per_centre, seed = int(number(records[0], "n")) // 18, int(number(records[0], "seed"))
         embedding = BayesianMeanEmbedding(RBFKernel().double(), noise=0.1)
         embedding.kernel.lengthscale = highest(records)
         figure = Figure(figsize=(9, 7.5), layout="constrained")
         panels = figure.subplots(2, 2)
         for panel, name, ratio in zip(panels[0], "AB", (2.0, 10.0), strict=True):
-            samples(panel, *grid_samples(ratio, seed=seed))
+            samples(panel, *grid_samples(ratio, per_centre, seed))
             panel.set_title(f"({name}) ratio of eigenvalues {ratio:g}")
         curve(records, panels[1, 0])
         panels[1, 0].set_title("(D) log evidence, eq. (13)")
-        plot_witness(Witness(embedding, *grid_samples(2.0, seed=seed)), ax=panels[1, 1])
+        plot_witness(Witness(embedding, *grid_samples(2.0, per_centre, seed)), ax=panels[1, 1])
         panels[1, 1].set_title(f"(E) witness, lengthscale {embedding.kernel.lengthscale.item():.2f}")
         out.mkdir(parents=True, exist_ok=True)
         figure.savefig(out / "figure2.png", dpi=80)

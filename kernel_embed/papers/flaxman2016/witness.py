@@ -24,7 +24,7 @@ class WitnessOfMixtures(Experiment):
 
     def run(self, results: Results, settings: Settings) -> None:
         """The evidence of the pooled sample over lengthscales; then NUTS."""
-        per_centre, draws = (10, 20) if settings.quick else (100, 200)
+        per_centre, draws = (10, 10) if settings.quick else (100, 200)
         shared: Record = {"n": 6 * per_centre, "seed": settings.seed}
         if not _has(results, {"experiment": "mixtures", **shared}):
             results.extend(mixtures.mixture_records(per_centre, settings.seed))
