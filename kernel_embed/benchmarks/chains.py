@@ -12,7 +12,7 @@ from gpytorch.kernels import Kernel, MaternKernel, PolynomialKernel, RBFKernel, 
 from gpytorch.priors import GammaPrior, LogNormalPrior
 from torch import Tensor
 
-from ..embeddings import MulticlassEmbedding
+from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import FeatureKernel
 from ..objectives import ConditionalEvidence, LeaveOneOutRisk, Objective, RademacherComplexity, default_objective
 from ..posteriors import PosteriorWarning, sample_posterior
@@ -46,7 +46,7 @@ def problem() -> tuple[Tensor, Tensor]:
 def _chains(count: int) -> Call:
     x, y = problem()
     makers = list(kinds().values())
-    objectives: list[Objective] = [
+    objectives: list[Objective[ConditionedMulticlass]] = [
         ConditionalEvidence(),
         LeaveOneOutRisk() + RademacherComplexity("4e/n"),
         default_objective(),

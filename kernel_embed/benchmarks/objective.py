@@ -13,7 +13,7 @@ from gpytorch.kernels import RBFKernel
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from ..embeddings import MulticlassEmbedding
+from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import gram
 from ..objectives import (
     CalibratedLeaveOneOutRisk,
@@ -26,7 +26,7 @@ from ..objectives import (
 from ..results import Record
 from .cases import OURS, Call, Case, Scope
 
-OBJECTIVES: dict[str, Objective] = {
+OBJECTIVES: dict[str, Objective[ConditionedMulticlass]] = {
     "EmpiricalRisk + RademacherComplexity": EmpiricalRisk() + RademacherComplexity("4e/n"),
     "LeaveOneOutRisk + RademacherComplexity": LeaveOneOutRisk() + RademacherComplexity("4e/n"),
     "CalibratedLeaveOneOutRisk": CalibratedLeaveOneOutRisk(),
@@ -105,7 +105,7 @@ def _unit(n: int) -> Call:
     return cholesky(embedding, x)
 
 
-def _ours(objective: Objective, n: int) -> Call:
+def _ours(objective: Objective[ConditionedMulticlass], n: int) -> Call:
     embedding, x, y = problem(n)
     return _with_memory(lambda: objective(embedding, x, y).backward(), n)
 

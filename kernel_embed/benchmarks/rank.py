@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..embeddings import MulticlassEmbedding
 from ..kernels import FeatureKernel
-from ..learning import fit
+from ..learning import Adam, fit
 from ..objectives import EmpiricalRisk, RademacherComplexity
 from ..scale import ShardedEmbedding, accumulate, reduce_statistics
 from .scale import D, M, data, embedding_for
@@ -36,7 +36,8 @@ def learning(x: Tensor, y: Tensor) -> None:
     sharded = ShardedEmbedding(MulticlassEmbedding(FeatureKernel(network), M, 1e-4))
     objective = EmpiricalRisk(below="linear") + RademacherComplexity("4e/n")
     rows = slice(0, len(y) // 4)
-    fit(sharded, objective, x[rows], y[rows], method="adam", num_epochs=NUM_EPOCHS, learning_rate=1e-3, progress=False)
+    adam = Adam(NUM_EPOCHS, learning_rate=1e-3)
+    fit(sharded, objective, x[rows], y[rows], optimizer=adam, progress=False)
 
 
 WORK = {"statistics": statistics, "learning": learning}

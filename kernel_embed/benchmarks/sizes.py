@@ -18,10 +18,10 @@ import torch
 from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
-from ..embeddings import MulticlassEmbedding
-from ..embeddings.multiclass import MulticlassAnswers
+from ..embeddings import MulticlassAnswers, MulticlassEmbedding
 from ..kernels import FeatureKernel
 from ..objectives import LeaveOneOutRisk, RademacherComplexity
+from ..plots import free_figure
 from ..results import Record, column
 from ..scale import ConjugateGradients, Nystrom, accumulate, approximate
 from .cases import Call, Case, Scope
@@ -119,9 +119,7 @@ def cases(scope: Scope) -> Iterator[Case]:
 
 def draw(records: Sequence[Record], path: pathlib.Path) -> None:
     """Seconds and memory over rows, a curve for each way."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    figure = free_figure(10, 4.6)
     left, right = figure.subplots(1, 2)
     for way in WAYS:
         chosen = [r for r in records if r["name"] == way]

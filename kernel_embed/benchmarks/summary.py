@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ..plots import free_figure, plot_ratios, plot_seconds
 from ..results import Record, group, number, table
 from . import classifier, objective, recipe, sizes
 
@@ -98,11 +99,7 @@ def growth(records: Sequence[Record]) -> str:
 
 def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
     """``benchmark.png``, the time to a learned classifier and ratios, and ``sizes.png`` where those were measured."""
-    from matplotlib.figure import Figure
-
-    from ..plots.compare import speed
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure = free_figure(10, 4)
     times = [r for r in records if r["part"] == classifier.PART]
     lines = {
         str(name): ([int(number(r, "n")) for r in found], [number(r, "seconds") for r in found])
@@ -114,7 +111,9 @@ def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
         for r in records
         if r["part"] not in other and r["name"] != r["against"]
     }
-    speed(figure.subplots(1, 2), lines, bars)
+    left, right = figure.subplots(1, 2)
+    plot_seconds(lines, ax=left)
+    plot_ratios(bars, ax=right)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "benchmark.png", dpi=110)
     by_rows = [r for r in records if r["part"] == sizes.PART]

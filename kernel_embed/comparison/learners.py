@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gpytorch.kernels import Kernel, RBFKernel
 from torch import Tensor
 
+from ..embeddings import ConditionedMulticlass
 from ..estimators import MulticlassEmbeddingClassifier, VotedKernelClassifier
 from ..objectives import (
     ConditionalEvidence,
@@ -29,7 +30,7 @@ Start = Callable[[Tensor], Kernel]
 """From the training rows to the kernel where learning starts."""
 
 
-def paper(objective: Objective, make: Make = RBFKernel) -> MulticlassEmbeddingClassifier:
+def paper(objective: Objective[ConditionedMulticlass], make: Make = RBFKernel) -> MulticlassEmbeddingClassifier:
     """The paper's model under ``objective``: λ starts at 1, probabilities are those of eq. (6)."""
     return MulticlassEmbeddingClassifier(
         partial(paper_kernel, make=make), objective, regularization=1.0, calibrated=False, progress=False
@@ -59,7 +60,9 @@ def learners(kernel: str = "rbf") -> dict[str, Learner]:
     return {**_ours(make, own), **_of_the_papers(make), **_references(SMOOTHNESS[kernel])}
 
 
-def _embedding(start: Start | None, objective: Objective | None = None, calibrated: bool = True) -> MakeClassifier:
+def _embedding(
+    start: Start | None, objective: Objective[ConditionedMulticlass] | None = None, calibrated: bool = True
+) -> MakeClassifier:
     return lambda: MulticlassEmbeddingClassifier(start, objective, calibrated=calibrated, progress=False)
 
 

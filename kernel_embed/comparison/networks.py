@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from torch import nn
 
-from ..embeddings import MulticlassEmbedding
+from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import FeatureKernel
 from ..learning import Adam, fit
 from ..objectives import CalibratedLeaveOneOutRisk, EmpiricalRisk, Objective, RademacherComplexity, calibrate
@@ -106,7 +106,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):
             self.calibration_ = calibrate(self.conditioned_.leave_one_out(), self.conditioned_.Y)
         return self
 
-    def _objective(self) -> Objective:
+    def _objective(self) -> Objective[ConditionedMulticlass]:
         if self.objective == "paper":
             return EmpiricalRisk(below="linear", epsilon=1e-3) + RademacherComplexity("4e/n")
         return CalibratedLeaveOneOutRisk() + RademacherComplexity("1/n")

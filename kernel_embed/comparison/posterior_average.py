@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from torch import Tensor
 
+from ..embeddings import ConditionedMulticlass
 from ..estimators.classifier import MulticlassEmbeddingClassifier
 from ..objectives import ConditionalEvidence, Objective
 
@@ -36,7 +37,7 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         kernel: Kernel | Callable[[Tensor], Kernel] | None = None,
-        objective: Objective | None = None,
+        objective: Objective[ConditionedMulticlass] | None = None,
         *,
         num_samples: int = 30,
         warmup_steps: int = 30,

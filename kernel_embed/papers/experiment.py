@@ -121,10 +121,8 @@ def reproduce(experiment: Experiment, settings: Settings, results: Results | Non
     if settings.out is not None:
         try:
             experiment.draw(records, settings.out)
-        except ModuleNotFoundError as error:
-            if error.name is None or not error.name.startswith("matplotlib"):
-                raise
-            answer += "\n\nThe pictures need matplotlib: pip install 'kernel-embed[plots]'."
+        except ImportError as error:
+            answer += f"\n\n{error}"
     return answer
 
 

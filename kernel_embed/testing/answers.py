@@ -40,7 +40,9 @@ class AnswersContract:
         """The answer at a point does not depend on what else is asked, with gradients or without."""
         answers, x = self.make_answers(), self.make_points()
         together = answers.mean(x)
-        check_close("the mean of single points", torch.cat([answers.mean(row[None]) for row in x]), together, self.tolerance)
+        check_close(
+            "the mean of single points", torch.cat([answers.mean(row[None]) for row in x]), together, self.tolerance
+        )
         with torch.no_grad():
             check_close("the mean without gradients", answers.mean(x), together, self.tolerance)
 
@@ -96,7 +98,9 @@ class MulticlassAnswersContract(AnswersContract):
         """In nats."""
         answers, x = self.make_answers(), self.make_points()
         entropy, highest = answers.entropy(x), torch.tensor(float(answers.num_classes)).log()
-        assert bool(((entropy >= -1e-9) & (entropy <= highest + 1e-6)).all()), "Expected 0 ≤ entropy ≤ log m, got others."
+        assert bool(((entropy >= -1e-9) & (entropy <= highest + 1e-6)).all()), (
+            "Expected 0 ≤ entropy ≤ log m, got others."
+        )
 
     def test_expectations_of_classes(self) -> None:
         """E[g(Y)] is the sum over classes, whether g is a function or its values."""

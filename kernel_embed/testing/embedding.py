@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -42,7 +41,12 @@ class EmbeddingContract:
     def test_bound_and_conditioned_embeddings_answer_alike(self) -> None:
         """The same numbers, from the live parameters and from their copy."""
         embedding, data = self.make_embedding(), self.make_data()
-        check_close("the conditioned answer", self._answer(embedding.condition(*data)), self._answer(embedding.bind(*data)), self.tolerance)
+        check_close(
+            "the conditioned answer",
+            self._answer(embedding.condition(*data)),
+            self._answer(embedding.bind(*data)),
+            self.tolerance,
+        )
 
     def test_a_bound_embedding_is_live(self) -> None:
         """Its answers have a gradient in every parameter that they depend on, and it holds no copy."""
@@ -50,7 +54,9 @@ class EmbeddingContract:
         bound = embedding.bind(*self.make_data())
         assert bound.embedding is embedding, "Expected bind to hold the embedding itself, got a copy."
         found = gradients(self._answer(bound).square().sum(), list(named_parameters(embedding).values()))
-        assert any(bool(g.abs().sum() > 0) for g in found), "Expected gradients in the parameters through bind, got none."
+        assert any(bool(g.abs().sum() > 0) for g in found), (
+            "Expected gradients in the parameters through bind, got none."
+        )
 
     def test_a_conditioned_embedding_is_frozen(self) -> None:
         """Later learning does not touch it, and its answers have no gradient in the parameters."""
@@ -75,5 +81,8 @@ class EmbeddingContract:
         """By ``copy.deepcopy`` and by pickle, with the same answers."""
         conditioned = self.make_embedding().condition(*self.make_data())
         expected = self._answer(conditioned)
-        for what, twin in (("deepcopy", copy.deepcopy(conditioned)), ("pickle", pickle.loads(pickle.dumps(conditioned)))):
+        for what, twin in (
+            ("deepcopy", copy.deepcopy(conditioned)),
+            ("pickle", pickle.loads(pickle.dumps(conditioned))),
+        ):
             check_close(f"the answer after {what}", self._answer(twin), expected, self.tolerance)

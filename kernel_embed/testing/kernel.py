@@ -51,8 +51,18 @@ class KernelContract:
         """``gram`` gives the numbers of ``kernel(x1, x2)``."""
         kernel, x, z = self._kernel(), self.make_points(), self.make_points(5, seed=1)
         name = type(kernel).__name__
-        check_close(f"the registered Gram of {name} at one set of points", gram(kernel, x), self._own(kernel, x, x), self.tolerance)
-        check_close(f"the registered Gram of {name} between two sets", gram(kernel, x, z), self._own(kernel, x, z), self.tolerance)
+        check_close(
+            f"the registered Gram of {name} at one set of points",
+            gram(kernel, x),
+            self._own(kernel, x, x),
+            self.tolerance,
+        )
+        check_close(
+            f"the registered Gram of {name} between two sets",
+            gram(kernel, x, z),
+            self._own(kernel, x, z),
+            self.tolerance,
+        )
 
     def test_gram_has_the_gradient_of_the_kernel(self) -> None:
         """The closed-form gradient is that of autograd through ``kernel(x1, x2)``, for every parameter."""
@@ -62,7 +72,9 @@ class KernelContract:
         ours = gradients((gram(kernel, x, z) * weight).sum(), list(named.values()))
         own = gradients((self._own(kernel, x, z) * weight).sum(), list(named.values()))
         for parameter, one, other in zip(named, ours, own, strict=True):
-            check_close(f"the gradient of the Gram of {type(kernel).__name__} in {parameter}", one, other, self.tolerance)
+            check_close(
+                f"the gradient of the Gram of {type(kernel).__name__} in {parameter}", one, other, self.tolerance
+            )
 
     def test_diagonal_is_that_of_the_gram(self) -> None:
         """``gram_diagonal`` and the diagonal of ``gram`` agree."""
@@ -119,7 +131,9 @@ class KernelContract:
         points = self.make_points(5, seed=4).requires_grad_()
         (slope,) = torch.autograd.grad(self._own(kernel, points, sample).mean(-1).sum(), points)
         found = empirical_embedding(kernel, sample, points.detach())
-        check_close(f"the slope of an embedding with {type(kernel).__name__}", found.log_slope.exp(), slope.norm(dim=-1), 1e-6)
+        check_close(
+            f"the slope of an embedding with {type(kernel).__name__}", found.log_slope.exp(), slope.norm(dim=-1), 1e-6
+        )
 
     def test_a_frozen_copy_stays_what_it_is(self) -> None:
         """``frozen`` gives the same numbers, keeps them when the kernel changes, and has no gradient."""

@@ -79,5 +79,7 @@ class ObjectiveContract:
         """(2a + a)(·) = 3 a(·), as a value and in its terms."""
         objective, embedding = self.make_objective(), self.make_embedding()
         value = self._loss(objective, embedding)
-        check_close(f"2 * {objective!r} + {objective!r}", self._loss(2.0 * objective + objective, embedding), 3.0 * value)
+        check_close(
+            f"2 * {objective!r} + {objective!r}", self._loss(2.0 * objective + objective, embedding), 3.0 * value
+        )
         assert repr(objective), "Expected an objective with a repr, got an empty one."

@@ -47,7 +47,9 @@ class SamplerContract:
         """(chains, draws, parameters) and a log density for each."""
         posterior = self._sample()
         shape = (2, self.num_samples, 1)
-        assert posterior.draws.u.shape == shape, f"Expected draws of shape {shape}, got {tuple(posterior.draws.u.shape)}."
+        assert posterior.draws.u.shape == shape, (
+            f"Expected draws of shape {shape}, got {tuple(posterior.draws.u.shape)}."
+        )
         density = posterior.draws.log_density
         assert density.shape == shape[:2], f"Expected log densities of shape {shape[:2]}, got {tuple(density.shape)}."
         assert bool(torch.isfinite(posterior.draws.u).all()), "Expected finite draws, got others."

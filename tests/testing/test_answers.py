@@ -37,7 +37,9 @@ def features():
 
 def posterior(embedding, y):
     kernel = RBFKernel(lengthscale_prior=gpytorch.priors.LogNormalPrior(0.0, 0.5))
-    twin = MulticlassEmbedding(kernel, 3) if isinstance(embedding, MulticlassEmbedding) else ConditionalEmbedding(kernel)
+    twin = (
+        MulticlassEmbedding(kernel, 3) if isinstance(embedding, MulticlassEmbedding) else ConditionalEmbedding(kernel)
+    )
     settings = {"num_samples": 4, "num_chains": 2, "seed": 0, "sampler": Laplace(), "progress": False}
     return sample_posterior(twin, ke.ConditionalEvidence(), X, y, **settings)
 

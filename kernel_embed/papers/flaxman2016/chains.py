@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from ...objectives import EmbeddingEvidence
-from ...plots.bayesian import BAND, array
-from ...plots.posterior import plot_traces
+from ...plots import free_figure, plot_traces
+from ...plots.style import BAND, array
 from ...posteriors import PosteriorWarning, load_posterior, sample_posterior
 from ...posteriors.answers import MeanPosterior
 from ...posteriors.bridge import log_evidence
@@ -105,11 +105,9 @@ def quadrature(potential: Potential, u: NDArray[np.float64], num_points: int = 1
 
 def draw_traces(posterior: MeanPosterior, path: pathlib.Path) -> None:
     """Figure 4: the lengthscale along each chain."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 3.4), layout="constrained")
+    figure = free_figure(7, 3.4)
     panel = figure.subplots()
-    plot_traces(posterior, NAME, panel)
+    plot_traces(posterior, NAME, ax=panel)
     for value in PRINTED:
         panel.axhline(value, color="0.6", linewidth=0.8, linestyle="--")
     panel.set_yscale("log")
@@ -119,8 +117,6 @@ def draw_traces(posterior: MeanPosterior, path: pathlib.Path) -> None:
 
 def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, path: pathlib.Path) -> None:
     """Figure 5: the witness with its 80 % band in modes with several chains, over equal chains, and by evidence."""
-    from matplotlib.figure import Figure
-
     p, q = mixture_samples(num_per_centre, seed)
     grid = torch.linspace(-5, 5, 160, dtype=p.dtype).unsqueeze(-1)
     thin = posterior.thinned(WITNESS_DRAWS)
@@ -131,7 +127,7 @@ def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, pat
         if len(g) > 1
     ]
     panels += [("equal chains, as printed", thin), ("modes weighed by evidence", weighed)]
-    figure = Figure(figsize=(3.4 * len(panels), 3.2), layout="constrained")
+    figure = free_figure(3.4 * len(panels), 3.2)
     axes = figure.subplots(1, len(panels), sharey=True)
     for axis, (title, chosen) in zip(axes, panels, strict=True):
         mixture = chosen.witness(p, q).mixture(grid)

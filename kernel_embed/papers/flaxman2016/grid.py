@@ -22,7 +22,8 @@ from ...embeddings.witness import Witness
 from ...kernels import median_distance
 from ...learning.maxima import local_maxima
 from ...objectives.embedding_evidence import EmbeddingEvidence
-from ...plots.bayesian import array, axes, plot_witness
+from ...plots import free_figure, plot_witness
+from ...plots.style import array, axes_or_new
 from ...results import Record, Results, number, table
 from ..experiment import Experiment, Settings
 
@@ -56,7 +57,7 @@ def grid_samples(
 
 def samples(ax: Axes | None, p: Tensor, q: Tensor) -> Axes:
     """Two samples in the plane, P black and Q red."""
-    panel: Axes = axes(ax)
+    panel = axes_or_new(ax)
     for sample, color in ((p, "black"), (q, "tab:red")):
         panel.plot(*array(sample).T, ".", color=color, markersize=1.5)
     return panel
@@ -64,7 +65,7 @@ def samples(ax: Axes | None, p: Tensor, q: Tensor) -> Axes:
 
 def curve(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     """The evidence curve with its maxima and the median heuristic marked."""
-    panel: Axes = axes(ax)
+    panel = axes_or_new(ax)
     points = sorted((number(r, "lengthscale"), number(r, "log_evidence")) for r in records if r["kind"] == "curve")
     panel.semilogx(*zip(*points, strict=True), color="black")
     for record in records:
@@ -120,12 +121,10 @@ class GridOfGaussians(Experiment):
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
         """``figure2.png``: panels A, B (samples), D (evidence) and E (witness)."""
-        from matplotlib.figure import Figure
-
         per_centre, seed = int(number(records[0], "n")) // 18, int(number(records[0], "seed"))
         embedding = BayesianMeanEmbedding(RBFKernel().double(), noise=0.1)
         embedding.kernel.lengthscale = highest(records)
-        figure = Figure(figsize=(9, 7.5), layout="constrained")
+        figure = free_figure(9, 7.5)
         panels = figure.subplots(2, 2)
         for panel, name, ratio in zip(panels[0], "AB", (2.0, 10.0), strict=True):
             samples(panel, *grid_samples(ratio, per_centre, seed))

@@ -20,7 +20,8 @@ from torch import Tensor
 from ...embeddings.bayesian import BayesianMeanEmbedding
 from ...embeddings.mean import MeanEmbedding
 from ...embeddings.witness import Witness
-from ...plots.bayesian import BAND, array, plot_witness
+from ...plots import free_figure, plot_witness
+from ...plots.style import BAND, array
 from ...results import Record, table
 from .grid import curve, evidence_records
 
@@ -74,8 +75,6 @@ def mixture_records(num_per_centre: int = 100, seed: int = 0) -> list[Record]:
 
 def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20, seed: int = 1) -> None:
     """Figure 1: (A) draws of the prior, (B) the empirical embedding, (C) the posterior and the truth."""
-    from matplotlib.figure import Figure
-
     generator = np.random.RandomState(seed)
     centres = np.array([-1.0, 1.0])
     sample = torch.as_tensor(generator.choice(centres, num_data) + 0.5 * generator.standard_normal(num_data))[:, None]
@@ -86,7 +85,7 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
     variance = lengthscale**2 + 0.25
     distances = grid - torch.as_tensor(centres)
     truth = lengthscale / math.sqrt(variance) * torch.exp(-0.5 * distances.square() / variance).mean(-1)
-    figure = Figure(figsize=(11, 3.2), layout="constrained")
+    figure = free_figure(11, 3.2)
     panels = figure.subplots(1, 3)
     with torch.no_grad():
         R = embedding.prior(grid).covariance_matrix
@@ -112,9 +111,7 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
 
 def draw_mixtures(records: Sequence[Record], path: pathlib.Path) -> None:
     """Figure 3, the densities, and the evidence of the pooled sample."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    figure = free_figure(9, 3.2)
     panels = figure.subplots(1, 2)
     grid = torch.linspace(-6, 6, 400, dtype=torch.float64)
     normal, laplace = densities(grid)
@@ -129,10 +126,8 @@ def draw_mixtures(records: Sequence[Record], path: pathlib.Path) -> None:
 
 def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pathlib.Path) -> None:
     """Figure 5 (A, B): the witness with its 80 % band at each maximum, with σ² = 0.1 and by the central limit."""
-    from matplotlib.figure import Figure
-
     columns = len(lengthscales)
-    figure = Figure(figsize=(4.5 * columns, 5.6), layout="constrained")
+    figure = free_figure(4.5 * columns, 5.6)
     panels = figure.subplots(2, columns, squeeze=False)
     grid = torch.linspace(-5, 5, 200, dtype=p.dtype, device=p.device).unsqueeze(-1)
     for row, noise in zip(panels, (0.1, "central-limit"), strict=True):

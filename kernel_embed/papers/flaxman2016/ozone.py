@@ -23,6 +23,7 @@ from ...hypothesis.causal import register_causal_test
 from ...hypothesis.checks import generator_of
 from ...hypothesis.encoding import Encoding
 from ...hypothesis.residuals import residuals
+from ...plots import free_figure
 from ...results import Record, Results, table
 from ..experiment import Experiment, Settings
 
@@ -105,9 +106,7 @@ class OzoneGraph(Experiment):
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
         """``ozone.png``: both graphs on a circle, edges at ozone in red."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(9.5, 4.8), layout="constrained")
+        figure = free_figure(9.5, 4.8)
         for panel, kernel in zip(figure.subplots(1, 2), KERNELS, strict=True):
             _graph(panel, [r for r in records if r["kernel"] == kernel and r["mark"] != "separated by"])
             panel.set_title(kernel)

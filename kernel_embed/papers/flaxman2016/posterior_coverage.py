@@ -18,7 +18,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 from gpytorch.priors import LogNormalPrior
 
-from ...embeddings import ConditionalEmbedding
+from ...embeddings import ConditionalEmbedding, ConditionedEmbedding
 from ...kernels import gram, log_scaled
 from ...objectives import ConditionalEvidence, CrossValidationRisk, Objective
 from ...posteriors import PosteriorWarning, sample_posterior
@@ -58,7 +58,10 @@ def simulate(seed: int) -> tuple[ConditionalEmbedding, torch.Tensor, torch.Tenso
     return embedding, x, root @ torch.as_tensor(generator.randn(NUM_DATA, 2)), truth
 
 
-OBJECTIVES: dict[str, Objective] = {"evidence": ConditionalEvidence(), "Gibbs": CrossValidationRisk(num_folds=5)}
+OBJECTIVES: dict[str, Objective[ConditionedEmbedding]] = {
+    "evidence": ConditionalEvidence(),
+    "Gibbs": CrossValidationRisk(num_folds=5),
+}
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class PosteriorCoverage(Experiment):
                 if record not in results:
                     results.add({**record, **self._ranks(objective, number)})
 
-    def _ranks(self, objective: Objective, number: int) -> Record:
+    def _ranks(self, objective: Objective[ConditionedEmbedding], number: int) -> Record:
         embedding, x, y, truth = simulate(number)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PosteriorWarning)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...hypothesis import two_sample_test
+from ...plots import free_figure
 from ...results import Record, table
 from ..experiment import Settings
 from .grid import grid_samples
@@ -54,10 +55,8 @@ class TypeTwoErrors(RejectionExperiment):
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
         """``figure2c.png``: type II error over the ratio."""
-        from matplotlib.figure import Figure
-
         (study,) = self.studies(records)
-        figure = Figure(figsize=(5, 3.2), layout="constrained")
+        figure = free_figure(5, 3.2)
         panel = figure.subplots()
         names = sorted(study.simulators, key=float)
         ratios = [float(name) for name in names]

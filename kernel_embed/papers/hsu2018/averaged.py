@@ -23,8 +23,9 @@ from ...comparison.data import Table
 from ...comparison.evaluate import SMALLEST_PROBABILITY, calibration_error
 from ...comparison.posterior_average import PosteriorAverageClassifier
 from ...comparison.study import scaled, shipped
+from ...embeddings import ConditionedMulticlass
 from ...estimators.classifier import MulticlassEmbeddingClassifier
-from ...objectives import ConditionalEvidence, default_objective
+from ...objectives import ConditionalEvidence, Objective, default_objective
 from ...posteriors import PosteriorWarning
 from ...results import Record, Results, column, group, table
 from ..experiment import Experiment, Settings
@@ -40,7 +41,11 @@ Learner = MulticlassEmbeddingClassifier | PosteriorAverageClassifier
 def learners() -> dict[str, Callable[[], Learner]]:
     """Name → a new classifier: two objectives, each as a point estimate and averaged."""
     makers: dict[str, Callable[[], Learner]] = {}
-    for name, objective in {"evidence": ConditionalEvidence(), "default": default_objective()}.items():
+    objectives: dict[str, Objective[ConditionedMulticlass]] = {
+        "evidence": ConditionalEvidence(),
+        "default": default_objective(),
+    }
+    for name, objective in objectives.items():
         makers[f"{name}: point"] = partial(MulticlassEmbeddingClassifier, None, objective, progress=False)
         makers[f"{name}: averaged"] = partial(
             PosteriorAverageClassifier, None, objective, num_samples=60, warmup_steps=40, max_tree_depth=10

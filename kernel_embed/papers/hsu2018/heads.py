@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ...comparison.networks import convolutional, paper_initialization
-from ...embeddings import MulticlassEmbedding
+from ...embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ...kernels import FeatureKernel
 from ...learning.checkpoint import load_checkpoint, save_checkpoint
 from ...objectives import CalibratedLeaveOneOutRisk, EmpiricalRisk, Objective, RademacherComplexity
@@ -19,7 +19,7 @@ from ...results import Record
 from ...scale import MulticlassFeatureAnswers, accumulate
 from .images import Images
 
-OBJECTIVES: dict[str, Objective] = {
+OBJECTIVES: dict[str, Objective[ConditionedMulticlass]] = {
     "paper": EmpiricalRisk(epsilon=1e-3, below="linear") + RademacherComplexity("4e/n"),
     "leave-one-out": CalibratedLeaveOneOutRisk() + RademacherComplexity("1/n"),
 }
@@ -36,7 +36,11 @@ class EmbeddingHead:
     name = "cen"
 
     def __init__(
-        self, network: nn.Module, learning_rate: float, objective: Objective, regularization: float = REGULARIZATION
+        self,
+        network: nn.Module,
+        learning_rate: float,
+        objective: Objective[ConditionedMulticlass],
+        regularization: float = REGULARIZATION,
     ) -> None:
         self.embedding = MulticlassEmbedding(FeatureKernel(network), 10, regularization)
         self.objective = objective

@@ -13,8 +13,9 @@ from sklearn.datasets import load_iris
 
 from ...embeddings import MulticlassEmbedding
 from ...kernels import log_scaled
-from ...learning import fit
+from ...learning import Adam, fit
 from ...objectives import EmpiricalRisk, RademacherComplexity, rademacher_complexity
+from ...plots import free_figure, plot_decision_map
 from ...results import Record, Results, column, table
 from ..experiment import Experiment, Settings
 
@@ -77,7 +78,7 @@ class IrisStarts(Experiment):
                 continue
             embedding = start(name)
             found = [{**named[0], **_measured(embedding, x, y, x_test, y_test), "printed": PRINTED["before"]}]
-            fit(embedding, objective, x, y, method="adam", num_epochs=num_epochs, learning_rate=0.05, progress=False)
+            fit(embedding, objective, x, y, optimizer=Adam(num_epochs, learning_rate=0.05), progress=False)
             found.append({**named[1], **_measured(embedding, x, y, x_test, y_test), "printed": PRINTED["after"]})
             results.extend(record for record in found if record not in results)
 
@@ -94,16 +95,12 @@ class IrisStarts(Experiment):
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
         """``figure1.png``: the four models over the plane."""
-        from matplotlib.figure import Figure
-
-        from ...plots.classes import decision_map
-
         x, y, *_ = iris_split()
-        figure = Figure(figsize=(9, 8), layout="constrained")
+        figure = free_figure(9, 8)
         shown = [r for r in records if r["rate"] == self.rate]
         for axes, r in zip(figure.subplots(2, 2).flat, shown, strict=True):
             embedding = model(column([r], "lengthscale")[0], column([r], "regularization")[0])
-            decision_map(embedding.condition(x, y), axes, low=-0.05, high=1.05)
+            plot_decision_map(embedding.condition(x, y), low=-0.05, high=1.05, ax=axes)
             axes.set_title(f"{r['start']}, {r['when']}: r = {r['complexity']:.2f}, {r['test_accuracy']:.1f} %")
         out.mkdir(parents=True, exist_ok=True)
         figure.savefig(out / "figure1.png", dpi=110)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ...plots import free_figure
 from ...progress import progress_bar
 from ...results import Record, Results, column, group, number, table
 from ..experiment import Experiment, Settings
@@ -99,9 +100,7 @@ class NetworkHeads(Experiment):
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
         """``figure2_right.png``: test error against epochs, on a logarithmic scale."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(6, 4), layout="constrained")
+        figure = free_figure(6, 4)
         axes = figure.subplots()
         for head, chosen in group(records, lambda record: record["head"]).items():
             axes.plot(column(chosen, "epoch") + 1, 100.0 - column(chosen, "test_accuracy"), label=str(head))

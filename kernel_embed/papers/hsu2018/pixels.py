@@ -16,17 +16,18 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.svm import SVC
 from torch import Tensor
 
-from ...embeddings import MulticlassEmbedding
+from ...embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ...files import write_whole
 from ...kernels import log_scaled, median_distance
-from ...learning import fit
+from ...learning import Adam, fit
 from ...objectives import EmpiricalRisk, LeaveOneOutRisk, Objective, RademacherComplexity
+from ...plots import free_figure
 from ...progress import progress_bar
 from ...results import Record, Results, number, table
 from ..experiment import Experiment, Settings
 from .images import load_mnist
 
-METHODS: dict[str, Objective | None] = {
+METHODS: dict[str, Objective[ConditionedMulticlass] | None] = {
     "ard + rademacher": EmpiricalRisk(1e-3, below="linear") + RademacherComplexity("4e/n"),
     "ard": EmpiricalRisk(1e-3, below="linear"),
     "ard leave-one-out": LeaveOneOutRisk() + RademacherComplexity("4e/n"),
@@ -129,10 +130,8 @@ class PixelLengthscales(Experiment):
             fit(embedding, objective, x, y, max_evaluations=evaluations, progress=False)
         else:
             epochs = settings.epochs or NUM_EPOCHS
-            fit(
-                embedding, objective, x, y,
-                batch_size=BATCH, num_epochs=epochs, learning_rate=0.05, seed=0, progress=False,
-            )  # fmt: skip
+            adam = Adam(epochs, learning_rate=0.05, batch_size=BATCH)
+            fit(embedding, objective, x, y, optimizer=adam, seed=0, progress=False)
             # λ was learned with n_b rows; the ridge n_b λ is the better guess for all than λ
             embedding.regularization = embedding.regularization.detach() * BATCH / len(y)
         if settings.out is not None:
@@ -148,9 +147,7 @@ def _file_name(method: str, n: int) -> str:
 
 def _draw_relevance(relevance: NDArray[np.float64], path: pathlib.Path) -> None:
     """The brightest hundredth share one colour: some pixels at the rim are lit in few images, and learn any value."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4, 4), layout="constrained")
+    figure = free_figure(4, 4)
     axes = figure.subplots()
     axes.imshow(relevance, cmap="magma", vmax=float(np.quantile(relevance, 0.99)))
     axes.set_axis_off()
