@@ -132,6 +132,17 @@ def test_module_is_the_command():
     assert "compare" in answer.stdout
 
 
+def test_the_command_loads_no_room_before_it_is_told_which():
+    code = (
+        "import sys, kernel_embed.cli as cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "rooms = {name.split('.')[1] for name in sys.modules if name.startswith('kernel_embed.')}\n"
+        "assert not rooms & {'comparison', 'papers', 'benchmarks'}, rooms"
+    )
+    subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
 @pytest.mark.data
 @needs_data
 def test_reproduce_voted(tmp_path, capsys):

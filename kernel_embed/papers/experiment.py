@@ -20,7 +20,7 @@ class Settings:
     """How an experiment is run; each reads the ones it understands.
 
     Attributes:
-        data: directory of the data sets; ``None`` as in :func:`~kernel_embed.comparison.data.load_table`.
+        data: directory of the data sets; ``None`` as in ``kernel_embed.comparison.data.load_table``.
         out: directory for pictures and for files that let an interrupted run go on; ``None`` writes none.
         quick: a small run, to see that everything works.
         repetitions: of a study on simulated data.
@@ -55,7 +55,7 @@ class Experiment(abc.ABC):
     """A table or figure of a paper, or a study beside it, as a value.
 
     What only one experiment knows (a rate, a batch size) is a field of its class, so that a variant is another value:
-    ``IrisStarts(rate="4e")``. What several understand is in :class:`Settings`.
+    ``IrisStarts(rate="4e")``. What several understand is in :class:`~kernel_embed.papers.Settings`.
 
     Attributes:
         name: as in ``kernel-embed reproduce NAME``.
@@ -63,7 +63,7 @@ class Experiment(abc.ABC):
         duration: roughly, on two cores.
         key: the fields that name a record.
         tags: the values of the field ``experiment`` in its records.
-        options: the settings it understands beside :data:`ALWAYS`.
+        options: the settings it understands beside ``out`` and ``quick``.
     """
 
     name: ClassVar[str]
@@ -102,7 +102,7 @@ def reproduce(experiment: Experiment, settings: Settings, results: Results | Non
     """Run what is missing in ``settings.out``, draw the pictures there, and return the table.
 
     Args:
-        experiment: a value of :data:`kernel_embed.papers.EXPERIMENTS`, or a variant of one.
+        experiment: a value of ``kernel_embed.papers.EXPERIMENTS``, or a variant of one.
         settings: how to run it.
         results: where records go; by default ``results.json`` in ``settings.out``.
 

@@ -9,6 +9,8 @@ import pytest
 
 from kernel_embed.cli import main
 from kernel_embed.papers import EXPERIMENTS, Settings, reproduce
+from kernel_embed.papers.flaxman2016.coverage import BandCoverage
+from kernel_embed.papers.flaxman2016.posterior_coverage import PosteriorCoverage
 from kernel_embed.papers.hsu2018.iris import IrisStarts
 
 NAMES = [
@@ -53,14 +55,21 @@ def test_what_an_experiment_does_not_understand_is_refused(arguments, words, tmp
     assert not (tmp_path / "results.json").exists()
 
 
-@pytest.mark.parametrize("name", ["coverage", "posterior-coverage"])
-def test_studies_run_and_resume(name, tmp_path, capsys):
-    arguments = ["reproduce", name, "--repetitions", "2", "--out", str(tmp_path)]
-    assert main(arguments) == 0
-    assert "coverage of 80 %" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    "experiment", [BandCoverage(sizes=(20,)), PosteriorCoverage(num_samples=4, warmup_steps=4)], ids=lambda e: e.name
+)
+def test_studies_run_and_resume(experiment, tmp_path):
+    settings = Settings(out=tmp_path, repetitions=2)
+    text = reproduce(experiment, settings)
+    assert "coverage of 80 %" in text
     stamp = (tmp_path / "results.json").stat().st_mtime_ns
-    assert main(arguments) == 0
+    assert reproduce(experiment, settings) == text
     assert (tmp_path / "results.json").stat().st_mtime_ns == stamp, "nothing is computed twice"
+
+
+def test_the_command_runs_a_study(tmp_path, capsys):
+    assert main(["reproduce", "coverage", "--quick", "--out", str(tmp_path)]) == 0
+    assert "coverage of 80 %" in capsys.readouterr().out
 
 
 def test_a_variant_is_another_value(tmp_path):
