@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-import matplotlib
+import matplotlib.pyplot
 import numpy as np
 import pytest
 import torch
