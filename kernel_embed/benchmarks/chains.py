@@ -15,7 +15,7 @@ from torch import Tensor
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import FeatureKernel
 from ..objectives import ConditionalEvidence, LeaveOneOutRisk, Objective, RademacherComplexity, default_objective
-from ..posteriors import PosteriorWarning, sample_posterior
+from ..posteriors import NUTS, PosteriorWarning, sample_posterior
 from ..results import Record
 from .cases import OURS, Call, Case, Scope
 
@@ -60,7 +60,7 @@ def _chains(count: int) -> Call:
                 warnings.simplefilter("ignore", PosteriorWarning)
                 posterior = sample_posterior(
                     MulticlassEmbedding(make().double(), 2), objective, x, y, num_samples=4, warmup_steps=6,
-                    num_chains=1, seed=number, parallel=False, progress=False, max_tree_depth=4,
+                    num_chains=1, seed=number, sampler=NUTS(max_tree_depth=4, parallel=False), progress=False,
                 )  # fmt: skip
             if not torch.isfinite(posterior.draws.u).all():
                 raise ArithmeticError(f"Expected finite draws of every chain, got others in chain {number}.")

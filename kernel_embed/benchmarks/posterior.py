@@ -45,15 +45,15 @@ def problem(n: int) -> tuple[MulticlassEmbedding, Tensor, Tensor]:
 
 
 def _ours(n: int, draws: int) -> Call:
-    from ..posteriors import sample_posterior
+    from ..posteriors import NUTS, sample_posterior
 
     embedding, x, y = problem(n)
 
     def call() -> Record:
         posterior = sample_posterior(
             embedding, ConditionalEvidence(), x, y,
-            num_samples=draws, warmup_steps=draws, num_chains=1, seed=0, progress=False, parallel=False,
-            initial="current", max_tree_depth=DEPTH,
+            num_samples=draws, warmup_steps=draws, num_chains=1, seed=0, progress=False, initial="current",
+            sampler=NUTS(max_tree_depth=DEPTH, parallel=False),
         )  # fmt: skip
         return _figures(posterior.samples["kernel.lengthscale"])
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..embeddings import ConditionalEmbedding
 from ..objectives import ConditionalEvidence
-from ..posteriors import PosteriorWarning, sample_posterior
+from ..posteriors import NUTS, PosteriorWarning, sample_posterior
 from ..posteriors.diagnostics import n_eff
 from ..results import Record, number
 from .cases import OURS, Call, Case, Scope
@@ -64,7 +64,7 @@ def _ours(n: int, draws: int) -> Call:
             warnings.simplefilter("ignore", PosteriorWarning)
             posterior = sample_posterior(
                 embedding, ConditionalEvidence(), x, y, num_samples=draws, warmup_steps=draws, num_chains=1, seed=0,
-                parallel=False, progress=False,
+                sampler=NUTS(parallel=False), progress=False,
             )  # fmt: skip
         found = posterior.samples
         lengthscales = found["kernel.base_kernel.lengthscale"].reshape(-1, 5)
@@ -75,8 +75,7 @@ def _ours(n: int, draws: int) -> Call:
 
 def _recipe(n: int, draws: int) -> Call:
     """As GPyTorch's tutorial of fully Bayesian models has it."""
-    import pyro
-    from pyro.infer import MCMC, NUTS
+    import pyro.infer
 
     x, y = problem(n)
     likelihood = gpytorch.likelihoods.GaussianLikelihood(
@@ -93,7 +92,9 @@ def _recipe(n: int, draws: int) -> Call:
     def call() -> Record:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            chain = MCMC(NUTS(program), num_samples=draws, warmup_steps=draws, disable_progbar=True)
+            chain = pyro.infer.MCMC(
+                pyro.infer.NUTS(program), num_samples=draws, warmup_steps=draws, disable_progbar=True
+            )
             chain.run(x, y)
         found = chain.get_samples()
         lengthscales = found["covar_module.base_kernel.lengthscale_prior"].reshape(-1, 5)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..objectives import EmbeddingEvidence
 from ..papers.flaxman2016.mixtures import mixture_samples, model
-from ..posteriors import PosteriorWarning, sample_posterior
+from ..posteriors import NUTS, PosteriorWarning, sample_posterior
 from ..posteriors.diagnostics import n_eff
 from ..posteriors.potential import Potential
 from ..results import Record
@@ -59,7 +59,7 @@ def _ours(start: float, n: int, draws: int) -> Call:
             warnings.simplefilter("ignore", PosteriorWarning)
             posterior = sample_posterior(
                 model(), EmbeddingEvidence(), x, num_samples=draws, warmup_steps=draws, num_chains=1, seed=0,
-                initial={NAME: torch.tensor(start)}, parallel=False, progress=False,
+                initial={NAME: torch.tensor(start)}, sampler=NUTS(parallel=False), progress=False,
             )  # fmt: skip
         found = _figures(posterior.samples[NAME].reshape(1, -1), posterior.seconds)
         return {**found, "num_evaluations": posterior.num_evaluations}

@@ -20,8 +20,8 @@ from ..votes import (
     KernelFamily,
     VoteProblem,
     polynomial_kernels,
+    problem_path,
     trace_bound,
-    vote_path,
 )
 from .cases import OURS, Call, Case, Scope
 from .votes import whole_program
@@ -47,7 +47,7 @@ def _solve(name: str, m: int, pair: Pair, directory: Data) -> Call:
     penalties = pair[0] * r + pair[1]
 
     def call() -> Record:
-        solution = ColumnGeneration(votes, 1e-7).solve(penalties)
+        solution = ColumnGeneration().solve(votes, penalties)
         return {"objective": solution.objective, "gap": solution.gap, "votes": len(solution.votes)}
 
     return call
@@ -60,24 +60,24 @@ def _whole(name: str, m: int, pair: Pair, directory: Data) -> Call:
 
 def _path(name: str, m: int, directory: Data) -> Call:
     votes, r = problem(name, directory, m)
-    return lambda: {"gap": max(point.solution.gap for point in vote_path(votes, r))}
+    return lambda: {"gap": max(point.solution.gap for point in problem_path(votes, r))}
 
 
 def _hardest(name: str, m: int, directory: Data) -> Call:
     """The hardest pair of the path, solved from nothing; and how long all pairs take so, one by one."""
     votes, r = problem(name, directory, m)
-    pairs = [(point.lam, point.beta) for point in vote_path(votes, r)]
+    pairs = [(point.lam, point.beta) for point in problem_path(votes, r)]
 
     def seconds(pair: Pair) -> float:
         started = time.perf_counter()
-        ColumnGeneration(votes, 1e-7).solve(pair[0] * r + pair[1])
+        ColumnGeneration().solve(votes, pair[0] * r + pair[1])
         return time.perf_counter() - started
 
     times = {pair: seconds(pair) for pair in pairs}
     lam, beta = max(times, key=lambda pair: times[pair])
 
     def call() -> Record:
-        gap = ColumnGeneration(votes, 1e-7).solve(lam * r + beta).gap
+        gap = ColumnGeneration().solve(votes, lam * r + beta).gap
         return {"gap": gap, "all_pairs_seconds": sum(times.values())}
 
     return call
@@ -88,7 +88,7 @@ def _predict(ours: bool, directory: Data) -> Call:
     x = minmax_scale(x)
     train, test = x[:NUM_TRAIN], np.concatenate([x[NUM_TRAIN:]] * 10)
     learner: VotedKernelClassifier | SVC = (
-        VotedKernelClassifier(polynomial_kernels(), lam=1e-2, beta=1e-2, calibration_folds=0)
+        VotedKernelClassifier(polynomial_kernels(), lam=1e-2, beta=1e-2, num_calibration_folds=0)
         if ours
         else SVC(kernel="poly", degree=3, gamma=1.0, coef0=1.0, C=1e-3)
     )

@@ -53,7 +53,7 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> PosteriorAverageClassifier:
         """Learn, then sample."""
-        from ..posteriors import sample_posterior
+        from ..posteriors import NUTS, sample_posterior
 
         objective = ConditionalEvidence() if self.objective is None else self.objective
         start = MulticlassEmbeddingClassifier(self.kernel, objective, progress=False).fit(X, y)
@@ -71,9 +71,8 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
             num_chains=1,
             seed=self.random_state,
             initial={"regularization": learned},
-            parallel=False,
+            sampler=NUTS(max_tree_depth=self.max_tree_depth, parallel=False),
             progress=False,
-            max_tree_depth=self.max_tree_depth,
         )
         self.draws_ = {
             f"draws {name.rpartition('.')[-1]}": draws.detach().cpu().reshape(len(draws), -1).numpy()

@@ -17,9 +17,9 @@ from gpytorch.kernels import (
     ScaleKernel,
     SpectralMixtureKernel,
 )
-from kernel_embed.kernels.profiles import RadialProfile
 
 from kernel_embed.kernels import FeatureKernel, MahalanobisKernel, register
+from kernel_embed.kernels.profiles import RadialProfile
 from kernel_embed.testing import KernelContract
 
 KERNELS = {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +15,11 @@ from sklearn.svm import SVC
 
 from ...comparison.data import load_table
 from ...results import Record
-from ...votes.families import Array, KernelFamily, gaussian_kernels, polynomial_kernels
-from ...votes.path import GRID, CrossValidation, cross_validate_votes, split_folds
+from ...votes.cross_validation import CrossValidation, Scaler, cross_validate_votes
+from ...votes.families import Array, KernelFamily, KernelLike, gaussian_kernels, polynomial_kernels
+from ...votes.folds import split_folds, turns
+from ...votes.path import GRID
 from .voted_table import METHODS, TABLE_1, Task
-
-
-class Scaler(Protocol):
-    """What scales features: fitted on the training part, applied to every part."""
-
-    def fit(self, x: Array) -> Scaler:
-        """Learn from the training part."""
-
-    def transform(self, x: Array) -> Array:
-        """Scale any part."""
-
 
 SCALERS: dict[str, Callable[[], Scaler]] = {
     "unit range": MinMaxScaler,
@@ -70,35 +61,21 @@ def run_cell(
 def _measured(task: Task, data: tuple[Array, NDArray[np.int64]], quick: bool, num_folds: int, seed: int) -> Record:
     x, y = data
     scaler = SCALERS[task.scaling]()
-    kernels = list(polynomial_kernels() if task.family == "polynomial" else gaussian_kernels())
+    kernels: list[KernelLike] = list(polynomial_kernels() if task.family == "polynomial" else gaussian_kernels())
     grid, costs = GRID, COSTS
     if quick:
         kernels, grid, costs = kernels[:3], GRID[1:5], COSTS[2:8:2]
     if task.method == "L2-SVM":
         return _l2_svm(x, y, KernelFamily(kernels), costs, num_folds, scaler, seed)
+    validate = functools.partial(
+        cross_validate_votes, x=x, y=y, scaler=scaler, betas=grid, num_folds=num_folds, seed=seed, tolerance=1e-6,
+        progress=False,
+    )  # fmt: skip
     if task.method == "L1-SVM":
         # λ = 0 and one kernel at a time, the degree chosen by validation with β.
-        runs = [
-            cross_validate_votes(
-                x, y, [kernel], lams=[0.0], betas=grid, folds=num_folds, scaler=scaler, seed=seed, tolerance=1e-6
-            )
-            for kernel in kernels
-        ]
+        runs = [validate([kernel], lams=[0.0]) for kernel in kernels]
         return _figures(min(runs, key=lambda result: (round(result.validation_error, 12), result.votes)))
-    return _figures(
-        cross_validate_votes(
-            x,
-            y,
-            kernels,
-            lams=grid,
-            betas=grid,
-            complexity=task.method.removeprefix("VKR "),
-            folds=num_folds,
-            scaler=scaler,
-            seed=seed,
-            tolerance=1e-6,
-        )
-    )
+    return _figures(validate(kernels, lams=grid, complexity=task.method.removeprefix("VKR ")))
 
 
 def load_two_classes(name: str, directory: str | os.PathLike[str] | None) -> tuple[Array, NDArray[np.int64]]:
@@ -141,12 +118,9 @@ def _l2_svm(
     size = len(family.kernels)
     shape = (num_folds, size, len(costs))
     validation, test, votes = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    parts = split_folds(len(x), num_folds, seed)
-    for i in range(num_folds):
-        held = [parts[(i + 1) % num_folds], parts[i]]
-        train = np.concatenate([parts[k] for k in range(num_folds) if k not in (i, (i + 1) % num_folds)])
-        fitted = scaler.fit(x[train])
-        x_train, x_held = fitted.transform(x[train]), [fitted.transform(x[part]) for part in held]
+    for i, (train, *held) in enumerate(turns(split_folds(len(x), num_folds, seed))):
+        scaler.fit(x[train])
+        x_train, *x_held = (np.asarray(scaler.transform(x[part])) for part in (train, *held))
         for k in range(size):
             K = family.gram(k, x_train, x_train)
             K_held = [family.gram(k, part, x_train) for part in x_held]

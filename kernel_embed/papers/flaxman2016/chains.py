@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 from ...objectives import EmbeddingEvidence
 from ...plots import free_figure, plot_traces
 from ...plots.style import BAND, array
-from ...posteriors import PosteriorWarning, load_posterior, sample_posterior
-from ...posteriors.answers import MeanPosterior
+from ...posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load_posterior, sample_posterior
 from ...posteriors.bridge import log_evidence
 from ...posteriors.diagnostics import modes, n_eff, r_hat
-from ...posteriors.potential import Potential
 from ...results import Record, table
 from .mixtures import PRINTED, mixture_samples, model
 
@@ -41,13 +39,14 @@ def sample(
 ) -> MeanPosterior:
     """The posterior of the lengthscale, from the file ``path`` where an earlier run left it."""
     if path is not None and path.exists():
-        kept: MeanPosterior = load_posterior(path, model(), EmbeddingEvidence())
-        return kept
+        loaded = load_posterior(path, model(), EmbeddingEvidence())
+        assert isinstance(loaded, MeanPosterior)
+        return loaded
     x = torch.cat(mixture_samples(num_per_centre, seed))
     with warnings.catch_warnings():
         # That the chains disagree is the point.
         warnings.simplefilter("ignore", PosteriorWarning)
-        posterior: MeanPosterior = sample_posterior(
+        posterior = sample_posterior(
             model(),
             EmbeddingEvidence(),
             x,
@@ -55,8 +54,7 @@ def sample(
             warmup_steps=num_draws,
             num_chains=num_chains,
             seed=seed,
-            parallel=False,
-            walk=False,  # NUTS alone, as in the paper
+            sampler=NUTS(walk=False, parallel=False),  # NUTS alone, as in the paper
             progress=progress,
         )
     if path is not None:

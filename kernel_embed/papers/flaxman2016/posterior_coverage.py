@@ -21,7 +21,7 @@ from gpytorch.priors import LogNormalPrior
 from ...embeddings import ConditionalEmbedding, ConditionedEmbedding
 from ...kernels import gram, log_scaled
 from ...objectives import ConditionalEvidence, CrossValidationRisk, Objective
-from ...posteriors import PosteriorWarning, sample_posterior
+from ...posteriors import NUTS, PosteriorWarning, sample_posterior
 from ...results import Record, Results, column, group, table
 from ..experiment import Experiment, Settings
 
@@ -96,7 +96,7 @@ class PosteriorCoverage(Experiment):
             warnings.simplefilter("ignore", PosteriorWarning)
             posterior = sample_posterior(
                 embedding, objective, x, y, num_samples=self.num_samples, warmup_steps=self.warmup_steps,
-                num_chains=1, seed=number, parallel=False, progress=False,
+                num_chains=1, seed=number, sampler=NUTS(parallel=False), progress=False,
             )  # fmt: skip
         found: Record = {}
         for parameter in NAMES:
