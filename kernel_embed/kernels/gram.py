@@ -12,12 +12,10 @@ import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 
-import torch
 from gpytorch.kernels import InducingPointKernel, Kernel, ProductStructureKernel
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from .classes.feature import FeatureKernel
 from .initialization import check_initialized
 from .profiles import RadialProfile, radial_of
 from .radial import radial_gram
@@ -117,18 +115,6 @@ class _Gram(Algebra[Tensor]):
 
     def _points(self, node: Node) -> tuple[Tensor, Tensor | None]:
         return node.select(self.x1), None if self.x2 is None else node.select(self.x2)
-
-
-def _of_features(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    """κ(φ(x1), φ(x2)), with φ evaluated once for each."""
-    z1, z2 = kernel.pair(x1, x2)
-    if kernel.base_kernel is not None:
-        return gram(kernel.base_kernel, z1, z2)
-    K: Tensor = z1 @ (z1 if z2 is None else z2).mT
-    return K.expand(*torch.broadcast_shapes(kernel.batch_shape, K.shape[:-2]), *K.shape[-2:])
-
-
-GRAMS.register(FeatureKernel, _of_features)
 
 
 def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
@@ -56,9 +57,28 @@ class Registry(Generic[T]):
         rule, when = self._rules.get(type(kernel), (None, None))
         return rule if when is None or when(kernel) else None
 
-    def entry(self, kind: type[Kernel]) -> tuple[T, Callable[[Kernel], bool] | None] | None:
-        """The rule of a class and its condition, or ``None``."""
-        return self._rules.get(kind)
+    def plan(
+        self, kind: type[Kernel], rule: T, *, when: Callable[[Kernel], bool] | None = None, replace: bool = False
+    ) -> Plan:
+        """What :meth:`register` would do, in two steps."""
+        check = functools.partial(self.check, kind, rule, replace=replace)
+        return Plan(self.what, check, functools.partial(self.register, kind, rule, when=when, replace=True))
+
+    def plan_like(self, kind: type[Kernel], like: type[Kernel], *, replace: bool = False) -> Plan | None:
+        """The same with the rule of another class, where it has one."""
+        if like not in self._rules:
+            return None
+        rule, when = self._rules[like]
+        return self.plan(kind, rule, when=when, replace=replace)
+
+
+class Plan(NamedTuple):
+    """A registration that is not made yet."""
+
+    what: str
+    check: Callable[[], None]
+    """Raises where the registration contradicts one that stands."""
+    write: Callable[[], None]
 
 
 def check_kind(kind: type[Kernel]) -> None:
