@@ -19,7 +19,8 @@ from torch import Tensor
 from .initialization import check_initialized
 from .profiles import RadialProfile, radial_of
 from .radial import radial_gram
-from .structure import Algebra, Node, Registry, fold
+from .registry import Registry
+from .structure import Algebra, Node, fold
 
 GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
 """From a kernel and the points that reach its ``forward``, x1 and x2 (``None`` for x1), to k(x1_i, x2_j)."""
@@ -82,6 +83,7 @@ class _Gram(Algebra[Tensor]):
         self.x1, self.x2 = x1, x2
 
     def leaf(self, node: Node) -> Tensor | None:
+        """K by the rule or the profile of the class."""
         rule = GRAMS.find(node.kernel)
         if rule is not None:
             return rule(node.kernel, *self._points(node))
@@ -93,12 +95,15 @@ class _Gram(Algebra[Tensor]):
         return radial_gram(z1, z2, radial.profile, radial.profile.rough)
 
     def scale(self, node: Node, part: Tensor | None) -> Tensor | None:
+        """σ²K."""
         return None if part is None else node.factor[..., None, None] * part
 
     def add(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        """K₁ + K₂."""
         return self._combined(node, parts, operator.add)
 
     def multiply(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        """K₁ ∘ K₂."""
         return self._combined(node, parts, operator.mul)
 
     def _combined(
@@ -147,6 +152,7 @@ class _Columns(Algebra[None]):
         self.width = width
 
     def enter(self, node: Node) -> None:
+        """Raise where a kernel gets other columns than it expects."""
         kernel = node.kernel
         given = self.width if node.inputs is None else len(node.inputs)
         if node.chosen is not None and int(node.chosen.max()) >= given:

@@ -13,7 +13,8 @@ import torch
 from gpytorch.kernels import Kernel, RFFKernel
 from torch import Tensor
 
-from .structure import COMPOSITES, Algebra, Node, Registry, fold
+from .registry import Registry
+from .structure import COMPOSITES, Algebra, Node, fold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +104,7 @@ class _Initialize(Algebra[None]):
         self.x = x
 
     def enter(self, node: Node) -> None:
+        """Complete a kernel, and the kernels that it holds."""
         x = node.select(self.x)
         rule = INITIALIZATIONS.find(node.kernel)
         if rule is not None and not rule.is_complete(node.kernel):

@@ -13,9 +13,10 @@ from .features.fourier import SPECTRA, Spectrum
 from .gram import GRAMS, GramRule
 from .initialization import INITIALIZATIONS, Initialization
 from .profiles import PROFILES, PlainProfile, Radial, RadialProfile, by_lengthscale
+from .registry import Plan, Registry, check_kind
 from .smoothed.forms import SMOOTHINGS, SmoothingRule
 from .smoothed.gaussian import TERMS, TermsRule
-from .structure import COMPOSITES, Plan, Registry, check_kind
+from .structure import COMPOSITES
 from .supremum import SUPREMA, SupremumRule
 
 T = TypeVar("T")
@@ -99,7 +100,9 @@ def register(
 class _PlansLike(Protocol):
     """A registry, whatever its rules are."""
 
-    def plan_like(self, kind: type[Kernel], like: type[Kernel], *, replace: bool = False) -> Plan | None: ...
+    def plan_like(self, kind: type[Kernel], like: type[Kernel], *, replace: bool = False) -> Plan | None:
+        """See :meth:`Registry.plan_like`."""
+        ...  # pragma: no cover
 
 
 REGISTRIES: tuple[_PlansLike, ...] = (
