@@ -12,16 +12,15 @@ import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 
-import torch
 from gpytorch.kernels import InducingPointKernel, Kernel, ProductStructureKernel
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from .classes.feature import FeatureKernel
 from .initialization import check_initialized
 from .profiles import RadialProfile, radial_of
 from .radial import radial_gram
-from .structure import Algebra, Node, Registry, fold
+from .registry import Registry
+from .structure import Algebra, Node, fold
 
 GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
 """From a kernel and the points that reach its ``forward``, x1 and x2 (``None`` for x1), to k(x1_i, x2_j)."""
@@ -84,6 +83,7 @@ class _Gram(Algebra[Tensor]):
         self.x1, self.x2 = x1, x2
 
     def leaf(self, node: Node) -> Tensor | None:
+        """K by the rule or the profile of the class."""
         rule = GRAMS.find(node.kernel)
         if rule is not None:
             return rule(node.kernel, *self._points(node))
@@ -95,12 +95,15 @@ class _Gram(Algebra[Tensor]):
         return radial_gram(z1, z2, radial.profile, radial.profile.rough)
 
     def scale(self, node: Node, part: Tensor | None) -> Tensor | None:
+        """σ²K."""
         return None if part is None else node.factor[..., None, None] * part
 
     def add(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        """K₁ + K₂."""
         return self._combined(node, parts, operator.add)
 
     def multiply(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        """K₁ ∘ K₂."""
         return self._combined(node, parts, operator.mul)
 
     def _combined(
@@ -117,18 +120,6 @@ class _Gram(Algebra[Tensor]):
 
     def _points(self, node: Node) -> tuple[Tensor, Tensor | None]:
         return node.select(self.x1), None if self.x2 is None else node.select(self.x2)
-
-
-def _of_features(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    """κ(φ(x1), φ(x2)), with φ evaluated once for each."""
-    z1, z2 = kernel.pair(x1, x2)
-    if kernel.base_kernel is not None:
-        return gram(kernel.base_kernel, z1, z2)
-    K: Tensor = z1 @ (z1 if z2 is None else z2).mT
-    return K.expand(*torch.broadcast_shapes(kernel.batch_shape, K.shape[:-2]), *K.shape[-2:])
-
-
-GRAMS.register(FeatureKernel, _of_features)
 
 
 def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
@@ -161,6 +152,7 @@ class _Columns(Algebra[None]):
         self.width = width
 
     def enter(self, node: Node) -> None:
+        """Raise where a kernel gets other columns than it expects."""
         kernel = node.kernel
         given = self.width if node.inputs is None else len(node.inputs)
         if node.chosen is not None and int(node.chosen.max()) >= given:

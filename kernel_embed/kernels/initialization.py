@@ -13,8 +13,8 @@ import torch
 from gpytorch.kernels import Kernel, RFFKernel
 from torch import Tensor
 
-from .classes.feature import FeatureKernel
-from .structure import COMPOSITES, Algebra, Node, Registry, fold
+from .registry import Registry
+from .structure import COMPOSITES, Algebra, Node, fold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ def initialize_from_data(kernel: Kernel, x: Tensor) -> Kernel:
         >>> initialize_from_data(kernel, torch.rand(10, 3)).base_kernel.randn_weights.shape
         torch.Size([3, 5])
     """
-    if any(True for _ in _incomplete(kernel)):
+    if not is_initialized(kernel):
         with torch.no_grad():
             fold(kernel, _Initialize(x))
     return kernel
@@ -77,9 +77,14 @@ def initialize_parts(module: torch.nn.Module, x: Tensor, y: Tensor | None = None
         initialize_from_data(target_kernel, y.to(x).reshape(y.shape[0], -1))
 
 
+def is_initialized(kernel: Kernel) -> bool:
+    """Whether every part of ``kernel`` can be evaluated as it is."""
+    return next(_incomplete(kernel), None) is None
+
+
 def check_initialized(kernel: Kernel) -> None:
     """Raise where a part of ``kernel`` still has to take something from data."""
-    for part, rule in _incomplete(kernel):
+    for part, rule in reversed(list(_incomplete(kernel))):  # the innermost first, which is what is missing
         other = f", or {rule.otherwise}" if rule.otherwise else ""
         raise ValueError(
             f"Expected {rule.expected}, got {type(part).__name__} without. Call "
@@ -99,23 +104,12 @@ class _Initialize(Algebra[None]):
         self.x = x
 
     def enter(self, node: Node) -> None:
+        """Complete a kernel, and the kernels that it holds."""
         x = node.select(self.x)
         rule = INITIALIZATIONS.find(node.kernel)
         if rule is not None and not rule.is_complete(node.kernel):
             rule.complete(node.kernel, x)
-        if COMPOSITES.find(node.kernel) is None and any(True for _ in _incomplete(node.kernel)):
-            _complete_inside(node.kernel, x)
-
-
-def _complete_inside(kernel: Kernel, x: Tensor) -> None:
-    """Complete the kernels that ``kernel`` holds: on features where it is one on features, else on its own points."""
-    modes = {module: module.training for module in kernel.modules()}
-    kernel.eval()  # so that batch normalisation learns nothing of this evaluation
-    try:
-        points = kernel.features(x) if isinstance(kernel, FeatureKernel) else x
-    finally:
-        for module, training in modes.items():
-            module.training = training
-    for child in kernel.children():
-        if isinstance(child, Kernel):
-            initialize_from_data(child, points)
+        if COMPOSITES.find(node.kernel) is None:
+            for child in node.kernel.children():
+                if isinstance(child, Kernel):
+                    initialize_from_data(child, x)

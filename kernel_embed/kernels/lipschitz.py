@@ -61,15 +61,19 @@ class _Unscaled(Algebra[tuple[Tensor, Kernel]]):
         self.one = one
 
     def leaf(self, node: Node) -> tuple[Tensor, Kernel]:
+        """1 times the kernel."""
         return self.one, node.kernel
 
     def scale(self, node: Node, part: tuple[Tensor, Kernel] | None) -> tuple[Tensor, Kernel] | None:
+        """One factor more."""
         return part and (part[0] * node.factor, part[1])
 
     def add(self, node: Node, parts: object) -> tuple[Tensor, Kernel]:
+        """1 times the sum."""
         return self.leaf(node)
 
     def multiply(self, node: Node, parts: object) -> tuple[Tensor, Kernel]:
+        """1 times the product."""
         return self.leaf(node)
 
 

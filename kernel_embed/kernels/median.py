@@ -68,6 +68,7 @@ class _Lengthscales(Algebra[Lengthscales]):
         self.x = x
 
     def leaf(self, node: Node) -> Lengthscales:
+        """The kernel itself, and those that it holds."""
         kernel, x = node.kernel, node.select(self.x)
         if isinstance(kernel, ScaleKernel):  # a subclass: whatever it computes, it has chosen the columns of its base
             return visit(node.base(), self) or []
@@ -79,9 +80,11 @@ class _Lengthscales(Algebra[Lengthscales]):
         return found
 
     def scale(self, node: Node, part: Lengthscales | None) -> Lengthscales | None:
+        """Those of the base."""
         return part
 
     def add(self, node: Node, parts: Sequence[Lengthscales | None]) -> Lengthscales:
+        """Those of all parts."""
         return [pair for part in parts for pair in part or []]
 
     multiply = add

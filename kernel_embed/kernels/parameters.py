@@ -24,10 +24,12 @@ class NamedParameter:
         self.name = name
 
     def get(self, module: gpytorch.Module) -> Tensor:
+        """The value."""
         value: Tensor = getattr(module, self.name)
         return value
 
     def set(self, module: gpytorch.Module, value: Tensor) -> None:
+        """Set the value."""
         setattr(module, self.name, value)
 
 

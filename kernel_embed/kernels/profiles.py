@@ -28,7 +28,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from .metric import Lengthscale, Metric
 from .radial import flushed_exp
-from .structure import Registry
+from .registry import Registry
 
 Factor = Tensor | float
 
@@ -84,6 +84,7 @@ class RadialProfile:
 class _ValueAndSlope(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, s: Tensor, profile: RadialProfile) -> tuple[Tensor, Tensor]:
+        """φ and φ′."""
         E = profile.exponent(s * -0.5)
         decay = E.exp()
         p0, p1 = profile.factors(E)
@@ -94,6 +95,7 @@ class _ValueAndSlope(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, g: Tensor, h: Tensor) -> tuple[Tensor, None]:
+        """g φ′ + h φ″."""
         slope, curvature = ctx.saved_tensors  # type: ignore[attr-defined]
         return g * slope + h * curvature, None
 

@@ -44,6 +44,7 @@ def radial_gram(z1: Tensor, z2: Tensor | None, profile: Profile, rough: bool = F
 class _RadialGram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z1: Tensor, z2: Tensor | None, profile: Profile, rough: bool) -> Tensor:
+        """K = φ(s)."""
         halves = negative_half_square_distance(z1, z2)
         if rough:
             subtract_close_points_(halves, z1, z1 if z2 is None else z2)
@@ -54,6 +55,7 @@ class _RadialGram(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        """∂q/∂z from G = ∂q/∂K."""
         z1, z2, slope = ctx.saved_tensors
         # 2M = 2 G∘φ'(s)
         M = (G * slope).mul_(2.0 * ctx.factor)
@@ -84,6 +86,7 @@ def gaussian_gram(z1: Tensor, z2: Tensor | None, log_size: Tensor) -> Tensor:
 class _GaussianGram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z1: Tensor, z2: Tensor | None, log_size: Tensor) -> Tensor:
+        """K = exp(log_size − s/2)."""
         K = flushed_exp(_exponents(z1, z1 if z2 is None else z2, log_size))
         ctx.save_for_backward(z1, z2, K)
         return K
@@ -91,6 +94,7 @@ class _GaussianGram(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
+        """∂q/∂z and ∂q/∂log_size from G = ∂q/∂K."""
         z1, z2, K = ctx.saved_tensors
         other = z1 if z2 is None else z2
         M = G * K

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from gpytorch.kernels import Kernel
 
@@ -13,9 +13,10 @@ from .features.fourier import SPECTRA, Spectrum
 from .gram import GRAMS, GramRule
 from .initialization import INITIALIZATIONS, Initialization
 from .profiles import PROFILES, PlainProfile, Radial, RadialProfile, by_lengthscale
+from .registry import Plan, Registry, check_kind
 from .smoothed.forms import SMOOTHINGS, SmoothingRule
 from .smoothed.gaussian import TERMS, TermsRule
-from .structure import COMPOSITES, Registry, check_kind
+from .structure import COMPOSITES
 from .supremum import SUPREMA, SupremumRule
 
 T = TypeVar("T")
@@ -75,74 +76,58 @@ def register(
         'closed form'
     """
     check_kind(kind)
-    given: list[_Entry] = [] if like is None else _rules_of(like, kind)
-    # What is said of the class itself stands before what it has of another.
-    _give(given, PROFILES, None if profile is None else _profile_rule(profile))
-    _give(given, GRAMS, gram)
-    _give(given, FEATURES, features)
-    _give(given, SUPREMA, supremum)
-    _give(given, TERMS, terms)
-    _give(given, SMOOTHINGS, smoothing)
-    _give(given, SPECTRA, spectrum)
-    _give(given, INITIALIZATIONS, initialize)
-    if not given:
+    plan = functools.partial(_plan, kind, replace)
+    own = [
+        plan(PROFILES, None if profile is None else _profile_rule(profile)),
+        plan(GRAMS, gram),
+        plan(FEATURES, features),
+        plan(SUPREMA, supremum),
+        plan(TERMS, terms),
+        plan(SMOOTHINGS, smoothing),
+        plan(SPECTRA, spectrum),
+        plan(INITIALIZATIONS, initialize),
+    ]
+    # By what they say: what is said of the class itself stands before what it has of another.
+    plans = {one.what: one for one in [*([] if like is None else _plans_like(kind, like, replace)), *own] if one}
+    if not plans:
         raise ValueError(f"Expected at least one rule for {kind.__name__}, such as like= or profile=, got none.")
-    for entry in given:
-        entry.check(kind, replace)
-    for entry in given:
-        entry.write(kind)
+    for one in plans.values():
+        one.check()
+    for one in plans.values():
+        one.write()
 
 
-class _Entry:
-    """A rule on its way into a registry."""
+class _PlansLike(Protocol):
+    """A registry, whatever its rules are."""
 
-    def __init__(self, registry: Registry[T], rule: T, when: Callable[[Kernel], bool] | None = None) -> None:
-        self.registry: object = registry
-        self.check = functools.partial(_check, registry, rule)
-        self.write = functools.partial(_write, registry, rule, when)
-
-
-def _check(registry: Registry[T], rule: T, kind: type[Kernel], replace: bool) -> None:
-    registry.check(kind, rule, replace=replace)
+    def plan_like(self, kind: type[Kernel], like: type[Kernel], *, replace: bool = False) -> Plan | None:
+        """See :meth:`Registry.plan_like`."""
+        ...  # pragma: no cover
 
 
-def _write(registry: Registry[T], rule: T, when: Callable[[Kernel], bool] | None, kind: type[Kernel]) -> None:
-    registry.register(kind, rule, when=when, replace=True)
+REGISTRIES: tuple[_PlansLike, ...] = (
+    *(COMPOSITES, PROFILES, GRAMS, FEATURES, SUPREMA, TERMS, SMOOTHINGS, SPECTRA, INITIALIZATIONS),
+)
 
 
-def _give(given: list[_Entry], registry: Registry[T], rule: T | None) -> None:
-    if rule is not None:
-        given[:] = [entry for entry in given if entry.registry is not registry] + [_Entry(registry, rule)]
+def _plan(kind: type[Kernel], replace: bool, registry: Registry[T], rule: T | None) -> Plan | None:
+    return None if rule is None else registry.plan(kind, rule, replace=replace)
 
 
-def _rules_of(like: type[Kernel], kind: type[Kernel]) -> list[_Entry]:
+def _plans_like(kind: type[Kernel], like: type[Kernel], replace: bool) -> list[Plan]:
     check_kind(like)
     if not issubclass(kind, like):
         raise TypeError(
             f"Expected a subclass of {like.__name__} with like={like.__name__}, whose rules read its attributes, got "
             f"{kind.__name__}. Derive the class from it, or give the rules one by one."
         )
-    found: list[_Entry] = []
-    _copy(found, COMPOSITES, like)
-    _copy(found, PROFILES, like)
-    _copy(found, GRAMS, like)
-    _copy(found, FEATURES, like)
-    _copy(found, SUPREMA, like)
-    _copy(found, TERMS, like)
-    _copy(found, SMOOTHINGS, like)
-    _copy(found, SPECTRA, like)
-    _copy(found, INITIALIZATIONS, like)
-    if not found:
+    found = [registry.plan_like(kind, like, replace=replace) for registry in REGISTRIES]
+    plans = [plan for plan in found if plan is not None]
+    if not plans:
         raise ValueError(
             f"Expected a class with registered rules for like=, got {like.__name__}, of which nothing is known."
         )
-    return found
-
-
-def _copy(found: list[_Entry], registry: Registry[T], like: type[Kernel]) -> None:
-    entry = registry.entry(like)
-    if entry is not None:
-        found.append(_Entry(registry, *entry))
+    return plans
 
 
 def _profile_rule(profile: Profile | ProfileRule) -> Callable[[Kernel], Radial]:

@@ -41,7 +41,8 @@ from torch import Tensor
 from .classes.feature import FeatureKernel
 from .gram import gram_diagonal
 from .profiles import PROFILES
-from .structure import Algebra, Node, Registry, all_known, all_leaves, fold
+from .registry import Registry
+from .structure import Algebra, Node, all_known, all_leaves, fold
 
 SupremumRule = Callable[[Kernel, Tensor], Tensor]
 """From a kernel and points x to call it with, to sup k(x, x) over all x, of the kernel's batch shape."""
@@ -129,17 +130,21 @@ class _Supremum(Algebra[Tensor]):
         self.x = x
 
     def leaf(self, node: Node) -> Tensor | None:
+        """α² by the rule of the class."""
         rule = _rule(node.kernel)
         return None if rule is None else rule(node.kernel, node.select_inputs(self.x))
 
     def scale(self, node: Node, part: Tensor | None) -> Tensor | None:
+        """σ²α²."""
         return None if part is None else node.factor * part
 
     def add(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        """α₁² + α₂²."""
         known = all_known(parts)
         return None if known is None else functools.reduce(operator.add, known)
 
     def multiply(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        """α₁²α₂²."""
         known = all_known(parts)
         return None if known is None else functools.reduce(operator.mul, known)
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 import gpytorch
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..kernels.structure import COMPOSITES, Composite
 from ..objectives import Objective
 from ..objectives.base import B
 
@@ -97,7 +98,8 @@ def unidentified(embedding: gpytorch.Module, objective: Objective[B]) -> tuple[s
     this.
     """
     kernel: Kernel = getattr(embedding, "kernel", None)
-    if objective.identifies_scale or type(kernel) is not ScaleKernel or not hasattr(embedding, "regularization"):
+    is_scaled = COMPOSITES.find(kernel) is Composite.SCALE
+    if objective.identifies_scale or not is_scaled or not hasattr(embedding, "regularization"):
         return ()
     if not embedding.raw_regularization.requires_grad:
         return ()

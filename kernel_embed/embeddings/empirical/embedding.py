@@ -77,12 +77,14 @@ class _LogDomain(Algebra[_Scaled]):
     """The radial kernel inside scales, if there is one."""
 
     def leaf(self, node: Node) -> _Scaled | None:
+        """Its profile and metric, where the profile is closed."""
         radial = radial_of(node.kernel)
         if radial is None or not isinstance(radial.profile, RadialProfile):
             return None
         return _Scaled(radial.profile, radial.metric, node.columns, None)
 
     def scale(self, node: Node, part: _Scaled | None) -> _Scaled | None:
+        """The same kernel with one factor more."""
         if part is None:
             return None
         return part._replace(outputscale=node.factor if part.outputscale is None else node.factor * part.outputscale)

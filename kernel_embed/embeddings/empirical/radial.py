@@ -58,6 +58,7 @@ class _RadialSlope(torch.autograd.Function):
     def forward(
         ctx: Any, z1: Tensor, z: Tensor, own: Tensor | None, profile: RadialProfile, counts: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """μ̂, ṽ, m and the size of noise, block by block."""
         total = z.shape[-2] if counts is None else float(counts.sum())
         own_count = 0.0 if own is None else (1.0 if counts is None else counts[own])
         padded = torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
@@ -87,6 +88,7 @@ class _RadialSlope(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor, h: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients for the points and the sample, from g and h."""
         z1, z, own, counts, m, weights, *kept = ctx.saved_tensors
         padded = torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
         g = (g * m.exp() * (2.0 / ctx.total)).unsqueeze(-1)

@@ -47,6 +47,7 @@ class _Rules(Algebra[Expansion]):
         self.x1, self.x2, self.mask = x1, x2, mask
 
     def leaf(self, node: Node) -> Expansion | None:
+        """A radial kernel by its profile."""
         radial = radial_of(node.kernel)
         if radial is None:
             return None
@@ -54,17 +55,20 @@ class _Rules(Algebra[Expansion]):
         return self._on_all_columns(inner, node)
 
     def scale(self, node: Node, part: Expansion | None) -> Expansion | None:
+        """σ²k and σ² ω·∂k."""
         if part is None:
             return None
         factor = node.factor[..., None, None]
         return Expansion(factor * part.values, lambda weight: factor * part.slope(weight))
 
     def add(self, node: Node, parts: Sequence[Expansion | None]) -> Expansion:
+        """ω·∂(k + l) = ω·∂k + ω·∂l."""
         known = self._filled(node, parts)
         values = functools.reduce(operator.add, (part.values for part in known))
         return Expansion(values, lambda weight: _add([part.slope(weight.expand_as(part.values)) for part in known]))
 
     def multiply(self, node: Node, parts: Sequence[Expansion | None]) -> Expansion:
+        """ω·∂(kl) = (ωl)·∂k + (ωk)·∂l."""
         known = self._filled(node, parts)
         values = functools.reduce(operator.mul, (part.values for part in known))
         return Expansion(values, functools.partial(_product_slope, known))

@@ -13,6 +13,9 @@ from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator
 from torch import Tensor
 
+from ..gram import GRAMS, gram
+from ..initialization import INITIALIZATIONS, Initialization, initialize_from_data, is_initialized
+
 Index = int | slice | Tensor | None
 """What selects elements of a batch."""
 
@@ -120,6 +123,35 @@ class FeatureKernel(Kernel):
     def is_stationary(self) -> bool:
         """Never: φ(x) moves with x."""
         return False
+
+
+def _gram(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    """κ(φ(x1), φ(x2)), with φ evaluated once for each."""
+    z1, z2 = kernel.pair(x1, x2)
+    if kernel.base_kernel is not None:
+        return gram(kernel.base_kernel, z1, z2)
+    K: Tensor = z1 @ (z1 if z2 is None else z2).mT
+    return K.expand(*torch.broadcast_shapes(kernel.batch_shape, K.shape[:-2]), *K.shape[-2:])
+
+
+def _is_complete(kernel: Kernel) -> bool:
+    return kernel.base_kernel is None or is_initialized(kernel.base_kernel)
+
+
+def _complete(kernel: Kernel, x: Tensor) -> None:
+    """Complete κ on φ(x), with φ in evaluation mode, so that batch normalization learns nothing of it."""
+    modes = {module: module.training for module in kernel.feature_map.modules()}
+    kernel.feature_map.eval()
+    try:
+        z = kernel.features(x)
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    initialize_from_data(kernel.base_kernel, z)
+
+
+GRAMS.register(FeatureKernel, _gram)
+INITIALIZATIONS.register(FeatureKernel, Initialization(_is_complete, _complete))
 
 
 def check_width(z: Tensor, expected: int) -> None:

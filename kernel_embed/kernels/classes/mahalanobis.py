@@ -68,6 +68,7 @@ class MahalanobisKernel(Kernel):
 
     @covariance.setter
     def covariance(self, value: Tensor) -> None:
+        """Set L from Σ."""
         L = cholesky_factor(torch.linalg.inv(value.to(self.raw_factor)))
         raw = L.tril(-1) + torch.diag_embed(L.diagonal(dim1=-2, dim2=-1).log())
         self.initialize(raw_factor=raw.expand(self.raw_factor.shape).clone())

@@ -29,7 +29,8 @@ from torch import Tensor
 from ..classes.feature import FeatureKernel
 from ..gram import check_columns
 from ..initialization import check_initialized
-from ..structure import Algebra, Node, Registry, all_known, all_leaves, fold
+from ..registry import Registry
+from ..structure import Algebra, Node, all_known, all_leaves, fold
 
 FeatureRule = Callable[[Kernel, Tensor, int], "Tensor | None"]
 """From a kernel, the points that reach its ``forward`` and a limit, to Z with K = ZZᵀ; ``None`` beyond the limit."""
@@ -77,17 +78,21 @@ class _Features(Algebra[Tensor]):
         self.x, self.limit = x, limit
 
     def leaf(self, node: Node) -> Tensor | None:
+        """Z by the rule of the class."""
         rule = FEATURES.find(node.kernel)
         return None if rule is None else rule(node.kernel, node.select(self.x), self.limit)
 
     def scale(self, node: Node, part: Tensor | None) -> Tensor | None:
+        """σZ."""
         return None if part is None else node.factor.sqrt()[..., None, None] * part
 
     def add(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        """[Z₁ Z₂]."""
         known = all_known(parts)
         return None if known is None else _side_by_side(known)
 
     def multiply(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+        """All products of one feature of each part."""
         known = all_known(parts)
         return None if known is None else _products(known, self.limit)
 

@@ -14,7 +14,8 @@ from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, Sc
 from torch import Tensor
 
 from ..classes.feature import FeatureKernel
-from ..structure import Algebra, Node, Registry, all_known, fold
+from ..registry import Registry
+from ..structure import COMPOSITES, Algebra, Composite, Node, all_known, fold
 from .explicit import has_explicit_features
 
 Spectrum = Callable[[Kernel, int, int, torch.Generator], Tensor]
@@ -75,9 +76,15 @@ class _Fourier(Algebra[Kernel]):
         self.d, self.num_features, self.seed = d, num_features, seed
 
     def enter(self, node: Node) -> Kernel | None:
-        return node.kernel if has_explicit_features(node.kernel) else None
+        """A kernel with features of its own, as it is; other products have none that are random frequencies."""
+        if has_explicit_features(node.kernel):
+            return node.kernel
+        if COMPOSITES.find(node.kernel) is Composite.PRODUCT:
+            raise TypeError(_refusal(node.kernel))
+        return None
 
     def leaf(self, node: Node) -> Kernel:
+        """Random features of a stationary kernel, or of one on a feature map."""
         kernel = node.kernel
         seed = self.seed + 7 * sum(node.positions)  # frequencies of its own for each part of a sum
         spectrum = SPECTRA.find(kernel)
@@ -92,17 +99,16 @@ class _Fourier(Algebra[Kernel]):
         raise TypeError(_refusal(kernel))
 
     def scale(self, node: Node, part: Kernel | None) -> Kernel:
+        """The same scale on the approximation."""
         scaled = ScaleKernel(part, active_dims=node.chosen).to(node.kernel.raw_outputscale)
         scaled.initialize(outputscale=node.factor.detach())
         return scaled
 
     def add(self, node: Node, parts: Sequence[Kernel | None]) -> Kernel:
+        """The sum of the approximations."""
         total = AdditiveKernel(*(all_known(parts) or []))
         total.active_dims = node.chosen
         return total
-
-    def multiply(self, node: Node, parts: Sequence[Kernel | None]) -> Kernel:
-        raise TypeError(_refusal(node.kernel))
 
 
 def _refusal(kernel: Kernel) -> str:

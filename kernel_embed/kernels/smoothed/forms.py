@@ -18,7 +18,8 @@ from torch import Tensor
 
 from ..classes.mahalanobis import MahalanobisKernel, mahalanobis_smoothed_gram
 from ..gram import check_columns, gram
-from ..structure import Algebra, Node, Registry, all_known, fold
+from ..registry import Registry
+from ..structure import Algebra, Node, all_known, fold
 from .gaussian import GaussianTerms, TermsAlgebra, gaussian_smoothed_gram, spectral_mixture_terms
 from .matern import matern_smoothed_gram
 from .measures import GaussianMeasure, LebesgueMeasure, Measure
@@ -80,6 +81,7 @@ class _Smoothing(Algebra[_Part]):
         self.terms = TermsAlgebra(width)
 
     def leaf(self, node: Node) -> _Part | None:
+        """Its terms, else r by the rule of the class."""
         terms, rule = self.terms.leaf(node), SMOOTHINGS.find(node.kernel)
         form = None if terms is not None or rule is None else rule(node.kernel, node.width(self.width), self.h)
         if form is not None:
@@ -87,18 +89,21 @@ class _Smoothing(Algebra[_Part]):
         return self._part(node, terms, form)
 
     def scale(self, node: Node, part: _Part | None) -> _Part | None:
+        """σ⁴r."""
         if part is None:
             return None
         form = part.form and (part.form[0], functools.partial(_scaled, part.form[1], node.factor))
         return self._part(node, self.terms.scale(node, part.terms), form)
 
     def add(self, node: Node, parts: Sequence[_Part | None]) -> _Part | None:
+        """The terms of all parts; r of a sum of other kernels has no closed form."""
         known = all_known(parts)
         if known is None:
             return None
         return self._part(node, self.terms.add(node, [part.terms for part in known]), None)
 
     def multiply(self, node: Node, parts: Sequence[_Part | None]) -> _Part | None:
+        """The products of terms, else r as a product over separate columns."""
         known = all_known(parts)
         if known is None:
             return None

@@ -28,7 +28,8 @@ from torch import Tensor
 
 from ..profiles import SQUARED_EXPONENTIAL
 from ..radial import gaussian_gram, radial_gram
-from ..structure import Algebra, Node, Registry, fold
+from ..registry import Registry
+from ..structure import Algebra, Node, fold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,17 +83,21 @@ class TermsAlgebra(Algebra[GaussianTerms]):
         self.width = width
 
     def leaf(self, node: Node) -> GaussianTerms | None:
+        """The terms by the rule of the class, on all columns."""
         rule, columns = TERMS.find(node.kernel), node.columns
         terms = None if rule is None else rule(node.kernel, node.width(self.width))
         return terms if terms is None or columns is None else terms.spread(columns, self.width)
 
     def scale(self, node: Node, part: GaussianTerms | None) -> GaussianTerms | None:
+        """σ²w."""
         return part and dataclasses.replace(part, weight=node.factor[..., None] * part.weight)
 
     def add(self, node: Node, parts: Sequence[GaussianTerms | None]) -> GaussianTerms | None:
+        """The terms of all parts."""
         return _combined(_sum, parts)
 
     def multiply(self, node: Node, parts: Sequence[GaussianTerms | None]) -> GaussianTerms | None:
+        """All products of one term of each part."""
         return _combined(_product, parts)
 
 

@@ -80,6 +80,7 @@ class GaussianMeasure(Measure):
 
     @scale.setter
     def scale(self, value: float | Tensor) -> None:
+        """Set η."""
         set_positive(self, "scale", value)
 
     def extra_repr(self) -> str:
