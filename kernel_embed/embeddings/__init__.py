@@ -11,9 +11,8 @@ from .answers import (
     in_blocks,
 )
 from .base import KernelEmbedding, RegularizedEmbedding
-from .bayesian import BayesianMeanEmbedding
+from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
-from .conditioned_mean import ConditionedMeanEmbedding
 from .empirical import EmpiricalEmbedding, empirical_embedding
 from .mean import MeanEmbedding, WeightedEmbedding
 from .multiclass import ConditionedMulticlass, MulticlassEmbedding

@@ -1,14 +1,18 @@
-r"""The Bayesian kernel embedding: a Gaussian process prior over the mean embedding.
+r"""The Bayesian kernel embedding: a Gaussian process prior over the mean embedding, and its posterior.
 
 .. math::
     \mu \mid \theta &\sim GP(0, r_\theta), \qquad r(x, y) = \int k(x, u) k(u, y) \nu(du)                    & (3, 4) \\
-    \hat\mu(x) \mid \mu(x) &\sim \mathcal N(\mu(x), \sigma^2)                                               & (5)
+    \hat\mu(x) \mid \mu(x) &\sim \mathcal N(\mu(x), \sigma^2)                                               & (5) \\
+    \mu(x_*) \mid \hat\mu &\sim \mathcal N\big(R_*^\top A^{-1} \hat\mu,\; r_{**} - R_*^\top A^{-1} R_*\big),
+        \qquad A = R + \sigma^2 I                                                                           & (7, 8)
 """
 
 from __future__ import annotations
 
+import functools
 from typing import get_args
 
+import torch
 from gpytorch.constraints import Interval
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
@@ -20,10 +24,12 @@ from ..kernels import Measure, SmoothedKernel, gram
 from ..kernels.frozen import frozen
 from ..kernels.gram import check_columns
 from ..kernels.parameters import positive, register_positive, set_positive
-from ..validation import check_features
+from ..linalg import DenseSystem, FeatureSystem, LinearSystem
+from ..validation import check_features, check_memory
 from .base import KernelEmbedding
-from .conditioned_mean import ConditionedMeanEmbedding
-from .noise import NoiseKind
+from .empirical import EmpiricalEmbedding, empirical_embedding
+from .mean import WeightedEmbedding
+from .noise import NoiseKind, central_limit_covariance, central_limit_variance
 
 
 class BayesianMeanEmbedding(KernelEmbedding):
@@ -121,3 +127,173 @@ class BayesianMeanEmbedding(KernelEmbedding):
         covariance = self.covariance
         R = gram(covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance, x)
         return MultivariateNormal(R.new_zeros(R.shape[:-1]), to_linear_operator(R))
+
+
+class ConditionedMeanEmbedding:
+    """The posterior over the mean embedding of a sample; called on points it is a ``MultivariateNormal``.
+
+    Attributes:
+        embedding: the model; from ``condition`` a frozen copy.
+        x: the sample, ``(n, d)``.
+        rows: the rows of ``x`` at which μ̂ is observed, ``None`` for points that are not rows.
+        locations: the points at which μ̂ is observed, ``(t, d)``.
+        covariance: the prior covariance in force, its measure named.
+    """
+
+    def __init__(
+        self,
+        embedding: BayesianMeanEmbedding,
+        x: Tensor,
+        locations: Tensor | None = None,
+        covariance: Kernel | None = None,
+    ) -> None:
+        self.embedding, self.x = embedding, x
+        self.rows, self.locations = _locations(x, locations)
+        covariance = embedding.covariance if covariance is None else covariance
+        self.covariance = covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance
+
+    @property
+    def num_data(self) -> int:
+        """n, the size of the sample."""
+        return self.x.shape[-2]
+
+    @property
+    def num_locations(self) -> int:
+        """t, the number of points at which μ̂ is observed."""
+        return self.locations.shape[-2]
+
+    def at(self, rows: Tensor) -> ConditionedMeanEmbedding:
+        """The same sample observed at these rows only."""
+        return ConditionedMeanEmbedding(self.embedding, self.x, rows, self.covariance)
+
+    # --- what is observed ---------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def empirical(self) -> EmpiricalEmbedding:
+        """μ̂ of eq. (2) and log γ of eq. (12) at the locations."""
+        return empirical_embedding(self.embedding.kernel, self.x, self.locations, self.rows)
+
+    @functools.cached_property
+    def observed(self) -> Tensor:
+        """μ̂(x_i) at the locations, ``(*batch, t)``."""
+        # Without the slope, which questions about the posterior do not need and not every sample has.
+        n = self.num_data
+        return WeightedEmbedding(self.embedding.kernel, self.x, self.x.new_full((n,), 1.0 / n))(self.locations)
+
+    @functools.cached_property
+    def noise(self) -> Tensor:
+        """σ² at the locations: ``(*batch, 1)`` where it is one number, else ``(*batch, t)``."""
+        if self.embedding.noise_kind is None:
+            return self.embedding.noise.to(self.x).unsqueeze(-1)
+        return central_limit_variance(self.embedding.kernel, self.x, self.locations)
+
+    def _noise_matrix(self, points: Tensor) -> Tensor:
+        """The covariance of the noise at ``points``: ``(*batch, t, t)``."""
+        kernel, kind = self.embedding.kernel, self.embedding.noise_kind
+        if kind == "central-limit":
+            return central_limit_covariance(kernel, self.x, points)
+        noise = self.noise if kind is None else central_limit_variance(kernel, self.x, points)
+        return torch.diag_embed(noise.expand(*noise.shape[:-1], points.shape[-2]))
+
+    # --- the posterior ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_low_rank(self) -> bool:
+        """Whether the prior has the finite rank of a discrete measure, so that A is answered through its features."""
+        finite = isinstance(self.covariance, SmoothedKernel) and self.covariance.is_low_rank
+        return finite and self.embedding.noise_kind != "central-limit"
+
+    def representation(self, x: Tensor) -> Tensor:
+        """r(x, x_i) for the locations x_i, or the features Φ(x) of a prior of finite rank: ``(*batch, t, p)``."""
+        if self.is_low_rank:
+            features: Tensor = self.covariance.features(x)
+            return features
+        return gram(self.covariance, x, self.locations)
+
+    def check_size(self) -> None:
+        """Raise where the matrix R of the locations cannot be held, before anything is computed of it."""
+        remedy = (
+            "Observe μ̂ at fewer locations, EmbeddingEvidence(num_locations=2000) or condition(x, locations=rows), or "
+            "give measure=DiscreteMeasure.from_sample(x), whose cost is linear in their number."
+        )
+        if not self.is_low_rank:
+            check_memory(self.num_locations, self.x, self.embedding.kernel.batch_shape.numel(), remedy)
+
+    @functools.cached_property
+    def system(self) -> LinearSystem:
+        """The factorized A, the prior covariance of what is observed: R + σ²I where σ² is one number."""
+        self.check_size()
+        if self.is_low_rank:
+            Phi = self.covariance.features(self.locations)
+            if self.embedding.noise_kind is None:
+                return FeatureSystem(Phi, self.noise.squeeze(-1).expand(Phi.shape[:-2]))
+            return FeatureSystem(Phi, Phi.new_ones(Phi.shape[:-2]), weights=self.noise.reciprocal())
+        R = gram(self.covariance, self.locations)
+        if self.embedding.noise_kind is None:
+            return DenseSystem(R, self.noise.squeeze(-1).expand(R.shape[:-2]))
+        return DenseSystem(R + self._noise_matrix(self.locations), R.new_zeros(R.shape[:-2]))
+
+    def negative_log_density(self, observed: Tensor | None = None) -> Tensor:
+        """−log N(μ̂; 0, A) in nats, the Gaussian part of eq. (13): ``batch``."""
+        observed = self.observed if observed is None else observed
+        return self.system.negative_log_densities(observed.unsqueeze(-1))
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean of the posterior at ``x`` (``(t, d)``): ``(*batch, t)``."""
+        x = check_features(x, width=self.x.shape[-1]).to(self.x)
+        return self._mean(self.representation(x))
+
+    def _mean(self, representation: Tensor) -> Tensor:
+        # eq. (8): R*ᵀA⁻¹μ̂
+        return (representation @ self.system.coefficients(self.observed.unsqueeze(-1))).squeeze(-1)
+
+    def __call__(self, x: Tensor) -> MultivariateNormal:
+        """The posterior of μ at the points ``x`` of shape ``(t, d)``, eqs. (7) and (8)."""
+        x = check_features(x, width=self.x.shape[-1]).to(self.x)
+        representation = self.representation(x)
+        # eq. (8): r** − R*ᵀA⁻¹R*
+        spread = self.system.conditional_covariance(representation, lambda: gram(self.covariance, x))
+        return MultivariateNormal(self._mean(representation), to_linear_operator(spread))
+
+    def predictive(self, x: Tensor) -> MultivariateNormal:
+        """The distribution of an observed μ̂ at ``x``: the posterior of μ plus the noise of eq. (5)."""
+        posterior = self(x)
+        spread = posterior.covariance_matrix + self._noise_matrix(check_features(x).to(self.x))
+        return MultivariateNormal(posterior.mean, to_linear_operator(spread))
+
+    def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
+        """The lower and upper end, at each point, of the central interval of probability ``level``."""
+        return credible_band(self(x), level)
+
+    def feature_weights(self) -> tuple[Tensor, Tensor]:
+        """Mean ``(*batch, M)`` and covariance of c a posteriori, for priors of finite rank: μ = Φ(·)c, c ~ N(0, I)."""
+        if not (isinstance(self.covariance, SmoothedKernel) and self.covariance.is_low_rank):
+            raise ValueError(f"Expected a prior of finite rank, got {self.covariance}. Give a DiscreteMeasure.")
+        Phi = self.covariance.features(self.locations)
+        eye = torch.eye(Phi.shape[-1], dtype=Phi.dtype, device=Phi.device)
+        # c is represented by itself where A is answered through Φ, else by its covariance Φᵀ with what is observed
+        representation = eye if self.is_low_rank else Phi.mT
+        return self._mean(representation), self.system.conditional_covariance(representation, lambda: eye)
+
+
+def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, Tensor]:
+    """Pointwise central intervals of probability ``level``."""
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"Expected a level between 0 and 1, got {level}.")
+    half = torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64)).item()
+    deviation = posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
+    return posterior.mean - half * deviation, posterior.mean + half * deviation
+
+
+def _locations(x: Tensor, given: Tensor | None) -> tuple[Tensor | None, Tensor]:
+    if given is None:
+        return torch.arange(x.shape[-2], device=x.device), x
+    if given.is_floating_point():
+        return None, check_features(given, "locations", width=x.shape[-1]).to(x)
+    if given.dim() != 1 or given.numel() == 0 or int(given.min()) < 0 or int(given.max()) >= x.shape[-2]:
+        raise ValueError(
+            f"Expected locations as points, or as a vector of row numbers from 0 to {x.shape[-2] - 1}, got shape "
+            f"{tuple(given.shape)} of {given.dtype}."
+        )
+    given = given.to(x.device)
+    return given, x[..., given, :]

@@ -27,8 +27,7 @@ from ..kernels import gram
 from ..kernels.smoothed.kernel import SmoothedKernel
 from ..kernels.smoothed.measures import NUM_ATOMS, DiscreteMeasure
 from ..validation import check_features
-from .bayesian import BayesianMeanEmbedding
-from .conditioned_mean import ConditionedMeanEmbedding, credible_band
+from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding, credible_band
 
 
 class Witness:

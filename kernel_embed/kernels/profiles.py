@@ -26,9 +26,8 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, RQKernel
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from .metric import Lengthscale, Metric
-from .radial import flushed_exp
-from .registry import Registry
+from .radial import Lengthscale, Metric, flushed_exp
+from .structure import Registry
 
 Factor = Tensor | float
 

@@ -10,13 +10,11 @@ from gpytorch.kernels import Kernel
 
 from .features.explicit import FEATURES, FeatureRule
 from .features.fourier import SPECTRA, Spectrum
-from .gram import GRAMS, GramRule
-from .initialization import INITIALIZATIONS, Initialization
+from .gram import GRAMS, INITIALIZATIONS, GramRule, Initialization
 from .profiles import PROFILES, PlainProfile, Radial, RadialProfile, by_lengthscale
-from .registry import Plan, Registry, check_kind
 from .smoothed.forms import SMOOTHINGS, SmoothingRule
 from .smoothed.gaussian import TERMS, TermsRule
-from .structure import COMPOSITES
+from .structure import COMPOSITES, Plan, Registry, check_kind
 from .supremum import SUPREMA, SupremumRule
 
 T = TypeVar("T")

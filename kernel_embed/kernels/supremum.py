@@ -41,8 +41,7 @@ from torch import Tensor
 from .classes.feature import FeatureKernel
 from .gram import gram_diagonal
 from .profiles import PROFILES
-from .registry import Registry
-from .structure import Algebra, Node, all_known, all_leaves, fold
+from .structure import Algebra, Node, Registry, all_known, all_leaves, fold
 
 SupremumRule = Callable[[Kernel, Tensor], Tensor]
 """From a kernel and points x to call it with, to sup k(x, x) over all x, of the kernel's batch shape."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..kernels.initialization import initialize_parts
+from ..kernels.gram import initialize_parts
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from .cooperation import Cooperative, as_cooperative

@@ -7,8 +7,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
 
 from kernel_embed.kernels import register
-from kernel_embed.kernels.registry import Registry
-from kernel_embed.kernels.structure import Algebra, Node, all_known, all_leaves, fold
+from kernel_embed.kernels.structure import Algebra, Node, Registry, all_known, all_leaves, fold
 
 
 class Recorder(Kernel):

@@ -20,8 +20,8 @@ from linear_operator.utils.errors import NanError
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from ...kernels.metric import Metric
 from ...kernels.profiles import RadialProfile, radial_of
+from ...kernels.radial import Metric
 from ...kernels.structure import Algebra, Node, fold
 from .radial import radial_slope
 from .rules import expand

@@ -18,8 +18,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ...kernels.gram import cross_evaluation, dense, gram_diagonal
-from ...kernels.initialization import check_initialized
+from ...kernels.gram import check_initialized, cross_evaluation, dense, gram_diagonal
 from ...kernels.profiles import Radial, radial_of
 from ...kernels.structure import Algebra, Node, fold
 

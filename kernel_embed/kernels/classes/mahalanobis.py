@@ -9,9 +9,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ...linalg import cholesky_factor
-from ..metric import Whitening
 from ..profiles import PROFILES, SQUARED_EXPONENTIAL, Radial
-from ..radial import radial_gram
+from ..radial import Whitening, radial_gram
 
 
 class MahalanobisKernel(Kernel):

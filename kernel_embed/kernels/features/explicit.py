@@ -27,10 +27,8 @@ from gpytorch.kernels import ConstantKernel, Kernel, LinearKernel, PolynomialKer
 from torch import Tensor
 
 from ..classes.feature import FeatureKernel
-from ..gram import check_columns
-from ..initialization import check_initialized
-from ..registry import Registry
-from ..structure import Algebra, Node, all_known, all_leaves, fold
+from ..gram import check_columns, check_initialized
+from ..structure import Algebra, Node, Registry, all_known, all_leaves, fold
 
 FeatureRule = Callable[[Kernel, Tensor, int], "Tensor | None"]
 """From a kernel, the points that reach its ``forward`` and a limit, to Z with K = ZZᵀ; ``None`` beyond the limit."""

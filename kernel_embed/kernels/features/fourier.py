@@ -14,8 +14,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, Sc
 from torch import Tensor
 
 from ..classes.feature import FeatureKernel
-from ..registry import Registry
-from ..structure import COMPOSITES, Algebra, Composite, Node, all_known, fold
+from ..structure import COMPOSITES, Algebra, Composite, Node, Registry, all_known, fold
 from .explicit import has_explicit_features
 
 Spectrum = Callable[[Kernel, int, int, torch.Generator], Tensor]

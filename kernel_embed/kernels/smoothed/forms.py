@@ -18,8 +18,7 @@ from torch import Tensor
 
 from ..classes.mahalanobis import MahalanobisKernel, mahalanobis_smoothed_gram
 from ..gram import check_columns, gram
-from ..registry import Registry
-from ..structure import Algebra, Node, all_known, fold
+from ..structure import Algebra, Node, Registry, all_known, fold
 from .gaussian import GaussianTerms, TermsAlgebra, gaussian_smoothed_gram, spectral_mixture_terms
 from .matern import matern_smoothed_gram
 from .measures import GaussianMeasure, LebesgueMeasure, Measure
@@ -34,11 +33,12 @@ SmoothingRule = Callable[[Kernel, int, "Tensor | None"], "NamedForm | None"]
 """From a kernel, the number of columns that reach it and h = η⁻² (``None`` for Lebesgue measure) to r on them."""
 
 SMOOTHINGS: Registry[SmoothingRule] = Registry("smoothed form")
+LEBESGUE = LebesgueMeasure()
 
 
 def closed_form(kernel: Kernel, width: int, measure: Measure | None) -> NamedForm | None:
     """The kind and the function of r where it exists; ``measure=None`` is Lebesgue measure."""
-    measure = LebesgueMeasure() if measure is None else measure
+    measure = LEBESGUE if measure is None else measure
     if not isinstance(measure, LebesgueMeasure | GaussianMeasure):
         return None
     check_columns(kernel, width)

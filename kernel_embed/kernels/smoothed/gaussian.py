@@ -28,8 +28,7 @@ from torch import Tensor
 
 from ..profiles import SQUARED_EXPONENTIAL
 from ..radial import gaussian_gram, radial_gram
-from ..registry import Registry
-from ..structure import Algebra, Node, fold
+from ..structure import Algebra, Node, Registry, fold
 
 
 @dataclasses.dataclass(frozen=True)
