@@ -1,62 +1,35 @@
 """Learned kernel embeddings for GPyTorch and Pyro.
 
-Data go one way: kernel → embedding → objective → fit → condition → predict. Every public name is here.
+Data go one way: kernel → embedding → objective → fit → condition → predict. The names that most people need are here;
+everything else is in the module of its room, each public name in one place:
+
+=============================  ==============================================================================
+``kernel_embed.kernels``       Gram matrices, features, suprema, smoothed kernels, and ``register`` for your own
+``kernel_embed.embeddings``    embeddings, what they are with data, and the contract of answers
+``kernel_embed.objectives``    risks, complexity, evidence, bounds
+``kernel_embed.learning``      ``fit``, optimizers as values, local maxima
+``kernel_embed.scale``         statistics, approximations, shards, compression
+``kernel_embed.posteriors``    priors, samplers as values, posteriors and their answers
+``kernel_embed.hypothesis``    tests of samples, independence and conditional independence
+``kernel_embed.votes``         voted kernel regularization
+``kernel_embed.estimators``    scikit-learn front ends
+``kernel_embed.plots``         pictures
+``kernel_embed.testing``       contract suites for your own kernels, embeddings, objectives, samplers
+=============================  ==============================================================================
+
+The comparison, the papers and the benchmarks are rooms of their own, which nothing here imports.
 """
 
-from .embeddings import (
-    BayesianMeanEmbedding,
-    ConditionalEmbedding,
-    ConditionedEmbedding,
-    ConditionedMeanEmbedding,
-    ConditionedMulticlass,
-    EmpiricalEmbedding,
-    MeanEmbedding,
-    MulticlassAnswers,
-    MulticlassEmbedding,
-    ShrinkageMeanEmbedding,
-    SquaredDistancePosterior,
-    WeightedEmbedding,
-    Witness,
-    empirical_embedding,
-)
-from .estimators import MulticlassEmbeddingClassifier, VotedKernelClassifier
-from .hypothesis import (
-    KernelTestResult,
-    LinearTimeTwoSampleTest,
-    SamplesTestResult,
-    conditional_independence_test,
-    independence_test,
-    k_sample_test,
-    log_bayes_factor,
-    register_causal_test,
-    two_sample_test,
-)
-from .hypothesis.study import RejectionStudy, rejection_study
-from .kernels import (
-    BagKernel,
-    DeltaKernel,
-    DiagonalBound,
-    DiscreteMeasure,
-    FeatureKernel,
-    GaussianMeasure,
-    LebesgueMeasure,
-    LipschitzBound,
-    MahalanobisKernel,
-    MeanDiagonal,
-    Measure,
-    MMDKernel,
-    NominalDiagonal,
-    SmoothedKernel,
-    SupDiagonal,
-    default_kernel,
-    explicit_features,
-    gram,
-    median_distance,
-    pack_bags,
-    set_lengthscales_by_median,
-    sup_diagonal,
-)
-from .learning import LBFGS, Adam, FitResult, LocalMaximum, fit, local_maxima
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from . import embeddings, hypothesis, kernels, learning, objectives, posteriors, scale
+from .embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MeanEmbedding, MulticlassEmbedding, Witness
+from .hypothesis import conditional_independence_test, independence_test, k_sample_test, two_sample_test
+from .kernels import FeatureKernel, LipschitzBound, default_kernel, gram, register, set_lengthscales_by_median
+from .learning import LBFGS, Adam, fit, local_maxima
 from .objectives import (
     BatchValidationRisk,
     CalibratedLeaveOneOutRisk,
@@ -67,150 +40,85 @@ from .objectives import (
     LeaveOneOutRisk,
     Objective,
     RademacherComplexity,
-    SoftmaxCalibration,
-    calibrate,
     default_objective,
+    generalization_bound,
 )
-from .objectives.bounds import GeneralizationBound, generalization_bound
-from .posteriors import (
-    ConditionalPosterior,
-    EntropyParts,
-    GaussianMixture,
-    MeanPosterior,
-    MulticlassPosterior,
-    Posterior,
-    PosteriorWarning,
-    TemperatureChoice,
-    choose_temperature,
-    load_posterior,
-    pyro_model,
-    sample_posterior,
-)
-from .scale import (
-    ApproximationError,
-    CompressionReport,
-    ConjugateGradients,
-    Expansion,
-    FeatureAnswers,
-    FeatureStatistics,
-    MulticlassExpansion,
-    MulticlassFeatureAnswers,
-    Nystrom,
-    RandomFeatures,
-    ShardedEmbedding,
-    ShardedMulticlass,
-    accumulate,
-    approximate,
-    compress,
-    nystrom_kernel,
-    random_feature_kernel,
-    reduce_statistics,
-)
+from .posteriors import NUTS, SMC, SVI, Laplace, load_posterior, pyro_model, sample_posterior
+from .scale import Nystrom, RandomFeatures, approximate
 from .version import __version__ as __version__
-from .votes import cross_validate_votes, gaussian_kernels, polynomial_kernels, vote_path
+
+if TYPE_CHECKING:
+    from . import estimators, plots, testing, votes
+    from .estimators import MulticlassEmbeddingClassifier, VotedKernelClassifier
 
 __all__ = [
     "LBFGS",
+    "NUTS",
+    "SMC",
+    "SVI",
     "Adam",
-    "ApproximationError",
-    "BagKernel",
     "BatchValidationRisk",
     "BayesianMeanEmbedding",
     "CalibratedLeaveOneOutRisk",
-    "CompressionReport",
     "ConditionalEmbedding",
     "ConditionalEvidence",
-    "ConditionalPosterior",
-    "ConditionedEmbedding",
-    "ConditionedMeanEmbedding",
-    "ConditionedMulticlass",
-    "ConjugateGradients",
     "CrossValidationRisk",
-    "DeltaKernel",
-    "DiagonalBound",
-    "DiscreteMeasure",
     "EmbeddingEvidence",
-    "EmpiricalEmbedding",
     "EmpiricalRisk",
-    "EntropyParts",
-    "Expansion",
-    "FeatureAnswers",
     "FeatureKernel",
-    "FeatureStatistics",
-    "FitResult",
-    "GaussianMeasure",
-    "GaussianMixture",
-    "GeneralizationBound",
-    "KernelTestResult",
+    "Laplace",
     "LeaveOneOutRisk",
-    "LebesgueMeasure",
-    "LinearTimeTwoSampleTest",
     "LipschitzBound",
-    "LocalMaximum",
-    "MMDKernel",
-    "MahalanobisKernel",
-    "MeanDiagonal",
     "MeanEmbedding",
-    "MeanPosterior",
-    "Measure",
-    "MulticlassAnswers",
     "MulticlassEmbedding",
     "MulticlassEmbeddingClassifier",
-    "MulticlassExpansion",
-    "MulticlassFeatureAnswers",
-    "MulticlassPosterior",
-    "NominalDiagonal",
     "Nystrom",
     "Objective",
-    "Posterior",
-    "PosteriorWarning",
     "RademacherComplexity",
     "RandomFeatures",
-    "RejectionStudy",
-    "SamplesTestResult",
-    "ShardedEmbedding",
-    "ShardedMulticlass",
-    "ShrinkageMeanEmbedding",
-    "SmoothedKernel",
-    "SoftmaxCalibration",
-    "SquaredDistancePosterior",
-    "SupDiagonal",
-    "TemperatureChoice",
     "VotedKernelClassifier",
-    "WeightedEmbedding",
     "Witness",
-    "accumulate",
     "approximate",
-    "calibrate",
-    "choose_temperature",
-    "compress",
     "conditional_independence_test",
-    "cross_validate_votes",
     "default_kernel",
     "default_objective",
-    "empirical_embedding",
-    "explicit_features",
+    "embeddings",
+    "estimators",
     "fit",
-    "gaussian_kernels",
     "generalization_bound",
     "gram",
+    "hypothesis",
     "independence_test",
     "k_sample_test",
+    "kernels",
+    "learning",
     "load_posterior",
     "local_maxima",
-    "log_bayes_factor",
-    "median_distance",
-    "nystrom_kernel",
-    "pack_bags",
-    "polynomial_kernels",
+    "objectives",
+    "plots",
+    "posteriors",
     "pyro_model",
-    "random_feature_kernel",
-    "reduce_statistics",
-    "register_causal_test",
-    "rejection_study",
+    "register",
     "sample_posterior",
+    "scale",
     "set_lengthscales_by_median",
-    "sup_diagonal",
+    "testing",
     "two_sample_test",
-    "vote_path",
+    "votes",
 ]
+
+# Loaded when first asked for: scikit-learn, matplotlib and HiGHS stay out of a process that does not use them.
+_LAZY_NAMES = {"MulticlassEmbeddingClassifier": "estimators", "VotedKernelClassifier": "estimators"}
+_LAZY_MODULES = ("estimators", "plots", "testing", "votes")
+
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    if name in _LAZY_NAMES:
+        return getattr(importlib.import_module(f".{_LAZY_NAMES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY_NAMES, *_LAZY_MODULES])

@@ -100,7 +100,7 @@ def test_embeddings_name_the_device(name, watch, problem):
     conditioned.weights(problem.query)
     conditioned.leave_one_out()
     ke.generalization_bound(conditioned)
-    ke.sup_diagonal(embedding.kernel, problem.x, bound=9.0)
+    ke.kernels.sup_diagonal(embedding.kernel, problem.x, bound=9.0)
     continuous = ke.ConditionalEmbedding(named_kernels()[name]).condition(problem.x, problem.x[:, 0])
     continuous.expectation(lambda y: y, problem.query)
 
@@ -131,8 +131,8 @@ def test_fit_names_the_device(how, watch, problem, tmp_path):
 
 def test_kernels_name_the_device(watch, problem):
     ke.default_kernel(problem.x)
-    ke.median_distance(problem.x)
-    ke.median_distance(problem.x[:1])
+    ke.kernels.median_distance(problem.x)
+    ke.kernels.median_distance(problem.x[:1])
     ke.set_lengthscales_by_median(ScaleKernel(RBFKernel()).double(), problem.x)
     ke.gram(MaternKernel(0.5).double(), problem.x, problem.query)
 

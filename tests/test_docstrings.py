@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+import types
 
 import pytest
 import torch
@@ -39,3 +40,11 @@ def test_there_are_examples():
 def test_every_public_name_is_documented():
     for name in kernel_embed.__all__:
         assert (getattr(kernel_embed, name).__doc__ or "").strip(), f"{name} has no docstring"
+
+
+def test_the_top_level_is_small_and_each_name_is_one_object():
+    names = [name for name in kernel_embed.__all__ if not isinstance(getattr(kernel_embed, name), types.ModuleType)]
+    assert len(names) <= 45
+    for name in names:
+        room = getattr(kernel_embed, name).__module__.split(".")[1]
+        assert getattr(getattr(kernel_embed, room), name) is getattr(kernel_embed, name)

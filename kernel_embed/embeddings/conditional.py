@@ -34,7 +34,7 @@ class ConditionalEmbedding(RegularizedEmbedding):
         regularization_prior: a GPyTorch prior on λ.
         regularization_constraint: a GPyTorch constraint on λ; positive, learned on a logarithmic scale, by default.
         sup_diagonal: α², a bound of k(x, x) where the kernel has none in closed form, as a number or a function such
-            as :class:`kernel_embed.LipschitzBound` (see :func:`kernel_embed.sup_diagonal`).
+            as :class:`kernel_embed.LipschitzBound` (see :func:`kernel_embed.kernels.sup_diagonal`).
 
     Example:
         >>> import gpytorch

@@ -32,7 +32,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
             inputs; ``None`` for :func:`kernel_embed.default_kernel`, an ARD squared exponential scaled to the data.
         objective: what learning minimises; ``None`` for :func:`kernel_embed.default_objective`.
         regularization: the starting value of λ.
-        calibrated: report probabilities calibrated on leave-one-out values (:func:`kernel_embed.calibrate`); otherwise
+        calibrated: report probabilities calibrated on leave-one-out values (:func:`kernel_embed.objectives.calibrate`); otherwise
             the clip-normalised ones of eq. (6).
         confidence: 1 − β of the bound that is reported.
         max_evaluations: a limit for the optimiser.
@@ -51,10 +51,10 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         classes_: the labels.
         embedding_: the learned :class:`kernel_embed.MulticlassEmbedding`.
         conditioned_: the embedding with the training data, which answers every question.
-        calibration_: the :class:`kernel_embed.SoftmaxCalibration`, or ``None``.
-        result_: the :class:`kernel_embed.FitResult` of learning.
+        calibration_: the :class:`kernel_embed.objectives.SoftmaxCalibration`, or ``None``.
+        result_: the :class:`kernel_embed.learning.FitResult` of learning.
         terms_: the objective's terms at the solution.
-        bound_: the :class:`kernel_embed.GeneralizationBound` of the decision probabilities, as printed in the paper.
+        bound_: the :class:`kernel_embed.objectives.GeneralizationBound` of the decision probabilities, as printed in the paper.
         tight_bound_: the same in its 1/√n form.
 
     Example:

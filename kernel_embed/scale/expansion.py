@@ -30,7 +30,7 @@ class Expansion(LinearAnswers):
 
 
 class MulticlassExpansion(MulticlassAnswers, Expansion):
-    """The same for class labels, with the questions of :class:`kernel_embed.ConditionedMulticlass`."""
+    """The same for class labels, with the questions of :class:`kernel_embed.embeddings.ConditionedMulticlass`."""
 
     embedding: MulticlassEmbedding
 

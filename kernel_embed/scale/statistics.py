@@ -211,7 +211,7 @@ class FeatureAnswers(LinearAnswers):
 
 
 class MulticlassFeatureAnswers(MulticlassAnswers, FeatureAnswers):
-    """The same for class labels, with the questions of :class:`kernel_embed.ConditionedMulticlass`."""
+    """The same for class labels, with the questions of :class:`kernel_embed.embeddings.ConditionedMulticlass`."""
 
     embedding: MulticlassEmbedding
 

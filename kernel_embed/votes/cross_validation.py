@@ -26,7 +26,7 @@ from .sparse import SparseVote
 
 @dataclasses.dataclass(frozen=True)
 class CrossValidation:
-    """The result of :func:`kernel_embed.cross_validate_votes`. Errors are shares between 0 and 1.
+    """The result of :func:`kernel_embed.votes.cross_validate_votes`. Errors are shares between 0 and 1.
 
     Attributes:
         lams: the values of λ that were tried.
@@ -112,7 +112,7 @@ def cross_validate_votes(
     """The paper's 5-fold cross validation over the path of (λ, β), in one call.
 
     Args:
-        kernels: as in :func:`kernel_embed.vote_path`; ``None`` for polynomials of degree 1 to 10.
+        kernels: as in :func:`kernel_embed.votes.vote_path`; ``None`` for polynomials of degree 1 to 10.
         x: points.
         y: labels of two classes; for more, every pair (λ, β) is a vote of each class against the rest.
         lams: values of λ; ``[0.0]`` is the norm-1 SVM.

@@ -1,7 +1,7 @@
 """The random folds of the votes. The reproduced Table 1 and every calibrated probability belong to these draws.
 
 Any other partition serves too, for example that of a splitter of scikit-learn: see ``partition`` of
-:func:`kernel_embed.cross_validate_votes`.
+:func:`kernel_embed.votes.cross_validate_votes`.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def test_vector_targets(problem):
 
 def test_categorical_targets_with_indicators_are_the_multiclass_embedding(problem):
     multiclass = ke.MulticlassEmbedding(rbf(), problem.m, LAM).condition(problem.x, problem.y)
-    conditional = ke.ConditionalEmbedding(rbf(), LAM, ke.DeltaKernel()).condition(problem.x, problem.y)
+    conditional = ke.ConditionalEmbedding(rbf(), LAM, ke.kernels.DeltaKernel()).condition(problem.x, problem.y)
     for c in range(problem.m):
         indicator = conditional.expectation(lambda y, c=c: (y == c).double(), problem.query)
         torch.testing.assert_close(indicator, multiclass.decision_probabilities(problem.query)[:, c])

@@ -66,7 +66,7 @@ def test_it_reports_its_terms_and_its_bound(fitted, iris):
         assert bound.value == pytest.approx(expected.value, rel=1e-9)
         assert bound.form == form
         assert bound.sup_diagonal_source == "closed form"
-    assert isinstance(fitted.result_, ke.FitResult)
+    assert isinstance(fitted.result_, ke.learning.FitResult)
 
 
 def test_probabilities_are_calibrated_on_leave_one_out_values(fitted, iris):

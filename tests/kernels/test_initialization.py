@@ -30,14 +30,14 @@ def fourier(kernel: Kernel) -> RFFKernel:
 def test_the_step_completes_what_evaluation_refuses(name):
     make, width = INCOMPLETE[name]
     kernel, x = make().double(), torch.randn(6, 3, dtype=torch.float64)
-    for evaluate in (ke.gram, gram_diagonal, ke.sup_diagonal):
+    for evaluate in (ke.gram, gram_diagonal, ke.kernels.sup_diagonal):
         with pytest.raises(
             ValueError, match=r"Expected an RFFKernel with its weights drawn, got RFFKernel without.*num_dims"
         ):
             evaluate(kernel, x)
     if has_explicit_features(kernel):
         with pytest.raises(ValueError, match="initialize_from_data"):
-            ke.explicit_features(kernel, x)
+            ke.kernels.explicit_features(kernel, x)
     assert not hasattr(fourier(kernel), "randn_weights")
     assert initialize_from_data(kernel, x) is kernel
     weights = fourier(kernel).randn_weights

@@ -85,8 +85,8 @@ def test_a_subclass_like_its_parent_has_all_that_its_parent_has(x):
         ):
             for mine, theirs in zip(*(value_and_gradient(evaluate, k) for k in (one, other)), strict=True):
                 assert torch.equal(mine, theirs)
-        assert ke.sup_diagonal(one, x).source == "closed form"
-        assert torch.equal(ke.sup_diagonal(one, x).value, ke.sup_diagonal(other, x).value)
+        assert ke.kernels.sup_diagonal(one, x).source == "closed form"
+        assert torch.equal(ke.kernels.sup_diagonal(one, x).value, ke.kernels.sup_diagonal(other, x).value)
         assert SmoothedKernel(one).form(D) == SmoothedKernel(other).form(D)
     scaled = [ScaleKernel(kind(ard_num_dims=D)).double() for kind in (MyRBF, RBFKernel)]
     assert SmoothedKernel(scaled[0]).form(D).startswith("closed form")
@@ -108,9 +108,9 @@ def test_a_profile_gives_gram_matrix_gradient_supremum_and_slope(kind, x):
         ):
             for mine, theirs in zip(*(value_and_gradient(evaluate, k) for k in (one, other)), strict=True):
                 torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
-        assert ke.sup_diagonal(one, x).source == "closed form"
-        assert ke.sup_diagonal(other, x).source == "maximum over the data"
-        torch.testing.assert_close(ke.sup_diagonal(one, x).value, ke.sup_diagonal(other, x).value)
+        assert ke.kernels.sup_diagonal(one, x).source == "closed form"
+        assert ke.kernels.sup_diagonal(other, x).source == "maximum over the data"
+        torch.testing.assert_close(ke.kernels.sup_diagonal(one, x).value, ke.kernels.sup_diagonal(other, x).value)
 
 
 def test_a_closed_profile_takes_the_closed_gradient(x):
@@ -136,7 +136,7 @@ class Cubes(Kernel):
 
 
 def test_features_and_a_gram_matrix_by_rule(x):
-    assert ke.explicit_features(Cubes(), x) is None
+    assert ke.kernels.explicit_features(Cubes(), x) is None
     register(
         Cubes,
         features=lambda kernel, x, limit: x**3,
@@ -144,7 +144,7 @@ def test_features_and_a_gram_matrix_by_rule(x):
     )
     for kernel in (Cubes(), Cubes(active_dims=[1]), Cubes() + ScaleKernel(LinearKernel())):
         kernel = kernel.double()
-        Z = ke.explicit_features(kernel, x)
+        Z = ke.kernels.explicit_features(kernel, x)
         torch.testing.assert_close(Z @ Z[:2].mT, kernel(x, x[:2]).to_dense())
         torch.testing.assert_close(ke.gram(kernel, x, x[:2]), kernel(x, x[:2]).to_dense())
 
@@ -158,11 +158,11 @@ class Bounded(Kernel):
 
 
 def test_a_supremum_that_the_user_knows(x):
-    assert ke.sup_diagonal(Bounded(), x[:, :1]).source == "maximum over the data"
+    assert ke.kernels.sup_diagonal(Bounded(), x[:, :1]).source == "maximum over the data"
     register(Bounded, supremum=lambda kernel, x: x.new_tensor(2.0))
     kernel = ScaleKernel(Bounded(active_dims=[0])).double() + RBFKernel().double()
     kernel.kernels[0].outputscale = 3.0
-    found = ke.sup_diagonal(kernel, x)
+    found = ke.kernels.sup_diagonal(kernel, x)
     assert (found.source, round(found.value.item(), 10)) == ("closed form", 7.0)
 
 
@@ -225,9 +225,9 @@ def test_what_contradicts_itself_is_refused():
     register(Fresh, like=RBFKernel)
     with pytest.raises(ValueError, match=r"Expected a class without a registered profile, got Fresh.*replace=True"):
         register(Fresh, supremum=lambda kernel, x: x.new_tensor(3.0), profile=plain_profile(torch.exp))
-    assert ke.sup_diagonal(Fresh(), torch.rand(2, 1)).value.item() == 1.0  # nothing of it was taken
+    assert ke.kernels.sup_diagonal(Fresh(), torch.rand(2, 1)).value.item() == 1.0  # nothing of it was taken
     register(Fresh, like=RBFKernel, supremum=lambda kernel, x: x.new_tensor(3.0), replace=True)
-    assert ke.sup_diagonal(Fresh(), torch.rand(2, 1)).value.item() == 3.0
+    assert ke.kernels.sup_diagonal(Fresh(), torch.rand(2, 1)).value.item() == 3.0
 
 
 def test_unregistered_subclasses_are_taken_for_nothing(x):
@@ -236,5 +236,5 @@ def test_unregistered_subclasses_are_taken_for_nothing(x):
             return 2.0 * super().forward(x1, x2, diag=diag, **params)
 
     assert ke.gram(Doubled().double(), x)[0, 0].item() == pytest.approx(2.0)
-    assert ke.sup_diagonal(Doubled().double(), x).source == "maximum over the data"
+    assert ke.kernels.sup_diagonal(Doubled().double(), x).source == "maximum over the data"
     assert all_leaves(Doubled() + Doubled(), lambda leaf: type(leaf) is Doubled)

@@ -69,7 +69,7 @@ CLOSED = {
 def test_closed_forms(name, x):
     make, value = CLOSED[name]
     kernel = make().double()
-    found = ke.sup_diagonal(kernel, x)
+    found = ke.kernels.sup_diagonal(kernel, x)
     assert found.source == "closed form"
     assert found.value.shape == ()
     value = kernel.outputscale.item() if value is None else value
@@ -93,14 +93,14 @@ OPEN = {
 @pytest.mark.parametrize("name", OPEN)
 def test_maximum_over_the_data_where_there_is_no_closed_form(name, x):
     kernel = OPEN[name]().double()
-    found = ke.sup_diagonal(kernel, x)
+    found = ke.kernels.sup_diagonal(kernel, x)
     assert found.source == "maximum over the data"
     expected = max(kernel(x[i : i + 1]).to_dense().item() for i in range(8))
     assert found.value.item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_given_bound_is_taken_as_it_is(x):
-    found = ke.sup_diagonal(LinearKernel().double(), x, bound=25.0)
+    found = ke.kernels.sup_diagonal(LinearKernel().double(), x, bound=25.0)
     assert found.source == "given"
     assert found.value.item() == 25.0
     assert found.alpha.item() == 5.0
@@ -110,29 +110,29 @@ def test_a_given_bound_is_taken_as_it_is(x):
 @pytest.mark.parametrize("bound", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_bound_must_be_positive_and_finite(bound, x):
     with pytest.raises(ValueError, match=r"Expected a positive, finite bound.*got"):
-        ke.sup_diagonal(RBFKernel(), x, bound=bound)
+        ke.kernels.sup_diagonal(RBFKernel(), x, bound=bound)
 
 
 def test_a_given_bound_that_does_not_hold_is_refused(x):
     kernel = scaled(RBFKernel(), 4.0)
-    assert ke.sup_diagonal(kernel, x, bound=4.0).source == "given"
+    assert ke.kernels.sup_diagonal(kernel, x, bound=4.0).source == "given"
     with pytest.raises(ValueError, match=r"Expected k\(x, x\) ≤ 3.*got 4 on the data"):
-        ke.sup_diagonal(kernel, x, bound=3.0)
+        ke.kernels.sup_diagonal(kernel, x, bound=3.0)
 
 
 @pytest.mark.parametrize("make", [lambda **o: RBFKernel(**o), lambda **o: LinearKernel(**o)])
 def test_batch_shape(make, x):
     kernel = ScaleKernel(make(batch_shape=torch.Size([3])), batch_shape=torch.Size([3])).double()
     kernel.outputscale = torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
-    found = ke.sup_diagonal(kernel, x)
+    found = ke.kernels.sup_diagonal(kernel, x)
     expected = kernel(x).to_dense().diagonal(dim1=-2, dim2=-1).amax(-1)
     torch.testing.assert_close(found.value, expected)
-    assert ke.sup_diagonal(kernel, x, bound=1e3).value.tolist() == [1e3, 1e3, 1e3]
+    assert ke.kernels.sup_diagonal(kernel, x, bound=1e3).value.tolist() == [1e3, 1e3, 1e3]
 
 
 def test_gradient_reaches_the_outputscale(x):
     kernel = scaled(RBFKernel(), 3.0) + LinearKernel().double()
-    ke.sup_diagonal(kernel, x).value.backward()
+    ke.kernels.sup_diagonal(kernel, x).value.backward()
     assert all(p.grad is not None for n, p in kernel.named_parameters() if "outputscale" in n or "variance" in n)
 
 
@@ -145,4 +145,4 @@ def test_the_embedding_passes_its_bound_on(problem):
 
 def test_delta_kernel_is_one_on_its_diagonal():
     y = torch.tensor([[0.0], [1.0], [1.0]])
-    assert ke.sup_diagonal(ke.DeltaKernel(), y).value.item() == 1.0
+    assert ke.kernels.sup_diagonal(ke.kernels.DeltaKernel(), y).value.item() == 1.0

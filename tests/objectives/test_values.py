@@ -91,7 +91,7 @@ def test_complexity_with_a_given_bound(problem):
     kernel = named_kernels()["linear"]
     plain = ke.RademacherComplexity()(ke.MulticlassEmbedding(kernel, 3), problem.x, problem.y)
     bounded = ke.MulticlassEmbedding(kernel, 3, sup_diagonal=100.0)
-    sup = ke.sup_diagonal(kernel, problem.x).value
+    sup = ke.kernels.sup_diagonal(kernel, problem.x).value
     torch.testing.assert_close(ke.RademacherComplexity()(bounded, problem.x, problem.y), plain * (100.0 / sup).sqrt())
 
 
@@ -161,7 +161,7 @@ def test_cross_validation_with_a_general_target_kernel(problem, norm_penalty, ve
 def test_multiclass_is_conditional_with_the_delta_kernel(problem, norm_penalty):
     objective = ke.CrossValidationRisk(5, norm_penalty)
     multiclass = ke.MulticlassEmbedding(rbf(), problem.m, LAM)
-    conditional = ke.ConditionalEmbedding(rbf(), LAM, ke.DeltaKernel())
+    conditional = ke.ConditionalEmbedding(rbf(), LAM, ke.kernels.DeltaKernel())
     torch.testing.assert_close(
         objective(multiclass, problem.x, problem.y), objective(conditional, problem.x, problem.y)
     )
@@ -211,7 +211,7 @@ def test_calibration_is_the_constrained_minimum(seed, quality):
     """Good, worthless and misleading decision probabilities; scales never fall below zero."""
     F, Y = probabilities_like(seed, quality=quality)
     expected, u = oracles.calibrated_risk(F, Y, 1.0)
-    found = ke.calibrate(torch.as_tensor(F), torch.as_tensor(Y))
+    found = ke.objectives.calibrate(torch.as_tensor(F), torch.as_tensor(Y))
     assert (found.scales >= 0).all()
     log_p = found.log_probabilities(torch.as_tensor(F)).numpy()
     n, m = F.shape
@@ -222,7 +222,7 @@ def test_calibration_is_the_constrained_minimum(seed, quality):
 
 def test_calibration_of_perfect_separation_is_finite():
     F = torch.tensor([[1.0, 0.0]] * 10 + [[0.0, 1.0]] * 10, dtype=torch.float64)
-    found = ke.calibrate(F, F)
+    found = ke.objectives.calibrate(F, F)
     p = found.probabilities(F)
     assert torch.isfinite(p).all()
     assert p[0, 0].item() == pytest.approx(21 / 22, abs=0.01)  # Laplace's rule: (n + 1) / (n + m)
@@ -233,20 +233,20 @@ def test_calibration_of_a_batch(dtype):
     pairs = [probabilities_like(seed, quality=quality) for seed, quality in [(0, 1.0), (1, -1.0), (2, 5.0)]]
     Y = torch.as_tensor(pairs[0][1], dtype=dtype)
     F = torch.stack([torch.as_tensor(F, dtype=dtype) for F, _ in pairs])
-    together = ke.calibrate(F, Y)
+    together = ke.objectives.calibrate(F, Y)
     assert together.scales.shape == (3, 2)
     assert together.offset.shape == (3, 3)
     p = together.probabilities(F)
     assert p.dtype == dtype
     for s in range(3):
-        alone = ke.calibrate(F[s], Y).probabilities(F[s])
+        alone = ke.objectives.calibrate(F[s], Y).probabilities(F[s])
         torch.testing.assert_close(p[s], alone, rtol=1e-4, atol=1e-4 if dtype == torch.float32 else 1e-6)
 
 
 def test_calibration_with_one_class_and_with_one_row():
-    one_class = ke.calibrate(torch.rand(5, 1, dtype=torch.float64), torch.ones(5, 1, dtype=torch.float64))
+    one_class = ke.objectives.calibrate(torch.rand(5, 1, dtype=torch.float64), torch.ones(5, 1, dtype=torch.float64))
     assert torch.equal(one_class.probabilities(torch.rand(2, 1, dtype=torch.float64)), torch.ones(2, 1).double())
-    one_row = ke.calibrate(torch.zeros(1, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64)[:1])
+    one_row = ke.objectives.calibrate(torch.zeros(1, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64)[:1])
     assert torch.isfinite(one_row.probabilities(torch.rand(2, 3, dtype=torch.float64))).all()
 
 

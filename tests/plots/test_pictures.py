@@ -42,7 +42,7 @@ def classifier():
 @pytest.fixture(scope="module")
 def posterior():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ke.PosteriorWarning)  # few draws, which are enough for a picture
+        warnings.simplefilter("ignore", ke.posteriors.PosteriorWarning)  # few draws, which are enough for a picture
         steps = {"num_samples": 10, "warmup_steps": 5, "num_chains": 2, "seed": 0}
         return ke.sample_posterior(embedding_of(), ke.EmbeddingEvidence(), normal(15, 1), **steps)
 
