@@ -32,8 +32,8 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
             inputs; ``None`` for :func:`kernel_embed.default_kernel`, an ARD squared exponential scaled to the data.
         objective: what learning minimises; ``None`` for :func:`kernel_embed.default_objective`.
         regularization: the starting value of λ.
-        calibrated: report probabilities calibrated on leave-one-out values (:func:`kernel_embed.objectives.calibrate`); otherwise
-            the clip-normalised ones of eq. (6).
+        calibrated: report probabilities calibrated on leave-one-out values
+            (:func:`kernel_embed.objectives.calibrate`); otherwise the clip-normalized ones of eq. (6).
         confidence: 1 − β of the bound that is reported.
         max_evaluations: a limit for the optimiser.
         tolerance: see :func:`kernel_embed.fit`.
@@ -54,7 +54,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         calibration_: the :class:`kernel_embed.objectives.SoftmaxCalibration`, or ``None``.
         result_: the :class:`kernel_embed.learning.FitResult` of learning.
         terms_: the objective's terms at the solution.
-        bound_: the :class:`kernel_embed.objectives.GeneralizationBound` of the decision probabilities, as printed in the paper.
+        bound_: the :class:`kernel_embed.objectives.GeneralizationBound` of the decision probabilities, as published.
         tight_bound_: the same in its 1/√n form.
 
     Example:

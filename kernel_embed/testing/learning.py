@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..embeddings import MulticlassEmbedding
 from ..learning import FitResult, Optimizer, fit
-from ..objectives import LeaveOneOutRisk
+from ..objectives import LeaveOneOutRisk, RademacherComplexity
 
 
 class OptimizerContract:
@@ -22,7 +22,8 @@ class OptimizerContract:
         x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
         y: Tensor = (torch.sin(9.0 * x.squeeze(-1)) > 0).long()
         embedding = MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        return fit(embedding, LeaveOneOutRisk(0.01), x, y, optimizer=self.make_optimizer(), seed=seed), embedding
+        objective = LeaveOneOutRisk(0.01) + RademacherComplexity("4e/n")
+        return fit(embedding, objective, x, y, optimizer=self.make_optimizer(), seed=seed), embedding
 
     def test_it_lowers_the_objective(self) -> None:
         """Below the first value that it recorded; the result is the lowest one."""
