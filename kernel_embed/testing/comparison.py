@@ -35,7 +35,7 @@ def check_close(what: str, actual: Tensor, expected: Tensor, tolerance: float = 
     place = tuple(int(i) for i in torch.unravel_index(difference.argmax(), difference.shape))
     raise AssertionError(
         f"Expected {what} to agree up to {tolerance:g}, got a largest difference of {float(difference.max()):.3g} at "
-        f"index {place}: {float(actual[place]):.6g} for {float(expected[place]):.6g}."
+        f"index {place}: {actual[place].item():.6g} for {expected[place].item():.6g}."
     )
 
 
