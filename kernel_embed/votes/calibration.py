@@ -7,7 +7,8 @@ that wins the vote. Each label counts as :math:`1 - \varepsilon` of its class an
 :math:`\varepsilon = 1 / (m + 2)`, after Platt, so that votes that separate the classes keep a finite :math:`a`.
 
 The other calibration of the package, :class:`kernel_embed.objectives.SoftmaxCalibration`, is for decision
-probabilities: it has class offsets, which can change the winner, and flattens values far outside [0, 1], where most votes are.
+probabilities: it has class offsets, which can change the winner, and flattens values far outside [0, 1], where most
+votes are.
 """
 
 from __future__ import annotations
