@@ -1,4 +1,4 @@
-"""Data are looked at once, at the door; the rest of the package trusts them."""
+"""Data and settings are looked at once, at the door; the rest of the package trusts them."""
 
 from __future__ import annotations
 
@@ -99,3 +99,10 @@ def check_labels(x: Tensor, y: Tensor | None, num_classes: int) -> Tensor:
             "Number the classes from 0, or use MulticlassEmbeddingClassifier, which takes labels of any kind."
         )
     return y.to(x.device)
+
+
+def check_at_least(lowest: float, **settings: float) -> None:
+    """Raise unless every setting is at least ``lowest``; NaN is not."""
+    for name, value in settings.items():
+        if not value >= lowest:
+            raise ValueError(f"Expected {name} of at least {lowest:g}, got {value}.")

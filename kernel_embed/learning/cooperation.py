@@ -1,14 +1,14 @@
-"""Learning by several processes at once: what they must be able to do, and one process that has it easy."""
+"""Learning by several processes at once: what they must be able to do, and how one of them reads for all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import gpytorch
 from torch import Tensor
 
-from ..objectives.base import B, B_co, Embedding, bound
+from ..objectives.base import B, B_co
 
 T = TypeVar("T")
 
@@ -38,36 +38,6 @@ class Cooperative(Protocol[B_co]):
     def from_leader(self, value: T) -> T:
         """``value`` as the leader has it."""
         ...  # pragma: no cover
-
-
-class Alone(Generic[B]):
-    """An embedding that one process learns: every row is here, and nobody is asked."""
-
-    leads = True
-
-    def __init__(self, embedding: Embedding[B]) -> None:
-        self.module: gpytorch.Module = embedding
-        self._embedding = embedding
-
-    def bind(self, x: Tensor, y: Tensor | None = None) -> B:
-        """The embedding with its data."""
-        return bound(self._embedding, x, y)
-
-    def total_rows(self, num_rows: int) -> int:
-        """All of them."""
-        return num_rows
-
-    def reduce_gradients(self) -> None:
-        """Nothing to do."""
-
-    def from_leader(self, value: T) -> T:
-        """``value``."""
-        return value
-
-
-def as_cooperative(embedding: Embedding[B] | Cooperative[B]) -> Cooperative[B]:
-    """The embedding as one that processes learn together, be it a single one."""
-    return embedding if isinstance(embedding, Cooperative) else Alone(embedding)
 
 
 def by_leader(together: Cooperative[B], read: Callable[[], T]) -> T:

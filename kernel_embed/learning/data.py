@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import hashlib
 
-import gpytorch
 import numpy as np
-import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..validation import check_features
 from .batches import Batch, Batches, LoaderBatches, TensorBatches
 
 
@@ -21,9 +19,8 @@ class Data(abc.ABC):
     num_data: int | None
     """n, where it is known before the data have been seen."""
 
-    @abc.abstractmethod
-    def whole(self) -> Batch:
-        """All rows."""
+    whole: Batch | None
+    """All rows, where they are in memory."""
 
     @abc.abstractmethod
     def batches(self, batch_size: int | None, num_epochs: int, generator: np.random.Generator) -> Batches:
@@ -34,42 +31,33 @@ class Data(abc.ABC):
         """What tells these data from others, so that a checkpoint is never resumed on other data."""
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class TensorData(Data):
-    """Rows of ``x`` and, where there are targets, ``y``."""
+    """``num_data`` rows of x and, where there are targets, y."""
 
-    def __init__(self, x: Tensor, y: Tensor | None) -> None:
-        self.x, self.y = x, y
-        self.num_data = x.shape[-2]
-
-    def whole(self) -> Batch:
-        """``x`` and ``y``."""
-        return self.x, self.y
+    whole: Batch
+    num_data: int
 
     def batches(self, batch_size: int | None, num_epochs: int, generator: np.random.Generator) -> Batches:
         """A new permutation for each epoch."""
-        n = self.x.shape[-2]
+        n = self.num_data
         if batch_size is not None and not 2 <= batch_size <= n:
             raise ValueError(f"Expected batch_size from 2 to the {n} rows of x, got {batch_size}.")
-        return TensorBatches(self.x, self.y, batch_size or n, num_epochs, generator)
+        return TensorBatches(*self.whole, batch_size or n, num_epochs, generator)
 
     def identity(self) -> str:
         """A digest of shapes, dtypes and values."""
-        return fingerprint(self.x, self.y)
+        return fingerprint(*self.whole)
 
 
 class LoaderData(Data):
     """The batches of a loader, which never has all rows at once."""
 
+    whole = None
+
     def __init__(self, loader: DataLoader[object], like: Tensor) -> None:
         self._batches = LoaderBatches(loader, like)
         self.num_data = self._batches.num_data
-
-    def whole(self) -> Batch:
-        """Not available."""
-        raise ValueError(
-            "Expected a loader alone, which yields batches (x, y) for an optimizer that takes batches, got it together "
-            "with one that takes all rows at once. Use Adam(...) or TorchOptimizer(...), or give tensors x and y."
-        )
 
     def batches(self, batch_size: int | None, num_epochs: int, generator: np.random.Generator) -> Batches:
         """The loader's own."""
@@ -83,17 +71,6 @@ class LoaderData(Data):
     def identity(self) -> str:
         """Of the loader; the data themselves are not read for it."""
         return self._batches.identity()
-
-
-def as_data(x: Tensor | DataLoader[object], y: Tensor | None, module: gpytorch.Module) -> Data:
-    """The rows, and ``module`` in the dtype and on the device of tensors; a loader follows the module instead."""
-    if isinstance(x, DataLoader):
-        if y is not None:
-            raise ValueError("Expected a loader alone, which yields batches (x, y), got it together with y.")
-        return LoaderData(x, next(module.parameters(), torch.empty(0)))
-    x = check_features(x)
-    module.to(dtype=x.dtype, device=x.device)
-    return TensorData(x, y)
 
 
 def fingerprint(*tensors: Tensor | None) -> str:

@@ -18,10 +18,9 @@ from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from ..progress import progress_bar
 from ..validation import check_features
-from .cooperation import Alone
 from .fit import fit
-from .loss import Loss
 from .parameters import ParameterVector
+from .problem import Alone, Loss
 
 SAME = 1e-2
 """Maxima whose parameters differ by less than this, in their raw form, are one."""

@@ -1,9 +1,10 @@
-"""The free parameters of an embedding as one vector, with their bounds, and the priors as a loss."""
+"""The free parameters of an embedding as one vector, with their bounds, at a moment, and the priors as a loss."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import gpytorch
 import numpy as np
@@ -79,6 +80,28 @@ class ParameterVector:
             upper = constraint.upper_bound.expand(parameter.shape).flatten().tolist()
             bounds += [(_finite(a), _finite(b)) for a, b in zip(lower, upper, strict=True)]
         return bounds
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """Parameters and buffers (the running statistics of batch normalization) at one moment."""
+
+    point: Vector
+    buffers: Mapping[str, Tensor]
+
+    @classmethod
+    def take(cls, vector: ParameterVector, point: Vector | None = None) -> Snapshot:
+        """Copies of the buffers, and of the parameters or of ``point``."""
+        buffers = {name: buffer.detach().clone() for name, buffer in vector.module.named_buffers()}
+        return cls(vector.get() if point is None else point.copy(), buffers)
+
+    def restore(self, vector: ParameterVector) -> None:
+        """Put parameters and buffers back."""
+        vector.set(self.point)
+        with torch.no_grad():
+            for name, buffer in vector.module.named_buffers():
+                if name in self.buffers:
+                    buffer.copy_(self.buffers[name])
 
 
 def _flatten(tensors: Iterable[Tensor]) -> Vector:

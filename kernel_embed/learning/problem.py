@@ -1,26 +1,103 @@
-"""What an optimizer sees of a search: points to evaluate, batches to step through, and where to report."""
+"""What is minimized, and what an optimizer sees of it: points to evaluate, batches, and where to report."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
 
+import gpytorch
 import numpy as np
 import torch
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from ..kernels import DiagonalBoundError
-from ..objectives.base import B
+from ..objectives import Objective
+from ..objectives.base import B, Embedding, bound
 from ..progress import ProgressBar, progress_bar
-from .batches import Batches
+from .batches import Batch, Batches
+from .cooperation import Cooperative
 from .data import Data
-from .loss import Loss, Terms
-from .parameters import Bounds, ParameterVector, Vector
-from .records import Evaluation, Snapshot, Visit
+from .parameters import Bounds, ParameterVector, Snapshot, Vector, prior_loss
+from .records import Evaluation, Visit
 from .state import OptimizerState, Search
+
+T = TypeVar("T")
+Terms = dict[str, float]
 
 NO_VALUE = (NotPSDError, NanError, DiagonalBoundError)
 """What :meth:`Problem.evaluate` raises where the objective does not exist; a line search turns back there."""
+
+
+class Alone(Generic[B]):
+    """An embedding that one process learns: every row is here, and nobody is asked."""
+
+    leads = True
+
+    def __init__(self, embedding: Embedding[B]) -> None:
+        self.module: gpytorch.Module = embedding
+        self._embedding = embedding
+
+    def bind(self, x: Tensor, y: Tensor | None = None) -> B:
+        """The embedding with its data."""
+        return bound(self._embedding, x, y)
+
+    def total_rows(self, num_rows: int) -> int:
+        """All of them."""
+        return num_rows
+
+    def reduce_gradients(self) -> None:
+        """Nothing to do."""
+
+    def from_leader(self, value: T) -> T:
+        """``value``."""
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss(Generic[B]):
+    """The objective with priors, as a function of rows.
+
+    Args:
+        embedding: whose parameters it depends on.
+        objective: without priors.
+        num_data: n over all rows and processes, where it is known; priors need it.
+    """
+
+    embedding: Cooperative[B]
+    objective: Objective[B]
+    num_data: int | None
+
+    def __call__(self, x: Tensor, y: Tensor | None) -> tuple[Tensor, Terms]:
+        """The loss on these rows, and its terms."""
+        joined = self.embedding.bind(x, y)
+        values = [(repr(term), c * term.evaluate(joined).sum()) for c, term in self.objective.terms()]
+        prior = prior_loss(self.embedding.module)
+        if prior is not None:
+            # A prior belongs to all n data: a mini-batch, mean or sum, carries its share of it.
+            values.append(("priors", prior * self._share(joined.num_data)))
+        total = sum((value for _, value in values), start=x.new_zeros(()))
+        terms: Terms = {}
+        for name, value in values:
+            terms[name] = terms.get(name, 0.0) + value.item()
+        return total, terms
+
+    def backpropagate(self, x: Tensor, y: Tensor | None) -> tuple[float, Terms]:
+        """The loss as a number and its terms; a finite one adds its gradient, over all rows, to the parameters'."""
+        loss, terms = self(x, y)
+        if torch.isfinite(loss):
+            loss.backward()
+            self.embedding.reduce_gradients()
+        return loss.item(), terms
+
+    def _share(self, num_rows: int) -> float:
+        if self.num_data is None:
+            raise ValueError(
+                "Expected a loader whose dataset has a length, because registered priors are weighed by n, got one "
+                "without. Give the dataset a __len__, or remove the priors."
+            )
+        return 1.0 / self.num_data if self.objective.per_datum else num_rows / self.num_data
 
 
 class Problem:
@@ -80,7 +157,7 @@ class Problem:
 
     def evaluate(self, point: Vector) -> Evaluation:
         """Value and gradient on all rows; raises one of ``NO_VALUE`` where they do not exist or are not finite."""
-        x, y = self._data.whole()
+        x, y = self._whole()
         self._vector.set(point)
         self._vector.clear_gradient()
         self._search.count()
@@ -93,6 +170,15 @@ class Problem:
                 "Start from lengthscales near the distances in x, or scale the features."
             )
         return Evaluation(point.copy(), value, terms, gradient)
+
+    def _whole(self) -> Batch:
+        if self._data.whole is None:
+            raise ValueError(
+                "Expected a loader alone, which yields batches (x, y) for an optimizer that takes batches, got it "
+                "together with one that takes all rows at once. Use Adam(...) or TorchOptimizer(...), or give tensors "
+                "x and y."
+            )
+        return self._data.whole
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:

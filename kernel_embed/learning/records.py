@@ -6,10 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 import gpytorch
-import torch
-from torch import Tensor
 
-from .parameters import ParameterVector, Vector
+from .parameters import Vector
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,25 +61,3 @@ Callback = Callable[[Progress], "bool | None"]
 
 class StopSearch(Exception):
     """Raised inside an optimizer when the callback ends the search; ``fit`` catches it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Snapshot:
-    """Parameters and buffers (the running statistics of batch normalization) at one moment."""
-
-    point: Vector
-    buffers: Mapping[str, Tensor]
-
-    @classmethod
-    def take(cls, vector: ParameterVector, point: Vector | None = None) -> Snapshot:
-        """Copies of the buffers, and of the parameters or of ``point``."""
-        buffers = {name: buffer.detach().clone() for name, buffer in vector.module.named_buffers()}
-        return cls(vector.get() if point is None else point.copy(), buffers)
-
-    def restore(self, vector: ParameterVector) -> None:
-        """Put parameters and buffers back."""
-        vector.set(self.point)
-        with torch.no_grad():
-            for name, buffer in vector.module.named_buffers():
-                if name in self.buffers:
-                    buffer.copy_(self.buffers[name])

@@ -15,8 +15,8 @@ from torch import Tensor
 from ..objectives.base import Bound
 from .checkpoint import load_checkpoint, save_checkpoint
 from .cooperation import Cooperative, by_leader
-from .parameters import ParameterVector, Vector
-from .records import Callback, Progress, Snapshot, StopSearch, Visit
+from .parameters import ParameterVector, Snapshot, Vector
+from .records import Callback, Progress, StopSearch, Visit
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 

@@ -53,10 +53,3 @@ class Optimizer(abc.ABC):
     @abc.abstractmethod
     def minimize(self, problem: Problem) -> Outcome:
         """Search, record, and say how it ended."""
-
-
-def check_at_least(lowest: float, **settings: float) -> None:
-    """Raise unless every setting is at least ``lowest``; NaN is not."""
-    for name, value in settings.items():
-        if not value >= lowest:
-            raise ValueError(f"Expected {name} of at least {lowest:g}, got {value}.")

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ...progress import ProgressBar
+from ...validation import check_at_least
 from ..parameters import Vector
 from ..problem import NO_VALUE, Problem
 from ..records import Visit
-from .base import Optimizer, Outcome, check_at_least
+from .base import Optimizer, Outcome
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,10 +14,12 @@ import torch
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
+from ...validation import check_at_least
 from ..batches import Batch, Batches
+from ..parameters import Snapshot
 from ..problem import Problem
-from ..records import Snapshot, Visit
-from .base import Optimizer, Outcome, check_at_least
+from ..records import Visit
+from .base import Optimizer, Outcome
 
 SETTLED = 1e-3
 """A search counts as converged when its last ten epochs differ by less than this share of their mean."""
