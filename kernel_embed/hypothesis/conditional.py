@@ -156,7 +156,7 @@ def _kernel_test(
     # Σ λ_l = tr (K∘L), Σ λ_l² = ‖K∘L‖²
     mean, variance = product.diagonal().sum() / n, 2.0 * product.square().sum() / n**2
     verdict = by_gamma(product.sum() / n, mean, variance, num_draws, generator)
-    return KernelTestResult.of(verdict, "conditional independence test (kernel)", (pair,), chosen[0].how, (n,))
+    return verdict.on((pair,), chosen[0].how, "conditional independence test (kernel)", (n,), KernelTestResult)
 
 
 def _squared_exponential(z: Tensor) -> Kernel:

@@ -16,10 +16,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .aggregation import NullScale
-from .kernel_choice import pairs_of
+from .kernel_choice import Kernels
 from .rotations import Correlations, correlations
-from .rules import Kernels
+from .verdict import NullScale
 
 
 def statistics(
@@ -43,6 +42,26 @@ def statistics(
     mean, variance = null_moments(c, n)
     T, mean, variance, size = (value[list(rows), list(columns)] for value in (T, mean, variance, size))
     return T, NullScale(mean, variance, size, shift=float(unbiased))
+
+
+def pairs_of(x: Kernels, y: Kernels) -> list[tuple[int, int]]:
+    """Which kernel of x goes with which of y: every maximum (or given one) with every other, medians with their like.
+
+    All pairs would be many, and most of them between scales that nobody has asked for.
+
+    Example:
+        >>> x, y = Kernels((), "", (None, 1.0, 4.0)), Kernels((), "", (None, None, 1.0, 4.0))
+        >>> pairs_of(x, y)
+        [(0, 0), (0, 1), (1, 2), (2, 3)]
+    """
+
+    def free(kernels: Kernels) -> list[int]:
+        maxima = [i for i, multiple in enumerate(kernels.multiples) if multiple is None]
+        return maxima or [kernels.multiples.index(1.0)]  # without a maximum the median stands for it
+
+    found = [(i, j) for i in free(x) for j in free(y)]
+    like = [(i, j) for i, a in enumerate(x.multiples) for j, b in enumerate(y.multiples) if a is not None and a == b]
+    return found + [pair for pair in like if pair not in found]
 
 
 def null_moments(c: Correlations, n: int) -> tuple[Tensor, Tensor]:

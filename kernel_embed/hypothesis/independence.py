@@ -8,7 +8,6 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from .aggregation import aggregate
 from .checks import (
     Categorical,
     categorical_columns,
@@ -18,12 +17,11 @@ from .checks import (
     check_sample,
     generator_of,
 )
-from .hsic import hsic, null_moments, statistics
-from .kernel_choice import KernelChoice, choose_kernels, pairs_of
+from .hsic import hsic, null_moments, pairs_of, statistics
+from .kernel_choice import KernelChoice, Kernels, choose_kernels, halves
 from .result import KernelTestResult
 from .rotations import correlations
-from .rules import Kernels
-from .verdict import Null, Verdict, by_gamma, by_permutations, check_gamma, halves
+from .verdict import Null, Verdict, by_gamma, by_permutations, check_gamma
 
 
 def independence_test(
@@ -89,7 +87,7 @@ def independence_test(
         verdict = _gamma(x, y, pairs[0], generator, num_permutations)
     else:
         verdict = by_permutations(*statistics(chosen_x, chosen_y, x, y, num_permutations, generator, unbiased))
-    return KernelTestResult.of(verdict, "independence test", pairs, how, (x.shape[0],))
+    return verdict.on(pairs, how, "independence test", (x.shape[0],), KernelTestResult)
 
 
 def _split(
@@ -99,7 +97,7 @@ def _split(
     if x.shape[0] < 8:
         raise ValueError(f"Expected at least 8 observations to split, got {x.shape[0]}.")
     first, second = halves(x.shape[0], generator, x.device)
-    best = aggregate(*statistics(kernels_x, kernels_y, x[first], y[first], 200, generator, unbiased)).best
+    best = by_permutations(*statistics(kernels_x, kernels_y, x[first], y[first], 200, generator, unbiased)).best
     i, j = pairs_of(kernels_x, kernels_y)[best]
     return Kernels((kernels_x.kernels[i],), ""), Kernels((kernels_y.kernels[j],), ""), second
 

@@ -95,7 +95,7 @@ class LinearTimeTwoSampleTest:
 
     def result(self) -> KernelTestResult:
         """The answer for the points seen so far."""
-        return KernelTestResult.of(self.verdict(), NAME, (self.kernel,), self.kernel_choice, self.sizes)
+        return self.verdict().on((self.kernel,), self.kernel_choice, NAME, self.sizes, KernelTestResult)
 
     def verdict(self) -> Verdict:
         """The statistic of the points seen so far against its normal approximation."""

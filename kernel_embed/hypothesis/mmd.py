@@ -1,4 +1,4 @@
-r"""How far samples are apart: the maximum mean discrepancy of two, and its like for several.
+r"""How far samples are apart, as observed and relabelled: the maximum mean discrepancy of two, its like for several.
 
 With :math:`\hat\mu_P, \hat\mu_Q` the empirical embeddings of x (n points) and y (m points),
 
@@ -13,21 +13,50 @@ for two,
 
 .. math::  T = \sum_g n_g \lVert \hat\mu_g - \hat\mu \rVert^2
            = \sum_g \tfrac1{n_g} e_g^\top K e_g - \tfrac1N 1^\top K 1 .
+
+With :math:`e \in \{0, 1\}^N` the indicator of a sample among the pooled points, all that is asked of the Gram matrix is
+
+.. math::  e^\top K e, \qquad e^\top K \mathbf 1, \qquad \mathbf 1^\top K \mathbf 1 .
+
+The indicators of all relabellings are the columns of E (N × C), so that :math:`e^\top K e` for all of them is the
+column sums of :math:`E \circ (K E)`. K is symmetric: only the blocks on and above its diagonal are formed, each is used
+once and dropped, and no more than :data:`MEMORY` bytes of it are held.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from .aggregation import NullScale
-from .relabellings import QuadraticForms, quadratic_forms
+from ..kernels import gram, gram_diagonal
+from .checks import check_gram
+from .verdict import NullScale
 
-Statistic = Callable[[QuadraticForms, Sequence[int]], Tensor]
+Statistic = Callable[["QuadraticForms", Sequence[int]], Tensor]
 """From what is known of K for every labelling, and the sizes of the samples, to T for every labelling."""
+MEMORY = 2**27
+"""Bytes of a block of the Gram matrix."""
+DRAW_NUMBERS = 2**22
+"""Random numbers drawn at once."""
+BLOCK = 256
+"""Rows of a block at the least: half the product is saved by symmetry, and what is left still fills the processor."""
+
+
+def statistics(
+    kernels: Sequence[Kernel], pooled: Tensor, E: Tensor, sizes: Sequence[int], formula: Statistic
+) -> tuple[Tensor, NullScale]:
+    """T ``(J, 1 + B)`` for J kernels, and the scale of each."""
+    rows, scales = [], []
+    for kernel in kernels:
+        forms = quadratic_forms(kernel, pooled, E)
+        rows.append(formula(forms, sizes))
+        scales.append(torch.stack([*null_moments(forms, sizes, formula), (forms.trace / len(pooled)).abs()]))
+    mean, variance, size = torch.stack(scales, dim=1)
+    return torch.stack(rows), NullScale(mean, variance, size, shift=float(formula is unbiased_squared_mmd))
 
 
 def squared_mmd(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
@@ -52,19 +81,6 @@ def between_samples(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
     return (forms.within / counts).sum(-2) - (forms.total / sum(sizes)).unsqueeze(-1)
 
 
-def statistics(
-    kernels: Sequence[Kernel], pooled: Tensor, E: Tensor, sizes: Sequence[int], formula: Statistic
-) -> tuple[Tensor, NullScale]:
-    """T ``(J, 1 + B)`` for J kernels, and the scale of each."""
-    rows, scales = [], []
-    for kernel in kernels:
-        forms = quadratic_forms(kernel, pooled, E)
-        rows.append(formula(forms, sizes))
-        scales.append(torch.stack([*null_moments(forms, sizes, formula), (forms.trace / len(pooled)).abs()]))
-    mean, variance, size = torch.stack(scales, dim=1)
-    return torch.stack(rows), NullScale(mean, variance, size, shift=float(formula is unbiased_squared_mmd))
-
-
 def null_moments(forms: QuadraticForms, sizes: Sequence[int], formula: Statistic) -> tuple[Tensor, Tensor]:
     r"""Mean and variance of the biased statistic if all samples are of one distribution, each ``batch``.
 
@@ -74,3 +90,103 @@ def null_moments(forms: QuadraticForms, sizes: Sequence[int], formula: Statistic
     factor = 1.0 if formula is between_samples else 1.0 / sizes[0] + 1.0 / sizes[1]
     mean = factor * freedom * (forms.trace - forms.total / N) / N
     return mean, 2.0 * factor**2 * freedom * forms.centred_square / N**2
+
+
+def indicators(sizes: Sequence[int], num_permutations: int, generator: torch.Generator, like: Tensor) -> Tensor:
+    """E of shape ``(N, k, 1 + B)``: who belongs to which of the k samples, first as observed, then relabelled.
+
+    Of two samples only the first is marked, ``(N, 1, 1 + B)``: the second is what it leaves.
+
+    Example:
+        >>> E = indicators([2, 1], 3, torch.Generator().manual_seed(0), torch.empty(0))
+        >>> E.shape, E[:, 0, 0].tolist(), E.sum(0)[0].tolist()
+        (torch.Size([3, 1, 4]), [1.0, 1.0, 0.0], [2.0, 2.0, 2.0, 2.0])
+    """
+    N = sum(sizes)
+    marked = sizes[:1] if len(sizes) == 2 else sizes
+    E = torch.zeros(N, len(marked), 1 + num_permutations, dtype=like.dtype, device=like.device)
+    count = max(1, DRAW_NUMBERS // N)
+    for first in range(1, 1 + num_permutations, count):
+        # One number for each point; a sample is the points whose numbers lie between two order statistics.
+        u = torch.rand(min(count, 1 + num_permutations - first), N, generator=generator, dtype=torch.float64)
+        below = torch.zeros_like(u, dtype=torch.bool)
+        stop = 0
+        for g, size in enumerate(marked):
+            stop += size
+            upto = u <= u.kthvalue(stop, dim=-1, keepdim=True).values if stop < N else torch.ones_like(below)
+            E[:, g, first : first + len(u)] = (upto & ~below).T
+            below = upto
+    start = 0
+    for g, size in enumerate(marked):
+        E[start : start + size, g, 0] = 1.0
+        start += size
+    return E
+
+
+class QuadraticForms(NamedTuple):
+    """What the statistics need of K, for indicators E of any shape ``(N, *columns)``.
+
+    Attributes:
+        within: eᵀKe, ``(*batch, *columns)``.
+        to_all: eᵀK1, ``(*batch, *columns)``.
+        diagonal: Σ e_i K_ii, ``(*batch, *columns)``.
+        total: 1ᵀK1, ``batch``.
+        trace: Σ K_ii, ``batch``.
+        centred_square: ‖HKH‖², ``batch``, with H = I − 11ᵀ/N.
+    """
+
+    within: Tensor
+    to_all: Tensor
+    diagonal: Tensor
+    total: Tensor
+    trace: Tensor
+    centred_square: Tensor
+
+
+def quadratic_forms(kernel: Kernel, x: Tensor, E: Tensor) -> QuadraticForms:
+    """eᵀKe and its companions for the k samples of indicators E (see :func:`indicators`), K a block at a time."""
+    forms = _forms(kernel, x, E)
+    return _with_complement(forms) if E.shape[1] == 1 else forms
+
+
+def _with_complement(forms: QuadraticForms) -> QuadraticForms:
+    """With ē = 1 − e: ēᵀKē = 1ᵀK1 − 2eᵀK1 + eᵀKe."""
+    total, trace = forms.total[..., None, None], forms.trace[..., None, None]
+    return forms._replace(
+        within=torch.cat([forms.within, total - 2.0 * forms.to_all + forms.within], dim=-2),
+        to_all=torch.cat([forms.to_all, total - forms.to_all], dim=-2),
+        diagonal=torch.cat([forms.diagonal, trace - forms.diagonal], dim=-2),
+    )
+
+
+def _forms(kernel: Kernel, x: Tensor, E: Tensor) -> QuadraticForms:
+    columns, flat = E.shape[1:], E.reshape(E.shape[0], -1)
+    N = x.shape[-2]
+    diagonal = check_gram(gram_diagonal(kernel, x), kernel)
+    batch = diagonal.shape[:-1]
+    within = x.new_zeros(*batch, flat.shape[-1])
+    sums = x.new_zeros(*batch, N)
+    square = x.new_zeros(batch)
+    rows = min(N, max(1, MEMORY // (x.element_size() * N * max(1, batch.numel()))), max(BLOCK, N // 16))
+    for start in range(0, N, rows):
+        stop = min(start + rows, N)
+        K = check_gram(gram(kernel, x[start:stop], x[start:]), kernel)
+        own, rest = K[..., : stop - start], K[..., stop - start :]
+        product = own @ flat[start:stop]
+        # Σ over the blocks (I, I), and twice those (I, J) with J > I
+        product += 2.0 * (rest @ flat[stop:])
+        within += (flat[start:stop] * product).sum(-2)
+        sums[..., start:stop] += K.sum(-1)
+        sums[..., stop:] += rest.sum(-2)
+        square += own.square().sum((-2, -1)) + 2.0 * rest.square().sum((-2, -1))
+    total = sums.sum(-1)
+    # ‖HKH‖² = ‖K‖² − (2/N) Σ_i (K1)_i² + (1ᵀK1)²/N²
+    centred = square - 2.0 / N * sums.square().sum(-1) + total.square() / N**2
+    return QuadraticForms(
+        within.reshape(*batch, *columns),
+        (sums @ flat).reshape(*batch, *columns),
+        (diagonal @ flat).reshape(*batch, *columns),
+        total,
+        diagonal.sum(-1),
+        centred.clamp_min(0.0),
+    )

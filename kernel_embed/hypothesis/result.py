@@ -12,7 +12,6 @@ from torch import Tensor
 from ..embeddings import BayesianMeanEmbedding, NoiseKind
 from ..embeddings.witness import Witness
 from .averaged import AverageKernel
-from .verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +20,7 @@ TestedKernel: TypeAlias = Kernel | tuple[Kernel, Kernel]
 """The kernel of a test of samples, or the kernels of x and of y."""
 
 Result = TypeVar("Result", bound="KernelTestResult")
+"""A kind of answer."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -53,30 +53,6 @@ class KernelTestResult:
     kernel_choice: str
     null_kind: str
     sizes: tuple[int, ...]
-
-    @classmethod
-    def of(
-        cls: type[Result],
-        verdict: Verdict,
-        test: str,
-        kernels: tuple[TestedKernel, ...],
-        kernel_choice: str,
-        sizes: tuple[int, ...],
-    ) -> Result:
-        """The answer that a verdict on these kernels is."""
-        return cls(
-            test=test,
-            statistic=verdict.statistic,
-            pvalue=verdict.pvalue,
-            kernel=kernels[verdict.best],
-            null=verdict.null,
-            kernels=kernels,
-            statistics=verdict.statistics,
-            pvalues=verdict.pvalues,
-            kernel_choice=kernel_choice,
-            null_kind=verdict.null_kind,
-            sizes=sizes,
-        )
 
     def summary(self) -> str:
         """One line: what was tested, p, the statistic, the kernel."""

@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .aggregation import aggregate
 from .checks import (
     Categorical,
     categorical_columns,
@@ -17,13 +16,20 @@ from .checks import (
     check_sample,
     generator_of,
 )
-from .kernel_choice import KernelChoice, choose_kernels
+from .kernel_choice import KernelChoice, Kernels, choose_kernels, halves
 from .linear_time import NAME, LinearTimeTwoSampleTest
-from .mmd import Statistic, between_samples, null_moments, squared_mmd, statistics, unbiased_squared_mmd
-from .relabellings import indicators, quadratic_forms
+from .mmd import (
+    Statistic,
+    between_samples,
+    indicators,
+    null_moments,
+    quadratic_forms,
+    squared_mmd,
+    statistics,
+    unbiased_squared_mmd,
+)
 from .result import SamplesTestResult
-from .rules import Kernels
-from .verdict import Null, Verdict, by_gamma, by_permutations, check_gamma, halves
+from .verdict import Null, Verdict, by_gamma, by_permutations, check_gamma
 
 
 def two_sample_test(
@@ -130,7 +136,7 @@ def _answer(question: _Question, given: list[Tensor], names: list[str]) -> Sampl
             *statistics(kernels.kernels, *_relabelled(samples, question.num_permutations, generator), question.formula)
         )
     sizes = tuple(map(len, samples))
-    result = SamplesTestResult.of(verdict, question.test, kernels.kernels, kernels.how, sizes)
+    result = verdict.on(kernels.kernels, kernels.how, question.test, sizes, SamplesTestResult)
     return dataclasses.replace(result, samples=tuple(samples))
 
 
@@ -159,7 +165,7 @@ def _split(
     rows = [halves(len(sample), generator, sample.device) for sample in samples]
     first, second = ([sample[half[i]] for sample, half in zip(samples, rows, strict=True)] for i in range(2))
     labelled = _relabelled(first, min(question.num_permutations, 200), generator)
-    best = aggregate(*statistics(kernels.kernels, *labelled, question.formula)).best
+    best = by_permutations(*statistics(kernels.kernels, *labelled, question.formula)).best
     return Kernels((kernels.kernels[best],), "chosen on one half"), second
 
 
@@ -171,7 +177,7 @@ def _linear(
     if len(kernels.kernels) > 1:
         raise ValueError(f"Expected one kernel for the linear-time statistic, got {len(kernels.kernels)}.")
     stream = LinearTimeTwoSampleTest(kernels.kernels[0], kernels.how).update(*samples)
-    result = SamplesTestResult.of(stream.verdict(), NAME, kernels.kernels, kernels.how, stream.sizes)
+    result = stream.verdict().on(kernels.kernels, kernels.how, NAME, stream.sizes, SamplesTestResult)
     return dataclasses.replace(result, samples=tuple(samples))
 
 

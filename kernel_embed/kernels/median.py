@@ -1,4 +1,7 @@
-r"""The median heuristic, :math:`\ell = \operatorname{median}_{i<j} \lVert x_i - x_j \rVert`: a start, or a baseline."""
+r"""Lengthscales from distances alone: a start, a baseline, the ends of a scan.
+
+The median heuristic is :math:`\ell = \operatorname{median}_{i<j} \lVert x_i - x_j \rVert`.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,24 @@ def median_distance(x: Tensor) -> Tensor:
         return median
     positive = distances[distances > 0]
     return positive.quantile(0.5) if positive.numel() else x.new_ones(())
+
+
+def scan_span(x: Tensor) -> tuple[float, float]:
+    """The shortest and the longest lengthscale worth a look.
+
+    From the median distance of nearest neighbors, over 4, to twice the diameter.
+
+    Example:
+        >>> scan_span(torch.tensor([[0.0], [1.0], [3.0]]))
+        (0.25, 6.0)
+    """
+    rows = x.reshape(-1, x.shape[-1]).unique(dim=0)
+    rows = rows[:: -(-rows.shape[0] // MAX_POINTS)]
+    distances = torch.cdist(rows, rows)
+    diameter = float(distances.max()) or 1.0
+    distances.fill_diagonal_(float("inf"))
+    nearest = float(distances.amin(dim=-1).median()) if rows.shape[0] > 1 else diameter
+    return max(0.25 * nearest, 1e-6 * diameter), 2.0 * diameter
 
 
 def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:

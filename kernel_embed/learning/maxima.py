@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..kernels.gram import initialize_parts
+from ..kernels.median import scan_span
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
+from ..objectives.embedding_evidence import prominent
 from ..progress import progress_bar
 from ..validation import check_features
 from .fit import fit
@@ -149,42 +151,6 @@ class _Scan:
             self.move(max([*near, grid[i]], key=self.value))
             copies.append(copy.deepcopy(self.embedding))
         return copies
-
-
-def prominent(values: list[float], prominence: float) -> list[int]:
-    """The tops of a curve from which every way to a higher point descends by ``prominence`` at least.
-
-    Example:
-        >>> prominent([0.0, 5.0, 4.0, 5.5, 0.0, 3.0, 1.0], prominence=2.0)
-        [3, 5]
-    """
-    tops = []
-    for i, value in enumerate(values):
-        if not np.isfinite(value):
-            continue
-        drops = []
-        for side in (values[i + 1 :], values[:i][::-1]):
-            lowest = value
-            for other in side:
-                # of equal heights the first one counts
-                if other > value or (other == value and values.index(value) < i):
-                    drops.append(value - lowest)
-                    break
-                lowest = min(lowest, other)
-        if all(drop >= prominence and drop > 0 for drop in drops):
-            tops.append(i)
-    return tops
-
-
-def scan_span(x: Tensor) -> tuple[float, float]:
-    """From the median distance of nearest neighbours, over 4, to twice the diameter."""
-    rows = x.reshape(-1, x.shape[-1]).unique(dim=0)
-    rows = rows[:: -(-rows.shape[0] // 2000)]
-    distances = torch.cdist(rows, rows)
-    diameter = float(distances.max()) or 1.0
-    distances.fill_diagonal_(float("inf"))
-    nearest = float(distances.amin(dim=-1).median()) if rows.shape[0] > 1 else diameter
-    return max(0.25 * nearest, 1e-6 * diameter), 2.0 * diameter
 
 
 def _values(embedding: gpytorch.Module) -> dict[str, Tensor]:

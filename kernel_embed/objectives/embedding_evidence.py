@@ -11,6 +11,8 @@ makes it a density of the data: it penalises long lengthscales, at which the emb
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -74,3 +76,31 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
     def __repr__(self) -> str:
         inside = "" if self.num_locations is None else f"num_locations={self.num_locations}, seed={self.seed}"
         return f"EmbeddingEvidence({inside})"
+
+
+def prominent(values: list[float], prominence: float) -> list[int]:
+    """The tops of a curve from which every way to a higher point descends by ``prominence`` at least.
+
+    On the curve of the evidence over lengthscales, which in one dimension has narrow dips to −∞, the ripples between
+    two dips are not among them.
+
+    Example:
+        >>> prominent([0.0, 5.0, 4.0, 5.5, 0.0, 3.0, 1.0], prominence=2.0)
+        [3, 5]
+    """
+    tops = []
+    for i, value in enumerate(values):
+        if not math.isfinite(value):
+            continue
+        drops = []
+        for side in (values[i + 1 :], values[:i][::-1]):
+            lowest = value
+            for other in side:
+                # of equal heights the first one counts
+                if other > value or (other == value and values.index(value) < i):
+                    drops.append(value - lowest)
+                    break
+                lowest = min(lowest, other)
+        if all(drop >= prominence and drop > 0 for drop in drops):
+            tops.append(i)
+    return tops

@@ -9,7 +9,7 @@ from gpytorch.kernels import Kernel, RBFKernel
 from scipy.stats import norm
 
 import kernel_embed as ke
-from kernel_embed.hypothesis import aggregation, hsic, mmd, relabellings, rotations
+from kernel_embed.hypothesis import hsic, mmd, rotations, verdict
 from kernel_embed.posteriors.draws import KernelDraws
 
 
@@ -53,13 +53,13 @@ def test_every_permuted_statistic_is_the_statistic_of_the_permuted_sample(data, 
     """In one block, and in blocks of a few rows."""
     x, y, _ = data
     pooled = torch.cat([x, y])
-    E = relabellings.indicators([13, 9], 7, torch.Generator().manual_seed(1), pooled)
+    E = mmd.indicators([13, 9], 7, torch.Generator().manual_seed(1), pooled)
     assert (E.sum(0) == 13).all()
-    three = relabellings.indicators([3, 2, 4], 7, torch.Generator().manual_seed(1), pooled)
+    three = mmd.indicators([3, 2, 4], 7, torch.Generator().manual_seed(1), pooled)
     assert (three.sum(1) == 1).all()
     assert (three.sum(0) == torch.tensor([[3.0], [2.0], [4.0]])).all()
-    for block in (relabellings.BLOCK, 3):
-        monkeypatch.setattr(relabellings, "BLOCK", block)
+    for block in (mmd.BLOCK, 3):
+        monkeypatch.setattr(mmd, "BLOCK", block)
         T, _ = mmd.statistics([kernel_of(0.7)], pooled, E, [13, 9], mmd.squared_mmd)
         for b in range(8):
             first = E[:, 0, b].bool()
@@ -202,15 +202,20 @@ def test_draws_of_a_posterior_are_averaged(data, pairs):
 def test_aggregation_by_hand():
     T = torch.tensor([[3.0, 1.0, 2.0, 2.0], [1.0, 9.0, 1.0, 1.0]], dtype=torch.float64)
     mean, variance = torch.tensor([2.0, 1.0]).double(), torch.tensor([0.5, 2.0]).double()
-    answer = aggregation.aggregate(T, aggregation.NullScale(mean, variance, torch.ones(2).double()))
+    answer = verdict.by_permutations(T, verdict.NullScale(mean, variance, torch.ones(2).double()))
     a = (mean**2 / variance)[:, None]
     z = 2 * a.sqrt() * ((T / mean[:, None]).sqrt() - 1 + 1 / (8 * a))
-    assert torch.allclose(answer.statistics, z.max(0).values)
+    S = z.max(0).values
+    assert answer.statistic == pytest.approx(S[0].item())
+    assert torch.allclose(answer.null, S[1:])
+    assert torch.equal(answer.statistics, T[:, 0])
     assert answer.pvalue == 0.5
     assert answer.pvalues.tolist() == [0.25, 1.0]
     assert answer.best == 0
-    moved = aggregation.NullScale(mean, variance, torch.ones(2).double(), shift=1.0)
-    assert torch.allclose(aggregation.aggregate(T - mean[:, None], moved).statistics, answer.statistics)
+    scale = verdict.NullScale(mean, variance, torch.ones(2).double(), shift=1.0)
+    moved = verdict.by_permutations(T - mean[:, None], scale)
+    assert moved.statistic == pytest.approx(answer.statistic)
+    assert torch.allclose(moved.null, answer.null)
 
 
 def test_gamma_approximation_is_near_the_permutations():
