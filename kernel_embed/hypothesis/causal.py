@@ -34,7 +34,7 @@ def register_causal_test(
 
     So one line runs the PC algorithm with it::
 
-        pc(data, 0.05, ke.register_causal_test(seed=0))
+        pc(data, 0.05, ke.hypothesis.register_causal_test(seed=0))
 
     Args:
         name: by which causal-learn's ``pc``, ``fci`` and others know the test.

@@ -60,7 +60,7 @@ def fit(
     best point so far; after an error, too, the embedding and the checkpoint hold the best point so far.
 
     Args:
-        embedding: any embedding, or a :class:`kernel_embed.ShardedEmbedding`; its parameters are changed to the best
+        embedding: any embedding, or a :class:`kernel_embed.scale.ShardedEmbedding`; its parameters are changed to the best
             ones met.
         objective: what to minimise.
         x: inputs ``(n, d)``; or a ``torch.utils.data.DataLoader`` that yields batches ``(x, y)``, so that data need

@@ -29,7 +29,7 @@ def test_samples_of_different_width():
     with pytest.raises(ValueError, match=r"3 in sample 3"):
         ke.k_sample_test(X, Y, torch.zeros(5, 3))
     with pytest.raises(ValueError, match="one width"):
-        ke.LinearTimeTwoSampleTest(RBFKernel()).update(X, Y[:, :1])
+        ke.hypothesis.LinearTimeTwoSampleTest(RBFKernel()).update(X, Y[:, :1])
 
 
 @pytest.mark.parametrize("test", PAIRED)
@@ -91,7 +91,10 @@ def test_categories_for_a_real_kernel():
     with pytest.raises(TypeError, match=r"columns \[0\] of y"):
         ke.independence_test(X, a, RBFKernel(), kernel_y=RBFKernel())
     assert ke.two_sample_test(a, a.flip(0), RBFKernel(), seed=0, categorical=False).pvalue == 1.0
-    assert ke.two_sample_test(a, a.flip(0), RBFKernel() * ke.DeltaKernel(), seed=0, categorical=False).pvalue == 1.0
+    assert (
+        ke.two_sample_test(a, a.flip(0), RBFKernel() * ke.kernels.DeltaKernel(), seed=0, categorical=False).pvalue
+        == 1.0
+    )
     with pytest.raises(ValueError, match=r"Expected categorical columns from 0 to 1, got \[5\]"):
         ke.two_sample_test(X, Y, categorical=[5])
 

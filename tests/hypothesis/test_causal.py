@@ -51,7 +51,7 @@ def chain():
 
 
 def test_by_residuals_that_are_computed_once(known, chain):
-    assert ke.register_causal_test(num_permutations=100, seed=0) == "kernel_embed"
+    assert ke.hypothesis.register_causal_test(num_permutations=100, seed=0) == "kernel_embed"
     test = known["kernel_embed"](chain.numpy())
     assert test(0, 2) == ke.independence_test(chain[:, 0], chain[:, 2], None, 100, 0).pvalue < 0.05
     assert test(0, 2, [1]) > 0.05
@@ -62,14 +62,14 @@ def test_by_residuals_that_are_computed_once(known, chain):
 
 
 def test_options_reach_the_test(known, chain):
-    name = ke.register_causal_test("by kernel", kernel="median", kernel_y="best", method="kernel", seed=1)
+    name = ke.hypothesis.register_causal_test("by kernel", kernel="median", kernel_y="best", method="kernel", seed=1)
     test = known[name](chain.numpy())
     own = ke.conditional_independence_test(
         *(chain[:, j] for j in (0, 2, 1)), "median", seed=1, kernel_y="best", method="kernel"
     )
     assert test(0, 2, [1]) == own.pvalue
     with pytest.raises(TypeError, match="unexpected keyword argument 'permutations'"):
-        ke.register_causal_test(permutations=10)
+        ke.hypothesis.register_causal_test(permutations=10)
 
 
 @pytest.mark.parametrize("method", ["residuals", "kernel"])
@@ -77,7 +77,7 @@ def test_categories(known, chain, method):
     """A column of categories means the same under any names of them."""
     renamed = chain.clone()
     renamed[:, 3] = torch.where(chain[:, 3] > 0, -7.0, 40.0)
-    ke.register_causal_test("groups", num_permutations=50, seed=0, method=method, categorical=[3])
+    ke.hypothesis.register_causal_test("groups", num_permutations=50, seed=0, method=method, categorical=[3])
     one, other = (known["groups"](data.numpy()) for data in (chain, renamed))
     for question in ((0, 3), (0, 3, [2]), (0, 2, [3])):
         assert one(*question) == pytest.approx(other(*question), abs=1e-6)
@@ -88,4 +88,4 @@ def test_categories(known, chain, method):
 def test_without_causal_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "causallearn.utils.cit", None)
     with pytest.raises(ImportError, match=r"kernel-embed\[causal\]"):
-        ke.register_causal_test()
+        ke.hypothesis.register_causal_test()

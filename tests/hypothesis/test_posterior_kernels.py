@@ -25,7 +25,7 @@ def posterior_of(pooled, num_chains=1, num_samples=20):
     steps = {"num_samples": num_samples, "warmup_steps": 20, "num_chains": num_chains, "seed": 0}
     with warnings.catch_warnings():
         # So few draws say little of the posterior; they are draws all the same, and here only their average counts.
-        warnings.simplefilter("ignore", ke.PosteriorWarning)
+        warnings.simplefilter("ignore", ke.posteriors.PosteriorWarning)
         return ke.sample_posterior(embedding, ke.EmbeddingEvidence(), pooled, **steps)
 
 
@@ -131,7 +131,7 @@ def test_linear_time(samples, either):
     whole = ke.two_sample_test(x, y, either, statistic="linear")
     assert whole.statistic == pytest.approx(h.mean(), rel=1e-9)
     assert whole.pvalue == pytest.approx(norm.sf(h.mean() / (h.std(ddof=1) / np.sqrt(len(h)))))
-    stream = ke.LinearTimeTwoSampleTest(either)
+    stream = ke.hypothesis.LinearTimeTwoSampleTest(either)
     for part in range(0, 24, 7):
         stream.update(x[part : part + 7], y[part : part + 7])
     assert stream.result().statistic == pytest.approx(h.mean(), rel=1e-9)
@@ -176,8 +176,8 @@ def test_bayes_factors_are_averaged_by_weight(samples, weighed):
     for w, ell in zip(weighed.weights.tolist(), weighed.samples["kernel.lengthscale"].flatten().tolist(), strict=True):
         kernel = RBFKernel()
         kernel.lengthscale = ell
-        expected += w * np.exp(ke.log_bayes_factor(*samples, kernel))
-    assert ke.log_bayes_factor(*samples, weighed) == pytest.approx(np.log(expected), rel=1e-5)
+        expected += w * np.exp(ke.hypothesis.log_bayes_factor(*samples, kernel))
+    assert ke.hypothesis.log_bayes_factor(*samples, weighed) == pytest.approx(np.log(expected), rel=1e-5)
 
 
 def test_weights_of_modes_reach_the_test(samples):
@@ -230,4 +230,4 @@ def test_draws_that_contradict_their_weights(samples):
     with pytest.raises(TypeError, match=r"a posterior \(anything with kernel_draws\(\)\).*got BayesianMeanEmbedding"):
         ke.two_sample_test(*samples, ke.BayesianMeanEmbedding(RBFKernel()))
     with pytest.raises(TypeError, match=r"Expected one gpytorch.kernels.Kernel, or a posterior"):
-        ke.LinearTimeTwoSampleTest("median")
+        ke.hypothesis.LinearTimeTwoSampleTest("median")

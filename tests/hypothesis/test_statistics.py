@@ -171,7 +171,7 @@ def test_linear_time_is_its_definition_whole_and_in_a_stream():
     assert whole.statistic == pytest.approx(np.mean(h))
     z = np.mean(h) / (np.std(h, ddof=1) / np.sqrt(20))
     assert whole.pvalue == pytest.approx(norm.sf(z))
-    stream = ke.LinearTimeTwoSampleTest(kernel_of(1.0))
+    stream = ke.hypothesis.LinearTimeTwoSampleTest(kernel_of(1.0))
     for part in range(0, 41, 5):
         stream.update(x[part : part + 5], y[part : part + 5])
     assert stream.result().statistic == pytest.approx(whole.statistic)

@@ -29,7 +29,7 @@ def median(x, y, seed):
 
 def test_level_of_the_learned_kernel():
     """200 null data sets of three clusters: a rate outside 99.99 % of the binomial distribution is a fault."""
-    study = ke.rejection_study(
+    study = ke.hypothesis.rejection_study(
         {"learned": lambda x, y, seed: ke.two_sample_test(x, y, None, 39, seed)},
         {"null": lambda repetition: levels.samples(repetition, 2, n=12, d=1)},
         200,
@@ -40,7 +40,7 @@ def test_level_of_the_learned_kernel():
 
 
 def test_level_of_learned_pairs():
-    study = ke.rejection_study(
+    study = ke.hypothesis.rejection_study(
         {"learned": lambda x, y, seed: ke.independence_test(x, y, None, 39, seed)}, {"null": levels.independent}, 100
     )
     low, high = study.interval("null", "learned", 0.9999)
@@ -58,22 +58,22 @@ def test_an_interrupted_study_goes_on(tmp_path):
 
     path = tmp_path / "results.json"
     with pytest.raises(KeyboardInterrupt):
-        ke.rejection_study({"median": counted}, {"null": simulator}, 6, path=path)
+        ke.hypothesis.rejection_study({"median": counted}, {"null": simulator}, 6, path=path)
     assert len(json.loads(path.read_text())) == 3, "what was finished is kept"
-    study = ke.rejection_study({"median": counted}, {"null": simulator}, 6, path=path)
+    study = ke.hypothesis.rejection_study({"median": counted}, {"null": simulator}, 6, path=path)
     assert calls == [0, 1, 2, 3, 3, 4, 5]
-    whole = ke.rejection_study({"median": median}, {"null": simulator}, 6)
+    whole = ke.hypothesis.rejection_study({"median": median}, {"null": simulator}, 6)
     assert np.array_equal(study.pvalues("null", "median"), whole.pvalues("null", "median"))
     assert "median" in study.table()
     with pytest.raises(KeyError, match="No test 'mean'"):
         study.pvalues("null", "mean")
     with pytest.raises(ValueError, match="Expected repetitions"):
-        ke.rejection_study({"median": median}, {"null": simulator}, 0)
+        ke.hypothesis.rejection_study({"median": median}, {"null": simulator}, 0)
 
 
 def test_differences_are_paired():
     tests = {"always": lambda x, y, seed: 0.01, "even": lambda x, y, seed: 0.01 if seed % 2 == 0 else 0.5}
-    study = ke.rejection_study(tests, {"null": simulator}, 10)
+    study = ke.hypothesis.rejection_study(tests, {"null": simulator}, 10)
     gap, error = study.difference("null", "always", "even")
     assert gap == 0.5
     assert error == pytest.approx(np.std([0, 1] * 5, ddof=1) / np.sqrt(10))
@@ -87,7 +87,7 @@ def test_the_registered_test_finds_the_chain():
     e = torch.randn(150, 3, generator=generator, dtype=torch.float64)
     y = e[:, 0] + 0.5 * e[:, 1]
     data = torch.stack([e[:, 0], y, torch.tanh(2 * y) + 0.5 * e[:, 2]], dim=1).numpy()
-    name = ke.register_causal_test(seed=0, num_permutations=200)
+    name = ke.hypothesis.register_causal_test(seed=0, num_permutations=200)
     test = cit.CIT(data, name)
     assert test(0, 2) < 0.05
     assert test(0, 2, [1]) > 0.05
