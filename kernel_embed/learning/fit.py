@@ -60,9 +60,9 @@ def fit(
     best point so far; after an error, too, the embedding and the checkpoint hold the best point so far.
 
     Args:
-        embedding: any embedding, or a :class:`kernel_embed.scale.ShardedEmbedding`; its parameters are changed to the best
-            ones met.
-        objective: what to minimise.
+        embedding: any embedding, or a :class:`kernel_embed.scale.ShardedEmbedding`; its parameters are changed to the
+            best ones met.
+        objective: what to minimize.
         x: inputs ``(n, d)``; or a ``torch.utils.data.DataLoader`` that yields batches ``(x, y)``, so that data need
             not fit in memory. Its batches go to the dtype and device of the embedding. Build it with a ``generator``
             and a resumed run meets the batches in the same order.
