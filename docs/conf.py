@@ -72,9 +72,10 @@ viewcode_line_numbers = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|gpytorch|linear_operator|numpy|scipy|sklearn|collections|pathlib|typing|matplotlib)\..*"),
     (r"py:.*", r"(np|nn|os|pyro)\..*"),
-    (r"py:.*", r"kernel_embed\..*_co"),  # variables of types
+    (r"py:.*", r"kernel_embed\..*_co(ntra)?"),  # variables of types
+    (r"py:.*", r"kernel_embed\.objectives\.base\.(B|Bound|BindsTargets|BindsSample|Embedding)"),  # what is bound
     (r"py:.*", r"(Tensor|Kernel|Prior|Interval|Axes|ArrayLike|NDArray|Callable|Any|Literal|optional|default.*)"),
-    (r"py:.*", r"(Vector|Form|Below|Entropy|Method|Conditionable|Profile|NoiseKind|KernelLike|Array|Group)"),
+    (r"py:.*", r"(Vector|Form|Below|Entropy|Profile|NoiseKind|KernelLike|Array|Group)"),
     (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
     (r"py:.*", r"kernel_embed\.kernels\.(structure\.T|frozen\.M)"),
     (r"py:.*", r"kernel_embed\.learning\.cooperation\.Cooperative"),  # a protocol, for shards

@@ -120,7 +120,7 @@ class ConditionedEmbedding(LinearAnswers):
 
     @property
     def representation(self) -> Representation:
-        """What is known of new points: k(x, x_i), or φ(x) with explicit features."""
+        """k(x, x_i) as a function of new points, or their explicit features φ(x)."""
         p = self.system.num_features
         return (
             KernelValues(self.embedding.kernel, self.x)
@@ -130,7 +130,7 @@ class ConditionedEmbedding(LinearAnswers):
 
     @functools.cached_property
     def coefficients(self) -> Tensor:
-        """What the representation is multiplied with to predict: V, or C = ZᵀV with explicit features."""
+        """V, or with explicit features C = ZᵀV, by which the representation is multiplied to predict."""
         return self.system.coefficients(self.Y)
 
     @property

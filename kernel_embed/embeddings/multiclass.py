@@ -84,7 +84,7 @@ class MulticlassEmbedding(ConditionalEmbedding):
 
 
 class ConditionedMulticlass(MulticlassAnswers, ConditionedEmbedding):
-    """A multiclass embedding with its data, ready to answer; see :class:`MulticlassEmbedding`."""
+    """A multiclass embedding with its data, ready to answer; see :class:`kernel_embed.MulticlassEmbedding`."""
 
     embedding: MulticlassEmbedding
 

@@ -30,7 +30,7 @@ def register_causal_test(
     method: Method = "residuals",
     categorical: bool | Sequence[int] = False,
 ) -> str:
-    """Register :func:`conditional_independence_test` with causal-learn under ``name``, and return the name.
+    """Register :func:`kernel_embed.conditional_independence_test` with causal-learn under ``name``, and return the name.
 
     So one line runs the PC algorithm with it::
 
@@ -38,7 +38,7 @@ def register_causal_test(
 
     Args:
         name: by which causal-learn's ``pc``, ``fci`` and others know the test.
-        kernel: as in :func:`conditional_independence_test`, such as ``"median"``.
+        kernel: as in :func:`kernel_embed.conditional_independence_test`, such as ``"median"``.
         num_permutations: B.
         seed: of whatever is random, the same for every pair.
         kernel_y: of the second of a pair.

@@ -59,7 +59,7 @@ def two_sample_test(
         num_permutations: B, the number of relabellings.
         seed: of the relabellings, and of the rows a large sample is learned from.
         statistic: ``"biased"``, ``"unbiased"``, or ``"linear"`` (linear time, normal approximation; see
-            :class:`LinearTimeTwoSampleTest` for streams).
+            :class:`kernel_embed.hypothesis.LinearTimeTwoSampleTest` for streams).
         null: ``"permutation"``, or ``"gamma"``, an approximation without permutations (biased statistic, one kernel).
         categorical: the columns that hold categories: ``True``, ``False``, or their numbers. By default all columns of
             integer or bool tensors, none of others.

@@ -125,7 +125,7 @@ class FeatureSystem(LinearSystem):
         return w * torch.maximum(1.0 - h, lowest.detach()) / ridge
 
     def log_determinant(self) -> Tensor:
-        """log |A| = log |M| + (n − p) log η − Σ log w, of shape ``batch``."""
+        """log det A = log det M + (n − p) log η − Σ log w, of shape ``batch``."""
         n, p = self.shards.total(self.Z.shape[-2]), self.Z.shape[-1]
         value: Tensor = _FeatureLogDeterminant.apply(self._F, self.ridge, self)
         value = value + (n - p) * self.ridge.log()
