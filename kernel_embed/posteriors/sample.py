@@ -25,9 +25,9 @@ from ..threads import few_threads
 from ..validation import check_features
 from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
 from .diagnostics import tell
-from .draws import Draws, quiet_numbers
+from .draws import Draws
 from .posterior import Posterior
-from .potential import AnyObjective, Potential
+from .potential import AnyObjective, Potential, quiet_numbers
 from .priors import check_support
 from .samplers.base import Sampler
 from .samplers.nuts import NUTS
