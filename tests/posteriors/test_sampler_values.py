@@ -37,6 +37,14 @@ def test_a_sampler_is_a_value(sampler):
         sampler.anything = 1
 
 
+def test_a_class_of_samplers_may_name_itself():
+    class Mine(Laplace):
+        name = "a first look"
+
+    posterior = ke.sample_posterior(embedding(), Flat(), X, num_samples=2, num_chains=1, seed=0, sampler=Mine())
+    assert posterior.method == Mine().name == "a first look"
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
