@@ -1,8 +1,9 @@
-"""One thread for small matrices, and afterwards as many as before."""
+"""How many processors there are, and how many of them to use: one thread for small matrices."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 import torch
@@ -10,6 +11,11 @@ from threadpoolctl import threadpool_limits
 
 SMALL = 500
 """Rows below which one thread is faster than several, which get in each other's way."""
+
+
+def num_cpus() -> int:
+    """The processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager

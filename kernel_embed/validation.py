@@ -40,6 +40,12 @@ def check_features(
     return x
 
 
+def check_setting(name: str, value: float, fits: bool, expected: str) -> None:
+    """Raise unless the setting ``name`` ``fits``, saying what was ``expected`` of it."""
+    if not fits:
+        raise ValueError(f"Expected {name} {expected}, got {value!r}.")
+
+
 def check_memory(n: int, x: Tensor, batch: int, remedy: str) -> None:
     """Refuse n × n matrices (four of them, for each of ``batch`` kernels) that cannot be held, before trying."""
     if x.device.type != "cpu" or not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:

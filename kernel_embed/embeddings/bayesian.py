@@ -41,8 +41,8 @@ class BayesianMeanEmbedding(KernelEmbedding):
             says of μ̂, eq. (6): ``"heteroscedastic"`` for its variance Var_j[k(x_j, x)] / n at each location, as the
             paper suggests, or ``"central-limit"`` for the joint covariance Cov_j[k(x_j, x), k(x_j, y)] / n, which
             knows that the errors at all locations are one smooth error.
-        measure: ν of the prior covariance r; see :class:`kernel_embed.kernels.SmoothedKernel`. By default Lebesgue measure where k has a
-            closed form under it, else a discrete measure at rows of the data.
+        measure: ν of the prior covariance r; see :class:`kernel_embed.kernels.SmoothedKernel`. By default Lebesgue
+            measure where k has a closed form under it, else a discrete measure at rows of the data.
         covariance: a prior covariance in place of r, any GPyTorch kernel.
         learn_noise: learn σ² with the kernel.
         noise_prior: a GPyTorch prior on σ².

@@ -56,8 +56,8 @@ def log_bayes_factor(
     Args:
         x: n points, ``(n, d)``.
         y: m points, ``(m, d)``.
-        kernel: as in :func:`kernel_embed.two_sample_test`. Of several kernels each is as likely as any other, a priori: their
-            Bayes factors are averaged. Those of a posterior's draws are averaged by their weights.
+        kernel: as in :func:`kernel_embed.two_sample_test`. Of several kernels each is as likely as any other, a
+            priori: their Bayes factors are averaged. Those of a posterior's draws are averaged by their weights.
         seed: of the draw of the points at which the embeddings are observed.
         num_locations: t; they are drawn from the pooled sample.
         categorical: as in :func:`kernel_embed.two_sample_test`.

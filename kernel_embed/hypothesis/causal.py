@@ -30,7 +30,7 @@ def register_causal_test(
     method: Method = "residuals",
     categorical: bool | Sequence[int] = False,
 ) -> str:
-    """Register :func:`kernel_embed.conditional_independence_test` with causal-learn under ``name``, and return the name.
+    """Register :func:`kernel_embed.conditional_independence_test` with causal-learn under ``name``; returns the name.
 
     So one line runs the PC algorithm with it::
 

@@ -5,8 +5,8 @@ kernels, alone or scaled, summed and multiplied, take the closed-form gradient o
 kernels with a registered rule that rule; every other kernel is evaluated by GPyTorch itself.
 
 Some kernels take something from data before they can be evaluated: GPyTorch's ``RFFKernel`` without ``num_dims`` draws
-its frequencies when it first sees points. Here that is a step of its own, :func:`kernel_embed.kernels.initialize_from_data`, so that no
-evaluation ever changes a kernel.
+its frequencies when it first sees points. Here that is a step of its own,
+:func:`kernel_embed.kernels.initialize_from_data`, so that no evaluation ever changes a kernel.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ class MulticlassPosterior(MulticlassAnswers, ConditionalPosterior[MulticlassEmbe
 
         Args:
             x: points of shape ``(t, d)``.
-            calibrated: those of :func:`kernel_embed.calibrate`, fitted on each draw's leave-one-out values, in place
-                of the clip-normalised ones of eq. (6).
+            calibrated: those of :func:`kernel_embed.objectives.calibrate`, fitted on each draw's leave-one-out values,
+                in place of the clip-normalized ones of eq. (6).
         """
 
         def question(conditioned: ConditionedMulticlass) -> Tensor:
@@ -132,7 +132,7 @@ class MeanPosterior(Posterior[BayesianMeanEmbedding, ConditionedMeanEmbedding]):
 
 
 class WitnessPosterior:
-    """The witness function averaged over draws; made by :meth:`kernel_embed.MeanPosterior.witness`."""
+    """The witness function averaged over draws; made by :meth:`kernel_embed.posteriors.MeanPosterior.witness`."""
 
     def __init__(self, posterior: MeanPosterior, x: Tensor, y: Tensor) -> None:
         self.posterior, self.x, self.y = posterior, check_features(x, "x"), check_features(y, "y")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from ..learning.parameters import Vector
@@ -48,6 +44,22 @@ class Draws:
         """The draws with the numbers ``keep`` of each chain."""
         u, log_density, diverging = (values[:, keep] for values in (self.u, self.log_density, self.diverging))
         return dataclasses.replace(self, u=u, log_density=log_density, diverging=diverging)
+
+
+class Chains(NamedTuple):
+    """What chains found one draw at a time; interrupted ones may not be equally long.
+
+    Attributes:
+        found: for each chain its draws after warm-up, u and log density.
+        divergences: for each chain the numbers of the draws whose trajectory diverged.
+        step_sizes: for each chain, as adapted; none where it was not heard of again.
+        interrupted: whether Ctrl-C ended them.
+    """
+
+    found: list[list[tuple[Vector, float]]]
+    divergences: list[list[int]]
+    step_sizes: list[float]
+    interrupted: bool
 
 
 class KernelDraws(NamedTuple):
@@ -95,30 +107,3 @@ def independent_draws(
         log_evidence=log_evidence,
         details={} if details is None else details,
     )
-
-
-def collect(
-    found: Sequence[Sequence[tuple[Vector, float]]],
-    divergences: Sequence[Sequence[int]],
-    *,
-    seconds: float,
-    num_evaluations: int,
-    num_refused: int,
-    interrupted: bool,
-    details: Mapping[str, object],
-) -> Draws:
-    """Chains of pairs (u, log density) as tensors; ``divergences`` are the numbers of the draws that diverged."""
-    u = torch.from_numpy(np.stack([np.stack([point for point, _ in draws]) for draws in found]))
-    log_density = torch.tensor([[value for _, value in draws] for draws in found], dtype=torch.float64)
-    diverging = torch.zeros(log_density.shape, dtype=torch.bool)
-    for row, numbers in zip(diverging, divergences, strict=True):
-        row[[number for number in numbers if number < len(row)]] = True
-    return Draws(u, log_density, diverging, seconds, num_evaluations, num_refused, interrupted, details=details)
-
-
-@contextlib.contextmanager
-def quiet_numbers() -> Iterator[None]:
-    """Jitter and flat points at proposals of a sampler are no news: what they do to the posterior is in its draws."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NumericalWarning)
-        yield

@@ -10,7 +10,7 @@ from gpytorch.distributions import MultivariateNormal
 from linear_operator import to_linear_operator
 from torch import Tensor
 
-from .draws import quiet_numbers
+from .potential import quiet_numbers
 
 
 class GaussianMixture(NamedTuple):

@@ -16,8 +16,8 @@ from . import archive
 from .batched import DrawnEmbeddings, load_one
 from .bridge import mode_weights
 from .diagnostics import Summary, summarise
-from .draws import Draws, KernelDraws, quiet_numbers
-from .potential import E_co, Potential
+from .draws import Draws, KernelDraws
+from .potential import E_co, Potential, quiet_numbers
 
 if TYPE_CHECKING:
     from arviz import InferenceData

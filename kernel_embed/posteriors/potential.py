@@ -12,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Generic, TypeAlias
 
 import gpytorch
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 from gpytorch.constraints import Interval
 from linear_operator.utils.errors import NanError, NotPSDError
+from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
 from typing_extensions import Never, TypeVar
@@ -28,9 +30,8 @@ from ..kernels import DiagonalBoundError
 from ..kernels.gram import initialize_parts
 from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..objectives import Objective
-from .coordinates import constrained, on_log_scale, user_name
 from .priors import find_sites
-from .site import Site, log_density
+from .site import Site, constrained, log_density, on_log_scale, user_name
 
 E_co = TypeVar("E_co", bound=gpytorch.Module, covariant=True, default=gpytorch.Module)
 """The kind of embedding whose hyperparameters are sampled: a ``gpytorch.Module`` with ``kernel``, ``condition``."""
@@ -43,6 +44,14 @@ SITE = "u"
 
 REFUSALS = (NotPSDError, NanError, DiagonalBoundError, torch.linalg.LinAlgError, ValueError)  # type: ignore[attr-defined]
 """What may be raised by parameters without a valid value; the first evaluation shows every other mistake."""
+
+
+@contextlib.contextmanager
+def quiet_numbers() -> Iterator[None]:
+    """Jitter and flat points at proposals of a sampler are no news: what they do to the posterior is in its draws."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NumericalWarning)
+        yield
 
 
 class Potential(Generic[E_co]):

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.distributions import AffineTransform, Distribution, LogNormal, Normal, TransformedDistribution, Uniform
 
 from ..learning.parameters import ParameterVector
-from .coordinates import constrained, is_exponential, user_name
-from .site import Site, describe
+from .site import Site, constrained, describe, is_exponential, user_name
 
 DEFAULT_SPREAD = 1.5
 """Standard deviation of log θ under the default prior of a positive parameter: a factor of 4.5 to each side."""

@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.distributions import Distribution, LogNormal, TransformedDistribution
 
 from ..validation import check_features
-from .draws import quiet_numbers
-from .potential import REFUSALS, AnyObjective, Potential, with_gradient
+from .potential import REFUSALS, AnyObjective, Potential, quiet_numbers, with_gradient
 from .site import Site, describe, log_density
 
 

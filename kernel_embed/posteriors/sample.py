@@ -25,9 +25,9 @@ from ..threads import few_threads
 from ..validation import check_features
 from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
 from .diagnostics import tell
-from .draws import Draws, quiet_numbers
+from .draws import Draws
 from .posterior import Posterior
-from .potential import AnyObjective, Potential
+from .potential import AnyObjective, Potential, quiet_numbers
 from .priors import check_support
 from .samplers.base import Sampler
 from .samplers.nuts import NUTS
@@ -119,7 +119,7 @@ def sample_posterior(
             rightly and estimates the evidence; a fast answer, :class:`~kernel_embed.posteriors.Laplace`, the Gaussian
             at the highest mode, or :class:`~kernel_embed.posteriors.SVI`, a Gaussian guide fitted by Pyro; or a
             :class:`~kernel_embed.posteriors.Sampler` of your own.
-        temperature: multiplies the exponent; see :func:`kernel_embed.choose_temperature`.
+        temperature: multiplies the exponent; see :func:`kernel_embed.posteriors.choose_temperature`.
         initial: where chains start: ``"prior"``, ``"current"`` for the embedding as it is, or values by name
             (``{"kernel.lengthscale": values}``), with a leading dimension of ``num_chains`` or the same for all.
         progress: show a progress bar; by default on a terminal or in a notebook.

@@ -70,7 +70,8 @@ def choose_temperature(
         >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
         >>> y = (torch.sin(40 * x.squeeze(-1)) + 4 * x.squeeze(-1) > 2).long()
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> choice = ke.choose_temperature(embedding, ke.LeaveOneOutRisk(), x, y, temperatures=(0.01, 1.0), num_folds=3)
+        >>> objective, choices = ke.LeaveOneOutRisk(), (0.01, 1.0)
+        >>> choice = ke.posteriors.choose_temperature(embedding, objective, x, y, temperatures=choices, num_folds=3)
         >>> choice.temperature == min(choice.risks, key=choice.risks.get)
         True
     """

@@ -11,5 +11,5 @@ from kernel_embed.posteriors import Laplace
 def draw(embedding, objective, x, y=None, **settings):
     settings = {"sampler": Laplace(), "num_samples": 6, "num_chains": 2, "seed": 0, **settings}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ke.PosteriorWarning)
+        warnings.simplefilter("ignore", ke.posteriors.PosteriorWarning)
         return ke.sample_posterior(embedding, objective, x, y, **settings)

@@ -51,7 +51,8 @@ def test_probabilities_are_the_mean_over_draws(multiclass, problem):
     assert torch.allclose(posterior.expectation(values, problem.query), f.mean(0) @ values)
     calibrated = posterior.probabilities(problem.query, calibrated=True)
     expected = [
-        ke.calibrate(c.leave_one_out(), c.Y).probabilities(c.decision_probabilities(problem.query)) for c in conditioned
+        ke.objectives.calibrate(c.leave_one_out(), c.Y).probabilities(c.decision_probabilities(problem.query))
+        for c in conditioned
     ]
     assert torch.allclose(calibrated, torch.stack(expected).mean(0).detach(), atol=1e-6)
 
@@ -73,7 +74,7 @@ def test_expectation_of_continuous_targets(problem):
     embedding = ke.ConditionalEmbedding(RBFKernel(ard_num_dims=3))
     y = problem.x[:, 0] ** 2
     posterior = draw(embedding, ke.ConditionalEvidence(), problem.x, y)
-    assert type(posterior) is ke.ConditionalPosterior
+    assert type(posterior) is ke.posteriors.ConditionalPosterior
     expected = [
         e.condition(problem.x, y).expectation(lambda t: t, problem.query) for e in one_by_one(posterior, embedding)
     ]
@@ -151,7 +152,7 @@ def test_draws_that_reach_into_a_network_are_taken_one_by_one(problem):
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).double()
     embedding = ke.MulticlassEmbedding(FeatureKernel(network, RBFKernel()), problem.m)
-    with pytest.warns(ke.PosteriorWarning, match="Register a prior"):
+    with pytest.warns(ke.posteriors.PosteriorWarning, match="Register a prior"):
         posterior = ke.sample_posterior(
             embedding, ke.ConditionalEvidence(), problem.x, problem.y, num_samples=3, num_chains=1,
             sampler=Laplace(max_evaluations=5),
@@ -188,16 +189,16 @@ def test_kind_says_which_posterior(problem):
 
 def test_choose_temperature_returns_the_lowest_risk(problem):
     embedding = ke.MulticlassEmbedding(RBFKernel(), problem.m)
-    choice = ke.choose_temperature(
+    choice = ke.posteriors.choose_temperature(
         embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, temperatures=(0.1, 1.0), num_folds=2, num_samples=4
     )
     assert choice.risks[choice.temperature] == min(choice.risks.values())
     with pytest.raises(TypeError, match="MulticlassEmbedding"):
-        ke.choose_temperature(
+        ke.posteriors.choose_temperature(
             ke.ConditionalEmbedding(RBFKernel()), ke.ConditionalEvidence(), problem.x, problem.y, num_folds=2
         )
     with pytest.raises(ValueError, match="at least 2 folds"):
-        ke.choose_temperature(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, num_folds=1)
+        ke.posteriors.choose_temperature(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, num_folds=1)
 
 
 def test_plots_draw(multiclass):

@@ -37,6 +37,14 @@ def test_a_sampler_is_a_value(sampler):
         sampler.anything = 1
 
 
+def test_a_class_of_samplers_may_name_itself():
+    class Mine(Laplace):
+        name = "a first look"
+
+    posterior = ke.sample_posterior(embedding(), Flat(), X, num_samples=2, num_chains=1, seed=0, sampler=Mine())
+    assert posterior.method == Mine().name == "a first look"
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -94,13 +102,13 @@ class Metropolis(Sampler):
         return independent_draws(potential, u, torch.tensor([[v for _, v in chain] for chain in chains]), started)
 
 
-@pytest.mark.filterwarnings("ignore::kernel_embed.PosteriorWarning")
+@pytest.mark.filterwarnings("ignore::kernel_embed.posteriors.PosteriorWarning")
 def test_a_sampler_of_ones_own():
     """log ℓ ~ N(0.5, 0.4²), within four standard errors of the effective draws; every question is answered."""
     posterior = ke.sample_posterior(
         embedding(), Flat(), X, num_samples=300, warmup_steps=50, num_chains=2, seed=0, sampler=Metropolis()
     )
-    assert type(posterior) is ke.MeanPosterior
+    assert type(posterior) is ke.posteriors.MeanPosterior
     assert posterior.method == "metropolis"
     t = posterior.samples["kernel.lengthscale"].log()
     n = posterior.summary()["kernel.lengthscale"]["n_eff"].item()

@@ -77,7 +77,7 @@ def test_nuts_draws_the_prior_where_data_say_nothing():
 @pytest.mark.filterwarnings("ignore:.*diverged")
 def test_chains_in_two_modes_are_told_and_weighed():
     start = {"kernel.lengthscale": torch.tensor(CENTRES * 2).exp()}
-    with pytest.warns(ke.PosteriorWarning, match="do not pass between them"):
+    with pytest.warns(ke.posteriors.PosteriorWarning, match="do not pass between them"):
         posterior = sample(TwoModes(width=0.04), initial=start)  # 700 nats between them: no leap of NUTS crosses that
     assert posterior.summary()["kernel.lengthscale"]["r_hat"].item() > 2
     assert modes(posterior.draws.u) == [[0, 2], [1, 3]]
@@ -140,7 +140,7 @@ def test_processes_give_the_same_draws():
 def test_failed_factorisations_are_rejections():
     """Half of the lower hill does not exist: chains go on, and no draw lies there."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ke.PosteriorWarning)
+        warnings.simplefilter("ignore", ke.posteriors.PosteriorWarning)
         posterior = sample(TwoModes(forbidden=lambda t: -1.5 < t < 0.0))
     t = log_lengthscale(posterior)
     assert not ((t > -1.5) & (t < 0.0)).any()
@@ -149,7 +149,7 @@ def test_failed_factorisations_are_rejections():
 
 def test_interruption_returns_the_draws_so_far():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ke.PosteriorWarning)
+        warnings.simplefilter("ignore", ke.posteriors.PosteriorWarning)
         posterior = sample(TwoModes(interrupt_after=600), warmup_steps=10, num_samples=10_000, num_chains=2)
     assert posterior.interrupted
     assert 4 <= posterior.num_samples < 10_000
@@ -159,7 +159,7 @@ def test_interruption_returns_the_draws_so_far():
 
 
 def test_a_prior_with_mass_outside_the_constraint_is_told():
-    with pytest.warns(ke.PosteriorWarning, match="forbids values"):
+    with pytest.warns(ke.posteriors.PosteriorWarning, match="forbids values"):
         posterior = sample(Flat(), prior=gpytorch.priors.NormalPrior(0.5, 1.0), num_samples=8, warmup_steps=8)
     assert (posterior.samples["kernel.lengthscale"] > 0).all()
     with pytest.raises(ValueError, match="all of whose draws lie outside"):

@@ -19,7 +19,7 @@ def test_save_and_load_without_pickle(tmp_path, multiclass, problem):
     with np.load(tmp_path / "p.npz", allow_pickle=False) as archive:
         assert "u" in archive.files
     again = ke.load_posterior(tmp_path / "p.npz", embedding, ke.ConditionalEvidence())
-    assert type(again) is type(posterior) is ke.MulticlassPosterior
+    assert type(again) is type(posterior) is ke.posteriors.MulticlassPosterior
     assert torch.equal(again.probabilities(problem.query), posterior.probabilities(problem.query))
     assert again.method == "laplace"
     assert again.kind == posterior.kind

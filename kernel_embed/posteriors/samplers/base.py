@@ -47,10 +47,13 @@ class Sampler(abc.ABC):
     is_independent: ClassVar[bool] = False
     """Whether draws are independent, so that chains cannot disagree and no warning says so."""
 
-    @property
-    def name(self) -> str:
-        """What ``posterior.method`` says."""
-        return type(self).__name__.lower()
+    name: ClassVar[str]
+    """What ``posterior.method`` says: the name of the class in lower case, unless the class gives another."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" not in vars(cls):
+            cls.name = cls.__name__.lower()
 
     @abc.abstractmethod
     def sample(
@@ -72,9 +75,3 @@ class Sampler(abc.ABC):
             seeds: one for each chain: the same seeds give the same draws.
             bar: to be told of progress; it expects one step for each draw of each chain, unless it is ``reset``.
         """
-
-
-def require(name: str, value: float, fits: bool, expected: str) -> None:
-    """Raise unless the option ``name`` of a sampler ``fits``."""
-    if not fits:
-        raise ValueError(f"Expected {name} {expected}, got {value!r}.")

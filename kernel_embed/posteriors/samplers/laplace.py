@@ -13,11 +13,12 @@ import torch
 
 from ...learning.parameters import Vector
 from ...progress import ProgressBar
+from ...validation import check_setting
 from ..draws import Draws, independent_draws
 from ..potential import Potential
 from ..priors import DEFAULT_SPREAD
 from ..starts import Starts
-from .base import Sampler, require
+from .base import Sampler
 
 FLAT = 1e-2
 """Curvature below which a direction counts as flat: a standard deviation of ten in log θ."""
@@ -69,7 +70,7 @@ class Laplace(Sampler):
     is_independent: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require("max_evaluations", self.max_evaluations, self.max_evaluations >= 1, "of at least 1")
+        check_setting("max_evaluations", self.max_evaluations, self.max_evaluations >= 1, "of at least 1")
 
     def sample(
         self,

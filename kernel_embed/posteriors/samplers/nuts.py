@@ -1,26 +1,40 @@
-"""The No-U-Turn sampler, by Pyro, with random-walk steps where they help."""
+"""The No-U-Turn sampler, by Pyro: its options, and its chains, in step and with random-walk steps where they help."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import time
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+import numpy as np
 import pyro.infer
+import torch
+from torch import Tensor
 
 from ...learning.parameters import Vector
 from ...progress import ProgressBar
-from ..draws import Draws
-from ..potential import Potential
+from ...threads import num_cpus
+from ...validation import check_setting
+from ..draws import Chains, Draws
+from ..potential import SITE, Potential, quiet_numbers
 from ..starts import Starts
-from .base import Sampler, require
-from .chain import Chain, chains_in_turn
-from .parallel import chains_in_processes, worthwhile
+from .base import Sampler
+from .parallel import ChainMaker, chains_in_processes
+from .walk import Walk, settle
 
 DENSE_DIMENSIONS = 20
 """Up to so many parameters the mass matrix is dense by default."""
 
 WALK_DIMENSIONS = 5
 """Up to so many parameters NUTS is joined by a random walk."""
+
+NUM_WALKS = 2
+"""Steps of the walk after every draw of NUTS."""
+
+WORTHWHILE = 2e10
+"""Operations, counted as n³ for each draw, above which starting processes pays: seconds of work for each of them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,9 +73,9 @@ class NUTS(Sampler):
     uses_warmup: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require("target_accept_prob", self.target_accept_prob, 0 < self.target_accept_prob < 1, "between 0 and 1")
-        require("max_tree_depth", self.max_tree_depth, self.max_tree_depth >= 1, "of at least 1")
-        require("step_size", self.step_size, self.step_size > 0, "above 0")
+        check_setting("target_accept_prob", self.target_accept_prob, 0 < self.target_accept_prob < 1, "between 0 and 1")
+        check_setting("max_tree_depth", self.max_tree_depth, self.max_tree_depth >= 1, "of at least 1")
+        check_setting("step_size", self.step_size, self.step_size > 0, "above 0")
 
     def sample(
         self,
@@ -73,9 +87,11 @@ class NUTS(Sampler):
         bar: ProgressBar,
     ) -> Draws:
         """One chain from each start; Ctrl-C ends them all and keeps what there is."""
+        started = time.perf_counter()
         decided = self.decided(potential, starts, (warmup_steps + num_samples) * len(seeds))
         run = chains_in_processes if decided.parallel else chains_in_turn
-        return run(decided.chain, potential, starts.points, num_samples, warmup_steps, seeds, bar)
+        chains = run(decided.chain, potential, starts.points, num_samples, warmup_steps, seeds, bar)
+        return joined(chains, potential, started)
 
     def decided(self, potential: Potential, starts: Starts, num_draws: int) -> NUTS:
         """The same with a decision for every ``None``, where ``num_draws`` are to be made by all chains."""
@@ -102,3 +118,136 @@ class NUTS(Sampler):
         )
         walks, settles = (bool(option) and warmup_steps > 0 for option in (self.walk, self.settle))
         return Chain(kernel, potential, start, warmup_steps, seed, walks=walks, settles=settles)
+
+
+def worthwhile(potential: Potential, num_chains: int, num_draws: int) -> bool:
+    """Whether processes would save time: decided by sizes and not by a clock, so that a run can be repeated."""
+    n = potential.x.shape[-2]
+    return num_chains > 1 and num_cpus() > 1 and potential.x.device.type == "cpu" and n**3 * num_draws > WORTHWHILE
+
+
+class Chain:
+    """One NUTS chain with random numbers of its own.
+
+    Args:
+        kernel: Pyro's NUTS on ``potential``.
+        potential: U.
+        start: the raw vector it starts at.
+        warmup_steps: draws in which it adapts.
+        seed: of its random numbers.
+        walks: take random-walk steps between draws.
+        settles: take some before the first.
+    """
+
+    def __init__(
+        self,
+        kernel: pyro.infer.NUTS,
+        potential: Potential,
+        start: Vector,
+        warmup_steps: int,
+        seed: int,
+        *,
+        walks: bool,
+        settles: bool,
+    ) -> None:
+        self.kernel, self.potential, self.warmup_steps, self.num_draws = kernel, potential, warmup_steps, 0
+        generator = np.random.default_rng(seed)
+        self.walk = Walk(len(start), generator) if walks else None
+        if settles:
+            start = settle(potential, start, generator)
+        self.kernel.initial_params = {SITE: torch.from_numpy(start.copy())}
+        self.generator = torch.Generator().manual_seed(seed).get_state()
+        self.params: dict[str, Tensor] | None = None
+
+    def step(self) -> tuple[Vector, float]:
+        """One more draw: u and log density."""
+        with self._own_random_numbers():
+            if self.params is None:
+                self.kernel.setup(self.warmup_steps)
+                self.params = self.kernel.initial_params
+            self.params = self.kernel.sample(self.params)
+        u, energy = self.params[SITE].detach().numpy().copy(), float(self.kernel._potential_energy_last)
+        if self.walk is not None:
+            u, energy = self._walk(self.walk, u, energy)
+        self.num_draws += 1
+        return u, -energy
+
+    def _walk(self, walk: Walk, here: Vector, energy: float) -> tuple[Vector, float]:
+        u, adapting = here, self.num_draws < self.warmup_steps
+        for _ in range(NUM_WALKS):
+            u, energy = walk.step(self.potential, u, energy, adapting)
+        if adapting:
+            walk.learn(u)
+        if u is not here:
+            self.params = {SITE: torch.from_numpy(u.copy())}
+            self.kernel.clear_cache()
+        return u, energy
+
+    @property
+    def divergences(self) -> list[int]:
+        """The numbers of draws whose trajectory diverged."""
+        return list(self.kernel._divergences)
+
+    @property
+    def step_size(self) -> float:
+        """Of the trajectories, as adapted."""
+        return float(self.kernel.step_size)
+
+    @contextlib.contextmanager
+    def _own_random_numbers(self) -> Iterator[None]:
+        # Pyro draws from torch's global generator: it is lent to the chain and given back as it was.
+        outside = torch.get_rng_state()
+        torch.set_rng_state(self.generator)
+        try:
+            yield
+        finally:
+            self.generator = torch.get_rng_state()
+            torch.set_rng_state(outside)
+
+
+def chains_in_turn(
+    make: ChainMaker,
+    potential: Potential,
+    starts: Sequence[Vector],
+    num_samples: int,
+    warmup_steps: int,
+    seeds: Sequence[int],
+    bar: ProgressBar,
+) -> Chains:
+    """Run one chain from each of ``starts``, a draw of each in turn; Ctrl-C ends them all and keeps what there is."""
+    chains = [make(potential, start, warmup_steps, seed) for start, seed in zip(starts, seeds, strict=True)]
+    found: list[list[tuple[Vector, float]]] = [[] for _ in chains]
+    interrupted = False
+    with quiet_numbers():
+        try:
+            for step in range(warmup_steps + num_samples):
+                for chain, draws in zip(chains, found, strict=True):
+                    draw = chain.step()
+                    if step >= warmup_steps:
+                        draws.append(draw)
+                    bar.update()
+        except KeyboardInterrupt:
+            interrupted = True
+    return Chains(found, [chain.divergences for chain in chains], [chain.step_size for chain in chains], interrupted)
+
+
+def joined(chains: Chains, potential: Potential, started: float) -> Draws:
+    """Chains as tensors, as long as the shortest."""
+    length = min(len(draws) for draws in chains.found)
+    if length == 0:
+        raise KeyboardInterrupt("interrupted before the first draw after warm-up")
+    u = np.stack([np.stack([point for point, _ in draws[:length]]) for draws in chains.found])
+    heights = [[height for _, height in draws[:length]] for draws in chains.found]
+    diverging = torch.zeros((len(chains.found), length), dtype=torch.bool)
+    for row, numbers in zip(diverging, chains.divergences, strict=True):
+        row[[number for number in numbers if number < length]] = True
+    return Draws(
+        torch.from_numpy(u),
+        torch.tensor(heights, dtype=torch.float64),
+        diverging,
+        seconds=time.perf_counter() - started,
+        num_evaluations=potential.num_evaluations,
+        num_refused=potential.num_refused,
+        interrupted=chains.interrupted,
+        details={"step_size": chains.step_sizes},
+    )

@@ -4,39 +4,42 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import os
 import pathlib
 import tempfile
-import time
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
 
 from ...learning.parameters import Vector
 from ...progress import ProgressBar
-from ..draws import Draws, collect, quiet_numbers
-from ..potential import Potential
-from .chain import ChainMaker
+from ...threads import num_cpus
+from ..draws import Chains
+from ..potential import Potential, quiet_numbers
 
 File: TypeAlias = "np.memmap[tuple[int, int], np.dtype[np.float64]]"
 """The draws of a chain, a row each: u and log density; NaN where none is written yet."""
+
+
+class Chain(Protocol):
+    """What a process runs: it is asked for one draw after another."""
+
+    @property
+    def divergences(self) -> list[int]:
+        """The numbers of draws whose trajectory diverged."""
+
+    @property
+    def step_size(self) -> float:
+        """Of the trajectories, as adapted."""
+
+    def step(self) -> tuple[Vector, float]:
+        """One more draw: u and log density."""
+
+
+ChainMaker: TypeAlias = Callable[[Potential, Vector, int, int], Chain]
+"""A chain from a potential, its start, its warm-up steps and its seed."""
 Task: TypeAlias = tuple[ChainMaker, Potential, str, Vector, int, int, int]
-
-WORTHWHILE = 2e10
-"""Operations, counted as n³ for each draw, above which starting processes pays: seconds of work for each of them."""
-
-
-def worthwhile(potential: Potential, num_chains: int, steps: int) -> bool:
-    """Whether processes would save time: decided by sizes and not by a clock, so that a run can be repeated."""
-    n = potential.x.shape[-2]
-    return num_chains > 1 and num_cpus() > 1 and potential.x.device.type == "cpu" and n**3 * steps > WORTHWHILE
-
-
-def num_cpus() -> int:
-    """The processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Finished(NamedTuple):
@@ -56,9 +59,8 @@ def chains_in_processes(
     warmup_steps: int,
     seeds: Sequence[int],
     bar: ProgressBar,
-) -> Draws:
-    """As :func:`kernel_embed.posteriors.samplers.chain.chains_in_turn`, each chain in a process with one thread."""
-    started = time.perf_counter()
+) -> Chains:
+    """Run one chain from each of ``starts``, each in a process with one thread; Ctrl-C keeps what they have written."""
     shape = (warmup_steps + num_samples, potential.dimension + 1)
     with tempfile.TemporaryDirectory() as folder:
         files = [_new_file(pathlib.Path(folder) / f"chain{chain}", shape) for chain in range(len(starts))]
@@ -67,20 +69,12 @@ def chains_in_processes(
             for file, start, seed in zip(files, starts, seeds, strict=True)
         ]
         finished = _run_all(tasks, files, bar)
-        length = min(_length(file) for file in files)
-        if length <= warmup_steps:
-            raise KeyboardInterrupt("interrupted before the first draw after warm-up")
-        found = [[(row[:-1].copy(), float(row[-1])) for row in file[warmup_steps:length]] for file in files]
+        found = [[(row[:-1].copy(), float(row[-1])) for row in file[warmup_steps : _length(file)]] for file in files]
         del files
-    return collect(
-        found,
-        [one.divergences for one in finished] or [[] for _ in starts],
-        seconds=time.perf_counter() - started,
-        num_evaluations=potential.num_evaluations + sum(one.num_evaluations for one in finished),
-        num_refused=potential.num_refused + sum(one.num_refused for one in finished),
-        interrupted=not finished,
-        details={"step_size": [one.step_size for one in finished]},
-    )
+    potential.num_evaluations += sum(one.num_evaluations for one in finished)
+    potential.num_refused += sum(one.num_refused for one in finished)
+    divergences = [one.divergences for one in finished] or [[] for _ in starts]
+    return Chains(found, divergences, [one.step_size for one in finished], interrupted=not finished)
 
 
 def _run_all(tasks: Sequence[Task], files: Sequence[File], bar: ProgressBar) -> list[Finished]:

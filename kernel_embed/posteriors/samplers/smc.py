@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from ...learning.parameters import Vector
 from ...progress import ProgressBar
+from ...validation import check_setting
 from ..draws import Draws, independent_draws
 from ..potential import Potential
 from ..starts import Starts, prior_draw
-from .base import Sampler, require
+from .base import Sampler
 
 EFFECTIVE = 0.5
 SCALES = np.array([1.0, 0.3, 0.1])
@@ -48,7 +49,7 @@ class SMC(Sampler):
     uses_starts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require("num_moves", self.num_moves, self.num_moves >= 1, "of at least 1")
+        check_setting("num_moves", self.num_moves, self.num_moves >= 1, "of at least 1")
 
     def sample(
         self,
@@ -61,7 +62,9 @@ class SMC(Sampler):
     ) -> Draws:
         """One run for each seed; Ctrl-C keeps the runs that have ended."""
         num_particles = num_samples if self.num_particles is None else self.num_particles
-        require("num_particles", num_particles, num_particles >= num_samples, f"of at least num_samples={num_samples}")
+        check_setting(
+            "num_particles", num_particles, num_particles >= num_samples, f"of at least num_samples={num_samples}"
+        )
         started, interrupted = time.perf_counter(), False
         runs: list[Run] = []
         bar.reset(len(seeds))

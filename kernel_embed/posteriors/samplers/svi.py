@@ -16,10 +16,11 @@ from pyro.optim import ClippedAdam
 from torch import Tensor
 
 from ...progress import ProgressBar
+from ...validation import check_setting
 from ..draws import Draws, independent_draws
 from ..potential import SITE, Potential
 from ..starts import Starts
-from .base import Sampler, require
+from .base import Sampler
 from .laplace import highest_mode
 from .nuts import DENSE_DIMENSIONS
 
@@ -42,8 +43,8 @@ class SVI(Sampler):
     is_independent: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require("num_steps", self.num_steps, self.num_steps >= 1, "of at least 1")
-        require("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
+        check_setting("num_steps", self.num_steps, self.num_steps >= 1, "of at least 1")
+        check_setting("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
 
     def sample(
         self,
