@@ -1,0 +1,128 @@
+"""What the README's example and the front doors computed before the rooms were redrawn, to rounding."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import warnings
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.priors import GammaPrior
+from sklearn.datasets import load_iris
+
+import kernel_embed as ke
+
+README = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
+
+BEFORE = {
+    "fit value": [0.302382204602],
+    "probabilities": [
+        1.0,
+        0.0,
+        0.0,
+        0.925024260346,
+        0.0749757396536,
+        0.0,
+        0.983633686544,
+        0.0163663134556,
+        0.0,
+        0.988868616524,
+        0.0,
+        0.0111313834757,
+        0.621959714954,
+        0.378040285046,
+        0.0,
+    ],
+    "entropy": [0.0, 0.266323509621, 0.0835386056174, 0.0611380146226, 0.663096595705],
+    "bound": [2.66773370117],
+    "regularization": [0.00566168185136],
+    "classifier": [
+        0.974839916115,
+        0.0117085651749,
+        0.0134515187098,
+        0.978658811254,
+        0.0095485194578,
+        0.0117926692877,
+        0.976145224676,
+        0.011248752089,
+        0.0126060232349,
+        0.985763277005,
+        0.0060995941227,
+        0.00813712887181,
+        0.979786534257,
+        0.00889869223729,
+        0.0113147735054,
+    ],
+    "two-sample": [3.87671218659, 0.003996003996],
+    "independence": [0.001998001998],
+    "evidence": [116.599182853],
+    "vote": [0.0235038249431, 4.0],
+    "draws": [
+        1.21814982516,
+        1.25168731361,
+        1.71066771632,
+        1.71066771632,
+        1.61540183867,
+        1.72858301621,
+        1.20176204633,
+        1.20176204633,
+        1.24346349252,
+        1.78289714301,
+    ],
+}
+"""Written by the code of commit 7728e2c, one thread; digits beyond the twelfth depend on the order of sums."""
+
+
+@pytest.fixture(scope="module")
+def readme():
+    """What the names in the README's example are after it has run."""
+    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(code, "README.md", "exec"), names)
+    return names
+
+
+def close(name, values, rtol=1e-8):
+    np.testing.assert_allclose(np.asarray(values, dtype=float).ravel(), BEFORE[name], rtol=rtol, atol=1e-10)
+
+
+def test_the_readme_computes_what_it_did(readme):
+    conditioned, x = readme["conditioned"], readme["x"]
+    close("probabilities", conditioned.probabilities(x[:5]))
+    close("entropy", conditioned.entropy(x[:5]))
+    close("bound", [ke.generalization_bound(conditioned, form="tight").value])
+    close("regularization", [readme["embedding"].regularization.item()])
+    close("fit value", [readme["objective"](readme["embedding"], x, readme["y"]).item()])
+
+
+def test_the_classifier_computes_what_it_did():
+    x, y = load_iris(return_X_y=True)
+    close("classifier", ke.MulticlassEmbeddingClassifier().fit(x[::2], y[::2]).predict_proba(x[1::2])[:5], rtol=1e-6)
+
+
+def test_the_vote_computes_what_it_did():
+    x, y = load_iris(return_X_y=True)
+    vote = ke.VotedKernelClassifier(lam=1e-2, beta=1e-3).fit(x[:100], y[:100])
+    close("vote", [vote.objective_, vote.num_votes_])
+
+
+def test_tests_evidence_and_draws_are_what_they_were():
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(60, 2, generator=generator, dtype=torch.float64)
+    b = 1.5 * torch.randn(70, 2, generator=generator, dtype=torch.float64)
+    result = ke.two_sample_test(a, b, seed=0)
+    close("two-sample", [result.statistic, result.pvalue])
+    close("independence", [ke.independence_test(a[:, :1], a[:, 1:] + a[:, :1] ** 2, seed=0).pvalue])
+    mean = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+    close("evidence", [ke.fit(mean, ke.EmbeddingEvidence(), a).value])
+    kernel = gpytorch.kernels.RBFKernel(lengthscale_prior=GammaPrior(2.0, 2.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ke.posteriors.PosteriorWarning)
+        posterior = ke.sample_posterior(
+            ke.BayesianMeanEmbedding(kernel), ke.EmbeddingEvidence(), a,
+            num_samples=10, warmup_steps=10, num_chains=1, seed=0,
+        )  # fmt: skip
+    close("draws", posterior.samples["kernel.lengthscale"], rtol=1e-6)
