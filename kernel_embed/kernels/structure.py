@@ -1,7 +1,7 @@
 """What a kernel is made of: registries by exact type, and the one walk through scales, sums, products and columns.
 
 A subclass may compute something else than its parent, so nothing is taken for granted of it: every closed form is found
-by the exact type of a kernel, and :func:`kernel_embed.kernels.register` is where a class says what it is.
+by the exact type of a kernel, and :func:`kernel_embed.register` is where a class says what it is.
 """
 
 from __future__ import annotations

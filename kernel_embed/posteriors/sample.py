@@ -114,10 +114,10 @@ def sample_posterior(
         warmup_steps: draws of each chain before, in which step size and mass matrix are adapted.
         num_chains: chains, each from a start of its own.
         seed: the same seed gives the same draws.
-        sampler: :class:`~kernel_embed.posteriors.NUTS` with its options, by default;
-            :class:`~kernel_embed.posteriors.SMC`, sequential Monte Carlo from the prior, which weighs several modes
-            rightly and estimates the evidence; a fast answer, :class:`~kernel_embed.posteriors.Laplace`, the Gaussian
-            at the highest mode, or :class:`~kernel_embed.posteriors.SVI`, a Gaussian guide fitted by Pyro; or a
+        sampler: :class:`~kernel_embed.NUTS` with its options, by default;
+            :class:`~kernel_embed.SMC`, sequential Monte Carlo from the prior, which weighs several modes
+            rightly and estimates the evidence; a fast answer, :class:`~kernel_embed.Laplace`, the Gaussian
+            at the highest mode, or :class:`~kernel_embed.SVI`, a Gaussian guide fitted by Pyro; or a
             :class:`~kernel_embed.posteriors.Sampler` of your own.
         temperature: multiplies the exponent; see :func:`kernel_embed.posteriors.choose_temperature`.
         initial: where chains start: ``"prior"``, ``"current"`` for the embedding as it is, or values by name

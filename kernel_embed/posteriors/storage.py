@@ -37,7 +37,7 @@ def load_posterior(
 @overload
 def load_posterior(path: str | os.PathLike[str], embedding: gpytorch.Module, objective: AnyObjective) -> Posterior: ...
 def load_posterior(path: str | os.PathLike[str], embedding: gpytorch.Module, objective: AnyObjective) -> Posterior:
-    """Read a posterior that :meth:`Posterior.save` wrote.
+    """Read a posterior that :meth:`kernel_embed.posteriors.Posterior.save` wrote.
 
     Args:
         path: the file.

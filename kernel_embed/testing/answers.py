@@ -73,7 +73,7 @@ class AnswersContract:
 
 
 class MulticlassAnswersContract(AnswersContract):
-    """The same for class labels; write :meth:`make_answers` and :meth:`make_points`."""
+    """The same for class labels; write ``make_answers`` and ``make_points``."""
 
     def make_answers(self) -> MulticlassAnswers:
         """Answers about classes."""
