@@ -98,19 +98,19 @@ class TestRandomSearch(OptimizerContract):
 class Metropolis(Sampler):
     """A Gaussian step in log θ, accepted by the ratio of densities."""
 
-    def sample(self, potential, starts, num_samples, warmup_steps, seeds, bar):
+    def sample(self, potential, plan):
         """One chain from each start."""
         started, chains = time.perf_counter(), []
-        for u, seed in zip(starts.points, seeds, strict=True):
+        for u, seed in zip(plan.starts.points, plan.seeds, strict=True):
             generator, energy, chain = np.random.default_rng(seed), potential.value(u), []
-            for _ in range(warmup_steps + num_samples):
+            for _ in range(plan.warmup_steps + plan.num_samples):
                 there = u + 0.4 * generator.standard_normal(len(u))
                 proposed = potential.value(there)
                 if np.log(generator.uniform()) < energy - proposed:
                     u, energy = there, proposed
                 chain.append((u, -energy))
-                bar.update()
-            chains.append(chain[warmup_steps:])
+                plan.bar.update()
+            chains.append(chain[plan.warmup_steps :])
         points = torch.tensor(np.array([[point for point, _ in chain] for chain in chains]))
         heights = torch.tensor([[height for _, height in chain] for chain in chains])
         return independent_draws(potential, points, heights, started)

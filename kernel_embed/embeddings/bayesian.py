@@ -93,6 +93,7 @@ class BayesianMeanEmbedding(KernelEmbedding):
 
     @noise.setter
     def noise(self, value: float | Tensor) -> None:
+        """Set σ²."""
         set_positive(self, "noise", value)
 
     @property
@@ -166,8 +167,6 @@ class ConditionedMeanEmbedding:
         """The same sample observed at these rows only."""
         return ConditionedMeanEmbedding(self.embedding, self.x, rows, self.covariance)
 
-    # --- what is observed ---------------------------------------------------------------------------------------------
-
     @functools.cached_property
     def empirical(self) -> EmpiricalEmbedding:
         """μ̂ of eq. (2) and log γ of eq. (12) at the locations."""
@@ -194,8 +193,6 @@ class ConditionedMeanEmbedding:
             return central_limit_covariance(kernel, self.x, points)
         noise = self.noise if kind is None else central_limit_variance(kernel, self.x, points)
         return torch.diag_embed(noise.expand(*noise.shape[:-1], points.shape[-2]))
-
-    # --- the posterior ------------------------------------------------------------------------------------------------
 
     @property
     def is_low_rank(self) -> bool:

@@ -48,8 +48,9 @@ def register_positive(
     dtype and device of its parameters.
     """
     if isinstance(like, Kernel):
-        own = next(like.parameters(), torch.empty(0))
-        like = own.new_zeros(like.batch_shape)
+        own = next(like.parameters(), None)
+        shape = like.batch_shape
+        like = torch.zeros(shape, device=torch.get_default_device()) if own is None else own.new_zeros(shape)
     zero = torch.zeros_like(like, requires_grad=False)
     module.register_parameter(f"raw_{name}", torch.nn.Parameter(zero, requires_grad=learn))
     module.register_constraint(f"raw_{name}", constraint or log_scaled())

@@ -166,6 +166,7 @@ def _with_jitter(A: Tensor, info: Tensor, smallest: float, name: str) -> tuple[T
 class _Regress(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, K: Tensor, noise: Tensor, Y: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+        """V = A⁻¹Y, P = KV."""
         V = torch.cholesky_solve(Y, factor)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(K, noise, V, factor)
@@ -175,6 +176,7 @@ class _Regress(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, G_V: Tensor | None, G_P: Tensor | None) -> tuple[Tensor | None, ...]:
+        """B = A⁻¹(G_V + KG_P), ∂q/∂K = (G_P − B)Vᵀ."""
         K, noise, V, factor = ctx.saved_tensors
         if G_V is None and G_P is None:
             return None, None, None, None
@@ -188,12 +190,14 @@ class _Regress(torch.autograd.Function):
 class _InverseDiagonal(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor) -> Tensor:
+        """c = diag A⁻¹."""
         ctx.save_for_backward(noise, inverse)
         return inverse.diagonal(dim1=-2, dim2=-1).clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        """∂q/∂K = −A⁻¹ diag(g) A⁻¹."""
         noise, inverse = ctx.saved_tensors
         gradient = sandwich(inverse, -g)
         return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None
@@ -202,6 +206,7 @@ class _InverseDiagonal(torch.autograd.Function):
 class _LogDeterminant(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, K: Tensor, noise: Tensor, system: DenseSystem) -> Tensor:
+        """log det A."""
         ctx.system = system
         ctx.save_for_backward(noise)
         return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -209,6 +214,7 @@ class _LogDeterminant(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        """∂q/∂K = gA⁻¹."""
         (noise,) = ctx.saved_tensors
         gradient = g[..., None, None] * ctx.system._inverse
         return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None
@@ -217,6 +223,7 @@ class _LogDeterminant(torch.autograd.Function):
 class _NegativeLogDensity(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, K: Tensor, noise: Tensor, Y: Tensor, factor: Tensor) -> Tensor:
+        """−Σ_c log N(Y_c; 0, A)."""
         # Two triangular solves read the factor in place, where cholesky_solve copies it first.
         V = torch.linalg.solve_triangular(factor, Y, upper=False)
         V = torch.linalg.solve_triangular(factor.mT, V, upper=True)
@@ -229,6 +236,7 @@ class _NegativeLogDensity(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        """∂q/∂K = ½g(mA⁻¹ − VVᵀ), ∂q/∂Y = gV."""
         noise, V, factor = ctx.saved_tensors
         gradient_Y = g[..., None, None] * V
         if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):

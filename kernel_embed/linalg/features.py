@@ -157,6 +157,7 @@ class FeatureSystem(LinearSystem):
 class _FeatureCoefficients(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Tensor, ridge: Tensor, Y: Tensor, factor: Tensor, shards: Shards) -> Tensor:
+        """C = M⁻¹ZᵀY."""
         own = shards.own(Y)
         W = torch.cholesky_solve(shards.sum(Z.mT @ own), factor)
         ctx.shards = shards
@@ -166,6 +167,7 @@ class _FeatureCoefficients(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, G_W: Tensor) -> tuple[Tensor | None, ...]:
+        """B = M⁻¹G_C, ∂q/∂Z = (Y − P)Bᵀ − ZBCᵀ."""
         Z, Y, W, factor = ctx.saved_tensors
         B = torch.cholesky_solve(G_W, factor)
         ZB = Z @ B
@@ -180,6 +182,7 @@ class _GatheredProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, Z: Tensor, W: Tensor, shards: Shards) -> Tensor:
+        """P = ZC."""
         ctx.shards = shards
         ctx.save_for_backward(Z, W)
         return shards.gather(Z @ W)
@@ -187,6 +190,7 @@ class _GatheredProduct(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, G_P: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        """∂q/∂Z = G_P Cᵀ, ∂q/∂C = ZᵀG_P."""
         Z, W = ctx.saved_tensors
         own = ctx.shards.own(G_P)
         gradient_Z = own @ W.mT * ctx.shards.size if ctx.needs_input_grad[0] else None
@@ -198,18 +202,21 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, shards: Shards) -> Tensor:
+        """The values of all ranks."""
         ctx.shards = shards
         return shards.gather(values, dim=-1).clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        """Those of this rank."""
         return ctx.shards.own(g, dim=-1) * ctx.shards.size, None
 
 
 class _Leverages(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Tensor, ridge: Tensor, inverse: Tensor, shards: Shards) -> Tensor:
+        """h = diag ZM⁻¹Zᵀ."""
         U = Z @ inverse
         ctx.shards = shards
         ctx.save_for_backward(Z, U)
@@ -218,6 +225,7 @@ class _Leverages(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """∂q/∂Z = 2 diag(g)U − 2ZUᵀ diag(g)U, U = ZM⁻¹."""
         Z, U = ctx.saved_tensors
         gU = ctx.shards.own(g, dim=-1).unsqueeze(-1) * U
         S = ctx.shards.sum(U.mT @ gU)
@@ -227,6 +235,7 @@ class _Leverages(torch.autograd.Function):
 class _FeatureLogDeterminant(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Tensor, ridge: Tensor, system: FeatureSystem) -> Tensor:
+        """log det M."""
         ctx.system = system
         ctx.save_for_backward(Z)
         return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -234,6 +243,7 @@ class _FeatureLogDeterminant(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        """∂q/∂Z = 2gU."""
         (Z,) = ctx.saved_tensors
         inverse = ctx.system._inverse
         gradient_Z = 2.0 * ctx.system.shards.size * g[..., None, None] * (Z @ inverse)

@@ -9,7 +9,7 @@ from .priors import PosteriorWarning, default_prior
 from .pyro_model import pyro_model
 from .sample import sample_posterior
 from .samplers import NUTS, SMC, SVI, Laplace, Sampler
-from .starts import Starts
+from .starts import Plan, Starts
 from .storage import load_posterior
 from .temperature import TemperatureChoice, choose_temperature
 
@@ -25,6 +25,7 @@ __all__ = [
     "Laplace",
     "MeanPosterior",
     "MulticlassPosterior",
+    "Plan",
     "Posterior",
     "PosteriorWarning",
     "Potential",

@@ -199,11 +199,13 @@ def with_gradient(at: Tensor, value: float, gradient: Tensor) -> Tensor:
 class _Known(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, at: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+        """The value."""
         ctx.save_for_backward(gradient)
         return value.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: BackwardCFunction, g: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient that came with it."""
         (gradient,) = ctx.saved_tensors
         return g * gradient, None, None

@@ -31,7 +31,7 @@ from .potential import AnyObjective, Potential, quiet_numbers
 from .priors import check_support
 from .samplers.base import Sampler
 from .samplers.nuts import NUTS
-from .starts import Initial, Starts, starting_points
+from .starts import Initial, Plan, Starts, starting_points
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -57,7 +57,10 @@ def sample_posterior(
     x: Tensor,
     y: Tensor,
     **settings: Unpack[Settings],
-) -> MulticlassPosterior: ...
+) -> MulticlassPosterior:
+    """Of a multiclass embedding."""
+
+
 @overload
 def sample_posterior(
     embedding: ConditionalEmbedding,
@@ -65,7 +68,10 @@ def sample_posterior(
     x: Tensor,
     y: Tensor,
     **settings: Unpack[Settings],
-) -> ConditionalPosterior: ...
+) -> ConditionalPosterior:
+    """Of a conditional embedding."""
+
+
 @overload
 def sample_posterior(
     embedding: BayesianMeanEmbedding,
@@ -73,7 +79,10 @@ def sample_posterior(
     x: Tensor,
     y: None = None,
     **settings: Unpack[Settings],
-) -> MeanPosterior: ...
+) -> MeanPosterior:
+    """Of a mean embedding."""
+
+
 @overload
 def sample_posterior(
     embedding: gpytorch.Module,
@@ -81,7 +90,10 @@ def sample_posterior(
     x: Tensor,
     y: Tensor | None = None,
     **settings: Unpack[Settings],
-) -> Posterior: ...
+) -> Posterior:
+    """Of any other."""
+
+
 def sample_posterior(
     embedding: gpytorch.Module,
     objective: AnyObjective,
@@ -154,7 +166,7 @@ def sample_posterior(
         starts = starting_points(potential, initial, num_chains, first) if sampler.uses_starts else Starts()
         steps = num_samples + (warmup_steps if sampler.uses_warmup else 0)
         with progress_bar(steps * num_chains, sampler.name, progress) as bar:
-            draws = sampler.sample(potential, starts, num_samples, warmup_steps, seeds, bar)
+            draws = sampler.sample(potential, Plan(starts, num_samples, warmup_steps, seeds, bar))
     _check_draws(draws, sampler, potential.dimension)
     posterior = posterior_class(embedding)(potential, draws, sampler.name)
     if not sampler.is_independent:

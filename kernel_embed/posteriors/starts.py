@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..learning.parameters import Vector
+from ..progress import ProgressBar
 from .potential import Potential
 
 Initial = Literal["prior", "current"] | Mapping[str, Tensor]
@@ -27,6 +28,24 @@ class Starts(NamedTuple):
 
     points: tuple[Vector, ...] = ()
     from_prior: bool = False
+
+
+class Plan(NamedTuple):
+    """What a sampler is asked for.
+
+    Attributes:
+        starts: a raw vector for each chain, in ``starts.points``.
+        num_samples: draws of each chain that are kept.
+        warmup_steps: draws of each chain before them.
+        seeds: one for each chain: the same seeds give the same draws.
+        bar: to be told of progress; it expects one step for each draw of each chain, unless it is ``reset``.
+    """
+
+    starts: Starts
+    num_samples: int
+    warmup_steps: int
+    seeds: Sequence[int]
+    bar: ProgressBar
 
 
 def starting_points(potential: Potential, initial: Initial, num_chains: int, seed: int) -> Starts:

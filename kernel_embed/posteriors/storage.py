@@ -25,17 +25,29 @@ from .potential import AnyObjective
 @overload
 def load_posterior(
     path: str | os.PathLike[str], embedding: MulticlassEmbedding, objective: Objective[ConditionedMulticlass]
-) -> MulticlassPosterior: ...
+) -> MulticlassPosterior:
+    """Of a multiclass embedding."""
+
+
 @overload
 def load_posterior(
     path: str | os.PathLike[str], embedding: ConditionalEmbedding, objective: Objective[ConditionedEmbedding]
-) -> ConditionalPosterior: ...
+) -> ConditionalPosterior:
+    """Of a conditional embedding."""
+
+
 @overload
 def load_posterior(
     path: str | os.PathLike[str], embedding: BayesianMeanEmbedding, objective: Objective[ConditionedMeanEmbedding]
-) -> MeanPosterior: ...
+) -> MeanPosterior:
+    """Of a mean embedding."""
+
+
 @overload
-def load_posterior(path: str | os.PathLike[str], embedding: gpytorch.Module, objective: AnyObjective) -> Posterior: ...
+def load_posterior(path: str | os.PathLike[str], embedding: gpytorch.Module, objective: AnyObjective) -> Posterior:
+    """Of any other."""
+
+
 def load_posterior(path: str | os.PathLike[str], embedding: gpytorch.Module, objective: AnyObjective) -> Posterior:
     """Read a posterior that :meth:`kernel_embed.posteriors.Posterior.save` wrote.
 

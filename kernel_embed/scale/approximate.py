@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
@@ -99,7 +98,7 @@ class ConjugateGradients:
 
 def approximate(
     embedding: ConditionalEmbedding,
-    x: Tensor | DataLoader[Any],
+    x: Tensor | DataLoader[object],
     y: Tensor | None = None,
     *,
     method: RandomFeatures | Nystrom | ConjugateGradients,

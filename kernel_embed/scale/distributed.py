@@ -12,7 +12,7 @@ nothing here opens a connection.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -26,11 +26,12 @@ from ..linalg import FeatureSystem, Shards
 from ..validation import check_features, check_labels
 from .statistics import FeatureStatistics
 
-Group = Any
+Group = dist.ProcessGroup | None
 T = TypeVar("T")
+Arguments = ParamSpec("Arguments")
 
 
-def collective(what: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+def collective(what: str, call: Callable[Arguments, T], *args: Arguments.args, **kwargs: Arguments.kwargs) -> T:
     """``call(...)``, with an error that says what it means when another rank is gone."""
     try:
         return call(*args, **kwargs)

@@ -10,7 +10,6 @@ They are sums over rows, so that batches, files and machines each contribute the
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
@@ -222,7 +221,7 @@ class MulticlassFeatureAnswers(MulticlassAnswers, FeatureAnswers):
 
 
 def accumulate(
-    embedding: ConditionalEmbedding, x: Tensor | DataLoader[Any], y: Tensor | None = None
+    embedding: ConditionalEmbedding, x: Tensor | DataLoader[object], y: Tensor | None = None
 ) -> FeatureStatistics:
     """The statistics of all rows of ``x`` and ``y``, or of one pass through a loader that yields ``(x, y)``.
 

@@ -86,18 +86,18 @@ class Metropolis(Sampler):
     uses_warmup = True
     scale: float = 0.8
 
-    def sample(self, potential, starts, num_samples, warmup_steps, seeds, bar):
+    def sample(self, potential, plan):
         started, chains = time.perf_counter(), []
-        for start, seed in zip(starts.points, seeds, strict=True):
+        for start, seed in zip(plan.starts.points, plan.seeds, strict=True):
             generator, here, energy, chain = np.random.default_rng(seed), start, potential.value(start), []
-            for _ in range(warmup_steps + num_samples):
+            for _ in range(plan.warmup_steps + plan.num_samples):
                 there = here + self.scale * generator.standard_normal(len(here))
                 proposed = potential.value(there)
                 if np.log(generator.uniform()) < energy - proposed:
                     here, energy = there, proposed
                 chain.append((here, -energy))
-                bar.update()
-            chains.append(chain[warmup_steps:])
+                plan.bar.update()
+            chains.append(chain[plan.warmup_steps :])
         u = torch.as_tensor(np.array([[point for point, _ in chain] for chain in chains]))
         return independent_draws(potential, u, torch.tensor([[v for _, v in chain] for chain in chains]), started)
 
@@ -123,7 +123,7 @@ class Broken(Sampler):
     def __init__(self, answer):
         object.__setattr__(self, "answer", answer)
 
-    def sample(self, potential, starts, num_samples, warmup_steps, seeds, bar):
+    def sample(self, potential, plan):
         return self.answer
 
 

@@ -13,7 +13,7 @@ A bag is a row: its points one after the other, each followed by its weight. :fu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from gpytorch.constraints import Interval
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ...validation import check_features
 from ..gram import gram
+from .based import BasedKernel, FollowingKernel
 
 BLOCK_ENTRIES = 2**24
 """Entries of the Gram matrix between points that are held at a time."""
@@ -60,7 +61,7 @@ def pack_bags(bags: Sequence[Tensor], size: int | None = None) -> Tensor:
     return torch.stack(rows)
 
 
-class BagKernel(Kernel):
+class BagKernel(FollowingKernel):
     """⟨μ̂_P, μ̂_Q⟩ between bags, the linear kernel on mean embeddings.
 
     Args:
@@ -83,19 +84,6 @@ class BagKernel(Kernel):
         self.base_kernel = base_kernel
         self.num_features = num_features
 
-    def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
-        """The base kernel alone; what is below it is its own affair."""
-        return [(name, child) for name, child in self.named_children() if isinstance(child, Kernel)]
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """That of the base kernel."""
-        return torch.Size(self.base_kernel.batch_shape)
-
-    @batch_shape.setter
-    def batch_shape(self, value: torch.Size) -> None:
-        """Nothing to set: the base kernel holds every parameter."""
-
     @property
     def is_stationary(self) -> bool:
         """Never: bags are no points of a vector space."""
@@ -110,7 +98,7 @@ class BagKernel(Kernel):
         return inner_products(self.base_kernel, self.num_features, x1, x2, diag)
 
 
-class MMDKernel(Kernel):
+class MMDKernel(BasedKernel):
     """exp(−MMD²/2ℓ²) between bags, the Gaussian kernel on mean embeddings.
 
     Args:
@@ -147,10 +135,6 @@ class MMDKernel(Kernel):
         )
         self.base_kernel = base_kernel
         self.num_features = num_features
-
-    def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
-        """The base kernel alone; what is below it is its own affair."""
-        return [(name, child) for name, child in self.named_children() if isinstance(child, Kernel)]
 
     @property
     def is_stationary(self) -> bool:

@@ -10,20 +10,19 @@ is exact, not an approximation: only the measure is another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator
 from linear_operator.operators import MatmulLinearOperator, RootLinearOperator
 from torch import Tensor
 
+from ..classes.based import FollowingKernel
 from ..gram import GRAMS, gram
 from .forms import Form, closed_form
 from .measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure
 
 
-class SmoothedKernel(Kernel):
+class SmoothedKernel(FollowingKernel):
     r"""r = ∫ k(·, u) k(u, ·) ν(du) as a GPyTorch kernel that shares the parameters of ``base_kernel``.
 
     Args:
@@ -55,19 +54,6 @@ class SmoothedKernel(Kernel):
     def is_stationary(self) -> bool:
         """Stationary where k is, under Lebesgue measure."""
         return (self.base_kernel.is_stationary and self.measure is None) or isinstance(self.measure, LebesgueMeasure)
-
-    def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
-        """The base kernel alone; what is below it is its own affair."""
-        return [(name, child) for name, child in self.named_children() if isinstance(child, Kernel)]
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """That of the base kernel."""
-        return torch.Size(self.base_kernel.batch_shape)
-
-    @batch_shape.setter
-    def batch_shape(self, value: torch.Size) -> None:
-        """Nothing to set: the base kernel holds every parameter."""
 
     def form(self, width: int | None = None) -> str:
         """``"closed form"`` with its kind, or ``"discrete measure"``, for inputs with ``width`` columns."""

@@ -6,10 +6,9 @@ import abc
 import dataclasses
 from typing import ClassVar
 
-from ...progress import ProgressBar
 from ..draws import Draws
 from ..potential import Potential
-from ..starts import Starts
+from ..starts import Plan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,10 +23,11 @@ class Sampler(abc.ABC):
         >>> from kernel_embed.posteriors import Sampler, independent_draws
         >>> class AtTheStart(Sampler):
         ...     '''Every draw is where its chain starts.'''
-        ...     def sample(self, potential, starts, num_samples, warmup_steps, seeds, bar):
-        ...         u = torch.from_numpy(numpy.stack(starts.points)).unsqueeze(1).expand(-1, num_samples, -1)
-        ...         heights = [-potential.value(point) for point in starts.points]
-        ...         log_density = torch.tensor(heights).unsqueeze(1).expand(-1, num_samples)
+        ...     def sample(self, potential, plan):
+        ...         points, count = plan.starts.points, plan.num_samples
+        ...         u = torch.from_numpy(numpy.stack(points)).unsqueeze(1).expand(-1, count, -1)
+        ...         heights = torch.tensor([-potential.value(point) for point in points])
+        ...         log_density = heights.unsqueeze(1).expand(-1, count)
         ...         return independent_draws(potential, u, log_density, time.perf_counter())
         >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64).unsqueeze(-1)
         >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
@@ -56,22 +56,10 @@ class Sampler(abc.ABC):
             cls.name = cls.__name__.lower()
 
     @abc.abstractmethod
-    def sample(
-        self,
-        potential: Potential,
-        starts: Starts,
-        num_samples: int,
-        warmup_steps: int,
-        seeds: list[int],
-        bar: ProgressBar,
-    ) -> Draws:
+    def sample(self, potential: Potential, plan: Plan) -> Draws:
         """Draw from exp(−U).
 
         Args:
             potential: U, with ``value``, ``value_and_gradient`` and ``dimension``.
-            starts: a raw vector for each chain, in ``starts.points``.
-            num_samples: draws of each chain that are kept.
-            warmup_steps: draws of each chain before them.
-            seeds: one for each chain: the same seeds give the same draws.
-            bar: to be told of progress; it expects one step for each draw of each chain, unless it is ``reset``.
+            plan: starts, numbers of draws, seeds, and the bar to be told of progress.
         """

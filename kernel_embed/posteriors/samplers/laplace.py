@@ -12,12 +12,11 @@ import numpy as np
 import torch
 
 from ...learning.parameters import Vector
-from ...progress import ProgressBar
 from ...validation import check_setting
 from ..draws import Draws, independent_draws
 from ..potential import Potential
 from ..priors import DEFAULT_SPREAD
-from ..starts import Starts
+from ..starts import Plan
 from .base import Sampler
 
 FLAT = 1e-2
@@ -72,25 +71,19 @@ class Laplace(Sampler):
     def __post_init__(self) -> None:
         check_setting("max_evaluations", self.max_evaluations, self.max_evaluations >= 1, "of at least 1")
 
-    def sample(
-        self,
-        potential: Potential,
-        starts: Starts,
-        num_samples: int,
-        warmup_steps: int,
-        seeds: list[int],
-        bar: ProgressBar,
-    ) -> Draws:
+    def sample(self, potential: Potential, plan: Plan) -> Draws:
         """Independent draws, as many for each seed."""
         started = time.perf_counter()
-        mode = highest_mode(potential, starts.points, self.max_evaluations)
+        mode = highest_mode(potential, plan.starts.points, self.max_evaluations)
         values, vectors = np.linalg.eigh(hessian(potential, mode))
         # A direction in which the density is flat or rises has no Gaussian; it is given the spread of a default prior.
         values = np.where(values > FLAT, values, DEFAULT_SPREAD**-2)
         spread = vectors / np.sqrt(values)
-        z = np.stack([np.random.default_rng(seed).standard_normal((num_samples, len(mode))) for seed in seeds])
+        z = np.stack(
+            [np.random.default_rng(seed).standard_normal((plan.num_samples, len(mode))) for seed in plan.seeds]
+        )
         height = -potential.value(mode)
-        bar.update(bar.total or 0)
+        plan.bar.update(plan.bar.total or 0)
         return independent_draws(
             potential,
             torch.from_numpy(mode + z @ spread.T),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from ...learning.parameters import Vector
-from ...progress import ProgressBar
 from ...threads import num_cpus
 from ...validation import check_setting
 from ..draws import Chains, Draws
 from ..potential import SITE, Potential, quiet_numbers
-from ..starts import Starts
+from ..starts import Plan, Starts
 from .base import Sampler
 from .parallel import ChainMaker, chains_in_processes
 from .walk import Walk, settle
@@ -77,20 +76,12 @@ class NUTS(Sampler):
         check_setting("max_tree_depth", self.max_tree_depth, self.max_tree_depth >= 1, "of at least 1")
         check_setting("step_size", self.step_size, self.step_size > 0, "above 0")
 
-    def sample(
-        self,
-        potential: Potential,
-        starts: Starts,
-        num_samples: int,
-        warmup_steps: int,
-        seeds: list[int],
-        bar: ProgressBar,
-    ) -> Draws:
+    def sample(self, potential: Potential, plan: Plan) -> Draws:
         """One chain from each start; Ctrl-C ends them all and keeps what there is."""
         started = time.perf_counter()
-        decided = self.decided(potential, starts, (warmup_steps + num_samples) * len(seeds))
+        decided = self.decided(potential, plan.starts, (plan.warmup_steps + plan.num_samples) * len(plan.seeds))
         run = chains_in_processes if decided.parallel else chains_in_turn
-        chains = run(decided.chain, potential, starts.points, num_samples, warmup_steps, seeds, bar)
+        chains = run(decided.chain, potential, plan)
         return joined(chains, potential, started)
 
     def decided(self, potential: Potential, starts: Starts, num_draws: int) -> NUTS:
@@ -205,27 +196,22 @@ class Chain:
             torch.set_rng_state(outside)
 
 
-def chains_in_turn(
-    make: ChainMaker,
-    potential: Potential,
-    starts: Sequence[Vector],
-    num_samples: int,
-    warmup_steps: int,
-    seeds: Sequence[int],
-    bar: ProgressBar,
-) -> Chains:
-    """Run one chain from each of ``starts``, a draw of each in turn; Ctrl-C ends them all and keeps what there is."""
-    chains = [make(potential, start, warmup_steps, seed) for start, seed in zip(starts, seeds, strict=True)]
+def chains_in_turn(make: ChainMaker, potential: Potential, plan: Plan) -> Chains:
+    """Run one chain from each start, a draw of each in turn; Ctrl-C ends them all and keeps what there is."""
+    chains = [
+        make(potential, start, plan.warmup_steps, seed)
+        for start, seed in zip(plan.starts.points, plan.seeds, strict=True)
+    ]
     found: list[list[tuple[Vector, float]]] = [[] for _ in chains]
     interrupted = False
     with quiet_numbers():
         try:
-            for step in range(warmup_steps + num_samples):
+            for step in range(plan.warmup_steps + plan.num_samples):
                 for chain, draws in zip(chains, found, strict=True):
                     draw = chain.step()
-                    if step >= warmup_steps:
+                    if step >= plan.warmup_steps:
                         draws.append(draw)
-                    bar.update()
+                    plan.bar.update()
         except KeyboardInterrupt:
             interrupted = True
     return Chains(found, [chain.divergences for chain in chains], [chain.step_size for chain in chains], interrupted)

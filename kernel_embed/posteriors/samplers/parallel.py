@@ -17,6 +17,7 @@ from ...progress import ProgressBar
 from ...threads import num_cpus
 from ..draws import Chains
 from ..potential import Potential, quiet_numbers
+from ..starts import Plan
 
 File: TypeAlias = "np.memmap[tuple[int, int], np.dtype[np.float64]]"
 """The draws of a chain, a row each: u and log density; NaN where none is written yet."""
@@ -51,24 +52,17 @@ class Finished(NamedTuple):
     step_size: float
 
 
-def chains_in_processes(
-    make: ChainMaker,
-    potential: Potential,
-    starts: Sequence[Vector],
-    num_samples: int,
-    warmup_steps: int,
-    seeds: Sequence[int],
-    bar: ProgressBar,
-) -> Chains:
-    """Run one chain from each of ``starts``, each in a process with one thread; Ctrl-C keeps what they have written."""
+def chains_in_processes(make: ChainMaker, potential: Potential, plan: Plan) -> Chains:
+    """Run one chain from each start, each in a process with one thread; Ctrl-C keeps what they have written."""
+    starts, num_samples, warmup_steps = plan.starts.points, plan.num_samples, plan.warmup_steps
     shape = (warmup_steps + num_samples, potential.dimension + 1)
     with tempfile.TemporaryDirectory() as folder:
         files = [_new_file(pathlib.Path(folder) / f"chain{chain}", shape) for chain in range(len(starts))]
         tasks = [
             (make, potential, str(file.filename), start, seed, num_samples, warmup_steps)
-            for file, start, seed in zip(files, starts, seeds, strict=True)
+            for file, start, seed in zip(files, starts, plan.seeds, strict=True)
         ]
-        finished = _run_all(tasks, files, bar)
+        finished = _run_all(tasks, files, plan.bar)
         found = [[(row[:-1].copy(), float(row[-1])) for row in file[warmup_steps : _length(file)]] for file in files]
         del files
     potential.num_evaluations += sum(one.num_evaluations for one in finished)

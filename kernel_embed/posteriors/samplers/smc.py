@@ -21,11 +21,10 @@ import torch
 from numpy.typing import NDArray
 
 from ...learning.parameters import Vector
-from ...progress import ProgressBar
 from ...validation import check_setting
 from ..draws import Draws, independent_draws
 from ..potential import Potential
-from ..starts import Starts, prior_draw
+from ..starts import Plan, prior_draw
 from .base import Sampler
 
 EFFECTIVE = 0.5
@@ -51,32 +50,23 @@ class SMC(Sampler):
     def __post_init__(self) -> None:
         check_setting("num_moves", self.num_moves, self.num_moves >= 1, "of at least 1")
 
-    def sample(
-        self,
-        potential: Potential,
-        starts: Starts,
-        num_samples: int,
-        warmup_steps: int,
-        seeds: list[int],
-        bar: ProgressBar,
-    ) -> Draws:
+    def sample(self, potential: Potential, plan: Plan) -> Draws:
         """One run for each seed; Ctrl-C keeps the runs that have ended."""
-        num_particles = num_samples if self.num_particles is None else self.num_particles
-        check_setting(
-            "num_particles", num_particles, num_particles >= num_samples, f"of at least num_samples={num_samples}"
-        )
+        least = plan.num_samples
+        num_particles = least if self.num_particles is None else self.num_particles
+        check_setting("num_particles", num_particles, num_particles >= least, f"of at least num_samples={least}")
         started, interrupted = time.perf_counter(), False
         runs: list[Run] = []
-        bar.reset(len(seeds))
+        plan.bar.reset(len(plan.seeds))
         try:
-            for seed in seeds:
+            for seed in plan.seeds:
                 runs.append(Run(potential, num_particles, seed).go(self.num_moves))
-                bar.update()
+                plan.bar.update()
         except KeyboardInterrupt:
             if not runs:
                 raise
             interrupted = True
-        return _draws(potential, runs, num_samples, started, interrupted)
+        return _draws(potential, runs, plan.num_samples, started, interrupted)
 
 
 def _draws(potential: Potential, runs: list[Run], num_samples: int, started: float, interrupted: bool) -> Draws:

@@ -19,7 +19,7 @@ from ...progress import ProgressBar
 from ...validation import check_setting
 from ..draws import Draws, independent_draws
 from ..potential import SITE, Potential
-from ..starts import Starts
+from ..starts import Plan
 from .base import Sampler
 from .laplace import highest_mode
 from .nuts import DENSE_DIMENSIONS
@@ -46,23 +46,15 @@ class SVI(Sampler):
         check_setting("num_steps", self.num_steps, self.num_steps >= 1, "of at least 1")
         check_setting("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
 
-    def sample(
-        self,
-        potential: Potential,
-        starts: Starts,
-        num_samples: int,
-        warmup_steps: int,
-        seeds: list[int],
-        bar: ProgressBar,
-    ) -> Draws:
+    def sample(self, potential: Potential, plan: Plan) -> Draws:
         """Independent draws of the guide, as many for each seed."""
         started = time.perf_counter()
-        mode = torch.from_numpy(highest_mode(potential, starts.points))
+        mode = torch.from_numpy(highest_mode(potential, plan.starts.points))
         with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seeds[0])
-            guide, losses = self.fitted(potential, mode, bar)
+            torch.manual_seed(plan.seeds[0])
+            guide, losses = self.fitted(potential, mode, plan.bar)
             found = guide.get_posterior()
-            u = found.sample((len(seeds), num_samples)).detach()
+            u = found.sample((len(plan.seeds), plan.num_samples)).detach()
             log_density = found.log_prob(u).detach()
         if log_density.dim() > 2:
             log_density = log_density.sum(-1)

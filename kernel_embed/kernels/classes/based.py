@@ -1,0 +1,31 @@
+"""Kernels that are built on one other kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from gpytorch.kernels import Kernel
+
+
+class BasedKernel(Kernel):
+    """A kernel with a ``base_kernel``; what is below that is its own affair."""
+
+    base_kernel: Kernel
+
+    def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
+        """The base kernel alone."""
+        return [(name, child) for name, child in self.named_children() if isinstance(child, Kernel)]
+
+
+class FollowingKernel(BasedKernel):
+    """A kernel without parameters of its own: its batch shape is that of its base kernel."""
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """That of the base kernel."""
+        return torch.Size(self.base_kernel.batch_shape)
+
+    @batch_shape.setter
+    def batch_shape(self, value: torch.Size) -> None:
+        """Nothing to set: the base kernel holds every parameter."""
