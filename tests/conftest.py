@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
+# One thread for each of the processes that share the cores; before the libraries that read it are loaded.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from typing import NamedTuple
 
 import gpytorch
