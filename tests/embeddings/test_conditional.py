@@ -279,6 +279,20 @@ def batched_kernels():
     return {"rbf": rbf_, "scaled": scaled, "sum": rbf_ + scaled, "linear": linear}
 
 
+def every_answer(conditioned, query):
+    return {
+        "decision": conditioned.decision_probabilities(query),
+        "probabilities": conditioned.probabilities(query),
+        "entropy": conditioned.entropy(query),
+        "information": conditioned.entropy(query, "expected-information"),
+        "expectation": conditioned.expectation(torch.arange(3.0), query),
+        "weights": conditioned.weights(query),
+        "leave one out": conditioned.leave_one_out(),
+        "sup": conditioned.sup_diagonal.value,
+        "K": conditioned.K,
+    }
+
+
 @pytest.mark.parametrize("name", batched_kernels())
 def test_a_batch_of_hyperparameters_is_so_many_embeddings(name, problem):
     kernel = batched_kernels()[name]
@@ -288,30 +302,10 @@ def test_a_batch_of_hyperparameters_is_so_many_embeddings(name, problem):
     embedding.regularization = lams
     conditioned = embedding.condition(problem.x, problem.y)
     assert conditioned.predict(problem.query).shape == (3, 7)
-    together = {
-        "decision": conditioned.decision_probabilities(problem.query),
-        "probabilities": conditioned.probabilities(problem.query),
-        "entropy": conditioned.entropy(problem.query),
-        "information": conditioned.entropy(problem.query, "expected-information"),
-        "expectation": conditioned.expectation(torch.arange(3.0), problem.query),
-        "weights": conditioned.weights(problem.query),
-        "leave one out": conditioned.leave_one_out(),
-        "sup": conditioned.sup_diagonal.value,
-        "K": conditioned.K,
-    }
+    together = every_answer(conditioned, problem.query)
     for s in range(3):
         one = ke.MulticlassEmbedding(kernel[s], problem.m, lams[s].item()).condition(problem.x, problem.y)
-        alone = {
-            "decision": one.decision_probabilities(problem.query),
-            "probabilities": one.probabilities(problem.query),
-            "entropy": one.entropy(problem.query),
-            "information": one.entropy(problem.query, "expected-information"),
-            "expectation": one.expectation(torch.arange(3.0), problem.query),
-            "weights": one.weights(problem.query),
-            "leave one out": one.leave_one_out(),
-            "sup": one.sup_diagonal.value,
-            "K": one.K,
-        }
+        alone = every_answer(one, problem.query)
         for key, value in alone.items():
             torch.testing.assert_close(together[key][s], value, msg=lambda text, key=key: f"{key}: {text}")
 

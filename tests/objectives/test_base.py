@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -169,3 +170,18 @@ def test_builtin_sum():
     assert repr(sum([ke.EmpiricalRisk(), ke.RademacherComplexity("4e/n")])) == repr(
         ke.EmpiricalRisk() + ke.RademacherComplexity("4e/n")
     )
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_an_evaluation_copies_no_parameters(name, problem, monkeypatch):
+    """Neither the state of the kernel nor the kernel itself, on the way there or back."""
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("Expected no copy of the parameters during an evaluation.")
+
+    monkeypatch.setattr(copy, "deepcopy", refuse)
+    monkeypatch.setattr(torch.nn.Module, "state_dict", refuse)
+    OBJECTIVES[name]()(embedding, problem.x, problem.y).backward()
+    with pytest.raises(AssertionError, match="no copy"):
+        embedding.condition(problem.x, problem.y)

@@ -84,17 +84,11 @@ class BagKernel(FollowingKernel):
         self.base_kernel = base_kernel
         self.num_features = num_features
 
-    @property
-    def is_stationary(self) -> bool:
-        """Never: bags are no points of a vector space."""
-        return False
-
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
     ) -> Tensor:
         """Σ_ab w_a w'_b k(x_a, x'_b)."""
-        if last_dim_is_batch:
-            raise RuntimeError(f"{type(self).__name__} does not accept the last_dim_is_batch argument.")
+        self.refuse_last_dim_as_batch(last_dim_is_batch)
         return inner_products(self.base_kernel, self.num_features, x1, x2, diag)
 
 
@@ -136,17 +130,11 @@ class MMDKernel(BasedKernel):
         self.base_kernel = base_kernel
         self.num_features = num_features
 
-    @property
-    def is_stationary(self) -> bool:
-        """Never: bags are no points of a vector space."""
-        return False
-
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
     ) -> Tensor:
         """exp(−½ ‖μ̂_i − μ̂_j‖² / ℓ²)."""
-        if last_dim_is_batch:
-            raise RuntimeError("MMDKernel does not accept the last_dim_is_batch argument.")
+        self.refuse_last_dim_as_batch(last_dim_is_batch)
         k, d = self.base_kernel, self.num_features
         own1 = inner_products(k, d, x1, x1, diag=True)
         same = x1.shape == x2.shape and torch.equal(x1, x2)

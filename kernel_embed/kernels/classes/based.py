@@ -17,6 +17,16 @@ class BasedKernel(Kernel):
         """The base kernel alone."""
         return [(name, child) for name, child in self.named_children() if isinstance(child, Kernel)]
 
+    @property
+    def is_stationary(self) -> bool:
+        """Not unless a subclass says otherwise: bags, for one, are no points of a vector space."""
+        return False
+
+    def refuse_last_dim_as_batch(self, asked: bool) -> None:
+        """Raise where GPyTorch asks for one kernel of each column, which has no meaning here."""
+        if asked:
+            raise RuntimeError(f"{type(self).__name__} does not accept the last_dim_is_batch argument.")
+
 
 class FollowingKernel(BasedKernel):
     """A kernel without parameters of its own: its batch shape is that of its base kernel."""

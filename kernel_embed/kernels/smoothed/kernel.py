@@ -122,8 +122,7 @@ class SmoothedKernel(FollowingKernel):
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
     ) -> Tensor | LinearOperator:
         """r between rows; a root operator of rank M under a discrete measure."""
-        if last_dim_is_batch:
-            raise RuntimeError("SmoothedKernel does not accept the last_dim_is_batch argument.")
+        self.refuse_last_dim_as_batch(last_dim_is_batch)
         same = x1.shape == x2.shape and torch.equal(x1, x2)
         if isinstance(self.measure, DiscreteMeasure):
             left = self._features(x1, self.measure)
