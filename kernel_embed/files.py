@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import uuid
 from collections.abc import Callable
 from typing import IO, Any
 
@@ -13,7 +14,8 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object]
     target = pathlib.Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target, because a rename is only atomic within one file system.
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    # A name of its own for each writer: threads share a process number.
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
     try:
         with temporary.open(mode) as file:
             write(file)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import gpytorch
 import torch
 from gpytorch.constraints import Interval
@@ -23,6 +25,9 @@ class KernelEmbedding(gpytorch.Module):
     """
 
     kernel: Kernel
+
+    takes_targets: ClassVar[bool] = False
+    """Whether it is joined with inputs and targets, or with a sample alone."""
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__()

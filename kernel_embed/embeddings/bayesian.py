@@ -153,6 +153,9 @@ class ConditionedMeanEmbedding:
         covariance = embedding.covariance if covariance is None else covariance
         self.covariance = covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {type(self.embedding.kernel).__name__} on {self.num_data} points>"
+
     @property
     def num_data(self) -> int:
         """n, the size of the sample."""

@@ -49,6 +49,8 @@ class ConditionalEmbedding(RegularizedEmbedding):
         True
     """
 
+    takes_targets = True
+
     def __init__(
         self,
         kernel: Kernel,
@@ -112,6 +114,11 @@ class ConditionedEmbedding(LinearAnswers):
         self.regularization: Tensor = embedding.regularization.to(x).clone()  # for it may be the live parameter
         # eq. (1): A = K + nλI
         self.system = system or kernel_system(embedding.kernel, x, self.num_data * self.regularization)
+
+    def __repr__(self) -> str:
+        kernel, p = type(self.embedding.kernel).__name__, self.system.num_features
+        through = "" if p is None else f" through {p} features"
+        return f"<{type(self).__name__}: {kernel}{through} on {self.num_data} rows of {self.x.shape[-1]} columns>"
 
     @property
     def num_data(self) -> int:

@@ -40,6 +40,10 @@ class KernelReport(TypedDict):
     num_votes: int
 
 
+ON_THE_MARGIN = 1.0 - 1e-6
+"""The default margin of a guarantee, relative to that of the hinge."""
+
+
 class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     r"""A sparse vote over the functions :math:`K_k(\cdot, x_j)` of many kernels (voted kernel regularization, eq. 1).
 
@@ -187,7 +191,8 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         The complexities are those of the penalties: fit with ``complexity="local"`` for Theorem 2 with local ones.
 
         Args:
-            rho: the margin of the convex combination; by default that of the hinge, y f(x) = 1.
+            rho: the margin of the convex combination; by default just below that of the hinge, y f(x) = 1 − 10⁻⁶. At
+                the optimum as many points as votes lie on the hinge itself, where rounding would decide on which side.
             theorem: 1 or 2.
             confidence: 1 − δ, the probability with which the bound holds.
             K: the constant K > 1 of Theorem 2.
@@ -202,7 +207,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             if A == 0:
                 raise ValueError("Expected a vote with at least one function, got none: lower lam or beta.")
             mean_complexity = float(norms @ self.complexities_) / A
-            margin = 1.0 / A if rho is None else rho
+            margin = ON_THE_MARGIN / A if rho is None else rho
             if theorem == 1:
                 results.append(theorem_1(margins / A, mean_complexity, p, margin, confidence))
             else:

@@ -12,10 +12,13 @@ from .classes.feature import FeatureKernel
 from .structure import Algebra, Node, fold
 
 NON_EXPANSIVE = (
-    nn.Identity, nn.Flatten, nn.Unflatten, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardtanh,
-    nn.Softsign,
+    nn.Identity, nn.Flatten, nn.Unflatten, nn.ReLU, nn.ReLU6, nn.CELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardtanh,
+    nn.Softsign, nn.LogSigmoid, nn.Tanhshrink, nn.Softshrink,
 )  # fmt: skip
-"""Modules with ‖f(x) − f(x')‖ ≤ ‖x − x'‖, for their usual settings."""
+"""Modules with ‖f(x) − f(x')‖ ≤ ‖x − x'‖, whatever their settings."""
+
+STEEPEST = {nn.SELU: 1.7581, nn.GELU: 1.13, nn.SiLU: 1.1, nn.Mish: 1.09}
+"""The largest slope of smooth activations that exceed 1 somewhere; rounded up."""
 
 
 class LipschitzBound:
@@ -25,7 +28,7 @@ class LipschitzBound:
         radius: R, such that ‖x‖ ≤ R for every x the embedding will meet; √d for features scaled to [0, 1].
 
     Lip(φ) is the product over the layers of a ``Sequential``: the spectral norm of a linear layer, the sum over taps of
-    the spectral norms of a convolution, 1 for the usual activations and for pooling without overlap.
+    the spectral norms of a convolution, the largest slope of an activation, 1 for pooling without overlap.
 
     Example:
         >>> network = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -126,6 +129,14 @@ def lipschitz(module: nn.Module) -> Tensor | float:
         return (slope if module.weight is None else slope * module.weight.abs()).amax()
     if isinstance(module, nn.modules.dropout._DropoutNd) or type(module) in NON_EXPANSIVE:
         return 1.0
+    if type(module) in STEEPEST:
+        return STEEPEST[type(module)]
+    if type(module) is nn.ELU:
+        return max(1.0, abs(module.alpha))  # α eˣ for x < 0
+    if type(module) is nn.LeakyReLU:
+        return max(1.0, abs(module.negative_slope))
+    if type(module) is nn.PReLU:
+        return module.weight.abs().amax().clamp_min(1.0)
     raise TypeError(
         f"Expected layers whose Lipschitz constant is known, got {type(module).__name__}. "
         "Give the bound as a number, or as a function of your own."

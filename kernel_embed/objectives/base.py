@@ -44,6 +44,12 @@ Embedding = BindsTargets[B] | BindsSample[B]
 
 def bound(embedding: Embedding[B], x: Tensor, y: Tensor | None) -> B:
     """``embedding.bind`` of the data that it takes."""
+    takes_targets: bool | None = getattr(embedding, "takes_targets", None)
+    if takes_targets is not None and takes_targets != (y is not None):
+        raise TypeError(
+            f"Expected {'targets y' if takes_targets else 'a sample x alone'} for {type(embedding).__name__}, got "
+            f"{'none' if takes_targets else 'y too'}. Mean embeddings take a sample, conditional ones x and y."
+        )
     return embedding.bind(x) if y is None else embedding.bind(x, y)  # type: ignore[call-arg]
 
 
@@ -51,7 +57,8 @@ class Objective(abc.ABC, Generic[B_contra]):
     """A scalar loss of an embedding and data; lower is better.
 
     ``objective(embedding, x, y)`` is differentiable in the parameters of the embedding, so it serves as the loss of
-    any training loop. ``a + b`` and ``c * a`` are objectives, and all terms of a sum share one factorization.
+    any training loop. ``a + b``, ``a - b``, ``c * a`` and ``a / c`` are objectives, and all terms of a sum share one
+    factorization.
 
     A subclass writes :meth:`evaluate`; the type parameter says what it can evaluate.
     """
@@ -97,6 +104,15 @@ class Objective(abc.ABC, Generic[B_contra]):
         return Sum(tuple((float(factor) * coefficient, term) for coefficient, term in self.terms()))
 
     __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> Objective[B_contra]:
+        return self * (1.0 / divisor)
+
+    def __neg__(self) -> Objective[B_contra]:
+        return self * -1.0
+
+    def __sub__(self: Objective[B], other: Objective[B]) -> Objective[B]:
+        return self + (-other) if isinstance(other, Objective) else NotImplemented
 
 
 class Sum(Objective[B_contra]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..files import write_whole
 from .draws import Draws
 from .potential import AnyObjective, Potential
 
@@ -51,9 +51,9 @@ def write(path: str | os.PathLike[str], potential: Potential, draws: Draws, meth
     # What is not sampled: fixed parameters, and buffers such as random features.
     arrays |= {f"state/{name}": value for name, value in potential.embedding.state_dict().items()}
     numbers = {name: value.detach().cpu().numpy() for name, value in arrays.items()}
-    with pathlib.Path(path).open("wb") as file:
-        # NumPy's types take every name of an array for that of an option.
-        np.savez_compressed(file, settings=np.array(json.dumps(settings)), **numbers)  # type: ignore[arg-type]
+    numbers["settings"] = np.array(json.dumps(settings))
+    # NumPy's types take every name of an array for that of an option.
+    write_whole(path, lambda file: np.savez_compressed(file, **numbers))  # type: ignore[arg-type]
 
 
 def read(path: str | os.PathLike[str], embedding: E, objective: AnyObjective) -> tuple[Potential[E], Restored]:

@@ -308,3 +308,26 @@ def test_a_batch_without_one_class_is_a_batch(problem):
     assert (
         embedding.condition(problem.x[rows], problem.y[rows]).decision_probabilities(problem.query)[:, 1] == 0
     ).all()
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        nn.ELU(3.0), nn.ELU(0.5), nn.CELU(3.0), nn.LeakyReLU(2.5), nn.LeakyReLU(), nn.PReLU(init=1.7), nn.SELU(),
+        nn.GELU(), nn.GELU("tanh"), nn.SiLU(), nn.Mish(), nn.Softplus(beta=4.0), nn.ReLU6(), nn.Tanhshrink(),
+        nn.Softshrink(), nn.LogSigmoid(), nn.Sigmoid(), nn.Softsign(),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_no_activation_is_steeper_than_its_constant(activation):
+    x = torch.linspace(-12.0, 12.0, 200_001, dtype=torch.float64)
+    with torch.no_grad():
+        slope = (activation.double()(x).diff() / x.diff()).abs().max()
+    constant = torch.as_tensor(lipschitz(activation)).item()
+    assert slope <= constant * (1.0 + 1e-9)
+    assert constant <= max(1.0, 1.02 * slope.item())
+
+
+def test_an_activation_of_unknown_slope_is_refused():
+    with pytest.raises(TypeError, match="Expected layers whose Lipschitz constant is known, got Threshold"):
+        lipschitz(nn.Threshold(0.1, 20.0))

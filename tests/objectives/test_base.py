@@ -185,3 +185,21 @@ def test_an_evaluation_copies_no_parameters(name, problem, monkeypatch):
     OBJECTIVES[name]()(embedding, problem.x, problem.y).backward()
     with pytest.raises(AssertionError, match="no copy"):
         embedding.condition(problem.x, problem.y)
+
+
+def test_differences_and_quotients_are_objectives(problem):
+    embedding, a, b = ke.MulticlassEmbedding(rbf(), problem.m), ke.EmpiricalRisk(), ke.LeaveOneOutRisk()
+    value = {name: o(embedding, problem.x, problem.y) for name, o in {"a": a, "b": b, "-": a - b, "/": a / 4}.items()}
+    torch.testing.assert_close(value["-"], value["a"] - value["b"])
+    torch.testing.assert_close(value["/"], value["a"] / 4)
+    assert repr(a / 2) == "0.5 * EmpiricalRisk(epsilon=1e-15)"
+
+
+def test_data_that_do_not_fit_the_embedding_are_named(problem):
+    mean = ke.BayesianMeanEmbedding(rbf())
+    with pytest.raises(TypeError, match="Expected a sample x alone for BayesianMeanEmbedding, got y too"):
+        ke.EmbeddingEvidence()(mean, problem.x, problem.y)
+    with pytest.raises(TypeError, match="Expected a sample x alone for BayesianMeanEmbedding, got y too"):
+        ke.fit(mean, ke.EmbeddingEvidence(), problem.x, problem.y)
+    with pytest.raises(TypeError, match="Expected targets y for MulticlassEmbedding, got none"):
+        ke.fit(ke.MulticlassEmbedding(rbf(), problem.m), ke.EmpiricalRisk(), problem.x)
