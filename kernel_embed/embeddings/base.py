@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import gpytorch
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 
 from ..kernels.parameters import PositiveParameter, register_positive
+from .module import Module
 
 
-class KernelEmbedding(gpytorch.Module):
+class KernelEmbedding(Module):
     """A module with a kernel, which is joined with data in one of two ways.
 
     ``bind(...)`` uses the kernel as it is and stays differentiable in its parameters: for one evaluation of an
@@ -51,6 +51,7 @@ class RegularizedEmbedding(KernelEmbedding):
         regularization_constraint: a GPyTorch constraint on λ; positive, on a logarithmic scale, by default.
     """
 
+    raw_regularization: torch.nn.Parameter
     regularization = PositiveParameter()
     """λ, of shape ``batch_shape``."""
 
