@@ -275,3 +275,24 @@ def test_errors_say_what_to_do(x):
         SmoothedKernel(RBFKernel(), DiscreteMeasure(x)).features(x[:, :1])
     with pytest.raises(RuntimeError, match="last_dim_is_batch"):
         SmoothedKernel(RBFKernel()).forward(x, x, last_dim_is_batch=True)
+
+
+def test_a_constant_in_a_sum_leaves_the_gradient_finite(x):
+    """Terms with p = 0 have a root without a derivative; nothing of it may reach the other parameters."""
+    kernel = ConstantKernel().double() + rbf(0.8)
+    smoothed = SmoothedKernel(kernel, GaussianMeasure(2.0, learn=True)).double()
+    weights = torch.randn(20, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def value():
+        return (weights * smoothed.gram(x)).sum()
+
+    parameters = list(smoothed.parameters())
+    found = torch.autograd.grad(value(), parameters)
+    for parameter, gradient in zip(parameters, found, strict=True):
+        with torch.no_grad():
+            parameter.add_(1e-5)
+            ahead = value()
+            parameter.sub_(2e-5)
+            behind = value()
+            parameter.add_(1e-5)
+        torch.testing.assert_close(gradient.sum(), (ahead - behind) / 2e-5, rtol=1e-5, atol=1e-6)

@@ -205,18 +205,24 @@ def _pair(terms: GaussianTerms, one: int, two: int, x1: Tensor, x2: Tensor | Non
     # A pair of terms that are constant in a dimension has p + q = 0 there: nothing of x enters.
     share = 1.0 / torch.where(both > 0, both, 1.0)
     y = x1 if x2 is None else x2
-    scale = (p * q * share).sqrt() if one != two else (0.5 * p).sqrt()
+    scale = _root(p * q * share) if one != two else _root(0.5 * p)
     # log w_q + log w_s + ½ Σ_d log(2π / S_d)
     weight = terms.weight[..., one].log() + terms.weight[..., two].log()
     log_size = weight + 0.5 * (math.log(2.0 * math.pi) - S.squeeze(-2).log()).sum(-1)
     matrix = gaussian_gram(x1 * scale, None if x2 is None else x2 * scale, log_size)
     if h is not None:
-        root = (both * width / S).sqrt() * share
+        root = _root(both * width / S) * share
         matrix = matrix * radial_gram(root * p * x1, -root * q * y, SQUARED_EXPONENTIAL)
     if terms.frequency is not None:
         a, b = (terms.frequency[..., i, :].unsqueeze(-2) for i in (one, two))
         matrix = matrix * _waves(a, b, p / S, q / S, S, x1, y)
     return matrix
+
+
+def _root(value: Tensor) -> Tensor:
+    """√value, with a derivative of 0 at 0: a term that is constant in a dimension stays so."""
+    positive = value > 0
+    return torch.where(positive, torch.where(positive, value, 1.0).sqrt(), 0.0)
 
 
 def _waves(a: Tensor, b: Tensor, p: Tensor, q: Tensor, S: Tensor, x: Tensor, y: Tensor) -> Tensor:
