@@ -58,8 +58,8 @@ COLUMNS = {
     "behind the best": "how much more NLL than the best learner, on the same folds, with its standard error. “level”: "
     "within that error. “worse”: a difference that is not chance (paired, adjusted for the number of rows, 5 %). "
     "“unclear”: neither.",
-    "bound": "a guarantee on the bounded loss of new data that holds with probability 95 % (tight form); 1 or more "
-    "says nothing.",
+    "bound": "the tight form of the paper’s bound of a loss of at most 1 on new data; 1 or more says nothing. "
+    "It is a measure of complexity, not a guarantee: kernel and norm were learned on the rows it is computed from.",
     "evals, seconds, MB": "evaluations of objective and gradient, time and memory of one fit.",
 }
 

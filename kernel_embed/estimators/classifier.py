@@ -55,7 +55,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         result_: the :class:`kernel_embed.learning.FitResult` of learning.
         terms_: the objective's terms at the solution.
         bound_: the :class:`kernel_embed.objectives.GeneralizationBound` of the decision probabilities, as published.
-        tight_bound_: the same in its 1/√n form.
+        tight_bound_: the same in its 1/√n form: a measure of complexity, since the kernel saw the same rows.
 
     Example:
         >>> from sklearn.datasets import load_iris

@@ -6,7 +6,10 @@ With probability at least :math:`1 - \beta`,
            + 4e\, r(\theta, \lambda) + \sqrt{\tfrac8n \log \tfrac2\beta} .                                 \tag{11}
 
 The loss on the left is at most 1. In the tight form the middle term is :math:`4e\, r / \sqrt n`; the documentation has
-its proof, and says for which kernels each form holds.
+its proof, and says for which kernels each form holds. Both are proved for a norm named before the sample is drawn, and
+the tight form for such a kernel; :math:`r` takes its norm from the sample, so what is computed here is a measure of
+complexity rather than a certificate. With kernel and λ from other data, :math:`\alpha / (2 \sqrt\lambda)` in place of
+:math:`r` makes the tight form a certificate.
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ class GeneralizationBound:
 def generalization_bound(
     conditioned: ConditionedMulticlass, confidence: float = 0.95, form: Form = "paper", epsilon: float = 1e-15
 ) -> GeneralizationBound:
-    """The bound of eq. (11) for an embedding with its data.
+    """The bound of eq. (11) for an embedding with its data, at the norm those data gave; see the module's text.
 
     Args:
         conditioned: what ``embedding.condition(x, y)`` returned, without batch dimensions.

@@ -45,9 +45,10 @@ class ApproximationError:
 
     Attributes:
         kernel: ‖K̂ − K‖ / ‖K‖ in the Frobenius norm, on rows of the probe.
-        regression: the largest difference of a decision probability (of a regression value, for other targets) from
-            the exact one. With features: both embeddings conditioned on one half of the probe and asked on the other.
-            With conjugate gradients: at rows of the probe, conditioned on all data.
+        regression: with features, the largest difference of a decision probability (of a regression value, for other
+            targets) from the exact one, both embeddings conditioned on one half of the probe and asked on the other.
+            With conjugate gradients, the largest entry of the residual AV − Y at rows of the probe, conditioned on all
+            data: it says how well the system is solved, and is no bound on the difference from the exact answer.
         num_rows: rows of the probe.
         num_iterations: of conjugate gradients.
     """
@@ -170,9 +171,9 @@ def _by_iteration(
         kind = ConditionedMulticlass if isinstance(twin, MulticlassEmbedding) else ConditionedEmbedding
         answers = kind(twin, x, y, system)
         rows = random_rows(x.shape[0], probe_size, method.seed + 1, x.device)
-        # At a solution K V = Y − ηV = P: the difference is what the regression misses there.
-        difference = answers.mean(x[rows]) - answers.P[rows]
-    return answers, ApproximationError(0.0, difference.abs().max().item(), len(rows), system.num_iterations)
+        # P = Y − ηV, and K V = P at a solution: the difference is the residual K V + ηV − Y of these rows.
+        residual = answers.mean(x[rows]) - answers.P[rows]
+    return answers, ApproximationError(0.0, residual.abs().max().item(), len(rows), system.num_iterations)
 
 
 def iterative_system(kernel: Kernel, x: Tensor, ridge: Tensor, method: ConjugateGradients) -> IterativeSystem:

@@ -235,6 +235,7 @@ def test_the_report_stands_alone_and_says_what_to_use(page):
     assert not re.search(r"""(src|href)=["'](?!data:)""", text), "nothing is fetched"
     assert "<script" not in text
     assert "two &lt;features&gt;" in text
+    assert re.findall(r"not a guarantee|guarantee", text) == ["not a guarantee"], "kernel and norm are learned"
     for *_, rows in ranked:
         assert f"Use “{recommend(rows).method}”" in text
     titles = (
