@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 
 import torch
@@ -44,6 +45,21 @@ def check_setting(name: str, value: float, fits: bool, expected: str) -> None:
     """Raise unless the setting ``name`` ``fits``, saying what was ``expected`` of it."""
     if not fits:
         raise ValueError(f"Expected {name} {expected}, got {value!r}.")
+
+
+def check_seed(seed: int | None) -> None:
+    """Raise unless ``seed`` is ``None`` or a whole number that every generator takes."""
+    if seed is None:
+        return
+    remedy = "Give an int, such as seed=0, or None for another answer each time."
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        number = None
+    if number is None or isinstance(seed, bool):
+        raise TypeError(f"Expected seed as a whole number, got {seed!r}. {remedy}")
+    if not 0 <= number < 2**64:
+        raise ValueError(f"Expected seed from 0 to 2⁶⁴ − 1, got {number}. {remedy}")
 
 
 def check_memory(n: int, x: Tensor, batch: int, remedy: str) -> None:
