@@ -1,6 +1,6 @@
 """The Gram matrix as callers from outside get it: their points are looked at before it is computed.
 
-Inside the package :func:`kernel_embed.kernels.gram` is called on points that have been looked at, in every evaluation
+Inside the package ``kernel_embed.kernels.gram`` is called on points that have been looked at, in every evaluation
 of an objective, and on learned features, whose overflow is the business of the search.
 """
 
@@ -16,7 +16,7 @@ from .gram import gram as unchecked_gram
 def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
     """The matrix k(x1_i, x2_j), of shape ``(*batch, n1, n2)``; ``x2=None`` means ``x1``.
 
-    It is :func:`kernel_embed.kernels.gram`, and refuses points that are not finite.
+    It is ``kernel_embed.kernels.gram``, and refuses points that are not finite.
 
     Example:
         >>> import torch
