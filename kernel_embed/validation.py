@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 
 import torch
@@ -9,18 +10,18 @@ from torch import Tensor
 
 
 def check_features(
-    x: Tensor, name: str = "x", width: int | None = None, integers_as: torch.dtype | None = None
+    x: Tensor,
+    name: str = "x",
+    width: int | None = None,
+    integers_as: torch.dtype | None = None,
+    *,
+    may_be_empty: bool = False,
 ) -> Tensor:
     """``x`` as a finite floating tensor of shape ``(n, d)`` with n ≥ 1; a vector becomes one column.
 
-    Whole numbers become ``integers_as``, or the default dtype.
+    Whole numbers become ``integers_as``, or the default dtype. Questions ``may_be_empty``: n = 0.
     """
-    if not isinstance(x, Tensor):
-        raise TypeError(
-            f"Expected {name} to be a torch.Tensor, got {type(x).__name__}. Convert it with torch.as_tensor({name})."
-        )
-    if x.dtype in (torch.float16, torch.bfloat16) or x.is_complex():
-        raise TypeError(f"Expected {name} in float32 or float64, got {x.dtype}. Convert it with {name}.float().")
+    check_tensor(x, name)
     if not x.is_floating_point():
         x = x.to(integers_as or torch.get_default_dtype())
     if x.dim() == 0:
@@ -32,12 +33,27 @@ def check_features(
             f"Expected {name} of shape (n, d), got {tuple(x.shape)}. Batches belong to the kernel (batch_shape), not "
             "to the data; flatten images and series into one row each."
         )
-    if x.shape[-2] == 0 or x.shape[-1] == 0:
+    if (x.shape[-2] == 0 and not may_be_empty) or x.shape[-1] == 0:
         raise ValueError(f"Expected at least one row and one column in {name}, got shape {tuple(x.shape)}.")
     if width is not None and x.shape[-1] != width:
         raise ValueError(f"Expected {name} with {width} features, as in training, got {x.shape[-1]}.")
     check_finite(x, name)
     return x
+
+
+def check_question(x: Tensor, data: Tensor) -> Tensor:
+    """New points ``x`` ``(t, d)``, t ≥ 0, in the dtype and on the device of the ``data`` ``(n, d)``."""
+    return check_features(x, width=data.shape[-1], integers_as=data.dtype, may_be_empty=True).to(data)
+
+
+def check_tensor(x: Tensor, name: str) -> None:
+    """Raise unless ``x`` is a tensor of numbers that are computed with: no half precision, none complex."""
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"Expected {name} to be a torch.Tensor, got {type(x).__name__}. Convert it with torch.as_tensor({name})."
+        )
+    if x.dtype in (torch.float16, torch.bfloat16) or x.is_complex():
+        raise TypeError(f"Expected {name} in float32 or float64, got {x.dtype}. Convert it with {name}.float().")
 
 
 def check_setting(name: str, value: float, fits: bool, expected: str) -> None:
@@ -46,16 +62,35 @@ def check_setting(name: str, value: float, fits: bool, expected: str) -> None:
         raise ValueError(f"Expected {name} {expected}, got {value!r}.")
 
 
-def check_memory(n: int, x: Tensor, batch: int, remedy: str) -> None:
-    """Refuse n × n matrices (four of them, for each of ``batch`` kernels) that cannot be held, before trying."""
+def check_seed(seed: int | None) -> None:
+    """Raise unless ``seed`` is ``None`` or a whole number that every generator takes."""
+    if seed is None:
+        return
+    remedy = "Give an int, such as seed=0, or None for another answer each time."
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        number = None
+    if number is None or isinstance(seed, bool):
+        raise TypeError(f"Expected seed as a whole number, got {seed!r}. {remedy}")
+    if not 0 <= number < 2**64:
+        raise ValueError(f"Expected seed from 0 to 2⁶⁴ − 1, got {number}. {remedy}")
+
+
+def check_memory(n: int, x: Tensor, batch: int, remedy: str, columns: int | None = None, matrices: int = 4) -> None:
+    """Refuse n × n matrices (four of them, for each of ``batch`` kernels) that cannot be held, before trying.
+
+    With ``columns`` they are n × columns, and ``matrices`` is how many.
+    """
     if x.device.type != "cpu" or not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return
     available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    needed = 4 * n * n * x.element_size() * batch
+    columns = n if columns is None else columns
+    needed = matrices * n * columns * x.element_size() * batch
     if needed > available:
         raise MemoryError(
-            f"Expected data that fit in memory, got n = {n}, whose {n} × {n} matrices need {needed / 2**30:.0f} GiB of "
-            f"the {available / 2**30:.0f} GiB here. {remedy}"
+            f"Expected data that fit in memory, got n = {n}, whose {n} × {columns} matrices need "
+            f"{needed / 2**30:.0f} GiB of the {available / 2**30:.0f} GiB here. {remedy}"
         )
 
 

@@ -81,10 +81,31 @@ def test_empty_data(shape, embedding):
         ke.MulticlassEmbeddingClassifier().fit(x.numpy(), y.numpy())
 
 
-def test_an_empty_query(embedding, problem):
-    conditioned = embedding.condition(problem.x, problem.y)
-    with pytest.raises(ValueError, match=r"Expected at least one row"):
-        conditioned.predict(torch.zeros(0, 3, dtype=torch.float64))
+@pytest.mark.parametrize(
+    "kernel",
+    [RBFKernel(), LinearKernel(), RQKernel(), RBFKernel(batch_shape=torch.Size([2]))],
+    ids=["closed form", "features", "by GPyTorch", "batch"],
+)
+def test_an_empty_query_has_an_empty_answer(kernel, problem):
+    kernel, none, b = kernel.double(), problem.x[:0], tuple(kernel.batch_shape)
+    conditioned = ke.MulticlassEmbedding(kernel, 3).condition(problem.x, problem.y)
+    assert conditioned.predict(none).shape == (*b, 0)
+    assert conditioned.predict(none).dtype == torch.long
+    assert conditioned.probabilities(none).shape == conditioned.mean(none).shape == (*b, 0, 3)
+    assert conditioned.entropy(none).shape == (*b, 0)
+    assert conditioned.weights(none).shape == (*b, 24, 0)
+    assert ke.MeanEmbedding(kernel).condition(problem.x)(none).shape == (*b, 0)
+    if not isinstance(kernel, LinearKernel):
+        bayesian = ke.BayesianMeanEmbedding(kernel).condition(problem.x)
+        assert bayesian.mean(none).shape == bayesian(none).mean.shape == (*b, 0)
+    with pytest.raises(ValueError, match=r"Expected x with 3 features, as in training, got 2"):
+        conditioned.predict(none[:, :2])
+
+
+def test_an_empty_query_of_other_answers(embedding, problem):
+    for method in (ke.RandomFeatures(50), ke.Nystrom(5), ke.scale.ConjugateGradients(5)):
+        answers, _ = ke.approximate(embedding, problem.x, problem.y, method=method, probe_size=10)
+        assert answers.mean(problem.x[:0]).shape == (0, 3)
 
 
 @pytest.mark.parametrize("rows", [23, 25])
@@ -171,6 +192,122 @@ def test_arrays_instead_of_tensors(embedding, problem):
         embedding.condition(problem.x, problem.y.tolist())
     with pytest.raises(TypeError, match=r"Expected x to be a torch.Tensor, got DataFrame|list"):
         embedding.condition(problem.x.tolist(), problem.y)
+
+
+@pytest.mark.parametrize("x", [torch.randn(12, 2), torch.randint(0, 9, (12, 2))], ids=["single", "integer"])
+@pytest.mark.parametrize(
+    "make", [ke.MeanEmbedding, ke.BayesianMeanEmbedding, ke.embeddings.ShrinkageMeanEmbedding], ids=str
+)
+def test_samples_of_a_narrower_dtype_become_the_kernels(make, x):
+    embedding = make(rbf(2))
+    answers = [embedding.condition(sample)(query) for sample, query in ((x, x[:5]), (x.double(), x[:5].double()))]
+    values = [answer if isinstance(answer, torch.Tensor) else answer.mean for answer in answers]
+    torch.testing.assert_close(*values, rtol=0, atol=0)
+    assert values[0].dtype == torch.float64
+
+
+def doors_of_points(x):
+    """Functions of points that stand alone."""
+    return [
+        lambda: ke.gram(rbf(2), x),
+        lambda: ke.gram(rbf(2), torch.zeros(3, 2, dtype=torch.float64), x),
+        lambda: ke.default_kernel(x),
+        lambda: ke.kernels.median_distance(x),
+        lambda: ke.set_lengthscales_by_median(RBFKernel(), x),
+        lambda: ke.MeanEmbedding(rbf(2)).condition(x),
+        lambda: ke.BayesianMeanEmbedding(rbf(2)).condition(x),
+    ]
+
+
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_points_that_are_not_finite(bad):
+    for door in doors_of_points(torch.tensor([[0.0, 1.0], [bad, 2.0]], dtype=torch.float64)):
+        with pytest.raises(ValueError, match=r"Expected finite values in x[12]?, got 1 NaN.*\(1, 0\). Remove"):
+            door()
+
+
+def test_points_that_are_no_tensors():
+    for x in (np.zeros((4, 2)), [[0.0, 1.0]], None):
+        for door in [*doors_of_points(x)[:1], *doors_of_points(x)[2:], lambda x=x: ke.kernels.gram_diagonal(rbf(2), x)]:
+            with pytest.raises(
+                TypeError, match=r"Expected x1? to be a torch.Tensor, got (ndarray|list|NoneType). Conv"
+            ):
+                door()
+    for door in doors_of_points(torch.zeros(4, 2, dtype=torch.float16)):
+        with pytest.raises(TypeError, match=r"Expected x[12]? in float32 or float64, got torch.float16. Convert it"):
+            door()
+    for ask in (lambda: ke.gram(1.0, torch.zeros(2, 2)), lambda: ke.set_lengthscales_by_median("rbf", torch.zeros(2))):
+        with pytest.raises(TypeError, match=r"Expected a gpytorch.kernels.Kernel, got (float|str)"):
+            ask()
+
+
+def test_points_of_wrong_shape():
+    for door in doors_of_points(torch.tensor(1.0, dtype=torch.float64)):
+        with pytest.raises(ValueError, match=r"Expected x[12]? of shape \(n, d\), got a single number"):
+            door()
+    with pytest.raises(ValueError, match=r"Expected x1 and x2 of one width, got 2 and 3 columns"):
+        ke.gram(RBFKernel(), torch.zeros(3, 2), torch.zeros(3, 3))
+    x = torch.linspace(0, 1, 5, dtype=torch.float64)
+    torch.testing.assert_close(ke.gram(rbf(1), x), ke.gram(rbf(1), x[:, None]))
+    torch.testing.assert_close(ke.kernels.gram_diagonal(rbf(1), x), torch.ones_like(x))
+    with pytest.raises(ValueError, match=r"Expected 2 features"):
+        ke.MeanEmbedding(rbf(2)).condition(x)
+    with pytest.raises(ValueError, match=r"Expected x with at least 4 features"):
+        ke.set_lengthscales_by_median(RBFKernel(active_dims=[3]), torch.zeros(4, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scales_from_points_whose_squares_overflow(dtype):
+    x = torch.randn(10, 3, dtype=dtype)
+    huge = 2.0 ** (100 if dtype == torch.float32 else 1000)
+    median, ranges = ke.kernels.median_distance(x), ke.kernels.feature_ranges(x)
+    for factor in (huge, 1.0 / huge):
+        assert ke.kernels.median_distance(x * factor).item() == median.item() * factor
+        torch.testing.assert_close(ke.kernels.feature_ranges(x * factor), ranges * factor)
+    ends = torch.tensor([[-1.0], [1.0]], dtype=dtype) * torch.finfo(dtype).max
+    with pytest.raises(ValueError, match=r"Expected features whose ranges torch.float\d\d can hold.*Rescale"):
+        ke.default_kernel(ends)
+    for lengthscale in (0.0, NAN, INF):
+        with pytest.raises(ValueError, match=r"Expected a positive, finite lengthscale"):
+            ke.default_kernel(x, lengthscale)
+
+
+def test_calibration_of_what_are_no_probabilities():
+    calibrate = ke.objectives.calibrate
+    F, Y = torch.rand(6, 2, dtype=torch.float64), torch.eye(2, dtype=torch.float64).repeat(3, 1)
+    torch.testing.assert_close(calibrate(F, Y.long()).offset, calibrate(F, Y).offset)
+    for name, bad in (("F", (F * NAN, Y)), ("Y", (F, Y * INF))):
+        with pytest.raises(ValueError, match=rf"Expected finite values in {name}"):
+            calibrate(*bad)
+    for bad in ((F.numpy(), Y), (F, Y.tolist())):
+        with pytest.raises(TypeError, match=r"Expected [FY] to be a torch.Tensor, got (ndarray|list)"):
+            calibrate(*bad)
+    for bad in (F[:, 0], F[:0], F.round().long()):
+        with pytest.raises(ValueError, match=r"Expected F as decision probabilities of shape"):
+            calibrate(bad, Y)
+    for bad in (Y[:5], Y[:, :1], Y.argmax(-1)):
+        with pytest.raises(ValueError, match=r"Expected Y as one-hot labels of shape \(6, 2\), as F, got \("):
+            calibrate(F, bad)
+    for penalty in (0.0, NAN):
+        with pytest.raises(ValueError, match=r"Expected a positive, finite penalty"):
+            calibrate(F, Y, penalty)
+
+
+def test_more_rows_than_memory_holds():
+    """Refused before anything of n × n is formed; the points themselves are one number, repeated."""
+    x = torch.zeros(1, 1).expand(1_000_000, 1)
+    y = torch.zeros(1_000_000, dtype=torch.long)
+    for ask, remedy in (
+        (lambda: ke.gram(RBFKernel(), x), "some rows at a time"),
+        (lambda: ke.MulticlassEmbedding(RBFKernel(), 2).condition(x, y), r"approximate.*Nystrom.*batch_size=500"),
+        (lambda: ke.ConditionalEmbedding(RBFKernel()).bind(x, y), "approximate"),
+        (lambda: ke.fit(ke.MulticlassEmbedding(RBFKernel(), 2), ke.EmpiricalRisk(), x, y), "approximate"),
+        (lambda: ke.embeddings.ShrinkageMeanEmbedding(RBFKernel()).condition(x), "part of the rows"),
+    ):
+        with pytest.raises(MemoryError, match=rf"got n = 1000000, whose 1000000 × 1000000 .* GiB of the.*{remedy}"):
+            ask()
+    features = ke.ConditionalEmbedding(LinearKernel()).condition(x, y)  # whose matrices are 1 × 1
+    assert features.mean(x[:2]).shape == (2, 1)
 
 
 def test_missing_targets(embedding, problem):

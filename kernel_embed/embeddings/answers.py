@@ -20,7 +20,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import check_width, explicit_features, gram
-from ..validation import check_features
+from ..validation import check_features, check_question
 
 BLOCK_NUMBERS = 2**23
 """Numbers of a block of kernel values in :func:`in_blocks`: 64 MiB in float64."""
@@ -53,7 +53,7 @@ class KernelValues:
 
     def __call__(self, x: Tensor) -> Tensor:
         """``(*batch, t, s)``."""
-        x = check_features(x, width=self.points.shape[-1], integers_as=self.points.dtype).to(self.points)
+        x = check_question(x, self.points)
         return gram(self.kernel, x, self.points).to(self.points)
 
 
@@ -75,9 +75,12 @@ class KernelFeatures:
     def __call__(self, x: Tensor) -> Tensor:
         """``(*batch, t, p)``."""
         if self.like is None:
-            x = check_features(x, integers_as=next((p.dtype for p in self.kernel.parameters()), None))
+            dtype = next((p.dtype for p in self.kernel.parameters()), None)
+            x = check_features(x, integers_as=dtype, may_be_empty=True)
         else:
-            x = check_features(x, width=self.like.shape[-1], integers_as=self.like.dtype).to(self.like)
+            x = check_question(x, self.like)
+        if x.shape[-2] == 0:
+            return x.new_zeros(*self.kernel.batch_shape, 0, self.num_features)
         Z = explicit_features(self.kernel, x)
         if Z is None:
             raise RuntimeError("Expected a kernel with explicit features, as at the data.")  # pragma: no cover

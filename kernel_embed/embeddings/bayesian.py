@@ -22,10 +22,9 @@ from torch import Tensor
 
 from ..kernels import Measure, SmoothedKernel, gram
 from ..kernels.frozen import frozen
-from ..kernels.gram import check_columns
 from ..kernels.parameters import positive, register_positive, set_positive
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem
-from ..validation import check_features, check_memory
+from ..validation import check_features, check_memory, check_question
 from .base import KernelEmbedding
 from .empirical import EmpiricalEmbedding, empirical_embedding
 from .mean import WeightedEmbedding
@@ -108,8 +107,7 @@ class BayesianMeanEmbedding(KernelEmbedding):
             x: the sample, ``(n, d)``.
             locations: as of :meth:`condition`.
         """
-        x = check_features(x)
-        check_columns(self.kernel, x.shape[-1])
+        x = self.checked_sample(x)
         return ConditionedMeanEmbedding(self, x, locations)
 
     def condition(self, x: Tensor, *, locations: Tensor | None = None) -> ConditionedMeanEmbedding:
@@ -124,7 +122,7 @@ class BayesianMeanEmbedding(KernelEmbedding):
 
     def prior(self, x: Tensor) -> MultivariateNormal:
         """GP(0, r) at the points ``x`` of shape ``(t, d)``, eq. (3)."""
-        x = check_features(x)
+        x = self.checked_sample(x)
         covariance = self.covariance
         R = gram(covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance, x)
         return MultivariateNormal(R.new_zeros(R.shape[:-1]), to_linear_operator(R))
@@ -240,7 +238,7 @@ class ConditionedMeanEmbedding:
 
     def mean(self, x: Tensor) -> Tensor:
         """The mean of the posterior at ``x`` (``(t, d)``): ``(*batch, t)``."""
-        x = check_features(x, width=self.x.shape[-1]).to(self.x)
+        x = check_question(x, self.x)
         return self._mean(self.representation(x))
 
     def _mean(self, representation: Tensor) -> Tensor:
@@ -249,7 +247,7 @@ class ConditionedMeanEmbedding:
 
     def __call__(self, x: Tensor) -> MultivariateNormal:
         """The posterior of μ at the points ``x`` of shape ``(t, d)``, eqs. (7) and (8)."""
-        x = check_features(x, width=self.x.shape[-1]).to(self.x)
+        x = check_question(x, self.x)
         representation = self.representation(x)
         # eq. (8): r** − R*ᵀA⁻¹R*
         spread = self.system.conditional_covariance(representation, lambda: gram(self.covariance, x))
@@ -258,7 +256,7 @@ class ConditionedMeanEmbedding:
     def predictive(self, x: Tensor) -> MultivariateNormal:
         """The distribution of an observed μ̂ at ``x``: the posterior of μ plus the noise of eq. (5)."""
         posterior = self(x)
-        spread = posterior.covariance_matrix + self._noise_matrix(check_features(x).to(self.x))
+        spread = posterior.covariance_matrix + self._noise_matrix(check_question(x, self.x))
         return MultivariateNormal(posterior.mean, to_linear_operator(spread))
 
     def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:

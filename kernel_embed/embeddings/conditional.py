@@ -18,9 +18,14 @@ from ..kernels import DiagonalBound, SupDiagonal, explicit_features, gram, sup_d
 from ..kernels.features import MAX_WIDTH
 from ..kernels.frozen import frozen
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem
-from ..validation import check_features, check_finite, check_lengths
+from ..validation import check_features, check_finite, check_lengths, check_memory
 from .answers import KernelFeatures, KernelValues, LinearAnswers, Representation
 from .base import RegularizedEmbedding
+
+MEMORY_REMEDY = (
+    "Use kernel_embed.approximate(embedding, x, y, method=Nystrom(1000)), whose cost is linear in n, learn from "
+    "mini-batches with fit(..., batch_size=500), or take a part of the rows."
+)
 
 
 class ConditionalEmbedding(RegularizedEmbedding):
@@ -217,6 +222,7 @@ def kernel_system(kernel: Kernel, x: Tensor, ridge: Tensor) -> LinearSystem:
     Z = explicit_features(kernel, x, limit=min(MAX_WIDTH, n))
     if Z is not None and Z.shape[-1] < n:
         return FeatureSystem(Z.to(x), ridge)
+    check_memory(n, x, kernel.batch_shape.numel(), MEMORY_REMEDY)
     K = (gram(kernel, x) if Z is None else Z @ Z.mT).to(x)
     if K.shape[-2:] != (n, n):
         raise ValueError(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..kernels import gram
 from ..kernels.frozen import frozen
-from ..validation import check_features
+from ..validation import check_question
 from .base import KernelEmbedding
 
 BLOCK_ENTRIES = 2**24
@@ -38,7 +38,7 @@ class MeanEmbedding(KernelEmbedding):
 
     def bind(self, x: Tensor) -> WeightedEmbedding:
         """The embedding of the sample ``x`` of shape ``(n, d)``, differentiable in the parameters as they are."""
-        x = check_features(x)
+        x = self.checked_sample(x)
         return WeightedEmbedding(self.kernel, x, x.new_full((x.shape[-2],), 1.0 / x.shape[-2]))
 
     def condition(self, x: Tensor) -> WeightedEmbedding:
@@ -60,7 +60,7 @@ class WeightedEmbedding:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The values at ``x`` (``(t, d)``): ``(*batch, t)``."""
-        x = check_features(x, width=self.x.shape[-1]).to(self.x)
+        x = check_question(x, self.x)
         rows = max(1, BLOCK_ENTRIES // self.x.shape[-2])
         parts = [self._against(block, self.x) @ self.weights.unsqueeze(-1) for block in x.split(rows, dim=-2)]
         return torch.cat(parts, dim=-2).squeeze(-1)

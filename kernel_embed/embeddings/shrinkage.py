@@ -18,7 +18,7 @@ from torch import Tensor
 from ..kernels import gram
 from ..kernels.frozen import frozen
 from ..linalg import DenseSystem
-from ..validation import check_features
+from ..validation import check_memory
 from .base import RegularizedEmbedding
 from .mean import WeightedEmbedding
 
@@ -52,7 +52,8 @@ class ShrinkageMeanEmbedding(RegularizedEmbedding):
 
     def bind(self, x: Tensor) -> WeightedEmbedding:
         """μ̌_λ for the sample ``x`` of shape ``(n, d)``, differentiable in the parameters as they are."""
-        x = check_features(x)
+        x = self.checked_sample(x)
+        check_memory(x.shape[-2], x, self.batch_shape.numel(), "Shrink the embedding of a part of the rows.")
         K = gram(self.kernel, x)
         ridge = (x.shape[-2] * self.regularization.to(K)).expand(K.shape[:-2])
         # eq. (9): β = (K + nλI)⁻¹ μ̂(x)

@@ -26,7 +26,7 @@ from torch import Tensor
 from ..kernels import gram
 from ..kernels.smoothed.kernel import SmoothedKernel
 from ..kernels.smoothed.measures import NUM_ATOMS, DiscreteMeasure
-from ..validation import check_features
+from ..validation import check_features, check_seed
 from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding, credible_band
 
 
@@ -155,6 +155,7 @@ class SquaredDistancePosterior:
     def sample(self, num_samples: int, seed: int | None = None) -> Tensor:
         """Draws of MMD²: ``(num_samples, *batch)``."""
         lam, a = self._spectrum
+        check_seed(seed)
         generator = torch.Generator(device=lam.device)
         if seed is None:
             generator.seed()

@@ -20,6 +20,7 @@ import math
 
 import torch
 from gpytorch.kernels import Kernel
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..kernels import LebesgueMeasure, SmoothedKernel, gram
@@ -43,8 +44,8 @@ r is as rough as that error, so without it every one of infinitely many directio
 
 
 def log_bayes_factor(
-    x: Tensor,
-    y: Tensor,
+    x: Tensor | ArrayLike,
+    y: Tensor | ArrayLike,
     kernel: KernelChoice = None,
     seed: int | None = 0,
     *,

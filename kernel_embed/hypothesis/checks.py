@@ -4,20 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..kernels import FeatureKernel
-from ..validation import check_features
+from ..validation import check_features, check_seed
 
 Categorical = bool | Sequence[int] | None
-"""Which columns are categories: none or all of them, or their numbers; ``None``: all of an integer or bool tensor."""
+"""Which columns are categories: none or all of them, or their numbers; ``None``: all of integer or bool samples."""
+
+KINDS: dict[str, type[np.generic]] = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64}
+"""What NumPy's kinds of numbers become: integers and bools stay what they are, for they may be categories."""
 
 
-def check_sample(x: Tensor, name: str, minimum: int = 2) -> Tensor:
+def as_tensor(x: Tensor | ArrayLike, name: str) -> Tensor:
+    """``x`` as a tensor: a NumPy array, a data frame of numbers and nested lists are converted without loss.
+
+    Example:
+        >>> as_tensor([[0.1, 1], [0.2, 2]], "x").dtype, as_tensor([1, 2, 3], "x").dtype
+        (torch.float64, torch.int64)
+    """
+    if isinstance(x, Tensor):
+        return x
+    try:
+        # Masked entries are missing values, which the check for finite ones names.
+        array = np.ma.filled(x.astype(float), np.nan) if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+    except (ValueError, TypeError) as error:  # rows of different lengths, or what is no array
+        raise ValueError(f"Expected {name} as rows of numbers, got {error}. Give rows of one length.") from error
+    if array.dtype.kind not in KINDS:
+        raise TypeError(
+            f"Expected {name} as a tensor, an array or lists of numbers, got {type(x).__name__} of {array.dtype}. "
+            "Convert it to numbers, categories to integers."
+        )
+    return torch.from_numpy(array.astype(KINDS[array.dtype.kind], order="C", copy=True))
+
+
+def check_sample(x: Tensor | ArrayLike, name: str, minimum: int = 2) -> Tensor:
     """``x`` as a float64 tensor of shape ``(n, d)`` with at least ``minimum`` rows."""
-    x = check_features(x, name, integers_as=torch.float64).double()
+    x = check_features(as_tensor(x, name), name, integers_as=torch.float64).double()
     if x.shape[0] < minimum:
         raise ValueError(
             f"Expected at least {minimum} points in {name}, got {x.shape[0]}. "
@@ -36,8 +63,6 @@ def check_pairs(*samples: Tensor, names: str = "xyz") -> None:
 
 def categorical_columns(samples: Sequence[Tensor], categorical: Categorical) -> tuple[int, ...]:
     """The numbers of the columns that hold categories, for samples of one kind."""
-    if not all(isinstance(sample, Tensor) for sample in samples):
-        return ()  # which the next check refuses
     width = 1 if samples[0].dim() == 1 else samples[0].shape[-1]
     if categorical is None:
         categorical = all(not s.is_floating_point() for s in samples)
@@ -59,7 +84,7 @@ def check_real(kernel: Kernel, columns: tuple[int, ...], name: str = "x") -> Non
             if own:
                 raise TypeError(
                     f"Expected real numbers for {type(part).__name__}, got categories in columns {list(own)} of {name} "
-                    "(integer or bool tensors are taken for categories). Leave kernel=None or give a DeltaKernel for "
+                    "(integer or bool samples are taken for categories). Leave kernel=None or give a DeltaKernel for "
                     "those columns; if they are numbers, give floats or categorical=False."
                 )
 
@@ -95,9 +120,10 @@ def check_gram(K: Tensor, kernel: Kernel) -> Tensor:
 
 def generator_of(seed: int | None) -> torch.Generator:
     """A generator of its own: the host's random numbers stay what they were."""
+    check_seed(seed)
     generator = torch.Generator()
     if seed is None:
         generator.seed()
     else:
-        generator.manual_seed(seed)
+        generator.manual_seed(int(seed))
     return generator

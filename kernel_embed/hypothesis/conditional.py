@@ -20,12 +20,14 @@ from typing import Literal
 
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..kernels import gram, median_distance
 from ..linalg import DenseSystem
 from .checks import (
     Categorical,
+    as_tensor,
     categorical_columns,
     check_choice,
     check_gram,
@@ -47,9 +49,9 @@ RIDGE = 1e-3
 
 
 def conditional_independence_test(
-    x: Tensor,
-    y: Tensor,
-    z: Tensor | None = None,
+    x: Tensor | ArrayLike,
+    y: Tensor | ArrayLike,
+    z: Tensor | ArrayLike | None = None,
     kernel: KernelChoice = None,
     num_permutations: int = 1000,
     seed: int | None = None,
@@ -66,7 +68,7 @@ def conditional_independence_test(
     documentation shows the level of both methods for several.
 
     Args:
-        x: n observations, ``(n, d)``.
+        x: n observations, ``(n, d)``, as a tensor, a NumPy array, a data frame of numbers or lists.
         y: what goes with each, ``(n, d')``.
         z: what is known of each, ``(n, p)``.
         kernel: of the residuals of x (of x and z together for the kernel test); as in :func:`two_sample_test`.
@@ -74,7 +76,7 @@ def conditional_independence_test(
         seed: of whatever is random.
         kernel_y: of the residuals of y, or of y.
         method: ``"residuals"`` for Gaussian-process residuals and HSIC, ``"kernel"`` for the kernel conditional test.
-        categorical: columns of x that hold categories; by default all of an integer or bool tensor.
+        categorical: columns of x that hold categories; by default all where x is integer or bool.
         categorical_y: those of y.
         categorical_z: those of z.
 
@@ -98,6 +100,7 @@ def conditional_independence_test(
             categorical=categorical,
             categorical_y=categorical_y,
         )
+    x, y, z = as_tensor(x, "x"), as_tensor(y, "y"), as_tensor(z, "z")
     columns = [
         categorical_columns([sample], which)
         for sample, which in ((x, categorical), (y, categorical_y), (z, categorical_z))

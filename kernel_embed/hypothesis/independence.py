@@ -6,10 +6,12 @@ from typing import Literal
 
 import torch
 from gpytorch.kernels import Kernel
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from .checks import (
     Categorical,
+    as_tensor,
     categorical_columns,
     check_choice,
     check_pairs,
@@ -25,8 +27,8 @@ from .verdict import Null, Verdict, by_gamma, by_permutations, check_gamma
 
 
 def independence_test(
-    x: Tensor,
-    y: Tensor,
+    x: Tensor | ArrayLike,
+    y: Tensor | ArrayLike,
     kernel: KernelChoice = None,
     num_permutations: int = 1000,
     seed: int | None = None,
@@ -43,7 +45,7 @@ def independence_test(
     rescaling x or y changes nothing.
 
     Args:
-        x: n observations, ``(n, d)``.
+        x: n observations, ``(n, d)``, as a tensor, a NumPy array, a data frame of numbers or lists.
         y: what goes with each, ``(n, d')``.
         kernel: of x; as in :func:`two_sample_test`.
         num_permutations: B, the number of permutations: rotations of random orders of the y.
@@ -51,7 +53,7 @@ def independence_test(
         kernel_y: of y; where ``kernel`` is a rule by name, the same rule by default.
         statistic: ``"biased"`` or ``"unbiased"``.
         null: ``"permutation"``, or ``"gamma"`` for an approximation without permutations (biased, one kernel each).
-        categorical: the columns of x that hold categories; by default all of an integer or bool tensor.
+        categorical: the columns of x that hold categories; by default all where x is integer or bool.
         categorical_y: those of y.
 
     Example:
@@ -66,6 +68,7 @@ def independence_test(
     check_choice(statistic, ("biased", "unbiased"), "statistic")
     check_choice(null, ("permutation", "gamma"), "null")
     check_permutations(num_permutations)
+    x, y = as_tensor(x, "x"), as_tensor(y, "y")
     columns = categorical_columns([x], categorical), categorical_columns([y], categorical_y)
     minimum = 2 if statistic == "biased" else 4
     x, y = check_sample(x, "x", minimum), check_sample(y, "y", minimum)

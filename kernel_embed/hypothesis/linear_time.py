@@ -15,6 +15,7 @@ import math
 
 import torch
 from gpytorch.kernels import Kernel
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..kernels.gram import check_columns, cross_evaluation
@@ -56,7 +57,7 @@ class LinearTimeTwoSampleTest:
         self._mean = self._squares = 0.0
         self._waiting: list[Tensor | None] = [None, None]
 
-    def update(self, x: Tensor, y: Tensor) -> LinearTimeTwoSampleTest:
+    def update(self, x: Tensor | ArrayLike, y: Tensor | ArrayLike) -> LinearTimeTwoSampleTest:
         """Take the next points of both streams (any numbers of them); returns the test."""
         streams = []
         for name, new, old in zip("xy", (x, y), self._waiting, strict=True):

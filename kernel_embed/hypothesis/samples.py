@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from .checks import (
     Categorical,
+    as_tensor,
     categorical_columns,
     check_choice,
     check_permutations,
@@ -33,8 +36,8 @@ from .verdict import Null, Verdict, by_gamma, by_permutations, check_gamma
 
 
 def two_sample_test(
-    x: Tensor,
-    y: Tensor,
+    x: Tensor | ArrayLike,
+    y: Tensor | ArrayLike,
     kernel: KernelChoice = None,
     num_permutations: int = 1000,
     seed: int | None = None,
@@ -50,7 +53,7 @@ def two_sample_test(
     most α, whatever n, the dimension and the kernel.
 
     Args:
-        x: n points, ``(n, d)``.
+        x: n points, ``(n, d)``, as a tensor, a NumPy array, a data frame of numbers or lists.
         y: m points, ``(m, d)``.
         kernel: ``None`` for all maxima of the evidence beside the median heuristic; a GPyTorch kernel; several, of
             which the most telling counts; a kernel with a batch dimension or a posterior, averaged over its draws; or
@@ -62,7 +65,7 @@ def two_sample_test(
             :class:`kernel_embed.hypothesis.LinearTimeTwoSampleTest` for streams).
         null: ``"permutation"``, or ``"gamma"``, an approximation without permutations (biased statistic, one kernel).
         categorical: the columns that hold categories: ``True``, ``False``, or their numbers. By default all columns of
-            integer or bool tensors, none of others.
+            integer or bool samples, none of others.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -83,7 +86,7 @@ def two_sample_test(
 
 
 def k_sample_test(
-    *samples: Tensor,
+    *samples: Tensor | ArrayLike,
     kernel: KernelChoice = None,
     num_permutations: int = 1000,
     seed: int | None = None,
@@ -121,7 +124,7 @@ class _Question:
     categorical: Categorical
 
 
-def _answer(question: _Question, given: list[Tensor], names: list[str]) -> SamplesTestResult:
+def _answer(question: _Question, given: Sequence[Tensor | ArrayLike], names: list[str]) -> SamplesTestResult:
     check_choice(question.null, ("permutation", "gamma"), "null")
     check_permutations(question.num_permutations)
     samples, columns = check_samples(given, names, question.categorical)
@@ -170,7 +173,7 @@ def _split(
 
 
 def _linear(
-    x: Tensor, y: Tensor, kernel: KernelChoice, seed: int | None, categorical: Categorical
+    x: Tensor | ArrayLike, y: Tensor | ArrayLike, kernel: KernelChoice, seed: int | None, categorical: Categorical
 ) -> SamplesTestResult:
     samples, columns = check_samples([x, y], ["x", "y"], categorical)
     kernels = choose_kernels(torch.cat(samples), "best" if kernel is None else kernel, columns, generator_of(seed))
@@ -182,12 +185,13 @@ def _linear(
 
 
 def check_samples(
-    given: list[Tensor], names: list[str], categorical: Categorical
+    given: Sequence[Tensor | ArrayLike], names: list[str], categorical: Categorical
 ) -> tuple[list[Tensor], tuple[int, ...]]:
     """The samples in float64 and their categorical columns."""
-    samples = [check_sample(sample, name) for sample, name in zip(given, names, strict=True)]
+    tensors = [as_tensor(sample, name) for sample, name in zip(given, names, strict=True)]
+    samples = [check_sample(sample, name) for sample, name in zip(tensors, names, strict=True)]
     widths = [sample.shape[1] for sample in samples]
     if len(set(widths)) > 1:
         got = ", ".join(f"{width} in {name}" for width, name in zip(widths, names, strict=True))
         raise ValueError(f"Expected samples of one width, got columns: {got}. Give the same features of each.")
-    return [sample.to(samples[0].device) for sample in samples], categorical_columns(given, categorical)
+    return [sample.to(samples[0].device) for sample in samples], categorical_columns(tensors, categorical)

@@ -9,6 +9,7 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
+from ..validation import check_features
 from .parameters import log_scaled
 
 RELATIVE_LENGTHSCALE = 0.15
@@ -34,9 +35,17 @@ def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
         >>> default_kernel(x, lengthscale=0.5).lengthscale.detach()
         tensor([[ 0.5000, 10.0000]], dtype=torch.float64)
     """
+    x = check_features(x)
+    if lengthscale is not None and not 0.0 < lengthscale < math.inf:
+        raise ValueError(f"Expected a positive, finite lengthscale, got {lengthscale}. Give it in units of the ranges.")
     d = x.shape[-1]
     scale = RELATIVE_LENGTHSCALE * math.sqrt(d) if lengthscale is None else lengthscale
     centre = (feature_ranges(x) * scale).unsqueeze(0)
+    if not bool(((centre > 0) & (centre < math.inf)).all()):
+        raise ValueError(
+            f"Expected features whose ranges {x.dtype} can hold, got lengthscales from {float(centre.min()):g} to "
+            f"{float(centre.max()):g}. Rescale the features."
+        )
     # A LogNormal(μ, σ) density in ℓ is highest at exp(μ − σ²): this puts its mode, and that of a MAP fit, at `centre`.
     prior = LogNormalPrior(centre.log() + PRIOR_SCALE**2, torch.full_like(centre, PRIOR_SCALE))
     kernel = RBFKernel(ard_num_dims=d, lengthscale_prior=prior, lengthscale_constraint=log_scaled()).to(x)

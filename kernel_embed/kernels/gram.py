@@ -22,6 +22,7 @@ from gpytorch.kernels import InducingPointKernel, Kernel, ProductStructureKernel
 from linear_operator import LinearOperator
 from torch import Tensor
 
+from ..validation import check_memory, check_tensor
 from .profiles import RadialProfile, radial_of
 from .radial import radial_gram
 from .structure import COMPOSITES, Algebra, Node, Registry, fold
@@ -30,6 +31,11 @@ GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
 """From a kernel and the points that reach its ``forward``, x1 and x2 (``None`` for x1), to k(x1_i, x2_j)."""
 
 GRAMS: Registry[GramRule] = Registry("Gram matrix")
+
+LARGE = 2**27
+"""Entries of a matrix, 1 GiB in float64, from which it is asked whether memory holds it."""
+
+LARGE_REMEDY = "Ask for some rows at a time, or answer through features, as kernel_embed.approximate does."
 
 
 def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
@@ -44,13 +50,24 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         tensor([[1.0000, 0.6065],
                 [0.6065, 1.0000]], dtype=torch.float64)
     """
+    x1, x2 = _check_points(x1, "x1"), None if x2 is None else _check_points(x2, "x2")
+    if x2 is not None and x2.shape[-1] != x1.shape[-1]:
+        raise ValueError(f"Expected x1 and x2 of one width, got {x1.shape[-1]} and {x2.shape[-1]} columns.")
     check_columns(kernel, x1.shape[-1])
+    rows, columns = x1.shape[-2], (x1 if x2 is None else x2).shape[-2]
+    if rows * columns == 0:
+        return x1.new_zeros(*torch.broadcast_shapes(kernel.batch_shape, x1.shape[:-2]), rows, columns)
+    if rows * columns > LARGE:
+        check_memory(rows, x1, kernel.batch_shape.numel(), LARGE_REMEDY, columns, matrices=1)
     K = fold(kernel, _Gram(x1, x2))
     return _by_gpytorch(kernel, x1, x2) if K is None else K
 
 
 def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     """The values k(x_i, x_i), of shape ``(*batch, n)``."""
+    x = _check_points(x, "x")
+    if x.shape[-2] == 0:
+        return x.new_zeros(*kernel.batch_shape, 0)
     check_initialized(kernel)
     with cross_evaluation(kernel):
         if type(kernel) is ProductStructureKernel:
@@ -58,6 +75,14 @@ def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
             x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
             return dense(kernel.forward(x, x, diag=True))
         return dense(kernel(x, diag=True))
+
+
+def _check_points(x: Tensor, name: str) -> Tensor:
+    """``x`` as rows of points; only what costs nothing is looked at, for this is on the way of every evaluation."""
+    check_tensor(x, name)
+    if x.dim() == 0:
+        raise ValueError(f"Expected {name} of shape (n, d), got a single number. Give it as a 1 × 1 tensor.")
+    return x.unsqueeze(-1) if x.dim() == 1 else x
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
 from ..validation import check_features
+from .gram import check_columns
 from .structure import Algebra, Node, fold, visit
 
 MAX_POINTS = 2000
@@ -28,15 +29,25 @@ def median_distance(x: Tensor) -> Tensor:
         >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
         tensor(2.)
     """
-    x = check_features(x)
+    x, exponent = _in_range(check_features(x))
     distances = torch.pdist(x[:: -(-x.shape[0] // MAX_POINTS)])
     if distances.numel() == 0:
         return x.new_ones(())
     median = distances.quantile(0.5)
-    if median > 0:
-        return median
-    positive = distances[distances > 0]
-    return positive.quantile(0.5) if positive.numel() else x.new_ones(())
+    if not median > 0:
+        positive = distances[distances > 0]
+        if not positive.numel():
+            return x.new_ones(())
+        median = positive.quantile(0.5)
+    return torch.ldexp(median, exponent)
+
+
+def _in_range(x: Tensor) -> tuple[Tensor, Tensor]:
+    """x / 2ᵉ and e, zero unless squares of ``x`` leave the range of its dtype: a power of two rounds nothing."""
+    _, exponent = torch.frexp(x.abs().amax())
+    safe = 120 if x.dtype == torch.float32 else 1000  # so that 2ᵉ is a number, too
+    exponent = torch.where(exponent.abs() > safe // 4, exponent.clamp(-safe, safe), 0)
+    return (torch.ldexp(x, -exponent) if bool(exponent != 0) else x), exponent
 
 
 def scan_span(x: Tensor) -> tuple[float, float]:
@@ -67,6 +78,10 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
         >>> set_lengthscales_by_median(kernel, x).base_kernel.lengthscale.item()
         2.0
     """
+    if not isinstance(kernel, Kernel):
+        raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}. Give the kernel first.")
+    x = check_features(x)
+    check_columns(kernel, x.shape[-1])
     found = fold(kernel, _Lengthscales(x))
     for module, columns in found or []:
         median = median_distance(columns).to(module.raw_lengthscale)

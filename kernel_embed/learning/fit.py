@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from ..kernels.gram import initialize_parts
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
-from ..validation import check_features
+from ..validation import check_features, check_seed
 from .cooperation import Cooperative
 from .data import Data, LoaderData, TensorData
 from .optimizers import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer
@@ -97,6 +97,7 @@ def fit(
     """
     if not isinstance(objective, Objective):
         raise TypeError(f"Expected an Objective, such as EmpiricalRisk(), got {type(objective).__name__}.")
+    check_seed(seed)
     short = ShortOptions(max_evaluations, tolerance, num_restarts, batch_size, num_epochs, learning_rate)
     chosen = choose_optimizer(optimizer, short, from_loader=isinstance(x, DataLoader))
     together = embedding if isinstance(embedding, Cooperative) else Alone(embedding)

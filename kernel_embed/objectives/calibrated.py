@@ -25,12 +25,14 @@ theorem). There is no clip, so every point has a gradient.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from ..embeddings import ConditionedMulticlass
+from ..validation import check_finite, check_tensor
 from .base import Objective
 from .risk import require_classes
 
@@ -85,6 +87,29 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0) -> SoftmaxCalibration:
         >>> calibrate(F, Y).probabilities(F).argmax(dim=-1)
         tensor([0, 0, 1, 1])
     """
+    _check_calibration(F, Y, penalty)
+    return _calibrate(F, Y.to(F), penalty)
+
+
+def _check_calibration(F: Tensor, Y: Tensor, penalty: float) -> None:
+    for name, values in (("F", F), ("Y", Y)):
+        check_tensor(values, name)
+        check_finite(values, name)
+    if F.dim() < 2 or 0 in F.shape or not F.is_floating_point():
+        raise ValueError(
+            f"Expected F as decision probabilities of shape (*batch, n, m), got {tuple(F.shape)} in {F.dtype}. Give "
+            "conditioned.leave_one_out()."
+        )
+    if Y.dim() != 2 or Y.shape != F.shape[-2:]:
+        raise ValueError(
+            f"Expected Y as one-hot labels of shape {tuple(F.shape[-2:])}, as F, got {tuple(Y.shape)}. Give "
+            "conditioned.Y."
+        )
+    if not 0.0 < penalty < math.inf:
+        raise ValueError(f"Expected a positive, finite penalty, got {penalty}.")
+
+
+def _calibrate(F: Tensor, Y: Tensor, penalty: float) -> SoftmaxCalibration:
     n, m = F.shape[-2:]
     F, T = F.detach(), smoothed(Y.detach()).expand(F.shape)
     h = saturated(F)
@@ -179,7 +204,7 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
         require_classes(self, bound)
         F = bound.leave_one_out()
         n = F.shape[-2]
-        calibration = calibrate(F, bound.Y, self.penalty)
+        calibration = _calibrate(F, bound.Y, self.penalty)
         loss = -(smoothed(bound.Y) * calibration.log_probabilities(F)).sum((-2, -1)) / n
         return loss + 0.5 * self.penalty / n * calibration.offset.square().sum(-1)
 

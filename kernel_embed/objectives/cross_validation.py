@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..embeddings import ConditionedEmbedding, ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import gram, gram_diagonal
+from ..validation import check_seed
 from .base import Objective
 from .risk import permutation
 
@@ -31,6 +32,7 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
     def __init__(self, num_folds: int = 10, norm_penalty: bool = False, seed: int = 0) -> None:
         if num_folds < 2:
             raise ValueError(f"Expected at least 2 folds, got {num_folds}.")
+        check_seed(seed)
         self.num_folds = num_folds
         self.norm_penalty = norm_penalty
         self.seed = seed

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..embeddings import ConditionedMeanEmbedding
+from ..validation import check_seed
 from .base import Objective
 
 
@@ -47,6 +48,7 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
     def __init__(self, num_locations: int | None = None, seed: int = 0) -> None:
         if num_locations is not None and num_locations < 2:
             raise ValueError(f"Expected num_locations of at least 2, got {num_locations}.")
+        check_seed(seed)
         self.num_locations = num_locations
         self.seed = seed
 

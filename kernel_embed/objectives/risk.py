@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, MulticlassAnswers
+from ..validation import check_seed
 from .base import Objective
 from .rademacher import RademacherComplexity
 
@@ -111,6 +112,7 @@ class BatchValidationRisk(ClippedRisk):
         super().__init__(epsilon, below)
         if not 0.0 < validation_fraction < 1.0:
             raise ValueError(f"Expected validation_fraction between 0 and 1, got {validation_fraction}.")
+        check_seed(seed)
         self.validation_fraction = validation_fraction
         self.complexity = complexity
         self.seed = seed
@@ -156,4 +158,4 @@ def require_classes(asker: object, bound: object) -> None:
 
 def permutation(n: int, seed: int) -> Tensor:
     """A permutation of 0 … n − 1 that depends on ``seed`` alone, and leaves the global generators alone."""
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return torch.randperm(n, generator=torch.Generator().manual_seed(int(seed)))

@@ -22,7 +22,7 @@ from ..embeddings import (
 from ..objectives import Objective
 from ..progress import progress_bar
 from ..threads import few_threads
-from ..validation import check_features
+from ..validation import check_features, check_seed
 from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
 from .diagnostics import tell
 from .draws import Draws
@@ -157,6 +157,7 @@ def sample_posterior(
     _check_values(objective, sampler, temperature)
     num_samples = _count(num_samples, "num_samples", 1)
     warmup_steps, num_chains = _count(warmup_steps, "warmup_steps", 0), _count(num_chains, "num_chains", 1)
+    check_seed(seed)
     x = check_features(x)
     first, *seeds = (int(s) for s in np.random.SeedSequence(seed).generate_state(num_chains + 1))
     with few_threads(x.shape[-2]), torch.random.fork_rng(devices=[]), quiet_numbers():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
+from torch import Tensor
 
 import kernel_embed as ke
 
@@ -99,11 +100,16 @@ def test_categories_for_a_real_kernel():
         ke.two_sample_test(X, Y, categorical=[5])
 
 
-def test_things_that_are_no_tensor_and_words_that_mean_nothing():
-    with pytest.raises(TypeError, match=r"Expected x to be a torch.Tensor"):
-        ke.two_sample_test(X.numpy(), Y)
-    with pytest.raises(TypeError, match=r"Expected y to be a torch.Tensor"):
+def test_things_that_are_no_sample_and_words_that_mean_nothing():
+    with pytest.raises(TypeError, match=r"Expected y as a tensor, an array or lists of numbers, got ndarray of <U1"):
         ke.independence_test(X, np.array(["a", "b"] * 10))
+    for no_sample in (None, {"a": 1.0}, object()):
+        with pytest.raises(TypeError, match=r"Expected x as a tensor, an array.* got .* of object. Convert it"):
+            ke.two_sample_test(no_sample, Y)
+    with pytest.raises(ValueError, match=r"Expected y as rows of numbers, got .* Give rows of one length"):
+        ke.two_sample_test(X, [[1.0], [1.0, 2.0]])
+    with pytest.raises(ValueError, match=r"Expected y of shape \(n, d\), got a single number"):
+        ke.two_sample_test(X, 1.0)
     with pytest.raises(ValueError, match=r"Expected kernel.*one of.*'median'.*got 'mean'"):
         ke.two_sample_test(X, Y, "mean")
     with pytest.raises(TypeError, match=r"Expected a gpytorch.kernels.Kernel.*got float"):
@@ -116,6 +122,54 @@ def test_things_that_are_no_tensor_and_words_that_mean_nothing():
         ke.two_sample_test(X, Y, RBFKernel(), null="gamma", statistic="unbiased")
     with pytest.raises(ValueError, match=r"Expected at least 2 samples"):
         ke.k_sample_test(X)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        Tensor.numpy,
+        Tensor.tolist,
+        lambda x: x.numpy()[::-1][::-1].astype(">f8"),
+        lambda x: np.ma.masked_array(x.numpy()),
+        lambda x: pytest.importorskip("pandas").DataFrame(x.numpy()),
+    ],
+    ids=["array", "lists", "foreign bytes", "masked", "data frame"],
+)
+def test_arrays_and_lists_are_samples(convert):
+    options = {"num_permutations": 50, "seed": 0, "kernel": "median"}
+    x, y = convert(X), convert(Y)
+    for test in (ke.two_sample_test, ke.k_sample_test, ke.independence_test):
+        assert test(x, y, **options).statistic == test(X, Y, **options).statistic
+    given = ke.conditional_independence_test(x, y, convert(X + Y), **options)
+    assert given.pvalue == ke.conditional_independence_test(X, Y, X + Y, **options).pvalue
+    assert ke.hypothesis.log_bayes_factor(x, y, "median") == ke.hypothesis.log_bayes_factor(X, Y, "median")
+    streams = [ke.hypothesis.LinearTimeTwoSampleTest(RBFKernel()).update(*pair) for pair in ((x, y), (X, Y))]
+    assert streams[0].result().pvalue == streams[1].result().pvalue
+
+
+def test_arrays_of_integers_are_categories_and_of_missing_values_are_refused():
+    codes = np.arange(20, dtype=np.uint8) % 3
+    with pytest.raises(TypeError, match=r"got categories in columns \[0\] of x"):
+        ke.two_sample_test(codes, codes.tolist(), RBFKernel())
+    assert ke.two_sample_test(codes, codes.tolist(), RBFKernel(), seed=0, categorical=False).pvalue == 1.0
+    masked = np.ma.masked_array(X.numpy(), mask=np.arange(40).reshape(20, 2) == 3)
+    with pytest.raises(ValueError, match=r"Expected finite values in x, got 1 NaN or infinite.*\(1, 1\)"):
+        ke.two_sample_test(masked, Y)
+
+
+def test_an_array_that_cannot_be_written_stays_what_it_was():
+    x = X.numpy().copy()
+    x.flags.writeable = False
+    assert ke.two_sample_test(x, Y, "median", 50, 0).pvalue == ke.two_sample_test(X, Y, "median", 50, 0).pvalue
+
+
+@pytest.mark.parametrize("test", [*TESTS, ke.k_sample_test, ke.hypothesis.log_bayes_factor])
+@pytest.mark.parametrize(
+    ("seed", "error"), [(2**64, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)]
+)
+def test_what_is_no_seed(test, seed, error):
+    with pytest.raises(error, match=rf"Expected seed .* got {seed}. Give an int"):
+        test(X, Y, kernel="median", seed=seed)
 
 
 def test_the_smallest_samples():

@@ -477,3 +477,19 @@ def test_a_progress_bar_is_shown_on_request(embedding, problem, capsys):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "fit" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("seed", "error"), [(2**64, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)]
+)
+def test_what_is_no_seed(seed, error, problem):
+    embedding = ke.MulticlassEmbedding(rbf(), 3)
+    for ask in (
+        lambda: ke.fit(embedding, ke.EmpiricalRisk(), problem.x, problem.y, seed=seed),
+        lambda: ke.sample_posterior(embedding, ke.ConditionalEvidence(), problem.x, problem.y, seed=seed),
+        lambda: ke.CrossValidationRisk(seed=seed),
+        lambda: ke.BatchValidationRisk(seed=seed),
+        lambda: ke.EmbeddingEvidence(seed=seed),
+    ):
+        with pytest.raises(error, match=rf"Expected seed .* got {seed}. Give an int"):
+            ask()
