@@ -69,7 +69,7 @@ class Guarantee:
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether the value says nothing: an error rate is at most one."""
+        """Whether the value says nothing, as an error rate is at most one."""
         return self.value >= 1.0
 
 

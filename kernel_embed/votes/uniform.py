@@ -54,8 +54,10 @@ def uniform_theorem_1(
     r"""Theorem 1 for all :math:`\rho > 0` at once, with :math:`\varrho = 2\rho_i/3`.
 
     .. math::  \hat R_{S,\rho_i}(f) + \frac{4}{\varrho} \sum_t \alpha_t r_t + \frac{2}{\varrho} \sqrt{\frac{\log p}{m}}
-               + \sqrt{\Big\lceil \frac{4}{\varrho^2} \log \frac{\varrho^2 m}{\log p} \Big\rceil \frac{\log p}{m}
+               + \sqrt{\frac{n \log p}{m}
                + \frac{\log (2/\delta_i)}{2m}}
+
+    with n the least integer that is not below :math:`\frac{4}{\varrho^2} \log \frac{\varrho^2 m}{\log p}`.
 
     It is a certificate if the caller answers for functions that lie in [−1, 1] on all inputs, for
     ``mean_complexity`` made of expected complexities :math:`\mathfrak R_m(H_k)` or bounds of them, and for kernels and
