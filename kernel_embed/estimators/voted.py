@@ -15,12 +15,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..votes.calibration import fit_temperature, probabilities
 from ..votes.column_generation import ColumnGeneration
-from ..votes.families import Array, KernelFamily, KernelLike, Points
+from ..votes.families import Array, KernelFamily, KernelLike, Points, is_numeric
 from ..votes.folds import deal_folds
-from ..votes.guarantee import Guarantee, Theorem, theorem_1, theorem_2
+from ..votes.guarantee import Guarantee, Theorem
 from ..votes.labels import check_classes, one_against_rest, winners
 from ..votes.penalties import complexities, penalties
 from ..votes.problem import Solution, VoteProblem, Votes
+from ..votes.promises import BaseFunctions, num_outside_radius, vote_guarantee
 from ..votes.solver import TOLERANCE, VoteSolver
 from ..votes.sparse import SparseVote
 from .random_state import RandomState, seed_of
@@ -40,10 +41,6 @@ class KernelReport(TypedDict):
     num_votes: int
 
 
-ON_THE_MARGIN = 1.0 - 1e-6
-"""The default margin of a guarantee, relative to that of the hinge."""
-
-
 class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     r"""A sparse vote over the functions :math:`K_k(\cdot, x_j)` of many kernels (voted kernel regularization, eq. 1).
 
@@ -59,8 +56,8 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             may be strings or any objects.
         lam: λ, the weight of the complexities.
         beta: β, the weight of the plain norm.
-        complexity: ``"trace"`` (Lemma 3), ``"dimension"`` (Lemma 4, polynomials), ``"local"`` (section 5.3),
-            ``"monte_carlo"`` (the complexity itself), or one number per kernel.
+        complexity: ``"trace"`` (Lemma 3), ``"dimension"`` (Lemma 4, polynomials), ``"local"`` (section 5.3,
+            or Lemma 3 where that is less), ``"monte_carlo"`` (the complexity itself), or one number per kernel.
         radius: r of the local complexity; ``None`` takes each kernel's own, its fixed point.
         solver: :class:`kernel_embed.votes.ColumnGeneration` (linear programming, HiGHS; the default),
             :class:`kernel_embed.votes.CoordinateDescent` (Appendix C), or any
@@ -80,6 +77,8 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         penalties_: Λ_k.
         rules_: by which rule each r_k was found.
         margins_: y f(x) of the training points, one row per vote.
+        num_outside_radius_: for each vote, how many of its functions have a mean square above the radius of their
+            local complexity, which then does not count them; 0 for other complexities.
         num_rounds_: rounds of the solver.
 
     Example:
@@ -124,14 +123,15 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         seed = seed_of(self.random_state)
         grams = self.family_.grams(x, x)
         r = complexities(self.family_, x, self.complexity, grams=grams, radius=self.radius, seed=seed)
-        self.complexities_, self.rules_ = r
+        self.complexities_, self.rules_ = r.values, r.rules
         self.penalties_ = penalties(self.lam, self.beta, r.values)
-        self.sup_ = np.array([np.abs(K).max() for K in grams])
+        self.base_ = BaseFunctions.of(self.family_, x, grams, r)
         targets = one_against_rest(codes, len(self.classes_))
         problem = VoteProblem(grams, targets[0])
         problems = [problem.with_labels(target) for target in targets]
         solutions = [self._solve(problem) for problem in problems]
         self.margins_ = np.stack([p.margins(s.votes) for p, s in zip(problems, solutions, strict=True)])
+        self.num_outside_radius_ = [num_outside_radius(solution.votes, grams, r.radii) for solution in solutions]
         self._keep(solutions, x)
         self.temperature_ = None
         if self.num_calibration_folds:
@@ -184,34 +184,46 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         ]
 
     def guarantee(
-        self, rho: float | None = None, *, theorem: Theorem = 1, confidence: float = 0.95, K: float = 2.0
+        self,
+        rho: float | None = None,
+        *,
+        theorem: Theorem = 1,
+        confidence: float = 0.95,
+        K: float = 2.0,
+        uniform: bool = False,
+        sup_diagonal: ArrayLike | None = None,
     ) -> Guarantee | list[Guarantee]:
         """The right-hand side of Theorem 1 or 2 for the fitted vote, of each vote where there are several.
 
-        The complexities are those of the penalties: fit with ``complexity="local"`` for Theorem 2 with local ones.
+        As printed it is an estimate. ``uniform=True`` is a certificate for Theorem 1 and kernels whose K(x, x) is
+        bounded; ``kind`` and ``reasons`` of the result tell. The confidence is that of each vote by itself.
 
         Args:
             rho: the margin of the convex combination; by default just below that of the hinge, y f(x) = 1 − 10⁻⁶. At
                 the optimum as many points as votes lie on the hinge itself, where rounding would decide on which side.
-            theorem: 1 or 2.
-            confidence: 1 − δ, the probability with which the bound holds.
+            theorem: 1 or 2; fit with ``complexity="local"`` for Theorem 2 with local complexities.
+            confidence: 1 − δ.
             K: the constant K > 1 of Theorem 2.
+            uniform: the form for all ρ at once, rounded down to a grid, so that ρ may come from the data.
+            sup_diagonal: sup K(x, x) of every kernel over all inputs, where you know them, for ``uniform=True``; the
+                closed form by default, which polynomials and callables do not have.
         """
         check_is_fitted(self)
-        if theorem not in (1, 2):
-            raise ValueError(f"Expected theorem 1 or 2, got {theorem}.")
-        p, results = len(self.family_), []
-        for c, margins in enumerate(self.margins_):
-            norms = self.vote_.norms(c)  # Σ_j |α_{k,j}| per kernel
-            A = float(norms @ self.sup_)
-            if A == 0:
-                raise ValueError("Expected a vote with at least one function, got none: lower lam or beta.")
-            mean_complexity = float(norms @ self.complexities_) / A
-            margin = ON_THE_MARGIN / A if rho is None else rho
-            if theorem == 1:
-                results.append(theorem_1(margins / A, mean_complexity, p, margin, confidence))
-            else:
-                results.append(theorem_2(margins / A, mean_complexity, p, margin, confidence, K))
+        base = self.base_.with_bounds(sup_diagonal)
+        results = [
+            vote_guarantee(
+                margins,
+                self.vote_.norms(c),  # Σ_j |α_{k,j}| per kernel
+                base,
+                rho,
+                theorem=theorem,
+                confidence=confidence,
+                K=K,
+                uniform=uniform,
+                num_outside_radius=self.num_outside_radius_[c],
+            )
+            for c, margins in enumerate(self.margins_)
+        ]
         return results[0] if len(results) == 1 else results
 
     def _check_settings(self) -> None:
@@ -238,7 +250,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
 
     def _free(self, X: Data) -> bool:
         """Whether the points are no numbers, which only plain callables can take."""
-        return self.family_.takes_any_points and not _is_numeric(X)
+        return self.family_.takes_any_points and not is_numeric(X)
 
     def _solve(self, problem: VoteProblem, start: Votes | None = None) -> Solution:
         solver = ColumnGeneration() if self.solver is None else self.solver
@@ -278,19 +290,3 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
                 for k, j, weight in zip(part.kernel, train[part.point], part.weight, strict=True):
                     votes[held, c] += weight * grams[k][held, j]
         return votes
-
-
-def _is_numeric(X: Data) -> bool:
-    """Whether X would pass as a matrix of numbers, and so goes through the usual checks."""
-    if hasattr(X, "dtypes") or hasattr(X, "toarray"):
-        return True
-    array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object if _ragged(X) else None)
-    return bool(array.dtype.kind in "fiubc")
-
-
-def _ragged(X: Data) -> bool:
-    try:
-        np.asarray(X)
-    except ValueError:
-        return True
-    return False

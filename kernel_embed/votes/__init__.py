@@ -1,7 +1,8 @@
 """Voted kernel regularization: a sparse vote over the functions of many kernels, each penalized by its complexity.
 
 families → complexity → penalties → problem → solver (column_generation, coordinate_descent) → path, cross_validation;
-sparse is a fitted vote, guarantee what the theory promises for it, calibration its probabilities.
+sparse is a fitted vote, promises what the theory says of it (guarantee at one margin, uniform at all), calibration its
+probabilities.
 """
 
 from .column_generation import ColumnGeneration
@@ -22,11 +23,14 @@ from .guarantee import Guarantee, theorem_1, theorem_2
 from .path import GRID, PathPoint, problem_path, vote_path
 from .penalties import Complexities, complexities, penalties
 from .problem import Solution, VoteProblem, Votes
+from .promises import BaseFunctions, vote_guarantee
 from .solver import VoteSolver
 from .sparse import SparseVote
+from .uniform import uniform_theorem_1, uniform_theorem_2
 
 __all__ = [
     "GRID",
+    "BaseFunctions",
     "ColumnGeneration",
     "Complexities",
     "CoordinateDescent",
@@ -55,5 +59,8 @@ __all__ = [
     "theorem_1",
     "theorem_2",
     "trace_bound",
+    "uniform_theorem_1",
+    "uniform_theorem_2",
+    "vote_guarantee",
     "vote_path",
 ]

@@ -241,3 +241,24 @@ def _power(base: Array, exponent: int) -> Array:
 
 def _as_matrix(value: ArrayLike | Tensor) -> Array:
     return np.asarray(value.detach().cpu().numpy() if isinstance(value, Tensor) else value, dtype=np.float64)
+
+
+def is_numeric(X: ArrayLike | Sequence[object]) -> bool:
+    """Whether X would pass as a matrix of numbers, and so goes through the usual checks.
+
+    Example:
+        >>> is_numeric([[1.0, 2.0]]), is_numeric(["word", "sword"])
+        (True, False)
+    """
+    if hasattr(X, "dtypes") or hasattr(X, "toarray"):
+        return True
+    array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object if _ragged(X) else None)
+    return bool(array.dtype.kind in "fiubc")
+
+
+def _ragged(X: ArrayLike | Sequence[object]) -> bool:
+    try:
+        np.asarray(X)
+    except ValueError:
+        return True
+    return False

@@ -1,4 +1,4 @@
-r"""What the theory promises for a fitted vote: the right-hand sides of Theorems 1 and 2.
+r"""What the theory says of a fitted vote: the right-hand sides of Theorems 1 and 2, at one margin.
 
 Both theorems speak of convex combinations of functions with values in [−1, 1] (their proofs sample functions by their
 weights and apply Hoeffding's inequality), so a vote :math:`f = \sum_t \alpha_t h_t` is first written in them: with
@@ -6,7 +6,8 @@ weights and apply Hoeffding's inequality), so a vote :math:`f = \sum_t \alpha_t 
 :math:`A = \sum_t |\alpha_t| B_t`, the complexities :math:`r_t / B_t`, and a margin of :math:`\rho` for :math:`f / A` is
 one of :math:`\rho A` for :math:`f`. Then :math:`\sum_t \alpha_t r_t` becomes :math:`\sum_t |\alpha_t| r_t / A`.
 
-:math:`r_t` are the empirical complexities, or their bounds, in the place of their expectations.
+What is printed is an *estimate*: the theorems fix ρ before the data, and their proofs have the margin error at 3ρ/2.
+:mod:`kernel_embed.votes.uniform` has the form that holds for all ρ at once, a *certificate* where its conditions hold.
 """
 
 from __future__ import annotations
@@ -22,9 +23,19 @@ from .families import Array
 Theorem: TypeAlias = Literal[1, 2]
 
 
+AS_PRINTED = (
+    "the theorem as printed fixes ρ before the data are seen, and its proof has the margin error at 3ρ/2, not ρ; "
+    "use uniform=True"
+)
+"""Why the right-hand side at one margin is no certificate."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
-    """R(f) ≤ ``value`` with probability ``confidence``, and the terms it is the sum of.
+    """A right-hand side and the terms it is the sum of: a certificate, or an estimate and why it is no more.
+
+    A certificate says that R(f) ≤ ``value`` with probability ``confidence`` over i.i.d. samples, for kernels that were
+    chosen without them. An estimate is a number of the same form, of which nobody has proved that.
 
     Attributes:
         margin_error: the share of the sample with a margin of at most ρ (times K / (K − 1) in Theorem 2).
@@ -33,6 +44,8 @@ class Guarantee:
         confidence: 1 − δ.
         rho: the margin ρ of the convex combination.
         theorem: 1 or 2.
+        reasons: why it is an estimate, one sentence each; empty for a certificate.
+        num_outside_radius: votes whose mean square on the sample exceeds the radius of their local complexity.
     """
 
     margin_error: float
@@ -41,6 +54,13 @@ class Guarantee:
     confidence: float
     rho: float
     theorem: Theorem
+    reasons: tuple[str, ...] = (AS_PRINTED,)
+    num_outside_radius: int = 0
+
+    @property
+    def kind(self) -> Literal["certificate", "estimate"]:
+        """``"certificate"`` where every condition that can be checked holds, else ``"estimate"``, for ``reasons``."""
+        return "estimate" if self.reasons else "certificate"
 
     @property
     def value(self) -> float:
@@ -49,12 +69,12 @@ class Guarantee:
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether the bound says nothing."""
+        """Whether the value says nothing, as an error rate is at most one."""
         return self.value >= 1.0
 
 
 def theorem_1(margins: Array, mean_complexity: float, p: int, rho: float, confidence: float = 0.95) -> Guarantee:
-    r"""Theorem 1 for a convex combination with margins :math:`y_i f(x_i)`.
+    r"""Theorem 1 as printed, an estimate, for a convex combination with margins :math:`y_i f(x_i)`.
 
     .. math::  \hat R_{S,\rho}(f) + \frac4\rho \sum_t \alpha_t r_t + \frac2\rho \sqrt{\frac{\log p}{m}}
                + \sqrt{\Big\lceil \frac{4}{\rho^2} \log \frac{\rho^2 m}{\log p} \Big\rceil \frac{\log p}{m}
@@ -65,7 +85,7 @@ def theorem_1(margins: Array, mean_complexity: float, p: int, rho: float, confid
         mean_complexity: Σ_t α_t r_t, weights of sum one.
         p: the number of kernels, at least 2.
         rho: the margin ρ > 0.
-        confidence: 1 − δ, the probability with which the bound holds.
+        confidence: 1 − δ.
 
     Example:
         >>> import numpy as np
@@ -77,13 +97,13 @@ def theorem_1(margins: Array, mean_complexity: float, p: int, rho: float, confid
     n = max(0, math.ceil(4.0 / rho**2 * math.log(rho**2 * m / math.log(p))))
     term = 2.0 / rho * math.sqrt(math.log(p) / m)
     term += math.sqrt(n * math.log(p) / m + math.log(2.0 / delta) / (2.0 * m))
-    return Guarantee(_margin_error(margins, rho), 4.0 / rho * mean_complexity, term, confidence, rho, 1)
+    return Guarantee(margin_error(margins, rho), 4.0 / rho * mean_complexity, term, confidence, rho, 1)
 
 
 def theorem_2(
     margins: Array, mean_complexity: float, p: int, rho: float, confidence: float = 0.95, K: float = 2.0
 ) -> Guarantee:
-    r"""Theorem 2, whose terms fall as 1/m where local complexities take the place of the global ones.
+    r"""Theorem 2 as printed, an estimate; its terms fall as 1/m where the complexities are local ones.
 
     .. math::  \frac{K}{K-1} \hat R_{S,\rho}(f) + \frac{6K}{\rho} \sum_t \alpha_t r_t
                + \frac{40K}{\rho^2} \frac{\log p}{m}
@@ -106,11 +126,12 @@ def theorem_2(
     n = max(0, math.ceil(8.0 / rho**2 * math.log(rho**2 * (1.0 + ratio) * m / (40.0 * K * math.log(p)))))
     term = 40.0 * K / rho**2 * math.log(p) / m + 5.0 * K * math.log(2.0 / delta) / m
     term += 5.0 * K * n * math.log(p) / m
-    margin_error = ratio * _margin_error(margins, rho)
-    return Guarantee(margin_error, 6.0 * K / rho * mean_complexity, term, confidence, rho, 2)
+    error = ratio * margin_error(margins, rho)
+    return Guarantee(error, 6.0 * K / rho * mean_complexity, term, confidence, rho, 2)
 
 
-def _margin_error(margins: Array, rho: float) -> float:
+def margin_error(margins: Array, rho: float) -> float:
+    """The share of the margins that are at most ρ."""
     return float((margins <= rho).mean())
 
 

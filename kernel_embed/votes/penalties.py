@@ -15,10 +15,14 @@ NAMES = ("trace", "dimension", "local", "monte_carlo")
 
 
 class Complexities(NamedTuple):
-    """r_k of every kernel, and by which rule each was found."""
+    """r_k of every kernel, by which rule each was found, and the radius r of local ones, infinite for the others.
+
+    A local r_k counts only functions with E[h²] ≤ r.
+    """
 
     values: Array
     rules: list[str]
+    radii: Array
 
 
 def complexities(
@@ -34,7 +38,8 @@ def complexities(
     """r_k of every kernel on the points ``x``.
 
     Lemma 3 and the local bound hold for positive semidefinite kernels. Where a Gram shows that its kernel is not one,
-    Massart's lemma takes their place, and ``rules`` says so.
+    Massart's lemma takes their place, and ``rules`` says so. The local bound can exceed Lemma 3, which holds for all
+    functions of the kernel: the lesser of the two is taken.
 
     Args:
         kernels: GPyTorch kernels or callables; ``None`` for polynomials of degree 1 to 10.
@@ -62,12 +67,19 @@ def complexities(
     points = family.points(x)
     grams = family.grams(points, points) if grams is None else grams
     if choice == "dimension":
-        return Complexities(_dimensions(family, grams, points), ["Lemma 4"] * len(family))
+        return _everywhere(_dimensions(family, grams, points), "Lemma 4")
     if choice == "monte_carlo":
         values = [bounds.monte_carlo(K, num_draws, seed).value for K in grams]
-        return Complexities(np.array(values), ["Monte Carlo"] * len(family))
+        return _everywhere(np.array(values), "Monte Carlo")
     found = [_by_spectrum(K, choice, radius) for K in grams]
-    return Complexities(np.array([value for value, _ in found]), [rule for _, rule in found])
+    return Complexities(
+        np.array([value for value, _, _ in found]), [rule for _, rule, _ in found], np.array([r for _, _, r in found])
+    )
+
+
+def _everywhere(values: Array, rule: str) -> Complexities:
+    """Complexities by one rule, of all functions."""
+    return Complexities(values, [rule] * len(values), np.full(len(values), np.inf))
 
 
 def _given(values: Array, num_kernels: int) -> Complexities:
@@ -77,7 +89,7 @@ def _given(values: Array, num_kernels: int) -> Complexities:
         )
     if not (np.isfinite(values) & (values >= 0)).all():
         raise ValueError(f"Expected finite complexities ≥ 0, got {values.tolist()}.")
-    return Complexities(values, ["given"] * num_kernels)
+    return _everywhere(values, "given")
 
 
 def _dimensions(family: KernelFamily, grams: Sequence[Array], x: Points) -> Array:
@@ -93,13 +105,16 @@ def _dimensions(family: KernelFamily, grams: Sequence[Array], x: Points) -> Arra
     return np.array(values)
 
 
-def _by_spectrum(K: Array, choice: str, radius: float | None) -> tuple[float, str]:
-    """r_k by the trace or the eigenvalues of a Gram, or by its columns where those do not bound it."""
+def _by_spectrum(K: Array, choice: str, radius: float | None) -> tuple[float, str, float]:
+    """r_k by the trace or the eigenvalues of a Gram, or by its columns where those do not bound it; rule and radius."""
     if not bounds.may_be_positive_semidefinite(K):
-        return bounds.massart_bound(K), "Massart"
+        return bounds.massart_bound(K), "Massart", np.inf
+    trace = bounds.trace_bound(K)
     if choice == "trace":
-        return bounds.trace_bound(K), "Lemma 3"
-    return bounds.local_bound(K, radius), "local"
+        return trace, "Lemma 3", np.inf
+    r = bounds.own_radius(K) if radius is None else radius
+    local = bounds.local_bound(K, r)
+    return (local, "local", r) if local < trace else (trace, "Lemma 3", np.inf)
 
 
 def penalties(lam: float, beta: float, r: Array) -> Array:

@@ -141,3 +141,21 @@ def test_choices(sample):
         local_bound(grams[0], 0.0)
     with pytest.raises(ValueError, match="num_draws"):
         monte_carlo(grams[0], 1)
+
+
+def test_the_local_choice_is_never_above_lemma_3(sample, kernels):
+    """At r = ∞ the local bound is √2 times Lemma 3, which holds for all functions."""
+    x, _ = sample
+    trace = complexities(kernels, x, "trace").values
+    for radius in (None, 1e-2, 1.0, 1e3, np.inf):
+        found = complexities(kernels, x, "local", radius=radius)
+        assert (found.values <= trace).all()
+        for k, K in enumerate(KernelFamily(kernels).grams(x, x)):
+            local = local_bound(K, radius)
+            if found.rules[k] == "local":
+                assert found.values[k] == pytest.approx(local, rel=1e-12)
+                assert found.radii[k] == pytest.approx(own_radius(K) if radius is None else radius, rel=1e-12)
+            else:
+                assert local >= trace[k] == found.values[k]
+                assert found.radii[k] == np.inf
+    assert complexities(kernels, x, "local", radius=np.inf).rules == ["Lemma 3"] * len(kernels)
