@@ -24,7 +24,7 @@ E = TypeVar("E", bound=gpytorch.Module)
 FORMAT = "kernel_embed posterior 2"
 """The second: draws are log θ for what is positive. Files of the first are refused, not misread."""
 
-KEPT = ("seconds", "num_evaluations", "num_refused", "interrupted", "log_evidence")
+KEPT = ("seconds", "num_evaluations", "num_refused", "interrupted", "log_evidence", "is_approximate")
 """What is kept of :class:`Draws` beside its tensors."""
 
 
@@ -76,7 +76,7 @@ def read(path: str | os.PathLike[str], embedding: E, objective: AnyObjective) ->
         )
     potential = Potential(embedding, objective, tensors["x"], tensors.get("y"), settings["temperature"])
     _restore(potential, settings["shapes"], tensors)
-    kept = {name: settings[name] for name in KEPT}
+    kept = {name: settings[name] for name in KEPT if name in settings}
     draws = Draws(tensors["u"], tensors["log_density"], tensors["diverging"], **kept)
     return potential, Restored(draws, settings["method"], tensors["weights"])
 

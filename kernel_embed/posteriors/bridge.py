@@ -38,7 +38,10 @@ def mode_weights(potential: Potential, u: Tensor, log_density: Tensor, seed: int
 
 
 def log_evidence(potential: Potential, u: Tensor, log_density: Tensor, seed: int = 0) -> float:
-    """log Z of the mode that the draws ``u`` ``(S, dimension)`` come from."""
+    """log Z, Z = ∫ exp(−U) du over the mode that the draws ``u`` ``(S, dimension)`` come from.
+
+    The convention is that of ``Posterior.log_evidence``: priors count as they were registered.
+    """
     if u.shape[0] < 8:
         raise ValueError(f"Expected at least 8 draws of a mode to estimate its evidence, got {u.shape[0]}.")
     # Every other draw shapes the Gaussian, the rest meet it.

@@ -21,12 +21,14 @@ class Draws:
 
     Attributes:
         u: raw draws, ``(num_chains, num_samples, dimension)``.
-        log_density: log of the unnormalised posterior density of u, ``(num_chains, num_samples)``.
+        log_density: log of the unnormalised posterior density of u, ``(num_chains, num_samples)``; of its approximation
+            where ``is_approximate``.
         diverging: draws whose trajectory diverged, ``(num_chains, num_samples)``.
         seconds: wall-clock time.
         num_evaluations: of the potential, and how many of them were refused, ``num_refused``.
         interrupted: whether Ctrl-C ended it.
-        log_evidence: of the whole posterior, for samplers that estimate it.
+        log_evidence: log ∫ exp(−U) du, for samplers that estimate it.
+        is_approximate: whether the draws are those of an approximation, the same for all chains.
         details: what else the sampler has to say.
     """
 
@@ -38,6 +40,7 @@ class Draws:
     num_refused: int
     interrupted: bool = False
     log_evidence: float | None = None
+    is_approximate: bool = False
     details: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     def at(self, keep: Tensor) -> Draws:
@@ -83,6 +86,7 @@ def independent_draws(
     *,
     interrupted: bool = False,
     log_evidence: float | None = None,
+    is_approximate: bool = False,
     details: Mapping[str, object] | None = None,
 ) -> Draws:
     """Draws of a sampler without trajectories, which cannot diverge.
@@ -93,7 +97,8 @@ def independent_draws(
         log_density: of the draws, ``(num_chains, num_samples)``.
         started: what ``time.perf_counter()`` said at the start.
         interrupted: whether Ctrl-C ended it.
-        log_evidence: of the whole posterior, where it is known.
+        log_evidence: log ∫ exp(−U) du, where it is known.
+        is_approximate: whether the draws are those of an approximation, the same for all chains.
         details: what else there is to say.
     """
     return Draws(
@@ -105,5 +110,6 @@ def independent_draws(
         num_refused=potential.num_refused,
         interrupted=interrupted,
         log_evidence=log_evidence,
+        is_approximate=is_approximate,
         details={} if details is None else details,
     )

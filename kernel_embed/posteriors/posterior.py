@@ -42,7 +42,9 @@ class Posterior(Generic[E_co, C_co]):
         interrupted: whether Ctrl-C ended the sampling.
         seconds: what it took.
         num_evaluations: of the density.
-        log_evidence: log ∫ exp(−c q) p(θ) dθ, for samplers that estimate it, else ``None``.
+        log_evidence: log ∫ exp(−c q) p(θ) dθ = log ∫ exp(−U) du, for samplers that estimate it, else ``None``. p is the
+            product of all priors as they were registered, those that are factors too; it is not renormalized where a
+            constraint cuts it off.
     """
 
     def __init__(self, potential: Potential[E_co], draws: Draws, method: str, weights: Tensor | None = None) -> None:
@@ -115,7 +117,16 @@ class Posterior(Generic[E_co, C_co]):
         return type(self)(self.potential, self.draws, self.method, weights.double() / weights.double().sum())
 
     def weigh_modes(self, seed: int = 0) -> Self:
-        """The same draws with chains in different modes weighed by the evidence of their mode, a bridge estimate."""
+        """The same draws with chains in different modes weighed by the evidence of their mode, a bridge estimate.
+
+        Draws of an approximation, by ``Laplace()`` or ``SVI()``, are refused: all their chains are draws of one guide
+        around one mode, and their density is not that of the posterior.
+        """
+        if self.draws.is_approximate:
+            raise ValueError(
+                f"Expected draws of the posterior to weigh its modes, got those of {self.method}, which approximates "
+                "it around one mode: there is nothing to weigh. Sample with NUTS() or SMC()."
+            )
         return self.reweighted(mode_weights(self.potential, self.draws.u, self.draws.log_density, seed))
 
     def thinned(self, num_draws: int) -> Self:

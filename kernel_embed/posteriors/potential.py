@@ -105,18 +105,23 @@ class Potential(Generic[E_co]):
         return log_density(self.sites)
 
     def parts(self, u: Vector) -> tuple[float, float]:
-        """−c q(θ) and log p(u): the two parts of −U; −∞ where they do not exist."""
+        """The two parts of −U: what weighs a draw of the prior, and the density it is drawn from.
+
+        The first is −c q(θ) with the log of the priors that are factors, which nobody draws from; the second is that of
+        the other priors, in u. Both are −∞ where they do not exist.
+        """
         self._write(u)
         try:
-            prior = self.log_prior().item()
+            prior = log_density([site for site in self.sites if not site.is_factor]).item()
             with torch.no_grad():
-                loss = self.objective(self.embedding, self.x, self.y).sum().item()
+                weight = log_density([site for site in self.sites if site.is_factor]).item()
+                weight -= self.multiplier * self.objective(self.embedding, self.x, self.y).sum().item()
         except REFUSALS:
-            prior = loss = math.nan
-        if not (math.isfinite(prior) and math.isfinite(loss)) or not self._inside():
+            prior = weight = math.nan
+        if not (math.isfinite(prior) and math.isfinite(weight)) or not self._inside():
             self.num_refused += 1
             return -math.inf, -math.inf
-        return -self.multiplier * loss, prior
+        return weight, prior
 
     def value(self, u: Vector) -> float:
         """U(u)."""

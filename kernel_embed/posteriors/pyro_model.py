@@ -55,7 +55,7 @@ def pyro_model(
         torch.Size([20, 1, 1])
     """
     potential = Potential(embedding, objective, check_features(x), y, temperature)
-    owned = [site for site in potential.sites if site.raw is not None]
+    owned = [site for site in potential.sites if not site.is_factor]
     priors = {site.name: pyro_prior(site) for site in owned}
 
     def model() -> dict[str, Tensor]:
@@ -76,7 +76,7 @@ def _log_factor(potential: Potential, owned: list[Site], values: dict[str, Tenso
             site.set(values[site.name].detach())
         potential.vector.clear_gradient()
         total = -potential.multiplier * potential.objective(potential.embedding, potential.x, potential.y).sum()
-        factors = [site for site in potential.sites if site.raw is None]
+        factors = [site for site in potential.sites if site.is_factor]
         total = total + log_density(factors) if factors else total
         if total.requires_grad:
             total.backward()

@@ -85,6 +85,11 @@ class Site:
     is_default: bool = False
     on_log_scale: bool = False
 
+    @property
+    def is_factor(self) -> bool:
+        """Whether the prior only multiplies the density, beside the one that its parameters are drawn from."""
+        return self.raw is None
+
     def value(self) -> Tensor:
         """v at the parameters as they are."""
         return self.closure(self.module)
@@ -130,6 +135,8 @@ class Site:
 
 def log_density(sites: list[Site]) -> Tensor:
     """log p(u): Σ log p(v) over all sites, and log |∂v/∂u| over those that are not factors."""
+    if not sites:
+        return torch.zeros(())
     values = [site.value() for site in sites]
     log_prior: Tensor = torch.stack(
         [site.prior.log_prob(value).sum() for site, value in zip(sites, values, strict=True)]

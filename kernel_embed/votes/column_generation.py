@@ -20,7 +20,7 @@ import numpy as np
 from .families import Array
 from .problem import Solution, VoteProblem, Votes, check_penalties
 from .program import Core, Program
-from .solver import TOLERANCE, VoteSolver, check_max_rounds
+from .solver import TOLERANCE, VoteSolver, check_max_rounds, check_tolerance
 
 NEAREST = 3
 """Earlier solutions that start a new one: the basis of the nearest, and the tight rows of all."""
@@ -97,6 +97,7 @@ class Generation:
     """
 
     def __init__(self, problem: VoteProblem, tolerance: float = TOLERANCE, max_rounds: int = 1000) -> None:
+        check_tolerance(tolerance)
         self.problem, self.tolerance, self.max_rounds = problem, tolerance, max_rounds
         self.ends: list[End] = []
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from .families import Array
 from .line_search import minimum, newton_direction, root
-from .solver import TOLERANCE
+from .solver import TOLERANCE, check_tolerance
 
 Block = tuple[list[Hashable], Array, Array]
 """Names of base functions, the functions as rows y_i h(x_i) of a matrix, and their penalties Λ."""
@@ -39,6 +39,9 @@ JOIN = 20
 GROWTH, LARGEST_SIGMA = 1.5, 300.0
 """σ starts at 1/m, where the rounded corner is as wide as the margin, and grows to this multiple of it."""
 
+PATIENCE, PROGRESS = 10, 0.9
+"""Below the default tolerance, rounds that must bring the gap to this share of what it was: rounding allows no more."""
+
 
 class Descent:
     """Descends on eq. (1) over a stream of base functions.
@@ -47,13 +50,14 @@ class Descent:
         stream: called at every visit; returns blocks ``(names, h, penalties)``, with ``h`` of shape (block size, m),
             rows already multiplied by the labels. The same names must come with the same functions at every visit.
         m: the number of points.
-        tolerance: the gap to reach.
+        tolerance: the gap to reach; the search also ends, not converged, where rounding keeps the gap above it.
         max_rounds: visits of the stream at most.
 
     After ``run()``, ``weights`` maps the names of base functions with a vote to their coefficients.
     """
 
     def __init__(self, stream: Stream, m: int, tolerance: float = TOLERANCE, max_rounds: int = 2000) -> None:
+        check_tolerance(tolerance)
         self.stream, self.m = stream, m
         self.tolerance, self.max_rounds = tolerance, max_rounds
         self.weights: dict[Hashable, float] = {}
@@ -64,6 +68,7 @@ class Descent:
         self._centre = np.full(m, 0.5 / m)
         self._sigma = 1.0 / m
         self._accuracy = 0.1
+        self._least, self._since = np.inf, 0
 
     @property
     def gap(self) -> float:
@@ -71,12 +76,12 @@ class Descent:
         return max(0.0, self.objective - self.bound)
 
     def run(self) -> Descent:
-        """Descend until the gap is within the tolerance or the rounds are used up."""
+        """Descend until the gap is within the tolerance, no longer falls, or the rounds are used up."""
         while self.num_rounds < self.max_rounds and not self.converged:
             self.num_rounds += 1
             steepness = self._visit()
             self.converged = self.gap <= self.tolerance
-            if self.converged:
+            if self.converged or self._is_stalled():
                 break
             if steepness <= self._accuracy:  # this centre is done with: no function of the stream descends any more
                 self._centre = self._u()
@@ -85,6 +90,14 @@ class Descent:
                 self._forget()
             self._descend(0.3 * self._accuracy)
         return self
+
+    def _is_stalled(self) -> bool:
+        """Whether the gap is as small as rounding lets it be."""
+        if self.gap > TOLERANCE or self.gap < PROGRESS * self._least:
+            self._least, self._since = self.gap, 0
+        else:
+            self._since += 1
+        return self._since >= PATIENCE
 
     def _u(self) -> Array:
         """u_i(z_i), minus the slope of the rounded hinge."""

@@ -18,7 +18,7 @@ from .families import Array, KernelFamily, Kernels, Points
 from .labels import check_classes, one_against_rest
 from .penalties import complexities, penalties
 from .problem import Solution, VoteProblem
-from .solver import TOLERANCE, VoteSolver
+from .solver import TOLERANCE, VoteSolver, check_tolerance
 
 GRID = tuple(10.0**-i for i in range(7))
 """The paper's values of λ and of β: 1, 0.1, …, 1e-6."""
@@ -90,6 +90,9 @@ class PathSettings:
     solver: VoteSolver | None
     tolerance: float
     seed: int | None
+
+    def __post_init__(self) -> None:
+        check_tolerance(self.tolerance)
 
     def paths(self, family: KernelFamily, x: Points, targets: Sequence[Array]) -> list[list[PathPoint]]:
         """One path for each array of labels ±1, on the same Grams."""

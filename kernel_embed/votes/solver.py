@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Iterable
 
 from .families import Array
@@ -28,7 +29,7 @@ class VoteSolver(abc.ABC):
         Args:
             problem: the sample.
             penalties: Λ_k > 0.
-            tolerance: the gap to reach between objective and dual bound.
+            tolerance: the gap to reach between objective and dual bound, above 0.
             start: votes in a similar problem, from whose base functions the search may begin.
         """
 
@@ -43,3 +44,12 @@ def check_max_rounds(max_rounds: int) -> None:
     """Raise unless a solver may price all base functions at least once."""
     if max_rounds < 1:
         raise ValueError(f"Expected max_rounds ≥ 1, got {max_rounds}.")
+
+
+def check_tolerance(tolerance: float) -> None:
+    """Raise unless ``tolerance`` is a gap that can be reached: in floating point no search ends at exactly 0."""
+    if not (math.isfinite(tolerance) and tolerance > 0.0):
+        raise ValueError(
+            f"Expected a positive, finite tolerance, got {tolerance!r}. Take the gap that is small enough, such as "
+            f"{TOLERANCE:g}."
+        )

@@ -14,6 +14,7 @@ from kernel_embed.votes import (
     polynomial_kernels,
     program,
     trace_bound,
+    vote_path,
 )
 from kernel_embed.votes.column_generation import Generation
 
@@ -262,6 +263,30 @@ def test_a_program_that_runs_out_of_iterations_ends_the_solve(sample, grams, mon
     assert not solution.converged
     assert solution.num_rounds <= 2
     assert solution.bound <= solution.objective <= 1.0  # F(0): never worse than nobody's vote
+
+
+@pytest.mark.parametrize("tolerance", [0.0, -1e-7, np.nan, np.inf])
+def test_a_tolerance_that_nothing_reaches_is_refused(sample, grams, tolerance):
+    x, y = sample
+    problem, penalties = VoteProblem(grams, y), np.full(5, 1e-2)
+    for solver in (ColumnGeneration(), CoordinateDescent()):
+        with pytest.raises(ValueError, match="Expected a positive, finite tolerance, got"):
+            solver.solve(problem, penalties, tolerance=tolerance)
+        with pytest.raises(ValueError, match="Expected a positive, finite tolerance, got"):
+            solver.solve_all(problem, [penalties], tolerance=tolerance)
+    with pytest.raises(ValueError, match="Expected a positive, finite tolerance, got"):
+        CoordinateDescent().solve_stream(lambda: [], m=3, tolerance=tolerance)
+    with pytest.raises(ValueError, match="Expected a positive, finite tolerance, got"):
+        vote_path(None, x, y, tolerance=tolerance)
+
+
+def test_descent_ends_where_rounding_ends(sample, grams):
+    """A gap of 1e-300 is out of reach: the search says so after a few rounds, not after two thousand."""
+    problem, penalties = VoteProblem([K[:24, :24] for K in grams[:3]], sample[1][:24]), np.full(3, 1e-2)
+    solution = CoordinateDescent().solve(problem, penalties, tolerance=1e-300)
+    assert solution.gap <= 1e-9
+    assert solution.converged == (solution.gap <= 1e-300)
+    assert solution.num_rounds < 100
 
 
 def test_solvers_are_values(sample, grams):

@@ -60,6 +60,8 @@ def hessian(potential: Potential, u: Vector) -> Vector:
 class Laplace(Sampler):
     """The Gaussian at the highest mode found from all starts, in raw parameters, with its evidence: a first look.
 
+    ``log_evidence`` is that of :class:`kernel_embed.posteriors.Posterior` with the Gaussian in place of exp(−U).
+
     Args:
         max_evaluations: of L-BFGS from each start.
     """
@@ -90,5 +92,6 @@ class Laplace(Sampler):
             torch.from_numpy(height - 0.5 * np.square(z).sum(-1)),
             started,
             log_evidence=height + 0.5 * len(mode) * math.log(2.0 * math.pi) - 0.5 * float(np.log(values).sum()),
+            is_approximate=True,
             details={"mode": potential.constrained(torch.from_numpy(mode))},
         )

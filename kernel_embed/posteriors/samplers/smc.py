@@ -1,12 +1,15 @@
 r"""Sequential Monte Carlo from the prior to the posterior: several modes with their right weights, and the evidence.
 
-Particles walk through :math:`p_\beta(u) \propto p(u) \exp(-\beta c\, q(u))` as :math:`\beta` grows from 0 to 1:
+Particles walk through :math:`p_\beta(u) \propto p(u)\, \ell(u)^\beta` as :math:`\beta` grows from 0 to 1. Here p is
+the density of the priors that can be drawn from, and :math:`\ell = e^{-c q} \prod_f p_f` has those that are factors:
 
-.. math::  w_i = e^{-(\beta_{t} - \beta_{t-1}) c\, q(u_i)}, \qquad
-           \log Z = \sum_t \log \tfrac1N \sum_i w_i ,
+.. math::  w_i = \ell(u_i)^{\beta_{t} - \beta_{t-1}}, \qquad
+           \log Z = \log P + \sum_t \log \tfrac1N \sum_i w_i ,
 
-resampling by w and moving by random-walk Metropolis at every step. While β is small the particles see all of the prior,
-so that each mode keeps as many as its weight deserves. The steps of β keep the effective number of particles at a half.
+resampling by w and moving by random-walk Metropolis at every step. P is the mass of the priors inside the constraints,
+the share of their draws that lie there: Z is ∫ exp(−U) du, as for the other samplers, with priors as they were
+registered. While β is small the particles see all of the prior, so that each mode keeps as many as its weight deserves.
+The steps of β keep the effective number of particles at a half.
 """
 
 from __future__ import annotations
@@ -31,11 +34,18 @@ EFFECTIVE = 0.5
 SCALES = np.array([1.0, 0.3, 0.1])
 """Of the proposals, as shares of the adapted one: modes may be much narrower than their distance."""
 ACCEPTANCE = 0.3
+MOST_OUTSIDE = 2000
+"""Draws of the prior outside the constraints for each one inside."""
+MOST_TEMPERATURES = 2000
+"""Dozens are usual; a density that needs more is not one that particles can follow."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SMC(Sampler):
     """Sequential Monte Carlo from the prior, a run for each chain: weighs several modes rightly, knows the evidence.
+
+    ``log_evidence`` is that of :class:`kernel_embed.posteriors.Posterior`: priors that are factors count, and a prior
+    that a constraint cuts off is not renormalized.
 
     Args:
         num_moves: Metropolis steps at every temperature.
@@ -89,22 +99,22 @@ class Run:
 
     def __init__(self, potential: Potential, num_particles: int, seed: int) -> None:
         self.potential, self.generator = potential, np.random.default_rng(seed)
-        current = potential.vector.get()
-        points: list[Vector] = []
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            while len(points) < num_particles:
-                point = prior_draw(potential, current)
-                if point is not None:
-                    points.append(point)
-        self.u = np.stack(points)
+        self.u, self.log_evidence = _from_prior(potential, num_particles, seed)
         self.likelihood, self.prior = self._parts(self.u)
-        self.betas, self.log_evidence, self.scale = [0.0], 0.0, 2.38 / math.sqrt(self.u.shape[1])
+        self.betas, self.scale = [0.0], 2.38 / math.sqrt(self.u.shape[1])
+        if not np.isfinite(self.likelihood).any():
+            raise ValueError(
+                f"Expected a prior under which the objective can be evaluated, got none of {num_particles} particles "
+                "at which K factorizes and every value is finite. Scale x, look for outliers in it, narrow the prior, "
+                "or take more particles, SMC(num_particles=…)."
+            )
 
     def go(self, num_moves: int) -> Run:
         """From β = 0 to β = 1."""
         while self.betas[-1] < 1.0:
             beta = self._next()
+            if len(self.betas) > MOST_TEMPERATURES:
+                raise self._too_steep()
             weights = (beta - self.betas[-1]) * self.likelihood
             self.log_evidence += float(np.logaddexp.reduce(weights) - math.log(len(weights)))
             self._resample(weights)
@@ -123,8 +133,20 @@ class Run:
         for _ in range(60):
             middle = 0.5 * (low + high)
             low, high = (middle, high) if _effective((middle - now) * self.likelihood) >= EFFECTIVE else (low, middle)
+        if low > now:
+            return low
+        if np.isfinite(self.likelihood).all():
+            raise self._too_steep()
         # Particles without a likelihood may leave less than half from the start: any step rids us of them.
-        return low if low > now else math.nextafter(now, 1.0) if high <= now else high
+        return max(high, math.nextafter(now, 1.0))
+
+    def _too_steep(self) -> ValueError:
+        spread = float(self.likelihood.max() - self.likelihood.min())
+        return ValueError(
+            f"Expected a density that particles can follow from the prior, got log likelihoods {spread:.1e} apart at "
+            f"β = {self.betas[-1]:.1e} after {len(self.betas) - 1} temperatures. Scale x, look for outliers in it, "
+            "narrow the prior, lower the temperature, or sample with NUTS()."
+        )
 
     def _resample(self, weights: NDArray[np.float64]) -> None:
         shares = np.exp(weights - np.logaddexp.reduce(weights)).cumsum()
@@ -152,6 +174,25 @@ class Run:
     def _parts(self, u: Vector) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         parts = np.array([self.potential.parts(point) for point in u])
         return parts[:, 0], np.where(np.isfinite(parts[:, 1]), parts[:, 1], -1e300)
+
+
+def _from_prior(potential: Potential, num_particles: int, seed: int) -> tuple[Vector, float]:
+    """Draws of the prior inside the constraints, and log P: the log of their share of all draws."""
+    current, num_draws = potential.vector.get(), 0
+    points: list[Vector] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        while len(points) < num_particles:
+            point = prior_draw(potential, current)
+            num_draws += 1
+            if point is not None:
+                points.append(point)
+            elif num_draws >= MOST_OUTSIDE * (len(points) + 1):
+                raise ValueError(
+                    f"Expected priors with mass inside the constraints, got {len(points)} of {num_draws} draws there. "
+                    "Change the prior or the constraint; a prior on a closure needs a setting_closure that fits it."
+                )
+    return np.stack(points), math.log(num_particles / num_draws)
 
 
 def _effective(weights: NDArray[np.float64]) -> float:

@@ -58,7 +58,7 @@ class SVI(Sampler):
             log_density = found.log_prob(u).detach()
         if log_density.dim() > 2:
             log_density = log_density.sum(-1)
-        return independent_draws(potential, u, log_density, started, details={"losses": losses})
+        return independent_draws(potential, u, log_density, started, is_approximate=True, details={"losses": losses})
 
     def fitted(self, potential: Potential, mode: Tensor, bar: ProgressBar) -> tuple[AutoContinuous, list[float]]:
         """The guide fitted from ``mode``, in the parameter store as it is, and the loss at every step."""

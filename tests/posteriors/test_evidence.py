@@ -1,0 +1,136 @@
+"""The evidence means ∫ exp(−U) du to every sampler: against quadrature over the lengthscale, prior by prior."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import RBFKernel
+from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior
+from scipy import stats
+
+import kernel_embed as ke
+from kernel_embed.posteriors import SMC, SVI, Laplace
+from kernel_embed.posteriors.bridge import log_evidence
+
+from .test_potential import Flat
+
+X = torch.as_tensor(np.random.RandomState(0).randn(4, 1))
+CENTER, WIDTH = 0.6, 0.25
+
+
+class Hill(Flat):
+    """A likelihood that is a narrow hill in log ℓ."""
+
+    def evaluate(self, conditioned):
+        return 0.5 * ((conditioned.embedding.kernel.lengthscale.log().squeeze() - CENTER) / WIDTH) ** 2
+
+
+class Nowhere(Flat):
+    """A likelihood that is 0 everywhere."""
+
+    def evaluate(self, conditioned):
+        return math.inf + 0.0 * conditioned.x.sum()
+
+
+def inverse_square(kernel, prior):
+    kernel.register_prior(
+        "inverse_square_prior",
+        prior,
+        lambda module: module.lengthscale.pow(-2),
+        lambda module, value: module._set_lengthscale(value.rsqrt()),
+    )
+    return kernel
+
+
+def lognormal(t):
+    return stats.norm(0.0, 0.8).pdf(t)
+
+
+CASES = {
+    "plain": (lambda: RBFKernel(lengthscale_prior=LogNormalPrior(0.0, 0.8)), lognormal),
+    "closure": (
+        lambda: inverse_square(RBFKernel(), GammaPrior(2.0, 3.0)),
+        lambda t: stats.gamma(2.0, scale=1 / 3.0).pdf(np.exp(-2 * t)) * 2 * np.exp(-2 * t),
+    ),
+    "factor": (
+        lambda: inverse_square(RBFKernel(lengthscale_prior=LogNormalPrior(0.0, 0.8)), GammaPrior(2.0, 9.0)),
+        lambda t: lognormal(t) * stats.gamma(2.0, scale=1 / 9.0).pdf(np.exp(-2 * t)),
+    ),
+    "cut off": (
+        lambda: RBFKernel(lengthscale_prior=NormalPrior(-0.5, 1.2), lengthscale_constraint=GreaterThan(0.1)),
+        lambda t: stats.norm(-0.5, 1.2).pdf(np.exp(t)) * np.exp(t) * (np.exp(t) > 0.1),
+    ),
+}
+
+
+def quadrature(prior):
+    """log ∫ of the hill times the prior, a density of t = log ℓ."""
+    t = np.linspace(-4, 5, 40001)
+    return math.log(np.trapezoid(np.exp(-0.5 * ((t - CENTER) / WIDTH) ** 2) * prior(t), t))
+
+
+def sample(kernel, sampler, objective=None, **settings):
+    settings = {"num_chains": 2, "num_samples": 200, "seed": 0, "progress": False, **settings}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ke.posteriors.PosteriorWarning)
+        embedding = ke.BayesianMeanEmbedding(kernel)
+        return ke.sample_posterior(embedding, objective or Hill(), X, sampler=sampler, **settings)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_sampler_agrees_with_quadrature(case):
+    make, prior = CASES[case]
+    exact = quadrature(prior)
+    tempered = sample(make(), SMC(num_moves=3))
+    assert tempered.log_evidence == pytest.approx(exact, abs=0.15)
+    assert sample(make(), Laplace(), num_samples=5).log_evidence == pytest.approx(exact, abs=0.03)
+    u, log_density = tempered.draws.u.flatten(0, 1), tempered.draws.log_density.flatten()
+    assert log_evidence(tempered.potential, u, log_density) == pytest.approx(exact, abs=0.1)
+
+
+def test_particles_follow_a_prior_that_is_a_factor():
+    """Where the data say nothing the draws are those of both priors."""
+    make, prior = CASES["factor"]
+    t = np.linspace(-4, 5, 40001)
+    mean = np.trapezoid(t * prior(t), t) / np.trapezoid(prior(t), t)
+    posterior = sample(make(), SMC(num_moves=3), Flat())
+    assert posterior.samples["kernel.lengthscale"].log().mean().item() == pytest.approx(mean, abs=0.06)
+    assert posterior.log_evidence == pytest.approx(math.log(np.trapezoid(prior(t), t)), abs=0.15)
+
+
+@pytest.mark.parametrize("sampler", [Laplace(), SVI(num_steps=5)], ids=repr)
+def test_draws_of_an_approximation_have_no_modes_to_weigh(sampler, tmp_path):
+    posterior = sample(CASES["plain"][0](), sampler, ke.EmbeddingEvidence(), num_samples=10)
+    posterior.save(tmp_path / "draws.npz")
+    embedding = ke.BayesianMeanEmbedding(CASES["plain"][0]())
+    for each in (posterior, ke.load_posterior(tmp_path / "draws.npz", embedding, ke.EmbeddingEvidence())):
+        with pytest.raises(ValueError, match=f"got those of {sampler.name}.* Sample with NUTS"):
+            each.weigh_modes()
+
+
+@pytest.mark.parametrize("objective", [Nowhere(), ke.EmbeddingEvidence()], ids=["nowhere", "outlier"])
+def test_particles_without_a_likelihood_are_an_error(objective):
+    x = torch.cat([X, torch.full((1, 1), 1e300, dtype=torch.float64)])
+    embedding = ke.BayesianMeanEmbedding(RBFKernel())
+    with pytest.raises(ValueError, match="got none of 20 particles at which K factorizes"):
+        ke.sample_posterior(embedding, objective, x, num_samples=20, num_chains=1, seed=0, sampler=SMC())
+
+
+def test_likelihoods_that_no_step_can_follow_are_an_error():
+    embedding = ke.BayesianMeanEmbedding(RBFKernel())
+    with pytest.raises(ValueError, match=r"particles can follow from the prior, got log likelihoods .* apart at β = 0"):
+        ke.sample_posterior(
+            embedding, ke.EmbeddingEvidence(), 1e30 * X, num_samples=20, num_chains=1, seed=0, sampler=SMC()
+        )
+
+
+def test_a_prior_whose_draws_cannot_be_set_is_an_error():
+    kernel = RBFKernel()
+    kernel.register_prior("size_prior", GammaPrior(2.0, 3.0), lambda module: module.lengthscale.square())
+    with pytest.raises(ValueError, match="got 0 of 2000 draws there"):
+        sample(kernel, SMC())
