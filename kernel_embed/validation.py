@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -39,6 +40,13 @@ def check_features(
         raise ValueError(f"Expected {name} with {width} features, as in training, got {x.shape[-1]}.")
     check_finite(x, name)
     return x
+
+
+def check_sample(x: Tensor, parameters: Iterable[Tensor]) -> Tensor:
+    """``x`` of shape ``(n, d)``, finite, in the dtype of a kernel's ``parameters`` where that is the wider one."""
+    dtype = next((parameter.dtype for parameter in parameters), None)
+    x = check_features(x, integers_as=dtype)
+    return x if dtype is None else x.to(torch.promote_types(x.dtype, dtype))
 
 
 def check_question(x: Tensor, data: Tensor) -> Tensor:

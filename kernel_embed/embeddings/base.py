@@ -8,11 +8,8 @@ import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
-from torch import Tensor
 
-from ..kernels.gram import check_columns
 from ..kernels.parameters import PositiveParameter, register_positive
-from ..validation import check_features
 from .module import Module
 
 
@@ -42,13 +39,6 @@ class KernelEmbedding(Module):
     def batch_shape(self) -> torch.Size:
         """The batch shape of the kernel, and so of every parameter and answer."""
         return torch.Size(self.kernel.batch_shape)
-
-    def checked_sample(self, x: Tensor) -> Tensor:
-        """``x`` of shape ``(n, d)``, finite, in the dtype of the kernel where that is the wider one."""
-        dtype = next((p.dtype for p in self.kernel.parameters()), None)
-        x = check_features(x, integers_as=dtype)
-        check_columns(self.kernel, x.shape[-1])
-        return x if dtype is None else x.to(torch.promote_types(x.dtype, dtype))
 
 
 class RegularizedEmbedding(KernelEmbedding):

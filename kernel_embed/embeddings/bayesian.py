@@ -22,9 +22,10 @@ from torch import Tensor
 
 from ..kernels import Measure, SmoothedKernel, gram
 from ..kernels.frozen import frozen
+from ..kernels.gram import check_columns
 from ..kernels.parameters import positive, register_positive, set_positive
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem
-from ..validation import check_features, check_memory, check_question
+from ..validation import check_features, check_memory, check_question, check_sample
 from .base import KernelEmbedding
 from .empirical import EmpiricalEmbedding, empirical_embedding
 from .mean import WeightedEmbedding
@@ -107,7 +108,8 @@ class BayesianMeanEmbedding(KernelEmbedding):
             x: the sample, ``(n, d)``.
             locations: as of :meth:`condition`.
         """
-        x = self.checked_sample(x)
+        x = check_sample(x, self.kernel.parameters())
+        check_columns(self.kernel, x.shape[-1])
         return ConditionedMeanEmbedding(self, x, locations)
 
     def condition(self, x: Tensor, *, locations: Tensor | None = None) -> ConditionedMeanEmbedding:
@@ -122,7 +124,8 @@ class BayesianMeanEmbedding(KernelEmbedding):
 
     def prior(self, x: Tensor) -> MultivariateNormal:
         """GP(0, r) at the points ``x`` of shape ``(t, d)``, eq. (3)."""
-        x = self.checked_sample(x)
+        x = check_sample(x, self.kernel.parameters())
+        check_columns(self.kernel, x.shape[-1])
         covariance = self.covariance
         R = gram(covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance, x)
         return MultivariateNormal(R.new_zeros(R.shape[:-1]), to_linear_operator(R))

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ..kernels import gram
 from ..kernels.frozen import frozen
-from ..validation import check_question
+from ..kernels.gram import check_columns
+from ..validation import check_question, check_sample
 from .base import KernelEmbedding
 
 BLOCK_ENTRIES = 2**24
@@ -38,7 +39,8 @@ class MeanEmbedding(KernelEmbedding):
 
     def bind(self, x: Tensor) -> WeightedEmbedding:
         """The embedding of the sample ``x`` of shape ``(n, d)``, differentiable in the parameters as they are."""
-        x = self.checked_sample(x)
+        x = check_sample(x, self.kernel.parameters())
+        check_columns(self.kernel, x.shape[-1])
         return WeightedEmbedding(self.kernel, x, x.new_full((x.shape[-2],), 1.0 / x.shape[-2]))
 
     def condition(self, x: Tensor) -> WeightedEmbedding:

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from ..kernels import gram
 from ..kernels.frozen import frozen
+from ..kernels.gram import check_columns
 from ..linalg import DenseSystem
-from ..validation import check_memory
+from ..validation import check_memory, check_sample
 from .base import RegularizedEmbedding
 from .mean import WeightedEmbedding
 
@@ -52,7 +53,8 @@ class ShrinkageMeanEmbedding(RegularizedEmbedding):
 
     def bind(self, x: Tensor) -> WeightedEmbedding:
         """μ̌_λ for the sample ``x`` of shape ``(n, d)``, differentiable in the parameters as they are."""
-        x = self.checked_sample(x)
+        x = check_sample(x, self.kernel.parameters())
+        check_columns(self.kernel, x.shape[-1])
         check_memory(x.shape[-2], x, self.batch_shape.numel(), "Shrink the embedding of a part of the rows.")
         K = gram(self.kernel, x)
         ridge = (x.shape[-2] * self.regularization.to(K)).expand(K.shape[:-2])
