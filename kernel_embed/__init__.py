@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING
 from . import embeddings, hypothesis, kernels, learning, objectives, posteriors, scale
 from .embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MeanEmbedding, MulticlassEmbedding, Witness
 from .hypothesis import conditional_independence_test, independence_test, k_sample_test, two_sample_test
-from .kernels import FeatureKernel, LipschitzBound, default_kernel, register, set_lengthscales_by_median
-from .kernels.door import gram
+from .kernels import FeatureKernel, LipschitzBound, default_kernel, gram, register, set_lengthscales_by_median
 from .learning import LBFGS, Adam, fit, local_maxima
 from .objectives import (
     BatchValidationRisk,

@@ -22,7 +22,7 @@ from gpytorch.kernels import InducingPointKernel, Kernel, ProductStructureKernel
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..validation import check_memory, check_tensor
+from ..validation import check_finite, check_memory, check_tensor
 from .profiles import RadialProfile, radial_of
 from .radial import radial_gram
 from .structure import COMPOSITES, Algebra, Node, Registry, fold
@@ -50,6 +50,8 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         tensor([[1.0000, 0.6065],
                 [0.6065, 1.0000]], dtype=torch.float64)
     """
+    if not isinstance(kernel, Kernel):
+        raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}. Give the kernel first.")
     x1, x2 = _check_points(x1, "x1"), None if x2 is None else _check_points(x2, "x2")
     if x2 is not None and x2.shape[-1] != x1.shape[-1]:
         raise ValueError(f"Expected x1 and x2 of one width, got {x1.shape[-1]} and {x2.shape[-1]} columns.")
@@ -78,8 +80,9 @@ def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
 
 
 def _check_points(x: Tensor, name: str) -> Tensor:
-    """``x`` as rows of points; only what costs nothing is looked at, for this is on the way of every evaluation."""
+    """``x`` as rows of finite points."""
     check_tensor(x, name)
+    check_finite(x, name)
     if x.dim() == 0:
         raise ValueError(f"Expected {name} of shape (n, d), got a single number. Give it as a 1 × 1 tensor.")
     return x.unsqueeze(-1) if x.dim() == 1 else x
@@ -195,9 +198,6 @@ class _Columns(Algebra[None]):
                 f"Expected {kernel.ard_num_dims} features (ard_num_dims of {type(kernel).__name__}), got x with "
                 f"{width}. Build the kernel with ard_num_dims={width}, or choose columns with active_dims."
             )
-
-
-# --- kernels that take something from data before they can be evaluated ------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
