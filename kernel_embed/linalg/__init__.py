@@ -4,7 +4,7 @@ from .dense import DenseSystem, factorize, sandwich
 from .features import FeatureSystem
 from .iterative import IterativeSystem, conjugate_gradients
 from .shards import Shards
-from .small import cholesky_factor, whitening
+from .small import cholesky_factor, require_finite, whitening
 from .system import LinearSystem
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "cholesky_factor",
     "conjugate_gradients",
     "factorize",
+    "require_finite",
     "sandwich",
     "whitening",
 ]

@@ -19,12 +19,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from linear_operator.utils.errors import NanError
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .dense import DenseSystem, factorize
 from .shards import Shards
+from .small import require_finite
 from .system import LinearSystem
 
 
@@ -51,11 +51,7 @@ class FeatureSystem(LinearSystem):
     def __init__(self, Z: Tensor, ridge: Tensor, weights: Tensor | None = None, shards: Shards | None = None) -> None:
         self.shards = shards = shards or Shards()
         self.Z = Z = Z.expand(*torch.broadcast_shapes(Z.shape[:-2], ridge.shape), *Z.shape[-2:])
-        if not bool(torch.isfinite(Z.detach()).all()):
-            raise NanError(
-                f"Expected finite features, got {int((~torch.isfinite(Z.detach())).sum())} values that are not finite "
-                f"among {Z.numel()}. Look for weights of the feature map that overflowed; learn more slowly."
-            )
+        require_finite(Z)
         self.weights, self.num_features = weights, Z.shape[-1]
         # F = W^½ Z, and w of all ranks' rows as a column
         self._F = Z if weights is None else weights.sqrt().unsqueeze(-1) * Z

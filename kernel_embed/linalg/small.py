@@ -1,4 +1,4 @@
-"""Factors of small matrices: lengthscale matrices, and Gram matrices of inducing points."""
+"""Small matters: factors of small matrices, and features that are not finite."""
 
 from __future__ import annotations
 
@@ -28,3 +28,13 @@ def whitening(K: Tensor) -> Tensor:
     kept = values > K.shape[-1] * torch.finfo(K.dtype).eps * values[-1]
     R: Tensor = vectors[:, kept] * values[kept].rsqrt()
     return R
+
+
+def require_finite(Z: Tensor) -> None:
+    """Raise where features are not finite, as a factorization would: a search turns back there."""
+    bad = ~torch.isfinite(Z.detach())
+    if bool(bad.any()):
+        raise NanError(
+            f"Expected finite features, got {int(bad.sum())} values that are not finite among {bad.numel()}. Look for "
+            "weights of the feature map that overflowed; learn more slowly."
+        )

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator
-from linear_operator.utils.errors import NanError
 from torch import Tensor
 
+from ...linalg import require_finite
 from ..gram import GRAMS, INITIALIZATIONS, Initialization, gram, initialize_from_data, is_initialized
 
 Index = int | slice | Tensor | None
@@ -131,11 +131,8 @@ def _gram(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     if kernel.base_kernel is not None:
         for z in (z1, z2):
             # Learned features may overflow: the search that made them turns back, as from any matrix without a factor.
-            if z is not None and not bool(torch.isfinite(z.detach()).all()):
-                raise NanError(
-                    f"Expected finite features, got {int((~torch.isfinite(z.detach())).sum())} values that are not finite "
-                    f"among {z.numel()}. Look for weights of the feature map that overflowed; learn more slowly."
-                )
+            if z is not None:
+                require_finite(z)
         return gram(kernel.base_kernel, z1, z2)
     K: Tensor = z1 @ (z1 if z2 is None else z2).mT
     return K.expand(*torch.broadcast_shapes(kernel.batch_shape, K.shape[:-2]), *K.shape[-2:])
