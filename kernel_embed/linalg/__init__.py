@@ -5,17 +5,20 @@ from .features import FeatureSystem
 from .iterative import IterativeSystem, conjugate_gradients
 from .shards import Shards
 from .small import cholesky_factor, require_finite, whitening
-from .system import LinearSystem
+from .spectral import RidgePath
+from .system import LinearSystem, left_out
 
 __all__ = [
     "DenseSystem",
     "FeatureSystem",
     "IterativeSystem",
     "LinearSystem",
+    "RidgePath",
     "Shards",
     "cholesky_factor",
     "conjugate_gradients",
     "factorize",
+    "left_out",
     "require_finite",
     "sandwich",
     "whitening",

@@ -7,6 +7,7 @@ from .calibrated import CalibratedLeaveOneOutRisk, SoftmaxCalibration, calibrate
 from .cross_validation import CrossValidationRisk
 from .embedding_evidence import EmbeddingEvidence
 from .evidence import ConditionalEvidence
+from .pool import LogarithmicPool, pool
 from .rademacher import RATES, RademacherComplexity, rademacher_complexity
 from .risk import BatchValidationRisk, EmpiricalRisk, LeaveOneOutRisk
 
@@ -20,6 +21,7 @@ __all__ = [
     "EmpiricalRisk",
     "GeneralizationBound",
     "LeaveOneOutRisk",
+    "LogarithmicPool",
     "Objective",
     "RademacherComplexity",
     "SoftmaxCalibration",
@@ -27,6 +29,7 @@ __all__ = [
     "calibrate",
     "default_objective",
     "generalization_bound",
+    "pool",
     "rademacher_complexity",
 ]
 
