@@ -1,12 +1,18 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, by one writer at a time."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover
+    fcntl = None  # type: ignore[assignment]  # Windows has no such locks: there the last writer wins
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object], mode: str = "wb") -> None:
@@ -23,3 +29,17 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object]
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Wait until no other process or thread is inside a block of the same path; ends with the process at the latest.
+
+    The lock is on a file beside ``path``, because ``path`` itself is replaced when it is written.
+    """
+    target = pathlib.Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.with_name(f".{target.name}.lock").open("w") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

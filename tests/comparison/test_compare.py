@@ -17,7 +17,8 @@ import torch
 
 from kernel_embed.comparison import study as compare
 from kernel_embed.comparison.data import Table
-from kernel_embed.comparison.learners import LEARNERS, Learner, learners
+from kernel_embed.comparison.learner import Learner
+from kernel_embed.comparison.learners import LEARNERS, learners
 from kernel_embed.comparison.ranking import rows_of
 from kernel_embed.comparison.recommendation import recommend
 from kernel_embed.comparison.report import write_report
@@ -66,7 +67,7 @@ class Counting:
 
 def test_a_learner_that_fails_is_a_row_and_the_others_go_on():
     c = comparison(methods=("default", "svc grid"))
-    c.learners["default"] = Learner(Failing, "fails", "")
+    c.learners["default"] = Learner(Failing, "fails", form=None)
     table = blobs()
     c.run([(table, None)], progress=False)
     rows = rows_of(c.records(table), c.arrays)
@@ -86,13 +87,13 @@ def test_finished_folds_are_not_computed_again_after_an_interruption(tmp_path):
 
     Counting.fits = 0
     first = comparison(tmp_path, methods=["default"])
-    first.learners["default"] = Learner(Interrupted, "", "")
+    first.learners["default"] = Learner(Interrupted, "", form=None)
     with pytest.raises(KeyboardInterrupt):
         first.run([(table, None)], progress=False)
     assert len(json.loads((tmp_path / "results.json").read_text())) == 1
 
     again = comparison(tmp_path, methods=["default"])
-    again.learners["default"] = Learner(Counting, "", "")
+    again.learners["default"] = Learner(Counting, "", form=None)
     again.run([(table, None)], progress=False)
     assert Counting.fits == 2, "one fold before, the other after"
     assert all(len(again.arrays(record)["truth"]) == 30 for record in again.records(table))
@@ -107,7 +108,7 @@ def test_a_fit_that_ended_early_on_ctrl_c_is_not_a_result(tmp_path):
             return super().fit(x, y)
 
     c = comparison(tmp_path, methods=["default"])
-    c.learners["default"] = Learner(Early, "", "")
+    c.learners["default"] = Learner(Early, "", form=None)
     with pytest.raises(KeyboardInterrupt):
         c.run([(blobs(), None)], progress=False)
     assert not (tmp_path / "results.json").exists()
@@ -126,7 +127,7 @@ def test_a_half_written_file_is_never_read(tmp_path):
 def test_a_slow_learner_is_cut_and_says_so(monkeypatch):
     monkeypatch.setattr(compare, "affordable", lambda *args: compare_allowance(40))
     c = comparison(methods=["default"])
-    c.learners["default"] = Learner(Counting, "", "")
+    c.learners["default"] = Learner(Counting, "", form=None)
     table = blobs(n=200)
     c.run([(table, None)], progress=False)
     (row,) = rows_of(c.records(table), c.arrays)
