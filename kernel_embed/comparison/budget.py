@@ -31,9 +31,7 @@ class Allowance(NamedTuple):
     seconds: float
 
 
-def affordable(
-    make: Callable[[], Classifier], x: Features, y: NDArray[Any], budget: float, seed: int = 0
-) -> Allowance:
+def affordable(make: Callable[[], Classifier], x: Features, y: NDArray[Any], budget: float, seed: int = 0) -> Allowance:
     """The rows of ``x, y`` on which a new learner can be fitted in about ``budget`` seconds.
 
     Trials on 125, 250, 500, … rows give time and its growth, t ∝ rows^p; they go on while the next fits in.

@@ -52,21 +52,18 @@ def usable_columns(raw: pd.DataFrame) -> Columns:
     found: dict[str, list[str]] = {}
     delimiter = raw.attrs.get("delimiter", ";")
     numeric = _numeric_part(raw, found)
-    kept: dict[str, Any] = {}
-    for name in raw.columns:
-        if name in numeric:
-            values = numeric[name]
-        elif name in found.get("missing", ()) or name in found.get("constant", ()):
+    others: dict[str, Any] = {}
+    for name in raw.select_dtypes(exclude=["number", "bool"]).columns:
+        values = typed(raw[name], delimiter, found)
+        if name in found.get("unreadable", ()):
             continue
+        if (why := useless(values)) is not None:
+            found.setdefault(why, []).append(name)
         else:
-            values = typed(raw[name], delimiter, found)
-            if (why := useless(values)) is not None:
-                found.setdefault(why, []).append(name)
-                continue
-        kept[name] = values
-    for why in ("row number", "constant"):
-        kept = {name: values for name, values in kept.items() if name not in found.get(why, ())}
-    return Columns(pd.DataFrame(kept, index=raw.index), tuple(_notes(found)))
+            others[name] = values
+    frame = pd.concat([numeric, pd.DataFrame(others, index=raw.index)], axis=1) if others else numeric
+    kept = set(frame.columns)
+    return Columns(frame[[name for name in raw.columns if name in kept]], tuple(_notes(found)))
 
 
 def typed(cells: pd.Series, delimiter: str = ";", found: dict[str, list[str]] | None = None) -> pd.Series:
@@ -77,7 +74,7 @@ def typed(cells: pd.Series, delimiter: str = ";", found: dict[str, list[str]] | 
         return _finite(pd.to_numeric(cells, errors="coerce").astype(np.float64), found)
     if pd.api.types.is_datetime64_any_dtype(cells.dtype):
         return cells.dt.tz_localize(None) if cells.dt.tz is not None else cells
-    known = cells.dropna()
+    known = cells.astype(object).dropna()
     if not known.map(lambda cell: isinstance(cell, str | bool | int | float | np.generic)).all():
         if known.map(lambda cell: hasattr(cell, "isoformat")).all():
             return pd.to_datetime(cells)
@@ -88,6 +85,11 @@ def typed(cells: pd.Series, delimiter: str = ";", found: dict[str, list[str]] | 
     return _of_text(known.astype(str).str.strip(), cells.index, delimiter, found)
 
 
+def is_text(dtype: Any) -> bool:
+    """Whether a column of this type holds categories: neither numbers nor dates."""
+    return not (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_datetime64_any_dtype(dtype))
+
+
 def useless(values: pd.Series) -> str | None:
     """Why nothing can be learned from a typed column; ``None`` where something can."""
     known = values.dropna()
@@ -96,7 +98,7 @@ def useless(values: pd.Series) -> str | None:
     different = known.nunique()
     if different == 1 and len(known) == len(values):
         return "constant"
-    if values.dtype == object and 2 * different > len(known) and different > FEW_VALUES:
+    if is_text(values.dtype) and 2 * different > len(known) and different > FEW_VALUES:
         return "identifier"
     return None
 
@@ -156,7 +158,7 @@ def _numeric_part(raw: pd.DataFrame, found: dict[str, list[str]]) -> pd.DataFram
     for why, which in marks.items():
         if which.any():
             found[why] = [str(name) for name in names[which]]
-    gone = marks["missing"] | marks["constant"]
+    gone = marks["missing"] | marks["constant"] | marks["row number"]
     return pd.DataFrame(x[:, ~gone], columns=numbers.columns[~gone], index=raw.index)
 
 

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import FunctionTransformer, Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
+
+from .columns import is_text
 
 MOST_CATEGORIES = 30
 """Columns made of one column of text; rarer values share the last."""
@@ -59,7 +61,7 @@ class Categories(TransformerMixin, BaseEstimator):
         self.categories_ = {
             name: sorted(X[name].value_counts().index[: self.max_categories], key=str)
             for name in X.columns
-            if X[name].dtype == object
+            if is_text(X[name].dtype)
         }
         self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         return self
@@ -89,14 +91,12 @@ def _all_numbers(scaler: TransformerMixin) -> ColumnTransformer:
 
 
 def _columns(numbers: BaseEstimator, text: BaseEstimator) -> ColumnTransformer:
-    from sklearn.base import clone
-
     dates = Pipeline([("days", FunctionTransformer(days, feature_names_out="one-to-one")), ("numbers", clone(numbers))])
     return ColumnTransformer(
         [
-            ("numbers", numbers, make_column_selector(dtype_include="number")),
+            ("numbers", numbers, make_column_selector(dtype_include=["number", "bool"])),
             ("dates", dates, make_column_selector(dtype_include="datetime")),
-            ("text", text, make_column_selector(dtype_include=object)),
+            ("text", text, make_column_selector(dtype_exclude=["number", "bool", "datetime"])),
         ],
         verbose_feature_names_out=False,
         sparse_threshold=0.0,

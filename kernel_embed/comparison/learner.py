@@ -52,7 +52,10 @@ class Learner(NamedTuple):
         ``X_new``."""
         imports, model = list(self.imports), self.expression
         if self.form is not None:
-            imports += [f"from kernel_embed.comparison import {self.form}", "from sklearn.pipeline import make_pipeline"]
+            imports += [
+                f"from kernel_embed.comparison import {self.form}",
+                "from sklearn.pipeline import make_pipeline",
+            ]
             model = f"make_pipeline({self.form}(), {model})"
         lines = [*sorted(_joined(imports)), "", f"classifier = {model}"]
         return "\n".join([*lines, "classifier.fit(X, y)", "classifier.predict_proba(X_new)"])

@@ -18,16 +18,15 @@ HERE = "from kernel_embed.comparison import"
 def reference_learners(smoothness: float | None = None) -> dict[str, Learner]:
     """Every reference by name; Gaussian processes with a Matérn kernel of that smoothness."""
     smooth = "" if smoothness is None else str(smoothness)
-    search = {"num_folds": 3, "search_rows": 2000}
     return {
         "svc grid": _of_ours(
-            partial(GridSearchedSVC, **search),
+            partial(GridSearchedSVC, num_folds=3, search_rows=2000),
             "scikit-learn's SVC (squared exponential), grid search, calibrated on folds",
             f"GridSearchedSVC({SEARCH})",
             "unit_range",
         ),
         "svc grid, pairwise": _of_ours(
-            partial(GridSearchedSVC, pairwise=True, **search),
+            partial(GridSearchedSVC, pairwise=True, num_folds=3, search_rows=2000),
             "the same SVC with libsvm's pairwise probabilities",
             f"GridSearchedSVC(pairwise=True, {SEARCH})",
             "unit_range",

@@ -22,7 +22,7 @@ from ..results import Record, Results, column
 from ..threads import few_threads
 from .budget import affordable, subset, take
 from .data import Table
-from .evaluate import Classifier, Measured, final, measure
+from .evaluate import Classifier, Features, Measured, final, measure
 from .learner import Learner
 from .learners import learners
 from .tables import UserTable, named_table
@@ -162,17 +162,13 @@ class Comparison:
         self, name: Record, learner: Learner, split: tuple[NDArray[Any], ...], classes: NDArray[Any], limit: int | None
     ) -> int | None:
         x, y, x_test, y_test = split
-        seconds = None if self.settings.budget is None else self.settings.budget / self.settings.folds
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what matters of them is in the record
-                if limit is None and seconds is None:
-                    limit = ALL_ROWS
-                elif limit is None:
-                    rows = affordable(learner.for_tables, x, y, seconds, self.settings.seed).rows
-                    limit = ALL_ROWS if rows >= len(y) else rows
+                if limit is None:
+                    limit = self._row_limit(learner, x, y)
                 if limit == 0:
-                    self._leave_out(name, f"takes far more than {seconds:.0f} s for a fold even on the fewest rows", 0)
+                    self._leave_out(name, "takes far more than its share of the budget even on the fewest rows", 0)
                     return 0
                 chosen = subset(y, limit, self.settings.seed)
                 measured = measure(learner.for_tables, (take(x, chosen), y[chosen], x_test, y_test), classes)
@@ -184,6 +180,14 @@ class Comparison:
         row_limit = None if limit == ALL_ROWS else limit
         self.results.add({**name, **measured.record, "num_available": len(y), "row_limit": row_limit})
         return limit
+
+    def _row_limit(self, learner: Learner, x: Features, y: NDArray[Any]) -> int:
+        """How many rows the budget allows, 0 where none."""
+        if self.settings.budget is None:
+            return ALL_ROWS
+        share = self.settings.budget / self.settings.folds
+        rows = affordable(learner.for_tables, x, y, share, self.settings.seed).rows
+        return ALL_ROWS if rows >= len(y) else rows
 
     def _leave_out(self, name: Record, why: str, limit: int | None) -> None:
         self.results.add({**name, "left_out": why, "row_limit": None if limit == ALL_ROWS else limit})

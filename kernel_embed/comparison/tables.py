@@ -12,12 +12,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from .columns import typed, usable_columns
+from .columns import is_text, typed, usable_columns
 from .data import Table
 from .reading import listed, read_frame
 
 FEWEST_ROWS = 10
 FEWEST_OF_A_CLASS = 5
+MOST_FRACTIONS = 20
+"""A target with more different numbers than these, some of them no whole ones, is continuous."""
 CLASSIFICATION = "classification"
 """The kind of task: the target is one of few classes."""
 
@@ -50,7 +52,7 @@ class UserTable(NamedTuple):
         digest = hashlib.sha256("\n".join(self.features).encode())
         for name in self.x.columns:
             column = self.x[name]
-            if column.dtype == object:
+            if is_text(column.dtype):
                 digest.update("\n".join(column.fillna("").astype(str)).encode())
             else:
                 digest.update(np.ascontiguousarray(column.to_numpy()).tobytes())
@@ -148,8 +150,8 @@ def _alike(name: str, frame: pd.DataFrame, cells: pd.Series, reference: UserTabl
 def _of_type(values: pd.Series, dtype: Any) -> pd.Series:
     if values.dtype == dtype:
         return values
-    if dtype == object:
-        return values.astype(object).map(str, na_action="ignore")
+    if dtype.kind == "O":
+        return values.astype(object).map(str, na_action="ignore").astype(object)
     return pd.to_numeric(values, errors="coerce") if dtype == np.float64 else pd.to_datetime(values, errors="coerce")
 
 
@@ -168,7 +170,7 @@ def _checked(name: str, x: pd.DataFrame, y: NDArray[Any], notes: tuple[str, ...]
     classes, counts = np.unique(y, return_counts=True)
     if len(classes) < 2:
         raise ValueError(f"Expected at least two classes in the target of {name}, got one: {classes[0]}.")
-    if 2 * len(classes) > len(y):
+    if 2 * len(classes) > len(y) or (len(classes) > MOST_FRACTIONS and _are_numbers(classes)):
         raise ValueError(
             f"Expected a target with few classes in {name}, got {len(classes)} of them in {len(y)} rows. "
             "This is a continuous target or an identifier: name another column with --target."
@@ -188,6 +190,11 @@ def _labels(cells: pd.Series) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     if whole and known.any() and (numbers[known] % 1 == 0).all() and not pd.api.types.is_bool_dtype(cells.dtype):
         return numbers.where(known, 0.0).astype(np.int64).to_numpy(), known
     return np.array([str(cell).strip() if k else "" for cell, k in zip(cells, known, strict=True)]), known
+
+
+def _are_numbers(classes: NDArray[Any]) -> bool:
+    """Whether labels that are text, because some are no whole numbers, are numbers all the same."""
+    return classes.dtype.kind == "U" and bool(pd.to_numeric(pd.Series(classes), errors="coerce").notna().all())
 
 
 def _unlabeled(has_label: NDArray[np.bool_], cells: pd.Series) -> list[str]:

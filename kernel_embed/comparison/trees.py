@@ -1,4 +1,4 @@
-"""References that need no scaling: boosted trees of three libraries; and logistic regression with its penalty chosen."""
+"""References beside kernels: boosted trees of three libraries, and logistic regression with its penalty chosen."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from .budget import subset
+from .columns import is_text
 
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
 """C of the logistic regression, the inverse of its penalty."""
@@ -82,7 +83,7 @@ class CatBoost(ClassifierMixin, BaseEstimator):
             raise ImportError("CatBoost is not installed: pip install 'kernel-embed[bench]'.") from error
         frame = self._frame(X)
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
-        text = [name for name in frame.columns if frame[name].dtype == object]
+        text = [name for name in frame.columns if is_text(frame[name].dtype)]
         self.model_ = CatBoostClassifier(
             loss_function="MultiClass" if len(self.classes_) > 2 else "Logloss",
             random_seed=0,
@@ -107,7 +108,7 @@ class CatBoost(ClassifierMixin, BaseEstimator):
         """Categories as text, with a word where one is missing, which CatBoost asks for."""
         frame = pd.DataFrame(X).copy()
         for name in frame.columns:
-            if isinstance(frame[name].dtype, pd.CategoricalDtype) or frame[name].dtype == object:
+            if is_text(frame[name].dtype):
                 frame[name] = frame[name].astype(object).where(frame[name].notna(), "missing").astype(str)
         return frame
 

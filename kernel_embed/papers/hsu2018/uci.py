@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...comparison import learners
 from ...comparison.data import load_table
 from ...comparison.evaluate import evaluate, paper_folds
-from ...comparison import learners
 from ...comparison.references import GridSearchedSVC
 from ...progress import progress_bar
 from ...results import Record, Results, column, group, standard_error, table
