@@ -13,6 +13,7 @@ from .answers import (
 from .base import KernelEmbedding, RegularizedEmbedding
 from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
+from .distribution import Distribution, RealAnswers
 from .empirical import EmpiricalEmbedding, empirical_embedding
 from .mean import MeanEmbedding, WeightedEmbedding
 from .multiclass import ConditionedMulticlass, MulticlassEmbedding
@@ -27,6 +28,7 @@ __all__ = [
     "ConditionedEmbedding",
     "ConditionedMeanEmbedding",
     "ConditionedMulticlass",
+    "Distribution",
     "EmpiricalEmbedding",
     "KernelEmbedding",
     "KernelFeatures",
@@ -36,6 +38,7 @@ __all__ = [
     "MulticlassAnswers",
     "MulticlassEmbedding",
     "NoiseKind",
+    "RealAnswers",
     "RegularizedEmbedding",
     "Representation",
     "ShrinkageMeanEmbedding",

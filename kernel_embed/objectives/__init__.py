@@ -9,6 +9,7 @@ from .embedding_evidence import EmbeddingEvidence
 from .evidence import ConditionalEvidence
 from .rademacher import RATES, RademacherComplexity, rademacher_complexity
 from .risk import BatchValidationRisk, EmpiricalRisk, LeaveOneOutRisk
+from .score import LeaveOneOutScore, leave_one_out_scores
 
 __all__ = [
     "RATES",
@@ -20,6 +21,7 @@ __all__ = [
     "EmpiricalRisk",
     "GeneralizationBound",
     "LeaveOneOutRisk",
+    "LeaveOneOutScore",
     "Objective",
     "RademacherComplexity",
     "SoftmaxCalibration",
@@ -27,6 +29,7 @@ __all__ = [
     "calibrate",
     "default_objective",
     "generalization_bound",
+    "leave_one_out_scores",
     "rademacher_complexity",
 ]
 
