@@ -33,13 +33,18 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object]
 
 @contextlib.contextmanager
 def locked(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Wait until no other process or thread is inside a block of the same path; ends with the process at the latest.
+    """Wait until no other process or thread is inside a block for a file of the same directory.
 
-    The lock is on a file beside ``path``, because ``path`` itself is replaced when it is written.
+    The lock is on the directory, because the file itself is replaced when it is written; it ends with the process.
     """
-    target = pathlib.Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.with_name(f".{target.name}.lock").open("w") as file:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)
+    directory = pathlib.Path(path).parent
+    directory.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:  # pragma: no cover
         yield
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
