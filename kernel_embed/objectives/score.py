@@ -21,7 +21,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
-from ..kernels import DeltaKernel, gram
+from ..kernels import DeltaKernel, explicit_features, gram
+from ..kernels.features import MAX_WIDTH
 from ..linalg import DenseForm, DistanceForm, QuadraticForm
 from ..validation import check_memory
 from .base import Objective
@@ -74,12 +75,28 @@ def leave_one_out_scores(
 ) -> Tensor:
     """S_i, the score of each row by the embedding without it: ``(*batch, n)``; see :class:`LeaveOneOutScore`."""
     kernel = bound.embedding.target_kernel if target_kernel is None else target_kernel
-    if isinstance(bound, ConditionedMulticlass) and isinstance(kernel, DeltaKernel) and not centered:
-        # L = YYᵀ has rank m: the residuals themselves
-        return (bound.Y - bound.leave_one_out()).square().sum(-1)
-    q, c = bound.system.inverse_forms(target_form(bound, kernel, centered is None or centered))
+    centered = not isinstance(bound, ConditionedMulticlass) if centered is None else centered
+    features = target_features(bound, kernel, centered)
+    if features is not None:
+        residuals = bound.system.solve(features) / bound.system.inverse_diagonal().unsqueeze(-1)
+        return residuals.square().sum(-1)
+    q, c = bound.system.inverse_forms(target_form(bound, kernel, centered))
     # Rounding alone can bring a squared norm below zero.
     return q.clamp_min(0.0) / c.square()
+
+
+@torch.no_grad()
+def target_features(bound: ConditionedEmbedding, kernel: Kernel | None, centered: bool) -> Tensor | None:
+    """φ(y_i) as rows, where ``kernel`` has few explicit features: L has their rank, and is not formed."""
+    if isinstance(bound, ConditionedMulticlass) and isinstance(kernel, DeltaKernel):
+        features: Tensor | None = bound.Y
+    else:
+        y = bound.y.to(bound.x).reshape(len(bound.y), -1)
+        features = None if kernel is None else explicit_features(kernel, y, limit=min(MAX_WIDTH, len(y)))
+    if features is None or not centered:
+        return features
+    w = bound.system.weights
+    return features - (features.mean(0) if w is None else (w / w.sum()) @ features)
 
 
 @torch.no_grad()
