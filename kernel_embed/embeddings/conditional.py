@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 
+import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
@@ -18,9 +19,10 @@ from ..kernels import DiagonalBound, SupDiagonal, explicit_features, gram, sup_d
 from ..kernels.features import MAX_WIDTH
 from ..kernels.frozen import frozen
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem, left_out
-from ..validation import check_features, check_finite, check_lengths, check_memory, check_weights
-from .answers import KernelFeatures, KernelValues, LinearAnswers, Representation
+from ..validation import check_features, check_finite, check_lengths, check_memory, check_seed, check_weights
+from .answers import KernelFeatures, KernelValues, LinearAnswers, Representation, clip_normalize, real_targets
 from .base import RegularizedEmbedding
+from .distribution import Distribution, indicators
 
 MEMORY_REMEDY = (
     "Use kernel_embed.approximate(embedding, x, y, method=Nystrom(1000)), whose cost is linear in n, learn from "
@@ -108,7 +110,6 @@ class ConditionedEmbedding(LinearAnswers):
         y: targets.
         regularization: λ as it was.
         system: A = K + nλW⁻¹, through the p × p matrix ZᵀWZ + nλI where the kernel has p < n explicit features.
-        row_weights: w, how many rows each row stands for; ``None`` for 1 each.
     """
 
     def __init__(
@@ -119,10 +120,11 @@ class ConditionedEmbedding(LinearAnswers):
         system: LinearSystem | None = None,
         weights: Tensor | None = None,
     ) -> None:
-        self.embedding, self.x, self.y, self.row_weights = embedding, x, y, weights
+        self.embedding, self.x, self.y = embedding, x, y
         self.regularization: Tensor = embedding.regularization.to(x).clone()  # for it may be the live parameter
         # eq. (1): A = K + nλW⁻¹, with n = Σ w
-        self.system = system or kernel_system(embedding.kernel, x, self.total_weight * self.regularization, weights)
+        n = self.num_data if weights is None else float(weights.sum())
+        self.system = system or kernel_system(embedding.kernel, x, n * self.regularization, weights)
 
     def __repr__(self) -> str:
         kernel, p = type(self.embedding.kernel).__name__, self.system.num_features
@@ -162,6 +164,11 @@ class ConditionedEmbedding(LinearAnswers):
     def targets_held(self) -> Tensor:
         """The training targets."""
         return self.y
+
+    @property
+    def row_weights(self) -> Tensor | None:
+        """w, how many rows each training row stands for; ``None`` for 1 each."""
+        return self.system.weights
 
     def coefficients_of(self, values: Tensor) -> Tensor:
         """The coefficients for other ``values`` ``(n, q)`` at the training targets."""
@@ -212,6 +219,16 @@ class ConditionedEmbedding(LinearAnswers):
         """
         return left_out(self.Y, self.V, self.system.inverse_diagonal(), self.system.ridge, self.row_weights)
 
+    def leave_one_out_distribution(self) -> Distribution:
+        """P(Y | X = x_i) of a real target by the embedding that has not seen row i, in closed form, at every row.
+
+        The ridge nλ and the marginal distribution F̄ are held.
+        """
+        support, F, _ = self._cumulative
+        G, _ = indicators(real_targets(self), support, self.row_weights)
+        residuals = self.system.solve(G) / self.system.inverse_diagonal().unsqueeze(-1)
+        return Distribution(support, F + G - residuals)
+
     def cross_gram(self, x: Tensor) -> Tensor:
         """k(x, x_i) for new points ``x`` of shape ``(t, d)``: ``(*batch, t, n)``."""
         return self.system.gram_from(self.representation(x))
@@ -220,12 +237,25 @@ class ConditionedEmbedding(LinearAnswers):
         """w(x) = A⁻¹k(x), the weights of the data in the embedding at ``x``: ``(*batch, n, t)``."""
         return self.system.solve(self.cross_gram(x).mT)
 
+    def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
+        """k training rows for each point, drawn with the weights v = 1/n + w − (Σw)/n, clipped at 0 and normalized.
+
+        ``y[rows]`` are draws of Y given X = x for targets of any kind: vectors, labels, structures. ``(t, k)``.
+        """
+        check_seed(seed)
+        w = self.weights(x).mT
+        p = torch.full_like(w[0], 1.0 / self.num_data) if self.row_weights is None else self.row_weights
+        v = clip_normalize(w + (1.0 - w.sum(-1, keepdim=True)) * (p / p.sum()))
+        generator = torch.Generator(device=v.device)
+        generator.seed() if seed is None else generator.manual_seed(seed)
+        return torch.multinomial(v, k, replacement=True, generator=generator)
+
     def restricted(self, rows: Tensor) -> ConditionedEmbedding:
         """The same embedding conditioned on some of the data, from the Gram matrix or the features at hand."""
         weights = None if self.row_weights is None else self.row_weights[rows]
         total = len(rows) if weights is None else float(weights.sum())
         system = self.system.restricted(rows, total * self.regularization)
-        return type(self)(self.embedding, self.x[rows], self.y[rows], system, weights)
+        return type(self)(self.embedding, self.x[rows], self.y[rows], system)
 
     def fitted_by(self, part: ConditionedEmbedding, part_rows: Tensor, rows: Tensor) -> Tensor:
         """The values at some ``rows`` of the data of ``part``, which is this embedding ``restricted(part_rows)``."""

@@ -2,6 +2,7 @@
 
 from .dense import DenseSystem, factorize, sandwich
 from .features import FeatureSystem
+from .forms import DenseForm, DistanceForm, QuadraticForm
 from .iterative import IterativeSystem, conjugate_gradients
 from .shards import Shards
 from .small import cholesky_factor, require_finite, whitening
@@ -9,10 +10,13 @@ from .spectral import RidgePath
 from .system import LinearSystem, left_out
 
 __all__ = [
+    "DenseForm",
     "DenseSystem",
+    "DistanceForm",
     "FeatureSystem",
     "IterativeSystem",
     "LinearSystem",
+    "QuadraticForm",
     "RidgePath",
     "Shards",
     "cholesky_factor",

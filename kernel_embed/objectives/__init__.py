@@ -10,6 +10,7 @@ from .evidence import ConditionalEvidence
 from .pool import LogarithmicPool, pool
 from .rademacher import RATES, RademacherComplexity, rademacher_complexity
 from .risk import BatchValidationRisk, EmpiricalRisk, LeaveOneOutRisk
+from .score import LeaveOneOutScore, leave_one_out_scores
 
 __all__ = [
     "RATES",
@@ -21,6 +22,7 @@ __all__ = [
     "EmpiricalRisk",
     "GeneralizationBound",
     "LeaveOneOutRisk",
+    "LeaveOneOutScore",
     "LogarithmicPool",
     "Objective",
     "RademacherComplexity",
@@ -29,6 +31,7 @@ __all__ = [
     "calibrate",
     "default_objective",
     "generalization_bound",
+    "leave_one_out_scores",
     "pool",
     "rademacher_complexity",
 ]
