@@ -217,7 +217,10 @@ class ConditionedEmbedding(LinearAnswers):
         The ridge nλ is held, so this equals n separate fits exactly. Of a row of weight w > 1, which stands for w
         equal rows, one is left out.
         """
-        return left_out(self.Y, self.V, self.system.inverse_diagonal(), self.system.ridge, self.row_weights)
+        c = self.system.inverse_diagonal()
+        if self.row_weights is None:
+            return self.Y - self.V / c.unsqueeze(-1)
+        return left_out(self.Y, self.V, c, self.system.ridge, self.row_weights)
 
     def leave_one_out_distribution(self) -> Distribution:
         """P(Y | X = x_i) of a real target by the embedding that has not seen row i, in closed form, at every row.

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import TiedMaternKernel, TiedRBFKernel, Warping, log_scaled
+from ..kernels.parameters import NamedParameter
 from ..learning import LBFGS, fit
 from ..objectives import Objective
 
@@ -41,6 +42,10 @@ COMMON_SPREAD, COLUMN_SPREAD, RIDGE_SPREAD = 1.0, 0.5, 3.0
 
 RIDGE = math.exp(-3.0)
 """η = nλ, where the search starts, for kernels with k(x, x) = 1."""
+
+
+COMMON_STAGE = LBFGS(max_evaluations=15, tolerance=1e-3)
+COLUMN_STAGE = LBFGS(max_evaluations=30, tolerance=1e-4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +95,10 @@ class Search:
     """How candidates are learned: what is minimized, and how long each of the two stages may take."""
 
     objective: Objective[ConditionedMulticlass]
-    common: LBFGS = LBFGS(max_evaluations=15, tolerance=1e-3)
-    columns: LBFGS = LBFGS(max_evaluations=40, tolerance=1e-4)
+    common: LBFGS = COMMON_STAGE
+    columns: LBFGS = COLUMN_STAGE
+    again: int = 8
+    """Evaluations of a stage that goes on from where another part of the rows ended."""
 
     def learn(self, family: Family, rows: Rows, start: Learned | None = None) -> Learned:
         """The embeddings of a family for these rows, from ``start`` where there is one."""
@@ -104,15 +111,17 @@ class Search:
             embedding = MulticlassEmbedding(kernel, rows.num_classes, first, regularization_prior=prior).to(rows.x)
             if start is not None:
                 embedding.load_state_dict(start[relevance].state_dict(), strict=False)
-            fit(
+            result = fit(
                 embedding,
                 self.objective,
                 rows.x,
                 rows.y,
                 weights=rows.weights,
-                optimizer=optimizer if start is None else dataclasses.replace(optimizer, max_evaluations=12),
+                optimizer=optimizer if start is None else dataclasses.replace(optimizer, max_evaluations=self.again),
                 progress=False,
             )
+            if result.interrupted:
+                raise KeyboardInterrupt  # a pool of some of the candidates is not what was asked for
             found[relevance] = embedding
         return found
 
@@ -150,7 +159,9 @@ def linear_kernel(num_inputs: int) -> Kernel:
     """1 + Σ_j v_j x_j x'_j, with the v_j around 1/D."""
     location = torch.full((1, num_inputs), -math.log(num_inputs) + 1.0, dtype=torch.float64)
     prior = LogNormalPrior(location, torch.ones_like(location))
-    linear = LinearKernel(ard_num_dims=num_inputs, variance_prior=prior, variance_constraint=log_scaled())
+    linear = LinearKernel(ard_num_dims=num_inputs, variance_constraint=log_scaled())
+    variance = NamedParameter("variance")  # GPyTorch's own way to name it cannot be pickled
+    linear.register_prior("variance_prior", prior, variance.get, variance.set)
     linear.variance = 1.0 / num_inputs
     constant = ConstantKernel()
     constant.constant = torch.ones(1)
@@ -166,4 +177,3 @@ def relevances(embedding: MulticlassEmbedding, groups: Tensor) -> Tensor:
         v = kernel.kernels[0].variance.detach().flatten()
         return torch.zeros(num_columns, dtype=v.dtype).scatter_add_(0, groups, v).sqrt()
     return (1.0 / kernel.column_lengthscale.detach().flatten()).expand(num_columns).clone()
-

@@ -1,7 +1,7 @@
-r"""An embedding on all rows of a table: exactly where that fits, through features beyond, the ridge learned at full size.
+r"""An embedding on all rows of a table: exactly where that fits, through features beyond, with its ridge learned there.
 
-Hyperparameters learned from a sample fit all rows but for the ridge: n rows bear a smaller one than a few hundred. It is
-learned once more on all rows, by the leave-one-out values of explicit features for a path of ridges
+Hyperparameters learned from a sample fit all rows but for the ridge: many rows bear a smaller one than a few hundred.
+It is learned once more on all rows, by the leave-one-out values of explicit features for a path of ridges
 (:class:`kernel_embed.linalg.RidgePath`), which one eigendecomposition gives.
 """
 
@@ -119,7 +119,8 @@ class _Featured:
             embedding = MulticlassEmbedding(kernel, embedding.num_classes).to(points)
         self.statistics = FeatureStatistics(embedding).update(table.x, table.y, table.weights)
         G, C = self.statistics.G, self.statistics.C
-        assert G is not None and C is not None  # there are rows
+        if G is None or C is None:
+            raise ValueError("Expected at least one row, got none.")
         self._path = RidgePath(G, C)
         self._ZQ = self._path.rotated(self.statistics.features(table.x[judged]))
         self._Y, self._weights = table.Y(judged), table.weights_of(judged)
@@ -138,4 +139,3 @@ class _Featured:
         log_p = calibrate(F, self._Y, weights=self._weights).log_probabilities(F)
         losses = -(self._Y * log_p).sum(-1)
         return float(losses.mean() if self._weights is None else (self._weights * losses).sum() / self._weights.sum())
-

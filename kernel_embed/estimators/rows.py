@@ -16,7 +16,7 @@ class DistinctRows:
     """Rows that differ, and how often each is there."""
 
     rows: Integers
-    """Numbers of one row of each kind, in order."""
+    """Numbers of one row of each kind, in an order that depends on what they hold alone."""
     weights: Floats | None
     """How often, ``None`` where all are there once."""
 
@@ -35,8 +35,7 @@ def distinct_rows(x: Floats, Y: Floats, weights: Floats | None) -> DistinctRows:
     keys = joined.view(np.dtype((np.void, joined.dtype.itemsize * joined.shape[1]))).ravel()
     _, first, where = np.unique(keys, return_index=True, return_inverse=True)
     total = np.bincount(where, own[kept])
-    order = np.argsort(first)
-    return DistinctRows(kept[first[order]], None if bool((total == 1.0).all()) else total[order])
+    return DistinctRows(kept[first], None if bool((total == 1.0).all()) else total)
 
 
 def sample_rows(labels: Integers, size: int, generator: np.random.Generator) -> Integers:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 Kind = Literal["number", "date", "text"]
 Floats = NDArray[np.float64]
@@ -46,6 +46,8 @@ class EncodedColumn:
     name: str
     source: int
     source_name: str
+    part: str
+    """What of that column it says; numbers that say one thing together, as those of a category do, share it."""
     is_number: bool
     """Whether it is a quantity, which a warping may bend, and not one of a few values."""
 
@@ -61,6 +63,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Attributes:
         feature_names_in_: names of the columns, for data frames.
         encoded_: an :class:`EncodedColumn` for each number.
+        groups_: for each number the group that shares a lengthscale: a category, a number, a mark of missing cells.
+        numbers_: for each number whether it is a quantity.
         dropped_: names of the columns that were left out, with the reason.
 
     Example:
@@ -97,11 +101,23 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.encoded_ = [entry for code in self._codes for entry in code.encoded()]
         if not self.encoded_:
             # A table that says nothing: one column of zeros, so that the marginal distribution is the answer.
-            self.encoded_ = [EncodedColumn("nothing", 0, labels[0] if labels else "x0", False)]
+            self.encoded_ = [EncodedColumn("nothing", 0, labels[0] if labels else "x0", "", False)]
+        keys = [(entry.source, entry.part) for entry in self.encoded_]
+        places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+        self.groups_ = np.array([places[key] for key in keys])
+        self.numbers_ = np.array([entry.is_number for entry in self.encoded_])
         return self
 
+    def by_column(self, values: Floats) -> dict[str, float]:
+        """``values`` of the groups, added up for each column of the table that is not left out, by name."""
+        total: dict[str, float] = {}
+        sources = dict(zip(self.groups_.tolist(), (entry.source_name for entry in self.encoded_), strict=True))
+        for group, name in sources.items():
+            total[name] = total.get(name, 0.0) + float(values[group])
+        return total
+
     def transform(self, X: ArrayLike) -> Floats:
-        """The numbers, ``(n, D)``; categories not met before are at distance 1 from all others... of their column."""
+        """The numbers, ``(n, D)``; a category not met before is like none of its column."""
         check_is_fitted(self)
         columns, names = read_columns(X)
         check_same_columns(self, columns, names)
@@ -121,6 +137,28 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def validated(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
+    """``X`` with the checks of scikit-learn: a data frame as it is, anything else as a matrix of rows and columns."""
+    if hasattr(X, "columns") and not hasattr(X, "toarray"):
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        if len(X) == 0:
+            raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
+        return X
+    is_object = getattr(getattr(X, "dtype", None), "kind", "") == "O"
+    finite: bool | str = False if is_object else "allow-nan"
+    return validate_data(estimator, X, reset=reset, dtype=None, ensure_all_finite=finite)
+
+
+def plain_matrix(X: Any) -> Floats | None:
+    """``X`` as a matrix of numbers, where it is one without missing cells; otherwise ``None``."""
+    columns, names = read_columns(X)
+    if any(column.dtype.kind not in "fiub" for column in columns):
+        return None
+    labels = names or [f"x{j}" for j in range(len(columns))]
+    matrix = np.stack([as_floats(column, label) for column, label in zip(columns, labels, strict=True)], axis=1)
+    return None if bool(np.isnan(matrix).any()) else matrix
 
 
 def read_columns(X: Any) -> tuple[list[NDArray[Any]], list[str] | None]:
@@ -180,8 +218,8 @@ class _Code:
     def __init__(self, name: str, place: int) -> None:
         self.name, self.place = name, place
 
-    def entry(self, name: str, is_number: bool) -> EncodedColumn:
-        return EncodedColumn(name, self.place, self.name, is_number)
+    def entry(self, name: str, part: str, is_number: bool) -> EncodedColumn:
+        return EncodedColumn(name, self.place, self.name, part, is_number)
 
     def encoded(self) -> list[EncodedColumn]:
         raise NotImplementedError  # pragma: no cover
@@ -204,8 +242,8 @@ class _Number(_Code):
         self.is_quantity = self.varies and len(np.unique(known[:1000])) > 2
 
     def encoded(self) -> list[EncodedColumn]:
-        own = [self.entry(self.name, self.is_quantity)] * self.varies
-        return own + [self.entry(f"{self.name} is missing", False)] * self.may_be_missing
+        own = [self.entry(self.name, "", self.is_quantity)] * self.varies
+        return own + [self.entry(f"{self.name} is missing", "missing", False)] * self.may_be_missing
 
     def numbers(self, column: NDArray[Any]) -> Floats:
         values = as_floats(column, self.name)
@@ -225,8 +263,8 @@ class _Date(_Code):
 
     def encoded(self) -> list[EncodedColumn]:
         parts = ["", " in year, sine", " in year, cosine", " in week, sine", " in week, cosine"]
-        own = [self.entry(self.name + part, not part) for part in parts]
-        return own + [self.entry(f"{self.name} is missing", False)] * self.may_be_missing
+        own = [self.entry(self.name + part, part, not part) for part in parts]
+        return own + [self.entry(f"{self.name} is missing", "missing", False)] * self.may_be_missing
 
     def numbers(self, column: NDArray[Any]) -> Floats:
         days = as_days(column.astype("datetime64[s]"))
@@ -255,9 +293,9 @@ class _Text(_Code):
 
     def encoded(self) -> list[EncodedColumn]:
         if self.is_choice:
-            return [self.entry(f"{self.name}={self.categories[1]}", False)]
+            return [self.entry(f"{self.name}={self.categories[1]}", "", False)]
         names = [*self.categories, *["(other)"] * self.has_rest]
-        return [self.entry(f"{self.name}={category}", False) for category in names]
+        return [self.entry(f"{self.name}={category}", "", False) for category in names]
 
     def numbers(self, column: NDArray[Any]) -> Floats:
         texts = as_texts(column).astype(str)

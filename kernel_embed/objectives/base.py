@@ -52,7 +52,7 @@ def bound(embedding: Embedding[B], x: Tensor, y: Tensor | None, weights: Tensor 
         )
     if y is None:
         if weights is not None:
-            raise TypeError("Expected a sample without weights, got weights too. They belong to conditional embeddings.")
+            raise TypeError("Expected a sample alone, got weights too. Only conditional embeddings take them.")
         return embedding.bind(x)  # type: ignore[call-arg]
     return embedding.bind(x, y) if weights is None else embedding.bind(x, y, weights)  # type: ignore[call-arg]
 

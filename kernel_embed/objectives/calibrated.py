@@ -135,6 +135,8 @@ def _newton(features: Tensor, T: Tensor, share: Tensor, ridge: Tensor) -> Tensor
         matrix = hessian.masked_fill(held.unsqueeze(-1) | held.unsqueeze(-2), 0.0) + torch.diag_embed(held.to(u))
         step = torch.linalg.solve(matrix, free)
         if not bool(((step * free).sum(-1) > max(1e-14, eps)).any()):
+            u = u - step  # so near the minimum a full step squares the distance
+            u[..., :2].clamp_min_(0.0)
             break
         size = torch.ones_like(value)
         for _ in range(30):
@@ -150,10 +152,8 @@ def _newton(features: Tensor, T: Tensor, share: Tensor, ridge: Tensor) -> Tensor
     return u
 
 
-def _derivatives(
-    features: Tensor, T: Tensor, share: Tensor, u: Tensor, ridge: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Value, gradient and Hessian in u = (a, a', b); ``features`` is ``(*batch, n, m, 2)``, ``share`` w/Σw ``(n, 1)``."""
+def _derivatives(features: Tensor, T: Tensor, share: Tensor, u: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Value, gradient and Hessian in u = (a, a', b), for ``features`` ``(*batch, n, m, 2)`` and w/Σw as ``share``."""
     log_p = ((features @ u[..., None, :2, None]).squeeze(-1) + u[..., None, 2:]).log_softmax(dim=-1)
     p = log_p.exp()
     value = -(share * T * log_p).sum((-2, -1)) + 0.5 * (ridge * u.square()).sum(-1)

@@ -81,7 +81,7 @@ class FeatureStatistics:
 
     @torch.no_grad()
     def update(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> FeatureStatistics:
-        """Add rows ``x`` ``(n, d)`` with targets ``y``, each ``weights`` times; large ones are gone through in blocks."""
+        """Add rows ``x`` ``(n, d)`` with targets ``y``, each ``weights`` times; gone through in blocks."""
         x = check_features(x)
         weights = check_weights(x, weights)
         if isinstance(self.embedding, MulticlassEmbedding):
