@@ -176,4 +176,5 @@ def relevances(embedding: MulticlassEmbedding, groups: Tensor) -> Tensor:
     if isinstance(kernel, AdditiveKernel):
         v = kernel.kernels[0].variance.detach().flatten()
         return torch.zeros(num_columns, dtype=v.dtype).scatter_add_(0, groups, v).sqrt()
-    return (1.0 / kernel.column_lengthscale.detach().flatten()).expand(num_columns).clone()
+    inverse: Tensor = 1.0 / kernel.column_lengthscale.detach().flatten()
+    return inverse.expand(num_columns).clone()

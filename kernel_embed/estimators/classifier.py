@@ -12,7 +12,8 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding, clip_normalize, prediction_sets
-from ..objectives import GeneralizationBound, Objective, calibrate, default_objective
+from ..learning import FitResult
+from ..objectives import GeneralizationBound, Objective, SoftmaxCalibration, calibrate, default_objective
 from ..objectives.bounds import generalization_bound
 from ..progress import progress_bar
 from .conditioning import Table
@@ -129,9 +130,11 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = labels.classes
         self._learns_pool = self.kernel is None and self.objective is None and self.batch_size is None
         matrix = None if self._learns_pool else plain_matrix(X)
-        self.encoder_ = None if matrix is not None else TableEncoder().fit(X, sample_weight=labels.weights_or_none)
-        encoded = matrix if self.encoder_ is None else self.encoder_.transform(X)
-        self._table = self._distinct(encoded, labels)
+        self.encoder_: TableEncoder | None = None
+        if matrix is None:
+            self.encoder_ = TableEncoder().fit(X, sample_weight=labels.weights_or_none)
+            matrix = self.encoder_.transform(X)
+        self._table = self._distinct(matrix, labels)
         if self._learns_pool and len(self.classes_) > 1:
             self._learn_pool()
         else:
@@ -164,7 +167,8 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         self.conditioned_: PooledAnswers | ConditionedMulticlass = pooled
         self.embedding_: MulticlassEmbedding = pooled.members[int(pooled.pool.weights.argmax())].embeddings[0]
         self.feature_relevances_ = self.encoder_.by_column(pooled.relevances.cpu().numpy())
-        self.calibration_, self.result_ = None, None
+        self.calibration_: SoftmaxCalibration | None = None
+        self.result_: FitResult | None = None
 
     def _learn_single(self) -> None:
         objective = self.objective if self.objective is not None else default_objective()
@@ -184,8 +188,8 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
             self.progress,
         )
         table = self._table
-        self.embedding_, self.result_ = learner.learn(table.x, table.y, table.weights)
-        self.terms_ = self.result_.terms
+        self.embedding_, result = learner.learn(table.x, table.y, table.weights)
+        self.result_, self.terms_ = result, result.terms
         with torch.no_grad():
             conditioned = self.embedding_.condition(table.x, table.y, table.weights)
             self.calibration_ = None

@@ -34,7 +34,7 @@ def distinct_rows(x: Floats, Y: Floats, weights: Floats | None) -> DistinctRows:
     joined = np.ascontiguousarray(np.concatenate([x[kept], Y[kept]], axis=1) + 0.0)  # + 0.0 makes −0 equal to 0
     keys = joined.view(np.dtype((np.void, joined.dtype.itemsize * joined.shape[1]))).ravel()
     _, first, where = np.unique(keys, return_index=True, return_inverse=True)
-    total = np.bincount(where, own[kept])
+    total: Floats = np.bincount(where, own[kept]).astype(np.float64)
     return DistinctRows(kept[first], None if bool((total == 1.0).all()) else total)
 
 

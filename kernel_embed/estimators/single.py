@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from ..learning import LBFGS, Adam, FitResult, Optimizer, fit
 from ..objectives import Objective
 from .rows import sample_rows
 
-KernelChoice = Kernel | Callable[[Tensor], Kernel] | None
+KernelChoice: TypeAlias = Kernel | Callable[[Tensor], Kernel] | None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,11 +35,13 @@ class RidgePath:
 
     def coefficients(self, ridge: float) -> Tensor:
         """C(η), ``(p, m)``."""
-        return self._Q @ (self._C / (self._s + ridge).unsqueeze(-1))
+        coefficients: Tensor = self._Q @ (self._C / (self._s + ridge).unsqueeze(-1))
+        return coefficients
 
     def rotated(self, Z: Tensor) -> Tensor:
         """ZQ, what :meth:`leave_one_out` takes of some rows; made once for all ridges."""
-        return Z @ self._Q
+        rotated: Tensor = Z @ self._Q
+        return rotated
 
     def leave_one_out(self, ZQ: Tensor, Y: Tensor, ridge: float, weights: Tensor | None = None) -> Tensor:
         """The values at some rows ``ZQ`` with targets ``Y`` of the system that has not seen each of them."""
