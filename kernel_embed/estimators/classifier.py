@@ -39,7 +39,9 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         kernel: any GPyTorch kernel, which is copied and never changed; or a function that builds one for the training
             inputs.
         objective: what learning minimizes; ``None`` for :func:`kernel_embed.default_objective`.
-        class_weight: ``"balanced"``, or a weight for each label; it multiplies the weights of rows.
+        class_weight: how many times as frequent each label is taken to be where the classifier is used, as a dict;
+            ``"balanced"`` makes all equally frequent. Probabilities are multiplied by it and normalized; what is
+            learned is the same.
         regularization: the starting value of λ, for one kernel.
         calibrated: report probabilities calibrated on leave-one-out values
             (:func:`kernel_embed.objectives.calibrate`); otherwise the clip-normalized ones of eq. (6). For one kernel.
@@ -122,12 +124,14 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
             sample_weight: how many rows each row stands for.
         """
         X = validated(self, X, reset=True)
-        labels = read_labels(X, y, sample_weight, self.class_weight)
+        labels = read_labels(X, y, sample_weight)
         if bool((labels.weights == 0).any()):
             # A row of weight 0 is not there.
             rows = np.flatnonzero(labels.weights > 0)
             X, labels = _safe_indexing(X, rows), labels.taken(rows)
         self.classes_ = labels.classes
+        factors = labels.class_factors(self.class_weight)
+        self._class_factors = None if factors is None else self._tensor(factors)
         self._learns_pool = self.kernel is None and self.objective is None and self.batch_size is None
         matrix = None if self._learns_pool else plain_matrix(X)
         self.encoder_: TableEncoder | None = None
@@ -243,22 +247,27 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         """Probabilities of training rows by what has not seen them, and their (most probable) classes."""
         y = self._table.y if self._table.y.dim() == 1 else self._table.y.argmax(-1)
         if isinstance(self.conditioned_, PooledAnswers):
-            return self.conditioned_.left_out.exp(), y[self.conditioned_.left_out_rows]
-        F = self.conditioned_.leave_one_out()
-        return (clip_normalize(F) if self.calibration_ is None else self.calibration_.probabilities(F)), y
+            return self._reweighted(self.conditioned_.left_out.exp()), y[self.conditioned_.left_out_rows]
+        return self._calibrated(self.conditioned_.leave_one_out()), y
 
     def _scores(self, X: ArrayLike) -> Floats:
         x = self._encode(X)
-        if self.calibration_ is None and not isinstance(self.conditioned_, PooledAnswers):
+        plain = self.calibration_ is None and self._class_factors is None
+        if plain and not isinstance(self.conditioned_, PooledAnswers):
             return self._decision_probabilities(x).cpu().numpy()
         return self._probabilities(x).clamp_min(1e-300).log().cpu().numpy()
 
     @torch.no_grad()
     def _probabilities(self, x: torch.Tensor) -> torch.Tensor:
         if isinstance(self.conditioned_, PooledAnswers):
-            return self.conditioned_.probabilities(x)
-        F = self._decision_probabilities(x)
-        return clip_normalize(F) if self.calibration_ is None else self.calibration_.probabilities(F)
+            return self._reweighted(self.conditioned_.probabilities(x))
+        return self._calibrated(self._decision_probabilities(x))
+
+    def _calibrated(self, F: torch.Tensor) -> torch.Tensor:
+        return self._reweighted(clip_normalize(F) if self.calibration_ is None else self.calibration_.probabilities(F))
+
+    def _reweighted(self, p: torch.Tensor) -> torch.Tensor:
+        return p if self._class_factors is None else clip_normalize(p * self._class_factors.to(p))
 
     @torch.no_grad()
     def _decision_probabilities(self, x: torch.Tensor) -> torch.Tensor:

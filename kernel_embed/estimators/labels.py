@@ -1,4 +1,4 @@
-"""Labels as people have them: of any type, soft, missing, with weights of rows and classes."""
+"""Labels as people have them: of any type, soft, missing, with weights of rows and of classes."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ class Labels:
         """The weights, ``None`` where none were asked for."""
         return self.weights if self.weighted else None
 
+    def class_factors(self, class_weight: dict[Any, float] | str | None) -> Floats | None:
+        """How many times as frequent each class is taken to be, ``(m,)``."""
+        if class_weight is None:
+            return None
+        of_row = self.classes[self.numbers[self.known]]
+        factors: Floats = compute_class_weight(class_weight, classes=self.classes, y=of_row)
+        return factors
+
     def taken(self, rows: NDArray[np.int64]) -> Labels:
         """Those of some rows."""
         parts = {name: getattr(self, name)[rows] for name in ("numbers", "Y", "weights")}
@@ -58,9 +66,7 @@ class Labels:
         return self.weights[rows] if self.weighted else None
 
 
-def read_labels(
-    X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None, class_weight: dict[Any, float] | str | None
-) -> Labels:
+def read_labels(X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None) -> Labels:
     """The labels of the rows of ``X``; see :class:`Labels`."""
     n = _num_samples(X)
     if y is None:
@@ -75,15 +81,11 @@ def read_labels(
     if not bool((numbers >= 0).any()):
         raise ValueError("Expected at least one row with a label, got none. Give labels in y.")
     weights = _weights(sample_weight, n)
-    if class_weight is not None:
-        known = numbers >= 0
-        of_class = compute_class_weight(class_weight, classes=classes, y=classes[numbers[known]])
-        weights[known] *= of_class[numbers[known]]
     if not bool((weights[numbers >= 0] > 0).any()):
         raise ValueError(
             "Expected positive weights, got zero weight for every row with a label. Leave sample_weight out."
         )
-    return Labels(classes, numbers, Y, soft, weights, sample_weight is not None or class_weight is not None)
+    return Labels(classes, numbers, Y, soft, weights, sample_weight is not None)
 
 
 def _hard(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
