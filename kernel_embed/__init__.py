@@ -45,11 +45,13 @@ from .objectives import (
     generalization_bound,
 )
 from .posteriors import NUTS, SMC, SVI, Laplace, load_posterior, pyro_model, sample_posterior
+from .saving import load, save
 from .scale import Nystrom, RandomFeatures, approximate
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import estimators, plots, testing, votes
+    from .comparison import compare
     from .estimators import ConditionalEmbeddingRegressor, MulticlassEmbeddingClassifier, VotedKernelClassifier
 
 __all__ = [
@@ -82,6 +84,7 @@ __all__ = [
     "VotedKernelClassifier",
     "Witness",
     "approximate",
+    "compare",
     "conditional_independence_test",
     "default_kernel",
     "default_objective",
@@ -95,6 +98,7 @@ __all__ = [
     "k_sample_test",
     "kernels",
     "learning",
+    "load",
     "load_posterior",
     "local_maxima",
     "objectives",
@@ -103,6 +107,7 @@ __all__ = [
     "pyro_model",
     "register",
     "sample_posterior",
+    "save",
     "scale",
     "set_lengthscales_by_median",
     "testing",
@@ -115,6 +120,7 @@ _LAZY_NAMES = {
     "ConditionalEmbeddingRegressor": "estimators",
     "MulticlassEmbeddingClassifier": "estimators",
     "VotedKernelClassifier": "estimators",
+    "compare": "comparison",
 }
 _LAZY_MODULES = ("estimators", "plots", "testing", "votes")
 
