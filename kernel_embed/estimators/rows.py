@@ -27,7 +27,7 @@ def distinct_rows(x: Floats, Y: Floats, weights: Floats | None) -> DistinctRows:
     Example:
         >>> x, Y = np.array([[1.0], [2.0], [1.0]]), np.array([[1.0], [0.0], [1.0]])
         >>> distinct_rows(x, Y, None)
-        DistinctRows(rows=array([0, 1]), weights=array([2., 1.]))
+        DistinctRows(rows=array([1, 0]), weights=array([1., 2.]))
     """
     own = np.ones(len(x)) if weights is None else weights
     kept = np.flatnonzero(own > 0)
@@ -58,7 +58,7 @@ def folds(labels: Integers, num_folds: int, generator: np.random.Generator) -> I
 
     Example:
         >>> folds(np.array([0, 0, 0, 1, 1, 1]), 3, np.random.default_rng(0)).tolist()
-        [0, 2, 1, 1, 2, 0]
+        [1, 2, 0, 0, 2, 1]
     """
     part = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):

@@ -73,6 +73,11 @@ def smoothed(Y: Tensor, n: float) -> Tensor:
     return (n * Y + 1.0 / Y.shape[-1]) / (n + 1.0)
 
 
+def scale_ridge(F: Tensor) -> float:
+    """√eps: scales are hardly held back, but the Hessian stays regular."""
+    return float(torch.finfo(F.dtype).eps) ** 0.5
+
+
 def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None = None) -> SoftmaxCalibration:
     """The (a, a', b) that minimise q above for decision probabilities ``F`` ``(*batch, n, m)`` and one-hot ``Y``.
 
@@ -114,7 +119,7 @@ def _calibrate(F: Tensor, Y: Tensor, penalty: float, weights: Tensor | None = No
     h = saturated(F)
     features = torch.stack([h, log_scale(h)], dim=-1)
     ridge = F.new_full((*F.shape[:-2], m + 2), penalty / n)
-    ridge[..., :2] = torch.finfo(F.dtype).eps ** 0.5  # scales are hardly held back, but the Hessian stays regular
+    ridge[..., :2] = scale_ridge(F)
     u = _newton(features, T, share, ridge)
     return SoftmaxCalibration(u[..., :2], u[..., 2:])
 
@@ -195,7 +200,9 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
         F, n = bound.leave_one_out(), bound.total_weight
         calibration = _calibrate(F, bound.Y, self.penalty, bound.row_weights)
         losses = -(smoothed(bound.Y, n) * calibration.log_probabilities(F)).sum(-1)
-        return bound.weighted_mean(losses) + 0.5 * self.penalty / n * calibration.offset.square().sum(-1)
+        penalty = self.penalty / n * calibration.offset.square().sum(-1)
+        # All that was minimized, so that the envelope theorem holds to rounding.
+        return bound.weighted_mean(losses) + 0.5 * (penalty + scale_ridge(F) * calibration.scales.square().sum(-1))
 
     def __repr__(self) -> str:
         return f"CalibratedLeaveOneOutRisk(penalty={self.penalty:g})"

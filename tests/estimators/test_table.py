@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from kernel_embed.estimators import TableEncoder
-from kernel_embed.estimators.table import MAX_CATEGORIES
+from kernel_embed.estimators.cells import MAX_CATEGORIES
 
 
 @pytest.fixture
