@@ -75,7 +75,7 @@ def smoothed(Y: Tensor, n: float) -> Tensor:
 
 def scale_ridge(F: Tensor) -> float:
     """√eps: scales are hardly held back, but the Hessian stays regular."""
-    return float(torch.finfo(F.dtype).eps) ** 0.5
+    return math.sqrt(torch.finfo(F.dtype).eps)
 
 
 def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None = None) -> SoftmaxCalibration:
