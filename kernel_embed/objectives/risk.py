@@ -49,6 +49,10 @@ class ClippedRisk(Objective[ConditionedMulticlass]):
         f_y = F.gather(-1, y.expand(F.shape[:-1]).unsqueeze(-1)).squeeze(-1)
         return clipped_cross_entropy(f_y, self.epsilon, self.below)
 
+    def mean_loss(self, F: Tensor, y: Tensor) -> Tensor:
+        """Their mean over rows, of shape ``batch``."""
+        return self.losses(F, y).mean(dim=-1)
+
     def __repr__(self) -> str:
         below = "" if self.below == "flat" else f", below={self.below!r}"
         return f"{type(self).__name__}(epsilon={self.epsilon:g}{below})"
