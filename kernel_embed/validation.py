@@ -125,13 +125,36 @@ def check_lengths(x: Tensor, y: Tensor | None) -> Tensor:
     return y
 
 
+def check_weights(x: Tensor, weights: Tensor | None) -> Tensor | None:
+    """``weights`` of the rows of ``x`` in its dtype, ``(n,)``, finite and positive; ``None`` where all are 1."""
+    if weights is None:
+        return None
+    check_tensor(weights, "weights")
+    if tuple(weights.shape) != (x.shape[-2],):
+        raise ValueError(
+            f"Expected one weight for each of the {x.shape[-2]} rows of x, got shape {tuple(weights.shape)}. "
+            "Give a vector."
+        )
+    check_finite(weights, "weights")
+    if not bool((weights > 0).all()):
+        raise ValueError(
+            f"Expected positive weights, got {int((weights <= 0).sum())} that are not. Leave out rows of weight 0."
+        )
+    return weights.to(x)
+
+
 def check_labels(x: Tensor, y: Tensor | None, num_classes: int) -> Tensor:
-    """``y`` as a vector of class numbers 0 … m − 1, one for each row of ``x``."""
+    """``y`` as class numbers 0 … m − 1, one for each row of ``x``, or as soft labels, m probabilities each."""
     y = check_lengths(x, y)
     if y.dim() == 2 and y.shape[1] == 1:
         y = y.squeeze(1)
+    if y.dim() == 2 and y.shape[1] == num_classes and y.is_floating_point():
+        return _check_soft_labels(y).to(x)
     if y.dim() != 1:
-        raise ValueError(f"Expected y as a vector of class numbers, got shape {tuple(y.shape)}.")
+        raise ValueError(
+            f"Expected y as a vector of class numbers, or {num_classes} probabilities for each row, got shape "
+            f"{tuple(y.shape)}."
+        )
     if y.is_floating_point():
         if not bool((y == y.round()).all()):
             raise ValueError(
@@ -148,6 +171,18 @@ def check_labels(x: Tensor, y: Tensor | None, num_classes: int) -> Tensor:
             "Number the classes from 0, or use MulticlassEmbeddingClassifier, which takes labels of any kind."
         )
     return y.to(x.device)
+
+
+def _check_soft_labels(y: Tensor) -> Tensor:
+    check_finite(y, "y")
+    wrong = (y < 0).any(-1) | ((y.sum(-1) - 1.0).abs() > 1e-4)
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"Expected rows of probabilities in y, not negative and adding up to 1, got {y[row].tolist()} in row "
+            f"{row}. Divide each row by its sum."
+        )
+    return y
 
 
 def check_at_least(lowest: float, **settings: float) -> None:

@@ -209,11 +209,11 @@ def bound(empirical_risk: float, r: float, n: int, beta: float, tight: bool) -> 
 def calibrated_risk(F: Array, Y: Array, penalty: float) -> tuple[float, Array]:
     """min over a, a' ≥ 0 and b of −(1/n) Σ T log softmax(aH + a'g(H) + b) + κ/(2n) ‖b‖², and the minimiser.
 
-    H = ½ + tanh(F − ½), g(h) = log log(1 + exp(h/0.1)), T = (nY + 1)/(n + m).
+    H = ½ + tanh(F − ½), g(h) = log log(1 + exp(h/0.1)), T = (nY + 1/m)/(n + 1).
     """
     F = np.array([[0.5 + math.tanh(f - 0.5) for f in row] for row in F])
     n, m = F.shape
-    T = (n * Y + 1.0) / (n + m)
+    T = (n * Y + 1.0 / m) / (n + 1.0)
     G = np.array([[math.log(math.log1p(math.exp(f / 0.1))) for f in row] for row in F])
 
     def q(u: Array) -> tuple[float, Array]:

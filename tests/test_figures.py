@@ -40,21 +40,21 @@ BEFORE = {
     "bound": [2.66773370117],
     "regularization": [0.00566168185136],
     "classifier": [
-        0.974839916115,
-        0.0117085651749,
-        0.0134515187098,
-        0.978658811254,
-        0.0095485194578,
-        0.0117926692877,
-        0.976145224676,
-        0.011248752089,
-        0.0126060232349,
-        0.985763277005,
-        0.0060995941227,
-        0.00813712887181,
-        0.979786534257,
-        0.00889869223729,
-        0.0113147735054,
+        0.993304119441,
+        0.00300257744243,
+        0.00369330311707,
+        0.99464948844,
+        0.00223959900698,
+        0.00311091255323,
+        0.993985073547,
+        0.00280151429784,
+        0.00321341215505,
+        0.996741102391,
+        0.00128045259891,
+        0.00197844501022,
+        0.995018324175,
+        0.00205319768398,
+        0.00292847814053,
     ],
     "two-sample": [3.87671218659, 0.003996003996],
     "independence": [0.001998001998],
@@ -100,7 +100,13 @@ def test_the_readme_computes_what_it_did(readme):
 
 def test_the_classifier_computes_what_it_did():
     x, y = load_iris(return_X_y=True)
-    close("classifier", ke.MulticlassEmbeddingClassifier().fit(x[::2], y[::2]).predict_proba(x[1::2])[:5], rtol=1e-6)
+    close(
+        "classifier",
+        ke.MulticlassEmbeddingClassifier(objective=ke.default_objective())
+        .fit(x[::2], y[::2])
+        .predict_proba(x[1::2])[:5],
+        rtol=1e-6,
+    )
 
 
 def test_the_vote_computes_what_it_did():

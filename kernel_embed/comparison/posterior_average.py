@@ -58,14 +58,14 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
         objective = ConditionalEvidence() if self.objective is None else self.objective
         start = MulticlassEmbeddingClassifier(self.kernel, objective, progress=False).fit(X, y)
         self.classes_ = start.classes_
-        conditioned, learned = start.conditioned_, start.embedding_.regularization.detach().clone()
+        learned = start.embedding_.regularization.detach().clone()
         # λ has no prior of its own. The default one is around the value it has: that before learning, not after.
         start.embedding_.regularization = start.regularization
         self.posterior_ = sample_posterior(
             start.embedding_,
             objective,
-            conditioned.x,
-            conditioned.y,
+            torch.tensor(np.asarray(X, dtype=np.float64)),
+            torch.tensor(np.searchsorted(start.classes_, np.asarray(y))),
             num_samples=self.num_samples,
             warmup_steps=self.warmup_steps,
             num_chains=1,
@@ -78,7 +78,8 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
             f"draws {name.rpartition('.')[-1]}": draws.detach().cpu().reshape(len(draws), -1).numpy()
             for name, draws in self.posterior_.samples.items()
         }
-        self.num_evaluations_ = start.result_.num_evaluations + self.posterior_.num_evaluations
+        learning = 0 if start.result_ is None else start.result_.num_evaluations
+        self.num_evaluations_ = learning + self.posterior_.num_evaluations
         return self
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:

@@ -18,8 +18,8 @@ from torch import Tensor
 from ..kernels import DiagonalBound, SupDiagonal, explicit_features, gram, sup_diagonal
 from ..kernels.features import MAX_WIDTH
 from ..kernels.frozen import frozen
-from ..linalg import DenseSystem, FeatureSystem, LinearSystem
-from ..validation import check_features, check_finite, check_lengths, check_memory, check_seed
+from ..linalg import DenseSystem, FeatureSystem, LinearSystem, left_out
+from ..validation import check_features, check_finite, check_lengths, check_memory, check_seed, check_weights
 from .answers import KernelFeatures, KernelValues, LinearAnswers, Representation, clip_normalize, real_targets
 from .base import RegularizedEmbedding
 from .distribution import Distribution, indicators
@@ -72,27 +72,29 @@ class ConditionalEmbedding(RegularizedEmbedding):
         self.target_kernel = target_kernel
         self.sup_diagonal_bound = sup_diagonal
 
-    def bind(self, x: Tensor, y: Tensor) -> ConditionedEmbedding:
+    def bind(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedEmbedding:
         """The embedding with its data, differentiable in the parameters as they are: what an objective evaluates.
 
         Args:
             x: inputs of shape ``(n, d)``.
             y: targets with n rows, of any further shape.
+            weights: how many rows each row stands for, ``(n,)`` and positive; 1 each by default.
         """
         x = check_features(x)
         check_lengths(x, y)
         if y.is_floating_point():
             check_finite(y, "y")
-        return ConditionedEmbedding(self, x, y)
+        return ConditionedEmbedding(self, x, y, weights=check_weights(x, weights))
 
-    def condition(self, x: Tensor, y: Tensor) -> ConditionedEmbedding:
-        """Factorize K + nλI for the data; the answer holds the factor and a frozen copy of this embedding.
+    def condition(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedEmbedding:
+        """Factorize K + nλW⁻¹ for the data; the answer holds the factor and a frozen copy of this embedding.
 
         Args:
             x: inputs of shape ``(n, d)``.
             y: targets with n rows, of any further shape.
+            weights: how many rows each row stands for, ``(n,)`` and positive; 1 each by default.
         """
-        return frozen(self).bind(x, y)
+        return frozen(self).bind(x, y, weights)
 
     def targets(self, y: Tensor, like: Tensor) -> Tensor:
         """Y, the targets as an n × m matrix of numbers in the dtype and on the device of ``like``."""
@@ -107,7 +109,7 @@ class ConditionedEmbedding(LinearAnswers):
         x: inputs, ``(n, d)``.
         y: targets.
         regularization: λ as it was.
-        system: A = K + nλI, through the p × p matrix ZᵀZ + nλI where the kernel has p < n explicit features.
+        system: A = K + nλW⁻¹, through the p × p matrix ZᵀWZ + nλI where the kernel has p < n explicit features.
     """
 
     def __init__(
@@ -116,11 +118,13 @@ class ConditionedEmbedding(LinearAnswers):
         x: Tensor,
         y: Tensor,
         system: LinearSystem | None = None,
+        weights: Tensor | None = None,
     ) -> None:
         self.embedding, self.x, self.y = embedding, x, y
         self.regularization: Tensor = embedding.regularization.to(x).clone()  # for it may be the live parameter
-        # eq. (1): A = K + nλI
-        self.system = system or kernel_system(embedding.kernel, x, self.num_data * self.regularization)
+        # eq. (1): A = K + nλW⁻¹, with n = Σ w
+        n = self.num_data if weights is None else float(weights.sum())
+        self.system = system or kernel_system(embedding.kernel, x, n * self.regularization, weights)
 
     def __repr__(self) -> str:
         kernel, p = type(self.embedding.kernel).__name__, self.system.num_features
@@ -129,8 +133,17 @@ class ConditionedEmbedding(LinearAnswers):
 
     @property
     def num_data(self) -> int:
-        """n."""
+        """The number of rows."""
         return self.x.shape[-2]
+
+    @functools.cached_property
+    def total_weight(self) -> float:
+        """n = Σ w, how many rows the data stand for; the number of rows where they have no weights."""
+        return self.num_data if self.row_weights is None else float(self.row_weights.sum())
+
+    def weighted_mean(self, values: Tensor) -> Tensor:
+        """(1/n) Σ w_i v_i over the last dimension of ``values`` ``(*batch, n)``: the mean that a risk is."""
+        return values.mean(-1) if self.row_weights is None else (values * self.row_weights).sum(-1) / self.total_weight
 
     @property
     def representation(self) -> Representation:
@@ -154,7 +167,7 @@ class ConditionedEmbedding(LinearAnswers):
 
     @property
     def row_weights(self) -> Tensor | None:
-        """The weights of the training rows, where they differ."""
+        """w, how many rows each training row stands for; ``None`` for 1 each."""
         return self.system.weights
 
     def coefficients_of(self, values: Tensor) -> Tensor:
@@ -199,11 +212,15 @@ class ConditionedEmbedding(LinearAnswers):
         return sup_diagonal(self.embedding.kernel, self.x, self.embedding.sup_diagonal_bound, self.system.diagonal())
 
     def leave_one_out(self) -> Tensor:
-        """The fitted values at each x_i of the embedding that has not seen (x_i, y_i): Y_i − V_i / [A⁻¹]_ii.
+        """The fitted values at each x_i of the embedding that has not seen (x_i, y_i): f₋ᵢ = Y_i − V_i / [A⁻¹]_ii.
 
-        The ridge nλ is held, so this equals n separate fits exactly.
+        The ridge nλ is held, so this equals n separate fits exactly. Of a row of weight w > 1, which stands for w
+        equal rows, one is left out.
         """
-        return self.Y - self.V / self.system.inverse_diagonal().unsqueeze(-1)
+        c = self.system.inverse_diagonal()
+        if self.row_weights is None:
+            return self.Y - self.V / c.unsqueeze(-1)
+        return left_out(self.Y, self.V, c, self.system.ridge, self.row_weights)
 
     def leave_one_out_distribution(self) -> Distribution:
         """P(Y | X = x_i) of a real target by the embedding that has not seen row i, in closed form, at every row.
@@ -238,20 +255,22 @@ class ConditionedEmbedding(LinearAnswers):
 
     def restricted(self, rows: Tensor) -> ConditionedEmbedding:
         """The same embedding conditioned on some of the data, from the Gram matrix or the features at hand."""
-        system, x = self.system.restricted(rows, len(rows) * self.regularization), self.x[rows]
-        return type(self)(self.embedding, x, self.y[rows], system)
+        weights = None if self.row_weights is None else self.row_weights[rows]
+        total = len(rows) if weights is None else float(weights.sum())
+        system = self.system.restricted(rows, total * self.regularization)
+        return type(self)(self.embedding, self.x[rows], self.y[rows], system)
 
     def fitted_by(self, part: ConditionedEmbedding, part_rows: Tensor, rows: Tensor) -> Tensor:
         """The values at some ``rows`` of the data of ``part``, which is this embedding ``restricted(part_rows)``."""
         return self.system.between(part.system, rows, part_rows) @ part.coefficients
 
 
-def kernel_system(kernel: Kernel, x: Tensor, ridge: Tensor) -> LinearSystem:
-    """K + ηI for the rows of ``x``, through explicit features where ``kernel`` has fewer of them than rows."""
+def kernel_system(kernel: Kernel, x: Tensor, ridge: Tensor, weights: Tensor | None = None) -> LinearSystem:
+    """K + ηW⁻¹ for the rows of ``x``, through explicit features where ``kernel`` has fewer of them than rows."""
     n = x.shape[-2]
     Z = explicit_features(kernel, x, limit=min(MAX_WIDTH, n))
     if Z is not None and Z.shape[-1] < n:
-        return FeatureSystem(Z.to(x), ridge)
+        return FeatureSystem(Z.to(x), ridge, weights)
     check_memory(n, x, kernel.batch_shape.numel(), MEMORY_REMEDY)
     K = (gram(kernel, x) if Z is None else Z @ Z.mT).to(x)
     if K.shape[-2:] != (n, n):
@@ -260,4 +279,4 @@ def kernel_system(kernel: Kernel, x: Tensor, ridge: Tensor) -> LinearSystem:
             f"{tuple(K.shape[-2:])} from {type(kernel).__name__}. Kernels with several outputs for each input have no "
             "conditional embedding."
         )
-    return DenseSystem(K, ridge)
+    return DenseSystem(K, ridge, weights)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..kernels import DeltaKernel, DiagonalBound
 from ..kernels.frozen import frozen
-from ..validation import check_features, check_labels
+from ..validation import check_features, check_labels, check_weights
 from .answers import MulticlassAnswers
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
 
@@ -69,17 +69,26 @@ class MulticlassEmbedding(ConditionalEmbedding):
         )
         self.num_classes = num_classes
 
-    def bind(self, x: Tensor, y: Tensor) -> ConditionedMulticlass:
-        """The embedding with inputs ``x`` (n, d) and class numbers ``y`` (n,), differentiable in its parameters."""
-        x = check_features(x)
-        return ConditionedMulticlass(self, x, check_labels(x, y, self.num_classes))
+    def bind(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedMulticlass:
+        """The embedding with its data, differentiable in its parameters.
 
-    def condition(self, x: Tensor, y: Tensor) -> ConditionedMulticlass:
-        """Factorize K + nλI for inputs ``x`` (n, d) and class numbers ``y`` (n,), with a frozen embedding."""
-        return frozen(self).bind(x, y)
+        Args:
+            x: inputs of shape ``(n, d)``.
+            y: class numbers ``(n,)``, or soft labels: one row of m probabilities each, ``(n, m)``.
+            weights: how many rows each row stands for, ``(n,)`` and positive; 1 each by default.
+        """
+        x = check_features(x)
+        y = check_labels(x, y, self.num_classes)
+        return ConditionedMulticlass(self, x, y, weights=check_weights(x, weights))
+
+    def condition(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedMulticlass:
+        """Factorize K + nλW⁻¹ for the data that :meth:`bind` takes, with a frozen embedding."""
+        return frozen(self).bind(x, y, weights)
 
     def targets(self, y: Tensor, like: Tensor) -> Tensor:
-        """Y ∈ {0, 1}^{n×m}, the one-hot labels of eq. (5)."""
+        """Y ∈ [0, 1]^{n×m}, the one-hot labels of eq. (5), or the soft labels as they are."""
+        if y.dim() == 2:
+            return y.to(like)
         return torch.nn.functional.one_hot(y, self.num_classes).to(like)
 
 

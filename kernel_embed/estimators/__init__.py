@@ -1,7 +1,16 @@
 """scikit-learn front ends."""
 
 from .classifier import MulticlassEmbeddingClassifier
+from .pooled import Member, PooledAnswers
 from .regressor import ConditionalEmbeddingRegressor
+from .table import TableEncoder
 from .voted import VotedKernelClassifier
 
-__all__ = ["ConditionalEmbeddingRegressor", "MulticlassEmbeddingClassifier", "VotedKernelClassifier"]
+__all__ = [
+    "ConditionalEmbeddingRegressor",
+    "Member",
+    "MulticlassEmbeddingClassifier",
+    "PooledAnswers",
+    "TableEncoder",
+    "VotedKernelClassifier",
+]

@@ -2,60 +2,70 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel, RBFKernel
-from gpytorch.priors import LogNormalPrior
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
 
-from ..embeddings import ConditionedMulticlass, MulticlassEmbedding, clip_normalize
-from ..kernels import default_kernel, feature_ranges, log_scaled
-from ..learning import LBFGS, Adam, FitResult, Optimizer, fit
-from ..objectives import Objective, calibrate, default_objective
+from ..embeddings import ConditionedMulticlass, MulticlassEmbedding, clip_normalize, prediction_sets
+from ..learning import FitResult
+from ..objectives import GeneralizationBound, Objective, SoftmaxCalibration, calibrate, default_objective
 from ..objectives.bounds import generalization_bound
+from ..progress import progress_bar
+from .conditioning import Table
+from .default import NUM_STAGES, learn_default
+from .labels import Labels, read_labels
+from .pooled import PooledAnswers
 from .random_state import RandomState, seed_of
+from .rows import distinct_rows
+from .single import KernelChoice, SingleKernel
+from .table import TableEncoder, plain_matrix, validated
+
+Floats = NDArray[np.float64]
 
 
 class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
-    """A multiclass classifier with a learned kernel, and no validation set.
+    """A multiclass classifier that learns its kernels, without a validation set, from a table of any kind.
+
+    As it is, it learns several kernels on rows as they are and by their ranks, each with hyperparameters that have not
+    seen the rows they are judged by, and combines them in one convex solve (:mod:`kernel_embed.estimators.default`).
+    With ``kernel``, ``objective`` or ``batch_size`` it learns that one kernel instead.
 
     Args:
         kernel: any GPyTorch kernel, which is copied and never changed; or a function that builds one for the training
-            inputs; ``None`` for :func:`kernel_embed.default_kernel`, an ARD squared exponential scaled to the data.
-        objective: what learning minimises; ``None`` for :func:`kernel_embed.default_objective`.
-        regularization: the starting value of λ.
+            inputs.
+        objective: what learning minimizes; ``None`` for :func:`kernel_embed.default_objective`.
+        class_weight: ``"balanced"``, or a weight for each label; it multiplies the weights of rows.
+        regularization: the starting value of λ, for one kernel.
         calibrated: report probabilities calibrated on leave-one-out values
-            (:func:`kernel_embed.objectives.calibrate`); otherwise the clip-normalized ones of eq. (6).
+            (:func:`kernel_embed.objectives.calibrate`); otherwise the clip-normalized ones of eq. (6). For one kernel.
         confidence: 1 − β of the bound that is reported.
-        max_evaluations: a limit for the optimiser.
-        tolerance: see :func:`kernel_embed.fit`.
-        num_restarts: further starts of the optimiser.
-        subset_size: with at least twice as many rows, learning starts on a random subset of this size, where an
-            evaluation costs little, and goes on with all rows from there; ``None`` starts with all rows.
-        batch_size: learn with mini-batches of this size (Algorithm 1).
+        max_evaluations: a limit for the optimizer, for one kernel.
+        tolerance: see :func:`kernel_embed.fit`, for one kernel.
+        num_restarts: further starts of the optimizer, for one kernel.
+        subset_size: with at least twice as many rows, learning one kernel starts on a random subset of this size, and
+            goes on with all rows from there; ``None`` starts with all rows.
+        batch_size: learn one kernel with mini-batches of this size (Algorithm 1).
         num_epochs: epochs, with mini-batches.
         learning_rate: of Adam, with mini-batches.
-        random_state: seed of restarts and mini-batches.
+        random_state: seed of every random choice.
         device: where to compute; ``None`` for the CPU.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
 
     Attributes:
         classes_: the labels.
-        embedding_: the learned :class:`kernel_embed.MulticlassEmbedding`.
-        conditioned_: the embedding with the training data, which answers every question.
-        calibration_: the :class:`kernel_embed.objectives.SoftmaxCalibration`, or ``None``.
-        result_: the :class:`kernel_embed.learning.FitResult` of learning.
-        terms_: the objective's terms at the solution.
-        bound_: the :class:`kernel_embed.objectives.GeneralizationBound` of the decision probabilities, as published.
-        tight_bound_: the same in its 1/√n form: a measure of complexity, since the kernel saw the same rows.
+        encoder_: the :class:`kernel_embed.estimators.TableEncoder` of the columns; ``None`` where one kernel sees a
+            matrix of numbers as it is.
+        conditioned_: what answers every question: :class:`kernel_embed.estimators.PooledAnswers`, or the one embedding
+            with its data.
+        embedding_: the learned embedding; of a pool the one with the largest weight, on warped rows.
+        feature_relevances_: what each column counts, by name; they add up to 1. Not for one kernel.
+        calibration_: the :class:`kernel_embed.objectives.SoftmaxCalibration` of one kernel, or ``None``.
+        result_: the :class:`kernel_embed.learning.FitResult` of one kernel, or ``None``.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -67,9 +77,10 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        kernel: Kernel | Callable[[torch.Tensor], Kernel] | None = None,
+        kernel: KernelChoice = None,
         objective: Objective[ConditionedMulticlass] | None = None,
         *,
+        class_weight: dict[Any, float] | str | None = None,
         regularization: float = 0.01,
         calibrated: bool = True,
         confidence: float = 0.95,
@@ -86,6 +97,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         self.kernel = kernel
         self.objective = objective
+        self.class_weight = class_weight
         self.regularization = regularization
         self.calibrated = calibrated
         self.confidence = confidence
@@ -100,110 +112,175 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         self.device = device
         self.progress = progress
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> MulticlassEmbeddingClassifier:
-        """Learn the kernel and λ, and condition on the data."""
-        features, targets = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(targets)
-        self.classes_, numbers = np.unique(targets, return_inverse=True)
-        x, labels = self._tensor(features), self._tensor(numbers)
-        self.embedding_, self.result_ = self._learn(x, labels)
-        self.terms_ = self.result_.terms
-        with torch.no_grad():
-            self.conditioned_ = self.embedding_.condition(x, labels)
-            conditioned = self.conditioned_
-            self.calibration_ = calibrate(conditioned.leave_one_out(), conditioned.Y) if self.calibrated else None
-            self.bound_ = generalization_bound(conditioned, self.confidence, "paper")
-            self.tight_bound_ = generalization_bound(conditioned, self.confidence, "tight")
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> MulticlassEmbeddingClassifier:
+        """Learn from a table.
+
+        Args:
+            X: a matrix, or a data frame with numbers, texts, booleans, dates and missing cells.
+            y: labels of any kind; or soft labels, one row of probabilities each. Rows without a label (NaN or None)
+                take part in the scaling of columns alone.
+            sample_weight: how many rows each row stands for.
+        """
+        X = validated(self, X, reset=True)
+        labels = read_labels(X, y, sample_weight, self.class_weight)
+        if bool((labels.weights == 0).any()):
+            # A row of weight 0 is not there.
+            rows = np.flatnonzero(labels.weights > 0)
+            X, labels = _safe_indexing(X, rows), labels.taken(rows)
+        self.classes_ = labels.classes
+        self._learns_pool = self.kernel is None and self.objective is None and self.batch_size is None
+        matrix = None if self._learns_pool else plain_matrix(X)
+        self.encoder_: TableEncoder | None = None
+        if matrix is None:
+            self.encoder_ = TableEncoder().fit(X, sample_weight=labels.weights_or_none)
+            matrix = self.encoder_.transform(X)
+        self._table = self._distinct(matrix, labels)
+        if self._learns_pool and len(self.classes_) > 1:
+            self._learn_pool()
+        else:
+            self._learn_single()
         return self
 
-    def _learn(self, x: torch.Tensor, y: torch.Tensor) -> tuple[MulticlassEmbedding, FitResult]:
+    def _distinct(self, x: Floats, labels: Labels) -> Table:
+        """Rows with a label, equal ones once, with what the numbers are."""
+        known = np.flatnonzero(labels.known)
+        kept = distinct_rows(x[known], labels.Y[known], labels.weights_of(known))
+        rows = known[kept.rows]
+        y = labels.Y[rows] if labels.soft else labels.numbers[rows]
+        d = x.shape[1]
+        groups = np.arange(d) if self.encoder_ is None else self.encoder_.groups_
+        numbers = np.ones(d, dtype=bool) if self.encoder_ is None else self.encoder_.numbers_
+        return Table(
+            x=self._tensor(x[rows]),
+            y=self._tensor(y),
+            weights=None if kept.weights is None else self._tensor(kept.weights),
+            groups=self._tensor(groups),
+            numbers=self._tensor(numbers),
+            num_classes=len(self.classes_),
+        )
+
+    def _learn_pool(self) -> None:
+        assert self.encoder_ is not None
+        seed = seed_of(self.random_state) or 0
+        with progress_bar(NUM_STAGES, "fit", self.progress) as bar:
+            pooled = learn_default(self._table, default_objective(), seed, bar)
+        self.conditioned_: PooledAnswers | ConditionedMulticlass = pooled
+        self.embedding_: MulticlassEmbedding = pooled.members[int(pooled.pool.weights.argmax())].embeddings[0]
+        self.feature_relevances_ = self.encoder_.by_column(pooled.relevances.cpu().numpy())
+        self.calibration_: SoftmaxCalibration | None = None
+        self.result_: FitResult | None = None
+
+    def _learn_single(self) -> None:
         objective = self.objective if self.objective is not None else default_objective()
-        n, seed = len(y), seed_of(self.random_state)
-        learn = partial(fit, seed=seed, progress=self.progress)
-        optimizer = self._optimizer(self.num_restarts)
-        rows = torch.arange(n, device=x.device)
-        if self.batch_size is None and self.subset_size is not None and n >= 2 * self.subset_size:
-            rows = self._tensor(np.random.default_rng(seed or 0).permutation(n)[: self.subset_size])
-        # Stages, each from where the one before ended: a common lengthscale, a subset, all rows. Ctrl-C ends them all.
-        embedding, result = self._start(x[rows], y[rows], objective)
-        if len(rows) < n and not (result and result.interrupted):
-            result = learn(embedding, objective, x[rows], y[rows], optimizer=optimizer)
-            # A = K + nλI: the ridge found on the subset is a better guess for all rows than its λ.
-            embedding.regularization = embedding.regularization.detach() * (len(rows) / n)
-            optimizer = self._optimizer(num_restarts=0)
-        if not (result and result.interrupted):
-            result = learn(embedding, objective, x, y, optimizer=optimizer)
-        return embedding, result
+        learner = SingleKernel(
+            self.kernel,
+            objective,
+            len(self.classes_),
+            self.regularization,
+            self.max_evaluations,
+            self.tolerance,
+            self.num_restarts,
+            self.subset_size,
+            self.batch_size,
+            self.num_epochs,
+            self.learning_rate,
+            seed_of(self.random_state),
+            self.progress,
+        )
+        table = self._table
+        self.embedding_, result = learner.learn(table.x, table.y, table.weights)
+        self.result_, self.terms_ = result, result.terms
+        with torch.no_grad():
+            conditioned = self.embedding_.condition(table.x, table.y, table.weights)
+            self.calibration_ = None
+            if self.calibrated:
+                self.calibration_ = calibrate(conditioned.leave_one_out(), conditioned.Y, weights=table.weights)
+        self.conditioned_ = conditioned
 
-    def _optimizer(self, num_restarts: int) -> Optimizer:
-        if self.batch_size is not None:
-            return Adam(self.num_epochs, self.learning_rate, self.batch_size)
-        return LBFGS(self.max_evaluations, self.tolerance, num_restarts)
+    @property
+    def bound_(self) -> GeneralizationBound | None:
+        """The bound of Theorem 4 of the decision probabilities of one kernel, as published; of a pool ``None``."""
+        return self._bound("paper")
 
-    def _start(
-        self, x: torch.Tensor, y: torch.Tensor, objective: Objective[ConditionedMulticlass]
-    ) -> tuple[MulticlassEmbedding, FitResult | None]:
-        """The embedding from which learning starts, and what was learned on the way there."""
-        m = len(self.classes_)
-        if self.kernel is None:
-            return isotropic_start(x, y, m, objective, self.regularization, self.progress)
-        # A GPyTorch kernel can be called too, so the type decides.
-        if not isinstance(self.kernel, Kernel) and callable(self.kernel):
-            return MulticlassEmbedding(self.kernel(x), m, self.regularization), None
-        return MulticlassEmbedding(copy.deepcopy(self.kernel), m, self.regularization), None
+    @property
+    def tight_bound_(self) -> GeneralizationBound | None:
+        """The same in its 1/√n form: a measure of complexity, since the kernel saw the same rows."""
+        return self._bound("tight")
 
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+    def _bound(self, form: Any) -> GeneralizationBound | None:
+        conditioned = getattr(self, "conditioned_", None)
+        if not isinstance(conditioned, ConditionedMulticlass) or conditioned.y.dim() == 2:
+            return None
+        with torch.no_grad():
+            return generalization_bound(conditioned, self.confidence, form)
+
+    def decision_function(self, X: ArrayLike) -> Floats:
         """Scores, highest for the predicted class: (n, m), or for two classes (n,) as scikit-learn has it."""
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, X: ArrayLike) -> Floats:
         """Probabilities of ``classes_``: (n, m)."""
-        F = self._decision_probabilities(X)
-        probabilities = clip_normalize(F) if self.calibration_ is None else self.calibration_.probabilities(F)
-        return probabilities.cpu().numpy()
+        return self._probabilities(self._encode(X)).cpu().numpy()
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable labels."""
-        numbers = self._scores(X).argmax(axis=1)
-        labels: NDArray[Any] = self.classes_[numbers]
+        scores = self._scores(X)
+        labels: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
         return labels
 
-    def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
-        F = self._decision_probabilities(X)
-        scores = F if self.calibration_ is None else self.calibration_.log_probabilities(F)
-        return scores.cpu().numpy()
+    def predict_set(self, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:
+        """Conformal sets of classes that hold the true one at about the rate ``coverage``: (n, m), true for members.
 
-    def _decision_probabilities(self, X: ArrayLike) -> torch.Tensor:
+        See :func:`kernel_embed.embeddings.prediction_sets` for what is guaranteed and when.
+        """
+        probabilities = self._probabilities(self._encode(X))
+        left_out, y = self._left_out()
+        return prediction_sets(left_out, y, probabilities, coverage).cpu().numpy()
+
+    @torch.no_grad()
+    def _left_out(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Probabilities of training rows by what has not seen them, and their (most probable) classes."""
+        y = self._table.y if self._table.y.dim() == 1 else self._table.y.argmax(-1)
+        if isinstance(self.conditioned_, PooledAnswers):
+            return self.conditioned_.left_out.exp(), y[self.conditioned_.left_out_rows]
+        F = self.conditioned_.leave_one_out()
+        return (clip_normalize(F) if self.calibration_ is None else self.calibration_.probabilities(F)), y
+
+    def _scores(self, X: ArrayLike) -> Floats:
+        x = self._encode(X)
+        if self.calibration_ is None and not isinstance(self.conditioned_, PooledAnswers):
+            return self._decision_probabilities(x).cpu().numpy()
+        return self._probabilities(x).clamp_min(1e-300).log().cpu().numpy()
+
+    @torch.no_grad()
+    def _probabilities(self, x: torch.Tensor) -> torch.Tensor:
+        if isinstance(self.conditioned_, PooledAnswers):
+            return self.conditioned_.probabilities(x)
+        F = self._decision_probabilities(x)
+        return clip_normalize(F) if self.calibration_ is None else self.calibration_.probabilities(F)
+
+    @torch.no_grad()
+    def _decision_probabilities(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conditioned_.decision_probabilities(x)
+
+    def _encode(self, X: ArrayLike) -> torch.Tensor:
         check_is_fitted(self)
-        features = validate_data(self, X, dtype=np.float64, reset=False)
-        with torch.no_grad():
-            return self.conditioned_.decision_probabilities(self._tensor(features))
+        X = validated(self, X, reset=False)
+        if self.encoder_ is not None:
+            return self._tensor(self.encoder_.transform(X))
+        matrix = plain_matrix(X)
+        if matrix is None:
+            raise ValueError("Expected numbers without missing cells, as in training, got others. Impute them first.")
+        return self._tensor(matrix)
 
-    def _tensor(self, array: NDArray[np.float64] | NDArray[np.int64]) -> torch.Tensor:
+    def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
         # A copy: the classifier keeps its data when the caller's array changes, and read-only arrays are welcome.
         return torch.tensor(array, device=self.device or "cpu")
 
-
-def isotropic_start(
-    x: torch.Tensor,
-    y: torch.Tensor,
-    num_classes: int,
-    objective: Objective[ConditionedMulticlass],
-    regularization: float,
-    progress: bool | None,
-) -> tuple[MulticlassEmbedding, FitResult]:
-    """The default kernel at the best common lengthscale, found first: two numbers are learned in a dozen evaluations.
-
-    Around it the lengthscales of :func:`kernel_embed.default_kernel` have their prior, so that features count as
-    equally relevant until the data say otherwise.
-    """
-    scaled = x / feature_ranges(x)
-    centre = default_kernel(scaled).lengthscale.detach().mean()
-    prior = LogNormalPrior(centre.log() + 1.0, torch.ones_like(centre))
-    kernel = RBFKernel(lengthscale_prior=prior, lengthscale_constraint=log_scaled()).to(x)
-    kernel.lengthscale = centre
-    isotropic = MulticlassEmbedding(kernel, num_classes, regularization)
-    result = fit(isotropic, objective, scaled, y, max_evaluations=30, tolerance=1e-3, progress=progress)
-    kernel = default_kernel(x, kernel.lengthscale.item())
-    return MulticlassEmbedding(kernel, num_classes, isotropic.regularization.item()), result
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags

@@ -4,6 +4,7 @@ from .classes.bag import BagKernel, MMDKernel, pack_bags
 from .classes.delta import DeltaKernel
 from .classes.feature import FeatureKernel, check_width
 from .classes.mahalanobis import MahalanobisKernel
+from .classes.tied import TiedMaternKernel, TiedRBFKernel
 from .default import default_kernel, feature_ranges
 from .features.explicit import explicit_features, has_explicit_features
 from .frozen import frozen
@@ -18,6 +19,7 @@ from .smoothed.kernel import SmoothedKernel
 from .smoothed.measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure
 from .structure import Algebra, Node, fold
 from .supremum import DiagonalBound, DiagonalBoundError, MeanDiagonal, NominalDiagonal, SupDiagonal, sup_diagonal
+from .warp import Warping, make_warp
 
 __all__ = [
     "Algebra",
@@ -44,6 +46,9 @@ __all__ = [
     "RadialProfile",
     "SmoothedKernel",
     "SupDiagonal",
+    "TiedMaternKernel",
+    "TiedRBFKernel",
+    "Warping",
     "Whitening",
     "check_width",
     "default_kernel",
@@ -56,6 +61,7 @@ __all__ = [
     "has_explicit_features",
     "initialize_from_data",
     "log_scaled",
+    "make_warp",
     "median_distance",
     "pack_bags",
     "plain_profile",

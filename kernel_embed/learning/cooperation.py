@@ -27,7 +27,7 @@ class Cooperative(Protocol[B_co]):
         """The embedding with the rows of all processes, differentiable in its parameters."""
         ...  # pragma: no cover
 
-    def total_rows(self, num_rows: int) -> int:
+    def total_rows(self, num_rows: int) -> float:
         """The rows of all processes together."""
         ...  # pragma: no cover
 

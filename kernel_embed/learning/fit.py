@@ -17,7 +17,7 @@ from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from ..validation import check_features, check_seed
 from .cooperation import Cooperative
-from .data import Data, LoaderData, TensorData
+from .data import Data, LoaderData, TensorData, fingerprint
 from .optimizers import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer
 from .optimizers.stochastic import Factory
 from .parameters import ParameterVector, unidentified
@@ -36,6 +36,7 @@ def fit(
     x: Tensor | DataLoader[object],
     y: Tensor | None = None,
     *,
+    weights: Tensor | None = None,
     optimizer: Optimizer | Factory | None = None,
     callback: Callback | None = None,
     max_evaluations: int | None = None,
@@ -67,6 +68,7 @@ def fit(
             not fit in memory. Its batches go to the dtype and device of the embedding. Build it with a ``generator``
             and a resumed run meets the batches in the same order.
         y: targets, for embeddings that have them.
+        weights: how many rows each row stands for, ``(n,)``, for embeddings with targets and full batches.
         optimizer: an :class:`~kernel_embed.learning.Optimizer`, or a factory that makes one of ``torch.optim``, such as
             ``torch.optim.SGD`` or ``lambda p: torch.optim.SGD(p, lr=0.1)``, run on all rows;
             :class:`~kernel_embed.learning.TorchOptimizer` has its epochs and batches. It excludes the six options
@@ -100,7 +102,7 @@ def fit(
     check_seed(seed)
     short = ShortOptions(max_evaluations, tolerance, num_restarts, batch_size, num_epochs, learning_rate)
     chosen = choose_optimizer(optimizer, short, from_loader=isinstance(x, DataLoader))
-    together = embedding if isinstance(embedding, Cooperative) else Alone(embedding)
+    together = _together(embedding, weights)
     data = _as_data(x, y, together.module)
     if data.whole is not None and isinstance(together, Alone):  # ranks would draw other numbers each
         initialize_parts(together.module, *data.whole)
@@ -109,7 +111,7 @@ def fit(
     if not vector.parameters:
         raise ValueError("Expected an embedding with parameters to learn, got none that require a gradient.")
     num_data = None if data.num_data is None else together.total_rows(data.num_data)
-    file = None if checkpoint is None else _checkpoint(checkpoint, objective, vector, data, chosen)
+    file = None if checkpoint is None else _checkpoint(checkpoint, objective, vector, data, weights, chosen)
     search = Search(together, vector, file, callback)
     loss = Loss(together, objective, num_data)
     problem = Problem(loss, data, vector, search, np.random.default_rng(seed), progress)
@@ -200,6 +202,14 @@ def _as_optimizer(optimizer: Optimizer | Factory, given: list[str]) -> Optimizer
     return TorchOptimizer(cast(Factory, optimizer))
 
 
+def _together(embedding: Embedding[B] | Cooperative[B], weights: Tensor | None) -> Cooperative[B]:
+    if not isinstance(embedding, Cooperative):
+        return Alone(embedding, weights)
+    if weights is not None:
+        raise TypeError("Expected rows without weights over several ranks, got weights. Repeat rows in their place.")
+    return embedding
+
+
 def _as_data(x: Tensor | DataLoader[object], y: Tensor | None, module: gpytorch.Module) -> Data:
     """The rows, and ``module`` in the dtype and on the device of tensors; a loader follows the module instead."""
     if isinstance(x, DataLoader):
@@ -231,11 +241,16 @@ def _run(optimizer: Optimizer, problem: Problem, search: Search) -> tuple[Outcom
 
 
 def _checkpoint(
-    path: str | os.PathLike[str], objective: Objective[B], vector: ParameterVector, data: Data, optimizer: Optimizer
+    path: str | os.PathLike[str],
+    objective: Objective[B],
+    vector: ParameterVector,
+    data: Data,
+    weights: Tensor | None,
+    optimizer: Optimizer,
 ) -> Checkpoint:
     identity = {
         "objective": repr(objective),
         "shapes": {name: list(p.shape) for name, p in vector.named.items()},
-        "data": data.identity(),
+        "data": data.identity() if weights is None else f"{data.identity()} {fingerprint(weights)}",
     }
     return Checkpoint(path, identity, type(optimizer).__qualname__)

@@ -35,17 +35,22 @@ class Alone(Generic[B]):
 
     leads = True
 
-    def __init__(self, embedding: Embedding[B]) -> None:
+    def __init__(self, embedding: Embedding[B], weights: Tensor | None = None) -> None:
         self.module: gpytorch.Module = embedding
-        self._embedding = embedding
+        self._embedding, self._weights = embedding, weights
 
     def bind(self, x: Tensor, y: Tensor | None = None) -> B:
         """The embedding with its data."""
-        return bound(self._embedding, x, y)
+        if self._weights is not None and len(self._weights) != x.shape[-2]:
+            raise ValueError(
+                f"Expected weights with all rows at once, got a mini-batch of {x.shape[-2]} of {len(self._weights)} "
+                "rows. Learn with full batches, or repeat rows in place of weights."
+            )
+        return bound(self._embedding, x, y, self._weights)
 
-    def total_rows(self, num_rows: int) -> int:
-        """All of them."""
-        return num_rows
+    def total_rows(self, num_rows: int) -> float:
+        """All of them, each as often as its weight says."""
+        return num_rows if self._weights is None else float(self._weights.sum())
 
     def reduce_gradients(self) -> None:
         """Nothing to do."""
@@ -67,7 +72,7 @@ class Loss(Generic[B]):
 
     embedding: Cooperative[B]
     objective: Objective[B]
-    num_data: int | None
+    num_data: float | None
 
     def __call__(self, x: Tensor, y: Tensor | None) -> tuple[Tensor, Terms]:
         """The loss on these rows, and its terms."""

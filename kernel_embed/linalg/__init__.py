@@ -6,7 +6,8 @@ from .forms import DenseForm, DistanceForm, QuadraticForm
 from .iterative import IterativeSystem, conjugate_gradients
 from .shards import Shards
 from .small import cholesky_factor, require_finite, whitening
-from .system import LinearSystem
+from .spectral import RidgePath
+from .system import LinearSystem, left_out
 
 __all__ = [
     "DenseForm",
@@ -16,10 +17,12 @@ __all__ = [
     "IterativeSystem",
     "LinearSystem",
     "QuadraticForm",
+    "RidgePath",
     "Shards",
     "cholesky_factor",
     "conjugate_gradients",
     "factorize",
+    "left_out",
     "require_finite",
     "sandwich",
     "whitening",

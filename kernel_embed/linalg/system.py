@@ -17,6 +17,32 @@ from torch import Tensor
 from .forms import QuadraticForm
 
 
+def left_out(Y: Tensor, V: Tensor, c: Tensor, ridge: Tensor, weights: Tensor | None) -> Tensor:
+    r"""The fitted values at each row of the system that has not seen it, from V = A⁻¹Y and c = diag A⁻¹.
+
+    .. math::  f_{-i} = Y_i - V_i / c_i
+
+    with the ridge η held. A row of weight w > 1 stands for w equal rows, of which one is left out: with
+    :math:`s_i = 1/c_i - \eta/w_i`, the variance at that row without any of them,
+
+    .. math::  \frac{\eta f_{-i} + (w_i - 1) s_i Y_i}{\eta + (w_i - 1) s_i} .
+
+    Args:
+        Y: ``(*batch, n, m)``.
+        V: ``(*batch, n, m)``.
+        c: ``(*batch, n)``.
+        ridge: η, of shape ``batch``.
+        weights: w, ``(n,)``, or ``None``.
+    """
+    c = c.unsqueeze(-1)
+    without = Y - V / c
+    if weights is None:
+        return without
+    w, ridge = weights.unsqueeze(-1), ridge[..., None, None]
+    others = (w - 1.0).clamp_min(0.0) * (1.0 / c - ridge / w)
+    return (ridge * without + others * Y) / (ridge + others)
+
+
 class LinearSystem(abc.ABC):
     """The contract: made ready once, asked many times, differentiable in K, η, w and Y wherever it is exact.
 

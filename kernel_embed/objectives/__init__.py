@@ -8,6 +8,7 @@ from .certificates import HoldoutBound, PacBayesBound, holdout_bound, kl_inverse
 from .cross_validation import CrossValidationRisk
 from .embedding_evidence import EmbeddingEvidence
 from .evidence import ConditionalEvidence
+from .pool import LogarithmicPool, pool
 from .rademacher import RATES, RademacherComplexity, rademacher_complexity
 from .risk import BatchValidationRisk, EmpiricalRisk, LeaveOneOutRisk
 from .score import LeaveOneOutScore, leave_one_out_scores
@@ -26,6 +27,7 @@ __all__ = [
     "HoldoutBound",
     "LeaveOneOutRisk",
     "LeaveOneOutScore",
+    "LogarithmicPool",
     "Objective",
     "PacBayesBound",
     "RademacherComplexity",
@@ -39,6 +41,7 @@ __all__ = [
     "kl_inverse",
     "leave_one_out_scores",
     "pac_bayes_bound",
+    "pool",
     "rademacher_complexity",
     "score_bound",
 ]

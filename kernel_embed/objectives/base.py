@@ -27,7 +27,7 @@ B_contra = TypeVar("B_contra", bound=Bound, contravariant=True)
 class BindsTargets(Protocol[B_co]):
     """An embedding of targets given inputs."""
 
-    def bind(self, x: Tensor, y: Tensor) -> B_co:
+    def bind(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> B_co:
         """The embedding with its data, differentiable in its parameters."""
 
 
@@ -42,7 +42,7 @@ Embedding = BindsTargets[B] | BindsSample[B]
 """Whatever an objective can be evaluated for."""
 
 
-def bound(embedding: Embedding[B], x: Tensor, y: Tensor | None) -> B:
+def bound(embedding: Embedding[B], x: Tensor, y: Tensor | None, weights: Tensor | None = None) -> B:
     """``embedding.bind`` of the data that it takes."""
     takes_targets: bool | None = getattr(embedding, "takes_targets", None)
     if takes_targets is not None and takes_targets != (y is not None):
@@ -50,7 +50,11 @@ def bound(embedding: Embedding[B], x: Tensor, y: Tensor | None) -> B:
             f"Expected {'targets y' if takes_targets else 'a sample x alone'} for {type(embedding).__name__}, got "
             f"{'none' if takes_targets else 'y too'}. Mean embeddings take a sample, conditional ones x and y."
         )
-    return embedding.bind(x) if y is None else embedding.bind(x, y)  # type: ignore[call-arg]
+    if y is None:
+        if weights is not None:
+            raise TypeError("Expected a sample alone, got weights too. Only conditional embeddings take them.")
+        return embedding.bind(x)  # type: ignore[call-arg]
+    return embedding.bind(x, y) if weights is None else embedding.bind(x, y, weights)  # type: ignore[call-arg]
 
 
 class Objective(abc.ABC, Generic[B_contra]):

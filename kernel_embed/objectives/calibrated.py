@@ -14,9 +14,9 @@ of :math:`f` far outside [0, 1], where nothing was learned, from being taken for
 cross-entropy reached,
 
 .. math::  q(\theta, \lambda) = \min_{a, a', b} \; -\frac1n \sum_{i, c} T_{ic} \log p_c(f_{-i}(x_i)) +
-           \frac{\kappa}{2n} \lVert b \rVert^2 , \qquad T = \frac{nY + 1}{n + m} .
+           \frac{\kappa}{2n} \lVert b \rVert^2 , \qquad T = \frac{nY + 1/m}{n + 1} .
 
-The targets T are the one-hot labels with one more imagined observation of each class, Laplace's rule; without it
+The targets T are the one-hot labels with one more imagined observation, shared by all classes; without it
 :math:`a` would grow without limit on data that are separated perfectly. The problem is convex in (a, a', b) and solved
 by Newton's method at every evaluation; at the minimum the derivative for (θ, λ) is that of the sum alone (envelope
 theorem). There is no clip, so every point has a gradient.
@@ -32,13 +32,12 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ..embeddings import ConditionedMulticlass
-from ..validation import check_finite, check_tensor
+from ..validation import check_finite, check_tensor, check_weights
 from .base import Objective
 from .risk import require_classes
 
 EPSILON = 0.1
 NEWTON_STEPS = 50
-HELD_AT_ZERO = 1e8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,17 +68,16 @@ def log_scale(h: Tensor) -> Tensor:
     return softplus(h / EPSILON).log()
 
 
-def smoothed(Y: Tensor) -> Tensor:
-    """T = (nY + 1) / (n + m), Laplace's rule for one-hot labels ``Y`` of shape ``(n, m)``."""
-    n, m = Y.shape[-2:]
-    return (n * Y + 1.0) / (n + m)
+def smoothed(Y: Tensor, n: float) -> Tensor:
+    """T = (nY + 1/m) / (n + 1), Perks's rule for one-hot or soft labels ``Y`` ``(…, m)`` of n rows."""
+    return (n * Y + 1.0 / Y.shape[-1]) / (n + 1.0)
 
 
-def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0) -> SoftmaxCalibration:
+def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None = None) -> SoftmaxCalibration:
     """The (a, a', b) that minimise q above for decision probabilities ``F`` ``(*batch, n, m)`` and one-hot ``Y``.
 
     Newton's method with step halving on m + 2 numbers; a scale that would be negative is held at zero. ``F`` is not
-    differentiated.
+    differentiated. ``weights`` ``(n,)`` say how many rows each row stands for.
 
     Example:
         >>> F = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9], [0.5, 0.5]], dtype=torch.float64)
@@ -88,7 +86,7 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0) -> SoftmaxCalibration:
         tensor([0, 0, 1, 1])
     """
     _check_calibration(F, Y, penalty)
-    return _calibrate(F, Y.to(F), penalty)
+    return _calibrate(F, Y.to(F), penalty, check_weights(F, weights))
 
 
 def _check_calibration(F: Tensor, Y: Tensor, penalty: float) -> None:
@@ -109,76 +107,68 @@ def _check_calibration(F: Tensor, Y: Tensor, penalty: float) -> None:
         raise ValueError(f"Expected a positive, finite penalty, got {penalty}.")
 
 
-def _calibrate(F: Tensor, Y: Tensor, penalty: float) -> SoftmaxCalibration:
-    n, m = F.shape[-2:]
-    F, T = F.detach(), smoothed(Y.detach()).expand(F.shape)
+def _calibrate(F: Tensor, Y: Tensor, penalty: float, weights: Tensor | None = None) -> SoftmaxCalibration:
+    m, n = F.shape[-1], F.shape[-2] if weights is None else float(weights.sum())
+    F, T = F.detach(), smoothed(Y.detach(), n).expand(F.shape)
+    share = F.new_full((F.shape[-2], 1), 1.0 / n) if weights is None else (weights / n).unsqueeze(-1)
     h = saturated(F)
     features = torch.stack([h, log_scale(h)], dim=-1)
     ridge = F.new_full((*F.shape[:-2], m + 2), penalty / n)
     ridge[..., :2] = torch.finfo(F.dtype).eps ** 0.5  # scales are hardly held back, but the Hessian stays regular
-    u = F.new_zeros(ridge.shape)
-    u, value = _newton(features, T, u, ridge)
-    infeasible = (u[..., :2] < 0).any(-1)
-    if bool(infeasible.any()):
-        # Convex, with two bounds: the minimum is the lowest of those with a, a' or both held at zero that respect them.
-        value = torch.where(infeasible, torch.inf, value)
-        first = int((u[..., 1] < 0).sum() > (u[..., 0] < 0).sum())
-        for held in ((first,), (1 - first,), (0, 1)):
-            if not bool(_wants(features, T, u, ridge, infeasible, value).any()):
-                break
-            held_ridge = ridge.clone()
-            held_ridge[..., list(held)] = HELD_AT_ZERO
-            trial, trial_value = _newton(features, T, u.clamp_min(0.0), held_ridge)
-            allowed = infeasible & (trial[..., :2] > -1e-6).all(-1) & (trial_value < value)
-            u, value = torch.where(allowed.unsqueeze(-1), trial, u), torch.where(allowed, trial_value, value)
-    return SoftmaxCalibration(u[..., :2].clamp_min(0.0), u[..., 2:])
+    u = _newton(features, T, share, ridge)
+    return SoftmaxCalibration(u[..., :2], u[..., 2:])
 
 
-def _wants(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor, infeasible: Tensor, value: Tensor) -> Tensor:
-    """Where the search over held scales has to go on: no point found yet, or one that a held scale would leave."""
-    slope = _derivatives(features, T, u.clamp_min(0.0), ridge)[1][..., :2]
-    return infeasible & (torch.isinf(value) | ((u[..., :2] < 1e-6) & (slope < -1e-9)).any(-1))
+def _newton(features: Tensor, T: Tensor, share: Tensor, ridge: Tensor) -> Tensor:
+    """The u = (a, a', b) that minimizes the penalized cross-entropy with a, a' ≥ 0, by projected Newton steps.
 
-
-def _newton(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
-    """Minimise the penalised cross-entropy over u = (a, a', b) from ``u``; the minimiser and its value."""
-    value, gradient, hessian = _derivatives(features, T, u, ridge)
+    A scale at zero that would go below is held there: its row and column of the Hessian become those of the identity.
+    """
+    u = torch.zeros_like(ridge)
+    u[..., 1] = 1.0  # near probabilities of two classes
+    value, gradient, hessian = _derivatives(features, T, share, u, ridge)
     eps = torch.finfo(T.dtype).eps
     for _ in range(NEWTON_STEPS):
-        step = torch.linalg.solve(hessian, gradient)
-        decrement = (step * gradient).sum(-1)
-        if not bool((decrement > max(1e-14, eps)).any()):
+        held = torch.zeros_like(u, dtype=torch.bool)
+        held[..., :2] = (u[..., :2] <= 0) & (gradient[..., :2] > 0)
+        free = gradient.masked_fill(held, 0.0)
+        matrix = hessian.masked_fill(held.unsqueeze(-1) | held.unsqueeze(-2), 0.0) + torch.diag_embed(held.to(u))
+        step = torch.linalg.solve(matrix, free)
+        if not bool(((step * free).sum(-1) > max(1e-14, eps)).any()):
+            u = u - step  # so near the minimum a full step squares the distance
+            u[..., :2].clamp_min_(0.0)
             break
         size = torch.ones_like(value)
         for _ in range(30):
             trial = u - size.unsqueeze(-1) * step
-            new_value, new_gradient, new_hessian = _derivatives(features, T, trial, ridge)
+            trial[..., :2].clamp_min_(0.0)
+            new_value, new_gradient, new_hessian = _derivatives(features, T, share, trial, ridge)
             # Less than the rounding error of the value is no rise.
-            worse = new_value > value - 1e-4 * size * decrement + 4.0 * eps * value.abs()
+            worse = new_value > value - 1e-4 * (free * (u - trial)).sum(-1) + 4.0 * eps * value.abs()
             if not bool(worse.any()):
                 break
             size = torch.where(worse, 0.5 * size, size)
         u, value, gradient, hessian = trial, new_value, new_gradient, new_hessian
-    return u, value
+    return u
 
 
-def _derivatives(features: Tensor, T: Tensor, u: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Value, gradient and Hessian in u = (a, a', b); ``features`` is ``(*batch, n, m, 2)``."""
-    n = T.shape[-2]
+def _derivatives(features: Tensor, T: Tensor, share: Tensor, u: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Value, gradient and Hessian in u = (a, a', b), for ``features`` ``(*batch, n, m, 2)`` and w/Σw as ``share``."""
     log_p = ((features @ u[..., None, :2, None]).squeeze(-1) + u[..., None, 2:]).log_softmax(dim=-1)
     p = log_p.exp()
-    value = -(T * log_p).sum((-2, -1)) / n + 0.5 * (ridge * u.square()).sum(-1)
-    residual = p - T
+    value = -(share * T * log_p).sum((-2, -1)) + 0.5 * (ridge * u.square()).sum(-1)
+    residual = share * (p - T)
     slope = (residual.unsqueeze(-1) * features).sum((-3, -2))
-    gradient = torch.cat([slope, residual.sum(-2)], dim=-1) / n + ridge * u
+    gradient = torch.cat([slope, residual.sum(-2)], dim=-1) + ridge * u
     mean = (p.unsqueeze(-1) * features).sum(-2, keepdim=True)
-    centred = p.unsqueeze(-1) * (features - mean)  # ∂p/∂(a, a')
+    shared = share * p
+    centred = shared.unsqueeze(-1) * (features - mean)  # w ∂p/∂(a, a')
     hessian = T.new_empty(*u.shape, u.shape[-1])
     hessian[..., :2, :2] = torch.einsum("...ncj,...nck->...jk", centred, features)
     hessian[..., 2:, :2] = centred.sum(-3)
     hessian[..., :2, 2:] = hessian[..., 2:, :2].mT
-    hessian[..., 2:, 2:] = torch.diag_embed(p.sum(-2)) - p.mT @ p
-    return value, gradient, hessian / n + torch.diag_embed(ridge)
+    hessian[..., 2:, 2:] = torch.diag_embed(shared.sum(-2)) - shared.mT @ p
+    return value, gradient, hessian + torch.diag_embed(ridge)
 
 
 class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
@@ -202,11 +192,10 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
     def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
         """q(θ, λ)."""
         require_classes(self, bound)
-        F = bound.leave_one_out()
-        n = F.shape[-2]
-        calibration = _calibrate(F, bound.Y, self.penalty)
-        loss = -(smoothed(bound.Y) * calibration.log_probabilities(F)).sum((-2, -1)) / n
-        return loss + 0.5 * self.penalty / n * calibration.offset.square().sum(-1)
+        F, n = bound.leave_one_out(), bound.total_weight
+        calibration = _calibrate(F, bound.Y, self.penalty, bound.row_weights)
+        losses = -(smoothed(bound.Y, n) * calibration.log_probabilities(F)).sum(-1)
+        return bound.weighted_mean(losses) + 0.5 * self.penalty / n * calibration.offset.square().sum(-1)
 
     def __repr__(self) -> str:
         return f"CalibratedLeaveOneOutRisk(penalty={self.penalty:g})"

@@ -17,7 +17,7 @@ from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
 from .base import Objective
 from .score import target_features, target_form
 
-RATES: dict[str, Callable[[int], float]] = {
+RATES: dict[str, Callable[[float], float]] = {
     "4e": lambda n: 4.0 * math.e,
     "4e/sqrt(n)": lambda n: 4.0 * math.e / math.sqrt(n),
     "2e/sqrt(n)": lambda n: 2.0 * math.e / math.sqrt(n),
@@ -55,13 +55,13 @@ class RademacherComplexity(Objective[ConditionedEmbedding]):
             raise ValueError(f"Expected a rate that is finite and not negative, got {rate}.")
         self.rate = rate
 
-    def multiplier(self, n: int) -> float:
+    def multiplier(self, n: float) -> float:
         """τ for n data."""
         return RATES[self.rate](n) if isinstance(self.rate, str) else float(self.rate)
 
     def evaluate(self, bound: ConditionedEmbedding) -> Tensor:
         """τ·r."""
-        return self.multiplier(bound.num_data) * rademacher_complexity(bound)
+        return self.multiplier(bound.total_weight) * rademacher_complexity(bound)
 
     def __repr__(self) -> str:
         rate = repr(self.rate) if isinstance(self.rate, str) else f"{self.rate:g}"

@@ -42,10 +42,12 @@ class ClippedRisk(Objective[ConditionedMulticlass]):
         self.epsilon = epsilon
         self.below = below
 
-    def mean_loss(self, F: Tensor, y: Tensor) -> Tensor:
-        """(1/n) Σ L_ε(y_i, F_i) for decision probabilities ``F`` of shape ``(*batch, n, m)``."""
+    def losses(self, F: Tensor, y: Tensor) -> Tensor:
+        """L_ε(y_i, F_i) for decision probabilities ``F`` ``(*batch, n, m)``; its mean under a soft label."""
+        if y.dim() == 2:
+            return (y * clipped_cross_entropy(F, self.epsilon, self.below)).sum(-1)
         f_y = F.gather(-1, y.expand(F.shape[:-1]).unsqueeze(-1)).squeeze(-1)
-        return clipped_cross_entropy(f_y, self.epsilon, self.below).mean(dim=-1)
+        return clipped_cross_entropy(f_y, self.epsilon, self.below)
 
     def __repr__(self) -> str:
         below = "" if self.below == "flat" else f", below={self.below!r}"
@@ -71,7 +73,7 @@ class EmpiricalRisk(ClippedRisk):
     def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
         """(1/n) Σ L_ε(y_i, P_i) with P = KV."""
         require_classes(self, bound)
-        return self.mean_loss(bound.P, bound.y)
+        return bound.weighted_mean(self.losses(bound.P, bound.y))
 
 
 class LeaveOneOutRisk(ClippedRisk):
@@ -87,7 +89,7 @@ class LeaveOneOutRisk(ClippedRisk):
     def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
         """(1/n) Σ L_ε(y_i, Y_i − V_i / [A⁻¹]_ii)."""
         require_classes(self, bound)
-        return self.mean_loss(bound.leave_one_out(), bound.y)
+        return bound.weighted_mean(self.losses(bound.leave_one_out(), bound.y))
 
 
 class BatchValidationRisk(ClippedRisk):
@@ -127,8 +129,8 @@ class BatchValidationRisk(ClippedRisk):
         order = permutation(n, self.seed).to(bound.y.device)
         validation, training = order[:held_out], order[held_out:]
         part = bound.restricted(training)
-        F = bound.fitted_by(part, training, validation)
-        risk = self.mean_loss(F, bound.y[validation])
+        losses = self.losses(bound.fitted_by(part, training, validation), bound.y[validation])
+        risk = bound.restricted(validation).weighted_mean(losses) if bound.row_weights is not None else losses.mean(-1)
         return risk if self.complexity is None else risk + self.complexity.evaluate(part)
 
     def __repr__(self) -> str:

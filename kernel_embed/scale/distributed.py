@@ -219,11 +219,11 @@ def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> Fea
     C = torch.zeros(p, m, dtype=torch.float64, device=device) if statistics.C is None else statistics.C.clone()
     if G.shape[0] != p:
         G, C = torch.full((p, p), torch.nan).to(span), torch.full((p, m), torch.nan).to(span)
-    n = torch.tensor([statistics.num_data], dtype=torch.int64, device=device)
+    n = torch.tensor([statistics.num_data], dtype=torch.float64, device=device)
     for tensor in (G, C, n):
         collective("reducing statistics", dist.all_reduce, tensor, group=group)
     if bool(torch.isnan(G).any()):
         raise ValueError(f"Expected as many features on every rank, got {p} on some and fewer on others.")
     total = FeatureStatistics(statistics.embedding)
-    total.merge(G, C, int(n), float(diagonal))
+    total.merge(G, C, float(n), float(diagonal))
     return total

@@ -29,7 +29,7 @@ from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_
 from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
 from ..linalg import DenseSystem
-from ..validation import check_features, check_finite, check_labels, check_lengths
+from ..validation import check_features, check_finite, check_labels, check_lengths, check_weights
 
 FEW = 256
 
@@ -62,7 +62,8 @@ class FeatureStatistics:
         if len(embedding.batch_shape) > 0:
             raise ValueError(f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}.")
         self.embedding = frozen(embedding)
-        self.num_data = 0
+        self.num_data: float = 0
+        """n, the weights of all rows added up."""
         self.G: Tensor | None = None
         """ZᵀZ, ``(p, p)``; ``None`` before the first row."""
         self.C: Tensor | None = None
@@ -79,9 +80,10 @@ class FeatureStatistics:
         return Z
 
     @torch.no_grad()
-    def update(self, x: Tensor, y: Tensor) -> FeatureStatistics:
-        """Add rows ``x`` ``(n, d)`` with targets ``y``; large ones are gone through in blocks."""
+    def update(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> FeatureStatistics:
+        """Add rows ``x`` ``(n, d)`` with targets ``y``, each ``weights`` times; gone through in blocks."""
         x = check_features(x)
+        weights = check_weights(x, weights)
         if isinstance(self.embedding, MulticlassEmbedding):
             y = check_labels(x, y, self.embedding.num_classes)
         else:
@@ -91,25 +93,27 @@ class FeatureStatistics:
         while start < x.shape[0]:
             # At first a few rows, which tell how many features there are.
             rows = FEW if self.G is None else max(FEW, FEATURE_NUMBERS // self.G.shape[0])
-            self._add(x[start : start + rows], y[start : start + rows])
+            part = slice(start, start + rows)
+            self._add(x[part], y[part], None if weights is None else weights[part])
             start += rows
         return self
 
-    def _add(self, x: Tensor, y: Tensor) -> None:
+    def _add(self, x: Tensor, y: Tensor, weights: Tensor | None) -> None:
         Z = self.features(x)
         Y = self.embedding.targets(y, Z)
-        G, C = Z.mT @ Z, Z.mT @ Y
+        left = Z if weights is None else weights.unsqueeze(-1) * Z
+        G, C = left.mT @ Z, left.mT @ Y
         if not bool(torch.isfinite(G).all()):
             raise NanError(
-                f"Expected finite features, got NaN or infinite ones among rows {self.num_data} to "
-                f"{self.num_data + x.shape[0] - 1}. Look for weights of the feature map that overflowed."
+                f"Expected finite features, got NaN or infinite ones among rows {self.num_data:.0f} to "
+                f"{self.num_data + x.shape[0] - 1:.0f}. Look for weights of the feature map that overflowed."
             )
         if self.G is None or self.C is None:
             self.G, self.C = torch.zeros_like(G, dtype=torch.float64), torch.zeros_like(C, dtype=torch.float64)
         check_width(Z, self.G.shape[0])
         self.G += G
         self.C += C
-        self.num_data += x.shape[0]
+        self.num_data += x.shape[0] if weights is None else float(weights.sum())
         self.largest_diagonal = max(self.largest_diagonal, torch.linalg.vector_norm(Z, dim=-1).amax().item() ** 2)
 
     def __add__(self, other: FeatureStatistics) -> FeatureStatistics:
@@ -119,7 +123,7 @@ class FeatureStatistics:
             total.merge(part.G, part.C, part.num_data, part.largest_diagonal)
         return total
 
-    def merge(self, G: Tensor | None, C: Tensor | None, num_data: int, largest_diagonal: float) -> None:
+    def merge(self, G: Tensor | None, C: Tensor | None, num_data: float, largest_diagonal: float) -> None:
         """Add the statistics of other rows."""
         if G is None or C is None:
             return
@@ -164,7 +168,7 @@ class FeatureAnswers(LinearAnswers):
         embedding: ConditionalEmbedding,
         system: DenseSystem,
         C: Tensor,
-        num_data: int,
+        num_data: float,
         largest_diagonal: float,
         data: tuple[Tensor, Tensor] | None = None,
     ) -> None:

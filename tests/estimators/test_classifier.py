@@ -23,7 +23,8 @@ import kernel_embed as ke
 from kernel_embed.comparison.data import data_directory, load_table
 from kernel_embed.objectives import calibrate, default_objective
 
-FAST = {"max_evaluations": 15}
+FAST = {"max_evaluations": 15, "objective": default_objective()}
+"""One kernel, and not the pool of the default."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def fitted(iris):
     return ke.MulticlassEmbeddingClassifier(**FAST).fit(x[:100], y[:100])
 
 
-@parametrize_with_checks([ke.MulticlassEmbeddingClassifier(max_evaluations=30)])
+@parametrize_with_checks([ke.MulticlassEmbeddingClassifier(), ke.MulticlassEmbeddingClassifier(**FAST)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -140,11 +141,11 @@ def test_the_kernel_given_is_never_changed(iris):
 
 def test_pipeline_and_grid_search(iris):
     x, y = iris
-    pipeline = make_pipeline(StandardScaler(), ke.MulticlassEmbeddingClassifier(max_evaluations=8))
+    pipeline = make_pipeline(StandardScaler(), ke.MulticlassEmbeddingClassifier(**FAST | {"max_evaluations": 8}))
     assert cross_val_score(pipeline, x, y, cv=KFold(3)).mean() > 0.9
     grid = {
         "multiclassembeddingclassifier__kernel": [None, RBFKernel()],
-        "multiclassembeddingclassifier__objective": [None, ke.ConditionalEvidence()],
+        "multiclassembeddingclassifier__objective": [default_objective(), ke.ConditionalEvidence()],
     }
     search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(x[:80], y[:80])
     assert search.score(x[80:], y[80:]) > 0.85
@@ -181,7 +182,7 @@ def test_any_kernel(name, iris):
 )
 def test_any_objective(objective, iris):
     x, y = iris
-    classifier = ke.MulticlassEmbeddingClassifier(objective=objective, **FAST).fit(x[:100], y[:100])
+    classifier = ke.MulticlassEmbeddingClassifier(objective=objective, max_evaluations=15).fit(x[:100], y[:100])
     assert classifier.score(x[100:], y[100:]) > 0.85
 
 
@@ -215,7 +216,7 @@ def test_interruption_gives_a_usable_classifier(iris, monkeypatch):
 
     original = ke.CalibratedLeaveOneOutRisk.evaluate
     monkeypatch.setattr(ke.CalibratedLeaveOneOutRisk, "evaluate", interrupted)
-    classifier = ke.MulticlassEmbeddingClassifier().fit(x[:60], y[:60])
+    classifier = ke.MulticlassEmbeddingClassifier(objective=default_objective()).fit(x[:60], y[:60])
     assert classifier.result_.interrupted
     assert "interrupted" in classifier.result_.message
     assert len(calls) == 1, "no later stage goes on"
@@ -252,8 +253,10 @@ def test_a_function_may_build_the_kernel(iris):
 
 def test_learning_may_start_on_a_subset(iris):
     x, y = iris
-    one = ke.MulticlassEmbeddingClassifier(subset_size=40, random_state=0).fit(x[:100], y[:100])
-    other = ke.MulticlassEmbeddingClassifier(subset_size=None).fit(x[:100], y[:100])
+    one = ke.MulticlassEmbeddingClassifier(objective=default_objective(), subset_size=40, random_state=0).fit(
+        x[:100], y[:100]
+    )
+    other = ke.MulticlassEmbeddingClassifier(objective=default_objective(), subset_size=None).fit(x[:100], y[:100])
     # The objectives differ by their priors, which sit around the lengthscale that each start has found.
     risks = [c.terms_["CalibratedLeaveOneOutRisk(penalty=1)"] for c in (one, other)]
     assert risks[0] == pytest.approx(risks[1], abs=0.02)

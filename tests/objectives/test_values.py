@@ -215,7 +215,7 @@ def test_calibration_is_the_constrained_minimum(seed, quality):
     assert (found.scales >= 0).all()
     log_p = found.log_probabilities(torch.as_tensor(F)).numpy()
     n, m = F.shape
-    value = -((n * Y + 1) / (n + m) * log_p).sum() / n + 0.5 / n * float(found.offset.square().sum())
+    value = -((n * Y + 1 / m) / (n + 1) * log_p).sum() / n + 0.5 / n * float(found.offset.square().sum())
     assert value == pytest.approx(expected, rel=1e-6)
     np.testing.assert_allclose(found.offset, u[2:], atol=1e-3)
 
@@ -225,7 +225,7 @@ def test_calibration_of_perfect_separation_is_finite():
     found = ke.objectives.calibrate(F, F)
     p = found.probabilities(F)
     assert torch.isfinite(p).all()
-    assert p[0, 0].item() == pytest.approx(21 / 22, abs=0.01)  # Laplace's rule: (n + 1) / (n + m)
+    assert p[0, 0].item() == pytest.approx(20.5 / 21, abs=0.01)  # (n + 1/m) / (n + 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -1,0 +1,180 @@
+r"""The kernels that the default learns, and how each is learned.
+
+Whether a column counts as it is or by its rank, and whether the answer is smooth or rough in it, are hyperparameters
+too. The candidates are
+
+====================  ==================================================================
+squash, quantile      how columns are warped, :mod:`kernel_embed.kernels.warp`
+rbf, matern, linear   the squared exponential, Matérn ½ and linear kernel of warped rows
+common, columns       one lengthscale for all columns, or one for each
+====================  ==================================================================
+
+A common lengthscale is learned first: two numbers, in a dozen evaluations. Around it the lengthscales of the columns
+have their prior, so that columns count as equally relevant until the data say otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, LinearKernel
+from gpytorch.priors import LogNormalPrior
+from torch import Tensor
+
+from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
+from ..kernels import TiedMaternKernel, TiedRBFKernel, Warping, log_scaled
+from ..kernels.parameters import NamedParameter
+from ..learning import LBFGS, fit
+from ..objectives import Objective
+
+Family = Literal["rbf", "matern", "linear"]
+Relevance = Literal["common", "columns"]
+
+RELATIVE_LENGTHSCALE = 0.7
+"""Of √G for G columns of unit variance, where the search starts; √2 is the distance of two rows on one column."""
+
+COMMON_SPREAD, COLUMN_SPREAD, RIDGE_SPREAD = 1.0, 0.5, 3.0
+"""Standard deviations of the priors of log ℓ, of log ℓ_j around it, and of the log of the ridge."""
+
+RIDGE = math.exp(-3.0)
+"""η = nλ, where the search starts, for kernels with k(x, x) = 1."""
+
+
+COMMON_STAGE = LBFGS(max_evaluations=15, tolerance=1e-3)
+COLUMN_STAGE = LBFGS(max_evaluations=30, tolerance=1e-4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A warping, a family of kernels, and whether columns have lengthscales of their own.
+
+    Example:
+        >>> str(Candidate("squash", "rbf", "columns"))
+        'squash rbf columns'
+    """
+
+    warping: Warping
+    family: Family
+    relevance: Relevance
+
+    def __str__(self) -> str:
+        return f"{self.warping} {self.family} {self.relevance}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """What a candidate is learned from: warped ``x`` ``(n, D)``, labels, weights, and the column of each number."""
+
+    x: Tensor
+    y: Tensor
+    weights: Tensor | None
+    groups: Tensor
+    num_classes: int
+
+    @property
+    def total_weight(self) -> float:
+        """n = Σ w."""
+        return len(self.x) if self.weights is None else float(self.weights.sum())
+
+    def taken(self, rows: Tensor) -> Rows:
+        """Some of them."""
+        weights = None if self.weights is None else self.weights[rows]
+        return dataclasses.replace(self, x=self.x[rows], y=self.y[rows], weights=weights)
+
+
+Learned = dict[Relevance, MulticlassEmbedding]
+"""An embedding of warped rows with a common lengthscale, and one with lengthscales of columns."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """How candidates are learned: what is minimized, and how long each of the two stages may take."""
+
+    objective: Objective[ConditionedMulticlass]
+    common: LBFGS = COMMON_STAGE
+    columns: LBFGS = COLUMN_STAGE
+    again: int = 8
+    """Evaluations of a stage that goes on from where another part of the rows ended."""
+
+    def learn(self, family: Family, rows: Rows, start: Learned | None = None) -> Learned:
+        """The embeddings of a family for these rows, from ``start`` where there is one."""
+        found: Learned = {}
+        for relevance, optimizer in self._stages(family):
+            kernel = self._kernel(family, relevance, rows, found)
+            usual = RIDGE / rows.total_weight
+            prior = LogNormalPrior(math.log(usual) + RIDGE_SPREAD**2, RIDGE_SPREAD)
+            first = found["common"].regularization.item() if "common" in found else usual
+            embedding = MulticlassEmbedding(kernel, rows.num_classes, first, regularization_prior=prior).to(rows.x)
+            if start is not None:
+                embedding.load_state_dict(start[relevance].state_dict(), strict=False)
+            result = fit(
+                embedding,
+                self.objective,
+                rows.x,
+                rows.y,
+                weights=rows.weights,
+                optimizer=optimizer if start is None else dataclasses.replace(optimizer, max_evaluations=self.again),
+                progress=False,
+            )
+            if result.interrupted:
+                raise KeyboardInterrupt  # a pool of some of the candidates is not what was asked for
+            found[relevance] = embedding
+        return found
+
+    def _stages(self, family: Family) -> Iterator[tuple[Relevance, LBFGS]]:
+        if family != "linear":
+            yield "common", self.common
+        yield "columns", self.columns
+
+    def _kernel(self, family: Family, relevance: Relevance, rows: Rows, found: Learned) -> Kernel:
+        if family == "linear":
+            return linear_kernel(rows.x.shape[-1]).to(rows.x)
+        num_columns = int(rows.groups.max()) + 1
+        if relevance == "common":
+            center = RELATIVE_LENGTHSCALE * math.sqrt(num_columns)
+            return tied_kernel(family, torch.zeros_like(rows.groups), center, COMMON_SPREAD).to(rows.x)
+        center = found["common"].kernel.column_lengthscale.item()
+        return tied_kernel(family, rows.groups, center, COLUMN_SPREAD).to(rows.x)
+
+
+def tied_kernel(family: Family, groups: Tensor, center: float, spread: float) -> Kernel:
+    """A kernel of warped rows with lengthscales around ``center``, by a factor e^``spread`` or so."""
+    num_columns = int(groups.max()) + 1
+    # A LogNormal(μ, σ) density in ℓ is highest at exp(μ − σ²).
+    location = torch.full((1, num_columns), math.log(center) + spread**2, dtype=torch.float64)
+    prior = LogNormalPrior(location, torch.full_like(location, spread))
+    if family == "rbf":
+        kernel: Kernel = TiedRBFKernel(groups, lengthscale_prior=prior, lengthscale_constraint=log_scaled())
+    else:
+        kernel = TiedMaternKernel(groups, nu=0.5, lengthscale_prior=prior, lengthscale_constraint=log_scaled())
+    kernel.lengthscale = center
+    return kernel
+
+
+def linear_kernel(num_inputs: int) -> Kernel:
+    """1 + Σ_j v_j x_j x'_j, with the v_j around 1/D."""
+    location = torch.full((1, num_inputs), -math.log(num_inputs) + 1.0, dtype=torch.float64)
+    prior = LogNormalPrior(location, torch.ones_like(location))
+    linear = LinearKernel(ard_num_dims=num_inputs, variance_constraint=log_scaled())
+    variance = NamedParameter("variance")  # GPyTorch's own way to name it cannot be pickled
+    linear.register_prior("variance_prior", prior, variance.get, variance.set)
+    linear.variance = 1.0 / num_inputs
+    constant = ConstantKernel()
+    constant.constant = torch.ones(1)
+    constant.requires_grad_(False)
+    return AdditiveKernel(linear, constant)
+
+
+def relevances(embedding: MulticlassEmbedding, groups: Tensor) -> Tensor:
+    """What one standard deviation of each column counts: 1/ℓ, or √v summed over the numbers of a column, ``(G,)``."""
+    num_columns = int(groups.max()) + 1
+    kernel = embedding.kernel
+    if isinstance(kernel, AdditiveKernel):
+        v = kernel.kernels[0].variance.detach().flatten()
+        return torch.zeros(num_columns, dtype=v.dtype).scatter_add_(0, groups, v).sqrt()
+    inverse: Tensor = 1.0 / kernel.column_lengthscale.detach().flatten()
+    return inverse.expand(num_columns).clone()

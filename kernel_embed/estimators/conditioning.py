@@ -1,0 +1,141 @@
+r"""An embedding on all rows of a table: exactly where that fits, through features beyond, with its ridge learned there.
+
+Hyperparameters learned from a sample fit all rows but for the ridge: many rows bear a smaller one than a few hundred.
+It is learned once more on all rows, by the leave-one-out values of explicit features for a path of ridges
+(:class:`kernel_embed.linalg.RidgePath`), which one eigendecomposition gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..embeddings import LinearAnswers, MulticlassEmbedding
+from ..kernels import has_explicit_features
+from ..kernels.features.nystrom import nystrom_kernel
+from ..linalg import RidgePath
+from ..objectives import calibrate
+from ..scale.expansion import expansion
+from ..scale.statistics import FeatureStatistics
+
+PRODUCTS = 4e11
+"""n p² of one embedding through p features, which sets p between the two limits below."""
+FEWEST_POINTS, MOST_POINTS = 500, 2500
+
+PROBES = 800
+"""Points of the features that learn a ridge for an embedding which is then conditioned exactly."""
+
+RIDGES = tuple(float(factor) for factor in 10.0 ** np.arange(-2.5, 1.01, 0.5))
+"""Factors of the ridge that are tried at full size."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Encoded rows with labels, and what the numbers are.
+
+    Attributes:
+        x: ``(n, D)``.
+        y: class numbers ``(n,)``, or soft labels ``(n, m)``.
+        weights: how many rows each row stands for, ``(n,)``, or ``None``.
+        groups: the column that each number encodes, ``(D,)``.
+        numbers: which of them are quantities, ``(D,)``.
+        num_classes: m.
+    """
+
+    x: Tensor
+    y: Tensor
+    weights: Tensor | None
+    groups: Tensor
+    numbers: Tensor
+    num_classes: int
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The (most probable) class of each row."""
+        labels: NDArray[np.int64] = (self.y if self.y.dim() == 1 else self.y.argmax(-1)).cpu().numpy()
+        return labels
+
+    @property
+    def total_weight(self) -> float:
+        """n = Σ w."""
+        return len(self.x) if self.weights is None else float(self.weights.sum())
+
+    def Y(self, rows: Tensor) -> Tensor:
+        """One-hot or soft labels of some rows, ``(n', m)``."""
+        y = self.y[rows]
+        return y.to(self.x) if y.dim() == 2 else torch.nn.functional.one_hot(y, self.num_classes).to(self.x)
+
+    def weights_of(self, rows: Tensor) -> Tensor | None:
+        """The weights of some rows."""
+        return None if self.weights is None else self.weights[rows]
+
+
+def num_points(n: int) -> int:
+    """p, the points of Nyström's features for n rows.
+
+    Example:
+        >>> [num_points(n) for n in (20_000, 200_000, 1_000_000)]
+        [2500, 1414, 632]
+    """
+    return int(min(max(math.sqrt(PRODUCTS / n), FEWEST_POINTS), MOST_POINTS))
+
+
+def condition_exactly(
+    embedding: MulticlassEmbedding, table: Table, judged: Tensor, ridge: float, probes: Tensor | None
+) -> tuple[Tensor, LinearAnswers]:
+    """Leave-one-out values at the ``judged`` rows, and the answers; ``probes`` are points that learn the ridge anew."""
+    if probes is not None and not has_explicit_features(embedding.kernel):
+        ridge = _Featured(embedding, table, judged, probes).best_ridge(ridge)
+    embedding.regularization = ridge / table.total_weight
+    conditioned = embedding.condition(table.x, table.y, table.weights)
+    values = conditioned.leave_one_out()[judged]
+    if conditioned.system.num_features is not None:
+        return values, conditioned
+    # The factor has done its work: kernel, points and coefficients are all that an answer takes.
+    return values, expansion(conditioned.embedding, conditioned.x, conditioned.V)
+
+
+def condition_through_features(
+    embedding: MulticlassEmbedding, table: Table, judged: Tensor, ridge: float, points: Tensor
+) -> tuple[Tensor, LinearAnswers]:
+    """The same through explicit features, those of Nyström at ``points`` where the kernel has none of its own."""
+    featured = _Featured(embedding, table, judged, points)
+    ridge = featured.best_ridge(ridge)
+    featured.statistics.embedding.regularization = ridge / table.total_weight
+    return featured.left_out(ridge), featured.statistics.condition()
+
+
+class _Featured:
+    """An embedding through explicit features on all rows, for every ridge."""
+
+    def __init__(self, embedding: MulticlassEmbedding, table: Table, judged: Tensor, points: Tensor) -> None:
+        if not has_explicit_features(embedding.kernel):
+            kernel = nystrom_kernel(embedding.kernel, points)
+            embedding = MulticlassEmbedding(kernel, embedding.num_classes).to(points)
+        self.statistics = FeatureStatistics(embedding).update(table.x, table.y, table.weights)
+        G, C = self.statistics.G, self.statistics.C
+        if G is None or C is None:
+            raise ValueError("Expected at least one row, got none.")
+        self._path = RidgePath(G, C)
+        self._ZQ = self._path.rotated(self.statistics.features(table.x[judged]))
+        self._Y, self._weights = table.Y(judged), table.weights_of(judged)
+
+    def left_out(self, ridge: float) -> Tensor:
+        """Leave-one-out values at the judged rows."""
+        return self._path.leave_one_out(self._ZQ, self._Y, ridge, self._weights)
+
+    def best_ridge(self, ridge: float) -> float:
+        """The multiple of ``ridge`` with the smallest calibrated leave-one-out loss."""
+        losses = [self._loss(factor * ridge) for factor in RIDGES]
+        return RIDGES[int(np.argmin(losses))] * ridge
+
+    def _loss(self, ridge: float) -> float:
+        F = self.left_out(ridge)
+        log_p = calibrate(F, self._Y, weights=self._weights).log_probabilities(F)
+        losses = -(self._Y * log_p).sum(-1)
+        return float(losses.mean() if self._weights is None else (self._weights * losses).sum() / self._weights.sum())

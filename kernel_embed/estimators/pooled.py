@@ -1,0 +1,90 @@
+"""Several embeddings as one classifier, which answers what every embedding answers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from ..embeddings import LinearAnswers, MulticlassAnswers, MulticlassEmbedding
+from ..objectives import LogarithmicPool, SoftmaxCalibration
+from .candidates import Candidate
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A candidate, learned: the mean of the answers of one or several embeddings, with its calibration.
+
+    Attributes:
+        candidate: which kernel.
+        embeddings: on warped rows; one for each part of the rows that hyperparameters were learned without.
+        answers: the same with data, as functions of encoded rows.
+        calibration: from decision probabilities to probabilities.
+        relevances: of each column of the table.
+    """
+
+    candidate: Candidate
+    embeddings: tuple[MulticlassEmbedding, ...]
+    answers: tuple[LinearAnswers, ...]
+    calibration: SoftmaxCalibration
+    relevances: Tensor
+
+    def decision_probabilities(self, x: Tensor) -> Tensor:
+        """The mean of f(x) over the embeddings: ``(t, m)``."""
+        return torch.stack([answers.mean(x) for answers in self.answers]).mean(0)
+
+
+class PooledAnswers(MulticlassAnswers):
+    """A logarithmic pool of members; see :mod:`kernel_embed.objectives.pool`.
+
+    Attributes:
+        members: the candidates that take part.
+        pool: their weights, and the offsets of the classes.
+        left_out: log probabilities of training rows by a pool whose hyperparameters were learned without them,
+            ``(n', m)``.
+        left_out_rows: the numbers of those rows.
+    """
+
+    def __init__(
+        self,
+        members: tuple[Member, ...],
+        pool: LogarithmicPool,
+        left_out: Tensor,
+        left_out_rows: Tensor,
+    ) -> None:
+        self.members, self.pool = members, pool
+        self.left_out, self.left_out_rows = left_out, left_out_rows
+
+    def __repr__(self) -> str:
+        shares = zip(self.members, self.pool.weights.tolist(), strict=True)
+        return f"<PooledAnswers: {', '.join(f'{weight:.2f} {member.candidate}' for member, weight in shares)}>"
+
+    @property
+    def num_classes(self) -> int:
+        """m."""
+        return len(self.pool.offset)
+
+    @property
+    def relevances(self) -> Tensor:
+        """Of each column, the mean over members by weight, ``(G,)``; those of one member add up to 1."""
+        weights = self.pool.weights / self.pool.weights.sum().clamp_min(1e-12)
+        shares = torch.stack([member.relevances / member.relevances.sum() for member in self.members])
+        return weights.to(shares) @ shares
+
+    def log_probabilities(self, x: Tensor) -> Tensor:
+        """log p(x): ``(t, m)``."""
+        kept = [(k, member) for k, member in enumerate(self.members) if self.pool.weights[k] > 0]
+        log_p = [member.calibration.log_probabilities(member.decision_probabilities(x)) for _, member in kept]
+        weights = self.pool.weights[[k for k, _ in kept]]
+        if not log_p:
+            return self.pool.offset.log_softmax(-1).expand(len(x), -1)
+        return LogarithmicPool(weights, self.pool.offset).log_probabilities(torch.stack(log_p))
+
+    def probabilities(self, x: Tensor) -> Tensor:
+        """p(x), calibrated: ``(t, m)``."""
+        return self.log_probabilities(x).exp()
+
+    def mean(self, x: Tensor) -> Tensor:
+        """E[Y | X = x] for one-hot targets, the probabilities themselves: ``(t, m)``."""
+        return self.probabilities(x)

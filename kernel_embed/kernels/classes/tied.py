@@ -1,0 +1,98 @@
+"""Radial kernels with one lengthscale for each column of a table, however many numbers encode that column.
+
+A category is written as one-hot numbers: with a common lengthscale ℓ they contribute 1/ℓ² to the squared distance of
+two rows whose categories differ, and nothing where they agree. The squared exponential of such rows is the kernel of
+the numbers times a delta kernel of the category, with one learned relevance 1/ℓ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
+from gpytorch.priors import Prior
+from torch import Tensor
+
+from ..parameters import NamedParameter
+from ..registration import register
+
+
+class TiedLengthscales(Kernel):
+    """What the two kernels below share: ``lengthscale`` repeats ``column_lengthscale`` over the numbers of a column.
+
+    Args:
+        groups: for each input number the column that it belongs to, 0 … G − 1.
+        lengthscale_prior: a prior on the G lengthscales.
+        lengthscale_constraint: a constraint on them.
+    """
+
+    groups: Tensor
+    column_name = "column_lengthscale"
+
+    def __init__(
+        self,
+        groups: Sequence[int] | Tensor,
+        *,
+        lengthscale_prior: Prior | None = None,
+        lengthscale_constraint: Interval | None = None,
+        **kwargs: object,
+    ) -> None:
+        numbers = torch.as_tensor(groups, dtype=torch.long).flatten()
+        if numbers.numel() == 0 or int(numbers.min()) < 0:
+            raise ValueError(f"Expected groups as column numbers from 0, got {numbers.tolist()}.")
+        super().__init__(ard_num_dims=numbers.numel(), lengthscale_constraint=lengthscale_constraint, **kwargs)
+        raw = torch.zeros(*self.batch_shape, 1, int(numbers.max()) + 1)
+        self.raw_lengthscale = torch.nn.Parameter(raw)
+        self.register_buffer("groups", numbers)
+        if lengthscale_prior is not None:
+            column = NamedParameter(self.column_name)
+            self.register_prior("lengthscale_prior", lengthscale_prior, column.get, column.set)
+
+    @property
+    def column_lengthscale(self) -> Tensor:
+        """ℓ of each column: ``(*batch, 1, G)``."""
+        value: Tensor = self.raw_lengthscale_constraint.transform(self.raw_lengthscale)
+        return value
+
+    @column_lengthscale.setter
+    def column_lengthscale(self, value: float | Tensor) -> None:
+        """Set ℓ of each column."""
+        value = torch.as_tensor(value).to(self.raw_lengthscale)
+        value = value.expand(torch.broadcast_shapes(value.shape, self.raw_lengthscale.shape))
+        self.initialize(raw_lengthscale=self.raw_lengthscale_constraint.inverse_transform(value))
+
+    @property
+    def lengthscale(self) -> Tensor:
+        """ℓ of each input number: ``(*batch, 1, D)``."""
+        return self.column_lengthscale.index_select(-1, self.groups)
+
+    @lengthscale.setter
+    def lengthscale(self, value: float | Tensor) -> None:
+        """Set ℓ of each column, by one number or G."""
+        self.column_lengthscale = value
+
+
+class TiedRBFKernel(TiedLengthscales, RBFKernel):
+    """The squared exponential kernel with tied lengthscales.
+
+    Example:
+        >>> kernel = TiedRBFKernel([0, 1, 1])          # a number, and a category as two numbers
+        >>> kernel.column_lengthscale = torch.tensor([2.0, 3.0])
+        >>> kernel.lengthscale.detach()
+        tensor([[2., 3., 3.]])
+    """
+
+
+class TiedMaternKernel(TiedLengthscales, MaternKernel):
+    """The Matérn kernel with tied lengthscales; ``nu`` in {½, 3⁄2, 5⁄2}.
+
+    Example:
+        >>> TiedMaternKernel([0, 1, 1], nu=0.5).column_lengthscale.shape
+        torch.Size([1, 2])
+    """
+
+
+register(TiedRBFKernel, like=RBFKernel)
+register(TiedMaternKernel, like=MaternKernel)

@@ -1,0 +1,146 @@
+r"""Warpings: monotone maps of single columns, fixed by the data before a kernel sees them.
+
+Heavy tails and many equal values ruin a kernel of distances on the raw scale. Two maps mend that,
+
+.. math::
+    \text{squash:}   \quad & w(x) = t / \sqrt{1 + (t/3)^2}, \qquad t = (x - \text{median}) / s \\
+    \text{quantile:} \quad & w(x) = \sqrt{12}\, \hat F(x)
+
+with s the interquartile range over 1.349, which is the standard deviation of a normal column, and :math:`\hat F` the
+mid-rank distribution function, linear between its knots. Both have unit variance on a normal or a uniform column, and
+both are bounded, so that one outlier moves nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Warping = Literal["squash", "quantile"]
+
+NUM_KNOTS = 256
+"""Knots of F̂ at most: between them the ranks of more values are interpolated."""
+
+TAIL = 3.0
+"""Standard deviations at which :class:`Squash` bends."""
+
+
+class Squash(torch.nn.Module):
+    """t / √(1 + (t/3)²) of the columns of ``x`` ``(n, d)`` where ``numbers`` is true; the others stay as they are.
+
+    Example:
+        >>> x = torch.tensor([[0.0], [1.0], [2.0], [3.0], [1000.0]], dtype=torch.float64)
+        >>> bool(Squash(x, torch.tensor([True]))(x).abs().max() <= 3.0)
+        True
+    """
+
+    center: Tensor
+    scale: Tensor
+    numbers: Tensor
+
+    def __init__(self, x: Tensor, numbers: Tensor, weights: Tensor | None = None) -> None:
+        super().__init__()
+        low, middle, high = weighted_quantiles(x, torch.tensor([0.25, 0.5, 0.75], dtype=x.dtype), weights)
+        scale = (high - low) / 1.349
+        # Where half of all values are equal, the spread of the whole column says more.
+        spread = (x.amax(0) - x.amin(0)) / 4.0
+        scale = torch.where(scale > 0, scale, torch.where(spread > 0, spread, torch.ones_like(spread)))
+        self.register_buffer("center", middle)
+        self.register_buffer("scale", scale)
+        self.register_buffer("numbers", numbers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """w(x), ``(n, d)``."""
+        t = (x - self.center) / self.scale
+        # t / √(1 + (t/3)²) without squaring a large t
+        bent = t / torch.hypot(torch.ones_like(t), t / TAIL)
+        return torch.where(self.numbers, bent, x)
+
+
+class Quantile(torch.nn.Module):
+    """√12 F̂ of the columns of ``x`` ``(n, d)`` where ``numbers`` is true; the others stay as they are.
+
+    Example:
+        >>> x = torch.tensor([[1.0], [10.0], [10.0], [1000.0]], dtype=torch.float64)
+        >>> (Quantile(x, torch.tensor([True]))(x) / math.sqrt(12.0)).flatten()
+        tensor([0.1250, 0.5000, 0.5000, 0.8750], dtype=torch.float64)
+    """
+
+    knots: Tensor
+    ranks: Tensor
+    numbers: Tensor
+
+    def __init__(self, x: Tensor, numbers: Tensor, weights: Tensor | None = None) -> None:
+        super().__init__()
+        columns = [mid_ranks(column, weights) for column in x[:, numbers].T]
+        width = max((len(values) for values, _ in columns), default=2)
+        knots, ranks = x.new_zeros(len(columns), width), x.new_zeros(len(columns), width)
+        for j, (values, F) in enumerate(columns):
+            # Shorter columns repeat their last knot.
+            knots[j], ranks[j] = values[-1], F[-1]
+            knots[j, : len(values)], ranks[j, : len(values)] = values, F
+        self.register_buffer("knots", knots)
+        self.register_buffer("ranks", ranks * math.sqrt(12.0))
+        self.register_buffer("numbers", numbers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """w(x), ``(n, d)``."""
+        answer = x.clone()
+        if bool(self.numbers.any()):
+            answer[:, self.numbers] = self._interpolate(x[:, self.numbers].T.contiguous()).T
+        return answer
+
+    def _interpolate(self, columns: Tensor) -> Tensor:
+        """F̂ of each row of ``columns`` ``(d, n)``, constant outside the knots."""
+        right = torch.searchsorted(self.knots, columns, right=True).clamp(1, self.knots.shape[-1] - 1)
+        x0, x1 = self.knots.gather(-1, right - 1), self.knots.gather(-1, right)
+        r0, r1 = self.ranks.gather(-1, right - 1), self.ranks.gather(-1, right)
+        step = x1 - x0
+        t = torch.where(step > 0, (columns - x0) / torch.where(step > 0, step, 1.0), 0.0).clamp(0.0, 1.0)
+        return torch.lerp(r0, r1, t)
+
+
+def mid_ranks(column: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Values of ``column`` ``(n,)`` in order, and F̂ there: the weight below, and half of that of equals.
+
+    At most :data:`NUM_KNOTS` values, and at least two.
+
+    Example:
+        >>> mid_ranks(torch.tensor([3.0, 1.0, 1.0, 2.0]))
+        (tensor([1., 2., 3.]), tensor([0.2500, 0.6250, 0.8750]))
+    """
+    values, where = torch.unique(column, return_inverse=True)
+    ones = torch.ones_like(column) if weights is None else weights
+    mass = torch.zeros_like(values).scatter_add_(0, where, ones) / ones.sum()
+    F = mass.cumsum(0) - 0.5 * mass
+    if len(values) > NUM_KNOTS:
+        # Knots at equal steps of rank, ends included.
+        chosen = torch.searchsorted(F, torch.linspace(float(F[0]), float(F[-1]), NUM_KNOTS, dtype=F.dtype))
+        chosen = torch.unique(chosen.clamp(0, len(values) - 1))
+        values, F = values[chosen], F[chosen]
+    return (values, F) if len(values) > 1 else (values.repeat(2), F.repeat(2))
+
+
+def weighted_quantiles(x: Tensor, levels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Quantiles of the columns of ``x`` ``(n, d)`` at ``levels`` ``(q,)``: ``(q, d)``; rows repeated by ``weights``.
+
+    Example:
+        >>> weighted_quantiles(torch.tensor([[1.0], [2.0], [9.0]]), torch.tensor([0.5]), torch.tensor([3.0, 1.0, 1.0]))
+        tensor([[1.]])
+    """
+    ordered, order = x.sort(dim=0)
+    ones = torch.ones(len(x), dtype=x.dtype, device=x.device) if weights is None else weights
+    total = ones[order].cumsum(0) / ones.sum()
+    # the first value at which the level is reached, up to rounding
+    place = torch.searchsorted(total.T.contiguous(), (levels - 1e-9).expand(x.shape[1], -1).contiguous())
+    return ordered.gather(0, place.T.clamp(max=len(x) - 1))
+
+
+def make_warp(kind: Warping, x: Tensor, numbers: Tensor, weights: Tensor | None = None) -> torch.nn.Module:
+    """The warping of this ``kind`` for data ``x`` ``(n, d)``, whose columns in ``numbers`` ``(d,)`` are numbers."""
+    if kind not in ("squash", "quantile"):
+        raise ValueError(f"Expected a warping 'squash' or 'quantile', got {kind!r}.")
+    return (Squash if kind == "squash" else Quantile)(x, numbers, weights)
