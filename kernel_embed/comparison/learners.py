@@ -65,6 +65,7 @@ def _embedding(
         words,
         f"ke.MulticlassEmbeddingClassifier({', '.join(arguments)})",
         tuple(imports),
+        None if made is None and objective is None else "unit_range",  # as it comes it takes tables of any kind
     )
 
 
@@ -76,7 +77,7 @@ def _ours(kernel: str) -> dict[str, Learner]:
     more = () if own is None else (f"{HERE} scaled_kernel", f"{HERE} kernel_class", "from functools import partial")
     return {
         "default": _embedding(
-            "calibrated leave-one-out risk in closed form; what the classifier does with nothing set", own, kernel
+            "what the classifier does with nothing set: several learned kernels in one pool", own, kernel
         ),
         "leave-one-out": _embedding(
             "leave-one-out risk plus the Rademacher complexity bound times 4e/n",
