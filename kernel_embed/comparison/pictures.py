@@ -173,8 +173,8 @@ def _relevance(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
     yield _picture(
         figure,
         "What the labels depend on",
-        f"Of {len(share)} columns, by the default learner: the faster its predictions change along a column, the longer "
-        "the bar. Averaged over its kernels by weight, and over folds.",
+        f"Of {len(share)} columns, by the default learner: the faster its predictions change along one, the longer "
+        "its bar. Averaged over its kernels by weight, and over folds.",
         "half",
     )
 
