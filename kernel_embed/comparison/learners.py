@@ -15,6 +15,7 @@ from ..objectives import (
     LeaveOneOutRisk,
     Objective,
     RademacherComplexity,
+    default_objective,
 )
 from .learner import Learner, MakeClassifier
 from .networks import CEN_1, CEN_2, NetworkClassifier
@@ -65,7 +66,6 @@ def _embedding(
         words,
         f"ke.MulticlassEmbeddingClassifier({', '.join(arguments)})",
         tuple(imports),
-        None if made is None and objective is None else "unit_range",  # as it comes it takes tables of any kind
     )
 
 
@@ -76,8 +76,19 @@ def _ours(kernel: str) -> dict[str, Learner]:
     average_kernel = None if own is None else partial(scaled_kernel, make=kernel_class(kernel))
     more = () if own is None else (f"{HERE} scaled_kernel", f"{HERE} kernel_class", "from functools import partial")
     return {
-        "default": _embedding(
-            "what the classifier does with nothing set: several learned kernels in one pool", own, kernel
+        "default": Learner(
+            lambda: MulticlassEmbeddingClassifier(progress=False),
+            "several kernels in one pool, judged on rows they have not seen; what the classifier does with nothing set",
+            "ke.MulticlassEmbeddingClassifier()",
+            (OURS,),
+            form=None,
+        ),
+        "one kernel": _embedding(
+            "one kernel by the calibrated leave-one-out risk in closed form",
+            own,
+            kernel,
+            default_objective(),
+            "ke.default_objective()",
         ),
         "leave-one-out": _embedding(
             "leave-one-out risk plus the Rademacher complexity bound times 4e/n",

@@ -22,7 +22,8 @@ RULE = (
 
 ORDER = {
     "logistic": "one coefficient for each column",
-    "default": "one model, probabilities with an explanation by columns, no validation set",
+    "one kernel": "one kernel, with a relevance for each column, and no validation set",
+    "default": "a pool of kernels, with a relevance for each column, and no validation set",
     "evidence": "one kernel, with a relevance for each column",
     "leave-one-out": "one kernel, with a relevance for each column",
     "evidence of inputs": "one kernel with one lengthscale",

@@ -32,6 +32,7 @@ KEY = ("experiment", "dataset", "data", "kernel", "method", "fold", "folds", "se
 
 METHODS = (
     "default",
+    "one kernel",
     "evidence",
     "evidence of inputs",
     "nuts average",

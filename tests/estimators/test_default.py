@@ -1,0 +1,175 @@
+"""The default classifier: a pool of kernels on tables of any kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_iris
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import kernel_embed as ke
+from kernel_embed.estimators import PooledAnswers, default
+from kernel_embed.estimators.rows import distinct_rows, folds, sample_rows
+
+
+@pytest.fixture(scope="module")
+def table():
+    """An irrelevant number, a heavy tail that decides, and a category that turns the answer over."""
+    generator = np.random.default_rng(0)
+    n = 240
+    heavy = np.exp(2.0 * generator.standard_normal(n))
+    kind = np.array(["u", "v", "w"])[generator.integers(3, size=n)]
+    noise = generator.standard_normal(n)
+    y = np.where((heavy > 1.0) ^ (kind == "w"), "yes", "no")
+    X = pd.DataFrame({"noise": noise, "heavy": heavy, "kind": kind})
+    X.loc[::17, "noise"] = np.nan
+    return X, y
+
+
+@pytest.fixture(scope="module")
+def fitted(table):
+    X, y = table
+    return ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:160], y[:160])
+
+
+def nll(classifier, X, y):
+    p = classifier.predict_proba(X)
+    return -np.log(p[np.arange(len(y)), np.searchsorted(classifier.classes_, y)]).mean()
+
+
+def test_it_learns_from_a_data_frame(fitted, table):
+    X, y = table
+    assert fitted.score(X[160:], y[160:]) > 0.9
+    assert nll(fitted, X[160:], y[160:]) < 0.25
+    np.testing.assert_array_equal(fitted.feature_names_in_, ["noise", "heavy", "kind"])
+    shares = fitted.feature_relevances_
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert shares["heavy"] > shares["noise"]
+
+
+def test_one_can_look_inside(fitted):
+    answers = fitted.conditioned_
+    assert isinstance(answers, PooledAnswers)
+    assert {str(member.candidate) for member in answers.members} >= {"squash rbf columns", "quantile linear columns"}
+    assert (answers.pool.weights >= 0).all()
+    assert "quantile" in repr(answers)
+    assert answers.left_out.exp().sum(-1).allclose(torch.ones(160).double())
+
+
+def test_left_out_values_are_honest(fitted, table):
+    """Their loss is near that of new rows; that of the training rows themselves is far below."""
+    X, y = table
+    rows = fitted.conditioned_.left_out_rows
+    labels = fitted._table.y[rows]
+    left_out = -fitted.conditioned_.left_out.gather(-1, labels.unsqueeze(-1)).mean().item()
+    assert left_out == pytest.approx(nll(fitted, X[160:], y[160:]), abs=0.12)
+
+
+def test_sets_cover(fitted, table):
+    X, y = table
+    sets = fitted.predict_set(X[160:], coverage=0.9)
+    inside = sets[np.arange(80), np.searchsorted(fitted.classes_, y[160:])].mean()
+    assert inside > 0.8
+    assert sets.any(axis=1).all()
+    assert (fitted.predict_set(X[160:], 0.99) >= sets).all()
+
+
+def test_unknown_and_missing_cells_at_prediction(fitted, table):
+    new = table[0][:2].assign(kind=["never seen", None], heavy=[np.nan, 1e12])
+    p = fitted.predict_proba(new)
+    np.testing.assert_allclose(p.sum(1), 1.0)
+    with pytest.raises(ValueError, match=r"Expected finite numbers in column 'heavy', got infinity"):
+        fitted.predict_proba(new.assign(heavy=[np.inf, 1.0]))
+
+
+def test_rows_without_a_label_and_soft_labels(table):
+    X, y = table
+    X = X[:80]
+    missing = y[:80].astype(object)
+    missing[::9] = None
+    known = np.array([label is not None for label in missing])
+    classifier = ke.MulticlassEmbeddingClassifier().fit(X, missing)
+    assert classifier.classes_.tolist() == ["no", "yes"]
+    assert len(classifier._table.x) == known.sum()
+    soft = np.where(y[:80, None] == np.array(["no", "yes"]), 0.9, 0.1)
+    assert ke.MulticlassEmbeddingClassifier().fit(X, soft).predict_proba(X).shape == (80, 2)
+    with pytest.raises(ValueError, match=r"or as soft labels, rows of probabilities that add up to 1"):
+        ke.MulticlassEmbeddingClassifier().fit(X, 2.0 * soft)
+
+
+def test_one_outlier_changes_nothing():
+    generator = np.random.default_rng(1)
+    X = generator.standard_normal((100, 3))
+    y = (X[:, 0] > 0).astype(int)
+    far = X.copy()
+    far[0, 1] = 1000.0
+    new = generator.standard_normal((300, 3))
+    assert ke.MulticlassEmbeddingClassifier().fit(far, y).score(new, new[:, 0] > 0) > 0.9
+
+
+def test_class_weight_moves_the_answer(table):
+    X, y = table
+    plain = ke.MulticlassEmbeddingClassifier().fit(X[:80], y[:80]).predict_proba(X[160:])[:, 1].mean()
+    heavy = ke.MulticlassEmbeddingClassifier(class_weight={"no": 1.0, "yes": 20.0}).fit(X[:80], y[:80])
+    assert heavy.predict_proba(X[160:])[:, 1].mean() > plain
+
+
+def test_inside_scikit_learn():
+    x, y = load_iris(return_X_y=True, as_frame=True)
+    rows = np.random.RandomState(0).permutation(150)[:60]
+    model = make_pipeline(StandardScaler().set_output(transform="pandas"), ke.MulticlassEmbeddingClassifier())
+    calibrated = CalibratedClassifierCV(model, cv=2, ensemble=False).fit(x.iloc[rows], y.iloc[rows])
+    assert calibrated.score(x, y) > 0.9
+
+
+def test_beyond_exact_sizes_it_goes_on_through_features(monkeypatch):
+    """The same road as for 10⁶ rows, at sizes that take no time."""
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((900, 3))
+    y = (np.hypot(X[:, 0], X[:, 1]) > 1.1).astype(int)
+    y[:4] = 2  # a rare class
+    monkeypatch.setattr(default, "CROSS_FITTED", 200)
+    monkeypatch.setattr(default, "SAMPLE", 120)
+    exact = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:600], y[:600])
+    monkeypatch.setattr(default, "EXACT", 300)
+    featured = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:600], y[:600])
+    losses = [nll(classifier, X[600:], y[600:]) for classifier in (exact, featured)]
+    assert max(losses) < 0.25
+    assert losses[0] == pytest.approx(losses[1], abs=0.05)
+    assert len(exact.conditioned_.members) == 6
+
+
+def test_many_columns_have_a_common_lengthscale(monkeypatch):
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((40, 12))
+    monkeypatch.setattr(default, "MANY_COLUMNS", 10)
+    classifier = ke.MulticlassEmbeddingClassifier().fit(X, X[:, 0] > 0)
+    members = [member.candidate for member in classifier.conditioned_.members]
+    assert {candidate.relevance for candidate in members if candidate.family != "linear"} == {"common"}
+
+
+def test_ctrl_c_leaves_no_half_classifier(monkeypatch, table):
+    X, y = table
+
+    def interrupted(self, bound):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ke.CalibratedLeaveOneOutRisk, "evaluate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ke.MulticlassEmbeddingClassifier().fit(X[:60], y[:60])
+
+
+def test_rows_are_chosen_with_every_class():
+    labels = np.array([0] * 95 + [1] * 5)
+    generator = np.random.default_rng(0)
+    chosen = sample_rows(labels, 20, generator)
+    assert len(chosen) == 20
+    assert (labels[chosen] == 1).sum() >= 3
+    part = folds(labels, 3, generator)
+    assert all(abs(int((part[labels == c] == k).sum()) - (labels == c).sum() / 3) < 1 for c in (0, 1) for k in range(3))
+    twice = distinct_rows(np.array([[0.0], [-0.0], [1.0]]), np.ones((3, 1)), np.array([1.0, 2.0, 0.0]))
+    assert twice.weights.tolist() == [3.0]
