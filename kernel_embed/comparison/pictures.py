@@ -24,7 +24,6 @@ from ..plots import (
     plot_evidence_curve,
     plot_probability_map,
     plot_ranking,
-    plot_relevance,
     plot_reliability,
     plot_witness,
 )
@@ -159,22 +158,23 @@ def _maps(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen:
 
 def _relevance(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
     records = [r for r in comparison.records(table) if r["method"] == "default" and "nll" in r]
-    kept = [arrays for arrays in map(comparison.arrays, records) if "lengthscale" in arrays]
-    names = kept[0].get("feature_names", np.array(table.features)) if kept else np.array([])
-    known = [arrays["lengthscale"] for arrays in kept if len(arrays["lengthscale"]) == len(names)]
+    kept = [arrays for arrays in map(comparison.arrays, records) if "relevance" in arrays]
+    names = kept[0]["relevance_names"] if kept else np.array([])
+    known = [arrays["relevance"] for arrays in kept if arrays["relevance_names"].tolist() == names.tolist()]
     if not known or len(names) < 2:
         return
-    typical = np.exp(np.mean(np.log(known), axis=0))  # the geometric mean over folds
-    most = np.argsort(typical)[:MOST_FEATURES]
+    share = np.mean(known, axis=0)
+    most = np.argsort(-share)[:MOST_FEATURES]
     figure = free_figure(5.0, 1.0 + 0.26 * len(most))
-    plot_relevance(torch.as_tensor(typical[most]), [str(names[j]) for j in most], ax=figure.subplots())
-    what = "features" if len(most) == len(typical) else f"{len(most)} most relevant of {len(typical)} features"
+    axes = figure.subplots()
+    axes.barh([str(names[j]) for j in most], share[most], color="#4c78a8")
+    axes.invert_yaxis()
+    axes.set_xlabel("relevance, the share of a column")
     yield _picture(
         figure,
         "What the labels depend on",
-        f"The {what}, by the default learner: the shorter the lengthscale of a feature, the faster the prediction "
-        "changes along it, and the longer its bar. Features are scaled to one range first; lengthscales are averaged "
-        "over folds.",
+        f"Of {len(share)} columns, by the default learner: the faster its predictions change along one, the longer "
+        "its bar. Averaged over its kernels by weight, and over folds.",
         "half",
     )
 
@@ -195,6 +195,8 @@ def _curve(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen
     axes = figure.subplots()
     axes.plot(sizes, np.array(values, dtype=np.float64), "o-", color="#c0392b", ms=4)
     axes.set(xlabel="rows to learn from", ylabel="NLL on held-out rows", xscale="log", ylim=(0, None))
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.minorticks_off()
     yield _picture(
         figure,
         "Would more rows help?",

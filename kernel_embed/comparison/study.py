@@ -15,7 +15,6 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import KFold, StratifiedKFold
-from sklearn.pipeline import Pipeline
 
 from ..files import write_whole
 from ..progress import progress_bar
@@ -269,8 +268,13 @@ def learned_arrays(learner: Classifier) -> dict[str, NDArray[Any]]:
     kernel = getattr(embedding, "kernel", None)
     if kernel is not None and getattr(kernel, "has_lengthscale", False):
         arrays["lengthscale"] = kernel.lengthscale.detach().cpu().numpy().ravel()
-        if isinstance(learner, Pipeline):
-            arrays["feature_names"] = np.array(learner[:-1].get_feature_names_out(), dtype=str)
+    relevances = getattr(model, "feature_relevances_", None)
+    if relevances is not None:
+        arrays["relevance"] = np.array(list(relevances.values()), dtype=np.float64)
+        arrays["relevance_names"] = np.array(list(map(str, relevances)), dtype=str)
+    pool = getattr(getattr(model, "conditioned_", None), "pool", None)
+    if pool is not None:
+        arrays["weights"] = pool.weights.detach().cpu().numpy()
     arrays.update(getattr(model, "draws_", {}))
     return arrays
 

@@ -236,7 +236,7 @@ def test_the_posterior_average_is_an_average_over_its_draws():
 @pytest.mark.parametrize("kernel", ["matern12", "matern52"])
 def test_other_kernels_reach_the_learners(kernel):
     table = blobs(n=40, m=2)
-    for name in ("default", "rademacher 4e/n", "median heuristic", "evidence of inputs"):
+    for name in ("one kernel", "rademacher 4e/n", "median heuristic", "evidence of inputs"):
         classifier = learners(kernel)[name].make().fit(table.x.to_numpy(), table.y)
         assert type(classifier.embedding_.kernel).__name__ == "MaternKernel"
     with pytest.raises(ValueError, match="Expected a kernel among rbf"):
