@@ -3,29 +3,26 @@ r"""The one door through which every embedding evaluates a GPyTorch kernel.
 :func:`gram` returns :math:`K_{ij} = k(x_i, x'_j)` as a dense tensor, equal to ``kernel(x1, x2).to_dense()``. Radial
 kernels, alone or scaled, summed and multiplied, take the closed-form gradient of :mod:`kernel_embed.kernels.radial`,
 kernels with a registered rule that rule; every other kernel is evaluated by GPyTorch itself.
-
-Some kernels take something from data before they can be evaluated: GPyTorch's ``RFFKernel`` without ``num_dims`` draws
-its frequencies when it first sees points. Here that is a step of its own,
-:func:`kernel_embed.kernels.initialize_from_data`, so that no evaluation ever changes a kernel.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import operator
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from gpytorch.kernels import InducingPointKernel, Kernel, ProductStructureKernel, RFFKernel
+from gpytorch.kernels import InducingPointKernel, Kernel, ProductStructureKernel, RQKernel
 from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..validation import check_finite, check_memory, check_tensor
+from .initialization import check_initialized
 from .profiles import RadialProfile, radial_of
-from .radial import radial_gram
-from .structure import COMPOSITES, Algebra, Node, Registry, fold
+from .radial import radial_gram, square_distances
+from .structure import Algebra, Node, Registry, fold
 
 GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
 """From a kernel and the points that reach its ``forward``, x1 and x2 (``None`` for x1), to k(x1_i, x2_j)."""
@@ -93,9 +90,22 @@ def cross_evaluation(kernel: Kernel) -> Iterator[None]:
     """Let an ``InducingPointKernel`` be evaluated between any two sets of points, whatever its mode.
 
     In training mode it refuses unequal inputs, and in evaluation mode it remembers its factor past a change of its
-    parameters. Inside this context it is in evaluation mode with nothing remembered; afterwards it is as it was.
+    parameters. Inside this context it is in evaluation mode with nothing remembered; afterwards it is as it was. One
+    thread at a time: another would see the mode change under its hands.
     """
     inducing = [module for module in kernel.modules() if isinstance(module, InducingPointKernel)]
+    if not inducing:
+        yield
+        return
+    with _ONE_AT_A_TIME, _evaluation_mode(inducing):
+        yield
+
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextlib.contextmanager
+def _evaluation_mode(inducing: list[InducingPointKernel]) -> Iterator[None]:
     modes = [module.training for module in inducing]
     try:
         for module in inducing:
@@ -200,99 +210,12 @@ class _Columns(Algebra[None]):
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class Initialization:
-    """How kernels of a class complete themselves.
-
-    Args:
-        is_complete: whether a kernel can be evaluated as it is.
-        complete: changes a kernel that is not, given the points ``(n, d)`` that reach its ``forward``.
-        expected: a complete kernel, in words, for the message.
-        otherwise: what else completes it, in words.
-    """
-
-    is_complete: Callable[[Kernel], bool]
-    complete: Callable[[Kernel, Tensor], None]
-    expected: str = "a kernel that has taken from data what it needs"
-    otherwise: str = ""
+def _rational_quadratic(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    """GPyTorch's own Gram matrix loses near points that are far from the mean; its profile does not."""
+    radial = radial_of(kernel)
+    assert radial is not None
+    z1, z2 = radial.metric.scaled(x1), None if x2 is None else radial.metric.scaled(x2)
+    return radial.profile.value_and_slope(square_distances(z1, z2))[0]
 
 
-INITIALIZATIONS: Registry[Initialization] = Registry("initialization")
-
-
-def _has_weights(kernel: Kernel) -> bool:
-    return hasattr(kernel, "randn_weights")
-
-
-def _draw_weights(kernel: Kernel, x: Tensor) -> None:
-    kernel._init_weights(x.shape[-1], kernel.num_samples)
-
-
-INITIALIZATIONS.register(
-    RFFKernel,
-    Initialization(_has_weights, _draw_weights, "an RFFKernel with its weights drawn", "give num_dims"),
-)
-
-
-def initialize_from_data(kernel: Kernel, x: Tensor) -> Kernel:
-    """Complete every part of ``kernel`` that takes something from data ``x`` (``(n, d)``); returns ``kernel``.
-
-    Parts that are complete stay as they are, so that a second call changes nothing.
-
-    Example:
-        >>> from gpytorch.kernels import RFFKernel, ScaleKernel
-        >>> kernel = ScaleKernel(RFFKernel(num_samples=5))
-        >>> initialize_from_data(kernel, torch.rand(10, 3)).base_kernel.randn_weights.shape
-        torch.Size([3, 5])
-    """
-    if not is_initialized(kernel):
-        with torch.no_grad():
-            fold(kernel, _Initialize(x))
-    return kernel
-
-
-def initialize_parts(module: torch.nn.Module, x: Tensor, y: Tensor | None = None) -> None:
-    """:func:`initialize_from_data` for the ``kernel`` of an embedding at ``x``, and its ``target_kernel`` at ``y``."""
-    kernel, target_kernel = getattr(module, "kernel", None), getattr(module, "target_kernel", None)
-    if isinstance(kernel, Kernel):
-        initialize_from_data(kernel, x)
-    if isinstance(target_kernel, Kernel) and y is not None:
-        initialize_from_data(target_kernel, y.to(x).reshape(y.shape[0], -1))
-
-
-def is_initialized(kernel: Kernel) -> bool:
-    """Whether every part of ``kernel`` can be evaluated as it is."""
-    return next(_incomplete(kernel), None) is None
-
-
-def check_initialized(kernel: Kernel) -> None:
-    """Raise where a part of ``kernel`` still has to take something from data."""
-    for part, rule in reversed(list(_incomplete(kernel))):  # the innermost first, which is what is missing
-        other = f", or {rule.otherwise}" if rule.otherwise else ""
-        raise ValueError(
-            f"Expected {rule.expected}, got {type(part).__name__} without. Call "
-            f"kernel_embed.kernels.initialize_from_data(kernel, x) first{other}; fit does this itself for tensors."
-        )
-
-
-def _incomplete(kernel: Kernel) -> Iterator[tuple[Kernel, Initialization]]:
-    for module in kernel.modules():
-        rule = INITIALIZATIONS.find(module)
-        if rule is not None and not rule.is_complete(module):
-            yield module, rule
-
-
-class _Initialize(Algebra[None]):
-    def __init__(self, x: Tensor) -> None:
-        self.x = x
-
-    def enter(self, node: Node) -> None:
-        """Complete a kernel, and the kernels that it holds."""
-        x = node.select(self.x)
-        rule = INITIALIZATIONS.find(node.kernel)
-        if rule is not None and not rule.is_complete(node.kernel):
-            rule.complete(node.kernel, x)
-        if COMPOSITES.find(node.kernel) is None:
-            for child in node.kernel.children():
-                if isinstance(child, Kernel):
-                    initialize_from_data(child, x)
+GRAMS.register(RQKernel, _rational_quadratic)

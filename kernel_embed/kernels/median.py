@@ -61,7 +61,8 @@ def scan_span(x: Tensor) -> tuple[float, float]:
     """
     rows = x.reshape(-1, x.shape[-1]).unique(dim=0)
     rows = rows[:: -(-rows.shape[0] // MAX_POINTS)]
-    distances = torch.cdist(rows, rows)
+    # By differences: the matrix product that cdist takes by itself loses near points beside far ones.
+    distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
     diameter = float(distances.max()) or 1.0
     distances.fill_diagonal_(float("inf"))
     nearest = float(distances.amin(dim=-1).median()) if rows.shape[0] > 1 else diameter
@@ -92,6 +93,12 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
             "The median heuristic can set nothing else; learn the kernel with kernel_embed.fit instead."
         )
     return kernel
+
+
+def has_lengthscale(kernel: Kernel, x: Tensor) -> bool:
+    """Whether :func:`set_lengthscales_by_median` has anything to set."""
+    found: Lengthscales | None = fold(kernel, _Lengthscales(x))
+    return bool(found)
 
 
 Lengthscales = list[tuple[Kernel, Tensor]]

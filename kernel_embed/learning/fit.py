@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..kernels.gram import initialize_parts
+from ..kernels.initialization import initialize_parts
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from ..validation import check_features, check_seed
@@ -24,6 +24,7 @@ from .parameters import ParameterVector, unidentified
 from .problem import Alone, Loss, Problem
 from .records import Callback, StopSearch
 from .result import FitResult
+from .start import warn_of_blind_start
 from .state import Checkpoint, Search
 
 OF_LBFGS = ("max_evaluations", "tolerance", "num_restarts")
@@ -104,6 +105,7 @@ def fit(
     data = _as_data(x, y, together.module)
     if data.whole is not None and isinstance(together, Alone):  # ranks would draw other numbers each
         initialize_parts(together.module, *data.whole)
+        warn_of_blind_start(together.module, data.whole[0])
     fixed = unidentified(together.module, objective)
     vector = ParameterVector(together.module, fixed)
     if not vector.parameters:

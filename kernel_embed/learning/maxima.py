@@ -13,7 +13,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..kernels.gram import initialize_parts
+from ..kernels.initialization import initialize_parts
 from ..kernels.median import scan_span
 from ..objectives import Objective
 from ..objectives.base import B, Embedding

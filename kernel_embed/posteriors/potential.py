@@ -27,7 +27,7 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differe
 from typing_extensions import Never, TypeVar
 
 from ..kernels import DiagonalBoundError
-from ..kernels.gram import initialize_parts
+from ..kernels.initialization import initialize_parts
 from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..objectives import Objective
 from .priors import find_sites

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import threading
 from typing import TYPE_CHECKING, TypedDict, overload
 
 import gpytorch
@@ -35,6 +36,10 @@ from .starts import Initial, Plan, Starts, starting_points
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+_ONE_AT_A_TIME = threading.RLock()
+"""Pyro draws from torch's global generator, which is lent to one call at a time: threads wait for one another."""
 
 
 class Settings(TypedDict, total=False):
@@ -125,7 +130,7 @@ def sample_posterior(
         num_samples: draws of each chain, after warm-up.
         warmup_steps: draws of each chain before, in which step size and mass matrix are adapted.
         num_chains: chains, each from a start of its own.
-        seed: the same seed gives the same draws.
+        seed: the same seed gives the same draws, whatever other threads sample: they take turns.
         sampler: :class:`~kernel_embed.NUTS` with its options, by default;
             :class:`~kernel_embed.SMC`, sequential Monte Carlo from the prior, which weighs several modes
             rightly and estimates the evidence; a fast answer, :class:`~kernel_embed.Laplace`, the Gaussian
@@ -160,7 +165,7 @@ def sample_posterior(
     check_seed(seed)
     x = check_features(x)
     first, *seeds = (int(s) for s in np.random.SeedSequence(seed).generate_state(num_chains + 1))
-    with few_threads(x.shape[-2]), torch.random.fork_rng(devices=[]), quiet_numbers():
+    with _ONE_AT_A_TIME, few_threads(x.shape[-2]), torch.random.fork_rng(devices=[]), quiet_numbers():
         torch.manual_seed(first)
         potential = Potential(embedding, objective, x, y, temperature)
         check_support(potential.sites, potential.embedding)

@@ -14,7 +14,8 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ...linalg import require_finite
-from ..gram import GRAMS, INITIALIZATIONS, Initialization, gram, initialize_from_data, is_initialized
+from ..gram import GRAMS, gram
+from ..initialization import INITIALIZATIONS, Initialization, initialize_from_data, is_initialized
 
 Index = int | slice | Tensor | None
 """What selects elements of a batch."""

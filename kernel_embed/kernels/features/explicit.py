@@ -27,7 +27,8 @@ from gpytorch.kernels import ConstantKernel, Kernel, LinearKernel, PolynomialKer
 from torch import Tensor
 
 from ..classes.feature import FeatureKernel
-from ..gram import check_columns, check_initialized
+from ..gram import check_columns
+from ..initialization import check_initialized
 from ..structure import Algebra, Node, Registry, all_known, all_leaves, fold
 
 FeatureRule = Callable[[Kernel, Tensor, int], "Tensor | None"]
