@@ -38,6 +38,7 @@ from .objectives import (
     EmbeddingEvidence,
     EmpiricalRisk,
     LeaveOneOutRisk,
+    LeaveOneOutScore,
     Objective,
     RademacherComplexity,
     default_objective,
@@ -49,7 +50,7 @@ from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import estimators, plots, testing, votes
-    from .estimators import MulticlassEmbeddingClassifier, VotedKernelClassifier
+    from .estimators import ConditionalEmbeddingRegressor, MulticlassEmbeddingClassifier, VotedKernelClassifier
 
 __all__ = [
     "LBFGS",
@@ -61,6 +62,7 @@ __all__ = [
     "BayesianMeanEmbedding",
     "CalibratedLeaveOneOutRisk",
     "ConditionalEmbedding",
+    "ConditionalEmbeddingRegressor",
     "ConditionalEvidence",
     "CrossValidationRisk",
     "EmbeddingEvidence",
@@ -68,6 +70,7 @@ __all__ = [
     "FeatureKernel",
     "Laplace",
     "LeaveOneOutRisk",
+    "LeaveOneOutScore",
     "LipschitzBound",
     "MeanEmbedding",
     "MulticlassEmbedding",
@@ -108,7 +111,11 @@ __all__ = [
 ]
 
 # Loaded when first asked for: scikit-learn, matplotlib and HiGHS stay out of a process that does not use them.
-_LAZY_NAMES = {"MulticlassEmbeddingClassifier": "estimators", "VotedKernelClassifier": "estimators"}
+_LAZY_NAMES = {
+    "ConditionalEmbeddingRegressor": "estimators",
+    "MulticlassEmbeddingClassifier": "estimators",
+    "VotedKernelClassifier": "estimators",
+}
 _LAZY_MODULES = ("estimators", "plots", "testing", "votes")
 
 

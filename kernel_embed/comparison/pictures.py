@@ -28,11 +28,12 @@ from ..plots import (
     plot_witness,
 )
 from ..results import Record
-from .budget import subset
+from .budget import subset, take
 from .evaluate import Classifier
+from .forms import unit_range
 from .ranking import Row
 from .starts import inputs_model, kernel_class
-from .study import FAILURES, Comparison, scaled
+from .study import FAILURES, Comparison
 from .tables import UserTable
 
 if TYPE_CHECKING:
@@ -133,14 +134,15 @@ def _maps(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen:
 
 def _relevance(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
     records = [r for r in comparison.records(table) if r["method"] == "default" and "nll" in r]
-    lengthscales = [comparison.arrays(record).get("lengthscale") for record in records]
-    known = [found for found in lengthscales if found is not None and len(found) == len(table.features)]
-    if not known or len(table.features) < 2:
+    kept = [arrays for arrays in map(comparison.arrays, records) if "lengthscale" in arrays]
+    names = kept[0].get("feature_names", np.array(table.features)) if kept else np.array([])
+    known = [arrays["lengthscale"] for arrays in kept if len(arrays["lengthscale"]) == len(names)]
+    if not known or len(names) < 2:
         return
     typical = np.exp(np.mean(np.log(known), axis=0))  # the geometric mean over folds
     most = np.argsort(typical)[:MOST_FEATURES]
     figure = free_figure(5.0, 1.0 + 0.26 * len(most))
-    plot_relevance(torch.as_tensor(typical[most]), [table.features[j] for j in most], ax=figure.subplots())
+    plot_relevance(torch.as_tensor(typical[most]), [str(names[j]) for j in most], ax=figure.subplots())
     what = "features" if len(most) == len(typical) else f"{len(most)} most relevant of {len(typical)} features"
     yield _picture(
         figure,
@@ -241,10 +243,9 @@ def _witness(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
 
 
 def _subset(table: UserTable) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Some rows, of every class its share, features scaled to [0, 1]."""
+    """Some rows, of every class its share, as numbers in [0, 1]."""
     chosen = subset(table.y, MAP_ROWS)
-    x, y = table.x[chosen], table.y[chosen]
-    return scaled(x, y, x, y)[0], y
+    return np.asarray(unit_range().fit_transform(take(table.x, chosen))), table.y[chosen]
 
 
 class _Plane(NamedTuple):
@@ -265,8 +266,9 @@ def _plane(table: UserTable) -> _Plane | None:
     x, y = _subset(table)
     if x.shape[1] < 2:
         return None
-    points = table.x[subset(table.y, MAP_ROWS)]
-    if x.shape[1] > 2:
+    if _two_numbers(table):
+        points = take(table.x, subset(table.y, MAP_ROWS)).to_numpy(dtype=np.float64)
+    else:
         centred = x - x.mean(axis=0)
         axes = np.linalg.svd(centred, full_matrices=False)[2][:2]
         # A fixed sign, so that the picture is the same on every machine.
@@ -277,12 +279,17 @@ def _plane(table: UserTable) -> _Plane | None:
 
 
 def _line(table: UserTable) -> tuple[torch.Tensor, NDArray[Any]]:
-    chosen = subset(table.y, MAP_ROWS)
-    return torch.as_tensor(table.x[chosen]), table.y[chosen]
+    x, y = _subset(table)
+    return torch.as_tensor(x), y
+
+
+def _two_numbers(table: UserTable) -> bool:
+    """Whether the table has two features that are numbers without gaps, and can be drawn as it is."""
+    return table.x.shape[1] == 2 and all(dtype == np.float64 for dtype in table.x.dtypes) and table.x.notna().all(None)
 
 
 def _name_axes(axes: Axes, table: UserTable) -> None:
-    two = len(table.features) == 2
+    two = _two_numbers(table)
     axes.set_xlabel(table.features[0] if two else "first principal axis")
     axes.set_ylabel(table.features[1] if two else "second principal axis")
 

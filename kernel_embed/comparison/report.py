@@ -91,6 +91,11 @@ def write_report(
 def _page(title: str, comparison: Comparison, body: str) -> str:
     settings = comparison.settings
     held = "a test table" if settings.folds == 1 else f"{settings.folds} folds (seed {settings.seed})"
+    limit = (
+        "all rows for every learner"
+        if settings.budget is None
+        else f"at most {settings.budget:g} s of the processor for one learner on one table"
+    )
     made = datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y")
     terms = "".join(f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in COLUMNS.items())
     learned = "".join(f"<dt>{_t(name)}</dt><dd>{_t(comparison.learners[name].words)}</dd>" for name in settings.methods)
@@ -107,9 +112,8 @@ def _page(title: str, comparison: Comparison, body: str) -> str:
 <h1>{_t(title)}</h1>
 <p>{len(settings.methods)} ways to learn were tried on the same rows and judged on rows they had not seen. This page
 says which one to use, and how sure that is.</p>
-<p class="note">kernel_embed {_t(__version__)}, {made}; {_t(held)}; kernel {_t(settings.kernel)}; at most
-{settings.budget:g} s of the processor for one learner on one table. Features are scaled to [0, 1] on the
-training rows.</p>
+<p class="note">kernel_embed {_t(__version__)}, {made}; {_t(held)}; kernel {_t(settings.kernel)}; {_t(limit)}. Every
+learner gets the table in the form that suits it, learned on the training rows.</p>
 {body}
 <h2>Words</h2>
 <h3>Columns</h3>

@@ -13,6 +13,8 @@ from .answers import (
 from .base import KernelEmbedding, RegularizedEmbedding
 from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
+from .conformal import conformal_quantile, interval_scores, jackknife_plus_interval, prediction_sets
+from .distribution import Distribution, RealAnswers
 from .empirical import EmpiricalEmbedding, empirical_embedding
 from .mean import MeanEmbedding, WeightedEmbedding
 from .multiclass import ConditionedMulticlass, MulticlassEmbedding
@@ -27,6 +29,7 @@ __all__ = [
     "ConditionedEmbedding",
     "ConditionedMeanEmbedding",
     "ConditionedMulticlass",
+    "Distribution",
     "EmpiricalEmbedding",
     "KernelEmbedding",
     "KernelFeatures",
@@ -36,6 +39,7 @@ __all__ = [
     "MulticlassAnswers",
     "MulticlassEmbedding",
     "NoiseKind",
+    "RealAnswers",
     "RegularizedEmbedding",
     "Representation",
     "ShrinkageMeanEmbedding",
@@ -43,6 +47,10 @@ __all__ = [
     "WeightedEmbedding",
     "Witness",
     "clip_normalize",
+    "conformal_quantile",
     "empirical_embedding",
     "in_blocks",
+    "interval_scores",
+    "jackknife_plus_interval",
+    "prediction_sets",
 ]
