@@ -97,7 +97,13 @@ class ConditionalEmbedding(RegularizedEmbedding):
 
     def targets(self, y: Tensor, like: Tensor) -> Tensor:
         """Y, the targets as an n × m matrix of numbers in the dtype and on the device of ``like``."""
-        return y.to(like).reshape(y.shape[0], -1)
+        Y = y.to(like).reshape(y.shape[0], -1)
+        if not bool(Y.detach().abs().amax() < torch.finfo(Y.dtype).max ** 0.5):
+            raise ValueError(
+                f"Expected targets whose squares {Y.dtype} can hold, got up to {float(Y.detach().abs().amax()):.2g}. "
+                "Rescale y."
+            )
+        return Y
 
 
 class ConditionedEmbedding(LinearAnswers):

@@ -63,7 +63,7 @@ def check_pairs(*samples: Tensor, names: str = "xyz") -> None:
 
 def categorical_columns(samples: Sequence[Tensor], categorical: Categorical) -> tuple[int, ...]:
     """The numbers of the columns that hold categories, for samples of one kind."""
-    width = 1 if samples[0].dim() == 1 else samples[0].shape[-1]
+    width = 1 if samples[0].dim() <= 1 else samples[0].shape[-1]
     if categorical is None:
         categorical = all(not s.is_floating_point() for s in samples)
     if isinstance(categorical, bool):

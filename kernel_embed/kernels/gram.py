@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from gpytorch.kernels import InducingPointKernel, Kernel, ProductStructureKernel, RQKernel
 from linear_operator import LinearOperator
+from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from ..validation import check_finite, check_memory, check_tensor
 from .initialization import check_initialized
 from .profiles import RadialProfile, radial_of
 from .radial import radial_gram, square_distances
-from .structure import Algebra, Node, Registry, fold
+from .structure import Algebra, Node, Registry, check_columns, check_kernel, fold
 
 GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
 """From a kernel and the points that reach its ``forward``, x1 and x2 (``None`` for x1), to k(x1_i, x2_j)."""
@@ -47,9 +48,8 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         tensor([[1.0000, 0.6065],
                 [0.6065, 1.0000]], dtype=torch.float64)
     """
-    if not isinstance(kernel, Kernel):
-        raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}. Give the kernel first.")
-    x1, x2 = _check_points(x1, "x1"), None if x2 is None else _check_points(x2, "x2")
+    check_kernel(kernel)
+    x1, x2 = _check_points(x1, "x1", kernel), None if x2 is None else _check_points(x2, "x2", kernel)
     if x2 is not None and x2.shape[-1] != x1.shape[-1]:
         raise ValueError(f"Expected x1 and x2 of one width, got {x1.shape[-1]} and {x2.shape[-1]} columns.")
     check_columns(kernel, x1.shape[-1])
@@ -64,7 +64,9 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
 
 def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     """The values k(x_i, x_i), of shape ``(*batch, n)``."""
-    x = _check_points(x, "x")
+    check_kernel(kernel)
+    x = _check_points(x, "x", kernel)
+    check_columns(kernel, x.shape[-1])
     if x.shape[-2] == 0:
         return x.new_zeros(*kernel.batch_shape, 0)
     check_initialized(kernel)
@@ -72,14 +74,18 @@ def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
         if type(kernel) is ProductStructureKernel:
             # Its __call__ takes every answer for a matrix (GPyTorch 1.15), so only forward knows the diagonal.
             x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
-            return dense(kernel.forward(x, x, diag=True))
-        return dense(kernel(x, diag=True))
+            return finite_values(dense(kernel.forward(x, x, diag=True)), kernel)
+        return finite_values(dense(kernel(x, diag=True)), kernel)
 
 
-def _check_points(x: Tensor, name: str) -> Tensor:
-    """``x`` as rows of finite points."""
+def _check_points(x: Tensor, name: str, kernel: Kernel) -> Tensor:
+    """``x`` as rows of finite points; whole numbers in the dtype of the kernel's parameters."""
     check_tensor(x, name)
     check_finite(x, name)
+    if not x.is_floating_point():
+        x = x.to(next((p.dtype for p in kernel.parameters()), torch.get_default_dtype()))
+    if x.is_inference():
+        x = x.clone()
     if x.dim() == 0:
         raise ValueError(f"Expected {name} of shape (n, d), got a single number. Give it as a 1 × 1 tensor.")
     return x.unsqueeze(-1) if x.dim() == 1 else x
@@ -128,7 +134,7 @@ class _Gram(Algebra[Tensor]):
         """K by the rule or the profile of the class."""
         rule = GRAMS.find(node.kernel)
         if rule is not None:
-            return rule(node.kernel, *self._points(node))
+            return finite_values(rule(node.kernel, *self._points(node)), node.kernel)
         radial = radial_of(node.kernel)
         if radial is None or not isinstance(radial.profile, RadialProfile):
             return None
@@ -168,8 +174,13 @@ def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     check_initialized(kernel)
     try:
         with cross_evaluation(kernel):
-            return dense(kernel(x1) if x2 is None else kernel(x1, x2))
+            return finite_values(dense(kernel(x1) if x2 is None else kernel(x1, x2)), kernel)
     except RuntimeError as error:
+        if "expected shape of the kernel" in str(error):
+            raise ValueError(
+                f"Expected {type(kernel).__name__}.forward to return one value for each pair of points, got another "
+                f"shape ({error}) Return a matrix of n rows and n' columns, or n values where diag=True."
+            ) from error
         other = next((p.dtype for p in [*kernel.parameters(), *kernel.buffers()] if p.dtype != x1.dtype), None)
         if "dtype" not in str(error) or other is None:
             raise
@@ -179,35 +190,19 @@ def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
         ) from error
 
 
+def finite_values(K: Tensor, kernel: Kernel) -> Tensor:
+    """``K``, or an error where it is not finite; one sum, as a rule, since that of finite numbers seldom overflows."""
+    if not bool(torch.isfinite(K.detach().sum())) and not bool(torch.isfinite(K.detach()).all()):
+        raise NanError(
+            f"Expected finite kernel values, got NaN or infinite ones from {type(kernel).__name__}. Rescale x, or look "
+            "at the hyperparameters of the kernel."
+        )
+    return K
+
+
 def dense(matrix: Tensor | LinearOperator) -> Tensor:
     """What GPyTorch returns, as a tensor."""
     return matrix if isinstance(matrix, Tensor) else matrix.to_dense()
-
-
-def check_columns(kernel: Kernel, width: int) -> None:
-    """Raise where a part of ``kernel`` expects another number of features than it gets from ``width`` columns."""
-    fold(kernel, _Columns(width))
-
-
-class _Columns(Algebra[None]):
-    def __init__(self, width: int) -> None:
-        self.width = width
-
-    def enter(self, node: Node) -> None:
-        """Raise where a kernel gets other columns than it expects."""
-        kernel = node.kernel
-        given = self.width if node.inputs is None else len(node.inputs)
-        if node.chosen is not None and int(node.chosen.max()) >= given:
-            raise ValueError(
-                f"Expected x with at least {int(node.chosen.max()) + 1} features for active_dims of "
-                f"{type(kernel).__name__}, got {given}. Choose columns that exist."
-            )
-        width = node.width(self.width)
-        if kernel.ard_num_dims is not None and kernel.ard_num_dims != width:
-            raise ValueError(
-                f"Expected {kernel.ard_num_dims} features (ard_num_dims of {type(kernel).__name__}), got x with "
-                f"{width}. Build the kernel with ard_num_dims={width}, or choose columns with active_dims."
-            )
 
 
 def _rational_quadratic(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:

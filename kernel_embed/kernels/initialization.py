@@ -13,7 +13,8 @@ import torch
 from gpytorch.kernels import Kernel, RFFKernel
 from torch import Tensor
 
-from .structure import COMPOSITES, Algebra, Node, Registry, fold
+from ..validation import check_features
+from .structure import COMPOSITES, Algebra, Node, Registry, check_columns, check_kernel, fold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,10 @@ def initialize_from_data(kernel: Kernel, x: Tensor) -> Kernel:
         >>> initialize_from_data(kernel, torch.rand(10, 3)).base_kernel.randn_weights.shape
         torch.Size([3, 5])
     """
+    check_kernel(kernel)
     if not is_initialized(kernel):
+        x = check_features(x)
+        check_columns(kernel, x.shape[-1])
         with torch.no_grad():
             fold(kernel, _Initialize(x))
     return kernel
@@ -72,7 +76,7 @@ def initialize_parts(module: torch.nn.Module, x: Tensor, y: Tensor | None = None
     kernel, target_kernel = getattr(module, "kernel", None), getattr(module, "target_kernel", None)
     if isinstance(kernel, Kernel):
         initialize_from_data(kernel, x)
-    if isinstance(target_kernel, Kernel) and y is not None:
+    if isinstance(target_kernel, Kernel) and isinstance(y, Tensor) and y.dim() > 0:
         initialize_from_data(target_kernel, y.to(x).reshape(y.shape[0], -1))
 
 

@@ -12,8 +12,7 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
 from ..validation import check_features
-from .gram import check_columns
-from .structure import Algebra, Node, fold, visit
+from .structure import Algebra, Node, check_columns, check_kernel, fold, visit
 
 MAX_POINTS = 2000
 """Above this many rows the median is taken over an evenly spaced subset: 2·10⁶ pairs fix it to three digits."""
@@ -79,8 +78,7 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
         >>> set_lengthscales_by_median(kernel, x).base_kernel.lengthscale.item()
         2.0
     """
-    if not isinstance(kernel, Kernel):
-        raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}. Give the kernel first.")
+    check_kernel(kernel)
     x = check_features(x)
     check_columns(kernel, x.shape[-1])
     found = fold(kernel, _Lengthscales(x))

@@ -51,8 +51,8 @@ def refine_(
     part = _suspect_part(largest, rough, halves.dtype)
     if not math.isfinite(largest):
         raise NanError(
-            "Expected points whose squared distances are numbers, got some too many lengthscales apart. Rescale x, "
-            "remove the outliers, or use a longer lengthscale."
+            "Expected points whose squared distances are numbers, got some too many lengthscales apart, or a "
+            "lengthscale that is none. Rescale x, remove the outliers, or use a longer lengthscale."
         )
     if part == 0.0:
         return []

@@ -208,7 +208,9 @@ def _as_data(x: Tensor | DataLoader[object], y: Tensor | None, module: gpytorch.
         if y is not None:
             raise ValueError("Expected a loader alone, which yields batches (x, y), got it together with y.")
         return LoaderData(x, next(module.parameters(), torch.empty(0)))
-    x = check_features(x)
+    # What led to the data is not learned: a graph behind them would be walked once too often.
+    x = check_features(x).detach()
+    y = y.detach() if isinstance(y, Tensor) else y
     module.to(dtype=x.dtype, device=x.device)
     return TensorData((x, y), x.shape[-2])
 

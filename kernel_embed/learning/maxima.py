@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 
 import gpytorch
 import numpy as np
@@ -19,7 +20,7 @@ from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from ..objectives.embedding_evidence import prominent
 from ..progress import progress_bar
-from ..validation import check_features
+from ..validation import check_at_least, check_count, check_features, check_number
 from .fit import fit
 from .parameters import ParameterVector
 from .problem import Alone, Loss
@@ -89,9 +90,10 @@ def local_maxima(
         >>> [round(m.parameters["kernel.lengthscale"].item()) for m in local_maxima(embedding, EmbeddingEvidence(), x)]
         [1, 29]
     """
-    x = check_features(x)
-    if num_points < 3:
-        raise ValueError(f"Expected num_points of at least 3, got {num_points}.")
+    x = check_features(x).detach()
+    check_count("num_points", num_points, 3)
+    check_at_least(0.0, prominence=prominence)
+    _check_span(span)
     module: gpytorch.Module = copy.deepcopy(embedding)
     module.to(dtype=x.dtype, device=x.device)
     initialize_parts(module, x, y)
@@ -110,6 +112,14 @@ def local_maxima(
         if result.converged and not any(np.abs(point - other).max(initial=0.0) < SAME for _, other in found):
             found.append((LocalMaximum(-result.value, _values(start), start), point))
     return sorted((maximum for maximum, _ in found), key=lambda maximum: -maximum.value)
+
+
+def _check_span(span: tuple[float, float] | None) -> None:
+    if span is None:
+        return
+    fits = isinstance(span, tuple | list) and len(span) == 2
+    if not fits or not 0.0 < check_number("span", span[0]) < check_number("span", span[1]) < math.inf:
+        raise ValueError(f"Expected span as two lengthscales, the smaller first, got {span!r}. Give (0.1, 10.0), say.")
 
 
 class _Scan:

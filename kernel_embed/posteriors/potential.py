@@ -69,6 +69,7 @@ class Potential(Generic[E_co]):
     def __init__(
         self, embedding: E_co, objective: AnyObjective, x: Tensor, y: Tensor | None, temperature: float = 1.0
     ) -> None:
+        x, y = x.detach(), y.detach() if isinstance(y, Tensor) else y
         self.embedding: E_co = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
         initialize_parts(self.embedding, x, y)
         on_log_scale(self.embedding)
