@@ -59,7 +59,7 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
     if rows * columns > LARGE:
         check_memory(rows, x1, kernel.batch_shape.numel(), LARGE_REMEDY, columns, matrices=1)
     K = fold(kernel, _Gram(x1, x2))
-    return _by_gpytorch(kernel, x1, x2) if K is None else K
+    return by_gpytorch(kernel, x1, x2) if K is None else K
 
 
 def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class _Gram(Algebra[Tensor]):
             return None
         x1, x2 = self._points(node)
         matrices = [
-            _by_gpytorch(kernel, x1, x2) if part is None else part
+            by_gpytorch(kernel, x1, x2) if part is None else part
             for kernel, part in zip(node.kernel.kernels, parts, strict=True)
         ]
         return functools.reduce(combine, matrices)
@@ -170,7 +170,8 @@ class _Gram(Algebra[Tensor]):
         return node.select(self.x1), None if self.x2 is None else node.select(self.x2)
 
 
-def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+def by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    """K as the kernel itself evaluates it, with errors that say what to do."""
     check_initialized(kernel)
     try:
         with cross_evaluation(kernel):

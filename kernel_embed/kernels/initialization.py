@@ -76,7 +76,7 @@ def initialize_parts(module: torch.nn.Module, x: Tensor, y: Tensor | None = None
     kernel, target_kernel = getattr(module, "kernel", None), getattr(module, "target_kernel", None)
     if isinstance(kernel, Kernel):
         initialize_from_data(kernel, x)
-    if isinstance(target_kernel, Kernel) and isinstance(y, Tensor) and y.dim() > 0:
+    if isinstance(target_kernel, Kernel) and isinstance(y, Tensor) and y.dim() > 0 and y.numel() > 0:
         initialize_from_data(target_kernel, y.to(x).reshape(y.shape[0], -1))
 
 

@@ -175,7 +175,7 @@ def _product(z1: Tensor, z2: Tensor, norms1: Tensor, norms2: Tensor, shift: Tens
 
 def warn_lost_digits(z: Tensor) -> None:
     """Warn of points so far from zero that their dtype cannot tell those a thousandth of a lengthscale apart."""
-    farthest = float(z.detach().abs().amax())
+    farthest = float(z.detach().abs().amax()) if z.numel() else 0.0
     spacing = farthest * torch.finfo(z.dtype).eps
     if LOST_SPACING < spacing < math.inf:
         warnings.warn(

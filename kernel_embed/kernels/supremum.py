@@ -105,7 +105,8 @@ def sup_diagonal(
         value = bound(kernel, gram_diagonal(kernel, x) if diagonal is None else diagonal)
         return SupDiagonal(value, getattr(bound, "source", "given by a function"))
     if bound is not None:
-        if not 0.0 < check_number("a bound of k(x, x)", bound) < math.inf:
+        bound = check_number("a bound of k(x, x)", bound)
+        if not 0.0 < bound < math.inf:
             raise ValueError(
                 f"Expected a positive, finite bound of k(x, x), got {bound}. Give a larger number, or None."
             )

@@ -136,13 +136,16 @@ class _Scan:
     def move(self, lengthscale: float) -> None:
         """Give the lengthscales this geometric mean."""
         for kernel, original in zip(self.kernels, self.originals, strict=True):
-            kernel.lengthscale = original * (lengthscale / self.middle)
+            moved = original * (lengthscale / self.middle)
+            if not bool(((moved > 0) & (moved < math.inf)).all()):
+                raise NanError(f"Expected lengthscales that are numbers, got {moved.tolist()}. Rescale x.")
+            kernel.lengthscale = moved
 
     def value(self, lengthscale: float) -> float:
         """−objective there, priors included, −∞ where it does not exist."""
-        self.move(lengthscale)
         with torch.no_grad():
             try:
+                self.move(lengthscale)
                 loss, _ = self.loss(self.x, self.y)
             except (NanError, NotPSDError):
                 return -np.inf

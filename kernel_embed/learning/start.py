@@ -15,7 +15,7 @@ from ..kernels.median import has_lengthscale
 
 NUM_ROWS = 50
 """Rows that are compared with all others."""
-ALONE = 1e-6
+ALONE = 1e-12
 """Correlations k(x, x') / √(k(x, x) k(x', x')) below which two points do not see each other."""
 ALIKE = 1e-8
 """Differences, as a part of the largest kernel value, below which points are not told apart."""

@@ -23,7 +23,7 @@ from ..embeddings import (
 from ..objectives import Objective
 from ..progress import progress_bar
 from ..threads import few_threads
-from ..validation import check_features, check_seed
+from ..validation import check_features, check_number, check_seed
 from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
 from .diagnostics import tell
 from .draws import Draws
@@ -185,7 +185,7 @@ def _check_values(objective: AnyObjective, sampler: Sampler, temperature: float)
         raise TypeError(f"Expected an Objective, such as ConditionalEvidence(), got {type(objective).__name__}.")
     if not isinstance(sampler, Sampler):
         raise TypeError(f"Expected a Sampler, such as NUTS() or SMC(), got {sampler!r}.")
-    if not (math.isfinite(temperature) and temperature > 0):
+    if not 0.0 < check_number("temperature", temperature) < math.inf:
         raise ValueError(f"Expected a positive, finite temperature, got {temperature}.")
 
 

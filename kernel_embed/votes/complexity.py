@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..validation import check_count, check_seed
+from ..validation import check_count, check_number, check_seed
 from .families import Array
 
 
@@ -68,11 +68,13 @@ def dimension_bound(K: Array, num_features: int, degree: int) -> float:
         >>> round(dimension_bound(np.ones((9, 9)), 2, 1), 3)
         12.28
     """
+    check_square(K)
     return float(12.0 * np.diag(K).max() * math.sqrt(math.pi * feature_dimension(num_features, degree) / len(K)))
 
 
 def spectrum(K: Array) -> Array:
     """κ²λ_j, with λ_j the eigenvalues of K / m, largest first: what :func:`local_bound` is made of."""
+    check_square(K)
     eigenvalues = np.linalg.eigvalsh(K / len(K))[::-1]
     return np.asarray(np.maximum(eigenvalues, 0.0)) * max(float(np.diag(K).max()), 0.0)
 
@@ -125,7 +127,7 @@ def own_radius(K: Array, values: Array | None = None) -> float:
 
 
 def _local(values: Array, r: float, m: int) -> float:
-    if not r > 0:
+    if not check_number("radius", r) > 0:
         raise ValueError(f"Expected a radius r > 0 of the local complexity, got {r}.")
     return float(math.sqrt(2.0 / m * np.minimum(r, values).sum()))
 

@@ -126,6 +126,8 @@ def problem_path(
     # From the heaviest penalties to the lightest: the first programs are small, and the votes grow.
     pairs = sorted(itertools.product(lams, betas), reverse=True)
     solver = ColumnGeneration() if solver is None else solver
+    if not isinstance(solver, VoteSolver):
+        raise TypeError(f"Expected a VoteSolver, such as ColumnGeneration(), got {solver!r}. Give a value, or None.")
     solutions = solver.solve_all(problem, [penalties(*pair, r) for pair in pairs], tolerance=tolerance)
     found = dict(zip(pairs, solutions, strict=True))
     return [PathPoint(lam, beta, found[lam, beta]) for lam, beta in itertools.product(lams, betas)]

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ...kernels.profiles import RadialProfile, radial_of
 from ...kernels.radial import Metric
-from ...kernels.structure import Algebra, Node, check_kernel, fold
+from ...kernels.structure import Algebra, Node, check_columns, check_kernel, fold
 from ...validation import check_tensor
 from .radial import radial_slope
 from .rules import expand
@@ -56,6 +56,7 @@ def empirical_embedding(
     """
     check_kernel(kernel)
     check_tensor(sample, "sample")
+    check_columns(kernel, sample.shape[-1])
     if points is None:
         points, own = sample, torch.arange(sample.shape[-2], device=sample.device)
     found = fold(kernel, _LogDomain())

@@ -18,7 +18,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ...kernels.gram import cross_evaluation, dense, gram_diagonal
+from ...kernels.gram import by_gpytorch, cross_evaluation, gram_diagonal
 from ...kernels.initialization import check_initialized
 from ...kernels.profiles import Radial, radial_of
 from ...kernels.radial import square_distances
@@ -133,7 +133,7 @@ def _by_autograd(kernel: Kernel, x1: Tensor, x2: Tensor, mask: Tensor | None) ->
     extra = max(1, CDIST_ROWS - n) + (1 if n + max(1, CDIST_ROWS - n) == t else 0)
     longer = torch.cat([x2, x2[..., -1:, :].expand(*x2.shape[:-2], extra, x2.shape[-1])], dim=-2)
     with cross_evaluation(kernel):
-        K = dense(kernel(inputs, longer.expand(*batch, *longer.shape[-2:])))[..., :n]
+        K = by_gpytorch(kernel, inputs, longer.expand(*batch, *longer.shape[-2:]))[..., :n]
     if mask is not None:
         K = torch.where(mask, gram_diagonal(kernel, inputs).unsqueeze(-1), K)
 

@@ -71,6 +71,11 @@ class FeatureKernel(Kernel):
             z = self.feature_map(rows)
         except RuntimeError as error:
             other = next((p.dtype for p in self.feature_map.parameters() if p.dtype != x.dtype), None)
+            if "shapes cannot be multiplied" in str(error):
+                raise ValueError(
+                    f"Expected x with as many columns as the feature map takes, got {x.shape[-1]} ({error}). Choose "
+                    "others, or build another map."
+                ) from error
             if "dtype" not in str(error) or other is None:
                 raise
             raise TypeError(

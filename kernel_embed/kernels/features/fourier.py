@@ -35,7 +35,9 @@ class FourierFeatures(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Features of rows ``x`` ``(n, d)``: ``(n, 2p')``."""
-        angles = x @ self.Omega
+        if x.shape[-1] != self.Omega.shape[0]:
+            raise ValueError(f"Expected {self.Omega.shape[0]} features (d), got x with {x.shape[-1]}. Draw others.")
+        angles = x.to(self.Omega.dtype) @ self.Omega
         scale = self.Omega.shape[1] ** -0.5
         if torch.is_grad_enabled():
             return torch.cat([angles.cos(), angles.sin()], dim=-1).mul(scale)
