@@ -50,6 +50,7 @@ from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import estimators, plots, testing, votes
+    from .comparison import compare
     from .estimators import ConditionalEmbeddingRegressor, MulticlassEmbeddingClassifier, VotedKernelClassifier
 
 __all__ = [
@@ -82,6 +83,7 @@ __all__ = [
     "VotedKernelClassifier",
     "Witness",
     "approximate",
+    "compare",
     "conditional_independence_test",
     "default_kernel",
     "default_objective",
@@ -115,6 +117,7 @@ _LAZY_NAMES = {
     "ConditionalEmbeddingRegressor": "estimators",
     "MulticlassEmbeddingClassifier": "estimators",
     "VotedKernelClassifier": "estimators",
+    "compare": "comparison",
 }
 _LAZY_MODULES = ("estimators", "plots", "testing", "votes")
 

@@ -1,5 +1,6 @@
 """The ways to learn a kernel, side by side on one table."""
 
+from .compared import Compared, compare
 from .forms import Categories, ordinal, standardized, unit_range
 from .learners import paper
 from .networks import CEN_1, CEN_2, NetworkClassifier
@@ -15,6 +16,7 @@ __all__ = [
     "Boosting",
     "CatBoost",
     "Categories",
+    "Compared",
     "Comparison",
     "DirichletClassifier",
     "GridSearchedSVC",
@@ -24,6 +26,7 @@ __all__ = [
     "PosteriorAverageClassifier",
     "Settings",
     "TunedLogistic",
+    "compare",
     "evidence_kernel",
     "kernel_class",
     "median_kernel",

@@ -61,6 +61,7 @@ def _read_csv(path: pathlib.Path) -> pd.DataFrame:
             skipinitialspace=True,
             index_col=False,
             low_memory=False,
+            float_precision="round_trip",
         )
     frame.columns = pd.Index(header)
     frame.attrs["delimiter"] = delimiter

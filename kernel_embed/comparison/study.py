@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import pathlib
 import warnings
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from ..files import write_whole
 from ..progress import progress_bar
 from ..results import Record, Results, column
 from ..threads import few_threads
+from ..version import __version__
 from .budget import affordable, subset, take
 from .data import Table
 from .evaluate import Classifier, Features, Measured, final, measure
@@ -44,8 +46,12 @@ METHODS = (
     "svc grid",
     "gpc",
     "dirichlet",
+    "random forest",
+    "boosting",
+    "logistic",
+    "catboost",
 )
-QUICK_METHODS = ("default", "evidence", "rademacher 4e/n", "median heuristic")
+QUICK_METHODS = ("default", "evidence", "rademacher 4e/n", "median heuristic", "logistic")
 
 FAILURES = (ValueError, ArithmeticError, MemoryError, ImportError, RuntimeError, NotPSDError, NanError)
 """What a learner may raise on data it cannot take; its row says so, and the others go on."""
@@ -127,6 +133,22 @@ class Comparison:
             return {}
         with np.load(path) as content:
             return dict(content)
+
+    def kept_pictures(self, section: str, figures: Sequence[object]) -> list[list[str]] | None:
+        """The pictures of a section that were drawn of the same figures before; ``None`` where there are none."""
+        path = self._pictures(section, figures)
+        return None if path is None or not path.exists() else list(json.loads(path.read_text()))
+
+    def keep_pictures(self, section: str, figures: Sequence[object], drawn: Sequence[Sequence[str]]) -> None:
+        """Keep them for the next time, where there is a directory."""
+        path = self._pictures(section, figures)
+        if path is not None:
+            write_whole(path, lambda file: json.dump([list(picture) for picture in drawn], file), "w")
+
+    def _pictures(self, section: str, figures: Sequence[object]) -> pathlib.Path | None:
+        text = json.dumps([section, __version__, figures])
+        name = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return None if self._folder is None else self._folder.with_name("pictures") / f"{name}.json"
 
     def splits(self, train: UserTable, test: UserTable | None) -> Iterator[tuple[NDArray[Any], ...]]:
         """(x, y, x_test, y_test) of every fold."""
@@ -241,6 +263,8 @@ def learned_arrays(learner: Classifier) -> dict[str, NDArray[Any]]:
     result, embedding = getattr(model, "result_", None), getattr(model, "embedding_", None)
     if result is not None:
         arrays["history"] = np.array([step["value"] for step in result.history])
+    if embedding is not None:
+        arrays["regularization"] = np.atleast_1d(embedding.regularization.detach().cpu().numpy())
     kernel = getattr(embedding, "kernel", None)
     if kernel is not None and getattr(kernel, "has_lengthscale", False):
         arrays["lengthscale"] = kernel.lengthscale.detach().cpu().numpy().ravel()

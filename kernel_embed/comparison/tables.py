@@ -65,8 +65,12 @@ def named_table(name: str, table: Table, features: Sequence[str]) -> UserTable:
     return table_of(pd.DataFrame(table.x, columns=list(features)), table.y, name)
 
 
-def table_of(X: Any, y: ArrayLike, name: str = "table", drop: Sequence[str] = ()) -> UserTable:
+def table_of(
+    X: Any, y: ArrayLike, name: str = "table", drop: Sequence[str] = (), like: UserTable | None = None
+) -> UserTable:
     """A data frame (pandas, polars, or whatever has ``to_pandas``) or matrix with its labels, checked.
+
+    ``like`` is the training table, where this one holds the rows to test on.
 
     Example:
         >>> table_of({"a": [1.0, 2.0] * 6, "b": ["u", "v", "w"] * 4}, ["yes", "no"] * 6).features
@@ -83,7 +87,8 @@ def table_of(X: Any, y: ArrayLike, name: str = "table", drop: Sequence[str] = ()
     labels = pd.Series(np.asarray(y).ravel(), name="target").infer_objects()
     if len(labels) != len(frame):
         raise ValueError(f"Expected one label for each of the {len(frame)} rows, got {len(labels)}.")
-    return _table(name, _without(frame, drop, name), labels)
+    frame = _without(frame, drop, name)
+    return _table(name, frame, labels) if like is None else _alike(name, frame, labels, like)
 
 
 def read_user_table(

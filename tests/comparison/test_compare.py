@@ -16,13 +16,13 @@ import pandas as pd
 import pytest
 import torch
 
+from kernel_embed.comparison import Compared, pictures
 from kernel_embed.comparison import study as compare
 from kernel_embed.comparison.data import Table
 from kernel_embed.comparison.evaluate import measure
 from kernel_embed.comparison.learner import Learner
 from kernel_embed.comparison.learners import LEARNERS, learners
 from kernel_embed.comparison.ranking import rows_of
-from kernel_embed.comparison.recommendation import recommend
 from kernel_embed.comparison.report import write_report
 from kernel_embed.comparison.study import Comparison, Settings, folds_of, scaled
 from kernel_embed.comparison.summary import overall, summary
@@ -36,7 +36,7 @@ def blobs(n=60, d=2, m=3, seed=0, name="blobs"):
     rng = np.random.default_rng(seed)
     y = np.arange(n) % m
     x = rng.normal(size=(m, d))[y] * 2 + rng.normal(size=(n, d))
-    return named_table(name, Table(x, np.array(["red", "green", "blue", "grey"])[y]), [f"f{j}" for j in range(d)])
+    return named_table(name, Table(x, np.array(["red", "green", "<b>bold", "grey"])[y]), [f"f{j}" for j in range(d)])
 
 
 def comparison(out=None, methods=("median heuristic", "svc grid"), **settings):
@@ -255,31 +255,48 @@ def page(tmp_path_factory):
     tables = [(blobs(name="two <features>"), None), (blobs(n=50, d=5, m=2, seed=3, name="five"), None)]
     c = comparison(out, methods=("median heuristic", "rademacher 4e/n", "default"))
     c.run(tables, progress=False)
-    ranked = [(train, test, rows_of(c.records(train), c.arrays)) for train, test in tables]
-    assert "rademacher 4e/n" in overall([rows for *_, rows in ranked], c.settings.methods)
-    return write_report(c, ranked, out / "report.html"), ranked
+    found = [Compared(c, train, test) for train, test in tables]
+    words = overall([one.table.name for one in found], [one.rows for one in found], c.settings.methods)
+    assert "rademacher 4e/n" in words
+    return write_report(found, out / "report.html", progress=False), found
 
 
 def test_the_report_stands_alone_and_says_what_to_use(page):
-    path, ranked = page
+    path, found = page
     text = path.read_text()
     assert not re.search(r"""(src|href)=["'](?!data:)""", text), "nothing is fetched"
     assert "<script" not in text
     assert "two &lt;features&gt;" in text
     assert re.findall(r"not a guarantee|guarantee", text) == ["not a guarantee"], "kernel and norm are learned"
-    for *_, rows in ranked:
-        assert f"Use “{recommend(rows).method}”" in text
+    for one in found:
+        assert f"Use “{one.recommendation.method}”" in text
+        assert one.code().splitlines()[0] in text
     titles = (
         "Who predicts best",
         "What the labels depend on",
         "How learning converges",
         "Lengthscale by evidence",
         "differ",
+        "Would more rows help",
+        "takes for which",
     )
     for title in titles:
         assert len(re.findall(title, text)) >= 2, title
     assert text.count("data:image/png;base64,") >= 2 * (1 + 3 + 3 + 4)
     assert path.stat().st_size < 3_000_000
+
+
+def test_names_with_markup_are_escaped_everywhere(page):
+    text = page[0].read_text()
+    assert "<features>" not in text
+    assert "&lt;b&gt;bold" in text, "a class"
+
+
+def test_pictures_of_finished_tables_are_kept(page, monkeypatch):
+    path, found = page
+    before = path.read_text()
+    monkeypatch.setattr(pictures, "_drawn", lambda section: pytest.fail("drawn again"))
+    assert write_report(found, path, progress=False).read_text() == before
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
