@@ -52,6 +52,8 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
     x1, x2 = _check_points(x1, "x1", kernel), None if x2 is None else _check_points(x2, "x2", kernel)
     if x2 is not None and x2.shape[-1] != x1.shape[-1]:
         raise ValueError(f"Expected x1 and x2 of one width, got {x1.shape[-1]} and {x2.shape[-1]} columns.")
+    if x1.shape[-1] == 0:
+        raise ValueError(f"Expected at least one column in x1, got shape {tuple(x1.shape)}. Give features.")
     check_columns(kernel, x1.shape[-1])
     rows, columns = x1.shape[-2], (x1 if x2 is None else x2).shape[-2]
     if rows * columns == 0:
@@ -175,7 +177,11 @@ def by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     check_initialized(kernel)
     try:
         with cross_evaluation(kernel):
-            return finite_values(dense(kernel(x1) if x2 is None else kernel(x1, x2)), kernel)
+            K = dense(kernel(x1) if x2 is None else kernel(x1, x2))
+        expected = (x1.shape[-2], (x1 if x2 is None else x2).shape[-2])
+        if K.shape[-2:] != expected:
+            raise RuntimeError(f"The expected shape of the kernel was {expected}, got {tuple(K.shape[-2:])}.")
+        return finite_values(K, kernel)
     except RuntimeError as error:
         if "expected shape of the kernel" in str(error):
             raise ValueError(

@@ -254,7 +254,7 @@ class Whitening:
         """Lᵀx."""
         if x.shape[-1] != self.factor.shape[-1]:
             raise ValueError(f"Expected {self.factor.shape[-1]} features (num_dims), got x with {x.shape[-1]}.")
-        return x @ self.factor
+        return x.to(torch.promote_types(x.dtype, self.factor.dtype)) @ self.factor
 
     def slope(self, v: Tensor) -> Tensor:
         """Lv."""

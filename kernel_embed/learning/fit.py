@@ -222,7 +222,7 @@ def _check_fit(module: gpytorch.Module, x: Tensor, y: Tensor | None) -> None:
     """What is said best before the first evaluation."""
     if isinstance(getattr(module, "kernel", None), Kernel):
         check_columns(module.kernel, x.shape[-1])
-    if getattr(module, "takes_targets", False):
+    if y is not None and getattr(module, "takes_targets", False):
         check_lengths(x, y)
 
 

@@ -60,7 +60,7 @@ def gaussian_mixture(parts: Iterable[MultivariateNormal], weights: Tensor) -> Ga
             mean, covariance = part.mean, part.covariance_matrix
             if mean.dim() > 2:
                 raise ValueError(
-                    f"Expected a kernel without a batch shape of its own, got one of {tuple(mean.shape[1:-1])} beside the "
+                    f"Expected a kernel without a batch shape of its own, got {tuple(mean.shape[1:-1])} beside the "
                     "draws. Sample one kernel at a time."
                 )
             if mean.dim() == 1:

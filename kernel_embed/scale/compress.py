@@ -101,6 +101,8 @@ def compress(
         if j is None:
             break
         drawn += basis.add(j)
+    if not len(basis.chosen):
+        raise ValueError("Expected a kernel with values other than zero, got none on these data. Take another kernel.")
     points = conditioned.x[basis.chosen]
     answers = expansion(frozen(conditioned.embedding), points, basis.coefficients())
     return answers, _report(conditioned, answers, basis, x, y)

@@ -44,7 +44,7 @@ def polynomial_kernels(degrees: Sequence[int] = range(1, 11), offset: float = 1.
     if not 0.0 < check_number("offset", offset) < np.inf:
         raise ValueError(f"Expected a positive, finite offset, got {offset}. The paper takes 1.")
     kernels = []
-    for degree in _several("degrees", degrees):
+    for degree in several("degrees", degrees):
         kernel = PolynomialKernel(power=check_count("a degree", degree)).double()
         kernel.offset = offset
         kernels.append(kernel)
@@ -63,7 +63,7 @@ def gaussian_kernels(gammas: Sequence[float] = GAMMAS) -> list[RBFKernel]:
         [1.0, 0.5]
     """
     kernels = []
-    for gamma in _several("gammas", gammas):
+    for gamma in several("gammas", gammas):
         if not 0.0 < check_number("γ", gamma) < np.inf:
             raise ValueError(f"Expected γ > 0 and finite, got {gamma}. Give other values.")
         kernel = RBFKernel().double()
@@ -72,7 +72,7 @@ def gaussian_kernels(gammas: Sequence[float] = GAMMAS) -> list[RBFKernel]:
     return kernels
 
 
-def _several(name: str, values: Sequence[T]) -> Sequence[T]:
+def several(name: str, values: Sequence[T]) -> Sequence[T]:
     """``values``, of which there must be some."""
     if not isinstance(values, Iterable) or len(values) == 0:
         raise TypeError(f"Expected {name} as a sequence of at least one value, got {values!r}. Give a list.")
@@ -98,6 +98,10 @@ class KernelFamily:
 
     def __init__(self, kernels: KernelLike | Sequence[KernelLike]) -> None:
         given = [kernels] if callable(kernels) else kernels
+        if not isinstance(given, Sequence) or isinstance(given, str):
+            raise TypeError(
+                f"Expected a kernel or a list of kernels, got {kernels!r}. Leave kernels=None for the default."
+            )
         self.kernels: list[KernelLike] = [_own(k, kernel) for k, kernel in enumerate(given)]
         if not self.kernels:
             raise ValueError("Expected at least one kernel, got an empty list. Leave kernels=None for the default.")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from numpy.typing import ArrayLike
 
 from .column_generation import ColumnGeneration
-from .families import Array, KernelFamily, Kernels, Points
+from .families import Array, KernelFamily, Kernels, Points, several
 from .labels import check_classes, one_against_rest
 from .penalties import complexities, penalties
 from .problem import Solution, VoteProblem
@@ -124,6 +124,7 @@ def problem_path(
         2
     """
     # From the heaviest penalties to the lightest: the first programs are small, and the votes grow.
+    lams, betas = several("lams", lams), several("betas", betas)
     pairs = sorted(itertools.product(lams, betas), reverse=True)
     solver = ColumnGeneration() if solver is None else solver
     if not isinstance(solver, VoteSolver):

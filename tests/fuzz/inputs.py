@@ -197,7 +197,7 @@ BAD_KERNELS: dict[str, Callable[[], object]] = {
     "nothing": lambda: None,
     "text": lambda: "rbf",
     "function": lambda: lambda a, b: a @ b.mT,
-    "module": lambda: torch.nn.Linear(D, D),
+    "module": lambda: torch.nn.Identity(),
     "mean": lambda: gpytorch.means.ZeroMean(),
 }
 KERNELS = GOOD_KERNELS | BAD_KERNELS

@@ -23,7 +23,7 @@ from torch import Tensor
 from ...kernels.profiles import RadialProfile, radial_of
 from ...kernels.radial import Metric
 from ...kernels.structure import Algebra, Node, check_columns, check_kernel, fold
-from ...validation import check_tensor
+from ...validation import check_features
 from .radial import radial_slope
 from .rules import expand
 
@@ -55,7 +55,7 @@ def empirical_embedding(
         tensor([ -4992.,  -4992., -19991.], dtype=torch.float64)
     """
     check_kernel(kernel)
-    check_tensor(sample, "sample")
+    sample = check_features(sample, "sample")
     check_columns(kernel, sample.shape[-1])
     if points is None:
         points, own = sample, torch.arange(sample.shape[-2], device=sample.device)
