@@ -57,7 +57,7 @@ class Checkpoint:
             return None
         if not bool(torch.isfinite(torch.as_tensor(content["best"])).all()):
             raise ValueError(
-                f"Expected finite parameters in the checkpoint {self._path}, got NaN or infinite ones. Delete the file, "
+                f"Expected finite parameters in the checkpoint {self._path}, got NaN or infinite ones. Delete it, "
                 "or name another."
             )
         return cast(_Content, content)
