@@ -45,6 +45,7 @@ from .objectives import (
     generalization_bound,
 )
 from .posteriors import NUTS, SMC, SVI, Laplace, load_posterior, pyro_model, sample_posterior
+from .saving import load, save
 from .scale import Nystrom, RandomFeatures, approximate
 from .version import __version__ as __version__
 
@@ -97,6 +98,7 @@ __all__ = [
     "k_sample_test",
     "kernels",
     "learning",
+    "load",
     "load_posterior",
     "local_maxima",
     "objectives",
@@ -105,6 +107,7 @@ __all__ = [
     "pyro_model",
     "register",
     "sample_posterior",
+    "save",
     "scale",
     "set_lengthscales_by_median",
     "testing",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ..results import Results
+from ..saving import save
 from .evaluate import Classifier
 from .ranking import Row, rows_of
 from .recommendation import Recommendation, is_tied, recommend
@@ -142,6 +144,16 @@ class Compared:
         """The learner ``method``, the recommended one by default, fitted to all rows of the table."""
         method = method or self.recommendation.method
         return self.comparison.learners[method].for_tables().fit(self.table.x, self.table.y)
+
+    def save(self, folder: str | os.PathLike[str], method: str | None = None) -> pathlib.Path:
+        """Write :meth:`fitted` to a file of ``folder`` for :func:`kernel_embed.load`, and return its path.
+
+        The name holds the table, the learner and a mark of the data, so that a file that is there is the same model.
+        """
+        method = method or self.recommendation.method
+        words = re.sub(r"[^\w.-]+", "-", f"{self.table.name}-{method}-{self.table.fingerprint[:6]}")
+        path = pathlib.Path(folder) / f"{words}.ke"
+        return path if path.exists() else save(self.fitted(method), path)
 
     def code(self, method: str | None = None) -> str:
         """The lines that do what :meth:`fitted` does."""

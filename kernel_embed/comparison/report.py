@@ -6,6 +6,7 @@ import datetime
 import html
 import importlib.util
 import pathlib
+import warnings
 from collections.abc import Callable, Sequence
 
 from ..files import write_whole
@@ -13,11 +14,11 @@ from ..progress import progress_bar
 from ..version import __version__
 from .compared import Compared
 from .details import confusion_html, html_table, learned_html
-from .pictures import Picture, drawings, pictures
+from .pictures import MAP_SECONDS, Picture, drawings, pictures
 from .planes import is_drawable
 from .ranking import Row
 from .recommendation import LEVEL, RULE, Recommendation, is_tied
-from .study import Comparison
+from .study import FAILURES, Comparison
 from .summary import heading, number
 from .tables import UserTable
 
@@ -101,7 +102,7 @@ def write_report(found: Sequence[Compared], path: pathlib.Path, progress: bool |
                 bar.set_postfix_str(f"{name}, {section}")
                 bar.update()
 
-            parts.append(_table_section(one, drawn))
+            parts.append(_table_section(one, drawn, _winner(one, path.parent)))
     names = ", ".join(one.table.name for one in found)
     page = _page(f"How to learn a kernel on {names}", comparison, "\n".join(parts))
     write_whole(path, lambda file: file.write(page.encode()))
@@ -151,11 +152,28 @@ learner gets the table in the form that suits it, learned on the training rows.<
 """
 
 
-def _table_section(one: Compared, drawn: Callable[[str], None]) -> str:
+def _winner(one: Compared, folder: pathlib.Path) -> str:
+    """A sentence on the file that holds the recommended learner, fitted to all rows."""
+    if not one.finished:
+        return ""
+    row = next(row for row in one.rows if row.method == one.recommendation.method)
+    if row.note or row.seconds > MAP_SECONDS:
+        return "It takes long to fit, so it was not fitted again to all rows."
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            saved = one.save(folder)
+    except FAILURES as error:
+        return f"Fitted to all rows it could not be saved: {str(error).split('. ')[0]}."
+    return f"Fitted to all rows it is beside this page: ke.load({saved.name!r}).predict_proba(X_new)"
+
+
+def _table_section(one: Compared, drawn: Callable[[str], None], winner: str) -> str:
     comparison, train, rows = one.comparison, one.table, one.rows
     advice = one.recommendation if one.finished else None
     shown = pictures(comparison, train, rows, advice.method if advice else None, drawn)
     parts = [f"<h2>{_t(heading(train))}</h2>", _advice(comparison, advice, rows)]
+    parts += [f'<p class="note">{_t(winner)}</p>'] if winner else []
     parts += [f'<p class="note">{_t(note)}.</p>' for note in train.notes]
     if one.test is not None:
         parts.append(f'<p class="note">Judged on {len(one.test.y)} rows of {_t(one.test.name)}.</p>')

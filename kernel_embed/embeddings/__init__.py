@@ -12,6 +12,7 @@ from .answers import (
 )
 from .base import KernelEmbedding, RegularizedEmbedding
 from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
+from .calculus import JointEmbedding, bayes_rule, chain_rule, sum_rule
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
 from .conformal import conformal_quantile, interval_scores, jackknife_plus_interval, prediction_sets
 from .distribution import Distribution, RealAnswers
@@ -31,6 +32,7 @@ __all__ = [
     "ConditionedMulticlass",
     "Distribution",
     "EmpiricalEmbedding",
+    "JointEmbedding",
     "KernelEmbedding",
     "KernelFeatures",
     "KernelValues",
@@ -46,6 +48,8 @@ __all__ = [
     "SquaredDistancePosterior",
     "WeightedEmbedding",
     "Witness",
+    "bayes_rule",
+    "chain_rule",
     "clip_normalize",
     "conformal_quantile",
     "empirical_embedding",
@@ -53,4 +57,5 @@ __all__ = [
     "interval_scores",
     "jackknife_plus_interval",
     "prediction_sets",
+    "sum_rule",
 ]

@@ -27,7 +27,7 @@ FAMILIES: tuple[Family, ...] = ("rbf", "matern12")
 
 ISOTROPIC_EVALUATIONS = 25
 LAW_EVALUATIONS = 20
-SIZE_EVALUATIONS = 10
+SIZE_EVALUATIONS, SIZE_ROWS = 10, 10_000
 
 REGULARIZATION = (1e-9, 10.0)
 """Bounds of λ. Well below the upper one GPyTorch's interval is logarithmic in its raw parameter."""
@@ -60,6 +60,32 @@ def regularized(kernel: Kernel, regularization: float) -> ConditionalEmbedding:
 
 
 @dataclasses.dataclass(frozen=True)
+class Learned:
+    """Embeddings of the targets, of the targets for their mean, and of the residuals of that mean.
+
+    Attributes:
+        num_rows: on how many rows they were learned.
+    """
+
+    law: ConditionalEmbedding
+    mean: ConditionalEmbedding
+    noise: ConditionalEmbedding
+    num_rows: int
+
+    @torch.no_grad()
+    def experts(self, x: Tensor, y: Tensor) -> list[Expert]:
+        """The direct and the shifted expert, conditioned on all rows of ``x`` and ``y``."""
+        law, mean, noise = (self._at(embedding, len(y)) for embedding in (self.law, self.mean, self.noise))
+        known = mean.condition(x, y)
+        residuals = y - known.leave_one_out().squeeze(-1)
+        return [DirectExpert(law.condition(x, y)), ShiftedExpert(known, noise.condition(x, residuals))]
+
+    def _at(self, embedding: ConditionalEmbedding, n: int) -> ConditionalEmbedding:
+        """With λ for n rows. A = K + nλI: the ridge found on fewer rows is a better guess for all than their λ."""
+        return regularized(embedding.kernel, embedding.regularization.item() * self.num_rows / n)
+
+
+@dataclasses.dataclass(frozen=True)
 class Learner:
     """Learns experts of one family on one view of the inputs.
 
@@ -75,17 +101,14 @@ class Learner:
     regularization: float = 0.01
     progress: bool | None = None
 
-    def __call__(self, x: Tensor, y: Tensor) -> list[Expert]:
-        """The direct and the shifted expert for targets ``y`` ``(n,)`` of mean 0 and scale 1."""
+    def __call__(self, x: Tensor, y: Tensor) -> Learned:
+        """What the direct and the shifted expert need, for targets ``y`` ``(n,)`` of mean 0 and scale 1."""
         crps, squares = LeaveOneOutScore(), LeaveOneOutScore(unit_linear(y))
         law = self.learned(x, y, crps, nats=1.0)
         mean = self.learned(x, y, squares, nats=0.5)
         with torch.no_grad():
-            direct, mean_at_data = law.condition(x, y), mean.condition(x, y)
-            residuals = y - mean_at_data.leave_one_out().squeeze(-1)
-        noise = self.relearned(law, x, residuals, crps)
-        with torch.no_grad():
-            return [DirectExpert(direct), ShiftedExpert(mean_at_data, noise.condition(x, residuals))]
+            residuals = y - mean.condition(x, y).leave_one_out().squeeze(-1)
+        return Learned(law, mean, self.relearned(law, x, residuals, crps), len(y))
 
     def learned(
         self, x: Tensor, y: Tensor, score: Objective[ConditionedEmbedding], nats: float
@@ -155,42 +178,36 @@ def unit_linear(like: Tensor) -> LinearKernel:
     return kernel.requires_grad_(False)
 
 
-def at_full_size(
-    expert: Expert, x: Tensor, y: Tensor, part: Tensor, num_features: int, seed: int, max_rows: int = 10_000
-) -> Expert:
-    """The expert that was learned on the rows ``part``, conditioned on all rows through features of Nyström's method.
+def through_features(
+    learned: Learned, x: Tensor, y: Tensor, part: Tensor, num_features: int, seed: int
+) -> list[Expert]:
+    """The experts conditioned on all rows through features of Nyström's method, learned on the rows ``part``.
 
-    The distribution of residuals stays with its rows, whose mean is now the better one.
+    The distribution of residuals stays with those rows, whose mean is now the better one.
     """
-    score: Objective[ConditionedEmbedding] = LeaveOneOutScore()
-    if isinstance(expert, DirectExpert):
-        assert isinstance(expert.law, ConditionedEmbedding)
-        return DirectExpert(_through_features(expert.law, score, x, y, num_features, seed, max_rows))
-    assert isinstance(expert, ShiftedExpert)
-    assert isinstance(expert.mean, ConditionedEmbedding)
-    score = LeaveOneOutScore(unit_linear(y))
-    mean = _through_features(expert.mean, score, x, y, num_features, seed, max_rows)
+    points = x[part[:num_features]]
+    law = _through_features(learned.law, learned.num_rows, LeaveOneOutScore(), x, y, points, seed)
+    squares = LeaveOneOutScore(unit_linear(y))
+    mean = _through_features(learned.mean, learned.num_rows, squares, x, y, points, seed)
     with torch.no_grad():
         residuals = y[part] - mean.mean(x[part]).squeeze(-1)
-        return ShiftedExpert(mean, expert.law.embedding.condition(x[part], residuals))
+        return [DirectExpert(law), ShiftedExpert(mean, learned.noise.condition(x[part], residuals))]
 
 
 def _through_features(
-    learned: ConditionedEmbedding,
+    learned: ConditionalEmbedding,
+    num_rows: int,
     score: Objective[ConditionedEmbedding],
     x: Tensor,
     y: Tensor,
-    num_features: int,
+    points: Tensor,
     seed: int,
-    max_rows: int,
 ) -> LinearAnswers:
-    """All rows through features; λ is learned once more on as many of them as that takes no longer than the rest."""
-    n, n_learned = len(y), learned.num_data
-    rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:max_rows]
-    points = learned.x[: min(num_features, n_learned)]
-    kernel = nystrom_kernel(learned.embedding.kernel, points).requires_grad_(False)
-    # A = K + nλI: the ridge found on fewer rows is the better guess.
-    embedding = regularized(kernel, learned.regularization.item() * n_learned / len(rows))
+    """All rows through features; λ is learned once more, on at most :data:`SIZE_ROWS` of them."""
+    n = len(y)
+    rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:SIZE_ROWS]
+    kernel = nystrom_kernel(learned.kernel, points).requires_grad_(False)
+    embedding = regularized(kernel, learned.regularization.item() * num_rows / len(rows))
     fit(embedding, score, x[rows], y[rows], max_evaluations=SIZE_EVALUATIONS, tolerance=1e-3, progress=False)
     embedding.regularization = embedding.regularization.detach() * (len(rows) / n)
     with torch.no_grad():

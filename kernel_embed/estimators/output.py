@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..embeddings import Distribution, conformal_quantile, interval_scores
 from .experts import Expert, Grid, Mixture
-from .laws import FAMILIES, Learner, at_full_size
+from .laws import FAMILIES, Learner, through_features
 
 Conformal = Literal["auto", "leave-one-out", "split"]
 
@@ -31,6 +31,7 @@ class Settings:
     """What the regressor was told; see there."""
 
     conformal: Conformal
+    subset_size: int
     max_rows: int
     num_features: int
     max_evaluations: int
@@ -126,22 +127,25 @@ class Output:
 
 
 def learned_mixture(x: Tensor, y: Tensor, settings: Settings) -> Mixture:
-    """The experts of every family on both views, learned on at most ``max_rows`` rows and conditioned on all."""
-    n = len(y)
+    """The experts of every family on both views: kernels from a part of the rows, then conditioned on all.
+
+    Above ``max_rows`` rows the mixture is weighed on that part, and its experts see all rows through features.
+    """
+    n, rows = len(y), np.random.default_rng(settings.seed + 1)
     part = torch.arange(n)
-    if n > settings.max_rows:
-        part = torch.as_tensor(np.random.default_rng(settings.seed + 1).permutation(n)[: settings.max_rows])
-    experts: list[Seen] = []
+    if n > settings.subset_size:
+        part = torch.as_tensor(rows.permutation(n)[: settings.subset_size])
+    exact = torch.arange(n) if n <= settings.max_rows else part
+    experts: list[Expert] = []
+    at_size: list[Expert] = []
     for warp in (None, Warp(x, settings.seed)):
+        seen = x if warp is None else warp(x)
         for family in FAMILIES:
-            learner = Learner(family, settings.max_evaluations, progress=settings.progress)
-            seen = x[part] if warp is None else warp(x[part])
-            experts += [Seen(expert, warp) for expert in learner(seen, y[part])]
+            learned = Learner(family, settings.max_evaluations, progress=settings.progress)(seen[part], y[part])
+            experts += [Seen(expert, warp) for expert in learned.experts(seen[exact], y[exact])]
+            if n > settings.max_rows:
+                large = through_features(learned, seen, y, part, settings.num_features, settings.seed)
+                at_size += [Seen(expert, warp) for expert in large]
     with torch.no_grad():
-        mixture = Mixture.stacked(list[Expert](experts), y[part])
-    if len(part) < n:
-        for seen_expert in experts:
-            view = seen_expert.view(x)
-            seen_expert.expert = at_full_size(seen_expert.expert, view, y, part, settings.num_features, settings.seed)
-        mixture = dataclasses.replace(mixture, left_out=None)
-    return mixture
+        mixture = Mixture.stacked(experts, y[exact])
+    return dataclasses.replace(mixture, experts=at_size, left_out=None) if at_size else mixture

@@ -32,8 +32,9 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         conformal: where the scores come from that intervals are corrected by: ``"leave-one-out"`` uses every row twice
             and covers at about the rate asked for; ``"split"`` holds rows out, and covers with at least that
             probability for exchangeable rows. ``"auto"`` splits where there are more than ``max_rows`` rows.
-        max_rows: rows up to which embeddings are exact. With more, kernels are learned on a part of this size and all
-            rows are seen through ``num_features`` features of Nyström's method.
+        subset_size: with more rows, kernels are learned on a random part of this size.
+        max_rows: rows up to which embeddings are exact. With more, all rows are seen through ``num_features`` features
+            of Nyström's method.
         num_features: see ``max_rows``.
         max_evaluations: a limit for the optimizer, for each kernel.
         random_state: seed of the choice of rows and of draws.
@@ -58,6 +59,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         self,
         *,
         conformal: Conformal = "auto",
+        subset_size: int = 1000,
         max_rows: int = 2000,
         num_features: int = 500,
         max_evaluations: int = 60,
@@ -65,6 +67,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         progress: bool | None = None,
     ) -> None:
         self.conformal = conformal
+        self.subset_size = subset_size
         self.max_rows = max_rows
         self.num_features = num_features
         self.max_evaluations = max_evaluations
@@ -83,7 +86,13 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         seed = seed_of(self.random_state)
         self._seed = int(np.random.default_rng(seed).integers(2**31)) if seed is None else seed
         settings = Settings(
-            self.conformal, self.max_rows, self.num_features, self.max_evaluations, self._seed, self.progress
+            self.conformal,
+            self.subset_size,
+            self.max_rows,
+            self.num_features,
+            self.max_evaluations,
+            self._seed,
+            self.progress,
         )
         self.outputs_ = [Output.learned(x, torch.tensor(column), settings) for column in targets.reshape(len(x), -1).T]
         return self

@@ -90,7 +90,7 @@ def test_split_conformal_holds_rows_out_and_says_so(fitted):
 
 def test_many_rows_go_through_features():
     X, y = waves(700)
-    large = quick(max_rows=150, num_features=40).fit(X, y)
+    large = quick(subset_size=150, max_rows=150, num_features=40).fit(X, y)
     new, outcomes = waves(300, seed=2)
     assert large.score(new, outcomes) > 0.75
     assert "split conformal" in large.outputs_[0].guarantee
