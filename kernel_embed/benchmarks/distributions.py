@@ -84,14 +84,14 @@ def quantile_forest(x: Array, y: Array, new: Array, outcomes: Array) -> Predicti
 
 
 def gaussian_process(x: Array, y: Array, new: Array, outcomes: Array) -> Prediction:
-    """scikit-learn's, with one lengthscale for each input, by evidence."""
+    """scikit-learn's, with one lengthscale for each input, by evidence from two starts."""
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(x)
     kernel = ConstantKernel() * RBF(np.full(x.shape[1], np.sqrt(x.shape[1])), (1e-2, 1e4)) + WhiteKernel(0.1)
-    process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
+    process = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=1, random_state=0)
     mean, scale = process.fit(scaler.transform(x), y).predict(scaler.transform(new), return_std=True)
     return normal(mean, scale, outcomes)
 
