@@ -70,7 +70,7 @@ viewcode_line_numbers = True
 # With `sphinx-build -n` every reference into this package must resolve. Names of other libraries cannot be looked up
 # without a network, and type aliases have no page of their own.
 nitpick_ignore_regex = [
-    (r"py:.*", r"(torch|gpytorch|linear_operator|numpy|scipy|sklearn|collections|pathlib|typing|matplotlib)\..*"),
+    (r"py:.*", r"(torch|gpytorch|linear_operator|numpy|scipy|sklearn|collections|pathlib|typing|matplotlib|pandas)\..*"),
     (r"py:.*", r"(np|nn|os|pyro)\..*"),
     (r"py:.*", r"kernel_embed\..*_co(ntra)?"),  # variables of types
     (r"py:.*", r"kernel_embed\.objectives\.base\.(B|Bound|BindsTargets|BindsSample|Embedding)"),  # what is bound
@@ -79,7 +79,9 @@ nitpick_ignore_regex = [
     (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
     (r"py:.*", r"kernel_embed\.kernels\.(structure\.T|frozen\.M)"),
     (r"py:.*", r"kernel_embed\.learning\.cooperation\.Cooperative"),  # a protocol, for shards
-    (r"py:.*", r"(Points|Kernels|Stream|Block|Data|RandomState|Theorem)"),
+    (r"py:.*", r"(Points|Kernels|Stream|Block|Data|RandomState|Theorem|KernelChoice|Conformal)"),
+    (r"py:.*", r"kernel_embed\.estimators\.candidates\.Candidate"),  # named in the pool
+    (r"py:.*", r"kernel_embed\.comparison\.(learners\.learners|ranking\.Row|recommendation\.Recommendation)"),
     (r"py:.*", r"kernel_embed\.votes\.cross_validation\.Scaler"),  # a protocol, for transformers
     (r"py:.*", r"(clipped_cross_entropy|ridge|gram)"),  # written short in docstrings, for readers of the source
 ]

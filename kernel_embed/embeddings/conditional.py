@@ -38,7 +38,7 @@ class ConditionalEmbedding(RegularizedEmbedding):
         regularization: the starting value of λ.
         target_kernel: l, a kernel on the targets; only objectives that measure distance between embedded targets
             need it. It is their ruler, and never learned: set its scale by what counts as near,
-            or by :func:`kernel_embed.kernels.set_lengthscales_by_median`.
+            or by :func:`kernel_embed.set_lengthscales_by_median`.
         regularization_prior: a GPyTorch prior on λ.
         regularization_constraint: a GPyTorch constraint on λ; positive, learned on a logarithmic scale, by default.
         sup_diagonal: α², a bound of k(x, x) where the kernel has none in closed form, as a number or a function such

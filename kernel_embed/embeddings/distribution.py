@@ -48,7 +48,7 @@ class Distribution:
 
     @property
     def probabilities(self) -> Tensor:
-        """The mass at each point of the support: ``(*batch, t, s)``; what is above the last value stays there."""
+        """The mass at each point of the support, ``(*batch, t, s)``; what is above the last value stays there."""
         F = torch.cat([self.F[..., :-1], torch.ones_like(self.F[..., :1])], dim=-1)
         return F.diff(dim=-1, prepend=torch.zeros_like(F[..., :1]))
 
@@ -79,12 +79,12 @@ class Distribution:
 
     @property
     def mean(self) -> Tensor:
-        """E Y: ``(*batch, t)``."""
+        """The mean E Y, ``(*batch, t)``."""
         return self.probabilities @ self.support
 
     @property
     def variance(self) -> Tensor:
-        """Var Y: ``(*batch, t)``, never negative."""
+        """The variance Var Y, ``(*batch, t)``, never negative."""
         p, mean = self.probabilities, self.mean
         return (p * (self.support - mean.unsqueeze(-1)).square()).sum(-1)
 

@@ -32,7 +32,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
     """A multiclass classifier that learns its kernels, without a validation set, from a table of any kind.
 
     As it is, it learns several kernels on rows as they are and by their ranks, each with hyperparameters that have not
-    seen the rows they are judged by, and combines them in one convex solve (:mod:`kernel_embed.estimators.default`).
+    seen the rows they are judged by, and combines them in one convex solve (see the page on the default classifier).
     With ``kernel``, ``objective`` or ``batch_size`` it learns that one kernel instead.
 
     Args:
@@ -208,7 +208,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def tight_bound_(self) -> GeneralizationBound | None:
-        """The same in its 1/√n form: a measure of complexity, since the kernel saw the same rows."""
+        """The same in its 1/√n form, a measure of complexity, since the kernel saw the same rows."""
         return self._bound("tight")
 
     def _bound(self, form: Any) -> GeneralizationBound | None:

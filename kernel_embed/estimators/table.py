@@ -36,7 +36,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     Attributes:
         feature_names_in_: names of the columns, for data frames.
-        encoded_: an :class:`EncodedColumn` for each number.
+        encoded_: for each number its name, the column it comes from, and whether it is a quantity.
         groups_: for each number the group that shares a lengthscale: a category, a number, a mark of missing cells.
         numbers_: for each number whether it is a quantity.
         dropped_: names of the columns that were left out, with the reason.
