@@ -30,12 +30,14 @@ class Variable(NamedTuple):
         orders: k of each feature, by name, ``(m,)``.
         columns: the same column by column.
         U: the probability transforms of the real columns, ``(n, d)``.
+        is_determined: whether every column is a function of z on these rows.
     """
 
     kinds: dict[str, Tensor]
     orders: dict[str, Tensor]
     columns: tuple[Column, ...]
     U: Tensor
+    is_determined: bool
 
     @property
     def gain(self) -> float:
@@ -46,12 +48,6 @@ class Variable(NamedTuple):
     def ties(self) -> float:
         """The largest share of values of a column that repeat another."""
         return max(column.ties for column in self.columns)
-
-    @property
-    def is_determined(self) -> bool:
-        """Whether every column is a function of z, but for constants."""
-        shares = [float(column.kinds["residual"].square().mean()) for column in self.columns]
-        return max(shares) < DETERMINED
 
 
 class Given:
@@ -73,13 +69,14 @@ class Given:
     """
 
     def __init__(self, z: Tensor, categories: Sequence[int], generator: torch.Generator) -> None:
-        real = [j for j in range(z.shape[1]) if j not in categories]
-        varying = [j for j in real if bool((z[:, j] != z[0, j]).any())]
-        coordinates = Encoding(z, categories)(z)[:, len(real) :]
+        numbers = [j for j in range(z.shape[1]) if j not in categories]
+        varying = [j for j in numbers if bool((z[:, j] != z[0, j]).any())]
+        coordinates = Encoding(z, categories)(z)[:, len(numbers) :]
         values = z[:, varying]
-        standard = (values - values.mean(dim=0)) / values.std(dim=0)
-        self.points = torch.cat([normal_scores(values), coordinates], dim=1)
-        versions = [self.points, torch.cat([standard, coordinates], dim=1)] if varying else [self.points]
+        versions = [coordinates]
+        if varying:
+            standard = (values - values.mean(dim=0)) / values.std(dim=0)
+            versions = [torch.cat([real, coordinates], dim=1) for real in (normal_scores(values), standard)]
         self.versions = [version if version.shape[1] else z.new_zeros(z.shape[0], 1) for version in versions]
         self.points = self.versions[0]
         self.smoothers = Smoothers(self.versions, generator)
@@ -117,7 +114,15 @@ class Given:
             {kind: torch.cat(parts) for kind, parts in orders.items()},
             tuple(columns),
             torch.stack(U, dim=1) if U else x.new_zeros(x.shape[0], 0),
+            all(self._determines(x[:, j], column) for j, column in enumerate(columns)),
         )
+
+    def _determines(self, x: Tensor, left: Column) -> bool:
+        """Whether nothing of x ``(n,)`` is left, or it has the order of a column of z, forward or backward."""
+        if float(left.kinds["residual"].square().mean()) < DETERMINED:
+            return True
+        score = normal_scores(x.unsqueeze(-1))
+        return bool(torch.minimum((self.points - score).abs(), (self.points + score).abs()).amax(0).min() < 1e-9)
 
 
 def _order(features: Tensor, is_category: bool) -> Tensor:

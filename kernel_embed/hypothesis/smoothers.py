@@ -61,6 +61,7 @@ class Smoother(NamedTuple):
 class Smoothers:
     """Regressions on any of several versions of the points z, ``(n, p)`` each, with kernels of several lengthscales.
 
+    Beside squared exponentials there are a rough kernel, for steps, and the linear one, for what goes on far outside.
     In more than one dimension each lengthscale has two kernels, a squared exponential and the mean of those of single
     coordinates, which needs fewer rows where causes add up.
 
@@ -147,15 +148,18 @@ def _kept(matrices: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _grams(a: Tensor, b: Tensor) -> Tensor:
-    """exp(−|a − b|²/2pℓ²) for every ℓ, and in several dimensions the mean of exp(−(a_j − b_j)²/2ℓ²) too."""
+    """exp(−|a − b|²/2pℓ²) for every ℓ, exp(−|a − b|/√p), aᵀb/p, and in several dimensions the mean of
+    exp(−(a_j − b_j)²/2ℓ²) too.
+    """
     p = a.shape[-1]
     ell = a.new_tensor(LENGTHSCALES)[:, None, None]
     joint = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
     K = torch.exp(-0.5 * joint / (p * ell.square()))
     rough = torch.exp(-(joint / p).sqrt()).unsqueeze(0)
+    linear = (a @ b.mT / p).unsqueeze(0)
     if p == 1:
-        return torch.cat([K, rough])
+        return torch.cat([K, rough, linear])
     added = torch.zeros_like(K)
     for j in range(p):
         added += torch.exp(-0.5 * (a[:, j, None] - b[:, j]).square() / ell.square())
-    return torch.cat([K, rough, added / p])
+    return torch.cat([K, rough, linear, added / p])

@@ -133,7 +133,7 @@ def transform_test(
     verdict = by_permutations(T, NullScale(T.mean(-1), T.var(-1), T.new_full((len(wanted),), float(n))))
     diagnostics = {name: diagnose(one, given, generator) for name, one in (("x", x), ("y", y))}
     words = doubts(diagnostics, given, determined)
-    for text in words:
+    for text in words[len(determined) :]:  # a p-value of 1 is no threat to the level
         warnings.warn(text, LevelWarning, stacklevel=4)
     kernels: tuple[tuple[Kernel, Kernel], ...] = tuple((_kernel(s), _kernel(s)) for s in wanted)
     answer = verdict.on(kernels, "", "conditional independence test", (n,), ConditionalTestResult)
@@ -223,8 +223,8 @@ def doubts(diagnostics: dict[str, Diagnosis], given: Given, determined: list[str
     ]
     if n < ENOUGH_ROWS * (p + 1):
         words.append(
-            f"{n} rows are few for {p} columns of z: what z explains of x and y cannot be learned from them, and may "
-            "be taken for dependence. Use fewer columns, or more rows."
+            f"{n} rows are few for {p} columns and categories of z: what z explains of x and y cannot be "
+            "learned from them, and may be taken for dependence. Use fewer columns, or more rows."
         )
     if not determined and all(d.independent <= DEPENDENT for d in diagnostics.values()):
         words.append(
