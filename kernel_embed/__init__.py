@@ -38,18 +38,21 @@ from .objectives import (
     EmbeddingEvidence,
     EmpiricalRisk,
     LeaveOneOutRisk,
+    LeaveOneOutScore,
     Objective,
     RademacherComplexity,
     default_objective,
     generalization_bound,
 )
 from .posteriors import NUTS, SMC, SVI, Laplace, load_posterior, pyro_model, sample_posterior
+from .saving import load, save
 from .scale import Nystrom, RandomFeatures, approximate
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import estimators, plots, testing, votes
-    from .estimators import MulticlassEmbeddingClassifier, VotedKernelClassifier
+    from .comparison import compare
+    from .estimators import ConditionalEmbeddingRegressor, MulticlassEmbeddingClassifier, VotedKernelClassifier
 
 __all__ = [
     "LBFGS",
@@ -61,6 +64,7 @@ __all__ = [
     "BayesianMeanEmbedding",
     "CalibratedLeaveOneOutRisk",
     "ConditionalEmbedding",
+    "ConditionalEmbeddingRegressor",
     "ConditionalEvidence",
     "CrossValidationRisk",
     "EmbeddingEvidence",
@@ -68,6 +72,7 @@ __all__ = [
     "FeatureKernel",
     "Laplace",
     "LeaveOneOutRisk",
+    "LeaveOneOutScore",
     "LipschitzBound",
     "MeanEmbedding",
     "MulticlassEmbedding",
@@ -79,6 +84,7 @@ __all__ = [
     "VotedKernelClassifier",
     "Witness",
     "approximate",
+    "compare",
     "conditional_independence_test",
     "default_kernel",
     "default_objective",
@@ -92,6 +98,7 @@ __all__ = [
     "k_sample_test",
     "kernels",
     "learning",
+    "load",
     "load_posterior",
     "local_maxima",
     "objectives",
@@ -100,6 +107,7 @@ __all__ = [
     "pyro_model",
     "register",
     "sample_posterior",
+    "save",
     "scale",
     "set_lengthscales_by_median",
     "testing",
@@ -108,7 +116,12 @@ __all__ = [
 ]
 
 # Loaded when first asked for: scikit-learn, matplotlib and HiGHS stay out of a process that does not use them.
-_LAZY_NAMES = {"MulticlassEmbeddingClassifier": "estimators", "VotedKernelClassifier": "estimators"}
+_LAZY_NAMES = {
+    "ConditionalEmbeddingRegressor": "estimators",
+    "MulticlassEmbeddingClassifier": "estimators",
+    "VotedKernelClassifier": "estimators",
+    "compare": "comparison",
+}
 _LAZY_MODULES = ("estimators", "plots", "testing", "votes")
 
 

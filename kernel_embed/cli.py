@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from .commands.options import Unfinished
+from .version import __version__
 
 COMMANDS = {
     "compare": "learn a kernel in several ways and compare them",
@@ -16,6 +17,13 @@ COMMANDS = {
     "benchmark": "speed beside other libraries, as ratios",
 }
 """Every command with its line of help: a module of :mod:`kernel_embed.commands`, imported when it is called."""
+
+
+EXAMPLES = """examples:
+  kernel-embed compare --data people.csv --target churned
+  kernel-embed reproduce --list
+
+kernel-embed COMMAND --help says more of each."""
 
 
 class Command(Protocol):
@@ -59,7 +67,13 @@ def _command(arguments: Sequence[str]) -> tuple[str, Command] | None:
 
 
 def _parser(command: tuple[str, Command] | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="kernel-embed", description="Learned kernel embeddings, compared.")
+    parser = argparse.ArgumentParser(
+        prog="kernel-embed",
+        description="Learned kernel embeddings: compare, reproduce, measure.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"kernel-embed {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, words in COMMANDS.items():
         added = commands.add_parser(name, help=words)

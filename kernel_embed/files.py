@@ -1,12 +1,18 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, by one writer at a time."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover
+    fcntl = None  # type: ignore[assignment]  # Windows has no such locks: there the last writer wins
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object], mode: str = "wb") -> None:
@@ -23,3 +29,22 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object]
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Wait until no other process or thread is inside a block for a file of the same directory.
+
+    The lock is on the directory, because the file itself is replaced when it is written; it ends with the process.
+    """
+    directory = pathlib.Path(path).parent
+    directory.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:  # pragma: no cover
+        yield
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

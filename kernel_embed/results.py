@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .files import write_whole
+from .files import locked, write_whole
 from .version import __version__
 
 Record = dict[str, str | int | float | bool | None]
@@ -30,7 +30,8 @@ class Results:
         self._path = None if path is None else pathlib.Path(path)
         self._key = tuple(key)
         self.records: list[Record] = []
-        if self._path is not None and self._path.exists():
+        self._seen = self._stamp()
+        if self._path is not None and self._seen is not None:
             self.records = read_records(self._path)
 
     def __contains__(self, named: Record) -> bool:
@@ -57,11 +58,27 @@ class Results:
         self.extend([record])
 
     def extend(self, records: Iterable[Record]) -> None:
-        """Append several records and write the file once."""
+        """Append several records and write the file once, with what other runs wrote there meanwhile."""
         self.records.extend({**record, "version": __version__} for record in records)
         if self._path is None:
             return
-        write_whole(self._path, lambda file: json.dump(self.records, file, indent=1), "w")
+        with locked(self._path):
+            self._merge()
+            write_whole(self._path, lambda file: json.dump(self.records, file, indent=1), "w")
+            self._seen = self._stamp()
+
+    def _merge(self) -> None:
+        """Take in the records of the file that are not here: two runs may share one file."""
+        if self._path is not None and self._stamp() not in (None, self._seen):
+            names = self.names()
+            self.records += [record for record in read_records(self._path) if self._name(record) not in names]
+
+    def _stamp(self) -> tuple[int, int] | None:
+        """What changes when somebody writes the file; ``None`` where there is none."""
+        if self._path is None or not self._path.exists():
+            return None
+        status = self._path.stat()
+        return status.st_mtime_ns, status.st_ino
 
     def _name(self, record: Record) -> tuple[Hashable, ...]:
         return tuple(record.get(field) for field in self._key)

@@ -55,7 +55,7 @@ def tables(tmp_path):
         "good": [f"{i},{i % 7},{label}" for i, label in enumerate(labels)],
         "one-class": [f"{i},{i % 7},yes" for i in range(20)],
         "all-different": [f"{i},{i % 7},{i}" for i in range(20)],
-        "text": [f"{i},word,{label}" for i, label in enumerate(labels)],
+        "useless": [f"1,,{label}" for label in labels],
     }
     for name, lines in texts.items():
         (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,target", *lines, ""]))
@@ -72,10 +72,12 @@ def tables(tmp_path):
         ("compare --data good.csv --target none", "Expected a column 'none'"),
         ("compare --data one-class.csv", "two classes"),
         ("compare --data all-different.csv", "20 of them in 20 rows"),
-        ("compare --data text.csv", "Expected numbers in the column 'b'"),
+        ("compare --data useless.csv", "every cell is missing: b; a column left out, the same value in every row: a"),
+        ("compare --data good.csv --drop none", "Columns there: a, b"),
+        ("compare --data good.csv --drop target", "another column to drop than the target"),
         ("compare --data good.csv --test none.csv", "not a file"),
-        ("compare --data good.csv --test one-class.csv", "two classes"),
-        ("compare --data . --datasets none", "Tables there: all-different, good, one-class, text"),
+        ("compare --data good.csv --test all-different.csv", "Expected labels of the training table"),
+        ("compare --data . --datasets none", "Tables there: all-different, good, one-class, useless"),
         ("compare --target b", "Expected --data FILE"),
         ("compare --data good.csv --folds 1", "--folds of at least 2"),
         ("compare --data good.csv --budget 0", "--budget above 0"),
@@ -105,12 +107,25 @@ def test_compare_on_a_table_with_a_test_file(tables, capsys, monkeypatch):
     assert len(json.loads((tables / "out" / "results.json").read_text())) == 2
 
 
+def test_the_other_tables_of_a_directory_go_on(tables, capsys, monkeypatch):
+    monkeypatch.chdir(tables)
+    (tables / "notes.md").write_text("no table")
+    arguments = ["compare", "--data", ".", "--out", "out", "--quick", "--no-report", "--methods", "median heuristic"]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "good: 20 rows" in shown
+    for line in ("one-class.csv: Expected at least two classes", "useless.csv: Expected columns to learn from"):
+        assert f"Left out: {line}" in shown
+    assert main([*arguments, "--datasets", "good", "useless"]) == 2
+    assert "1 of 2 tables could not be used" in capsys.readouterr().err
+
+
 def test_what_was_computed_survives_a_bad_call(tables, capsys, monkeypatch):
     monkeypatch.chdir(tables)
     good = ["compare", "--data", "good.csv", "--out", "out", "--quick", "--methods", "median heuristic"]
     assert main(good) == 0
     before = (tables / "out" / "results.json").read_text()
-    assert main(["compare", "--data", "text.csv", "--out", "out"]) == 2
+    assert main(["compare", "--data", "useless.csv", "--out", "out"]) == 2
     assert (tables / "out" / "results.json").read_text() == before
     other = before.replace('"version": "0.1.0"', '"version": "9.9"')
     (tables / "out" / "results.json").write_text(other)

@@ -42,7 +42,7 @@ def test_constraints_pin_torch():
 
 
 ROOMS = [
-    *("version", "files", "results", "validation", "progress", "threads", "linalg", "kernels", "embeddings"),
+    *("version", "files", "saving", "results", "validation", "progress", "threads", "linalg", "kernels", "embeddings"),
     *("objectives", "learning", "scale", "posteriors", "plots", "hypothesis", "votes", "estimators"),
     *("testing", "comparison", "papers", "benchmarks", "commands", "cli"),
 ]

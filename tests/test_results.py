@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -53,6 +54,22 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path):
         write_whole(path, interrupted, "w")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_runs_that_share_a_file_keep_each_others_records(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text("[]")
+
+    def run(name):
+        results = Results(path, ("name", "fold"))
+        for fold in range(20):
+            results.add({"name": name, "fold": fold})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, "abcd"))
+    kept = {(record["name"], record["fold"]) for record in json.loads(path.read_text())}
+    assert kept == {(name, fold) for name in "abcd" for fold in range(20)}
+    assert len(json.loads(path.read_text())) == 80, "each once"
 
 
 def test_table_aligns_columns():

@@ -12,14 +12,18 @@ from ..comparison.study import FAILURES
 from ..progress import progress_bar
 from ..results import Record, Results, number
 from . import (
+    calculus,
     chains,
     classifier,
+    distributions,
     evidence,
     hypothesis,
+    laws,
     objective,
     posterior,
     recipe,
     scale,
+    score,
     sizes,
     stan,
     votes,
@@ -45,6 +49,10 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "ranks": scale.ranks_cases,
     "sizes": sizes.cases,
     "votes-path": votes_path.cases,
+    "distributions": distributions.table_cases,
+    "laws": laws.cases,
+    "calculus": calculus.cases,
+    "score": score.cases,
 }
 """By the name that ``--parts`` takes."""
 DEFAULT = ("objective", "classifier", "hypothesis", "posterior", "votes", "growth")

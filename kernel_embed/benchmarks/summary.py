@@ -9,11 +9,17 @@ from typing import NamedTuple
 
 from ..plots import free_figure, plot_ratios, plot_seconds
 from ..results import Record, group, number, table
-from . import classifier, objective, recipe, sizes
+from . import classifier, distributions, objective, recipe, sizes
 
 FIGURES = {
     "nll": ("NLL", "{:.4g}"),
     "accuracy": ("accuracy", "{:.4g}"),
+    "crps": ("CRPS", "{:.4f}"),
+    "over_law": ("CRPS over that of the law", "{:.3f}"),
+    "relative_error": ("error of the posterior mean", "{:.4f}"),
+    "rmse": ("RMSE", "{:.3f}"),
+    "coverage": ("coverage", "{:.3f}"),
+    "width": ("width", "{:.3f}"),
     "pvalue": ("p", "{:.4g}"),
     "objective": ("objective", "{:.6g}"),
     "value": ("value", "{:.6g}"),
@@ -66,7 +72,10 @@ def summary(records: Sequence[Record], outcome: Outcome) -> str:
     return "\n\n".join(parts)
 
 
-WORDS: dict[str, Callable[[Sequence[Record]], str]] = {recipe.PART: recipe.words}
+WORDS: dict[str, Callable[[Sequence[Record]], str]] = {
+    recipe.PART: recipe.words,
+    **{f"{distributions.TABLES}: {name}": distributions.words for name in distributions.NAMES},
+}
 """By part: what is said under its table."""
 
 

@@ -11,12 +11,18 @@ from ..papers import EXPERIMENTS, Settings, reproduce
 from ..papers.experiment import option
 from .options import common, results_of
 
+EXAMPLES = """examples:
+  kernel-embed reproduce iris --out results
+  kernel-embed reproduce uci --data DIR --datasets wine ecoli"""
+
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command."""
     command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.epilog = _catalogue()
-    command.add_argument("name", choices=list(EXPERIMENTS), metavar="NAME", help="one of those below")
+    command.epilog = f"{EXAMPLES}\n\n{_catalogue()}"
+    command.description = "A table or figure of the papers, our figures beside the printed ones."
+    command.add_argument("name", nargs="?", choices=list(EXPERIMENTS), metavar="NAME", help="one of those below")
+    command.add_argument("--list", action="store_true", help="say what each name shows and how long it takes")
     command.add_argument(
         "--data", type=pathlib.Path, help=f"directory of the data sets (default: {ENVIRONMENT_VARIABLE}, else OpenML)"
     )
@@ -33,9 +39,23 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> str:
     """Reproduce, and return the table."""
+    if options.list:
+        return _catalogue()
+    if options.name is None:
+        raise ValueError(f"Expected the name of an experiment, got none. Names: {', '.join(EXPERIMENTS)}.")
     experiment = EXPERIMENTS[options.name]
+    before = _pictures(options.out)
     table = reproduce(experiment, settings_of(options), results_of(options, experiment.key))
-    return f"{table}\n\nResults are in {options.out / 'results.json'}."
+    text = f"{table}\n\nResults are in {options.out / 'results.json'}."
+    made = [str(path) for path, stamp in _pictures(options.out).items() if before.get(path) != stamp]
+    if made:
+        text += f" Pictures: {', '.join(made)}."
+    return f"{text}\n--quick is too short to judge by." if options.quick else text
+
+
+def _pictures(out: pathlib.Path) -> dict[pathlib.Path, int]:
+    """The pictures of a directory, and when each was made."""
+    return {path: path.stat().st_mtime_ns for path in sorted(out.glob("*.png"))}
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
@@ -56,7 +76,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def _catalogue() -> str:
-    lines = ["experiments, with the options they take beside --out and --quick:"]
+    lines = ["experiments, what each shows, how long it takes, and the options beside --out and --quick:"]
     for experiment in EXPERIMENTS.values():
         options = " ".join(sorted(map(option, experiment.options)))
         words = f"{experiment.shows} ({experiment.duration}) {options}".rstrip()

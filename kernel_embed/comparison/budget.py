@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .evaluate import Classifier, fitted_whole
+from .evaluate import Classifier, Features, fitted_whole
 
 SMALLEST = 125
 """Rows of the first trial; tables up to twice this size are never cut."""
@@ -31,9 +31,7 @@ class Allowance(NamedTuple):
     seconds: float
 
 
-def affordable(
-    make: Callable[[], Classifier], x: NDArray[np.float64], y: NDArray[Any], budget: float, seed: int = 0
-) -> Allowance:
+def affordable(make: Callable[[], Classifier], x: Features, y: NDArray[Any], budget: float, seed: int = 0) -> Allowance:
     """The rows of ``x, y`` on which a new learner can be fitted in about ``budget`` seconds.
 
     Trials on 125, 250, 500, … rows give time and its growth, t ∝ rows^p; they go on while the next fits in.
@@ -80,8 +78,13 @@ def subset(y: NDArray[Any], rows: int, seed: int = 0) -> NDArray[np.int64]:
     return np.sort(np.concatenate(parts))
 
 
-def _trial(make: Callable[[], Classifier], x: NDArray[np.float64], y: NDArray[Any], rows: int, seed: int) -> float:
+def take(x: Features, rows: NDArray[Any]) -> Features:
+    """Rows of a matrix or a data frame, by position."""
+    return x.iloc[rows] if hasattr(x, "iloc") else x[rows]
+
+
+def _trial(make: Callable[[], Classifier], x: Features, y: NDArray[Any], rows: int, seed: int) -> float:
     chosen = subset(y, rows, seed)
     started = time.process_time()
-    fitted_whole(make(), x[chosen], y[chosen])
+    fitted_whole(make(), take(x, chosen), y[chosen])
     return time.process_time() - started

@@ -9,12 +9,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold
+from sklearn.pipeline import Pipeline
 
 from ..objectives.bounds import GeneralizationBound
 from ..results import Record
 from .memory import peak_memory
 
 SMALLEST_PROBABILITY = 1e-15
+Features = Any
+"""A matrix of numbers (n, d), or a pandas data frame with columns of any kind."""
 
 
 def paper_folds(x: NDArray[np.float64], y: NDArray[Any], num_folds: int = 10) -> Iterator[tuple[NDArray[Any], ...]]:
@@ -36,13 +39,13 @@ class Classifier(Protocol):
 
     classes_: NDArray[Any]
 
-    def fit(self, X: NDArray[np.float64], y: NDArray[Any]) -> Classifier:
+    def fit(self, X: Features, y: NDArray[Any]) -> Classifier:
         """Learn, and return itself."""
 
-    def predict(self, X: NDArray[np.float64]) -> NDArray[Any]:
+    def predict(self, X: Features) -> NDArray[Any]:
         """Labels."""
 
-    def predict_proba(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def predict_proba(self, X: Features) -> NDArray[np.float64]:
         """Probabilities of ``classes_``."""
 
 
@@ -76,8 +79,9 @@ def measure(make: Callable[[], Classifier], split: tuple[NDArray[Any], ...], cla
     predicted = time.perf_counter()
     correct = learner.predict(x_test) == y_test
     truth = classes[None, :] == y_test[:, None]
-    result = getattr(learner, "result_", None)
-    bound, tight = getattr(learner, "bound_", None), getattr(learner, "tight_bound_", None)
+    model = final(learner)
+    result = getattr(model, "result_", None)
+    bound, tight = getattr(model, "bound_", None), getattr(model, "tight_bound_", None)
     record: Record = {
         "num_train": len(y),
         "num_test": len(y_test),
@@ -89,7 +93,7 @@ def measure(make: Callable[[], Classifier], split: tuple[NDArray[Any], ...], cla
         "processor_seconds": processor,
         "predict_seconds": predicted - fitted,
         "peak_megabytes": peak.megabytes,
-        "num_evaluations": getattr(learner, "num_evaluations_", None) if result is None else result.num_evaluations,
+        "num_evaluations": getattr(model, "num_evaluations_", None) if result is None else result.num_evaluations,
         "converged": None if result is None else result.converged,
         "objective": None if result is None else result.value,
         "bound": bound.value if isinstance(bound, GeneralizationBound) else None,
@@ -98,13 +102,18 @@ def measure(make: Callable[[], Classifier], split: tuple[NDArray[Any], ...], cla
     return Measured(record, probabilities, learner)
 
 
-def fitted_whole(learner: Classifier, x: NDArray[np.float64], y: NDArray[Any]) -> Classifier:
+def fitted_whole(learner: Classifier, x: Features, y: NDArray[Any]) -> Classifier:
     """The learner, fitted. One that ends early on Ctrl-C and keeps what it has is not: the interruption goes on."""
     learner = learner.fit(x, y)
     for part in ("result_", "posterior_"):
-        if getattr(getattr(learner, part, None), "interrupted", False):
+        if getattr(getattr(final(learner), part, None), "interrupted", False):
             raise KeyboardInterrupt
     return learner
+
+
+def final(learner: Any) -> Any:
+    """The learner at the end of a pipeline, or itself."""
+    return learner[-1] if isinstance(learner, Pipeline) else learner
 
 
 def log_losses(probabilities: NDArray[np.float64], truth: NDArray[np.bool_]) -> NDArray[np.float64]:

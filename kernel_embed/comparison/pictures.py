@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -28,20 +29,21 @@ from ..plots import (
     plot_witness,
 )
 from ..results import Record
-from .budget import subset
-from .evaluate import Classifier
+from .budget import subset, take
+from .evaluate import Classifier, evaluate
+from .planes import line_of, name_axes, plane_of, some_rows
 from .ranking import Row
 from .starts import inputs_model, kernel_class
-from .study import FAILURES, Comparison, scaled
+from .study import FAILURES, Comparison
 from .tables import UserTable
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAP_ROWS = 300
 MAP_SECONDS = 20.0
 """A map is not drawn of a learner that took longer than this for a fit."""
+CURVE_SECONDS = 10.0
+"""Nor a learning curve, which takes five fits, of one that took longer than this."""
 MOST_FEATURES = 15
 
 
@@ -54,31 +56,52 @@ class Picture(NamedTuple):
     kind: str
 
 
-def pictures(
+def drawings(
     comparison: Comparison, table: UserTable, rows: Sequence[Row], chosen: str | None
-) -> dict[str, list[Picture]]:
-    """All pictures of one table by section; a section whose picture cannot be drawn for these data has none."""
+) -> dict[str, Callable[[], Iterator[Picture]]]:
+    """The pictures of one table by section, each drawn when called."""
     done = [row for row in rows if row.finished]
     records = {str(r["method"]): r for r in reversed(comparison.records(table)) if "nll" in r}
-    sections: dict[str, Callable[[], Iterator[Picture]]] = {
+    return {
         "ranking": lambda: _ranking(done, chosen),
         "reliability": lambda: _reliability(comparison, table, done),
         "maps": lambda: _maps(comparison, table, done, chosen),
         "relevance": lambda: _relevance(comparison, table),
+        "curve": lambda: _curve(comparison, table, done, chosen),
         "learning": lambda: _learning(comparison, records),
         "evidence": lambda: _evidence(comparison, table),
         "posterior": lambda: _posterior(comparison, records),
         "witness": lambda: _witness(comparison, table),
     }
+
+
+def pictures(
+    comparison: Comparison, table: UserTable, rows: Sequence[Row], chosen: str | None, drawn: Callable[[str], object]
+) -> dict[str, list[Picture]]:
+    """All pictures of one table by section; a section whose picture cannot be drawn for these data has none.
+
+    What was drawn of the same figures before is taken from beside them; ``drawn`` is told the name of each section.
+    """
     found: dict[str, list[Picture]] = {}
-    for name, section in sections.items():
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                found[name] = list(section())
-        except FAILURES:
-            found[name] = []  # a picture less is no reason to lose the report
+    figures = [*comparison.records(table), chosen]
+    for name, section in drawings(comparison, table, rows, chosen).items():
+        kept = comparison.kept_pictures(name, figures)
+        if kept is not None:
+            found[name] = [Picture(*picture) for picture in kept]
+        else:
+            found[name] = _drawn(section)
+            comparison.keep_pictures(name, figures, found[name])
+        drawn(name)
     return found
+
+
+def _drawn(section: Callable[[], Iterator[Picture]]) -> list[Picture]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return list(section())
+    except FAILURES:
+        return []  # a picture less is no reason to lose the report
 
 
 def _ranking(done: Sequence[Row], chosen: str | None) -> Iterator[Picture]:
@@ -90,7 +113,7 @@ def _ranking(done: Sequence[Row], chosen: str | None) -> Iterator[Picture]:
         figure,
         "Who predicts best",
         "Each point is a learner: how much probability it gave to labels it had not seen, with one standard error. "
-        "Learners inside the blue band are level with the best.",
+        "The blue band is one standard error of the best: what lies beyond it is not tied.",
         "wide",
     )
 
@@ -105,11 +128,11 @@ def _reliability(comparison: Comparison, table: UserTable, done: Sequence[Row]) 
         truth = np.concatenate([a["truth"] for a in arrays])
         figure = free_figure(2.1, 2.1)
         plot_reliability(p.max(axis=1), p.argmax(axis=1) == truth, ax=figure.subplots())
-        yield _picture(figure, row.method, f"calibration error {row.calibration_error.text(3)}", "small")
+        yield _picture(figure, row.method, f"calibration error {row.calibration_error.mean:.3f}", "small")
 
 
 def _maps(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen: str | None) -> Iterator[Picture]:
-    plane = _plane(table)
+    plane = plane_of(table)
     if plane is None:
         return
     classes, numbers = np.unique(plane.y, return_inverse=True)
@@ -117,30 +140,34 @@ def _maps(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen:
     wanted = dict.fromkeys([chosen, "default", "median heuristic", "rademacher 4e/n", "svc grid", "evidence"])
     shown = [m for m in wanted if m is not None and seconds.get(m, math.inf) < MAP_SECONDS][:4]
     for method in shown:
-        learner = comparison.learners[method].make().fit(plane.inner(plane.points), plane.y)
+        frame = pd.DataFrame(plane.inner(plane.points), columns=["u", "v"])
+        learner = comparison.learners[method].for_tables().fit(frame, plane.y)
 
         def probabilities(points: NDArray[Any], learner: Classifier = learner) -> NDArray[np.float64]:
             p = np.zeros((len(points), len(classes)))
-            p[:, np.searchsorted(classes, learner.classes_)] = learner.predict_proba(plane.inner(points))
+            p[:, np.searchsorted(classes, learner.classes_)] = learner.predict_proba(
+                pd.DataFrame(plane.inner(points), columns=["u", "v"])
+            )
             return p
 
         figure = free_figure(3.6, 3.1)
         axes = figure.subplots()
         plot_probability_map(probabilities, plane.points, numbers, len(classes), ax=axes)
-        _name_axes(axes, table)
+        name_axes(axes, table)
         yield _picture(figure, method, "", "quarter")
 
 
 def _relevance(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
     records = [r for r in comparison.records(table) if r["method"] == "default" and "nll" in r]
-    lengthscales = [comparison.arrays(record).get("lengthscale") for record in records]
-    known = [found for found in lengthscales if found is not None and len(found) == len(table.features)]
-    if not known or len(table.features) < 2:
+    kept = [arrays for arrays in map(comparison.arrays, records) if "lengthscale" in arrays]
+    names = kept[0].get("feature_names", np.array(table.features)) if kept else np.array([])
+    known = [arrays["lengthscale"] for arrays in kept if len(arrays["lengthscale"]) == len(names)]
+    if not known or len(names) < 2:
         return
     typical = np.exp(np.mean(np.log(known), axis=0))  # the geometric mean over folds
     most = np.argsort(typical)[:MOST_FEATURES]
     figure = free_figure(5.0, 1.0 + 0.26 * len(most))
-    plot_relevance(torch.as_tensor(typical[most]), [table.features[j] for j in most], ax=figure.subplots())
+    plot_relevance(torch.as_tensor(typical[most]), [str(names[j]) for j in most], ax=figure.subplots())
     what = "features" if len(most) == len(typical) else f"{len(most)} most relevant of {len(typical)} features"
     yield _picture(
         figure,
@@ -148,6 +175,31 @@ def _relevance(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
         f"The {what}, by the default learner: the shorter the lengthscale of a feature, the faster the prediction "
         "changes along it, and the longer its bar. Features are scaled to one range first; lengthscales are averaged "
         "over folds.",
+        "half",
+    )
+
+
+def _curve(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen: str | None) -> Iterator[Picture]:
+    """NLL on the held-out rows of the first fold, for the chosen learner on a growing part of the others."""
+    row = next((row for row in done if row.method == chosen), None)
+    if row is None or row.seconds > CURVE_SECONDS or row.folds is None:
+        return
+    x, y, x_test, y_test = next(comparison.splits(table, None))
+    sizes, values = [], []
+    for share in (0.1, 0.2, 0.4, 0.7, 1.0):
+        rows = subset(y, max(int(share * len(y)), 10), comparison.settings.seed)
+        split = (take(x, rows), y[rows], x_test, y_test)
+        sizes.append(len(rows))
+        values.append(evaluate(comparison.learners[row.method].for_tables, split, np.unique(table.y))["nll"])
+    figure = free_figure(5.0, 3.2)
+    axes = figure.subplots()
+    axes.plot(sizes, np.array(values, dtype=np.float64), "o-", color="#c0392b", ms=4)
+    axes.set(xlabel="rows to learn from", ylabel="NLL on held-out rows", xscale="log", ylim=(0, None))
+    yield _picture(
+        figure,
+        "Would more rows help?",
+        f"NLL of “{row.method}” on the held-out rows of the first fold, learned on a growing part of the others. A "
+        "curve that still falls at its end asks for more rows; one that is flat does not.",
         "half",
     )
 
@@ -171,7 +223,7 @@ def _learning(comparison: Comparison, records: dict[str, Record]) -> Iterator[Pi
 
 
 def _evidence(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
-    x = torch.as_tensor(_subset(table)[0])
+    x = torch.as_tensor(some_rows(table)[0])
     make = kernel_class(comparison.settings.kernel)
     embedding, objective = inputs_model(x, make)
     median = float(median_distance(x))
@@ -215,8 +267,8 @@ def _posterior(comparison: Comparison, records: dict[str, Record]) -> Iterator[P
 
 
 def _witness(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
-    plane = _plane(table)
-    x, y = (torch.as_tensor(plane.points), plane.y) if plane else _line(table)
+    plane = plane_of(table)
+    x, y = (torch.as_tensor(plane.points), plane.y) if plane else line_of(table)
     classes, counts = np.unique(y, return_counts=True)
     first, second = classes[np.argsort(-counts, kind="stable")[:2]]
     embedding, objective = inputs_model(x, kernel_class(comparison.settings.kernel))
@@ -230,7 +282,7 @@ def _witness(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
     if x.shape[1] == 2:
         for points, marker in ((p, "o"), (q, "x")):
             axes.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=9, c="black", marker=marker, linewidths=0.5)
-        _name_axes(axes, table)
+        name_axes(axes, table)
     yield _picture(
         figure,
         f"Where {first} and {second} differ",
@@ -238,53 +290,6 @@ def _witness(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
         f"{second} (crosses) is. Its lengthscale was chosen by evidence, without the labels.",
         "half",
     )
-
-
-def _subset(table: UserTable) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Some rows, of every class its share, features scaled to [0, 1]."""
-    chosen = subset(table.y, MAP_ROWS)
-    x, y = table.x[chosen], table.y[chosen]
-    return scaled(x, y, x, y)[0], y
-
-
-class _Plane(NamedTuple):
-    """Points (n, 2) to draw and their labels; ``low`` and ``spread`` bring them to the unit square to learn."""
-
-    points: NDArray[np.float64]
-    y: NDArray[Any]
-    low: NDArray[np.float64]
-    spread: NDArray[np.float64]
-
-    def inner(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Points as learners see them."""
-        return np.asarray((points - self.low) / self.spread)
-
-
-def _plane(table: UserTable) -> _Plane | None:
-    """Two-dimensional inputs as they are, others on their two principal axes; ``None`` for one feature."""
-    x, y = _subset(table)
-    if x.shape[1] < 2:
-        return None
-    points = table.x[subset(table.y, MAP_ROWS)]
-    if x.shape[1] > 2:
-        centred = x - x.mean(axis=0)
-        axes = np.linalg.svd(centred, full_matrices=False)[2][:2]
-        # A fixed sign, so that the picture is the same on every machine.
-        axes *= np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1.0, 1.0)[:, None]
-        points = centred @ axes.T
-    low, high = points.min(axis=0), points.max(axis=0)
-    return _Plane(points, y, low, np.where(high > low, high - low, 1.0))
-
-
-def _line(table: UserTable) -> tuple[torch.Tensor, NDArray[Any]]:
-    chosen = subset(table.y, MAP_ROWS)
-    return torch.as_tensor(table.x[chosen]), table.y[chosen]
-
-
-def _name_axes(axes: Axes, table: UserTable) -> None:
-    two = len(table.features) == 2
-    axes.set_xlabel(table.features[0] if two else "first principal axis")
-    axes.set_ylabel(table.features[1] if two else "second principal axis")
 
 
 def _picture(figure: Figure, title: str, caption: str, kind: str) -> Picture:

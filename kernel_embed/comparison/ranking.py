@@ -5,9 +5,9 @@ that the standard error of their mean is taken with the correction of Nadeau and
 
 .. math::  \mathrm{se}^2 = \Big(\frac1k + \frac{n_\text{test}}{n_\text{train}}\Big) \operatorname{var}_f \delta_f ,
 
-and :math:`\bar\delta / \mathrm{se}` is compared with Student's t of k − 1 degrees of freedom. The p-values of all rows
-are adjusted by Holm's method, because every row is compared with the best one. With a single test table the differences
-are those of its rows, which are independent, and no correction is needed.
+and :math:`\bar\delta / \mathrm{se}` is compared with Student's t of k − 1 degrees of freedom. With a single test table
+the differences are those of its rows, which are independent, and no correction is needed. P-values are not adjusted for
+the number of rows: what is said of two learners must not change with the company of a third.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ..results import Record, column, group, standard_error
-from .evaluate import brier_losses, log_losses
+from .evaluate import brier_losses, calibration_error, log_losses
 
 Arrays = Callable[[Record], dict[str, NDArray[Any]]]
 
@@ -47,13 +47,14 @@ class Row(NamedTuple):
         method: its name.
         num_folds: folds that it finished.
         num_train: rows it was learned on, the mean over folds, and ``num_available``, those it might have had.
-        accuracy, nll, brier, calibration_error: with standard errors over folds, or over rows of a single test table.
+        accuracy, nll, brier: with standard errors over folds, or over rows of a single test table.
+        calibration_error: of all held-out predictions together.
         bound: of the loss, in its tight form; NaN where there is none.
         num_evaluations, seconds, megabytes: what it cost, the mean over folds; NaN where not known.
         losses: negative log probabilities, one mean for each fold or one value for each row of a single test table.
         folds: which folds ``losses`` belong to; ``None`` for rows.
         note: why it is cut or left out, in words; empty where it is neither.
-        behind: how far its NLL is behind the best one's, paired, and ``pvalue``, adjusted, that this is chance.
+        behind: how far its NLL is behind the best one's, paired, and ``pvalue``, that this is chance.
     """
 
     method: str
@@ -114,7 +115,7 @@ def _row(method: str, records: Sequence[Record], arrays: Arrays) -> Row:
         accuracy,
         nll,
         brier,
-        _estimate(column(done, "calibration_error")),
+        _calibration(done, arrays),
         num_folds=len(done),
         num_train=float(train),
         num_available=float(available),
@@ -126,6 +127,15 @@ def _row(method: str, records: Sequence[Record], arrays: Arrays) -> Row:
         folds=None if single else tuple(int(fold) for fold in column(done, "fold")),
         test_share=float((column(done, "num_test") / column(done, "num_available")).mean()),
     )
+
+
+def _calibration(done: Sequence[Record], arrays: Arrays) -> Estimate:
+    """Of the predictions of all folds together: a fold has too few of them for ten bins."""
+    kept = [found for found in map(arrays, done) if found]
+    if not kept:
+        return Estimate(float(column(done, "calibration_error").mean()), math.nan)
+    p, truth = (np.concatenate([found[name] for found in kept]) for name in ("probabilities", "truth"))
+    return Estimate(calibration_error(p.max(axis=1), p.argmax(axis=1) == truth), math.nan)
 
 
 def _by_row(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
@@ -148,17 +158,15 @@ def _mean(records: Sequence[Record], field: str) -> float:
 
 
 def _compared(ranked: list[Row]) -> list[Row]:
-    """Each row with its paired difference from the first, and p-values adjusted by Holm's method."""
+    """Each row with its paired difference from the first, and the p-value of that."""
     if not ranked:
         return []
     best = ranked[0]
-    behind = [paired(row, best) for row in ranked]
-    adjusted = holm([pvalue for _, pvalue in behind[1:]])
-    pvalues = [math.nan, *adjusted]
-    return [
-        row._replace(behind=difference, pvalue=pvalue)
-        for row, (difference, _), pvalue in zip(ranked, behind, pvalues, strict=True)
-    ]
+    compared = [best._replace(behind=Estimate(0.0, math.nan))]
+    for row in ranked[1:]:
+        difference, pvalue = paired(row, best)
+        compared.append(row._replace(behind=difference, pvalue=pvalue))
+    return compared
 
 
 def differences(row: Row, other: Row) -> NDArray[np.float64]:
@@ -180,18 +188,3 @@ def paired(row: Row, best: Row) -> tuple[Estimate, float]:
     if error == 0.0:
         return Estimate(mean, 0.0), 1.0 if mean == 0.0 else 0.0
     return Estimate(mean, error), float(2.0 * stats.t.sf(abs(mean) / error, k - 1))
-
-
-def holm(pvalues: Sequence[float]) -> list[float]:
-    """Adjusted p-values, NaN left as it is.
-
-    Example:
-        >>> holm([0.01, 0.04, 0.03])
-        [0.03, 0.06, 0.06]
-    """
-    known = [i for i, p in enumerate(pvalues) if not math.isnan(p)]
-    adjusted, highest = list(pvalues), 0.0
-    for rank, i in enumerate(sorted(known, key=lambda i: pvalues[i])):
-        highest = max(highest, min(1.0, (len(known) - rank) * pvalues[i]))
-        adjusted[i] = highest
-    return adjusted

@@ -12,90 +12,96 @@ from ..results import standard_error
 from .ranking import Row, differences
 
 LEVEL = 0.05
-"""Below this adjusted p-value a difference is called worse."""
+"""Below this p-value of the paired test a difference is not put down to chance."""
+RULE = (
+    "Take the learner with the lowest mean NLL on held-out rows; where others are tied with it, meaning within one "
+    "standard error of its mean and not told from it by the paired test at 5 %, take of the tied the one with the "
+    "fewest parts."
+)
+"""The whole rule. Neither time nor the presence of a third learner enters."""
+
+ORDER = {
+    "logistic": "one coefficient for each column",
+    "default": "one model, probabilities with an explanation by columns, no validation set",
+    "evidence": "one kernel, with a relevance for each column",
+    "leave-one-out": "one kernel, with a relevance for each column",
+    "evidence of inputs": "one kernel with one lengthscale",
+    "median heuristic": "one kernel with one lengthscale",
+    "cross validation": "one kernel, with a relevance for each column",
+    "rademacher 4e/n": "one kernel, with a relevance for each column",
+    "rademacher 4e/sqrt(n)": "one kernel, with a relevance for each column",
+    "rademacher e/sqrt(n)": "one kernel, with a relevance for each column",
+    "rademacher 4e": "one kernel, with a relevance for each column",
+    "empirical risk": "one kernel, with a relevance for each column",
+    "svc grid": "one kernel and its support vectors",
+    "svc grid, pairwise": "one kernel and its support vectors",
+    "gpc": "one kernel for each class",
+    "dirichlet": "one kernel for each class",
+    "voted kernels": "a few votes",
+    "random forest": "independent trees",
+    "boosting": "a sum of trees",
+    "lightgbm": "a sum of trees",
+    "catboost": "a sum of trees",
+    "nuts average": "an average over draws",
+    "cen-1": "a network",
+    "cen-2": "a network",
+}
+"""Learners from fewer parts to more, with what they consist of: the lasting reason among those that are tied."""
 
 
-def verdict(row: Row, best: Row) -> str:
-    """What the comparison with the best row says, in a word."""
+def is_tied(row: Row, best: Row) -> bool:
+    """Within one standard error of the best row's mean NLL, and not told from it by the paired test."""
     if row.method == best.method:
-        return "best"
-    if math.isnan(row.pvalue):
-        return "–"
-    if row.pvalue < LEVEL:
-        return "worse"
-    return "level" if row.behind.mean <= row.behind.error else "unclear"
+        return True
+    slack = 0.0 if math.isnan(best.nll.error) else best.nll.error
+    told_apart = not math.isnan(row.pvalue) and row.pvalue < LEVEL
+    return row.nll.mean <= best.nll.mean + slack and not told_apart
 
 
 class Recommendation(NamedTuple):
-    """The learner to use, the best row, the rows within one standard error of it, and the reason in words."""
+    """The learner to use, the best row, the rows tied with it (and itself), and the reason in words."""
 
     method: str
     best: str
-    level: tuple[str, ...]
+    tied: tuple[str, ...]
     why: str
 
 
 def recommend(rows: Sequence[Row]) -> Recommendation:
-    """The one-standard-error rule: of all learners within one standard error of the best NLL, the fastest.
+    """Apply :data:`RULE` to rows as :func:`kernel_embed.comparison.ranking.rows_of` gives them, the best first.
 
-    Within means within both: the standard error of the best row's mean, and that of the paired difference. Those that
-    are also within one standard error of the highest accuracy among them come first. A learner that was cut short by
-    the budget, or missed folds, can win, because its figures are those that it reaches in the time.
+    Learners that missed folds take no part. One that the budget cut to a part of the rows can win, because its figures
+    are those that it reaches in the time.
     """
     done = [row for row in rows if row.finished and row.num_folds == max(r.num_folds for r in rows)]
     if not done:
         raise ValueError("Expected at least one learner that finished, got none. Raise --budget, or see results.json.")
     best = done[0]
-    near = [row for row in done if row.nll.mean <= best.nll.mean + _slack(row, best)]
-    sharpest = max(near, key=lambda row: row.accuracy.mean)
-    error = 0.0 if math.isnan(sharpest.accuracy.error) else sharpest.accuracy.error
-    sharp = [row for row in near if row.accuracy.mean >= sharpest.accuracy.mean - error]
-    chosen = min(sharp, key=lambda row: row.seconds)
-    return Recommendation(chosen.method, best.method, tuple(row.method for row in near), _reason(chosen, best, near))
+    tied = [row for row in done if is_tied(row, best)]
+    order = list(ORDER)
+    chosen = min(tied, key=lambda row: order.index(row.method) if row.method in ORDER else len(order))
+    return Recommendation(chosen.method, best.method, tuple(r.method for r in tied), _reason(chosen, best, done, tied))
 
 
-def _slack(row: Row, best: Row) -> float:
-    """One standard error: of the best row's mean or of the paired difference, the smaller, so that both hold."""
-    errors = [error for error in (best.nll.error, row.behind.error) if not math.isnan(error)]
-    return min(errors, default=0.0) if row is not best else 0.0
-
-
-def _reason(chosen: Row, best: Row, near: Sequence[Row]) -> str:
-    others = len(near) - 1
-    if chosen.method == best.method and others == 0:
-        return (
-            "It has the best negative log probability of held-out labels, and no other comes within one standard error "
-            "of it (that of its mean and that of the paired difference; “level” in the table asks for the second only)."
-        )
-    if chosen.method == best.method:
-        return (
-            f"It has the best negative log probability of held-out labels. {_counted(others)} within one standard "
-            "error of it, and none of those is both as accurate and faster."
-        )
-    gain = (
-        f"it is faster: {chosen.seconds:.2g} s for a fit, against {best.seconds:.2g} s"
-        if chosen.seconds < best.seconds
-        else f"it is more accurate: {chosen.accuracy.text(1, 100)} %, against {best.accuracy.text(1, 100)} %"
-    )
-    return (
-        f"Its negative log probability of held-out labels, {chosen.nll.text()}, is within one standard error of the "
-        f"best ({best.method}, {best.nll.text()}), and {gain}."
-    )
-
-
-def _counted(others: int) -> str:
-    return "One other is" if others == 1 else f"{others} others are"
+def _reason(chosen: Row, best: Row, done: Sequence[Row], tied: Sequence[Row]) -> str:
+    if len(done) == 1:
+        return ""
+    if len(tied) == 1:
+        return "It has the lowest negative log probability of held-out labels, and no other is tied with it."
+    names = ", ".join(row.method for row in tied)
+    parts = f": {ORDER[chosen.method]}" if chosen.method in ORDER else ""
+    return f"Tied for the lowest negative log probability: {names}. Of these it has the fewest parts{parts}."
 
 
 class Tally(NamedTuple):
-    r"""On how many tables one learner is ahead of another in NLL, level with it, or behind.
+    r"""On how many tables one learner is ahead of another in NLL, within one standard error of it, or behind.
 
-    *Level* is a mean difference over folds within one standard error of it, :math:`\operatorname{sd} / \sqrt k`.
+    The error is that of the mean difference over folds, :math:`\operatorname{sd} / \sqrt k`.
     """
 
     other: str
     ahead: int
-    level: int
+    within: int
     behind: int
 
 
@@ -107,12 +113,48 @@ def tally(tables: Sequence[Sequence[Row]], learner: str, others: Sequence[str]) 
         for rows in tables:
             by_name = {row.method: row for row in rows if row.finished}
             if learner in by_name and other in by_name:
-                counts[_sign(by_name[learner], by_name[other])] += 1
+                counts[sign(by_name[learner], by_name[other])] += 1
         found.append(Tally(other, counts[-1], counts[0], counts[1]))
     return found
 
 
-def _sign(row: Row, other: Row) -> int:
+def mean_ranks(tables: Sequence[Sequence[Row]]) -> dict[str, float]:
+    """The rank in NLL of each learner, averaged over the tables on which all of them finished."""
+    names = list(dict.fromkeys(row.method for rows in tables for row in rows))
+    whole = [rows for rows in tables if {row.method for row in rows if row.finished} == set(names)]
+    if not whole:
+        return {}
+    ranks = np.array([[[row.method for row in rows].index(name) + 1 for name in names] for rows in whole])
+    return dict(zip(names, ranks.mean(axis=0).tolist(), strict=True))
+
+
+class AgainstBest(NamedTuple):
+    """One learner against the best of the others on each table: how many tables, on how many it is ahead or within one
+    standard error, and the tables (by number) on which its NLL is more than 5 % higher."""
+
+    tables: int
+    level: int
+    clearly_worse: tuple[int, ...]
+
+
+def against_best(tables: Sequence[Sequence[Row]], learner: str) -> AgainstBest:
+    """Compare ``learner`` with the best other one, table by table."""
+    count = level = 0
+    worse = []
+    for number, rows in enumerate(tables):
+        done = [row for row in rows if row.finished]
+        ours = next((row for row in done if row.method == learner), None)
+        others = [row for row in done if row.method != learner]
+        if ours is None or not others:
+            continue
+        count += 1
+        level += sign(ours, others[0]) <= 0
+        if ours.nll.mean > 1.05 * others[0].nll.mean:
+            worse.append(number)
+    return AgainstBest(count, level, tuple(worse))
+
+
+def sign(row: Row, other: Row) -> int:
     """−1 where ``row`` has the lower NLL by more than one standard error of the difference, 1 the higher, else 0."""
     difference = differences(row, other)
     error = standard_error(difference)

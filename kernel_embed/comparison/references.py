@@ -23,33 +23,47 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.svm import SVC
 from torch import Tensor
 
+from .budget import subset
+
 GRID = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0], "gamma": [0.01, 0.1, 1.0, 10.0]}
 """Of the support vector classifier, for features of unit range."""
 
 
 class GridSearchedSVC(ClassifierMixin, BaseEstimator):
-    """scikit-learn's SVC, C and γ by 5-fold grid search, with probabilities by Platt scaling on 5 more folds.
+    """scikit-learn's SVC, C and γ by grid search over folds, with probabilities by Platt scaling on further folds.
 
     Args:
         pairwise: scale each pair of classes and couple them, as libsvm does inside ``SVC(probability=True)``; otherwise
             scale each class against the rest (``CalibratedClassifierCV``), which scikit-learn recommends in its place.
+        num_folds: of the search.
+        search_rows: with more rows than these, C and γ are chosen on so many of them, drawn with the share of every
+            class; the chosen setting is fitted and calibrated on all rows.
     """
 
-    def __init__(self, pairwise: bool = False) -> None:
+    def __init__(self, pairwise: bool = False, num_folds: int = 5, search_rows: int | None = None) -> None:
         self.pairwise = pairwise
+        self.num_folds = num_folds
+        self.search_rows = search_rows
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> GridSearchedSVC:
         """Search, then fit the best setting with probabilities."""
-        _, counts = np.unique(np.asarray(y), return_counts=True)
-        # Stratified folds ask for five rows of every class.
-        folds = 5 if counts.min() >= 5 else list(KFold(5, shuffle=True, random_state=0).split(y))
+        x, labels = np.asarray(X), np.asarray(y)
+        _, counts = np.unique(labels, return_counts=True)
+        rows = subset(labels, self.search_rows or len(labels))
+        # Stratified folds ask for as many rows of every class as there are folds.
+        k = 5 if len(labels) <= 5000 else 3
+        folds = k if counts.min() >= k else list(KFold(k, shuffle=True, random_state=0).split(labels))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The `probability` parameter", category=FutureWarning)
             warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
-            best = GridSearchCV(SVC(), GRID, cv=5).fit(X, y).best_params_
-            self.svc_ = SVC(**best, probability=self.pairwise, random_state=0).fit(X, y)
-            calibrated = CalibratedClassifierCV(SVC(**best), ensemble=False, cv=folds)
-            self.model_ = self.svc_ if self.pairwise else calibrated.fit(X, y)
+            search = GridSearchCV(SVC(cache_size=500), GRID, cv=self.num_folds, refit=False)
+            best = search.fit(x[rows], labels[rows]).best_params_
+            if self.pairwise:
+                self.model_ = self.svc_ = SVC(**best, probability=True, random_state=0).fit(x, labels)
+            else:
+                calibrated = CalibratedClassifierCV(SVC(**best, cache_size=500), ensemble=False, cv=folds)
+                self.model_ = calibrated.fit(x, labels)
+                self.svc_ = self.model_.calibrated_classifiers_[0].estimator  # the one that saw all rows
         self.classes_ = self.model_.classes_
         return self
 

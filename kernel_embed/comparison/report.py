@@ -6,16 +6,26 @@ import datetime
 import html
 import importlib.util
 import pathlib
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 
 from ..files import write_whole
+from ..progress import progress_bar
 from ..version import __version__
-from .pictures import Picture, pictures
+from .compared import Compared
+from .details import confusion_html, html_table, learned_html
+from .pictures import MAP_SECONDS, Picture, drawings, pictures
+from .planes import is_drawable
 from .ranking import Row
-from .recommendation import Recommendation, recommend, verdict
-from .study import Comparison
-from .summary import HEADER, cells, heading
+from .recommendation import LEVEL, RULE, Recommendation, is_tied
+from .study import FAILURES, Comparison
+from .summary import heading, number
 from .tables import UserTable
+
+HEADER = (
+    "learner", "accuracy %", "NLL", "Brier", "calibration", "behind best", "p", "tied", "bound", "evals", "seconds",
+    "MB",
+)  # fmt: skip
 
 STYLE = """
 :root { color-scheme: light; --line: #d8dee6; --soft: #f5f7fa; --mark: #c0392b; }
@@ -54,12 +64,14 @@ COLUMNS = {
     "number of classes is guessing. It is what learners are ranked by, because it asks for good probabilities, not "
     "only for good labels.",
     "Brier": "mean squared distance of the probabilities from the truth.",
-    "calibration": "how far stated probabilities are from the shares that turn out right (expected calibration error).",
-    "behind the best": "how much more NLL than the best learner, on the same folds, with its standard error. “level”: "
-    "within that error. “worse”: a difference that is not chance (paired, adjusted for the number of rows, 5 %). "
-    "“unclear”: neither.",
-    "bound": "the tight form of the paper’s bound of a loss of at most 1 on new data; 1 or more says nothing. "
-    "It is a measure of complexity, not a guarantee: kernel and norm were learned on the rows it is computed from.",
+    "calibration": "how far stated probabilities are from the shares that turn out right (expected calibration error, "
+    "all held-out rows together).",
+    "behind best": "how much more NLL than the best learner, on the same folds, with its standard error.",
+    "p": "how often a difference of that size would be seen between learners that are equally good (paired test).",
+    "tied": "within one standard error of the best learner’s NLL, and p at least 0.05.",
+    "bound": "the tight form of the paper’s bound of a loss of at most 1 on new data; “vacuous” where it is 1 or more "
+    "and says nothing. It is a measure of complexity, not a guarantee: kernel and norm were learned on the rows it is "
+    "computed from.",
     "evals, seconds, MB": "evaluations of objective and gradient, time and memory of one fit.",
 }
 
@@ -67,7 +79,8 @@ SECTIONS = {
     "reliability": (
         "Can the probabilities be taken at their word?",
         "Of all predictions made with about 70 % confidence, 70 % should be right: points on the dashed line. Points "
-        "below it are overconfident. Bars show how many predictions were made with that confidence.",
+        "below it are overconfident, unless the line through them, their 90 % interval, reaches it. Bars show how many "
+        "predictions were made with that confidence.",
     ),
     "maps": (
         "What was learned, on a plane",
@@ -77,12 +90,20 @@ SECTIONS = {
 }
 
 
-def write_report(
-    comparison: Comparison, ranked: Sequence[tuple[UserTable, UserTable | None, Sequence[Row]]], path: pathlib.Path
-) -> pathlib.Path:
-    """Write the page and return its path."""
-    parts = [_table_section(comparison, train, test, rows) for train, test, rows in ranked]
-    names = ", ".join(train.name for train, *_ in ranked)
+def write_report(found: Sequence[Compared], path: pathlib.Path, progress: bool | None = None) -> pathlib.Path:
+    """Draw and write the page of one or several tables, all of one comparison, and return its path."""
+    comparison = found[0].comparison
+    sections = sum(len(drawings(comparison, one.table, one.rows, None)) for one in found)
+    with progress_bar(sections, "report", progress) as bar:
+        parts = []
+        for one in found:
+
+            def drawn(section: str, name: str = one.table.name) -> None:
+                bar.set_postfix_str(f"{name}, {section}")
+                bar.update()
+
+            parts.append(_table_section(one, drawn, _winner(one, path.parent)))
+    names = ", ".join(one.table.name for one in found)
     page = _page(f"How to learn a kernel on {names}", comparison, "\n".join(parts))
     write_whole(path, lambda file: file.write(page.encode()))
     return path
@@ -91,6 +112,18 @@ def write_report(
 def _page(title: str, comparison: Comparison, body: str) -> str:
     settings = comparison.settings
     held = "a test table" if settings.folds == 1 else f"{settings.folds} folds (seed {settings.seed})"
+    several = len(settings.methods) > 1
+    tried = (
+        f"{len(settings.methods)} ways to learn were tried on the same rows and judged on rows they had not seen. This "
+        f"page says which one to use, and how sure that is. The rule: {RULE}"
+        if several
+        else "One way to learn was tried, and judged on rows it had not seen."
+    )
+    limit = (
+        "all rows for every learner"
+        if settings.budget is None
+        else f"at most {settings.budget:g} s of the processor for one learner on one table"
+    )
     made = datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y")
     terms = "".join(f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in COLUMNS.items())
     learned = "".join(f"<dt>{_t(name)}</dt><dd>{_t(comparison.learners[name].words)}</dd>" for name in settings.methods)
@@ -105,11 +138,9 @@ def _page(title: str, comparison: Comparison, body: str) -> str:
 </head>
 <body>
 <h1>{_t(title)}</h1>
-<p>{len(settings.methods)} ways to learn were tried on the same rows and judged on rows they had not seen. This page
-says which one to use, and how sure that is.</p>
-<p class="note">kernel_embed {_t(__version__)}, {made}; {_t(held)}; kernel {_t(settings.kernel)}; at most
-{settings.budget:g} s of the processor for one learner on one table. Features are scaled to [0, 1] on the
-training rows.</p>
+<p>{_t(tried)}</p>
+<p class="note">kernel_embed {_t(__version__)}, {made}; {_t(held)}; kernel {_t(settings.kernel)}; {_t(limit)}. Every
+learner gets the table in the form that suits it, learned on the training rows.</p>
 {body}
 <h2>Words</h2>
 <h3>Columns</h3>
@@ -121,51 +152,100 @@ training rows.</p>
 """
 
 
-def _table_section(comparison: Comparison, train: UserTable, test: UserTable | None, rows: Sequence[Row]) -> str:
-    done = [row for row in rows if row.finished]
-    advice = recommend(rows) if done else None
-    drawn = pictures(comparison, train, rows, advice.method if advice else None)
+def _winner(one: Compared, folder: pathlib.Path) -> str:
+    """A sentence on the file that holds the recommended learner, fitted to all rows."""
+    if not one.finished:
+        return ""
+    row = next(row for row in one.rows if row.method == one.recommendation.method)
+    if row.note or row.seconds > MAP_SECONDS:
+        return "It takes long to fit, so it was not fitted again to all rows."
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            saved = one.save(folder)
+    except FAILURES as error:
+        return f"Fitted to all rows it could not be saved: {str(error).split('. ')[0]}."
+    return f"Fitted to all rows it is beside this page: ke.load({saved.name!r}).predict_proba(X_new)"
+
+
+def _table_section(one: Compared, drawn: Callable[[str], None], winner: str) -> str:
+    comparison, train, rows = one.comparison, one.table, one.rows
+    advice = one.recommendation if one.finished else None
+    shown = pictures(comparison, train, rows, advice.method if advice else None, drawn)
     parts = [f"<h2>{_t(heading(train))}</h2>", _advice(comparison, advice, rows)]
+    parts += [f'<p class="note">{_t(winner)}</p>'] if winner else []
     parts += [f'<p class="note">{_t(note)}.</p>' for note in train.notes]
-    if test is not None:
-        parts.append(f'<p class="note">Judged on {len(test.y)} rows of {_t(test.name)}.</p>')
-    parts += [_figures(drawn["ranking"]), _html_table(rows, advice)]
+    if one.test is not None:
+        parts.append(f'<p class="note">Judged on {len(one.test.y)} rows of {_t(one.test.name)}.</p>')
+    parts += [_figures(shown["ranking"]), _html_table(rows, advice)]
     parts += [f'<p class="note">* {_t(row.method)}: {_t(row.note)}.</p>' for row in rows if row.note]
+    if advice is not None:
+        parts.append(f"<h3>Which classes “{_t(advice.method)}” takes for which</h3>")
+        parts.append(confusion_html(comparison, train, advice.method))
     for name in ("reliability", "maps"):
-        if drawn[name]:
+        if shown[name]:
             title, words = SECTIONS[name]
             parts.append(f"<h3>{_t(title)}</h3><p>{_t(words.format(plane=_plane_words(train)))}</p>")
-            parts.append(_figures(drawn[name]))
-    inside = [p for name in ("relevance", "learning", "evidence", "posterior", "witness") for p in drawn[name]]
-    if inside:
-        parts += [f"<h3>{SECTIONS['more'][0]}</h3>", _figures(inside)]
-    if not any(drawn.values()) and importlib.util.find_spec("matplotlib") is None:
+            parts.append(_figures(shown[name]))
+    parts += _inside(comparison, train, rows, shown)
+    if not any(shown.values()) and importlib.util.find_spec("matplotlib") is None:
         parts.append('<p class="note">Pictures need matplotlib: pip install kernel-embed[plots].</p>')
     return "\n".join(parts)
+
+
+def _inside(
+    comparison: Comparison, train: UserTable, rows: Sequence[Row], shown: dict[str, list[Picture]]
+) -> list[str]:
+    names = ("relevance", "curve", "learning", "evidence", "posterior", "witness")
+    drawn = [picture for name in names for picture in shown[name]]
+    numbers = learned_html(comparison, train, rows)
+    if not drawn and not numbers:
+        return []
+    words = "<p>What each learner found: ridge, and lengthscales of scaled features; geometric means over folds.</p>"
+    return [f"<h3>{SECTIONS['more'][0]}</h3>", f"{words}{numbers}" if numbers else "", _figures(drawn)]
 
 
 def _advice(comparison: Comparison, advice: Recommendation | None, rows: Sequence[Row]) -> str:
     if advice is None:
         return '<div class="use">No learner finished; the table says why.</div>'
     learner = comparison.learners[advice.method]
-    others = [method for method in advice.level if method != advice.method]
-    level = f"<p>Within one standard error as well: {_t(', '.join(others))}.</p>" if others else ""
-    sure = [row.method for row in rows if row.finished and verdict(row, rows[0]) == "worse"]
-    worse = f"<p>Worse, beyond chance: {_t(', '.join(sure))}.</p>" if sure else ""
+    sure = [row.method for row in rows if row.finished and row.pvalue < LEVEL]
+    worse = f"<p>Worse by the paired test: {_t(', '.join(sure))}.</p>" if sure else ""
+    why = f"<p>{_t(advice.why)}</p>" if advice.why else ""
     return (
         f'<div class="use"><strong>Use “{_t(advice.method)}”</strong>: {_t(learner.words)}.'
-        f"<p>{_t(advice.why)}</p>{level}{worse}<pre>{_t(learner.code)}</pre></div>"
+        f"{why}{worse}<pre>{_t(learner.code)}</pre></div>"
     )
 
 
 def _html_table(rows: Sequence[Row], advice: Recommendation | None) -> str:
-    head = "".join(f"<th>{_t(name)}</th>" for name in HEADER)
-    lines = []
-    for row in rows:
+    lines = [_cells(row, rows[0]) for row in rows]
+    text = html_table(HEADER, lines)
+    for row, line in zip(rows, lines, strict=True):
         kind = "out" if not row.finished else "chosen" if advice and row.method == advice.method else ""
-        body = "".join(f"<td>{_t(cell)}</td>" for cell in cells(row, rows[0]))
-        lines.append(f'<tr class="{kind}">{body}</tr>')
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+        first = f"<tr><td>{_t(line[0])}</td>"
+        text = text.replace(first, first.replace("<tr>", f'<tr class="{kind}">')) if kind else text
+    return text
+
+
+def _cells(row: Row, best: Row) -> list[str]:
+    if not row.finished:
+        return [row.method, *["–"] * (len(HEADER) - 1)]
+    first = row.method == best.method
+    return [
+        row.method + ("*" if row.note else ""),
+        row.accuracy.text(1, 100.0),
+        row.nll.text(),
+        row.brier.text(),
+        number(row.calibration_error.mean, "{:.3f}"),
+        "" if first else row.behind.text(),
+        "" if first else number(row.pvalue, "{:.3f}"),
+        "tied" if is_tied(row, best) and not first else "",
+        "vacuous" if row.bound >= 1.0 else number(row.bound, "{:.2f}"),
+        number(row.num_evaluations, "{:.0f}"),
+        number(row.seconds, "{:.2f}"),
+        number(row.megabytes, "{:.0f}"),
+    ]
 
 
 def _figures(found: Sequence[Picture]) -> str:
@@ -180,10 +260,10 @@ def _figures(found: Sequence[Picture]) -> str:
 
 
 def _plane_words(table: UserTable) -> str:
-    if len(table.features) == 2:
+    if is_drawable(table):
         return ""
     return (
-        "These data have more than two features, so each learner was learned again on their two principal axes: the "
+        "These data are more than two numbers, so each learner was learned again on their two principal axes: the "
         "maps show its character, not its accuracy."
     )
 

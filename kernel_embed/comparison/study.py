@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import pathlib
 import warnings
 from collections.abc import Iterator, Sequence
@@ -14,15 +15,18 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.pipeline import Pipeline
 
 from ..files import write_whole
 from ..progress import progress_bar
 from ..results import Record, Results, column
 from ..threads import few_threads
-from .budget import affordable, subset
+from ..version import __version__
+from .budget import affordable, subset, take
 from .data import Table
-from .evaluate import Classifier, Measured, measure
-from .learners import Learner, learners
+from .evaluate import Classifier, Features, Measured, final, measure
+from .learner import Learner
+from .learners import learners
 from .tables import UserTable, named_table
 
 KEY = ("experiment", "dataset", "data", "kernel", "method", "fold", "folds", "seed", "budget")
@@ -42,8 +46,12 @@ METHODS = (
     "svc grid",
     "gpc",
     "dirichlet",
+    "random forest",
+    "boosting",
+    "logistic",
+    "catboost",
 )
-QUICK_METHODS = ("default", "evidence", "rademacher 4e/n", "median heuristic")
+QUICK_METHODS = ("default", "evidence", "rademacher 4e/n", "median heuristic", "logistic")
 
 FAILURES = (ValueError, ArithmeticError, MemoryError, ImportError, RuntimeError, NotPSDError, NanError)
 """What a learner may raise on data it cannot take; its row says so, and the others go on."""
@@ -60,14 +68,15 @@ class Settings(NamedTuple):
         kernel: see :func:`kernel_embed.comparison.learners.learners`.
         folds: of the cross validation; 1 where a test table is given.
         seed: of folds and subsets.
-        budget: seconds of the processor for one learner on one table, all folds together.
+        budget: seconds of the processor for one learner on one table, all folds together; ``None`` for no limit, where
+            every learner has all rows.
     """
 
     methods: tuple[str, ...] = METHODS
     kernel: str = "rbf"
     folds: int = 5
     seed: int = 0
-    budget: float = 90.0
+    budget: float | None = 90.0
 
 
 class Comparison:
@@ -89,10 +98,7 @@ class Comparison:
         self._memory: dict[str, dict[str, NDArray[Any]]] = {}
 
     def run(self, tables: Sequence[tuple[UserTable, UserTable | None]], progress: bool | None = None) -> None:
-        """Fill ``results`` with one record for each table (and its test table), method and fold.
-
-        Features are scaled to [0, 1] on the training rows of each fold.
-        """
+        """Fill ``results`` with one record for each table (and its test table), method and fold."""
         total = len(tables) * self.settings.folds * len(self.settings.methods)
         with progress_bar(total, "compare", progress) as bar:
             for train, test in tables:
@@ -128,14 +134,30 @@ class Comparison:
         with np.load(path) as content:
             return dict(content)
 
+    def kept_pictures(self, section: str, figures: Sequence[object]) -> list[list[str]] | None:
+        """The pictures of a section that were drawn of the same figures before; ``None`` where there are none."""
+        path = self._pictures(section, figures)
+        return None if path is None or not path.exists() else list(json.loads(path.read_text()))
+
+    def keep_pictures(self, section: str, figures: Sequence[object], drawn: Sequence[Sequence[str]]) -> None:
+        """Keep them for the next time, where there is a directory."""
+        path = self._pictures(section, figures)
+        if path is not None:
+            write_whole(path, lambda file: json.dump([list(picture) for picture in drawn], file), "w")
+
+    def _pictures(self, section: str, figures: Sequence[object]) -> pathlib.Path | None:
+        text = json.dumps([section, __version__, figures])
+        name = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return None if self._folder is None else self._folder.with_name("pictures") / f"{name}.json"
+
     def splits(self, train: UserTable, test: UserTable | None) -> Iterator[tuple[NDArray[Any], ...]]:
-        """(x, y, x_test, y_test) of every fold, features scaled on x."""
+        """(x, y, x_test, y_test) of every fold."""
         if test is not None:
-            yield scaled(train.x, train.y, test.x, test.y)
+            yield train.x, train.y, test.x, test.y
             return
         x, y = train.x, train.y
         for rows, held in folds_of(y, self.settings.folds, self.settings.seed):
-            yield scaled(x[rows], y[rows], x[held], y[held])
+            yield take(x, rows), y[rows], take(x, held), y[held]
 
     def _method(self, method: str, train: UserTable, test: UserTable | None) -> Iterator[None]:
         classes, learner = np.unique(train.y), self.learners[method]
@@ -152,6 +174,8 @@ class Comparison:
 
     def _is_over_time(self, train: UserTable, method: str, fold: int) -> bool:
         """Whether two folds or more have used up the budget, and another would go far beyond it."""
+        if self.settings.budget is None:
+            return False
         done = [r for f in range(fold) for r in self.results.find(self.name(train, method, f)) if "nll" in r]
         seconds = column(done, "processor_seconds")
         return len(done) >= 2 and seconds.sum() + seconds.mean() > 1.5 * self.settings.budget
@@ -160,18 +184,16 @@ class Comparison:
         self, name: Record, learner: Learner, split: tuple[NDArray[Any], ...], classes: NDArray[Any], limit: int | None
     ) -> int | None:
         x, y, x_test, y_test = split
-        seconds = self.settings.budget / self.settings.folds
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what matters of them is in the record
                 if limit is None:
-                    rows = affordable(learner.make, x, y, seconds, self.settings.seed).rows
-                    limit = ALL_ROWS if rows >= len(y) else rows
+                    limit = self._row_limit(learner, x, y)
                 if limit == 0:
-                    self._leave_out(name, f"takes far more than {seconds:.0f} s for a fold even on the fewest rows", 0)
+                    self._leave_out(name, "takes far more than its share of the budget even on the fewest rows", 0)
                     return 0
                 chosen = subset(y, limit, self.settings.seed)
-                measured = measure(learner.make, (x[chosen], y[chosen], x_test, y_test), classes)
+                measured = measure(learner.for_tables, (take(x, chosen), y[chosen], x_test, y_test), classes)
         except FAILURES as error:
             self._leave_out(name, f"{type(error).__name__}: {_first_line(error)}", limit)
             return limit
@@ -180,6 +202,14 @@ class Comparison:
         row_limit = None if limit == ALL_ROWS else limit
         self.results.add({**name, **measured.record, "num_available": len(y), "row_limit": row_limit})
         return limit
+
+    def _row_limit(self, learner: Learner, x: Features, y: NDArray[Any]) -> int:
+        """How many rows the budget allows, 0 where none."""
+        if self.settings.budget is None:
+            return ALL_ROWS
+        share = self.settings.budget / self.settings.folds
+        rows = affordable(learner.for_tables, x, y, share, self.settings.seed).rows
+        return ALL_ROWS if rows >= len(y) else rows
 
     def _leave_out(self, name: Record, why: str, limit: int | None) -> None:
         self.results.add({**name, "left_out": why, "row_limit": None if limit == ALL_ROWS else limit})
@@ -229,13 +259,18 @@ def scaled(x: NDArray[Any], y: NDArray[Any], x_test: NDArray[Any], y_test: NDArr
 def learned_arrays(learner: Classifier) -> dict[str, NDArray[Any]]:
     """What a report can draw of a fitted learner: the history of its objective, its lengthscales, its draws."""
     arrays: dict[str, NDArray[Any]] = {}
-    result, embedding = getattr(learner, "result_", None), getattr(learner, "embedding_", None)
+    model = final(learner)
+    result, embedding = getattr(model, "result_", None), getattr(model, "embedding_", None)
     if result is not None:
         arrays["history"] = np.array([step["value"] for step in result.history])
+    if embedding is not None:
+        arrays["regularization"] = np.atleast_1d(embedding.regularization.detach().cpu().numpy())
     kernel = getattr(embedding, "kernel", None)
     if kernel is not None and getattr(kernel, "has_lengthscale", False):
         arrays["lengthscale"] = kernel.lengthscale.detach().cpu().numpy().ravel()
-    arrays.update(getattr(learner, "draws_", {}))
+        if isinstance(learner, Pipeline):
+            arrays["feature_names"] = np.array(learner[:-1].get_feature_names_out(), dtype=str)
+    arrays.update(getattr(model, "draws_", {}))
     return arrays
 
 

@@ -1,4 +1,4 @@
-"""The comparison as a table in the terminal, with what to use under it."""
+"""The comparison as a table of at most 80 columns in the terminal, with what to use under it."""
 
 from __future__ import annotations
 
@@ -8,34 +8,31 @@ from collections.abc import Sequence
 
 from ..results import table
 from .ranking import Row
-from .recommendation import recommend, tally, verdict
+from .recommendation import RULE, against_best, is_tied, mean_ranks, recommend, tally
 from .tables import UserTable
 
-HEADER = (
-    "learner", "accuracy %", "NLL", "Brier", "calibration", "behind the best", "", "bound", "evals", "seconds", "MB",
-)  # fmt: skip
+HEADER = ("learner", "acc. %", "NLL", "behind best", "p", "tied", "s")
+"""Accuracy, negative log probability, its paired difference from the best row, p-value, tie, seconds of a fit."""
+WIDTH = 80
 
 
 def cells(row: Row, best: Row) -> list[str]:
     """One row as text, in the order of :data:`HEADER`."""
     if not row.finished:
         return [row.method, *["–"] * (len(HEADER) - 1)]
+    first = row.method == best.method
     return [
         row.method + ("*" if row.note else ""),
-        row.accuracy.text(1, 100.0),
+        f"{100.0 * row.accuracy.mean:.1f}",
         row.nll.text(),
-        row.brier.text(),
-        row.calibration_error.text(),
-        "" if row.method == best.method else row.behind.text(),
-        verdict(row, best),
-        _number(row.bound, "{:.2f}"),
-        _number(row.num_evaluations, "{:.0f}"),
-        _number(row.seconds, "{:.2f}"),
-        _number(row.megabytes, "{:.0f}"),
+        "" if first else row.behind.text(),
+        "" if first else number(row.pvalue, "{:.3f}"),
+        "tied" if is_tied(row, best) and not first else "",
+        number(row.seconds, "{:.1f}"),
     ]
 
 
-def summary(data: UserTable, rows: Sequence[Row], width: int = 110) -> str:
+def summary(data: UserTable, rows: Sequence[Row]) -> str:
     """The table of one data set, its notes, and the recommendation."""
     if not rows:
         return f"{data.name}: nothing was finished"
@@ -44,19 +41,39 @@ def summary(data: UserTable, rows: Sequence[Row], width: int = 110) -> str:
     notes = [f"* {row.method}: {row.note}" for row in rows if row.note]
     notes += [f"* {note}" for note in data.notes]
     if notes:
-        lines += ["", *(textwrap.fill(note, width, subsequent_indent="  ") for note in notes)]
+        lines += ["", *(_filled(note, "  ") for note in notes)]
     if best.finished:
         advice = recommend(rows)
-        lines += ["", textwrap.fill(f"Use {advice.method!r} on these data. {advice.why}", width)]
+        lines += ["", _filled(f"Use {advice.method!r} on these data. {advice.why}".strip())]
     return "\n".join(lines)
 
 
-def overall(tables: Sequence[Sequence[Row]], methods: Sequence[str]) -> str:
-    """Over several tables: how often the first method is ahead of each other one in NLL, level, or behind."""
+def explanation(several: bool) -> str:
+    """What the columns mean, once under all tables."""
+    words = (
+        "NLL is the mean negative log probability of held-out labels, in nats, ± its standard error. Behind best is "
+        "the paired difference from the first row, p its p-value, s the seconds of one fit."
+    )
+    return _filled(f"{words} {RULE}" if several else words)
+
+
+def overall(names: Sequence[str], tables: Sequence[Sequence[Row]], methods: Sequence[str]) -> str:
+    """Over several tables: how often the first method is ahead of each other one in NLL, and of the best of them."""
     first, *others = methods
-    rows = [[t.other, f"{t.ahead}", f"{t.level}", f"{t.behind}"] for t in tally(tables, first, others)]
-    head = [f"{first} against", "ahead", "level", "behind"]
-    return f"NLL over {len(tables)} tables; level: within one standard error of the difference\n\n{table(head, rows)}"
+    ranks = mean_ranks(tables)
+    rows = [
+        [t.other, f"{t.ahead}", f"{t.within}", f"{t.behind}", number(ranks.get(t.other, math.nan), "{:.2f}")]
+        for t in tally(tables, first, others)
+    ]
+    best = against_best(tables, first)
+    worse = ", ".join(names[number] for number in best.clearly_worse) or "none"
+    head = [f"{first} against", "ahead", "within 1 s.e.", "behind", "mean rank"]
+    share = (
+        f"{first} (mean rank {number(ranks.get(first, math.nan), '{:.2f}')}) against the best of the others: ahead or "
+        f"within one standard error of the paired difference on {best.level} of {best.tables} tables; NLL more than "
+        f"5 % higher on {len(best.clearly_worse)} ({worse})."
+    )
+    return f"NLL over {len(tables)} tables\n\n{table(head, rows)}\n\n{_filled(share)}"
 
 
 def heading(data: UserTable) -> str:
@@ -65,5 +82,10 @@ def heading(data: UserTable) -> str:
     return f"{data.name}: {n} rows, {d} feature{'' if d == 1 else 's'}, {len(set(data.y.tolist()))} classes"
 
 
-def _number(value: float, form: str) -> str:
+def number(value: float, form: str) -> str:
+    """A number in the form that is asked for, or a dash where it is not known."""
     return "–" if math.isnan(value) else form.format(value)
+
+
+def _filled(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent)

@@ -1,190 +1,218 @@
-"""The user's own table: a CSV or Parquet file, its target column, and what had to be left out of it."""
+"""The user's own table: a file or a data frame, its target column, and what had to be left out of it."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
+from .columns import is_text, typed, usable_columns
 from .data import Table
+from .reading import listed, read_frame
 
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})
-"""What stands for a missing cell, in lower case."""
-Cell = str | int | float | bool | None
-"""What a file may hold; ``None`` where nothing stands."""
-DELIMITERS = ",;\t|"
 FEWEST_ROWS = 10
+FEWEST_OF_A_CLASS = 5
+MOST_FRACTIONS = 20
+"""A target with more different numbers than these, some of them no whole ones, is continuous."""
+CLASSIFICATION = "classification"
+"""The kind of task: the target is one of few classes."""
 
 
 class UserTable(NamedTuple):
-    """A table that was read and found fit for classification.
+    """A table that was read and found fit to learn from.
 
     Attributes:
         name: the stem of the file.
-        x: features (n, d).
+        x: features, each column of float64 (numbers, with NaN), datetime64 (dates) or object (text).
         y: labels as text or whole numbers.
-        features: the names of the feature columns.
-        notes: what a reader of the results should know: rows left out, classes with few rows.
+        notes: what a reader of the results should know: columns and rows left out, classes with few rows.
+        task: what is predicted.
     """
 
     name: str
-    x: NDArray[np.float64]
+    x: pd.DataFrame
     y: NDArray[Any]
-    features: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    task: str = CLASSIFICATION
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the feature columns."""
+        return tuple(map(str, self.x.columns))
 
     @property
     def fingerprint(self) -> str:
         """Twelve letters that change with any cell, so that no result is taken for that of other data."""
-        digest = hashlib.sha256(np.ascontiguousarray(self.x).tobytes())
+        digest = hashlib.sha256("\n".join(self.features).encode())
+        for name in self.x.columns:
+            column = self.x[name]
+            if is_text(column.dtype):
+                digest.update("\n".join(column.fillna("").astype(str)).encode())
+            else:
+                digest.update(np.ascontiguousarray(column.to_numpy()).tobytes())
         digest.update("\n".join(str(label) for label in self.y).encode())
         return digest.hexdigest()[:12]
 
 
 def named_table(name: str, table: Table, features: Sequence[str]) -> UserTable:
-    """A table that is in memory already, checked like one that was read."""
-    return _checked(name, table.x, table.y, tuple(features), ())
+    """A matrix that is in memory already, checked like a table that was read."""
+    return table_of(pd.DataFrame(table.x, columns=list(features)), table.y, name)
 
 
-def read_user_table(path: str | os.PathLike[str], target: str | None = None) -> UserTable:
+def table_of(
+    X: Any, y: ArrayLike, name: str = "table", drop: Sequence[str] = (), like: UserTable | None = None
+) -> UserTable:
+    """A data frame (pandas, polars, or whatever has ``to_pandas``) or matrix with its labels, checked.
+
+    ``like`` is the training table, where this one holds the rows to test on.
+
+    Example:
+        >>> table_of({"a": [1.0, 2.0] * 6, "b": ["u", "v", "w"] * 4}, ["yes", "no"] * 6).features
+        ('a', 'b')
+    """
+    if hasattr(X, "to_pandas"):
+        X = X.to_pandas()
+    frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X)
+    if not isinstance(X, pd.DataFrame | dict):
+        frame.columns = pd.Index([f"x{j}" for j in range(frame.shape[1])])
+    frame = frame.rename(columns=str).infer_objects().reset_index(drop=True)
+    if frame.columns.duplicated().any():
+        raise ValueError(f"Expected different column names, got {listed(_repeated(frame))} more than once.")
+    labels = pd.Series(np.asarray(y).ravel(), name="target").infer_objects()
+    if len(labels) != len(frame):
+        raise ValueError(f"Expected one label for each of the {len(frame)} rows, got {len(labels)}.")
+    frame = _without(frame, drop, name)
+    return _table(name, frame, labels) if like is None else _alike(name, frame, labels, like)
+
+
+def read_user_table(
+    path: str | os.PathLike[str], target: str | None = None, drop: Sequence[str] = (), like: UserTable | None = None
+) -> UserTable:
     """Read a CSV (comma, semicolon, tab or bar between cells) or Parquet file with a header.
 
     Args:
         path: the file.
         target: the column to predict; by default one called ``target``, else the last.
+        drop: columns to leave out.
+        like: the training table, where this one holds the rows to test on: its columns and their types are taken.
 
-    Rows with a missing cell are left out, and ``notes`` says how many. Text in a feature column is refused, because
-    there is no one way to make numbers of it.
+    Text, dates, booleans and missing cells stay as they are. Rows without a label are left out, and so are columns from
+    which nothing can be learned; ``notes`` says which.
     """
     path = pathlib.Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected a table in {path}, which is not a file.")
-    columns = _read_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _read_csv(path)
-    names = list(columns)
+    frame = read_frame(path)
+    names = list(frame.columns)
     if target is None:
         target = "target" if "target" in names else names[-1]
-    if target not in columns:
-        raise ValueError(f"Expected a column {target!r} in {path}, got {', '.join(names)}. Name one with --target.")
-    features = tuple(name for name in names if name != target)
-    if not features:
+    if target not in names:
+        raise ValueError(f"Expected a column {target!r} in {path}, got {listed(names, 20)}. Name one with --target.")
+    if target in drop:
+        raise ValueError(f"Expected another column to drop than the target, got {target!r}.")
+    if len(names) < 2:
         raise ValueError(f"Expected columns beside the target {target!r} in {path}, got none.")
-    x = np.column_stack([_numbers(name, columns[name], path) for name in features])
-    labels, has_label = _labels(columns[target])
-    complete = np.isfinite(x).all(axis=1)
-    notes = []
-    if not complete.all():
-        incomplete = [name for j, name in enumerate(features) if not np.isfinite(x[:, j]).all()]
-        notes.append(f"{int((~complete).sum())} of {len(x)} rows left out: no finite number in {_listed(incomplete)}")
-    if not has_label.all():
-        notes.append(f"{int((~has_label).sum())} of {len(x)} rows left out: no label in {target}")
-    kept = complete & has_label
-    return _checked(path.stem, x[kept], labels[kept], features, tuple(notes))
+    labels, frame = frame[target], _without(frame.drop(columns=target), drop, str(path))
+    return _table(path.stem, frame, labels) if like is None else _alike(path.stem, frame, labels, like)
 
 
-def like(table: UserTable, reference: UserTable) -> UserTable:
-    """``table`` with its columns in the order of ``reference``; every label must be known there."""
-    if set(table.features) != set(reference.features):
-        difference = sorted(set(table.features) ^ set(reference.features))
-        raise ValueError(f"Expected the same columns in both tables, got a difference in {_listed(difference)}.")
-    unknown = sorted(set(map(str, table.y)) - set(map(str, reference.y)))
+def _table(name: str, frame: pd.DataFrame, cells: pd.Series) -> UserTable:
+    labels, has_label = _labels(cells)
+    attributes = frame.attrs
+    frame = frame[has_label].reset_index(drop=True)
+    frame.attrs = attributes
+    columns = usable_columns(frame)
+    if columns.frame.empty and len(frame) >= FEWEST_ROWS:
+        raise ValueError(f"Expected columns to learn from in {name}, got none: {'; '.join(columns.notes)}.")
+    notes = (*_unlabeled(has_label, cells), *columns.notes, *_incomplete(columns.frame))
+    return _checked(name, columns.frame, labels[has_label], notes)
+
+
+def _alike(name: str, frame: pd.DataFrame, cells: pd.Series, reference: UserTable) -> UserTable:
+    """The rows with the columns of ``reference``, in its order and of its types; every label must be known there."""
+    absent = sorted(set(reference.features) - set(frame.columns))
+    if absent:
+        raise ValueError(f"Expected the columns of the training table in {name}, got none called {listed(absent)}.")
+    labels, has_label = _labels(cells)
+    frame, labels = frame[has_label].reset_index(drop=True), labels[has_label]
+    unknown = sorted(set(map(str, labels)) - set(map(str, reference.y)))
     if unknown:
-        raise ValueError(f"Expected labels of the training table in the test table, got also {_listed(unknown)}.")
-    order = [table.features.index(name) for name in reference.features]
-    return table._replace(x=table.x[:, order], y=table.y.astype(reference.y.dtype), features=reference.features)
+        raise ValueError(f"Expected labels of the training table in {name}, got also {listed(unknown)}.")
+    delimiter = frame.attrs.get("delimiter", ";")
+    columns = {
+        feature: _of_type(typed(frame[feature], delimiter), reference.x[feature].dtype)
+        for feature in reference.features
+    }
+    known = {str(label): label for label in np.unique(reference.y)}
+    y = np.array([known[str(label)] for label in labels], dtype=reference.y.dtype)
+    return UserTable(name, pd.DataFrame(columns), y, tuple(_unlabeled(has_label, cells)))
 
 
-def _checked(
-    name: str, x: NDArray[np.float64], y: NDArray[Any], features: tuple[str, ...], notes: tuple[str, ...]
-) -> UserTable:
-    classes, counts = np.unique(y, return_counts=True)
+def _of_type(values: pd.Series, dtype: Any) -> pd.Series:
+    if values.dtype == dtype:
+        return values
+    if dtype.kind == "O":
+        return values.astype(object).map(str, na_action="ignore").astype(object)
+    return pd.to_numeric(values, errors="coerce") if dtype == np.float64 else pd.to_datetime(values, errors="coerce")
+
+
+def _without(frame: pd.DataFrame, drop: Sequence[str], where: str) -> pd.DataFrame:
+    unknown = [name for name in drop if name not in frame.columns]
+    if unknown:
+        raise ValueError(
+            f"Expected columns of {where} to drop, got {listed(unknown)}. Columns there: {listed(list(frame), 20)}."
+        )
+    return frame.drop(columns=list(drop))
+
+
+def _checked(name: str, x: pd.DataFrame, y: NDArray[Any], notes: tuple[str, ...]) -> UserTable:
     if len(y) < FEWEST_ROWS:
-        raise ValueError(f"Expected at least {FEWEST_ROWS} complete rows in {name}, got {len(y)}.")
+        raise ValueError(f"Expected at least {FEWEST_ROWS} rows with a label in {name}, got {len(y)}.")
+    classes, counts = np.unique(y, return_counts=True)
     if len(classes) < 2:
         raise ValueError(f"Expected at least two classes in the target of {name}, got one: {classes[0]}.")
-    if 2 * len(classes) > len(y):
+    if 2 * len(classes) > len(y) or (len(classes) > MOST_FRACTIONS and _are_numbers(classes)):
         raise ValueError(
             f"Expected a target with few classes in {name}, got {len(classes)} of them in {len(y)} rows. "
             "This is a continuous target or an identifier: name another column with --target."
         )
-    rare = [str(label) for label, count in zip(classes, counts, strict=True) if count < 5]
+    rare = [str(label) for label, count in zip(classes, counts, strict=True) if count < FEWEST_OF_A_CLASS]
     if rare:
-        notes = (*notes, f"classes with fewer than 5 rows, which some folds will miss: {_listed(rare)}")
-    return UserTable(name, np.asarray(x, dtype=np.float64), y, features, notes)
+        few = f"classes with fewer than {FEWEST_OF_A_CLASS} rows, which some folds will miss: {listed(rare)}"
+        notes = (*notes, few)
+    return UserTable(name, x, y, notes)
 
 
-def _read_csv(path: pathlib.Path) -> dict[str, list[Cell]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"Expected text in {path}, got bytes that are not UTF-8 ({error.reason}).") from error
-    first = text.split("\n", 1)[0]
-    delimiter = max(DELIMITERS, key=first.count) if first else ","
-    rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
-    if len(rows) < 2:
-        raise ValueError(f"Expected a header and rows in {path}, got {len(rows)} lines.")
-    header = [cell.strip() for cell in rows[0]]
-    if len(set(header)) < len(header):
-        raise ValueError(f"Expected different column names in {path}, got {_listed(_repeated(header))} more than once.")
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(header):
-            raise ValueError(f"Expected {len(header)} cells in every row of {path}, got {len(row)} in row {number}.")
-    cells = list(zip(*rows[1:], strict=True))
-    return {
-        name: [None if c.strip().lower() in MISSING else c.strip() for c in cells[j]] for j, name in enumerate(header)
-    }
-
-
-def _read_parquet(path: pathlib.Path) -> dict[str, list[Cell]]:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError as error:
-        raise ImportError(f"Parquet files need pyarrow: pip install 'kernel-embed[parquet]' ({path}).") from error
-    try:
-        content = parquet.read_table(path)
-    except (ArrowException, OSError) as error:
-        raise ValueError(f"Expected a Parquet file in {path}, got something else ({error}).") from error
-    return {name: content.column(name).to_pylist() for name in content.column_names}
-
-
-def _numbers(name: str, cells: Sequence[Cell], path: pathlib.Path) -> NDArray[np.float64]:
-    try:
-        return np.array([np.nan if cell is None else float(cell) for cell in cells])
-    except (ValueError, TypeError):
-        text = next(cell for cell in cells if cell is not None and not _is_number(cell))
-        raise ValueError(
-            f"Expected numbers in the column {name!r} of {path}, got {text!r}. Encode text as numbers (one column per "
-            "category), or leave the column out."
-        ) from None
-
-
-def _labels(cells: Sequence[Cell]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _labels(cells: pd.Series) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Labels as whole numbers where all of them are, as text otherwise; and which rows have one."""
-    known = np.array([cell is not None and cell == cell for cell in cells])
-    texts = [str(cell) if k else "" for cell, k in zip(cells, known, strict=True)]
-    whole = all(_is_number(t) and float(t).is_integer() for t, k in zip(texts, known, strict=True) if k)
-    if whole:
-        return np.array([int(float(t)) if k else 0 for t, k in zip(texts, known, strict=True)]), known
-    return np.array(texts), known
+    known = cells.notna().to_numpy()
+    numbers = pd.to_numeric(cells.where(known), errors="coerce").astype(np.float64)
+    whole = np.isfinite(numbers[known]).all() and (np.abs(numbers[known]) < 2**53).all()
+    if whole and known.any() and (numbers[known] % 1 == 0).all() and not pd.api.types.is_bool_dtype(cells.dtype):
+        return numbers.where(known, 0.0).astype(np.int64).to_numpy(), known
+    return np.array([str(cell).strip() if k else "" for cell, k in zip(cells, known, strict=True)]), known
 
 
-def _is_number(cell: Cell) -> bool:
-    try:
-        return cell is not None and bool(np.isfinite(float(cell)))
-    except (ValueError, TypeError):
-        return False
+def _are_numbers(classes: NDArray[Any]) -> bool:
+    """Whether labels that are text, because some are no whole numbers, are numbers all the same."""
+    return classes.dtype.kind == "U" and bool(pd.to_numeric(pd.Series(classes), errors="coerce").notna().all())
 
 
-def _repeated(names: Sequence[str]) -> list[str]:
-    return sorted({name for name in names if names.count(name) > 1})
+def _unlabeled(has_label: NDArray[np.bool_], cells: pd.Series) -> list[str]:
+    if has_label.all():
+        return []
+    return [f"{int((~has_label).sum())} of {len(has_label)} rows left out: no label in {cells.name}"]
 
 
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def _incomplete(frame: pd.DataFrame) -> list[str]:
+    missing = frame.isna()
+    names = [str(name) for name, count in missing.sum().items() if count]
+    return [f"missing cells in {int(missing.any(axis=1).sum())} rows, in {listed(names)}"] if names else []
+
+
+def _repeated(frame: pd.DataFrame) -> list[str]:
+    return sorted(set(map(str, frame.columns[frame.columns.duplicated()])))

@@ -12,7 +12,10 @@ from .answers import (
 )
 from .base import KernelEmbedding, RegularizedEmbedding
 from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
+from .calculus import JointEmbedding, bayes_rule, chain_rule, sum_rule
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
+from .conformal import conformal_quantile, interval_scores, jackknife_plus_interval, prediction_sets
+from .distribution import Distribution, RealAnswers
 from .empirical import EmpiricalEmbedding, empirical_embedding
 from .mean import MeanEmbedding, WeightedEmbedding
 from .multiclass import ConditionedMulticlass, MulticlassEmbedding
@@ -27,7 +30,9 @@ __all__ = [
     "ConditionedEmbedding",
     "ConditionedMeanEmbedding",
     "ConditionedMulticlass",
+    "Distribution",
     "EmpiricalEmbedding",
+    "JointEmbedding",
     "KernelEmbedding",
     "KernelFeatures",
     "KernelValues",
@@ -36,13 +41,21 @@ __all__ = [
     "MulticlassAnswers",
     "MulticlassEmbedding",
     "NoiseKind",
+    "RealAnswers",
     "RegularizedEmbedding",
     "Representation",
     "ShrinkageMeanEmbedding",
     "SquaredDistancePosterior",
     "WeightedEmbedding",
     "Witness",
+    "bayes_rule",
+    "chain_rule",
     "clip_normalize",
+    "conformal_quantile",
     "empirical_embedding",
     "in_blocks",
+    "interval_scores",
+    "jackknife_plus_interval",
+    "prediction_sets",
+    "sum_rule",
 ]

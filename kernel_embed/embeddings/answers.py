@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Literal, Protocol
 
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from ..kernels import check_width, explicit_features, gram
 from ..validation import check_features, check_question
+from .distribution import Distribution, RealAnswers, indicators, no_distribution, support_of
 
 BLOCK_NUMBERS = 2**23
 """Numbers of a block of kernel values in :func:`in_blocks`: 64 MiB in float64."""
@@ -88,7 +90,7 @@ class KernelFeatures:
         return Z.to(x)
 
 
-class ConditionalAnswers(abc.ABC):
+class ConditionalAnswers(RealAnswers, abc.ABC):
     """The questions about P(Y | X) for targets of any kind."""
 
     @abc.abstractmethod
@@ -126,6 +128,11 @@ class LinearAnswers(ConditionalAnswers):
         """The training targets, for answers that still hold them; ``None`` for those that went over their data once."""
         return None
 
+    @property
+    def row_weights(self) -> Tensor | None:
+        """The weights of the training rows, ``(n,)``, where they differ."""
+        return None
+
     def coefficients_of(self, values: Tensor) -> Tensor:
         """The coefficients for other ``values`` ``(n, q)`` at the training targets; only with data that are held."""
         raise TypeError(f"Expected answers that hold their data, got {type(self).__name__}.")
@@ -155,9 +162,24 @@ class LinearAnswers(ConditionalAnswers):
         answer = in_blocks(self.representation, x, self.coefficients_of(values.reshape(n, -1)))
         return answer.squeeze(-1) if values.dim() == 1 else answer
 
+    def distribution(self, x: Tensor) -> Distribution:
+        """P(Y | X = x) of a real target, by one distribution function for each point; see the class returned."""
+        support, F, coefficients = self._cumulative
+        return Distribution(support, F + in_blocks(self.representation, x, coefficients))
+
+    @functools.cached_property
+    def _cumulative(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The support, F̄ there, and the coefficients of the centered indicators."""
+        y = real_targets(self)
+        support = support_of(y)
+        G, F = indicators(y, support, self.row_weights)
+        return support, F, self.coefficients_of(G)
+
 
 class MulticlassAnswers(ConditionalAnswers):
     """The questions about class labels, for anything whose mean is that of their one-hot vectors."""
+
+    distribution = RealAnswers.distribution  # class labels have probabilities, and no order
 
     @property
     @abc.abstractmethod
@@ -205,6 +227,19 @@ class MulticlassAnswers(ConditionalAnswers):
             return super().expectation(values, x)  # type: ignore[safe-super]
         F = self.decision_probabilities(x)
         return F @ values.to(F)
+
+
+def real_targets(answers: LinearAnswers) -> Tensor:
+    """The targets held by ``answers``, one real number for each row, ``(n,)``; a clear error where they are not."""
+    y = answers.targets_held
+    if y is None:
+        raise no_distribution(answers)
+    if y.numel() != y.shape[0]:
+        raise TypeError(
+            f"Expected one real target for each row for a distribution function, got shape {tuple(y.shape)}. "
+            "Ask for expectation(g, x), weights(x) or sample_rows(k, x), or embed one target at a time."
+        )
+    return y.reshape(-1).to(answers.coefficients)
 
 
 def in_blocks(representation: Function, x: Tensor, coefficients: Tensor, numbers: int | None = None) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 
+import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
@@ -18,9 +19,10 @@ from ..kernels import DiagonalBound, SupDiagonal, explicit_features, gram, sup_d
 from ..kernels.features import MAX_WIDTH
 from ..kernels.frozen import frozen
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem
-from ..validation import check_features, check_finite, check_lengths, check_memory
-from .answers import KernelFeatures, KernelValues, LinearAnswers, Representation
+from ..validation import check_features, check_finite, check_lengths, check_memory, check_seed
+from .answers import KernelFeatures, KernelValues, LinearAnswers, Representation, clip_normalize, real_targets
 from .base import RegularizedEmbedding
+from .distribution import Distribution, indicators
 
 MEMORY_REMEDY = (
     "Use kernel_embed.approximate(embedding, x, y, method=Nystrom(1000)), whose cost is linear in n, learn from "
@@ -150,6 +152,11 @@ class ConditionedEmbedding(LinearAnswers):
         """The training targets."""
         return self.y
 
+    @property
+    def row_weights(self) -> Tensor | None:
+        """The weights of the training rows, where they differ."""
+        return self.system.weights
+
     def coefficients_of(self, values: Tensor) -> Tensor:
         """The coefficients for other ``values`` ``(n, q)`` at the training targets."""
         return self.system.coefficients(values)
@@ -198,6 +205,16 @@ class ConditionedEmbedding(LinearAnswers):
         """
         return self.Y - self.V / self.system.inverse_diagonal().unsqueeze(-1)
 
+    def leave_one_out_distribution(self) -> Distribution:
+        """P(Y | X = x_i) of a real target by the embedding that has not seen row i, in closed form, at every row.
+
+        The ridge nλ and the marginal distribution F̄ are held.
+        """
+        support, F, _ = self._cumulative
+        G, _ = indicators(real_targets(self), support, self.row_weights)
+        residuals = self.system.solve(G) / self.system.inverse_diagonal().unsqueeze(-1)
+        return Distribution(support, F + G - residuals)
+
     def cross_gram(self, x: Tensor) -> Tensor:
         """k(x, x_i) for new points ``x`` of shape ``(t, d)``: ``(*batch, t, n)``."""
         return self.system.gram_from(self.representation(x))
@@ -205,6 +222,19 @@ class ConditionedEmbedding(LinearAnswers):
     def weights(self, x: Tensor) -> Tensor:
         """w(x) = A⁻¹k(x), the weights of the data in the embedding at ``x``: ``(*batch, n, t)``."""
         return self.system.solve(self.cross_gram(x).mT)
+
+    def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
+        """k training rows for each point, drawn with the weights v = 1/n + w − (Σw)/n, clipped at 0 and normalized.
+
+        ``y[rows]`` are draws of Y given X = x for targets of any kind: vectors, labels, structures. ``(t, k)``.
+        """
+        check_seed(seed)
+        w = self.weights(x).mT
+        p = torch.full_like(w[0], 1.0 / self.num_data) if self.row_weights is None else self.row_weights
+        v = clip_normalize(w + (1.0 - w.sum(-1, keepdim=True)) * (p / p.sum()))
+        generator = torch.Generator(device=v.device)
+        generator.seed() if seed is None else generator.manual_seed(seed)
+        return torch.multinomial(v, k, replacement=True, generator=generator)
 
     def restricted(self, rows: Tensor) -> ConditionedEmbedding:
         """The same embedding conditioned on some of the data, from the Gram matrix or the features at hand."""

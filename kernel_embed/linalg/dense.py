@@ -5,6 +5,8 @@ Derivatives are implicit, never through the factor; with :math:`D = \eta W^{-1}`
 .. math::
     V = A^{-1} Y,\; P = K V &: \quad \partial q/\partial K = (G_P - B) V^\top, \; B = A^{-1} (G_V + K G_P) \\
     c = \operatorname{diag} A^{-1} &: \quad \partial q/\partial K = -A^{-1} \operatorname{diag}(g) A^{-1} \\
+    (\operatorname{diag} A^{-1} L A^{-1}, c) &: \quad \partial q/\partial K = -A^{-1} (N + N^\top) A^{-1}, \;
+                                       N = L A^{-1} \operatorname{diag}(a) + \tfrac12 \operatorname{diag}(g) \\
     \log \lvert A \rvert       &: \quad \partial q/\partial K = g A^{-1} \\
     -\log \mathcal N(Y; 0, A) &: \quad \partial q/\partial K = \tfrac g2 (m A^{-1} - V V^\top), \;
                                        \partial q/\partial Y = g V
@@ -27,6 +29,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .forms import QuadraticForm
 from .system import LinearSystem
 
 BLOCK = 512
@@ -91,6 +94,11 @@ class DenseSystem(LinearSystem):
         """c = diag A⁻¹, of shape ``(*batch, n)``."""
         diagonal: Tensor = _InverseDiagonal.apply(self.K, self._noise, self._inverse)
         return diagonal
+
+    def inverse_forms(self, form: QuadraticForm) -> tuple[Tensor, Tensor]:
+        """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹: ``(*batch, n)`` each."""
+        q, c = _InverseForms.apply(self.K, self._noise, self._inverse, form)
+        return q, c
 
     def log_determinant(self) -> Tensor:
         """log |A|, of shape ``batch``."""
@@ -203,6 +211,25 @@ class _InverseDiagonal(torch.autograd.Function):
         return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None
 
 
+class _InverseForms(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor, form: QuadraticForm) -> tuple[Tensor, Tensor]:
+        """diag A⁻¹LA⁻¹ and diag A⁻¹."""
+        T = form.apply(inverse)
+        ctx.save_for_backward(noise, inverse, T)
+        return (inverse * T).sum(-2), inverse.diagonal(dim1=-2, dim2=-1).clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """∂q/∂K = −A⁻¹(N + Nᵀ)A⁻¹, N = LA⁻¹ diag(a) + ½ diag(g): one full and one symmetric product."""
+        noise, inverse, T = ctx.saved_tensors
+        N = T * a.unsqueeze(-2) + (T * a.unsqueeze(-2)).mT
+        N.diagonal(dim1=-2, dim2=-1).add_(g)
+        gradient = symmetric_product(inverse, N @ inverse).neg_()
+        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None, None
+
+
 class _LogDeterminant(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, K: Tensor, noise: Tensor, system: DenseSystem) -> Tensor:
@@ -257,12 +284,17 @@ def sandwich(C: Tensor, g: Tensor) -> Tensor:
         if 2 * kept.numel() < n:
             half = C[:, kept]
             return (half * g[kept]) @ half.mT
-    if n <= BLOCK:
-        return (C * g.unsqueeze(-2)) @ C
-    product = torch.empty_like(C)
+    return symmetric_product(C, C, g)
+
+
+def symmetric_product(left: Tensor, right: Tensor, scale: Tensor | None = None) -> Tensor:
+    """``left diag(scale) right`` for matrices whose product is symmetric: half the work, the rest is mirrored."""
+    n = left.shape[-2]
+    product = torch.empty_like(left)
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
-        rows = (C[..., start:stop, :] * g.unsqueeze(-2)) @ C[..., :, :stop]
+        rows = left[..., start:stop, :] if scale is None else left[..., start:stop, :] * scale.unsqueeze(-2)
+        rows = rows @ right[..., :, :stop]
         product[..., start:stop, :stop] = rows
         product[..., :start, start:stop] = rows[..., :, :start].mT
     return product

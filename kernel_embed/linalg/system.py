@@ -14,19 +14,23 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from .forms import QuadraticForm
+
 
 class LinearSystem(abc.ABC):
     """The contract: made ready once, asked many times, differentiable in K, η, w and Y wherever it is exact.
 
     A subclass supplies :meth:`regress`, :meth:`coefficients`, :meth:`gram`, :meth:`block`, :meth:`restricted` and
-    :meth:`diagonal`; those that hold a factor also :meth:`inverse_diagonal`, :meth:`log_determinant` and
-    :meth:`conditional_covariance`.
+    :meth:`diagonal`; those that hold a factor also :meth:`inverse_diagonal`, :meth:`inverse_forms`,
+    :meth:`log_determinant` and :meth:`conditional_covariance`.
 
     Attributes:
         ridge: η in force, of shape ``batch``, jitter included.
     """
 
     ridge: Tensor
+    weights: Tensor | None = None
+    """w, one for each row; ``None`` where all are 1."""
     num_features: int | None = None
     """p, where new points are represented by explicit features; ``None`` where by their kernel values k(x, x_i)."""
 
@@ -69,6 +73,10 @@ class LinearSystem(abc.ABC):
     def inverse_diagonal(self) -> Tensor:
         """diag A⁻¹, of shape ``(*batch, n)``."""
         raise self._unavailable("the diagonal of the inverse, which leave-one-out values need")
+
+    def inverse_forms(self, form: QuadraticForm) -> tuple[Tensor, Tensor]:
+        """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹: ``(*batch, n)`` each."""
+        raise self._unavailable("the forms of the inverse, which leave-one-out scores need")
 
     def log_determinant(self) -> Tensor:
         """log |A|, of shape ``batch``."""

@@ -4,11 +4,14 @@ from ..embeddings import ConditionedMulticlass
 from .base import Objective, bound
 from .bounds import GeneralizationBound, generalization_bound
 from .calibrated import CalibratedLeaveOneOutRisk, SoftmaxCalibration, calibrate
+from .certificates import HoldoutBound, PacBayesBound, holdout_bound, kl_inverse, pac_bayes_bound
 from .cross_validation import CrossValidationRisk
 from .embedding_evidence import EmbeddingEvidence
 from .evidence import ConditionalEvidence
 from .rademacher import RATES, RademacherComplexity, rademacher_complexity
 from .risk import BatchValidationRisk, EmpiricalRisk, LeaveOneOutRisk
+from .score import LeaveOneOutScore, leave_one_out_scores
+from .score_bound import EmpiricalScore, ScoreBound, score_bound
 
 __all__ = [
     "RATES",
@@ -18,16 +21,26 @@ __all__ = [
     "CrossValidationRisk",
     "EmbeddingEvidence",
     "EmpiricalRisk",
+    "EmpiricalScore",
     "GeneralizationBound",
+    "HoldoutBound",
     "LeaveOneOutRisk",
+    "LeaveOneOutScore",
     "Objective",
+    "PacBayesBound",
     "RademacherComplexity",
+    "ScoreBound",
     "SoftmaxCalibration",
     "bound",
     "calibrate",
     "default_objective",
     "generalization_bound",
+    "holdout_bound",
+    "kl_inverse",
+    "leave_one_out_scores",
+    "pac_bayes_bound",
     "rademacher_complexity",
+    "score_bound",
 ]
 
 

@@ -65,6 +65,9 @@ def plot_ranking(
 def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes | None = None) -> Axes:
     """How often the predicted label is right, for each tenth of the probability it was given; bars are counts.
 
+    Each point has its 90 % interval (Wilson's). Tenths with fewer than ten predictions are joined with the next one up,
+    because a share of three rows says nothing.
+
     Args:
         confidence: the probability of each predicted label, ``(n,)``.
         correct: whether it was right, ``(n,)``.
@@ -73,15 +76,48 @@ def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes 
     ax = axes_or_new(ax)
     bins = np.minimum((confidence * NUM_BINS).astype(int), NUM_BINS - 1)
     found = np.unique(bins)
-    share = np.array([(bins == b).mean() for b in found])
-    stated = np.array([confidence[bins == b].mean() for b in found])
-    reached = np.array([correct[bins == b].mean() for b in found])
-    ax.bar((found + 0.5) / NUM_BINS, share, width=0.9 / NUM_BINS, color="#dfe6ee", zorder=0)
+    ax.bar(
+        (found + 0.5) / NUM_BINS, [(bins == b).mean() for b in found], width=0.9 / NUM_BINS, color="#dfe6ee", zorder=0
+    )
+    joined = _joined(bins)
+    groups = [joined == b for b in np.unique(joined)]
+    stated = np.array([confidence[group].mean() for group in groups])
+    reached = np.array([correct[group].mean() for group in groups])
+    low, high = wilson(reached, np.array([group.sum() for group in groups]))
     ax.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--")
+    ax.vlines(stated, low, high, color=CHOSEN, lw=1, alpha=0.6)
     ax.plot(stated, reached, "o-", color=CHOSEN, ms=4, lw=1.2)
     ax.set(xlim=(0, 1), ylim=(0, 1.02), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     ax.set_aspect("equal")
     return ax
+
+
+def wilson(share: Array, count: Array, deviations: float = 1.645) -> tuple[Array, Array]:
+    """Wilson's interval of a share that was found in ``count`` trials, of 90 % by default.
+
+    Example:
+        >>> low, high = wilson(np.array([0.5]), np.array([10]))
+        >>> low.round(2), high.round(2)
+        (array([0.27]), array([0.73]))
+    """
+    z2 = deviations**2 / count
+    middle = (share + z2 / 2) / (1 + z2)
+    half = np.sqrt(share * (1 - share) * z2 + z2**2 / 4) / (1 + z2)
+    return middle - half, middle + half
+
+
+def _joined(bins: NDArray[np.int64], fewest: int = 10) -> NDArray[np.int64]:
+    """Bins so that each has at least ``fewest`` members: a small one goes to the next above, the last one below."""
+    joined: NDArray[np.int64] = bins.copy()
+    for b in np.unique(bins):
+        above = joined[joined > b]
+        if 0 < (joined == b).sum() < fewest and len(above):
+            joined[joined == b] = above.min()
+    last = joined.max()
+    below = joined[joined < last]
+    if (joined == last).sum() < fewest and len(below):
+        joined[joined == last] = below.max()
+    return joined
 
 
 def plot_probability_map(

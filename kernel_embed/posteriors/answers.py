@@ -23,6 +23,7 @@ from ..embeddings import (
     Witness,
     clip_normalize,
 )
+from ..embeddings.distribution import Distribution, support_of
 from ..objectives import calibrate
 from ..validation import check_features
 from .mixture import GaussianMixture, gaussian_mixture
@@ -56,6 +57,17 @@ class ConditionalPosterior(Posterior[Conditional_co, Conditioned_co], Conditiona
             return conditioned.mean(x)
 
         return self.average(question)
+
+    def distribution(self, x: Tensor) -> Distribution:
+        """P(Y | X = x) of a real target: the distribution functions averaged over draws."""
+
+        def question(conditioned: ConditionedEmbedding) -> Tensor:
+            return conditioned.distribution(x).F
+
+        y = self.potential.y
+        assert y is not None  # a conditional embedding has targets
+        support = support_of(y.reshape(-1).to(self.potential.x))
+        return Distribution(support, self.average(question))
 
     def expectation(self, g: Callable[[Tensor], Tensor] | Tensor, x: Tensor) -> Tensor:
         """E[g(Y) | X = x], eq. (2), averaged over draws; g as for one embedding with its data."""

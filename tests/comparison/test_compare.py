@@ -12,18 +12,21 @@ import zlib
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from kernel_embed.comparison import Compared, pictures
 from kernel_embed.comparison import study as compare
 from kernel_embed.comparison.data import Table
-from kernel_embed.comparison.learners import LEARNERS, Learner, learners
+from kernel_embed.comparison.evaluate import measure
+from kernel_embed.comparison.learner import Learner
+from kernel_embed.comparison.learners import LEARNERS, learners
 from kernel_embed.comparison.ranking import rows_of
-from kernel_embed.comparison.recommendation import recommend
 from kernel_embed.comparison.report import write_report
 from kernel_embed.comparison.study import Comparison, Settings, folds_of, scaled
 from kernel_embed.comparison.summary import overall, summary
-from kernel_embed.comparison.tables import named_table
+from kernel_embed.comparison.tables import named_table, table_of
 from kernel_embed.results import Results
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -33,7 +36,7 @@ def blobs(n=60, d=2, m=3, seed=0, name="blobs"):
     rng = np.random.default_rng(seed)
     y = np.arange(n) % m
     x = rng.normal(size=(m, d))[y] * 2 + rng.normal(size=(n, d))
-    return named_table(name, Table(x, np.array(["red", "green", "blue", "grey"])[y]), [f"f{j}" for j in range(d)])
+    return named_table(name, Table(x, np.array(["red", "green", "<b>bold", "grey"])[y]), [f"f{j}" for j in range(d)])
 
 
 def comparison(out=None, methods=("median heuristic", "svc grid"), **settings):
@@ -66,7 +69,7 @@ class Counting:
 
 def test_a_learner_that_fails_is_a_row_and_the_others_go_on():
     c = comparison(methods=("default", "svc grid"))
-    c.learners["default"] = Learner(Failing, "fails", "")
+    c.learners["default"] = Learner(Failing, "fails", form=None)
     table = blobs()
     c.run([(table, None)], progress=False)
     rows = rows_of(c.records(table), c.arrays)
@@ -86,13 +89,13 @@ def test_finished_folds_are_not_computed_again_after_an_interruption(tmp_path):
 
     Counting.fits = 0
     first = comparison(tmp_path, methods=["default"])
-    first.learners["default"] = Learner(Interrupted, "", "")
+    first.learners["default"] = Learner(Interrupted, "", form=None)
     with pytest.raises(KeyboardInterrupt):
         first.run([(table, None)], progress=False)
     assert len(json.loads((tmp_path / "results.json").read_text())) == 1
 
     again = comparison(tmp_path, methods=["default"])
-    again.learners["default"] = Learner(Counting, "", "")
+    again.learners["default"] = Learner(Counting, "", form=None)
     again.run([(table, None)], progress=False)
     assert Counting.fits == 2, "one fold before, the other after"
     assert all(len(again.arrays(record)["truth"]) == 30 for record in again.records(table))
@@ -107,7 +110,7 @@ def test_a_fit_that_ended_early_on_ctrl_c_is_not_a_result(tmp_path):
             return super().fit(x, y)
 
     c = comparison(tmp_path, methods=["default"])
-    c.learners["default"] = Learner(Early, "", "")
+    c.learners["default"] = Learner(Early, "", form=None)
     with pytest.raises(KeyboardInterrupt):
         c.run([(blobs(), None)], progress=False)
     assert not (tmp_path / "results.json").exists()
@@ -126,7 +129,7 @@ def test_a_half_written_file_is_never_read(tmp_path):
 def test_a_slow_learner_is_cut_and_says_so(monkeypatch):
     monkeypatch.setattr(compare, "affordable", lambda *args: compare_allowance(40))
     c = comparison(methods=["default"])
-    c.learners["default"] = Learner(Counting, "", "")
+    c.learners["default"] = Learner(Counting, "", form=None)
     table = blobs(n=200)
     c.run([(table, None)], progress=False)
     (row,) = rows_of(c.records(table), c.arrays)
@@ -168,23 +171,51 @@ def test_folds_and_scaling():
 
 @pytest.mark.parametrize("name", [n for n in LEARNERS if not n.startswith(("cen", "nuts"))])
 def test_every_learner_learns_two_separate_groups(name):
-    table = blobs(n=40, m=2, seed=2)
-    x, y, *_ = scaled(table.x, table.y, table.x, table.y)
+    table = blobs(n=100 if name == "lightgbm" else 40, m=2, seed=2)  # its leaves hold twenty rows
+    x, y, *_ = scaled(table.x.to_numpy(), table.y, table.x.to_numpy(), table.y)
     learner = LEARNERS[name]().fit(x, y)
     p = learner.predict_proba(x)
     np.testing.assert_allclose(p.sum(axis=1), 1.0, atol=1e-8)
     assert (learner.predict(x) == y).mean() > 0.75
 
 
+def mixed(n=48):
+    """A table with a gap, text and a date, and two classes that depend on all of it."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"u": rng.normal(size=n), "v": 1e4 * rng.exponential(size=n), "t": np.array(["a", "b", "c"])[np.arange(n) % 3]}
+    )
+    frame["when"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 90, n), unit="D")
+    y = np.where(frame["u"] + (frame["t"] == "a") + 1e-4 * frame["v"] + rng.normal(size=n) > 1.0, "yes", "no")
+    frame.loc[3, "u"] = np.nan
+    frame.loc[5, "t"] = None
+    return table_of(frame, y, "mixed")
+
+
+@pytest.mark.filterwarnings("ignore::kernel_embed.posteriors.PosteriorWarning")
 @pytest.mark.parametrize("name", list(LEARNERS))
-def test_the_snippet_of_the_report_makes_the_learner_from_public_places(name):
-    code = learners()[name].code
+def test_the_snippet_of_the_report_gives_the_row_from_public_places(name):
+    learner, table = learners()[name], mixed()
+    code = learner.code
     rooms = re.findall(r"^(?:from|import) (\S+)", code, flags=re.MULTILINE)
-    assert set(rooms) <= {"kernel_embed", "kernel_embed.comparison"}
-    names: dict[str, object] = {}
-    exec(code.replace(".fit(X, y)", "").replace("classifier.predict_proba(X_new)", ""), names)
-    made = learners()[name].make()
-    assert type(names["classifier"]) is type(made)
+    assert set(rooms) <= {"kernel_embed", "kernel_embed.comparison", "sklearn.pipeline", "sklearn.ensemble"}
+    train, test = next(iter(folds_of(table.y, 4, 0)))
+    split = (table.x.iloc[train], table.y[train], table.x.iloc[test], table.y[test])
+    measured = measure(learner.for_tables, split, np.unique(table.y))
+    head, _, last = code.rpartition("\n")
+    names = {"X": split[0], "y": split[1], "X_new": split[2]}
+    exec(head, names)
+    probabilities = eval(last, names)
+    np.testing.assert_allclose(probabilities, measured.probabilities, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["rademacher 4e/n", "evidence", "median heuristic"])
+def test_the_snippet_names_another_kernel(name):
+    learner, table = learners("matern12")[name], mixed()
+    names = {"X": table.x, "y": table.y, "X_new": table.x}
+    exec(learner.code, names)
+    kernel = names["classifier"][-1].embedding_.kernel
+    assert (type(kernel).__name__, kernel.nu) == ("MaternKernel", 0.5)
 
 
 def test_the_posterior_average_is_an_average_over_its_draws():
@@ -192,7 +223,7 @@ def test_the_posterior_average_is_an_average_over_its_draws():
     from kernel_embed.comparison.posterior_average import PosteriorAverageClassifier
 
     table = blobs(n=40, m=2, seed=2)
-    x, y, *_ = scaled(table.x, table.y, table.x, table.y)
+    x, y, *_ = scaled(table.x.to_numpy(), table.y, table.x.to_numpy(), table.y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # eight draws are too few, and are said to be
         learner = PosteriorAverageClassifier(num_samples=8, warmup_steps=8).fit(x, y)
@@ -206,7 +237,7 @@ def test_the_posterior_average_is_an_average_over_its_draws():
 def test_other_kernels_reach_the_learners(kernel):
     table = blobs(n=40, m=2)
     for name in ("default", "rademacher 4e/n", "median heuristic", "evidence of inputs"):
-        classifier = learners(kernel)[name].make().fit(table.x, table.y)
+        classifier = learners(kernel)[name].make().fit(table.x.to_numpy(), table.y)
         assert type(classifier.embedding_.kernel).__name__ == "MaternKernel"
     with pytest.raises(ValueError, match="Expected a kernel among rbf"):
         learners("none")
@@ -224,31 +255,48 @@ def page(tmp_path_factory):
     tables = [(blobs(name="two <features>"), None), (blobs(n=50, d=5, m=2, seed=3, name="five"), None)]
     c = comparison(out, methods=("median heuristic", "rademacher 4e/n", "default"))
     c.run(tables, progress=False)
-    ranked = [(train, test, rows_of(c.records(train), c.arrays)) for train, test in tables]
-    assert "rademacher 4e/n" in overall([rows for *_, rows in ranked], c.settings.methods)
-    return write_report(c, ranked, out / "report.html"), ranked
+    found = [Compared(c, train, test) for train, test in tables]
+    words = overall([one.table.name for one in found], [one.rows for one in found], c.settings.methods)
+    assert "rademacher 4e/n" in words
+    return write_report(found, out / "report.html", progress=False), found
 
 
 def test_the_report_stands_alone_and_says_what_to_use(page):
-    path, ranked = page
+    path, found = page
     text = path.read_text()
     assert not re.search(r"""(src|href)=["'](?!data:)""", text), "nothing is fetched"
     assert "<script" not in text
     assert "two &lt;features&gt;" in text
     assert re.findall(r"not a guarantee|guarantee", text) == ["not a guarantee"], "kernel and norm are learned"
-    for *_, rows in ranked:
-        assert f"Use “{recommend(rows).method}”" in text
+    for one in found:
+        assert f"Use “{one.recommendation.method}”" in text
+        assert one.code().splitlines()[0] in text
     titles = (
         "Who predicts best",
         "What the labels depend on",
         "How learning converges",
         "Lengthscale by evidence",
         "differ",
+        "Would more rows help",
+        "takes for which",
     )
     for title in titles:
         assert len(re.findall(title, text)) >= 2, title
     assert text.count("data:image/png;base64,") >= 2 * (1 + 3 + 3 + 4)
     assert path.stat().st_size < 3_000_000
+
+
+def test_names_with_markup_are_escaped_everywhere(page):
+    text = page[0].read_text()
+    assert "<features>" not in text
+    assert "&lt;b&gt;bold" in text, "a class"
+
+
+def test_pictures_of_finished_tables_are_kept(page, monkeypatch):
+    path, found = page
+    before = path.read_text()
+    monkeypatch.setattr(pictures, "_drawn", lambda section: pytest.fail("drawn again"))
+    assert write_report(found, path, progress=False).read_text() == before
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kernel_embed.comparison.ranking import holm, paired, rows_of
-from kernel_embed.comparison.recommendation import recommend, tally, verdict
+from kernel_embed.comparison.evaluate import calibration_error
+from kernel_embed.comparison.learners import learners
+from kernel_embed.comparison.ranking import paired, rows_of
+from kernel_embed.comparison.recommendation import ORDER, against_best, is_tied, mean_ranks, recommend, tally
 
 
 def record(method, fold, nll, accuracy=0.8, seconds=1.0, folds=4, **more):
@@ -49,17 +51,6 @@ def test_folds_are_matched_where_some_are_missing():
     assert difference.error == pytest.approx(0.0, abs=1e-12)
 
 
-def test_holm_against_its_definition():
-    rng = np.random.default_rng(0)
-    p = rng.uniform(0, 0.2, 7)
-    order = np.argsort(p)
-    expected = np.empty(7)
-    for rank, i in enumerate(order):
-        expected[i] = min(1.0, max((7 - r) * p[order[r]] for r in range(rank + 1)))
-    np.testing.assert_allclose(holm(list(p)), expected)
-    assert holm([0.01, math.nan])[0] == 0.01
-
-
 def test_one_test_table_is_compared_row_by_row():
     rng = np.random.default_rng(1)
     truth = rng.integers(2, size=50)
@@ -74,34 +65,58 @@ def test_one_test_table_is_compared_row_by_row():
     assert other.pvalue == pytest.approx(stats.ttest_rel(losses["b"], losses["a"]).pvalue)
 
 
-def test_recommendation_is_the_fastest_within_one_standard_error():
-    base = np.array([0.30, 0.34, 0.28, 0.32])
-    noise = np.array([0.01, -0.01, 0.005, 0.0])
+BASE = np.array([0.30, 0.34, 0.28, 0.32])
+NOISE = np.array([0.01, -0.01, 0.005, 0.0])
+
+
+def test_of_the_tied_the_one_with_the_fewest_parts():
     table = [
-        *records("best", base, seconds=9.0),
-        *records("near and fast", base + noise, seconds=1.0),
-        *records("fast but blunt", base + 2 * noise, accuracy=0.5, seconds=0.1),
-        *records("far", base + 0.2, seconds=0.01),
+        *records("catboost", BASE),
+        *records("default", BASE + NOISE),
+        *records("boosting", BASE + 2 * NOISE),
+        *records("logistic", BASE + 0.2),
     ]
     rows = rows_of(table, no_arrays)
     advice = recommend(rows)
-    assert advice.method == "near and fast"
-    assert advice.best == "best"
-    assert set(advice.level) == {"best", "near and fast", "fast but blunt"}
-    assert "faster: 1 s" in advice.why
-    far = next(row for row in rows if row.method == "far")
-    assert verdict(far, rows[0]) == "worse"
+    assert (advice.best, advice.method) == ("catboost", "default")
+    assert set(advice.tied) == {"catboost", "default", "boosting"}
+    assert advice.why.startswith("Tied for the lowest negative log probability: catboost, default, boosting.")
+    assert ORDER["default"] in advice.why
+    assert not is_tied(rows[-1], rows[0])
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_recommendation_is_never_beyond_one_standard_error(seed):
+@pytest.mark.parametrize("seed", range(10))
+def test_neither_time_nor_a_worse_learner_changes_the_recommendation(seed):
     rng = np.random.default_rng(seed)
-    table = []
-    for name in "abcdef":
-        table += records(name, rng.gamma(2.0, size=5), accuracy=rng.uniform(), seconds=rng.uniform(), folds=5)
-    rows = rows_of(table, no_arrays)
-    chosen = next(row for row in rows if row.method == recommend(rows).method)
-    assert chosen.nll.mean <= rows[0].nll.mean + rows[0].nll.error
+    names = ("catboost", "default", "logistic", "gpc")
+    losses = {name: rng.gamma(2.0, 0.1, size=5) + 0.5 for name in names}
+
+    def advice(company=()):
+        kept = {**losses, **{name: np.full(5, 9.0) + rng.uniform(size=5) for name in company}}
+        table = [r for name, nll in kept.items() for r in records(name, nll, seconds=rng.uniform(), folds=5)]
+        return recommend(rows_of(table, no_arrays))
+
+    assert advice() == advice() == advice(["boosting", "cen-1", "empirical risk"])
+    assert advice().method in advice().tied
+
+
+def test_one_learner_alone_is_recommended_without_words_about_others():
+    advice = recommend(rows_of(records("gpc", BASE), no_arrays))
+    assert (advice.method, advice.why) == ("gpc", "")
+
+
+def test_every_learner_has_a_place_in_the_order():
+    assert set(ORDER) == set(learners())
+
+
+def test_the_calibration_error_is_that_of_all_folds_together():
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.5, 1.0, size=(4, 30))
+    truth = (rng.uniform(size=(4, 30)) > p).astype(int)  # class 0 has probability p
+    kept = [{"probabilities": np.column_stack([p[f], 1 - p[f]]), "truth": truth[f]} for f in range(4)]
+    (row,) = rows_of(records("a", BASE), lambda r: kept[r["fold"]])
+    expected = calibration_error(p.ravel(), truth.ravel() == 0)
+    assert row.calibration_error.mean == pytest.approx(expected)
 
 
 def test_learners_that_were_left_out_or_cut_say_so():
@@ -122,3 +137,6 @@ def test_tally_counts_tables():
     level = rows_of([*records("a", [0.1, 0.3, 0.2]), *records("b", [0.3, 0.1, 0.21])], no_arrays)
     assert tally([ahead, level, ahead], "a", ["b"]) == [("b", 2, 1, 0)]
     assert tally([ahead, level], "b", ["a"]) == [("a", 0, 1, 1)]
+    assert against_best([ahead, level], "a") == (2, 2, ())
+    assert against_best([ahead, level], "b") == (2, 1, (0,))
+    assert mean_ranks([ahead, ahead]) == {"a": 1.0, "b": 2.0}

@@ -72,7 +72,9 @@ def test_arguments_are_checked(problem):
     for confidence in (0.0, 1.0, 95, float("nan")):
         with pytest.raises(ValueError, match=r"Expected confidence between 0 and 1, got"):
             ke.generalization_bound(conditioned, confidence)
-    with pytest.raises(ValueError, match=r"Expected form 'paper' or 'tight', got 'loose'"):
+    with pytest.raises(
+        ValueError, match=r"Expected form 'paper', 'tight', 'sharp', 'peeled' or 'holdout', got 'loose'"
+    ):
         ke.generalization_bound(conditioned, form="loose")
     for epsilon in (0.0, 0.4):
         with pytest.raises(ValueError, match=r"Expected epsilon between 0 and 1/e.*got"):

@@ -68,7 +68,7 @@ def tables(num_digits: int = 400, seed: int = 0) -> dict[str, Table]:
     """Iris (two attributes), wine, and a random part of the digits."""
     digits = load_digits()
     rows = np.random.default_rng(seed).permutation(len(digits.target))[:num_digits]
-    ours = {table.name: Table(table.x, table.y) for table, _ in shipped()}
+    ours = {table.name: Table(table.x.to_numpy(), table.y) for table, _ in shipped()}
     return {**ours, f"digits ({num_digits} rows)": Table(digits.data[rows], digits.target[rows])}
 
 

@@ -1,0 +1,140 @@
+r"""The calculus of embeddings: sums, products and Bayes' rule of probability, on embedded distributions.
+
+Let P(Y | X) be embedded from pairs :math:`(x_i, y_i)`, and a new distribution π of X from points :math:`u_j` with
+weights :math:`\gamma_j`. With :math:`\alpha = A^{-1} K_{xu} \gamma`, :math:`A = K + n\lambda I`,
+
+.. math::
+    \text{sum}   &: \quad \mu_Y = \int P(Y \mid x)\, \pi(dx) \approx \sum_i \alpha_i\, l(\cdot, y_i)              \\
+    \text{chain} &: \quad \mu_{YX} \approx \sum_{i, j} B_{ij}\, l(\cdot, y_i) \otimes k(\cdot, u_j), \quad
+                    B = A^{-1} K_{xu} \operatorname{diag}(\gamma) \\
+    \text{Bayes} &: \quad \mu_{X \mid y} \approx \sum_i w_i\, k(\cdot, x_i), \qquad
+                    w = (L + \eta D^{-1})^{-1} \mathbf l(y), \quad D = \operatorname{diag}(\alpha_+)
+
+The first two are those of Song et al. 2013. In the third, α says how much each pair counts under π; the posterior is
+then the conditional embedding of X given Y with these weights of rows, which are clipped at zero so that it is a least
+squares problem (Fukumizu et al. 2013 square the operator instead). Being a conditional embedding, it answers
+everything: means, quantiles, draws.
+"""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..kernels import gram
+from ..linalg import DenseSystem
+from ..validation import check_features, check_memory, check_setting
+from .conditional import MEMORY_REMEDY, ConditionalEmbedding, ConditionedEmbedding
+from .mean import WeightedEmbedding
+
+
+class JointEmbedding:
+    """Σ_ij B_ij l(·, y_i) ⊗ k(·, u_j), the embedding of a joint distribution of Y and X.
+
+    Attributes:
+        y: the y_i, ``(n, q)``.
+        u: the u_j, ``(m, d)``.
+        weights: B, ``(n, m)``.
+    """
+
+    def __init__(self, y: Tensor, u: Tensor, weights: Tensor) -> None:
+        self.y, self.u, self.weights = y, u, weights
+
+    def expectation(self, values: Tensor) -> Tensor:
+        """Σ_ij B_ij g(y_i, u_j) for the values of g, ``(n, m)``."""
+        return (self.weights * values).sum()
+
+
+def sum_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> WeightedEmbedding:
+    """The distribution of Y when X has the distribution ``prior``: Σ α_i l(·, y_i).
+
+    Args:
+        conditioned: the embedding of P(Y | X) with its data; its ``target_kernel`` is l.
+        prior: an embedded distribution of X, such as ``MeanEmbedding(kernel).condition(u)``.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.linspace(-3, 3, 200, dtype=torch.float64).unsqueeze(-1)
+        >>> kernel = gpytorch.kernels.RBFKernel().double()
+        >>> embedding = ke.ConditionalEmbedding(kernel, 1e-6, gpytorch.kernels.RBFKernel().double())
+        >>> prior = ke.MeanEmbedding(kernel).condition(torch.tensor([[0.5], [1.5]], dtype=torch.float64))
+        >>> doubled = sum_rule(embedding.condition(x, 2 * x), prior)      # Y = 2X
+        >>> round(doubled.expectation(lambda y: y.squeeze(-1)).item(), 3)
+        2.0
+    """
+    kernel = _target_kernel(conditioned)
+    return WeightedEmbedding(kernel, _columns(conditioned), transported(conditioned, prior))
+
+
+def chain_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> JointEmbedding:
+    """The joint distribution of Y and X when X has the distribution ``prior``."""
+    return JointEmbedding(_columns(conditioned), prior.x, conditioned.weights(prior.x) * prior.weights)
+
+
+def bayes_rule(
+    conditioned: ConditionedEmbedding, prior: WeightedEmbedding, regularization: float = 1e-3
+) -> ConditionedEmbedding:
+    """P(X | Y) under the distribution ``prior`` of X: an embedding that is asked at observations y.
+
+    Args:
+        conditioned: the embedding of the likelihood P(Y | X) with its data; its ``target_kernel`` is l.
+        prior: an embedded distribution of X.
+        regularization: λ of the embedding of X given Y; η is λ times the total weight.
+
+    Returns:
+        The posterior as a conditioned embedding: ``mean(y)``, ``distribution(y)``, ``expectation(g, y)``.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> x = 6 * torch.rand(400, 1, generator=generator, dtype=torch.float64) - 3
+        >>> y = x + 0.5 * torch.randn(400, 1, generator=generator, dtype=torch.float64)
+        >>> kernel, target = gpytorch.kernels.RBFKernel().double(), gpytorch.kernels.RBFKernel().double()
+        >>> target.lengthscale = 2.0
+        >>> embedding = ke.ConditionalEmbedding(kernel, 1e-3, target)
+        >>> u = torch.randn(400, 1, generator=generator, dtype=torch.float64)
+        >>> posterior = bayes_rule(embedding.condition(x, y), ke.MeanEmbedding(embedding.kernel).condition(u))
+        >>> exact = 1.0 / (1 + 0.25)                       # E[X | Y = 1] for X ~ N(0, 1) and noise of variance ¼
+        >>> abs(posterior.distribution(torch.ones(1, 1, dtype=torch.float64)).mean.item() - exact) < 0.15
+        True
+    """
+    check_setting("regularization", regularization, regularization > 0, "positive")
+    kernel, alpha = _target_kernel(conditioned), transported(conditioned, prior)
+    counts = (alpha > 0).nonzero().squeeze(-1)
+    if len(counts) == 0:
+        raise ValueError(
+            "Expected a prior near the inputs that the likelihood was learned from, got one under which no pair counts."
+        )
+    y, x, weights = _columns(conditioned)[counts], conditioned.x[counts], alpha[counts]
+    # In counts of rows, as weights of systems are: they add up to their number.
+    weights = weights * (len(counts) / weights.sum())
+    check_memory(len(counts), y, 1, MEMORY_REMEDY)
+    embedding = ConditionalEmbedding(kernel, regularization, conditioned.embedding.kernel).to(y)
+    with torch.no_grad():
+        system = DenseSystem(gram(kernel, y).to(y), len(counts) * embedding.regularization.to(y), weights)
+        targets = x.squeeze(-1) if x.shape[-1] == 1 else x
+        return ConditionedEmbedding(embedding, y, targets, system)
+
+
+@torch.no_grad()
+def transported(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> Tensor:
+    """α = A⁻¹K_xu γ, what each pair (x_i, y_i) counts when X has the distribution ``prior``: ``(n,)``."""
+    if prior.weights.dim() != 1 or len(conditioned.embedding.batch_shape) > 0:
+        raise ValueError("Expected embeddings without batch shape, got one with. Take one element of the batch.")
+    return conditioned.weights(prior.x) @ prior.weights.to(conditioned.x)
+
+
+def _target_kernel(conditioned: ConditionedEmbedding) -> Kernel:
+    kernel = conditioned.embedding.target_kernel
+    if kernel is None:
+        raise ValueError(
+            "Expected an embedding with a target kernel l, got none. Give target_kernel=RBFKernel() to "
+            "ConditionalEmbedding."
+        )
+    return kernel
+
+
+def _columns(conditioned: ConditionedEmbedding) -> Tensor:
+    y = conditioned.y.to(conditioned.x)
+    return check_features(y.reshape(len(y), -1), "y")

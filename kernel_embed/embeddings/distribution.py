@@ -1,0 +1,193 @@
+r"""Distributions of a real target, one for each point: what P(Y | X = x) is as a whole.
+
+An embedding of real targets gives a signed measure with weights :math:`v = 1/n + w - (\sum_j w_j)/n`,
+:math:`w = A^{-1} \mathbf k(x)`, on the training targets: what mass is missing, or is too much, goes to the marginal
+distribution. Its distribution function is linear in the data,
+
+.. math::  \hat F(t \mid x) = \sum_j v_j \mathbf 1\{y_j \le t\}
+           = \bar F(t) + \mathbf k(x)^\top A^{-1} \big( \mathbf 1\{y \le t\} - \bar F(t) \big) ,
+
+but need not rise. The answers use its *monotone rearrangement*: the values :math:`\hat F(t_1), \dots, \hat F(t_s)` at
+the ordered targets, sorted and clipped to [0, 1]. Against any distribution function that rises it is never farther, in
+mean square over the :math:`t_j`, than what it was made from, and quantiles never cross.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..validation import check_seed, check_setting
+
+MAX_SUPPORT = 1024
+"""Points of a support: all different training targets where they are not more, else as many of their quantiles."""
+
+
+class Distribution:
+    """Distribution functions on one support, each a step function.
+
+    Args:
+        support: t_1 < … < t_s, ``(s,)``.
+        values: F̂(t_j) for every point x, ``(*batch, t, s)``, rearranged here: sorted and clipped to [0, 1].
+
+    Attributes:
+        support: t.
+        F: the distribution functions at the support, ``(*batch, t, s)``.
+
+    Example:
+        >>> distribution = Distribution(torch.tensor([0.0, 1.0, 3.0]), torch.tensor([[0.5, 0.2, 1.0]]))
+        >>> distribution.F, distribution.quantile(0.4), distribution.cdf(2.0)
+        (tensor([[0.2000, 0.5000, 1.0000]]), tensor([1.]), tensor([0.5000]))
+    """
+
+    def __init__(self, support: Tensor, values: Tensor) -> None:
+        self.support = support
+        self.F = values.sort(dim=-1).values.clamp(0.0, 1.0)
+
+    @property
+    def probabilities(self) -> Tensor:
+        """The mass at each point of the support: ``(*batch, t, s)``; what is above the last value stays there."""
+        F = torch.cat([self.F[..., :-1], torch.ones_like(self.F[..., :1])], dim=-1)
+        return F.diff(dim=-1, prepend=torch.zeros_like(F[..., :1]))
+
+    def cdf(self, t: float | Tensor) -> Tensor:
+        """P(Y ≤ t): ``(*batch, t)``, or ``(*batch, t, k)`` for k thresholds."""
+        thresholds = torch.as_tensor(t, dtype=self.support.dtype, device=self.support.device)
+        below = torch.searchsorted(self.support, thresholds.reshape(-1).contiguous(), right=True)
+        padded = torch.cat([torch.zeros_like(self.F[..., :1]), self.F], dim=-1)
+        answer = padded[..., below]
+        return answer.squeeze(-1) if thresholds.dim() == 0 else answer
+
+    def exceedance(self, t: float | Tensor) -> Tensor:
+        """P(Y > t), as :meth:`cdf`."""
+        return 1.0 - self.cdf(t)
+
+    def quantile(self, q: float | Tensor) -> Tensor:
+        """inf{t : F(t) ≥ q}: ``(*batch, t)``, or ``(*batch, t, k)`` for k levels, each in (0, 1)."""
+        levels = torch.as_tensor(q, dtype=self.F.dtype, device=self.F.device)
+        check_levels(levels)
+        index = torch.searchsorted(self.F.contiguous(), levels.reshape(-1).expand(*self.F.shape[:-1], -1).contiguous())
+        answer = self.support[index.clamp_max(len(self.support) - 1)]
+        return answer.squeeze(-1) if levels.dim() == 0 else answer
+
+    def interval(self, coverage: float = 0.9) -> Tensor:
+        """The central interval, from the quantile (1 − coverage)/2 to (1 + coverage)/2: ``(*batch, t, 2)``."""
+        check_coverage(coverage)
+        return self.quantile(torch.tensor([0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage)], dtype=torch.float64))
+
+    @property
+    def mean(self) -> Tensor:
+        """E Y: ``(*batch, t)``."""
+        return self.probabilities @ self.support
+
+    @property
+    def variance(self) -> Tensor:
+        """Var Y: ``(*batch, t)``, never negative."""
+        p, mean = self.probabilities, self.mean
+        return (p * (self.support - mean.unsqueeze(-1)).square()).sum(-1)
+
+    def sample(self, k: int, seed: int | None = None) -> Tensor:
+        """k independent draws by inverse transform: ``(*batch, t, k)``."""
+        check_seed(seed)
+        check_setting("k", k, k >= 1, "of at least 1")
+        generator = torch.Generator()
+        generator.seed() if seed is None else generator.manual_seed(seed)
+        u = torch.rand(*self.F.shape[:-1], k, generator=generator, dtype=self.F.dtype).to(self.F.device)
+        index = torch.searchsorted(self.F.contiguous(), u)
+        return self.support[index.clamp_max(len(self.support) - 1)]
+
+    def density(self, t: Tensor, bandwidth: float) -> Tensor:
+        """The density of the distribution smoothed by a Gaussian of scale ``bandwidth``, at t ``(k,)``: (…, t, k)."""
+        check_setting("bandwidth", bandwidth, 0.0 < bandwidth < math.inf, "positive and finite, in units of the target")
+        z = (t.to(self.support).reshape(-1) - self.support.unsqueeze(-1)) / bandwidth
+        return self.probabilities @ (torch.exp(-0.5 * z.square()) / (bandwidth * math.sqrt(2.0 * math.pi)))
+
+    def crps(self, y: Tensor) -> Tensor:
+        """∫ (F(t) − 1{y ≤ t})² dt for one outcome at each point, ``y`` of shape ``(t,)``: ``(*batch, t)``."""
+        y = y.to(self.support).unsqueeze(-1)
+        gaps, left, F = self.support.diff(), self.support[:-1], self.F[..., :-1]
+        # Of a gap, the part above y counts (1 − F)², that below F²; outside the support F is 0 or 1.
+        above = (self.support[1:] - torch.maximum(y, left)).clamp_min(0.0).minimum(gaps)
+        inside = (above * (1.0 - F).square() + (gaps - above) * F.square()).sum(-1)
+        outside = (self.support[0] - y).clamp_min(0.0) + (y - self.support[-1]).clamp_min(0.0)
+        return inside + outside.squeeze(-1)
+
+
+class RealAnswers:
+    """The questions about P(Y | X) as a distribution, for anything that knows :meth:`distribution`."""
+
+    def distribution(self, x: Tensor) -> Distribution:
+        """P(Y | X = x) of a real target, for each of the points ``x`` ``(t, d)``."""
+        raise no_distribution(self)
+
+    def cdf(self, t: float | Tensor, x: Tensor) -> Tensor:
+        """P(Y ≤ t | X = x): ``(*batch, t)``, or ``(*batch, t, k)`` for k thresholds."""
+        return self.distribution(x).cdf(t)
+
+    def exceedance(self, t: float | Tensor, x: Tensor) -> Tensor:
+        """P(Y > t | X = x), as :meth:`cdf`."""
+        return self.distribution(x).exceedance(t)
+
+    def quantile(self, q: float | Tensor, x: Tensor) -> Tensor:
+        """The quantiles of Y given X = x: ``(*batch, t)``, or ``(*batch, t, k)`` for k levels. They never cross."""
+        return self.distribution(x).quantile(q)
+
+    def interval(self, coverage: float, x: Tensor) -> Tensor:
+        """The central interval of this probability: ``(*batch, t, 2)``. It is the model's own; see ``conformal``."""
+        return self.distribution(x).interval(coverage)
+
+    def variance(self, x: Tensor) -> Tensor:
+        """Var[Y | X = x]: ``(*batch, t)``."""
+        return self.distribution(x).variance
+
+    def density(self, t: Tensor, x: Tensor, bandwidth: float) -> Tensor:
+        """The density of Y given X = x, smoothed by a Gaussian of scale ``bandwidth``: ``(*batch, t, k)``."""
+        return self.distribution(x).density(t, bandwidth)
+
+    def sample(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
+        """k draws of Y given X = x: ``(*batch, t, k)``."""
+        return self.distribution(x).sample(k, seed)
+
+
+def no_distribution(answers: RealAnswers) -> TypeError:
+    """What is said where there is no real target, or it is not held."""
+    return TypeError(
+        f"Expected answers about one real target for a distribution function, got {type(answers).__name__}. For class "
+        "labels ask for probabilities(x); otherwise ask embedding.condition(x, y), which holds its targets."
+    )
+
+
+def support_of(y: Tensor) -> Tensor:
+    """The points at which distribution functions are kept, the least and the largest target among them."""
+    distinct: Tensor = torch.unique(y)
+    if len(distinct) <= MAX_SUPPORT:
+        return distinct
+    ranks = torch.linspace(0, len(y) - 1, MAX_SUPPORT, device=y.device).round().long()
+    thinned: Tensor = torch.unique(y.sort().values[ranks])
+    return thinned
+
+
+def indicators(y: Tensor, support: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """1{y_i ≤ t_j} − F̄(t_j), ``(n, s)``, and F̄, the weighted distribution function of the targets, ``(s,)``."""
+    G = (y.unsqueeze(-1) <= support).to(support)
+    F = G.mean(0) if weights is None else (weights / weights.sum()) @ G
+    return G - F, F
+
+
+def check_coverage(coverage: float) -> None:
+    """Raise unless ``coverage`` is in (0, 1)."""
+    if not 0.0 < coverage < 1.0:
+        raise ValueError(
+            f"Expected coverage between 0 and 1, both excluded, got {coverage!r}. An interval of coverage 1 is the "
+            "whole line, one of coverage 0 is empty."
+        )
+
+
+def check_levels(q: Tensor) -> None:
+    """Raise unless every level is in (0, 1)."""
+    if q.dim() > 1 or q.numel() == 0 or not bool(((q > 0) & (q < 1)).all()):
+        raise ValueError(
+            f"Expected quantile levels between 0 and 1, both excluded, as a number or a vector, got {q.tolist()}."
+        )

@@ -1,0 +1,118 @@
+r"""Quadratic forms of the targets: the Gram matrix L of a target kernel, known by what it does to other matrices.
+
+For real targets and the kernel of distances, centered by the weights :math:`p_i` of the rows,
+
+.. math::
+    L = (I - \mathbf 1 p^\top) D (I - p \mathbf 1^\top), \quad D_{ij} = -\tfrac12 \lvert y_i - y_j \rvert
+    \quad = \quad G \Delta G^\top, \qquad G_{ij} = \mathbf 1\{y_i \le t_j\} - F(t_j),
+
+with :math:`t_j` the targets in order, :math:`\Delta_j = t_{j+1} - t_j` and F their distribution function. A product
+with G or its transpose is a cumulative sum, so :math:`L B` costs O(n) for each column of B and L is never formed.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class QuadraticForm(abc.ABC):
+    """A symmetric n × n matrix L."""
+
+    @abc.abstractmethod
+    def apply(self, B: Tensor) -> Tensor:
+        """L B for ``B`` of shape ``(*batch, n, m)``, without a gradient."""
+
+    @abc.abstractmethod
+    def diagonal(self) -> Tensor:
+        """diag L, ``(n,)``."""
+
+    def times(self, B: Tensor) -> Tensor:
+        """L B, differentiable in B."""
+        product: Tensor = _Product.apply(B, self)
+        return product
+
+
+class DenseForm(QuadraticForm):
+    """L as it is, ``(n, n)``.
+
+    Example:
+        >>> form = DenseForm(torch.tensor([[2.0, 1.0], [1.0, 3.0]]))
+        >>> form.apply(torch.eye(2)), form.diagonal()
+        (tensor([[2., 1.],
+                [1., 3.]]), tensor([2., 3.]))
+    """
+
+    def __init__(self, L: Tensor) -> None:
+        self.L = L
+
+    def apply(self, B: Tensor) -> Tensor:
+        """L B."""
+        return self.L @ B
+
+    def diagonal(self) -> Tensor:
+        """diag L."""
+        return self.L.diagonal()
+
+    @classmethod
+    def centered(cls, L: Tensor, weights: Tensor | None = None) -> DenseForm:
+        """(I − 1pᵀ) L (I − p1ᵀ) for weights p of the rows that sum to 1; equal ones by default."""
+        p = torch.full_like(L[0], 1.0 / len(L)) if weights is None else weights / weights.sum()
+        row = L @ p
+        return cls(L - row - row.unsqueeze(-1) + row @ p)
+
+
+class DistanceForm(QuadraticForm):
+    """The centered Gram matrix of −½|y − y′| for real targets ``y`` ``(n,)``, by cumulative sums in their order.
+
+    Args:
+        y: targets.
+        weights: of the rows in the distribution that L is centered by; equal by default.
+
+    Example:
+        >>> DistanceForm(torch.tensor([0.0, 1.0])).apply(torch.eye(2))
+        tensor([[ 0.2500, -0.2500],
+                [-0.2500,  0.2500]])
+    """
+
+    def __init__(self, y: Tensor, weights: Tensor | None = None) -> None:
+        ordered, self._order = y.sort()
+        p = torch.full_like(y, 1.0 / len(y)) if weights is None else weights / weights.sum()
+        self._rank = torch.empty_like(self._order)
+        self._rank[self._order] = torch.arange(len(y), device=y.device)
+        self._gaps = ordered.diff()
+        # Above the last target F = 1: that column of G is zero, and has no gap.
+        self._F = p[self._order].cumsum(0)[:-1]
+
+    def apply(self, B: Tensor) -> Tensor:
+        """L B = G Δ (Gᵀ B)."""
+        below = B[..., self._order, :].cumsum(-2)
+        total, below = below[..., -1:, :], below[..., :-1, :]
+        X = self._gaps.unsqueeze(-1) * (below - self._F.unsqueeze(-1) * total)
+        mean = (self._F.unsqueeze(-1) * X).sum(-2, keepdim=True)
+        # Σ_{j: t_j ≥ y_i} X_j, from the last gap down; the largest target has none above it
+        above = torch.zeros_like(B)
+        above[..., :-1, :] = X.flip(-2).cumsum(-2).flip(-2)
+        return (above - mean)[..., self._rank, :]
+
+    def diagonal(self) -> Tensor:
+        """L_ii = Σ_j Δ_j G_ij²: below y_i that is F², above it (1 − F)²."""
+        left = torch.nn.functional.pad((self._gaps * self._F.square()).cumsum(0), (1, 0))
+        right = torch.nn.functional.pad((self._gaps * (1.0 - self._F).square()).flip(0).cumsum(0), (1, 0)).flip(0)
+        return (left + right)[self._rank]
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, B: Tensor, form: QuadraticForm) -> Tensor:
+        """L B."""
+        ctx.form = form
+        return form.apply(B)
+
+    @staticmethod
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor, None]:
+        """∂q/∂B = L G."""
+        return ctx.form.apply(G), None

@@ -1,0 +1,168 @@
+r"""Certificates from rows that were held out: of one model, of the best of J, and of a Gibbs posterior over J.
+
+For m losses in [0, 1] of a function chosen without their rows, with mean :math:`\hat R` and sample variance
+:math:`\hat V`, each with probability at least :math:`1 - \delta`,
+
+.. math::
+    R &\le \hat R + \sqrt{\tfrac{1}{2m} \log \tfrac1\delta}                                    & \text{(Hoeffding)} \\
+    R &\le \hat R + \sqrt{\tfrac{2 \hat V}{m} \log \tfrac2\delta} + \frac{7}{3(m - 1)} \log \tfrac2\delta
+                                                                       & \text{(empirical Bernstein)} \\
+    \operatorname{kl}\big(\mathbb E_Q \hat R \,\Vert\, \mathbb E_Q R\big) &\le
+        \frac{\operatorname{KL}(Q \Vert P) + \log \frac{2 \sqrt m}\delta}{m} \quad\text{for all } Q
+                                                                                          & \text{(PAC-Bayes-kl)}
+
+(Maurer and Pontil 2009; Maurer 2004). The smaller of the first two, at δ/2 each, is a bound too. In the third P is a
+distribution over functions fixed without the rows, Q any other, also one that depends on them; R is then the risk of a
+function drawn from Q.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from ..validation import check_finite, check_tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class HoldoutBound:
+    """A bound of the risk from m rows held out.
+
+    Attributes:
+        empirical_risk: the mean loss.
+        hoeffding: Hoeffding's bound.
+        bernstein: the empirical Bernstein bound.
+        confidence: 1 − β, for both at once, and for all candidates at once.
+        num_data: m.
+    """
+
+    empirical_risk: float
+    hoeffding: float
+    bernstein: float
+    confidence: float
+    num_data: int
+
+    @property
+    def value(self) -> float:
+        """The smaller of the two."""
+        return min(self.hoeffding, self.bernstein)
+
+
+def holdout_bound(losses: Tensor, confidence: float = 0.95, candidates: int = 1) -> HoldoutBound:
+    """The smaller of Hoeffding's and the empirical Bernstein bound for ``losses`` ``(m,)`` in [0, 1] at held-out rows.
+
+    Args:
+        losses: of a function that was chosen without these rows, or of one of J ``candidates`` that were.
+        confidence: 1 − β.
+        candidates: J, from which these rows chose; the price is log J.
+
+    Example:
+        >>> bound = holdout_bound(torch.zeros(300))
+        >>> round(bound.hoeffding, 3), round(bound.bernstein, 3)
+        (0.078, 0.034)
+    """
+    check_confidence(confidence)
+    _check_losses(losses, 1)
+    m, delta = len(losses), (1.0 - confidence) / (2.0 * candidates)
+    mean = losses.double().mean().item()
+    hoeffding = mean + math.sqrt(math.log(1.0 / delta) / (2.0 * m))
+    if m < 2:
+        return HoldoutBound(mean, hoeffding, math.inf, confidence, m)
+    variance, log = losses.double().var().item(), math.log(2.0 / delta)
+    bernstein = mean + math.sqrt(2.0 * variance * log / m) + 7.0 * log / (3.0 * (m - 1))
+    return HoldoutBound(mean, hoeffding, bernstein, confidence, m)
+
+
+@dataclasses.dataclass(frozen=True)
+class PacBayesBound:
+    """The PAC-Bayes-kl bound of a Gibbs posterior.
+
+    Attributes:
+        empirical_risk: E_Q R̂.
+        divergence: KL(Q‖P) in nats.
+        value: the bound of E_Q R, the risk of a function drawn from Q.
+        weights: Q, ``(J,)``.
+        confidence: 1 − β.
+    """
+
+    empirical_risk: float
+    divergence: float
+    value: float
+    weights: Tensor
+    confidence: float
+
+
+def pac_bayes_bound(
+    losses: Tensor, confidence: float = 0.95, *, temperature: float = 1.0, prior: Tensor | None = None
+) -> PacBayesBound:
+    """The PAC-Bayes-kl bound of the Gibbs posterior Q ∝ P exp(−temperature·m·R̂) over J functions.
+
+    The functions must be fixed without the m rows: embeddings conditioned on other rows, at hyperparameters from a grid
+    or drawn from a prior. Then P is discrete, KL(Q‖P) is exact, and the bound holds without a Monte Carlo error.
+
+    Args:
+        losses: of J functions at m held-out rows, ``(J, m)``, in [0, 1].
+        confidence: 1 − β.
+        temperature: of the Gibbs posterior, chosen without the rows; the theorem holds for all Q at once, so also for
+            the best of several.
+        prior: P, ``(J,)``; equal by default.
+
+    Example:
+        >>> losses = torch.stack([torch.full((200,), 0.1), torch.full((200,), 0.6)]).double()
+        >>> bound = pac_bayes_bound(losses)
+        >>> round(bound.empirical_risk, 3), round(bound.divergence, 3), bound.value < 0.2
+        (0.1, 0.693, True)
+    """
+    check_confidence(confidence)
+    _check_losses(losses, 2)
+    J, m = losses.shape
+    P = torch.full((J,), 1.0 / J, dtype=torch.float64) if prior is None else prior.double() / prior.double().sum()
+    R = losses.double().mean(-1)
+    Q = (P.log() - temperature * m * R).softmax(-1)
+    divergence = max(0.0, float(torch.special.xlogy(Q, Q).sum() - torch.special.xlogy(Q, P).sum()))
+    risk = float(Q @ R)
+    value = kl_inverse(risk, (divergence + math.log(2.0 * math.sqrt(m) / (1.0 - confidence))) / m)
+    return PacBayesBound(risk, divergence, value, Q, confidence)
+
+
+def kl_inverse(q: float, c: float) -> float:
+    """The largest p with kl(q‖p) = q log(q/p) + (1 − q) log((1 − q)/(1 − p)) ≤ c, by bisection.
+
+    Example:
+        >>> round(kl_inverse(0.0, 0.1), 6) == round(1 - math.exp(-0.1), 6)
+        True
+    """
+    low, high = min(max(q, 0.0), 1.0), 1.0
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        inside = _binary_kl(q, middle) <= c
+        low, high = (middle, high) if inside else (low, middle)
+    return high
+
+
+def _binary_kl(q: float, p: float) -> float:
+    left = 0.0 if q <= 0.0 else q * math.log(q / p) if p > 0.0 else math.inf
+    right = 0.0 if q >= 1.0 else (1.0 - q) * math.log((1.0 - q) / (1.0 - p)) if p < 1.0 else math.inf
+    return left + right
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise unless ``confidence`` is in (0, 1)."""
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}.")
+
+
+def _check_losses(losses: Tensor, dim: int) -> None:
+    check_tensor(losses, "losses")
+    check_finite(losses, "losses")
+    if losses.dim() != dim or losses.numel() == 0:
+        shape = "(m,)" if dim == 1 else "(J, m)"
+        raise ValueError(f"Expected losses of shape {shape}, got {tuple(losses.shape)}.")
+    if float(losses.min()) < 0.0 or float(losses.max()) > 1.0 + 1e-6:
+        raise ValueError(
+            f"Expected losses in [0, 1], got {float(losses.min()):g} to {float(losses.max()):g}. Divide them by their "
+            "largest possible value, and multiply the bound by it."
+        )

@@ -1,0 +1,163 @@
+r"""The Rademacher bound for any bounded target kernel: what the paper proves for classes, for every target.
+
+Let :math:`l(y, y) \le B^2` and :math:`\mathbf f = W \phi(x)`, :math:`\lVert W \rVert_{HS} \le \rho`, from the RKHS of
+k into that of l, :math:`k(x, x) \le \alpha^2`. With probability at least :math:`1 - \beta`, for all such W at once,
+
+.. math::
+    \mathbb E \lVert \phi(Y) - \mathbf f(X) \rVert^2 \le \frac1n \sum_i \lVert \phi(y_i) - \mathbf f(x_i) \rVert^2
+        + \frac{2 (2 B \alpha\rho + \alpha^2\rho^2)}{\sqrt n} + (B + \alpha\rho)^2 \sqrt{\tfrac1{2n}\log\tfrac1\beta} .
+
+The theory page has the proof, which needs no contraction inequality and no dimension of the targets. The norm is
+:math:`\rho^2 = \operatorname{tr}(A^{-1} K A^{-1} L)`; it is rounded up on a geometric grid, so that the value is a
+certificate at the norm that the data gave.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
+from ..kernels import DeltaKernel, SupDiagonal, sup_diagonal
+from .base import Objective
+from .bounds import STEP
+from .certificates import check_confidence
+from .rademacher import target_squared_norm
+from .score import target_features, target_form
+
+
+class EmpiricalScore(Objective[ConditionedEmbedding]):
+    """(1/n) Σ ‖φ(y_i) − μ̂(x_i)‖², the score at the training rows themselves: what the bound starts from.
+
+    Args:
+        target_kernel: l; ``None`` takes that of the embedding.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.rand(20, 1).double(), torch.rand(20).double()
+        >>> target = gpytorch.kernels.RBFKernel().double()
+        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel().double(), target_kernel=target)
+        >>> risk = EmpiricalScore() + ke.RademacherComplexity("4e/n")
+        >>> risk(embedding, x, y).backward()
+    """
+
+    def __init__(self, target_kernel: Kernel | None = None) -> None:
+        self.target_kernel = target_kernel
+
+    def evaluate(self, bound: ConditionedEmbedding) -> Tensor:
+        """η²[A⁻¹LA⁻¹]_ii averaged, for the residual at row i is η[A⁻¹φ(y)]_i."""
+        return training_scores(bound, require_target_kernel(bound, self.target_kernel)).mean(-1)
+
+    def __repr__(self) -> str:
+        return f"EmpiricalScore({'' if self.target_kernel is None else type(self.target_kernel).__name__})"
+
+
+def training_scores(bound: ConditionedEmbedding, kernel: Kernel) -> Tensor:
+    """‖φ(y_i) − μ̂(x_i)‖² at the training rows, not centered: ``(*batch, n)``."""
+    system = bound.system
+    noise = system.ridge.unsqueeze(-1) if system.weights is None else system.ridge.unsqueeze(-1) / system.weights
+    features = target_features(bound, kernel, centered=False)
+    if features is not None:
+        q = system.solve(features).square().sum(-1)
+    else:
+        q = system.inverse_forms(target_form(bound, kernel, centered=False))[0].clamp_min(0.0)
+    return noise.square() * q
+
+
+def require_target_kernel(bound: ConditionedEmbedding, kernel: Kernel | None) -> Kernel:
+    """The target kernel given, or that of the embedding."""
+    kernel = bound.embedding.target_kernel if kernel is None else kernel
+    if kernel is None:
+        raise ValueError(
+            "Expected a target kernel that is positive definite and bounded, got none. Give target_kernel=RBFKernel(), "
+            "here or to the ConditionalEmbedding."
+        )
+    return kernel
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreBound:
+    """The bound of the expected kernel score, and its parts.
+
+    Attributes:
+        empirical_score: (1/n) Σ ‖φ(y_i) − f(x_i)‖².
+        complexity: αρ as read off the data.
+        rounded: αρ rounded up on the grid, at which the bound is taken.
+        target_sup: B.
+        complexity_term: the middle term.
+        confidence_term: the last term.
+        confidence: 1 − β.
+        is_certificate: whether the theorem covers the value: α and B are bounds for all x and y, and not only on the
+            data.
+        conditions: what must hold.
+    """
+
+    empirical_score: float
+    complexity: float
+    rounded: float
+    target_sup: float
+    complexity_term: float
+    confidence_term: float
+    confidence: float
+    is_certificate: bool
+    conditions: str = "kernels chosen without these rows; λ may be learned from them"
+
+    @property
+    def value(self) -> float:
+        """The right-hand side."""
+        return self.empirical_score + self.complexity_term + self.confidence_term
+
+
+@torch.no_grad()
+def score_bound(
+    conditioned: ConditionedEmbedding, confidence: float = 0.95, target_kernel: Kernel | None = None
+) -> ScoreBound:
+    """The bound of the expected kernel score for an embedding of targets of any kind; see the module's text.
+
+    Args:
+        conditioned: what ``embedding.condition(x, y)`` returned, without batch dimensions or weights.
+        confidence: 1 − β.
+        target_kernel: l; ``None`` takes that of the embedding. For class labels: the Brier score.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.rand(500, 1).double(), torch.randn(500, 3).double()  # a target of three dimensions
+        >>> target = gpytorch.kernels.RBFKernel().double()
+        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel().double(), 1.0, target)
+        >>> bound = score_bound(embedding.condition(x, y))
+        >>> bound.is_certificate, bound.value > bound.empirical_score
+        (True, True)
+    """
+    check_confidence(confidence)
+    if len(conditioned.embedding.batch_shape) > 0 or conditioned.system.weights is not None:
+        raise ValueError("Expected an embedding without batch shape and rows without weights.")
+    kernel = require_target_kernel(conditioned, target_kernel)
+    n, beta = conditioned.num_data, 1.0 - confidence
+    sup = _target_sup(conditioned, kernel)
+    B, alpha = float(sup.value) ** 0.5, float(conditioned.sup_diagonal.value) ** 0.5
+    complexity = alpha * target_squared_norm(conditioned, kernel).clamp_min(0.0).sqrt().item()
+    first = 0.01 * B
+    j = max(0, math.ceil(math.log(max(complexity, 1e-300) / first, STEP) - 1e-12))
+    a = first * STEP**j
+    known = "maximum over the data" not in (conditioned.sup_diagonal.source, sup.source)
+    return ScoreBound(
+        empirical_score=training_scores(conditioned, kernel).mean().item(),
+        complexity=complexity,
+        rounded=a,
+        target_sup=B,
+        complexity_term=2.0 * (2.0 * B * a + a * a) / math.sqrt(n),
+        confidence_term=(B + a) ** 2 * math.sqrt(math.log((j + 1) * (j + 2) / beta) / (2.0 * n)),
+        confidence=confidence,
+        is_certificate=known,
+    )
+
+
+def _target_sup(bound: ConditionedEmbedding, kernel: Kernel) -> SupDiagonal:
+    y = bound.y.to(bound.x).reshape(len(bound.y), -1)
+    if isinstance(bound, ConditionedMulticlass) and isinstance(kernel, DeltaKernel):
+        return SupDiagonal(torch.ones(()), "closed form")
+    return sup_diagonal(kernel, y)

@@ -1,0 +1,188 @@
+"""Distributions of real targets: against loops, and the same from exact, featured and approximated answers."""
+
+from __future__ import annotations
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, RFFKernel
+
+import kernel_embed as ke
+from kernel_embed.embeddings import Distribution
+from kernel_embed.embeddings.distribution import MAX_SUPPORT, support_of
+
+
+def problem(n: int = 40):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(n, 1, generator=generator, dtype=torch.float64)
+    y = torch.sin(6 * x.squeeze(-1)) + 0.3 * torch.randn(n, generator=generator, dtype=torch.float64)
+    y[3] = y[8]
+    return x, y
+
+
+def embedding(kernel=None, regularization=0.01) -> ke.ConditionalEmbedding:
+    kernel = kernel or RBFKernel()
+    made = ke.ConditionalEmbedding(kernel, regularization).double()
+    if isinstance(kernel, RBFKernel):
+        kernel.lengthscale = 0.2
+    return made
+
+
+def test_the_distribution_function_is_that_of_the_weights_rearranged():
+    x, y = problem()
+    asked = torch.tensor([[0.1], [0.5], [3.0]], dtype=torch.float64)
+    conditioned = embedding().condition(x, y)
+    w = conditioned.weights(asked).numpy()
+    support = np.unique(y.numpy())
+    for k in range(3):
+        v = 1.0 / len(y) + w[:, k] - w[:, k].sum() / len(y)
+        raw = [sum(v[j] for j in range(len(y)) if y[j] <= t) for t in support]
+        expected = np.clip(np.sort(raw), 0.0, 1.0)
+        np.testing.assert_allclose(conditioned.distribution(asked).F[k].numpy(), expected, atol=1e-10)
+    # far from all data, the marginal distribution
+    marginal = [(y.numpy() <= t).mean() for t in support]
+    np.testing.assert_allclose(conditioned.distribution(asked).F[2].numpy(), marginal, atol=1e-10)
+
+
+def test_left_out_distributions_are_those_of_refits():
+    x, y = problem(15)
+    made = embedding()
+    left_out = made.condition(x, y).leave_one_out_distribution()
+    support, n = np.unique(y.numpy()), 15
+    for i in (0, 7):
+        others = torch.arange(n) != i
+        refit = embedding(regularization=made.regularization.item() * n / (n - 1)).condition(x[others], y[others])
+        w = refit.weights(x[i : i + 1]).squeeze(-1).numpy()
+        rest, everyone = y[others].numpy(), y.numpy()
+        raw = [(w * (rest <= t)).sum() + (1 - w.sum()) * (everyone <= t).mean() for t in support]
+        np.testing.assert_allclose(left_out.F[i].numpy(), np.clip(np.sort(raw), 0, 1), atol=1e-8)
+
+
+def test_answers_follow_from_the_distribution_function():
+    x, y = problem()
+    asked = torch.linspace(0, 1, 5, dtype=torch.float64).unsqueeze(-1)
+    conditioned = embedding().condition(x, y)
+    d = conditioned.distribution(asked)
+    F, t, p = d.F.numpy(), d.support.numpy(), d.probabilities.numpy()
+    assert (p >= 0).all()
+    np.testing.assert_allclose(p.sum(1), 1.0)
+    np.testing.assert_allclose(d.mean.numpy(), p @ t)
+    np.testing.assert_allclose(conditioned.variance(asked).numpy(), p @ t**2 - (p @ t) ** 2, atol=1e-12)
+    levels = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
+    quantiles = conditioned.quantile(levels, asked).numpy()
+    for k in range(5):
+        for j, q in enumerate(levels.tolist()):
+            assert quantiles[k, j] == t[np.argmax(F[k] >= q)]
+    assert (np.diff(quantiles, axis=1) >= 0).all()
+    np.testing.assert_array_equal(conditioned.interval(0.9, asked).numpy(), quantiles[:, [0, 2]])
+    np.testing.assert_array_equal(conditioned.quantile(0.5, asked).numpy(), quantiles[:, 1])
+    thresholds = torch.tensor([-9.0, 0.2, float(t[3]), 9.0], dtype=torch.float64)
+    cdf = conditioned.cdf(thresholds, asked).numpy()
+    np.testing.assert_allclose(
+        cdf, [[(p[k] * (t <= s)).sum() for s in thresholds.numpy()] for k in range(5)], atol=1e-12
+    )
+    np.testing.assert_allclose(conditioned.exceedance(0.2, asked).numpy(), 1 - cdf[:, 1])
+    grid = torch.linspace(-4, 4, 2001, dtype=torch.float64)
+    density = conditioned.density(grid, asked, bandwidth=0.1)
+    np.testing.assert_allclose(torch.trapezoid(density, grid).numpy(), 1.0, atol=1e-6)
+
+
+def test_crps_is_the_integral():
+    d = Distribution(torch.tensor([0.0, 1.0, 3.0]).double(), torch.tensor([[0.2, 0.5, 1.0]] * 4).double())
+    outcomes = torch.tensor([-1.0, 0.5, 2.0, 4.5]).double()
+    fine = torch.linspace(-3, 6, 900_001, dtype=torch.float64)
+    for y, ours in zip(outcomes, d.crps(outcomes), strict=True):
+        integrand = (d.cdf(fine)[0] - (y <= fine).double()).square()
+        assert ours.item() == pytest.approx(torch.trapezoid(integrand, fine).item(), abs=1e-4)
+    # and E|Y − y| − ½E|Y − Y′|
+    t, p = d.support, d.probabilities[0]
+    for y, ours in zip(outcomes, d.crps(outcomes), strict=True):
+        kernel = (p * (t - y).abs()).sum() - 0.5 * (p[:, None] * p * (t[:, None] - t).abs()).sum()
+        assert ours.item() == pytest.approx(kernel.item(), abs=1e-12)
+
+
+def test_draws_have_the_distribution():
+    x, y = problem()
+    conditioned = embedding().condition(x, y)
+    d = conditioned.distribution(x[:2])
+    draws = conditioned.sample(20_000, x[:2], seed=0)
+    assert draws.shape == (2, 20_000)
+    # Kolmogorov's statistic exceeds 1.95/√k once in a thousand samples
+    for k in range(2):
+        empirical = (draws[k][:, None] <= d.support).double().mean(0)
+        assert (empirical - d.F[k]).abs().max() < 1.95 / 20_000**0.5
+    torch.testing.assert_close(draws, conditioned.sample(20_000, x[:2], seed=0))
+    rows = conditioned.sample_rows(2000, x[:2], seed=0)
+    assert (y[rows].mean(1) - d.mean).abs().max() < 0.15
+    assert rows.shape == (2, 2000)
+
+
+def test_features_approximations_and_posteriors_answer_the_same():
+    x, y = problem(60)
+    asked = torch.linspace(0, 1, 4, dtype=torch.float64).unsqueeze(-1)
+    made = embedding()
+    exact = made.condition(x, y).distribution(asked)
+    near, _ = ke.approximate(made, x, y, method=ke.Nystrom(60))
+    torch.testing.assert_close(near.distribution(asked).F, exact.F, atol=1e-4, rtol=0)
+    torch.manual_seed(0)
+    through = embedding(RFFKernel(5, num_dims=1)).condition(x, y)
+    w = through.weights(asked).mT
+    v = 1.0 / 60 + w - w.sum(-1, keepdim=True) / 60
+    raw = v @ (y[:, None] <= exact.support).double()
+    torch.testing.assert_close(through.distribution(asked).F, raw.sort().values.clamp(0, 1))
+
+
+def test_many_targets_are_kept_at_their_quantiles():
+    y = torch.randn(5000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    support = support_of(y)
+    assert len(support) == MAX_SUPPORT
+    assert support[0] == y.min()
+    assert support[-1] == y.max()
+    assert bool((support.diff() > 0).all())
+    assert len(support_of(torch.arange(7).repeat(1000).double())) == 7
+
+
+def test_gradients_reach_the_kernel_through_a_bound_embedding():
+    x, y = problem()
+    made = embedding()
+    made.bind(x, y).distribution(x[:3]).crps(y[:3]).sum().backward()
+    assert made.kernel.raw_lengthscale.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -0.5, 2.0, float("nan")])
+def test_levels_outside_are_refused(level):
+    x, y = problem()
+    conditioned = embedding().condition(x, y)
+    with pytest.raises(ValueError, match="Expected quantile levels between 0 and 1"):
+        conditioned.quantile(level, x)
+    with pytest.raises(ValueError, match="Expected coverage between 0 and 1"):
+        conditioned.interval(level, x)
+
+
+def test_questions_that_make_no_sense_are_refused_in_words():
+    x, y = problem()
+    labels = ke.MulticlassEmbedding(RBFKernel().double(), 2).condition(x, (y > 0).long())
+    with pytest.raises(TypeError, match="For class labels ask for probabilities"):
+        labels.cdf(0.0, x)
+    vectors = embedding().condition(x, torch.stack([y, y], 1))
+    with pytest.raises(TypeError, match="Expected one real target for each row"):
+        vectors.quantile(0.5, x)
+    assert vectors.sample_rows(3, x[:2], seed=1).shape == (2, 3)
+    compressed = ke.scale.Expansion(embedding(), x, torch.ones(len(x), 1, dtype=torch.float64))
+    with pytest.raises(TypeError, match="which holds its targets"):
+        compressed.cdf(0.0, x)
+    with pytest.raises(ValueError, match="bandwidth"):
+        embedding().condition(x, y).density(y, x, bandwidth=0.0)
+
+
+def test_batches_of_kernels_answer_for_each():
+    x, y = problem(20)
+    kernel = RBFKernel(batch_shape=torch.Size([2])).double()
+    kernel.lengthscale = torch.tensor([[[0.1]], [[0.5]]])
+    conditioned = ke.ConditionalEmbedding(kernel).condition(x, y)
+    assert conditioned.quantile(torch.tensor([0.1, 0.9]), x[:3]).shape == (2, 3, 2)
+    one = gpytorch.kernels.RBFKernel().double()
+    one.lengthscale = 0.5
+    alone = ke.ConditionalEmbedding(one).condition(x, y).distribution(x[:3]).F
+    torch.testing.assert_close(conditioned.distribution(x[:3]).F[1], alone, atol=1e-7, rtol=0)

@@ -1,0 +1,169 @@
+"""The regressor: scikit-learn's checks, what it predicts, how it covers, and bad input."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import kernel_embed as ke
+from kernel_embed.embeddings import Distribution
+from kernel_embed.estimators.experts import Grid, shifted, stacking_weights
+
+
+def quick(**options) -> ke.ConditionalEmbeddingRegressor:
+    return ke.ConditionalEmbeddingRegressor(max_evaluations=8, random_state=0, progress=False, **options)
+
+
+@parametrize_with_checks([ke.ConditionalEmbeddingRegressor(max_evaluations=2, random_state=0)])
+def test_it_is_an_estimator_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def waves(n: int, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 2))
+    return X, np.sin(6 * X[:, 0]) + (0.05 + 0.5 * X[:, 1]) * rng.normal(size=n)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = waves(200)
+    return quick().fit(X, y)
+
+
+def test_answers_have_their_shapes_and_agree(fitted):
+    X, y = waves(150, seed=1)
+    q = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+    quantiles = fitted.predict_quantile(X, q)
+    assert quantiles.shape == (150, 5)
+    assert (np.diff(quantiles, axis=1) >= 0).all()
+    cdf = fitted.predict_cdf(X, [0.0, 0.5])
+    assert ((cdf[:, 0] <= cdf[:, 1]) & (cdf >= 0).all(1) & (cdf <= 1).all(1)).all()
+    np.testing.assert_array_equal(fitted.predict_interval(X, 0.9, plain=True), quantiles[:, [0, 4]])
+    draws = fitted.sample(X[:3], 4000)
+    assert draws.shape == (3, 4000)
+    np.testing.assert_allclose(draws.mean(1), fitted.predict(X[:3]), atol=0.06)
+    np.testing.assert_array_equal(draws, fitted.sample(X[:3], 4000))
+    assert fitted.score(X, y) > 0.75
+    interval = fitted.predict_interval(X, 0.9)
+    # 150 new rows: three standard errors
+    assert abs(((y >= interval[:, 0]) & (y <= interval[:, 1])).mean() - 0.9) < 3 * np.sqrt(0.09 / 150)
+    wide, narrow = np.diff(interval)[X[:, 1] > 0.7].mean(), np.diff(interval)[X[:, 1] < 0.3].mean()
+    assert wide > 1.5 * narrow
+
+
+def test_it_is_reproducible_and_pickles(fitted):
+    X, y = waves(200)
+    again = pickle.loads(pickle.dumps(quick().fit(X, y)))
+    np.testing.assert_array_equal(fitted.predict(X[:9]), again.predict(X[:9]))
+
+
+def test_several_outputs_have_a_distribution_each(fitted):
+    X, y = waves(60)
+    both = quick().fit(X, np.stack([y, -2.0 * y], axis=1))
+    assert both.predict(X).shape == (60, 2)
+    assert both.predict_interval(X[:5]).shape == (5, 2, 2)
+    assert both.sample(X[:5], 3).shape == (5, 3, 2)
+    np.testing.assert_allclose(both.predict(X)[:, 1], -2.0 * both.predict(X)[:, 0], atol=0.5)
+
+
+def test_scale_and_place_of_the_target_do_not_matter(fitted):
+    X, y = waves(200)
+    huge = quick().fit(X, 1e9 * y + 3e9)
+    np.testing.assert_allclose(huge.predict(X[:20]), 1e9 * fitted.predict(X[:20]) + 3e9, rtol=1e-4, atol=1e7)
+
+
+def test_split_conformal_holds_rows_out_and_says_so(fitted):
+    X, y = waves(200)
+    split = quick(conformal="split").fit(X, y)
+    law, targets = split.outputs_[0].calibration
+    assert len(targets) == 50
+    assert len(law.F) == 50
+    assert "P(Y ∈ C(X)) ≥ coverage" in split.outputs_[0].guarantee
+    assert "no theorem" in fitted.outputs_[0].guarantee
+    assert len(split.outputs_[0].mixture.experts[0].expert.law.y) == 150
+
+
+def test_many_rows_go_through_features():
+    X, y = waves(700)
+    large = quick(subset_size=150, max_rows=150, num_features=40).fit(X, y)
+    new, outcomes = waves(300, seed=2)
+    assert large.score(new, outcomes) > 0.75
+    assert "split conformal" in large.outputs_[0].guarantee
+    interval = large.predict_interval(new, 0.9)
+    # 300 rows, and a quantile of 175 held-out scores: both are counted in the standard error
+    error = np.sqrt(0.09 / 300 + 0.09 / 175)
+    assert abs(((outcomes >= interval[:, 0]) & (outcomes <= interval[:, 1])).mean() - 0.9) < 3 * error
+
+
+def test_constant_targets_counts_and_one_row():
+    X, _ = waves(40)
+    constant = quick().fit(X, np.full(40, 7.0))
+    np.testing.assert_allclose(constant.predict(X[:3]), 7.0)
+    np.testing.assert_allclose(constant.predict_interval(X[:3]), 7.0)
+    counts = np.random.default_rng(0).poisson(np.exp(2 * X[:, 0]))
+    predicted = quick().fit(X, counts).predict_quantile(X, [0.1, 0.5, 0.9])
+    assert np.isin(predicted, counts).all()
+    alone = quick().fit(X[:1], [2.0])
+    assert alone.predict(X[:1]).tolist() == [2.0]
+    assert np.isinf(alone.predict_interval(X[:1])).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_targets_that_are_not_finite_are_refused(bad):
+    X, y = waves(20)
+    y[3] = bad
+    with pytest.raises(ValueError, match=r"contains NaN|contains infinity"):
+        quick().fit(X, y)
+
+
+def test_bad_questions_and_settings_are_refused_in_words(fitted):
+    X, y = waves(20)
+    with pytest.raises(ValueError, match="Use MulticlassEmbeddingClassifier for classes"):
+        quick().fit(X, np.array(["a", "b"] * 10))
+    with pytest.raises(ValueError, match="Use MulticlassEmbeddingClassifier for classes"):
+        quick().fit(X, np.array(["a", "b"] * 10, dtype=object))
+    with pytest.raises(ValueError, match="Expected conformal 'auto'"):
+        quick(conformal="full").fit(X, y)
+    for coverage in (0.0, 1.0):
+        with pytest.raises(ValueError, match="Expected coverage between 0 and 1"):
+            fitted.predict_interval(X, coverage)
+    for level in (0.0, 1.0, [0.5, 2.0], []):
+        with pytest.raises(ValueError, match="Expected quantile levels between 0 and 1"):
+            fitted.predict_quantile(X, level)
+    with pytest.raises(ValueError, match="Expected thresholds"):
+        fitted.predict_cdf(X, np.nan)
+    with pytest.raises(ValueError, match="Expected k of at least 1"):
+        fitted.sample(X, 0)
+
+
+def test_weights_of_the_mixture_are_those_of_the_quadratic_program():
+    from scipy.optimize import minimize
+
+    rng = np.random.default_rng(0)
+    y = torch.as_tensor(rng.normal(size=30))
+    support = y.sort().values
+    functions = [torch.as_tensor(np.sort(rng.uniform(size=(30, 30)), axis=1)) for _ in range(4)]
+    functions[2] = 0.7 * (y[:, None] <= support).double() + 0.3 * functions[2]
+    gaps = np.diff(support)
+    indicator = (y[:, None] <= support).double()
+
+    def crps(p):
+        F = sum(w * f for w, f in zip(p, functions, strict=True))
+        return float((((F - indicator) ** 2)[:, :-1].numpy() * gaps).sum(1).mean())
+
+    simplex = {"type": "eq", "fun": lambda p: p.sum() - 1}
+    best = minimize(crps, np.full(4, 0.25), bounds=[(0, 1)] * 4, constraints=simplex, tol=1e-12).x
+    ours = stacking_weights(functions, y, support).numpy()
+    np.testing.assert_allclose(ours, 0.5 * best + 0.125, atol=1e-4)
+
+
+def test_moved_mass_goes_to_the_nearest_value():
+    grid = Grid(torch.tensor([0.0, 1.0, 3.0]).double())
+    law = Distribution(torch.tensor([-0.4, 0.8]).double(), torch.tensor([[0.25, 1.0], [0.5, 1.0]]).double())
+    moved = shifted(law, torch.tensor([0.0, 2.0]).double(), grid)
+    np.testing.assert_allclose(moved.probabilities.numpy(), [[0.25, 0.75, 0.0], [0.0, 0.5, 0.5]])

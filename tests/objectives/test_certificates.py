@@ -1,0 +1,201 @@
+"""Sharp, peeled, held-out and PAC-Bayes bounds: by hand, in order, and how often they fail."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, RBFKernel
+
+import kernel_embed as ke
+from kernel_embed.objectives import (
+    EmpiricalScore,
+    holdout_bound,
+    kl_inverse,
+    pac_bayes_bound,
+    score_bound,
+)
+from kernel_embed.objectives.bounds import SMALLEST_TERM, STEP, peeled
+from kernel_embed.objectives.rademacher import target_squared_norm
+from kernel_embed.objectives.risk import clipped_cross_entropy
+
+from ..conftest import rbf
+
+DRAWS, BETA = 120, 0.2
+
+
+def labels(n: int, seed: int):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(n, 1, generator=generator, dtype=torch.float64)
+    p = torch.where(x.squeeze(-1) < 0.5, 0.9, 0.15)
+    return x, (torch.rand(n, generator=generator) < p).long()
+
+
+def embedding(regularization: float = 0.3) -> ke.MulticlassEmbedding:
+    kernel = RBFKernel().double()
+    kernel.lengthscale = 0.3
+    return ke.MulticlassEmbedding(kernel, 2, regularization).double().requires_grad_(False)
+
+
+def true_loss(conditioned) -> float:
+    """The expected loss clipped at 1/e, by the law that the labels are drawn from."""
+    grid = (torch.arange(400, dtype=torch.float64).unsqueeze(-1) + 0.5) / 400
+    p = torch.where(grid.squeeze(-1) < 0.5, 0.9, 0.15)
+    loss = clipped_cross_entropy(conditioned.decision_probabilities(grid), 1.0 / math.e)
+    return (p * loss[:, 1] + (1 - p) * loss[:, 0]).mean().item()
+
+
+def test_the_sharp_form_by_hand(problem):
+    conditioned = ke.MulticlassEmbedding(rbf(), problem.m, 0.02).condition(problem.x, problem.y)
+    tight, sharp, once = (ke.generalization_bound(conditioned, form=f) for f in ("tight", "sharp", "peeled"))
+    n = conditioned.num_data
+    assert sharp.complexity_term == pytest.approx(0.5 * tight.complexity_term)
+    assert sharp.confidence_term == pytest.approx(math.sqrt(math.log(20) / (2 * n)))
+    assert sharp.empirical_risk == pytest.approx(ke.EmpiricalRisk(1 / math.e).evaluate(conditioned).item())
+    assert sharp.empirical_risk <= tight.empirical_risk
+    assert sharp.complexity <= once.complexity <= STEP * sharp.complexity * (1 + 1e-9)
+    assert (tight.is_certificate, sharp.is_certificate, once.is_certificate) == (False, False, True)
+    assert "chosen without these rows" in once.conditions
+    more = ke.generalization_bound(conditioned, form="peeled", candidates=10)
+    assert more.value > once.value
+    linear = ke.MulticlassEmbedding(LinearKernel().double(), problem.m).condition(problem.x, problem.y)
+    assert not ke.generalization_bound(linear, form="peeled").is_certificate  # α is known on the data alone
+
+
+def test_the_grid_of_norms_spends_all_of_beta_and_no_more():
+    multiplier = 2 * math.e / 10
+    assert sum(1.0 / ((j + 1) * (j + 2)) for j in range(100_000)) == pytest.approx(1.0, abs=1e-4)
+    for r in (0.0, 1e-9, 0.3, SMALLEST_TERM / multiplier, 7.0, 1e6):
+        rounded, j = peeled(r, multiplier)
+        assert rounded >= r * (1 - 1e-9)
+        assert rounded == pytest.approx(SMALLEST_TERM / multiplier * STEP**j)
+
+
+def test_held_out_rows_say_most():
+    x, y = labels(570, 0)
+    conditioned = embedding(0.01).condition(x[:285], y[:285])
+    holdout = (x[285:], y[285:])
+    values = {f: ke.generalization_bound(conditioned, form=f).value for f in ("paper", "tight", "sharp", "peeled")}
+    held_out = ke.generalization_bound(conditioned, form="holdout", holdout=holdout)
+    assert held_out.value < values["sharp"] < values["peeled"] < values["tight"] < values["paper"]
+    assert held_out.value < 1
+    assert held_out.value == held_out.empirical_risk + held_out.confidence_term
+    assert "held out" in held_out.conditions
+    with pytest.raises(ValueError, match="Expected holdout"):
+        ke.generalization_bound(conditioned, form="holdout")
+
+
+def test_hoeffding_and_bernstein_by_hand():
+    losses = torch.tensor([0.0, 0.1, 0.0, 0.3], dtype=torch.float64)
+    bound = holdout_bound(losses, 0.9, candidates=5)
+    delta, m = 0.1 / 10, 4
+    assert bound.hoeffding == pytest.approx(0.1 + math.sqrt(math.log(1 / delta) / 8))
+    variance = np.var(losses.numpy(), ddof=1)
+    log = math.log(2 / delta)
+    assert bound.bernstein == pytest.approx(0.1 + math.sqrt(2 * variance * log / m) + 7 * log / 9)
+    assert bound.value == min(bound.hoeffding, bound.bernstein)
+    assert holdout_bound(losses[:1]).bernstein == math.inf
+
+
+def test_the_inverse_of_kl():
+    for q in (0.0, 0.2, 0.9):
+        for c in (0.01, 0.5):
+            p = kl_inverse(q, c)
+            kl = (q * math.log(q / p) if q else 0.0) + (1 - q) * math.log((1 - q) / (1 - p))
+            assert kl == pytest.approx(c, rel=1e-6)
+    assert kl_inverse(1.0, 0.1) == 1.0
+
+
+def test_pac_bayes_by_hand():
+    losses = torch.rand(3, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    bound = pac_bayes_bound(losses, 0.9, temperature=0.2)
+    R = losses.mean(1).numpy()
+    Q = np.exp(-0.2 * 50 * R)
+    Q /= Q.sum()
+    divergence = (Q * np.log(3 * Q)).sum()
+    np.testing.assert_allclose(bound.weights.numpy(), Q)
+    assert bound.divergence == pytest.approx(divergence)
+    expected = kl_inverse(float(Q @ R), (divergence + math.log(2 * math.sqrt(50) / 0.1)) / 50)
+    assert bound.value == pytest.approx(expected)
+
+
+def test_the_risk_exceeds_each_bound_no_more_often_than_beta():
+    """Over 120 samples, at β = 0.2; a rule that failed exactly as often as allowed would pass 997 times in 1,000."""
+    grid = [embedding(regularization) for regularization in (0.01, 0.1, 1.0)]
+    failures = dict.fromkeys(("peeled", "holdout", "pac-bayes", "score"), 0)
+    for seed in range(DRAWS):
+        x, y = labels(80, seed)
+        train, held = (x[:40], y[:40]), (x[40:], y[40:])
+        conditioned = [made.condition(*train) for made in grid]
+        risks = [true_loss(c) for c in conditioned]
+        failures["peeled"] += risks[1] > ke.generalization_bound(conditioned[1], 1 - BETA, "peeled").value
+        bounds = [
+            ke.generalization_bound(c, 1 - BETA, "holdout", holdout=held, candidates=3).value for c in conditioned
+        ]
+        best = int(np.argmin(bounds))
+        failures["holdout"] += risks[best] > bounds[best]
+        losses = torch.stack(
+            [
+                clipped_cross_entropy(c.decision_probabilities(held[0]).gather(-1, held[1][:, None])[:, 0], 1 / math.e)
+                for c in conditioned
+            ]
+        )
+        gibbs = pac_bayes_bound(losses, 1 - BETA)
+        failures["pac-bayes"] += float(gibbs.weights @ torch.tensor(risks, dtype=torch.float64)) > gibbs.value
+        failures["score"] += true_brier(conditioned[1]) > score_bound(conditioned[1], 1 - BETA).value
+    allowed = BETA + 2.8 * math.sqrt(BETA * (1 - BETA) / DRAWS)
+    assert all(count / DRAWS <= allowed for count in failures.values()), failures
+
+
+def true_brier(conditioned) -> float:
+    grid = (torch.arange(400, dtype=torch.float64).unsqueeze(-1) + 0.5) / 400
+    p = torch.where(grid.squeeze(-1) < 0.5, 0.9, 0.15)
+    F = conditioned.decision_probabilities(grid)
+    one, zero = torch.tensor([0.0, 1.0]).double(), torch.tensor([1.0, 0.0]).double()
+    return (p * (one - F).square().sum(-1) + (1 - p) * (zero - F).square().sum(-1)).mean().item()
+
+
+def test_the_bound_for_any_target_by_hand():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(30, 2, generator=generator, dtype=torch.float64)
+    y = torch.randn(30, 3, generator=generator, dtype=torch.float64)
+    target = RBFKernel().double()
+    made = ke.ConditionalEmbedding(RBFKernel().double(), 0.1, target)
+    conditioned = made.condition(x, y)
+    K, L = ke.gram(made.kernel, x).detach(), ke.gram(target, y).detach()
+    inverse = torch.linalg.inv(K + 30 * made.regularization.item() * torch.eye(30).double())
+    W = inverse @ K  # column i: the weights at x_i
+    score = (L.diagonal() - 2 * (L @ W).diagonal() + (W.T @ L @ W).diagonal()).mean().item()
+    rho = (inverse @ K @ inverse @ L).trace().sqrt().item()
+    bound = score_bound(conditioned, 0.9)
+    assert bound.empirical_score == pytest.approx(score)
+    assert EmpiricalScore()(made, x, y).item() == pytest.approx(score)
+    assert bound.complexity == pytest.approx(rho)
+    assert ke.RademacherComplexity()(made, x, y).item() == pytest.approx(rho)
+    a, B = bound.rounded, 1.0
+    assert rho <= a <= STEP * rho
+    assert bound.complexity_term == pytest.approx(2 * (2 * B * a + a * a) / math.sqrt(30))
+    assert bound.is_certificate
+    with pytest.raises(ValueError, match="Expected a target kernel"):
+        score_bound(ke.ConditionalEmbedding(RBFKernel().double()).condition(x, y))
+
+
+def test_the_norm_of_class_labels_is_that_of_the_delta_kernel():
+    x, y = labels(25, 3)
+    conditioned = embedding().condition(x, y)
+    delta = ke.kernels.DeltaKernel()
+    torch.testing.assert_close(target_squared_norm(conditioned, delta), conditioned.squared_norm)
+    plain = ke.ConditionalEmbedding(embedding().kernel, 0.3).double().condition(x, y)
+    torch.testing.assert_close(target_squared_norm(plain, delta), conditioned.squared_norm)
+
+
+def test_losses_outside_their_range_are_refused():
+    for losses in (torch.tensor([0.5, 1.5]), torch.tensor([-0.1])):
+        with pytest.raises(ValueError, match="Expected losses in \\[0, 1\\]"):
+            holdout_bound(losses)
+    with pytest.raises(ValueError, match="Expected losses of shape"):
+        pac_bayes_bound(torch.zeros(3))
+    with pytest.raises(ValueError, match="Expected confidence"):
+        holdout_bound(torch.zeros(3), 1.0)

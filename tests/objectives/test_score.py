@@ -1,0 +1,193 @@
+"""The leave-one-out score: against n refits, against CRPS by integration, energy and Brier scores, and its gradient."""
+
+from __future__ import annotations
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, RFFKernel
+
+import kernel_embed as ke
+from kernel_embed.linalg import FeatureSystem
+from kernel_embed.objectives import leave_one_out_scores
+from kernel_embed.testing import ObjectiveContract
+
+N, LAMBDA = 24, 0.02
+
+
+def data(q: int | None = None):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(N, 2, generator=generator, dtype=torch.float64)
+    y = torch.randn(N, *(() if q is None else (q,)), generator=generator, dtype=torch.float64)
+    y[5] = y[2]
+    return x, y
+
+
+def embedding(kernel=None, **options) -> ke.ConditionalEmbedding:
+    kernel = kernel or MaternKernel(nu=2.5, ard_num_dims=2)
+    return ke.ConditionalEmbedding(kernel, LAMBDA, **options).double()
+
+
+def left_out_weights(made, x) -> list[torch.Tensor]:
+    """v_j of the measure that predicts row i, from a solve without row i: rows that are not i, ridge nλ held."""
+    K = ke.gram(made.kernel, x).detach()
+    answers = []
+    for i in range(len(x)):
+        others = [j for j in range(len(x)) if j != i]
+        A = K[others][:, others] + len(x) * made.regularization.item() * torch.eye(len(x) - 1, dtype=K.dtype)
+        w = torch.zeros(len(x), dtype=K.dtype)
+        w[others] = torch.linalg.solve(A, K[others, i])
+        answers.append(1.0 / len(x) + w - w.sum() / len(x))
+    return answers
+
+
+def test_it_is_the_crps_of_n_refits_by_integration():
+    x, y = data()
+    made = embedding()
+    ours = leave_one_out_scores(made.condition(x, y))
+    order = y.sort()
+    edges = order.values.numpy()
+    for i, v in enumerate(left_out_weights(made, x)):
+        F = v[order.indices].cumsum(0).numpy()
+        total = 0.0
+        for j in range(len(edges) - 1):
+            # F and the indicator are constant on [t_j, t_{j+1})
+            total += (F[j] - float(y[i] <= edges[j])) ** 2 * (edges[j + 1] - edges[j])
+        assert ours[i].item() == pytest.approx(total, rel=1e-9, abs=1e-12)
+    assert ke.LeaveOneOutScore()(made, x, y).item() == pytest.approx(ours.mean().item(), rel=1e-12)
+
+
+def test_it_is_the_energy_score_of_n_refits_for_vectors():
+    x, y = data(q=3)
+    made = embedding()
+    ours = leave_one_out_scores(made.condition(x, y))
+    for i, v in enumerate(left_out_weights(made, x)):
+        to_outcome = (v * (y - y[i]).norm(dim=1)).sum()
+        among = (v[:, None] * v * (y[:, None] - y).norm(dim=2)).sum()
+        torch.testing.assert_close(ours[i], to_outcome - 0.5 * among, rtol=1e-8, atol=1e-10)
+
+
+def test_with_the_delta_kernel_it_is_the_brier_score():
+    x, _ = data()
+    labels = torch.arange(N) % 3
+    made = ke.MulticlassEmbedding(RBFKernel(), 3, LAMBDA).double()
+    conditioned = made.condition(x, labels)
+    brier = (conditioned.Y - conditioned.leave_one_out()).square().sum(-1).mean()
+    torch.testing.assert_close(ke.LeaveOneOutScore()(made, x, labels), brier)
+    by_matrix = leave_one_out_scores(embedding(made.kernel).condition(x, labels), ke.kernels.DeltaKernel(), False)
+    torch.testing.assert_close(by_matrix.mean(), brier)
+
+
+def test_with_the_linear_kernel_it_is_the_squared_error_of_the_mean():
+    x, y = data()
+    conditioned = embedding().condition(x, y - y.mean())
+    kernel = LinearKernel().double()
+    kernel.variance = 1.0
+    squares = (conditioned.Y - conditioned.leave_one_out()).square().squeeze(-1)
+    torch.testing.assert_close(leave_one_out_scores(conditioned, kernel), squares)
+
+
+def test_a_target_kernel_of_the_embedding_is_used_and_held():
+    x, y = data()
+    target = RBFKernel().double()
+    one, other = embedding(target_kernel=target), embedding()
+    value = ke.LeaveOneOutScore()(one, x, y)
+    torch.testing.assert_close(value, ke.LeaveOneOutScore(target)(other, x, y))
+    value.backward()
+    assert target.raw_lengthscale.grad is None
+
+
+def test_features_and_the_dense_system_agree():
+    x, y = data()
+    torch.manual_seed(0)
+    kernel = RFFKernel(5, num_dims=2)
+    made = embedding(kernel)
+    assert isinstance(made.bind(x, y).system, FeatureSystem)
+    dense = embedding(gpytorch.kernels.AdditiveKernel(kernel))
+    K = ke.gram(kernel, x).detach()
+    value = ke.LeaveOneOutScore()(made, x, y)
+    from kernel_embed.embeddings import ConditionedEmbedding
+    from kernel_embed.linalg import DenseSystem
+
+    system = DenseSystem(K, N * dense.regularization.detach())
+    other = ke.LeaveOneOutScore().evaluate(ConditionedEmbedding(dense, x, y, system))
+    torch.testing.assert_close(value.detach(), other.detach())
+
+
+def test_weights_of_rows_count():
+    from kernel_embed.embeddings import ConditionedEmbedding
+    from kernel_embed.linalg import DenseSystem
+
+    x, y = data()
+    made = embedding()
+    w = torch.ones(N, dtype=torch.float64)
+    K, ridge = ke.gram(made.kernel, x).detach(), N * made.regularization.detach()
+    plain = ke.LeaveOneOutScore().evaluate(ConditionedEmbedding(made, x, y, DenseSystem(K, ridge)))
+    ones = ke.LeaveOneOutScore().evaluate(ConditionedEmbedding(made, x, y, DenseSystem(K, ridge, w)))
+    torch.testing.assert_close(plain, ones)
+    w[0] = 1e-9  # as good as absent from the mean, the marginal and the embedding
+    rest = ConditionedEmbedding(made, x[1:], y[1:], DenseSystem(K[1:, 1:], ridge))
+    almost = ke.LeaveOneOutScore().evaluate(ConditionedEmbedding(made, x, y, DenseSystem(K, ridge, w)))
+    torch.testing.assert_close(almost, ke.LeaveOneOutScore().evaluate(rest), rtol=1e-6, atol=1e-9)
+
+
+class TestScoreOfNumbers(ObjectiveContract):
+    def make_objective(self):
+        return ke.LeaveOneOutScore()
+
+    def make_embedding(self):
+        return embedding()
+
+    def make_data(self):
+        return data()
+
+
+class TestScoreOfVectors(TestScoreOfNumbers):
+    def make_data(self):
+        return data(q=2)
+
+
+class TestScoreThroughFeatures(TestScoreOfNumbers):
+    def make_embedding(self):
+        torch.manual_seed(0)
+        return embedding(RFFKernel(4, num_dims=2))
+
+
+class TestScoreOfClasses(ObjectiveContract):
+    def make_objective(self):
+        return ke.LeaveOneOutScore()
+
+
+def test_learning_finds_the_noise_and_a_bad_kernel_is_named():
+    x = torch.linspace(0, 1, 60, dtype=torch.float64).unsqueeze(-1)
+    y = torch.sin(6 * x.squeeze(-1))
+    made = embedding(RBFKernel())
+    assert ke.fit(made, ke.LeaveOneOutScore(), x, y).value < 0.04
+    with pytest.raises(TypeError, match=r"Expected a gpytorch\.kernels\.Kernel on the targets"):
+        ke.LeaveOneOutScore("rbf")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Expected centered=True with the kernel of distances"):
+        ke.LeaveOneOutScore(centered=False)(made, x, y)
+    assert (
+        repr(0.5 * ke.LeaveOneOutScore(RBFKernel(), centered=True))
+        == "0.5 * LeaveOneOutScore(RBFKernel, centered=True)"
+    )
+
+
+def test_a_posterior_is_drawn_over_it():
+    x, y = data()
+    made = ke.ConditionalEmbedding(RBFKernel(lengthscale_prior=gpytorch.priors.GammaPrior(2.0, 2.0)), LAMBDA).double()
+    posterior = ke.sample_posterior(made, ke.LeaveOneOutScore(), x, y, sampler=ke.Laplace(), num_samples=20, seed=0)
+    assert "Gibbs" in posterior.kind
+    F = posterior.distribution(x[:3]).F
+    assert F.shape == (3, N - 1)
+    each = [c.distribution(x[:3]).F for c in posterior.conditioned()]
+    torch.testing.assert_close(F, torch.cat([f.reshape(-1, 3, N - 1) for f in each]).mean(0))
+
+
+def test_the_scale_of_targets_is_the_scale_of_the_score():
+    x, y = data()
+    one = ke.LeaveOneOutScore()(embedding(), x, y).item()
+    assert ke.LeaveOneOutScore()(embedding(), x, 1e9 * y + 1e9).item() == pytest.approx(1e9 * one, rel=1e-9)
+    assert ke.LeaveOneOutScore()(embedding(), x, torch.full((N,), 7.0, dtype=torch.float64)).item() == 0.0
+    assert np.isfinite(one)

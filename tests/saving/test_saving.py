@@ -1,0 +1,171 @@
+"""Models as files: the same answers in another process, and nothing of the file is run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+
+import gpytorch
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.datasets import load_wine
+
+import kernel_embed as ke
+from kernel_embed.comparison.learners import learners
+
+X, Y = load_wine(return_X_y=True)
+X = (X - X.min(axis=0)) / np.ptp(X, axis=0)
+POINTS, LABELS = torch.tensor(X), torch.tensor(Y)
+
+
+def classifier(**settings):
+    return ke.MulticlassEmbeddingClassifier(max_evaluations=4, progress=False, **settings).fit(X, Y)
+
+
+def embedding():
+    prior = gpytorch.priors.GammaPrior(2.0, 3.0)
+    matern = gpytorch.kernels.MaternKernel(1.5, ard_num_dims=13, lengthscale_prior=prior)
+    kernel = gpytorch.kernels.ScaleKernel(matern + gpytorch.kernels.RBFKernel(active_dims=[0, 2]))
+    return ke.MulticlassEmbedding(kernel, 3).double()
+
+
+def frame():
+    made = pd.DataFrame(X[:, :4], columns=list("abcd"))
+    made["t"] = np.array(["u", "v", None], dtype=object)[Y % 3]
+    return made
+
+
+MODELS = {
+    "classifier": (classifier, lambda m: m.predict_proba(X)),
+    "embedding": (embedding, lambda m: m.condition(POINTS, LABELS).probabilities(POINTS).detach()),
+    "conditioned": (lambda: embedding().condition(POINTS, LABELS), lambda m: m.probabilities(POINTS).detach()),
+    "votes": (lambda: ke.VotedKernelClassifier().fit(X[:60], Y[:60]), lambda m: m.predict_proba(X)),
+    "regressor": (
+        lambda: ke.ConditionalEmbeddingRegressor(progress=False).fit(X[:50, :2], X[:50, 5]),
+        lambda m: m.predict(X[:, :2]),
+    ),
+    "pipeline": (
+        lambda: learners()["median heuristic"].for_tables().fit(frame(), Y),
+        lambda m: m.predict_proba(frame()),
+    ),
+    "logistic": (lambda: learners()["logistic"].for_tables().fit(frame(), Y), lambda m: m.predict_proba(frame())),
+    "svc": (lambda: learners()["svc grid"].for_tables().fit(frame(), Y), lambda m: m.predict_proba(frame())),
+}
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_model_answers_the_same_after_loading(name, tmp_path):
+    make, ask = MODELS[name]
+    model = make()
+    np.testing.assert_array_equal(ask(ke.load(ke.save(model, tmp_path / "m.ke"))), ask(model))
+
+
+def test_another_process_answers_the_same(tmp_path):
+    model = classifier()
+    ke.save(model, tmp_path / "m.ke")
+    np.save(tmp_path / "x.npy", X[:5])
+    code = (
+        "import sys, numpy as np, kernel_embed as ke\n"
+        "model = ke.load(sys.argv[1] + '/m.ke')\n"
+        "np.save(sys.argv[1] + '/p.npy', model.predict_proba(np.load(sys.argv[1] + '/x.npy')))\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
+    np.testing.assert_array_equal(np.load(tmp_path / "p.npy"), model.predict_proba(X[:5]))
+
+
+def test_what_is_shared_stays_shared_and_priors_work(tmp_path):
+    model = embedding()
+    model.also = model.kernel
+    again = ke.load(ke.save(model, tmp_path / "m.ke"))
+    assert again.also is again.kernel
+    (_, module, prior, read, write), *_ = again.named_priors()
+    torch.testing.assert_close(
+        prior.log_prob(read(module)),
+        model.kernel.base_kernel.kernels[0].lengthscale_prior.log_prob(model.kernel.base_kernel.kernels[0].lengthscale),
+    )
+    write(module, torch.full((1, 13), 0.7, dtype=torch.float64))
+    assert module.lengthscale.detach().unique().item() == pytest.approx(0.7)
+    ke.fit(again, ke.EmpiricalRisk(), POINTS, LABELS, max_evaluations=2, progress=False)  # parameters are still leaves
+
+
+class Own(gpytorch.kernels.RBFKernel):
+    """A kernel of the user's."""
+
+
+def test_classes_of_the_user_are_named_when_loading(tmp_path):
+    path = ke.save(ke.MulticlassEmbedding(Own(), 3).double(), tmp_path / "m.ke")
+    with pytest.raises(ValueError, match=r"known libraries.*test_saving\.Own.*classes="):
+        ke.load(path)
+    assert isinstance(ke.load(path, classes=[Own]).kernel, Own)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"object": "subprocess:Popen", "state": [], "id": 0},
+        {"function": "os:system"},
+        {"function": "kernel_embed.files:os.system"},
+        {"function": "kernel_embed.cli:main"},
+        {"partial": [{"function": "builtins:eval"}, {"list": [], "id": 0}, {"dict": [], "ordered": False, "id": 1}]},
+        {"class": "torch.nn:Module.__subclasses__"},
+        {"class": "posix:DirEntry"},
+        {"unknown": 1},
+    ],
+)
+def test_what_is_not_known_is_refused(node, tmp_path):
+    path = ke.save([1.5], tmp_path / "m.ke")
+    with zipfile.ZipFile(path) as archive:
+        content = json.loads(archive.read("description.json"))
+    content["model"] = node
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("description.json", json.dumps(content))
+    with pytest.raises(ValueError, match="Expected"):
+        ke.load(path)
+
+
+def test_pickled_arrays_other_versions_and_other_files_are_refused(tmp_path):
+    path = ke.save({"a": np.arange(3), "b": float("nan")}, tmp_path / "m.ke")
+    text = zipfile.ZipFile(path).read("description.json").decode()
+    np.save(tmp_path / "o.npy", np.array([{}], dtype=object), allow_pickle=True)
+    cases = {
+        "plain arrays": (text, (tmp_path / "o.npy").read_bytes()),
+        "version 9.9": (text.replace(f'"kernel_embed": "{ke.__version__}"', '"kernel_embed": "9.9"'), b""),
+        "format 1": ('{"format": 2}', b""),
+    }
+    for words, (description, array) in cases.items():
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("description.json", description)
+            if array:
+                archive.writestr("0.npy", array)
+        with pytest.raises(ValueError, match=words):
+            ke.load(path)
+    path.write_bytes(b"PK half a file")
+    with pytest.raises(ValueError, match=r"written by ke\.save"):
+        ke.load(path)
+    with pytest.raises(FileNotFoundError):
+        ke.load(tmp_path / "none.ke")
+
+
+def test_another_version_of_a_library_is_said(tmp_path):
+    path = ke.save({}, tmp_path / "m.ke")
+    text = zipfile.ZipFile(path).read("description.json").decode()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("description.json", text.replace(torch.__version__.partition("+")[0], "0.0.1"))
+    with pytest.warns(UserWarning, match=r"saved with torch 0\.0\.1"):
+        ke.load(path)
+
+
+def test_what_cannot_be_described_is_named_and_nothing_is_written(tmp_path):
+    def inner(x):
+        return gpytorch.kernels.RBFKernel()
+
+    with pytest.raises(ValueError, match=r"model\.kernel, got .*inner"):
+        ke.save(ke.MulticlassEmbeddingClassifier(kernel=inner), tmp_path / "m.ke")
+    assert not list(tmp_path.iterdir())
+    forest = learners()["random forest"].make().fit(X, Y)
+    with pytest.raises(ValueError, match=r"Expected parts that can be described in model.*Tree"):
+        ke.save(forest, tmp_path / "m.ke")
