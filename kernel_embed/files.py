@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import glob
 import os
 import pathlib
+import platform
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from typing import IO, Any
@@ -21,14 +25,43 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object]
     target.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target, because a rename is only atomic within one file system.
     # A name of its own for each writer: threads share a process number.
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    temporary = target.with_name(f".{target.name}.{_HOST}-{os.getpid()}-{uuid.uuid4().hex}.part")
+    _remove_left_over(target)
     try:
         with temporary.open(mode) as file:
             write(file)
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+            raise OSError(
+                error.errno,
+                f"Expected room to write {target}, got none ({error.strerror}). Free some; what was there is as it was",
+            ) from error
         raise
+
+
+_HOST = re.sub(r"\W", "_", platform.node())
+
+
+def _remove_left_over(target: pathlib.Path) -> None:
+    """Remove what writers of this file left that were killed: parts of processes of this machine that are gone."""
+    for part in target.parent.glob(f"{glob.escape(f'.{target.name}.{_HOST}-')}*.part"):
+        number = part.name.removeprefix(f".{target.name}.{_HOST}-").split("-")[0]
+        if number.isdigit() and not _is_alive(int(number)):
+            part.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    if os.name != "posix":
+        return True  # signal 0 is no question there
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @contextlib.contextmanager

@@ -88,8 +88,8 @@ def read_records(path: pathlib.Path) -> list[Record]:
     """The records of a results file."""
     try:
         content = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"Expected a results file in {path}, got text that is not JSON ({error}).") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"Expected a results file in {path}, got one that is not JSON ({error}).") from error
     if not (isinstance(content, list) and all(isinstance(record, dict) for record in content)):
         raise ValueError(f"Expected a list of records in {path}, got something else. Name another --out directory.")
     for version in dict.fromkeys(record.get("version", __version__) for record in content):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 import os
 from collections.abc import Iterable
@@ -25,6 +26,8 @@ def check_features(
     check_tensor(x, name)
     if not x.is_floating_point():
         x = x.to(integers_as or torch.get_default_dtype())
+    if x.is_inference():
+        x = x.clone()  # which may be saved for a gradient
     if x.dim() == 0:
         raise ValueError(f"Expected {name} of shape (n, d), got a single number.")
     if x.dim() == 1:
@@ -62,6 +65,41 @@ def check_tensor(x: Tensor, name: str) -> None:
         )
     if x.dtype in (torch.float16, torch.bfloat16) or x.is_complex():
         raise TypeError(f"Expected {name} in float32 or float64, got {x.dtype}. Convert it with {name}.float().")
+    check_dense(x, name)
+
+
+def check_dense(x: Tensor, name: str) -> None:
+    """Raise unless the numbers of ``x`` are all there, one by one: not sparse, nested, quantized or on ``meta``."""
+    if x.is_nested or x.layout is not torch.strided:
+        kind = "a nested tensor" if x.is_nested else f"layout {x.layout}"
+        remedy = f"Pad it with {name}.to_padded_tensor(0.0)" if x.is_nested else f"Convert it with {name}.to_dense()"
+        raise TypeError(f"Expected {name} as a dense tensor, got {kind}. {remedy}.")
+    if x.device.type == "meta":
+        raise TypeError(f"Expected {name} with values, got a tensor on the device meta, which has none. Load the data.")
+    if x.is_quantized:
+        raise TypeError(f"Expected {name} in float32 or float64, got {x.dtype}. Convert it with {name}.dequantize().")
+
+
+def check_number(name: str, value: object) -> float:
+    """``value`` as a real number; NaN and infinities are looked at by those who ask."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | Tensor):
+        raise TypeError(f"Expected {name} as a number, got {value!r}. Give an int or a float.")
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise TypeError(f"Expected {name} as one number, got a tensor of shape {tuple(value.shape)}. Give one of them.")
+    return float(value)
+
+
+def check_count(name: str, value: object, least: int = 1, most: int = 2**31 - 1) -> int:
+    """``value`` as a whole number from ``least`` to ``most``."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"Expected {name} as a whole number, got {value!r}. Give an int.") from None
+    if number < least:
+        raise ValueError(f"Expected {name} of at least {least}, got {number}. Give a larger number.")
+    if number > most:
+        raise ValueError(f"Expected {name} of at most {most}, got {number}. Give a smaller number.")
+    return number
 
 
 def check_setting(name: str, value: float, fits: bool, expected: str) -> None:
@@ -119,6 +157,9 @@ def check_lengths(x: Tensor, y: Tensor | None) -> Tensor:
     """``y``, which must have one entry for each row of ``x``."""
     if not isinstance(y, Tensor):
         raise TypeError(f"Expected y to be a torch.Tensor, got {type(y).__name__}. Convert it with torch.as_tensor(y).")
+    check_dense(y, "y")
+    if y.is_inference():
+        y = y.clone()
     if y.dim() == 0 or y.shape[0] != x.shape[-2]:
         got = "a single number" if y.dim() == 0 else f"{y.shape[0]}"
         raise ValueError(f"Expected one target for each of the {x.shape[-2]} rows of x, got {got}.")
@@ -153,5 +194,5 @@ def check_labels(x: Tensor, y: Tensor | None, num_classes: int) -> Tensor:
 def check_at_least(lowest: float, **settings: float) -> None:
     """Raise unless every setting is at least ``lowest``; NaN is not."""
     for name, value in settings.items():
-        if not value >= lowest:
+        if not check_number(name, value) >= lowest:
             raise ValueError(f"Expected {name} of at least {lowest:g}, got {value}.")

@@ -18,6 +18,11 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How many calls ``tests/fuzz`` generates."""
+    parser.addoption("--fuzz", type=int, default=None, metavar="N", help="generate at least N calls in tests/fuzz")
+
+
 class Problem(NamedTuple):
     """A classification problem with m classes, and points to ask about."""
 

@@ -508,13 +508,13 @@ def test_a_kernel_with_several_outputs(problem):
     from gpytorch.kernels import MultitaskKernel
 
     kernel = MultitaskKernel(RBFKernel(), num_tasks=2).double()
-    with pytest.raises(ValueError, match=r"Expected a kernel with one value for each pair of the 24 rows.*\(48, 48\)"):
+    with pytest.raises(ValueError, match=r"one value for each pair of points, got another shape.*\(48, 48\)"):
         ke.MulticlassEmbedding(kernel, 3).condition(problem.x, problem.y)
 
 
 def test_a_kernel_that_returns_nan(problem):
     for door in doors(ke.MulticlassEmbedding(Indefinite(NAN, 1.0), 3), problem.x, problem.y):
-        with pytest.raises(NanError, match=r"Expected a finite kernel matrix, got \d+ values that are not finite"):
+        with pytest.raises(NanError, match=r"Expected finite kernel values, got NaN or infinite"):
             door()
 
 

@@ -10,6 +10,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 
 from ..kernels.parameters import PositiveParameter, register_positive
+from ..kernels.structure import check_kernel
 from .module import Module
 
 
@@ -31,8 +32,7 @@ class KernelEmbedding(Module):
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__()
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}.")
+        check_kernel(kernel)
         self.kernel = kernel
 
     @property

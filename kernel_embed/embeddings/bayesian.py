@@ -22,10 +22,10 @@ from torch import Tensor
 
 from ..kernels import Measure, SmoothedKernel, gram
 from ..kernels.frozen import frozen
-from ..kernels.gram import check_columns
 from ..kernels.parameters import positive, register_positive, set_positive
+from ..kernels.structure import check_columns
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem
-from ..validation import check_features, check_memory, check_question, check_sample
+from ..validation import check_features, check_memory, check_number, check_question, check_sample
 from .base import KernelEmbedding
 from .empirical import EmpiricalEmbedding, empirical_embedding
 from .mean import WeightedEmbedding
@@ -278,8 +278,8 @@ class ConditionedMeanEmbedding:
 
 def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, Tensor]:
     """Pointwise central intervals of probability ``level``."""
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"Expected a level between 0 and 1, got {level}.")
+    if not 0.0 < check_number("level", level) < 1.0:
+        raise ValueError(f"Expected a level between 0 and 1, got {level}. 0.8 is usual.")
     half = torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64)).item()
     deviation = posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
     return posterior.mean - half * deviation, posterior.mean + half * deviation

@@ -37,7 +37,8 @@ class ConditionalEmbedding(RegularizedEmbedding):
         kernel: k, any GPyTorch kernel on the inputs. Its ``batch_shape`` is the batch shape of every answer.
         regularization: the starting value of λ.
         target_kernel: l, a kernel on the targets; only objectives that measure distance between embedded targets
-            need it.
+            need it. It is their ruler, and never learned: set its scale by what counts as near,
+            or by :func:`kernel_embed.kernels.set_lengthscales_by_median`.
         regularization_prior: a GPyTorch prior on λ.
         regularization_constraint: a GPyTorch constraint on λ; positive, learned on a logarithmic scale, by default.
         sup_diagonal: α², a bound of k(x, x) where the kernel has none in closed form, as a number or a function such
@@ -96,7 +97,13 @@ class ConditionalEmbedding(RegularizedEmbedding):
 
     def targets(self, y: Tensor, like: Tensor) -> Tensor:
         """Y, the targets as an n × m matrix of numbers in the dtype and on the device of ``like``."""
-        return y.to(like).reshape(y.shape[0], -1)
+        Y = y.to(like).reshape(y.shape[0], -1)
+        if not bool(Y.detach().abs().amax() < torch.finfo(Y.dtype).max ** 0.5):
+            raise ValueError(
+                f"Expected targets whose squares {Y.dtype} can hold, got up to {float(Y.detach().abs().amax()):.2g}. "
+                "Rescale y."
+            )
+        return Y
 
 
 class ConditionedEmbedding(LinearAnswers):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..kernels import gram
 from ..kernels.frozen import frozen
-from ..kernels.gram import check_columns
+from ..kernels.structure import check_columns
 from ..validation import check_question, check_sample
 from .base import KernelEmbedding
 

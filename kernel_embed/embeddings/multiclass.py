@@ -7,8 +7,6 @@ r"""The multiclass conditional embedding: a conditional embedding with the Krone
 
 from __future__ import annotations
 
-import operator
-
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
@@ -17,7 +15,7 @@ from torch import Tensor
 
 from ..kernels import DeltaKernel, DiagonalBound
 from ..kernels.frozen import frozen
-from ..validation import check_features, check_labels
+from ..validation import check_count, check_features, check_labels
 from .answers import MulticlassAnswers
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
 
@@ -53,12 +51,7 @@ class MulticlassEmbedding(ConditionalEmbedding):
         regularization_constraint: Interval | None = None,
         sup_diagonal: float | DiagonalBound | None = None,
     ) -> None:
-        try:
-            num_classes = operator.index(num_classes)
-        except TypeError:
-            raise TypeError(f"Expected num_classes as a whole number, got {num_classes!r}.") from None
-        if num_classes < 1:
-            raise ValueError(f"Expected num_classes of at least 1, got {num_classes}.")
+        num_classes = check_count("num_classes", num_classes)
         super().__init__(
             kernel,
             regularization,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..kernels import gram
 from ..kernels.frozen import frozen
-from ..kernels.gram import check_columns
+from ..kernels.structure import check_columns
 from ..linalg import DenseSystem
 from ..validation import check_memory, check_sample
 from .base import RegularizedEmbedding

@@ -25,7 +25,9 @@ from torch import Tensor
 
 from ..kernels import LebesgueMeasure, SmoothedKernel, gram
 from ..kernels.smoothed.gaussian import gaussian_terms
+from ..kernels.structure import check_columns
 from ..linalg import DenseSystem
+from ..validation import check_count
 from .averaged import draws_of
 from .checks import Categorical, check_gram, generator_of
 from .kernel_choice import KernelChoice, choose_kernels
@@ -71,6 +73,7 @@ def log_bayes_factor(
     """
     samples, columns = check_samples([x, y], ["x", "y"], categorical)
     generator = generator_of(seed)
+    check_count("num_locations", num_locations)
     pooled = torch.cat(samples)
     kernels = choose_kernels(pooled, kernel, columns, generator).kernels
     rows = torch.randperm(len(pooled), generator=generator)[:num_locations].to(pooled.device)
@@ -85,6 +88,7 @@ def log_bayes_factor(
 
 def _log_factor(kernel: Kernel, pooled: Tensor, rows: Tensor, n: int) -> Tensor:
     """log BF of each draw of ``kernel``, the embeddings observed at these rows of the pooled sample."""
+    check_columns(kernel, pooled.shape[-1])
     covariance = SmoothedKernel(kernel, _measure(kernel, pooled.shape[-1])).resolved(pooled)
     R = check_gram(covariance.gram(pooled[rows]), kernel)
     k = check_gram(gram(kernel, pooled[rows], pooled), kernel)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..kernels import FeatureKernel
-from ..validation import check_features, check_seed
+from ..validation import check_dense, check_features, check_seed
 
 Categorical = bool | Sequence[int] | None
 """Which columns are categories: none or all of them, or their numbers; ``None``: all of integer or bool samples."""
@@ -63,7 +63,9 @@ def check_pairs(*samples: Tensor, names: str = "xyz") -> None:
 
 def categorical_columns(samples: Sequence[Tensor], categorical: Categorical) -> tuple[int, ...]:
     """The numbers of the columns that hold categories, for samples of one kind."""
-    width = 1 if samples[0].dim() == 1 else samples[0].shape[-1]
+    for sample in samples:
+        check_dense(sample, "a sample")
+    width = 1 if samples[0].dim() <= 1 else samples[0].shape[-1]
     if categorical is None:
         categorical = all(not s.is_floating_point() for s in samples)
     if isinstance(categorical, bool):

@@ -18,7 +18,8 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ..kernels.gram import check_columns, cross_evaluation
+from ..kernels.gram import cross_evaluation
+from ..kernels.structure import check_columns
 from .checks import check_gram, check_sample
 from .kernel_choice import HasKernelDraws, given_kernels
 from .result import KernelTestResult

@@ -7,7 +7,8 @@ from .classes.mahalanobis import MahalanobisKernel
 from .default import default_kernel, feature_ranges
 from .features.explicit import explicit_features, has_explicit_features
 from .frozen import frozen
-from .gram import Initialization, gram, gram_diagonal, initialize_from_data
+from .gram import gram, gram_diagonal
+from .initialization import Initialization, initialize_from_data
 from .lipschitz import LipschitzBound
 from .median import median_distance, set_lengthscales_by_median
 from .parameters import log_scaled

@@ -9,7 +9,7 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
-from ..validation import check_features
+from ..validation import check_features, check_number
 from .parameters import log_scaled
 
 RELATIVE_LENGTHSCALE = 0.15
@@ -36,7 +36,7 @@ def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
         tensor([[ 0.5000, 10.0000]], dtype=torch.float64)
     """
     x = check_features(x)
-    if lengthscale is not None and not 0.0 < lengthscale < math.inf:
+    if lengthscale is not None and not 0.0 < check_number("lengthscale", lengthscale) < math.inf:
         raise ValueError(f"Expected a positive, finite lengthscale, got {lengthscale}. Give it in units of the ranges.")
     d = x.shape[-1]
     scale = RELATIVE_LENGTHSCALE * math.sqrt(d) if lengthscale is None else lengthscale
@@ -55,5 +55,6 @@ def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
 
 def feature_ranges(x: Tensor) -> Tensor:
     """s_j, the range of each feature, and 1 for constant ones."""
+    x = check_features(x)
     spread = x.amax(dim=-2) - x.amin(dim=-2)
     return torch.where(spread > 0, spread, 1.0)

@@ -3,29 +3,27 @@ r"""The one door through which every embedding evaluates a GPyTorch kernel.
 :func:`gram` returns :math:`K_{ij} = k(x_i, x'_j)` as a dense tensor, equal to ``kernel(x1, x2).to_dense()``. Radial
 kernels, alone or scaled, summed and multiplied, take the closed-form gradient of :mod:`kernel_embed.kernels.radial`,
 kernels with a registered rule that rule; every other kernel is evaluated by GPyTorch itself.
-
-Some kernels take something from data before they can be evaluated: GPyTorch's ``RFFKernel`` without ``num_dims`` draws
-its frequencies when it first sees points. Here that is a step of its own,
-:func:`kernel_embed.kernels.initialize_from_data`, so that no evaluation ever changes a kernel.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import operator
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from gpytorch.kernels import InducingPointKernel, Kernel, ProductStructureKernel, RFFKernel
+from gpytorch.kernels import InducingPointKernel, Kernel, ProductStructureKernel, RQKernel
 from linear_operator import LinearOperator
+from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from ..validation import check_finite, check_memory, check_tensor
+from .initialization import check_initialized
 from .profiles import RadialProfile, radial_of
-from .radial import radial_gram
-from .structure import COMPOSITES, Algebra, Node, Registry, fold
+from .radial import radial_gram, square_distances
+from .structure import Algebra, Node, Registry, check_columns, check_kernel, fold
 
 GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
 """From a kernel and the points that reach its ``forward``, x1 and x2 (``None`` for x1), to k(x1_i, x2_j)."""
@@ -50,11 +48,12 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         tensor([[1.0000, 0.6065],
                 [0.6065, 1.0000]], dtype=torch.float64)
     """
-    if not isinstance(kernel, Kernel):
-        raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}. Give the kernel first.")
-    x1, x2 = _check_points(x1, "x1"), None if x2 is None else _check_points(x2, "x2")
+    check_kernel(kernel)
+    x1, x2 = _check_points(x1, "x1", kernel), None if x2 is None else _check_points(x2, "x2", kernel)
     if x2 is not None and x2.shape[-1] != x1.shape[-1]:
         raise ValueError(f"Expected x1 and x2 of one width, got {x1.shape[-1]} and {x2.shape[-1]} columns.")
+    if x1.shape[-1] == 0:
+        raise ValueError(f"Expected at least one column in x1, got shape {tuple(x1.shape)}. Give features.")
     check_columns(kernel, x1.shape[-1])
     rows, columns = x1.shape[-2], (x1 if x2 is None else x2).shape[-2]
     if rows * columns == 0:
@@ -62,12 +61,14 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
     if rows * columns > LARGE:
         check_memory(rows, x1, kernel.batch_shape.numel(), LARGE_REMEDY, columns, matrices=1)
     K = fold(kernel, _Gram(x1, x2))
-    return _by_gpytorch(kernel, x1, x2) if K is None else K
+    return by_gpytorch(kernel, x1, x2) if K is None else K
 
 
 def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     """The values k(x_i, x_i), of shape ``(*batch, n)``."""
-    x = _check_points(x, "x")
+    check_kernel(kernel)
+    x = _check_points(x, "x", kernel)
+    check_columns(kernel, x.shape[-1])
     if x.shape[-2] == 0:
         return x.new_zeros(*kernel.batch_shape, 0)
     check_initialized(kernel)
@@ -75,14 +76,18 @@ def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
         if type(kernel) is ProductStructureKernel:
             # Its __call__ takes every answer for a matrix (GPyTorch 1.15), so only forward knows the diagonal.
             x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
-            return dense(kernel.forward(x, x, diag=True))
-        return dense(kernel(x, diag=True))
+            return finite_values(dense(kernel.forward(x, x, diag=True)), kernel)
+        return finite_values(dense(kernel(x, diag=True)), kernel)
 
 
-def _check_points(x: Tensor, name: str) -> Tensor:
-    """``x`` as rows of finite points."""
+def _check_points(x: Tensor, name: str, kernel: Kernel) -> Tensor:
+    """``x`` as rows of finite points; whole numbers in the dtype of the kernel's parameters."""
     check_tensor(x, name)
     check_finite(x, name)
+    if not x.is_floating_point():
+        x = x.to(next((p.dtype for p in kernel.parameters()), torch.get_default_dtype()))
+    if x.is_inference():
+        x = x.clone()
     if x.dim() == 0:
         raise ValueError(f"Expected {name} of shape (n, d), got a single number. Give it as a 1 × 1 tensor.")
     return x.unsqueeze(-1) if x.dim() == 1 else x
@@ -93,9 +98,22 @@ def cross_evaluation(kernel: Kernel) -> Iterator[None]:
     """Let an ``InducingPointKernel`` be evaluated between any two sets of points, whatever its mode.
 
     In training mode it refuses unequal inputs, and in evaluation mode it remembers its factor past a change of its
-    parameters. Inside this context it is in evaluation mode with nothing remembered; afterwards it is as it was.
+    parameters. Inside this context it is in evaluation mode with nothing remembered; afterwards it is as it was. One
+    thread at a time: another would see the mode change under its hands.
     """
     inducing = [module for module in kernel.modules() if isinstance(module, InducingPointKernel)]
+    if not inducing:
+        yield
+        return
+    with _ONE_AT_A_TIME, _evaluation_mode(inducing):
+        yield
+
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextlib.contextmanager
+def _evaluation_mode(inducing: list[InducingPointKernel]) -> Iterator[None]:
     modes = [module.training for module in inducing]
     try:
         for module in inducing:
@@ -118,7 +136,7 @@ class _Gram(Algebra[Tensor]):
         """K by the rule or the profile of the class."""
         rule = GRAMS.find(node.kernel)
         if rule is not None:
-            return rule(node.kernel, *self._points(node))
+            return finite_values(rule(node.kernel, *self._points(node)), node.kernel)
         radial = radial_of(node.kernel)
         if radial is None or not isinstance(radial.profile, RadialProfile):
             return None
@@ -145,7 +163,7 @@ class _Gram(Algebra[Tensor]):
             return None
         x1, x2 = self._points(node)
         matrices = [
-            _by_gpytorch(kernel, x1, x2) if part is None else part
+            by_gpytorch(kernel, x1, x2) if part is None else part
             for kernel, part in zip(node.kernel.kernels, parts, strict=True)
         ]
         return functools.reduce(combine, matrices)
@@ -154,12 +172,22 @@ class _Gram(Algebra[Tensor]):
         return node.select(self.x1), None if self.x2 is None else node.select(self.x2)
 
 
-def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+def by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    """K as the kernel itself evaluates it, with errors that say what to do."""
     check_initialized(kernel)
     try:
         with cross_evaluation(kernel):
-            return dense(kernel(x1) if x2 is None else kernel(x1, x2))
+            K = dense(kernel(x1) if x2 is None else kernel(x1, x2))
+        expected = (x1.shape[-2], (x1 if x2 is None else x2).shape[-2])
+        if K.shape[-2:] != expected:
+            raise RuntimeError(f"The expected shape of the kernel was {expected}, got {tuple(K.shape[-2:])}.")
+        return finite_values(K, kernel)
     except RuntimeError as error:
+        if "expected shape of the kernel" in str(error):
+            raise ValueError(
+                f"Expected {type(kernel).__name__}.forward to return one value for each pair of points, got another "
+                f"shape ({error}) Return a matrix of n rows and n' columns, or n values where diag=True."
+            ) from error
         other = next((p.dtype for p in [*kernel.parameters(), *kernel.buffers()] if p.dtype != x1.dtype), None)
         if "dtype" not in str(error) or other is None:
             raise
@@ -169,130 +197,27 @@ def _by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
         ) from error
 
 
+def finite_values(K: Tensor, kernel: Kernel) -> Tensor:
+    """``K``, or an error where it is not finite; one sum, as a rule, since that of finite numbers seldom overflows."""
+    if not bool(torch.isfinite(K.detach().sum())) and not bool(torch.isfinite(K.detach()).all()):
+        raise NanError(
+            f"Expected finite kernel values, got NaN or infinite ones from {type(kernel).__name__}. Rescale x, or look "
+            "at the hyperparameters of the kernel."
+        )
+    return K
+
+
 def dense(matrix: Tensor | LinearOperator) -> Tensor:
     """What GPyTorch returns, as a tensor."""
     return matrix if isinstance(matrix, Tensor) else matrix.to_dense()
 
 
-def check_columns(kernel: Kernel, width: int) -> None:
-    """Raise where a part of ``kernel`` expects another number of features than it gets from ``width`` columns."""
-    fold(kernel, _Columns(width))
+def _rational_quadratic(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    """GPyTorch's own Gram matrix loses near points that are far from the mean; its profile does not."""
+    radial = radial_of(kernel)
+    assert radial is not None
+    z1, z2 = radial.metric.scaled(x1), None if x2 is None else radial.metric.scaled(x2)
+    return radial.profile.value_and_slope(square_distances(z1, z2))[0]
 
 
-class _Columns(Algebra[None]):
-    def __init__(self, width: int) -> None:
-        self.width = width
-
-    def enter(self, node: Node) -> None:
-        """Raise where a kernel gets other columns than it expects."""
-        kernel = node.kernel
-        given = self.width if node.inputs is None else len(node.inputs)
-        if node.chosen is not None and int(node.chosen.max()) >= given:
-            raise ValueError(
-                f"Expected x with at least {int(node.chosen.max()) + 1} features for active_dims of "
-                f"{type(kernel).__name__}, got {given}. Choose columns that exist."
-            )
-        width = node.width(self.width)
-        if kernel.ard_num_dims is not None and kernel.ard_num_dims != width:
-            raise ValueError(
-                f"Expected {kernel.ard_num_dims} features (ard_num_dims of {type(kernel).__name__}), got x with "
-                f"{width}. Build the kernel with ard_num_dims={width}, or choose columns with active_dims."
-            )
-
-
-@dataclasses.dataclass(frozen=True)
-class Initialization:
-    """How kernels of a class complete themselves.
-
-    Args:
-        is_complete: whether a kernel can be evaluated as it is.
-        complete: changes a kernel that is not, given the points ``(n, d)`` that reach its ``forward``.
-        expected: a complete kernel, in words, for the message.
-        otherwise: what else completes it, in words.
-    """
-
-    is_complete: Callable[[Kernel], bool]
-    complete: Callable[[Kernel, Tensor], None]
-    expected: str = "a kernel that has taken from data what it needs"
-    otherwise: str = ""
-
-
-INITIALIZATIONS: Registry[Initialization] = Registry("initialization")
-
-
-def _has_weights(kernel: Kernel) -> bool:
-    return hasattr(kernel, "randn_weights")
-
-
-def _draw_weights(kernel: Kernel, x: Tensor) -> None:
-    kernel._init_weights(x.shape[-1], kernel.num_samples)
-
-
-INITIALIZATIONS.register(
-    RFFKernel,
-    Initialization(_has_weights, _draw_weights, "an RFFKernel with its weights drawn", "give num_dims"),
-)
-
-
-def initialize_from_data(kernel: Kernel, x: Tensor) -> Kernel:
-    """Complete every part of ``kernel`` that takes something from data ``x`` (``(n, d)``); returns ``kernel``.
-
-    Parts that are complete stay as they are, so that a second call changes nothing.
-
-    Example:
-        >>> from gpytorch.kernels import RFFKernel, ScaleKernel
-        >>> kernel = ScaleKernel(RFFKernel(num_samples=5))
-        >>> initialize_from_data(kernel, torch.rand(10, 3)).base_kernel.randn_weights.shape
-        torch.Size([3, 5])
-    """
-    if not is_initialized(kernel):
-        with torch.no_grad():
-            fold(kernel, _Initialize(x))
-    return kernel
-
-
-def initialize_parts(module: torch.nn.Module, x: Tensor, y: Tensor | None = None) -> None:
-    """:func:`initialize_from_data` for the ``kernel`` of an embedding at ``x``, and its ``target_kernel`` at ``y``."""
-    kernel, target_kernel = getattr(module, "kernel", None), getattr(module, "target_kernel", None)
-    if isinstance(kernel, Kernel):
-        initialize_from_data(kernel, x)
-    if isinstance(target_kernel, Kernel) and y is not None:
-        initialize_from_data(target_kernel, y.to(x).reshape(y.shape[0], -1))
-
-
-def is_initialized(kernel: Kernel) -> bool:
-    """Whether every part of ``kernel`` can be evaluated as it is."""
-    return next(_incomplete(kernel), None) is None
-
-
-def check_initialized(kernel: Kernel) -> None:
-    """Raise where a part of ``kernel`` still has to take something from data."""
-    for part, rule in reversed(list(_incomplete(kernel))):  # the innermost first, which is what is missing
-        other = f", or {rule.otherwise}" if rule.otherwise else ""
-        raise ValueError(
-            f"Expected {rule.expected}, got {type(part).__name__} without. Call "
-            f"kernel_embed.kernels.initialize_from_data(kernel, x) first{other}; fit does this itself for tensors."
-        )
-
-
-def _incomplete(kernel: Kernel) -> Iterator[tuple[Kernel, Initialization]]:
-    for module in kernel.modules():
-        rule = INITIALIZATIONS.find(module)
-        if rule is not None and not rule.is_complete(module):
-            yield module, rule
-
-
-class _Initialize(Algebra[None]):
-    def __init__(self, x: Tensor) -> None:
-        self.x = x
-
-    def enter(self, node: Node) -> None:
-        """Complete a kernel, and the kernels that it holds."""
-        x = node.select(self.x)
-        rule = INITIALIZATIONS.find(node.kernel)
-        if rule is not None and not rule.is_complete(node.kernel):
-            rule.complete(node.kernel, x)
-        if COMPOSITES.find(node.kernel) is None:
-            for child in node.kernel.children():
-                if isinstance(child, Kernel):
-                    initialize_from_data(child, x)
+GRAMS.register(RQKernel, _rational_quadratic)

@@ -12,8 +12,7 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
 from ..validation import check_features
-from .gram import check_columns
-from .structure import Algebra, Node, fold, visit
+from .structure import Algebra, Node, check_columns, check_kernel, fold, visit
 
 MAX_POINTS = 2000
 """Above this many rows the median is taken over an evenly spaced subset: 2·10⁶ pairs fix it to three digits."""
@@ -61,7 +60,8 @@ def scan_span(x: Tensor) -> tuple[float, float]:
     """
     rows = x.reshape(-1, x.shape[-1]).unique(dim=0)
     rows = rows[:: -(-rows.shape[0] // MAX_POINTS)]
-    distances = torch.cdist(rows, rows)
+    # By differences: the matrix product that cdist takes by itself loses near points beside far ones.
+    distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
     diameter = float(distances.max()) or 1.0
     distances.fill_diagonal_(float("inf"))
     nearest = float(distances.amin(dim=-1).median()) if rows.shape[0] > 1 else diameter
@@ -78,8 +78,7 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
         >>> set_lengthscales_by_median(kernel, x).base_kernel.lengthscale.item()
         2.0
     """
-    if not isinstance(kernel, Kernel):
-        raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {type(kernel).__name__}. Give the kernel first.")
+    check_kernel(kernel)
     x = check_features(x)
     check_columns(kernel, x.shape[-1])
     found = fold(kernel, _Lengthscales(x))
@@ -92,6 +91,12 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
             "The median heuristic can set nothing else; learn the kernel with kernel_embed.fit instead."
         )
     return kernel
+
+
+def has_lengthscale(kernel: Kernel, x: Tensor) -> bool:
+    """Whether :func:`set_lengthscales_by_median` has anything to set."""
+    found: Lengthscales | None = fold(kernel, _Lengthscales(x))
+    return bool(found)
 
 
 Lengthscales = list[tuple[Kernel, Tensor]]

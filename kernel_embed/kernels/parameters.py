@@ -11,6 +11,8 @@ from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
+from ..validation import check_number
+
 
 def log_scaled() -> Positive:
     """A positive constraint by the exponential, which moves over orders of magnitude with equal effort."""
@@ -68,6 +70,8 @@ def positive(module: gpytorch.Module, name: str) -> Tensor:
 def set_positive(module: gpytorch.Module, name: str, value: float | Tensor) -> None:
     """Set ``raw_<name>`` so that it has this value."""
     raw = getattr(module, f"raw_{name}")
+    if not isinstance(value, Tensor):
+        check_number(name, value)
     value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device)
     if not bool((torch.isfinite(value) & (value > 0)).all()):
         raise ValueError(f"Expected a positive, finite {name}, got {value.tolist()}.")

@@ -15,12 +15,19 @@ lengthscales follows from :math:`z = x / \ell` by ordinary autograd on :math:`n 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
+from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from .near import CHECKED_NORM, NearPairs, refine_, weighted_differences
+
+LOST_SPACING = 1e-3
+"""Lengthscales between neighboring numbers of a dtype from which points are said to have lost their digits."""
 
 Profile = Callable[[Tensor], tuple[Tensor, "Tensor | None", float]]
 """From −s/2 (a fresh n × n' matrix, which may be overwritten) to φ(s), and φ'(s) as a matrix times a number.
@@ -35,6 +42,7 @@ def radial_gram(z1: Tensor, z2: Tensor | None, profile: Profile, rough: bool = F
     ``rough`` says that φ is a function of the distance itself, so that a rounding error of 1e-16 in its square would
     become one of 1e-8: points that nearly coincide are then subtracted one by one.
     """
+    warn_lost_digits(z1)
     # Distances do not change under a shift, but the rounding error of ‖z‖² + ‖z'‖² − 2zᵀz' does.
     centre = z1.detach().mean(dim=-2, keepdim=True)
     matrix: Tensor = _RadialGram.apply(z1 - centre, None if z2 is None else z2 - centre, profile, rough)
@@ -45,9 +53,7 @@ class _RadialGram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z1: Tensor, z2: Tensor | None, profile: Profile, rough: bool) -> Tensor:
         """K = φ(s)."""
-        halves = negative_half_square_distance(z1, z2)
-        if rough:
-            subtract_close_points_(halves, z1, z1 if z2 is None else z2)
+        halves, ctx.near = half_squares(z1, z2, rough=rough)
         K, slope, ctx.factor = profile(halves)
         ctx.save_for_backward(z1, z2, K if slope is None else slope)
         return K
@@ -59,6 +65,8 @@ class _RadialGram(torch.autograd.Function):
         z1, z2, slope = ctx.saved_tensors
         # 2M = 2 G∘φ'(s)
         M = (G * slope).mul_(2.0 * ctx.factor)
+        if ctx.near:
+            return *_near_gradients(M, z1, z2, ctx.near), None, None
         if z2 is None:
             sums = M.sum(-1) + M.sum(-2)
             return sums.unsqueeze(-1) * z1 - M @ z1 - M.mT @ z1, None, None, None
@@ -70,12 +78,23 @@ class _RadialGram(torch.autograd.Function):
         return gradient1, gradient2, None, None
 
 
+def square_distances(z1: Tensor, z2: Tensor | None) -> Tensor:
+    """The matrix ‖z1_i − z2_j‖² itself, for profiles that are differentiated by autograd; ``z2=None`` means ``z1``."""
+    return radial_gram(z1, z2, _identity)
+
+
+def _identity(halves: Tensor) -> tuple[Tensor, Tensor, float]:
+    """φ(s) = s and φ′ = 1."""
+    return halves.mul_(-2.0), halves.new_ones(()), 1.0
+
+
 def gaussian_gram(z1: Tensor, z2: Tensor | None, log_size: Tensor) -> Tensor:
     """exp(log_size − ½‖z1_i − z2_j‖²), differentiable in all three; ``log_size`` has shape ``batch``.
 
     The size enters the one product that makes the exponents, and its gradient is a sum that is at hand: no pass over
     the matrix is added.
     """
+    warn_lost_digits(z1)
     centre = z1.detach().mean(dim=-2, keepdim=True)
     shape = torch.broadcast_shapes(z1.shape[:-2], log_size.shape)
     z1 = (z1 - centre).expand(*shape, *z1.shape[-2:])
@@ -87,7 +106,8 @@ class _GaussianGram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z1: Tensor, z2: Tensor | None, log_size: Tensor) -> Tensor:
         """K = exp(log_size − s/2)."""
-        K = flushed_exp(_exponents(z1, z1 if z2 is None else z2, log_size))
+        exponents, ctx.near = half_squares(z1, z2, log_size)
+        K = flushed_exp(exponents)
         ctx.save_for_backward(z1, z2, K)
         return K
 
@@ -98,6 +118,9 @@ class _GaussianGram(torch.autograd.Function):
         z1, z2, K = ctx.saved_tensors
         other = z1 if z2 is None else z2
         M = G * K
+        if ctx.near:
+            size = M.sum((-2, -1))
+            return *_near_gradients(M.neg_(), z1, z2, ctx.near), size
         rows = M @ torch.cat([other, torch.ones_like(other[..., :1])], dim=-1)
         columns = M.mT @ torch.cat([z1, torch.ones_like(z1[..., :1])], dim=-1)
         gradient1 = rows[..., :-1] - rows[..., -1:] * z1
@@ -108,36 +131,59 @@ class _GaussianGram(torch.autograd.Function):
         return gradient1, _sum_to(gradient2, z2), size
 
 
+def _near_gradients(M: Tensor, z1: Tensor, z2: Tensor | None, near: list[NearPairs]) -> tuple[Tensor, Tensor | None]:
+    """∂q/∂z1 and ∂q/∂z2 where some pairs were done again."""
+    gradient1, gradient2 = weighted_differences(M, z1, z1 if z2 is None else z2, near)
+    if z2 is None:
+        return _sum_to(gradient1 + gradient2, z1), None
+    return _sum_to(gradient1, z1), _sum_to(gradient2, z2)
+
+
 def _sum_to(gradient: Tensor, like: Tensor) -> Tensor:
     return gradient.sum_to_size(like.shape)
 
 
-def negative_half_square_distance(z1: Tensor, z2: Tensor | None) -> Tensor:
-    """−s/2, exactly zero on the diagonal of a symmetric matrix."""
-    halves = _exponents(z1, z1 if z2 is None else z2).clamp_max_(0.0)
-    if z2 is None:
-        halves.diagonal(dim1=-2, dim2=-1).zero_()
-    return halves
+def half_squares(
+    z1: Tensor, z2: Tensor | None, shift: Tensor | None = None, rough: bool = False
+) -> tuple[Tensor, list[NearPairs]]:
+    """−s/2 (plus ``shift``), and what was done again in each matrix of the batch: nothing, as a rule.
+
+    ``z2=None`` means ``z1``, and then the diagonal is exactly zero. ``rough`` asks for points that nearly coincide to
+    be subtracted whatever their norms, because a rounding error of 1e-16 in s is one of 1e-8 in √s.
+    """
+    other = z1 if z2 is None else z2
+    norms1, norms2 = (z.square().sum(-1, keepdim=True).mul_(0.5) for z in (z1, other))
+    halves = _product(z1, other, norms1, norms2, shift)
+    largest = max(float(norms1.max()), float(norms2.max()))
+    near = []
+    if rough or 2.0 * largest > CHECKED_NORM or largest != largest:
+        near = refine_(halves, z1, other, largest, shift, rough)
+    if shift is None:
+        halves.clamp_max_(0.0)
+        if z2 is None:
+            halves.diagonal(dim1=-2, dim2=-1).zero_()
+    return halves, near
 
 
-def _exponents(z1: Tensor, z2: Tensor, shift: Tensor | None = None) -> Tensor:
-    """−s/2, plus ``shift``, in one matrix product: [z, −‖z‖²/2 + shift, 1] [z', 1, −‖z'‖²/2]ᵀ."""
-    norms1 = z1.square().sum(-1, keepdim=True).mul_(-0.5)
-    norms2 = z2.square().sum(-1, keepdim=True).mul_(-0.5)
-    shifted = norms1 if shift is None else norms1 + shift[..., None, None]
-    left = torch.cat([z1, shifted, torch.ones_like(norms1)], dim=-1)
-    right = torch.cat([z2, torch.ones_like(norms2), norms2], dim=-1)
+def _product(z1: Tensor, z2: Tensor, norms1: Tensor, norms2: Tensor, shift: Tensor | None) -> Tensor:
+    """[z, −‖z‖²/2 + shift, 1] [z', 1, −‖z'‖²/2]ᵀ."""
+    own = -norms1 if shift is None else shift[..., None, None] - norms1
+    left = torch.cat([z1, own, torch.ones_like(norms1)], dim=-1)
+    right = torch.cat([z2, torch.ones_like(norms2), -norms2], dim=-1)
     return left @ right.mT
 
 
-def subtract_close_points_(halves: Tensor, z1: Tensor, z2: Tensor) -> None:
-    """Replace −s/2 of nearly coinciding points, where the product above has lost its digits, by exact differences."""
-    largest = torch.maximum(z1.square().sum(-1).amax(), z2.square().sum(-1).amax())
-    close = (halves > -1e4 * torch.finfo(halves.dtype).eps * largest).nonzero(as_tuple=True)
-    rows, columns = (*close[:-2], close[-2]), (*close[:-2], close[-1])
-    batch = halves.shape[:-2]
-    difference = z1.expand(*batch, *z1.shape[-2:])[rows] - z2.expand(*batch, *z2.shape[-2:])[columns]
-    halves[close] = difference.square().sum(-1).mul_(-0.5)
+def warn_lost_digits(z: Tensor) -> None:
+    """Warn of points so far from zero that their dtype cannot tell those a thousandth of a lengthscale apart."""
+    farthest = float(z.detach().abs().amax()) if z.numel() else 0.0
+    spacing = farthest * torch.finfo(z.dtype).eps
+    if LOST_SPACING < spacing < math.inf:
+        warnings.warn(
+            f"Points lie up to {farthest:.1e} lengthscales from zero, where {z.dtype} cannot tell points less than "
+            f"{spacing:.1e} lengthscales apart. Remove outliers, subtract an offset, or use a longer lengthscale.",
+            NumericalWarning,
+            stacklevel=3,
+        )
 
 
 def flushed_exp(exponent: Tensor, *, inplace: bool = True) -> Tensor:
@@ -208,7 +254,7 @@ class Whitening:
         """Lᵀx."""
         if x.shape[-1] != self.factor.shape[-1]:
             raise ValueError(f"Expected {self.factor.shape[-1]} features (num_dims), got x with {x.shape[-1]}.")
-        return x @ self.factor
+        return x.to(torch.promote_types(x.dtype, self.factor.dtype)) @ self.factor
 
     def slope(self, v: Tensor) -> Tensor:
         """Lv."""

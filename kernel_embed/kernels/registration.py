@@ -10,7 +10,8 @@ from gpytorch.kernels import Kernel
 
 from .features.explicit import FEATURES, FeatureRule
 from .features.fourier import SPECTRA, Spectrum
-from .gram import GRAMS, INITIALIZATIONS, GramRule, Initialization
+from .gram import GRAMS, GramRule
+from .initialization import INITIALIZATIONS, Initialization
 from .profiles import PROFILES, PlainProfile, Radial, RadialProfile, by_lengthscale
 from .smoothed.forms import SMOOTHINGS, SmoothingRule
 from .smoothed.gaussian import TERMS, TermsRule

@@ -241,3 +241,36 @@ class _AllLeaves(Algebra[bool]):
         return all(parts)
 
     multiply = add
+
+
+def check_kernel(kernel: object) -> None:
+    """Raise unless ``kernel`` is one of GPyTorch's."""
+    if not isinstance(kernel, Kernel):
+        got = f"the class {kernel.__name__}" if isinstance(kernel, type) else type(kernel).__name__
+        raise TypeError(f"Expected a gpytorch.kernels.Kernel, got {got}. Give the kernel first, such as RBFKernel().")
+
+
+def check_columns(kernel: Kernel, width: int) -> None:
+    """Raise where a part of ``kernel`` expects another number of features than it gets from ``width`` columns."""
+    fold(kernel, _Columns(width))
+
+
+class _Columns(Algebra[None]):
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def enter(self, node: Node) -> None:
+        """Raise where a kernel gets other columns than it expects."""
+        kernel = node.kernel
+        given = self.width if node.inputs is None else len(node.inputs)
+        if node.chosen is not None and int(node.chosen.max()) >= given:
+            raise ValueError(
+                f"Expected x with at least {int(node.chosen.max()) + 1} features for active_dims of "
+                f"{type(kernel).__name__}, got {given}. Choose columns that exist."
+            )
+        width = node.width(self.width)
+        if kernel.ard_num_dims is not None and kernel.ard_num_dims != width:
+            raise ValueError(
+                f"Expected {kernel.ard_num_dims} features (ard_num_dims of {type(kernel).__name__}), got x with "
+                f"{width}. Build the kernel with ard_num_dims={width}, or choose columns with active_dims."
+            )

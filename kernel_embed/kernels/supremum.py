@@ -38,10 +38,11 @@ from gpytorch.kernels import (
 )
 from torch import Tensor
 
+from ..validation import check_features, check_number
 from .classes.feature import FeatureKernel
 from .gram import gram_diagonal
 from .profiles import PROFILES
-from .structure import Algebra, Node, Registry, all_known, all_leaves, fold
+from .structure import Algebra, Node, Registry, all_known, all_leaves, check_columns, check_kernel, fold
 
 SupremumRule = Callable[[Kernel, Tensor], Tensor]
 """From a kernel and points x to call it with, to sup k(x, x) over all x, of the kernel's batch shape."""
@@ -97,12 +98,18 @@ def sup_diagonal(
         >>> sup_diagonal(gpytorch.kernels.LinearKernel(), x).source
         'maximum over the data'
     """
+    check_kernel(kernel)
+    x = check_features(x)
+    check_columns(kernel, x.shape[-1])
     if bound is not None and callable(bound):
         value = bound(kernel, gram_diagonal(kernel, x) if diagonal is None else diagonal)
         return SupDiagonal(value, getattr(bound, "source", "given by a function"))
     if bound is not None:
-        if not (math.isfinite(bound) and bound > 0):
-            raise ValueError(f"Expected a positive, finite bound of k(x, x), got {bound}.")
+        bound = check_number("a bound of k(x, x)", bound)
+        if not 0.0 < bound < math.inf:
+            raise ValueError(
+                f"Expected a positive, finite bound of k(x, x), got {bound}. Give a larger number, or None."
+            )
         highest = (gram_diagonal(kernel, x) if diagonal is None else diagonal).detach().amax().item()
         if highest > bound * (1.0 + 1e-6):
             raise DiagonalBoundError(

@@ -25,7 +25,7 @@ def load_checkpoint(path: str | os.PathLike[str], **expected: object) -> dict[st
         return None
     try:
         content: dict[str, Any] = torch.load(source, weights_only=True)
-    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+    except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(
             f"Expected a checkpoint of kernel_embed in {source}, got a file that cannot be read as one. "
             "It is damaged or something else: name another file or delete this one."

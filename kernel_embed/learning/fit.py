@@ -9,13 +9,15 @@ from typing import cast
 import gpytorch
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..kernels.gram import initialize_parts
+from ..kernels.initialization import initialize_parts
+from ..kernels.structure import check_columns
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
-from ..validation import check_features, check_seed
+from ..validation import check_features, check_lengths, check_seed
 from .cooperation import Cooperative
 from .data import Data, LoaderData, TensorData
 from .optimizers import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer
@@ -24,6 +26,7 @@ from .parameters import ParameterVector, unidentified
 from .problem import Alone, Loss, Problem
 from .records import Callback, StopSearch
 from .result import FitResult
+from .start import warn_of_blind_start
 from .state import Checkpoint, Search
 
 OF_LBFGS = ("max_evaluations", "tolerance", "num_restarts")
@@ -103,7 +106,9 @@ def fit(
     together = embedding if isinstance(embedding, Cooperative) else Alone(embedding)
     data = _as_data(x, y, together.module)
     if data.whole is not None and isinstance(together, Alone):  # ranks would draw other numbers each
+        _check_fit(together.module, *data.whole)
         initialize_parts(together.module, *data.whole)
+        warn_of_blind_start(together.module, data.whole[0])
     fixed = unidentified(together.module, objective)
     vector = ParameterVector(together.module, fixed)
     if not vector.parameters:
@@ -206,9 +211,19 @@ def _as_data(x: Tensor | DataLoader[object], y: Tensor | None, module: gpytorch.
         if y is not None:
             raise ValueError("Expected a loader alone, which yields batches (x, y), got it together with y.")
         return LoaderData(x, next(module.parameters(), torch.empty(0)))
-    x = check_features(x)
+    # What led to the data is not learned: a graph behind them would be walked once too often.
+    x = check_features(x).detach()
+    y = y.detach() if isinstance(y, Tensor) else y
     module.to(dtype=x.dtype, device=x.device)
     return TensorData((x, y), x.shape[-2])
+
+
+def _check_fit(module: gpytorch.Module, x: Tensor, y: Tensor | None) -> None:
+    """What is said best before the first evaluation."""
+    if isinstance(getattr(module, "kernel", None), Kernel):
+        check_columns(module.kernel, x.shape[-1])
+    if y is not None and getattr(module, "takes_targets", False):
+        check_lengths(x, y)
 
 
 def _run(optimizer: Optimizer, problem: Problem, search: Search) -> tuple[Outcome, bool]:

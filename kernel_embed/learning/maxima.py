@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 
 import gpytorch
 import numpy as np
@@ -13,13 +14,13 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..kernels.gram import initialize_parts
+from ..kernels.initialization import initialize_parts
 from ..kernels.median import scan_span
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from ..objectives.embedding_evidence import prominent
 from ..progress import progress_bar
-from ..validation import check_features
+from ..validation import check_at_least, check_count, check_features, check_number
 from .fit import fit
 from .parameters import ParameterVector
 from .problem import Alone, Loss
@@ -89,9 +90,10 @@ def local_maxima(
         >>> [round(m.parameters["kernel.lengthscale"].item()) for m in local_maxima(embedding, EmbeddingEvidence(), x)]
         [1, 29]
     """
-    x = check_features(x)
-    if num_points < 3:
-        raise ValueError(f"Expected num_points of at least 3, got {num_points}.")
+    x = check_features(x).detach()
+    check_count("num_points", num_points, 3)
+    check_at_least(0.0, prominence=prominence)
+    _check_span(span)
     module: gpytorch.Module = copy.deepcopy(embedding)
     module.to(dtype=x.dtype, device=x.device)
     initialize_parts(module, x, y)
@@ -112,6 +114,14 @@ def local_maxima(
     return sorted((maximum for maximum, _ in found), key=lambda maximum: -maximum.value)
 
 
+def _check_span(span: tuple[float, float] | None) -> None:
+    if span is None:
+        return
+    fits = isinstance(span, tuple | list) and len(span) == 2
+    if not fits or not 0.0 < check_number("span", span[0]) < check_number("span", span[1]) < math.inf:
+        raise ValueError(f"Expected span as two lengthscales, the smaller first, got {span!r}. Give (0.1, 10.0), say.")
+
+
 class _Scan:
     """−objective along the line on which all lengthscales are multiplied by one factor."""
 
@@ -126,13 +136,16 @@ class _Scan:
     def move(self, lengthscale: float) -> None:
         """Give the lengthscales this geometric mean."""
         for kernel, original in zip(self.kernels, self.originals, strict=True):
-            kernel.lengthscale = original * (lengthscale / self.middle)
+            moved = original * (lengthscale / self.middle)
+            if not bool(((moved > 0) & (moved < math.inf)).all()):
+                raise NanError(f"Expected lengthscales that are numbers, got {moved.tolist()}. Rescale x.")
+            kernel.lengthscale = moved
 
     def value(self, lengthscale: float) -> float:
         """−objective there, priors included, −∞ where it does not exist."""
-        self.move(lengthscale)
         with torch.no_grad():
             try:
+                self.move(lengthscale)
                 loss, _ = self.loss(self.x, self.y)
             except (NanError, NotPSDError):
                 return -np.inf

@@ -114,12 +114,20 @@ def _finite(bound: float) -> float | None:
 
 
 def unidentified(embedding: gpytorch.Module, objective: Objective[B]) -> tuple[str, ...]:
-    """The names of parameters that ``objective`` cannot tell from λ, and which ``fit`` therefore holds fixed.
+    """The names of parameters that ``objective`` cannot choose, and which ``fit`` therefore holds fixed.
+
+    A target kernel is the ruler by which objectives measure the distance of targets. A score cannot choose its own
+    ruler: with a long enough lengthscale all targets are equal and any prediction is perfect. So it is held, always.
 
     Risks and the Rademacher complexity depend on λ and the outputscale σ_f² of a lone scaled kernel only through
     λ/σ_f²: left free, the pair is a flat valley. A prior on the outputscale, or a λ that is itself held fixed, lifts
     this.
     """
+    rulers = [name for name, p in embedding.named_parameters() if name.startswith("target_kernel.") and p.requires_grad]
+    return (*rulers, *_unidentified_scale(embedding, objective))
+
+
+def _unidentified_scale(embedding: gpytorch.Module, objective: Objective[B]) -> tuple[str, ...]:
     kernel: Kernel = getattr(embedding, "kernel", None)
     is_scaled = COMPOSITES.find(kernel) is Composite.SCALE
     if objective.identifies_scale or not is_scaled or not hasattr(embedding, "regularization"):

@@ -53,7 +53,14 @@ class Checkpoint:
     def read(self, together: Cooperative[Bound]) -> _Content | None:
         """What the leader reads, on all processes; ``None`` where there is no file."""
         content = by_leader(together, lambda: load_checkpoint(self._path, **self._identity))
-        return None if content is None else cast(_Content, content)
+        if content is None:
+            return None
+        if not bool(torch.isfinite(torch.as_tensor(content["best"])).all()):
+            raise ValueError(
+                f"Expected finite parameters in the checkpoint {self._path}, got NaN or infinite ones. Delete it, "
+                "or name another."
+            )
+        return cast(_Content, content)
 
     def is_due(self) -> bool:
         """Whether the last writing was long enough ago."""

@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ..embeddings import ConditionedMulticlass
-from ..validation import check_finite, check_tensor
+from ..validation import check_finite, check_number, check_tensor
 from .base import Objective
 from .risk import require_classes
 
@@ -105,8 +105,8 @@ def _check_calibration(F: Tensor, Y: Tensor, penalty: float) -> None:
             f"Expected Y as one-hot labels of shape {tuple(F.shape[-2:])}, as F, got {tuple(Y.shape)}. Give "
             "conditioned.Y."
         )
-    if not 0.0 < penalty < math.inf:
-        raise ValueError(f"Expected a positive, finite penalty, got {penalty}.")
+    if not 0.0 < check_number("penalty", penalty) < math.inf:
+        raise ValueError(f"Expected a positive, finite penalty, got {penalty}. 1 is usual.")
 
 
 def _calibrate(F: Tensor, Y: Tensor, penalty: float) -> SoftmaxCalibration:
@@ -195,8 +195,8 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
     """
 
     def __init__(self, penalty: float = 1.0) -> None:
-        if not penalty > 0:
-            raise ValueError(f"Expected a positive penalty, got {penalty}.")
+        if not 0.0 < check_number("penalty", penalty) < math.inf:
+            raise ValueError(f"Expected a positive, finite penalty, got {penalty}. 1 is usual.")
         self.penalty = penalty
 
     def evaluate(self, bound: ConditionedMulticlass) -> Tensor:

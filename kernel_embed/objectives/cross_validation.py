@@ -26,7 +26,7 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
         seed: of the permutation that makes the folds.
 
     For a :class:`~kernel_embed.MulticlassEmbedding` H_l is ℝᵐ and the distance is ‖y − f(x)‖². Other embeddings need
-    a ``target_kernel``.
+    a ``target_kernel``, which ``fit`` holds as it is: a score cannot choose the ruler it is measured with.
     """
 
     def __init__(self, num_folds: int = 10, norm_penalty: bool = False, seed: int = 0) -> None:

@@ -14,6 +14,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
+from ..validation import check_number
 from .base import Objective
 from .score import target_features, target_form
 
@@ -51,8 +52,8 @@ class RademacherComplexity(Objective[ConditionedEmbedding]):
             rate = rate.replace("√n", "sqrt(n)")
             if rate not in RATES:
                 raise ValueError(f"Expected a number or one of the rates {', '.join(RATES)}, got {rate!r}.")
-        elif not (math.isfinite(rate) and rate >= 0):
-            raise ValueError(f"Expected a rate that is finite and not negative, got {rate}.")
+        elif not 0.0 <= check_number("rate", rate) < math.inf:
+            raise ValueError(f"Expected a rate that is finite and not negative, got {rate}. 1 is r itself.")
         self.rate = rate
 
     def multiplier(self, n: int) -> float:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, MulticlassAnswers
-from ..validation import check_seed
+from ..validation import check_number, check_seed
 from .base import Objective
 from .rademacher import RademacherComplexity
 
@@ -110,7 +110,7 @@ class BatchValidationRisk(ClippedRisk):
         below: Below = "flat",
     ) -> None:
         super().__init__(epsilon, below)
-        if not 0.0 < validation_fraction < 1.0:
+        if not 0.0 < check_number("validation_fraction", validation_fraction) < 1.0:
             raise ValueError(f"Expected validation_fraction between 0 and 1, got {validation_fraction}.")
         check_seed(seed)
         self.validation_fraction = validation_fraction

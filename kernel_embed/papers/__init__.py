@@ -7,6 +7,7 @@ from .flaxman2016.grid import GridOfGaussians
 from .flaxman2016.levels import LevelStudy
 from .flaxman2016.ozone import OzoneGraph
 from .flaxman2016.posterior_coverage import PosteriorCoverage
+from .flaxman2016.posterior_ranks import PosteriorRanks
 from .flaxman2016.powers import PowerStudy
 from .flaxman2016.type_two import TypeTwoErrors
 from .flaxman2016.witness import WitnessOfMixtures
@@ -32,6 +33,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         PowerStudy(),
         BandCoverage(),
         PosteriorCoverage(),
+        PosteriorRanks(),
         VotedTable(),
     )
 }

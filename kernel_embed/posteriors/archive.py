@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -63,8 +65,21 @@ def read(path: str | os.PathLike[str], embedding: E, objective: AnyObjective) ->
             tensors = {name: torch.from_numpy(archive[name]) for name in archive.files if name != "settings"}
             settings = json.loads(str(archive["settings"]))
         written = settings["format"]
-    except (ValueError, KeyError, EOFError, TypeError) as error:
-        raise ValueError(f"Expected a posterior written by save() in {path}, got something else.") from error
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"Expected a posterior written by save() in {path}, got no such file.") from error
+    except (
+        ValueError,
+        KeyError,
+        EOFError,
+        TypeError,
+        OSError,
+        AttributeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise ValueError(
+            f"Expected a posterior written by save() in {path!r}, got something else ({error}). Save it again."
+        ) from error
     if written != FORMAT:
         raise ValueError(
             f"Expected {path} in the format {FORMAT!r}, got {written!r}, which another version wrote. Sample it again."

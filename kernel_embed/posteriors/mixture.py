@@ -58,6 +58,11 @@ def gaussian_mixture(parts: Iterable[MultivariateNormal], weights: Tensor) -> Ga
     with torch.no_grad(), quiet_numbers():
         for part in parts:
             mean, covariance = part.mean, part.covariance_matrix
+            if mean.dim() > 2:
+                raise ValueError(
+                    f"Expected a kernel without a batch shape of its own, got {tuple(mean.shape[1:-1])} beside the "
+                    "draws. Sample one kernel at a time."
+                )
             if mean.dim() == 1:
                 mean, covariance = mean[None], covariance[None]
             w = weights[start : start + len(mean)].to(mean)

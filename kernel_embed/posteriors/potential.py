@@ -27,9 +27,10 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differe
 from typing_extensions import Never, TypeVar
 
 from ..kernels import DiagonalBoundError
-from ..kernels.gram import initialize_parts
+from ..kernels.initialization import initialize_parts
 from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..objectives import Objective
+from ..validation import check_number
 from .priors import find_sites
 from .site import Site, constrained, log_density, on_log_scale, user_name
 
@@ -69,6 +70,9 @@ class Potential(Generic[E_co]):
     def __init__(
         self, embedding: E_co, objective: AnyObjective, x: Tensor, y: Tensor | None, temperature: float = 1.0
     ) -> None:
+        if not 0.0 < check_number("temperature", temperature) < math.inf:
+            raise ValueError(f"Expected a positive, finite temperature, got {temperature}. 1 is usual.")
+        x, y = x.detach(), y.detach() if isinstance(y, Tensor) else y
         self.embedding: E_co = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
         initialize_parts(self.embedding, x, y)
         on_log_scale(self.embedding)

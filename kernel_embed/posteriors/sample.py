@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import threading
 from typing import TYPE_CHECKING, TypedDict, overload
 
 import gpytorch
@@ -22,7 +23,7 @@ from ..embeddings import (
 from ..objectives import Objective
 from ..progress import progress_bar
 from ..threads import few_threads
-from ..validation import check_features, check_seed
+from ..validation import check_features, check_number, check_seed
 from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
 from .diagnostics import tell
 from .draws import Draws
@@ -35,6 +36,10 @@ from .starts import Initial, Plan, Starts, starting_points
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+_ONE_AT_A_TIME = threading.RLock()
+"""Pyro draws from torch's global generator, which is lent to one call at a time: threads wait for one another."""
 
 
 class Settings(TypedDict, total=False):
@@ -125,7 +130,7 @@ def sample_posterior(
         num_samples: draws of each chain, after warm-up.
         warmup_steps: draws of each chain before, in which step size and mass matrix are adapted.
         num_chains: chains, each from a start of its own.
-        seed: the same seed gives the same draws.
+        seed: the same seed gives the same draws, whatever other threads sample: they take turns.
         sampler: :class:`~kernel_embed.NUTS` with its options, by default;
             :class:`~kernel_embed.SMC`, sequential Monte Carlo from the prior, which weighs several modes
             rightly and estimates the evidence; a fast answer, :class:`~kernel_embed.Laplace`, the Gaussian
@@ -160,7 +165,7 @@ def sample_posterior(
     check_seed(seed)
     x = check_features(x)
     first, *seeds = (int(s) for s in np.random.SeedSequence(seed).generate_state(num_chains + 1))
-    with few_threads(x.shape[-2]), torch.random.fork_rng(devices=[]), quiet_numbers():
+    with _ONE_AT_A_TIME, few_threads(x.shape[-2]), torch.random.fork_rng(devices=[]), quiet_numbers():
         torch.manual_seed(first)
         potential = Potential(embedding, objective, x, y, temperature)
         check_support(potential.sites, potential.embedding)
@@ -180,7 +185,7 @@ def _check_values(objective: AnyObjective, sampler: Sampler, temperature: float)
         raise TypeError(f"Expected an Objective, such as ConditionalEvidence(), got {type(objective).__name__}.")
     if not isinstance(sampler, Sampler):
         raise TypeError(f"Expected a Sampler, such as NUTS() or SMC(), got {sampler!r}.")
-    if not (math.isfinite(temperature) and temperature > 0):
+    if not 0.0 < check_number("temperature", temperature) < math.inf:
         raise ValueError(f"Expected a positive, finite temperature, got {temperature}.")
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..objectives import Objective
 from ..objectives.risk import permutation
-from ..validation import check_features
+from ..validation import check_count, check_features, check_labels, check_seed
 from .priors import PosteriorWarning
 from .sample import sample_posterior
 from .samplers.base import Sampler
@@ -75,11 +75,17 @@ def choose_temperature(
         >>> choice.temperature == min(choice.risks, key=choice.risks.get)
         True
     """
-    if not temperatures or num_folds < 2:
+    if not isinstance(temperatures, Sequence) or isinstance(temperatures, str):
+        raise TypeError(f"Expected temperatures as a sequence of numbers, got {temperatures!r}. Give a list.")
+    if not temperatures or check_count("num_folds", num_folds, 0) < 2:
         raise ValueError(f"Expected temperatures to try and at least 2 folds, got {temperatures} and {num_folds}.")
     if not isinstance(embedding, MulticlassEmbedding):
         raise TypeError(f"Expected a MulticlassEmbedding, got {type(embedding).__name__}.")
     x, sampler = check_features(x), Laplace() if sampler is None else sampler
+    y = check_labels(x, y, embedding.num_classes)
+    if num_folds > x.shape[-2]:
+        raise ValueError(f"Expected at most as many folds as rows ({x.shape[-2]}), got {num_folds}. Take fewer.")
+    check_seed(seed)
     risks = dict.fromkeys(temperatures, 0.0)
     for fold in permutation(x.shape[-2], seed).tensor_split(num_folds):
         rest = torch.ones(x.shape[-2], dtype=torch.bool)

@@ -35,7 +35,7 @@ from ..kernels.features import nystrom_kernel, random_feature_kernel
 from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
 from ..linalg import FeatureSystem, IterativeSystem
-from ..validation import check_features
+from ..validation import check_count, check_features, check_labels, check_lengths
 from .statistics import FeatureAnswers, accumulate
 
 
@@ -136,6 +136,11 @@ def approximate(
         first, targets = check_features(x), y
     if targets is None:
         raise ValueError("Expected targets y, got none.")
+    check_count("probe_size", probe_size)
+    if isinstance(embedding, MulticlassEmbedding):
+        targets = check_labels(first, targets, embedding.num_classes)
+    else:
+        targets = check_lengths(first, targets)
     if isinstance(method, ConjugateGradients):
         if isinstance(x, DataLoader):
             raise TypeError("Expected tensors x and y for ConjugateGradients, which go through the rows many times.")

@@ -24,6 +24,7 @@ from torch import Tensor
 from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
 from ..kernels import gram
 from ..kernels.frozen import frozen
+from ..validation import check_count
 from .expansion import Expansion, expansion
 
 Choice = Literal["greedy", "herding"]
@@ -83,7 +84,7 @@ def compress(
     """
     if len(conditioned.embedding.batch_shape) > 0:
         raise ValueError(f"Expected an embedding without batch shape, got {tuple(conditioned.embedding.batch_shape)}.")
-    if not 1 <= num_points <= conditioned.num_data:
+    if not 1 <= check_count("num_points", num_points) <= conditioned.num_data:
         raise ValueError(
             f"Expected num_points from 1 to the {conditioned.num_data} rows of the data, got {num_points}."
         )
@@ -100,6 +101,8 @@ def compress(
         if j is None:
             break
         drawn += basis.add(j)
+    if not len(basis.chosen):
+        raise ValueError("Expected a kernel with values other than zero, got none on these data. Take another kernel.")
     points = conditioned.x[basis.chosen]
     answers = expansion(frozen(conditioned.embedding), points, basis.coefficients())
     return answers, _report(conditioned, answers, basis, x, y)

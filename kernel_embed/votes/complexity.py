@@ -22,7 +22,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..validation import check_count, check_number, check_seed
 from .families import Array
+
+
+def check_square(K: Array) -> None:
+    """Raise unless ``K`` is a square matrix of finite numbers."""
+    if K.ndim != 2 or K.shape[0] != K.shape[1] or not K.size:
+        raise ValueError(
+            f"Expected K as a square matrix, one row for each point, got shape {K.shape}. Give one kernel's."
+        )
+    if not np.isfinite(K).all():
+        raise ValueError("Expected finite values in K, got NaN or infinity. Look at the kernel and the data.")
 
 
 def trace_bound(K: Array) -> float:
@@ -33,6 +44,7 @@ def trace_bound(K: Array) -> float:
         >>> trace_bound(np.eye(4))
         0.5
     """
+    check_square(K)
     m = len(K)
     diagonal = np.diag(K)
     return float(math.sqrt(max(diagonal.max(), 0.0)) * math.sqrt(max(diagonal.sum(), 0.0)) / m)
@@ -56,11 +68,13 @@ def dimension_bound(K: Array, num_features: int, degree: int) -> float:
         >>> round(dimension_bound(np.ones((9, 9)), 2, 1), 3)
         12.28
     """
+    check_square(K)
     return float(12.0 * np.diag(K).max() * math.sqrt(math.pi * feature_dimension(num_features, degree) / len(K)))
 
 
 def spectrum(K: Array) -> Array:
     """κ²λ_j, with λ_j the eigenvalues of K / m, largest first: what :func:`local_bound` is made of."""
+    check_square(K)
     eigenvalues = np.linalg.eigvalsh(K / len(K))[::-1]
     return np.asarray(np.maximum(eigenvalues, 0.0)) * max(float(np.diag(K).max()), 0.0)
 
@@ -113,7 +127,7 @@ def own_radius(K: Array, values: Array | None = None) -> float:
 
 
 def _local(values: Array, r: float, m: int) -> float:
-    if not r > 0:
+    if not check_number("radius", r) > 0:
         raise ValueError(f"Expected a radius r > 0 of the local complexity, got {r}.")
     return float(math.sqrt(2.0 / m * np.minimum(r, values).sum()))
 
@@ -147,8 +161,8 @@ def monte_carlo(K: Array, num_draws: int = 500, seed: int | None = 0) -> Estimat
         >>> monte_carlo(np.eye(4))
         Estimate(value=0.25, standard_error=0.0)
     """
-    if num_draws < 2:
-        raise ValueError(f"Expected num_draws ≥ 2, got {num_draws}.")
+    check_count("num_draws", num_draws, 2)
+    check_seed(seed)
     sigma = np.random.default_rng(seed).choice([-1.0, 1.0], size=(num_draws, len(K)))
     suprema = np.abs(sigma @ K).max(axis=1) / len(K)
     return Estimate(float(suprema.mean()), float(suprema.std(ddof=1) / math.sqrt(num_draws)))

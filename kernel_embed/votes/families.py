@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..kernels import gram
+from ..validation import check_count, check_number, check_tensor
+
+T = TypeVar("T")
 
 Array: TypeAlias = NDArray[np.float64]
 Points: TypeAlias = NDArray[Any]
@@ -38,9 +41,11 @@ def polynomial_kernels(degrees: Sequence[int] = range(1, 11), offset: float = 1.
         >>> [kernel.power for kernel in polynomial_kernels(range(1, 4))]
         [1, 2, 3]
     """
+    if not 0.0 < check_number("offset", offset) < np.inf:
+        raise ValueError(f"Expected a positive, finite offset, got {offset}. The paper takes 1.")
     kernels = []
-    for degree in degrees:
-        kernel = PolynomialKernel(power=int(degree)).double()
+    for degree in several("degrees", degrees):
+        kernel = PolynomialKernel(power=check_count("a degree", degree)).double()
         kernel.offset = offset
         kernels.append(kernel)
     return kernels
@@ -58,13 +63,20 @@ def gaussian_kernels(gammas: Sequence[float] = GAMMAS) -> list[RBFKernel]:
         [1.0, 0.5]
     """
     kernels = []
-    for gamma in gammas:
-        if not (np.isfinite(gamma) and gamma > 0):
-            raise ValueError(f"Expected γ > 0, got {gamma}.")
+    for gamma in several("gammas", gammas):
+        if not 0.0 < check_number("γ", gamma) < np.inf:
+            raise ValueError(f"Expected γ > 0 and finite, got {gamma}. Give other values.")
         kernel = RBFKernel().double()
         kernel.lengthscale = (2.0 * gamma) ** -0.5
         kernels.append(kernel)
     return kernels
+
+
+def several(name: str, values: Sequence[T]) -> Sequence[T]:
+    """``values``, of which there must be some."""
+    if not isinstance(values, Iterable) or len(values) == 0:
+        raise TypeError(f"Expected {name} as a sequence of at least one value, got {values!r}. Give a list.")
+    return values
 
 
 class KernelFamily:
@@ -86,6 +98,10 @@ class KernelFamily:
 
     def __init__(self, kernels: KernelLike | Sequence[KernelLike]) -> None:
         given = [kernels] if callable(kernels) else kernels
+        if not isinstance(given, Sequence) or isinstance(given, str):
+            raise TypeError(
+                f"Expected a kernel or a list of kernels, got {kernels!r}. Leave kernels=None for the default."
+            )
         self.kernels: list[KernelLike] = [_own(k, kernel) for k, kernel in enumerate(given)]
         if not self.kernels:
             raise ValueError("Expected at least one kernel, got an empty list. Leave kernels=None for the default.")
@@ -118,7 +134,16 @@ class KernelFamily:
         """``x`` as these kernels take it: a matrix of finite numbers, or anything where all are plain callables."""
         if self.takes_any_points:
             return np.asarray(x)
-        points = np.asarray(x, dtype=np.float64)
+        if isinstance(x, Tensor):
+            check_tensor(x, "x")
+            x = x.detach().cpu().numpy()
+        try:
+            points = np.asarray(x, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"Expected x as a matrix of numbers, got {type(x).__name__} ({error}). Other points need kernels "
+                "that are all plain callables."
+            ) from error
         if points.ndim != 2:
             raise ValueError(
                 f"Expected x of shape (n, d), one point per row, got {points.shape}. Other points need kernels that "

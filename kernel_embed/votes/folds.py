@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..validation import check_count, check_seed
+
 
 def split_folds(n: int, num_folds: int, seed: int | None = 0) -> list[NDArray[np.int64]]:
     """A random partition of 0 … n − 1 into parts of nearly equal size.
@@ -19,7 +21,8 @@ def split_folds(n: int, num_folds: int, seed: int | None = 0) -> list[NDArray[np
         >>> sorted(len(part) for part in split_folds(7, 3))
         [2, 2, 3]
     """
-    if not 3 <= num_folds <= n:
+    check_seed(seed)
+    if not 3 <= check_count("num_folds", num_folds) <= n:
         raise ValueError(
             f"Expected 3 ≤ num_folds ≤ {n} (training, validation and test need one each), got {num_folds}."
         )
@@ -34,6 +37,7 @@ def deal_folds(codes: NDArray[np.int64], num_folds: int, seed: int | None) -> ND
         >>> deal_folds(np.array([0, 0, 0, 1, 1, 1]), 3, seed=0).tolist().count(0)
         2
     """
+    check_seed(seed)
     rng = np.random.default_rng(seed)
     fold = np.zeros(len(codes), dtype=np.int64)
     dealt = 0

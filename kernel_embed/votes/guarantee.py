@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from ..validation import check_number
 from .families import Array
 
 Theorem: TypeAlias = Literal[1, 2]
@@ -140,9 +141,9 @@ def _check(margins: Array, p: int, rho: float, confidence: float) -> int:
         raise ValueError(
             f"Expected p > 1 kernels, as both theorems assume, got p = {p}. Vote over at least two kernels."
         )
-    if not rho > 0:
+    if not check_number("rho", rho) > 0:
         raise ValueError(f"Expected a margin ρ > 0, got {rho}.")
-    if not 0.0 < confidence < 1.0:
+    if not 0.0 < check_number("confidence", confidence) < 1.0:
         raise ValueError(f"Expected confidence between 0 and 1, got {confidence}.")
     if not len(margins):
         raise ValueError("Expected the margins of at least one point, got none.")

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
+from ..validation import check_dense
 from .families import Array
 
 
@@ -35,6 +37,9 @@ def winners(f: Array) -> NDArray[np.int64]:
 
 def check_classes(y: ArrayLike, num_points: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The classes of labels ``y`` of any kind, at least two, and their numbers for each point."""
+    if isinstance(y, Tensor):
+        check_dense(y, "y")
+        y = y.detach().cpu().numpy()
     labels = np.asarray(y)
     if labels.ndim != 1 or len(labels) != num_points:
         raise ValueError(f"Expected one label per point, {num_points} in all, got labels of shape {labels.shape}.")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from numpy.typing import ArrayLike
 
 from .column_generation import ColumnGeneration
-from .families import Array, KernelFamily, Kernels, Points
+from .families import Array, KernelFamily, Kernels, Points, several
 from .labels import check_classes, one_against_rest
 from .penalties import complexities, penalties
 from .problem import Solution, VoteProblem
@@ -124,8 +124,11 @@ def problem_path(
         2
     """
     # From the heaviest penalties to the lightest: the first programs are small, and the votes grow.
+    lams, betas = several("lams", lams), several("betas", betas)
     pairs = sorted(itertools.product(lams, betas), reverse=True)
     solver = ColumnGeneration() if solver is None else solver
+    if not isinstance(solver, VoteSolver):
+        raise TypeError(f"Expected a VoteSolver, such as ColumnGeneration(), got {solver!r}. Give a value, or None.")
     solutions = solver.solve_all(problem, [penalties(*pair, r) for pair in pairs], tolerance=tolerance)
     found = dict(zip(pairs, solutions, strict=True))
     return [PathPoint(lam, beta, found[lam, beta]) for lam, beta in itertools.product(lams, betas)]

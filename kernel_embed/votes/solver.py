@@ -6,6 +6,7 @@ import abc
 import math
 from collections.abc import Iterable
 
+from ..validation import check_number
 from .families import Array
 from .problem import Solution, VoteProblem, Votes
 
@@ -48,7 +49,7 @@ def check_max_rounds(max_rounds: int) -> None:
 
 def check_tolerance(tolerance: float) -> None:
     """Raise unless ``tolerance`` is a gap that can be reached: in floating point no search ends at exactly 0."""
-    if not (math.isfinite(tolerance) and tolerance > 0.0):
+    if not 0.0 < check_number("tolerance", tolerance) < math.inf:
         raise ValueError(
             f"Expected a positive, finite tolerance, got {tolerance!r}. Take the gap that is small enough, such as "
             f"{TOLERANCE:g}."

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from ...kernels.profiles import RadialProfile, radial_of
 from ...kernels.radial import Metric
-from ...kernels.structure import Algebra, Node, fold
+from ...kernels.structure import Algebra, Node, check_columns, check_kernel, fold
+from ...validation import check_features
 from .radial import radial_slope
 from .rules import expand
 
@@ -53,6 +54,9 @@ def empirical_embedding(
         >>> empirical_embedding(kernel, x).log_slope.detach().round()
         tensor([ -4992.,  -4992., -19991.], dtype=torch.float64)
     """
+    check_kernel(kernel)
+    sample = check_features(sample, "sample")
+    check_columns(kernel, sample.shape[-1])
     if points is None:
         points, own = sample, torch.arange(sample.shape[-2], device=sample.device)
     found = fold(kernel, _LogDomain())

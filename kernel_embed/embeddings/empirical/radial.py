@@ -24,11 +24,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ...kernels.near import NearPairs, inner_differences, weighted_differences
 from ...kernels.profiles import RadialProfile
-from ...kernels.radial import flushed_exp, negative_half_square_distance, subtract_close_points_
+from ...kernels.radial import flushed_exp, half_squares
 
 MAX_STORED = 2**25
 """Entries of the n × n matrix above which it is not kept for the gradient but computed again, in blocks."""
+FAR = 1e4
+"""Lengthscales from the center up to which one dimension needs no care: differences are taken one by one."""
 BLOCK_ENTRIES = 2**22
 
 
@@ -66,16 +69,18 @@ class _RadialSlope(torch.autograd.Function):
         pieces: list[tuple[Tensor, ...]] = []
         kept: list[Tensor] = []
         for rows in _blocks(z1, z, stored):
-            E, W, m = _exponents(z1[..., rows, :], z, None if own is None else own[rows], profile, counts)
+            zb = z1[..., rows, :]
+            E, W, m, near = _exponents(zb, z, None if own is None else own[rows], profile, counts)
             p0, p1 = profile.factors(E)
             sums = p1 * (W @ padded) if isinstance(p1, float) else (p1 * W) @ padded
+            # Σ_j p₁W_ij (z_i − z_j)
+            turned = weighted_differences(p1 * W, zb, z, near)[0] if near else sums[..., -1:] * zb - sums[..., :-1]
             values = W.sum(-1) if isinstance(p0, float) else (p0 * W).sum(-1)
-            pieces.append((values.unsqueeze(-1), sums, m.unsqueeze(-1)))
+            pieces.append((values.unsqueeze(-1), sums[..., -1:], turned, m.unsqueeze(-1)))
             if stored:
-                kept = [W] if profile.constant else [W, E]
-        values, sums, m = (torch.cat(parts, dim=-2) for parts in zip(*pieces, strict=True))
-        weights = sums[..., -1:]
-        v = (2.0 / total) * (weights * z1 - sums[..., :-1])
+                kept, ctx.near = [W] if profile.constant else [W, E], near
+        values, weights, turned, m = (torch.cat(parts, dim=-2) for parts in zip(*pieces, strict=True))
+        v = (2.0 / total) * turned
         m = m.squeeze(-1)
         mean = (values.squeeze(-1) * m.exp() + own_count * profile.at_zero()) / total
         size = z.abs().amax(dim=(-2, -1)).unsqueeze(-1) * weights.squeeze(-1).abs()
@@ -98,18 +103,25 @@ class _RadialSlope(torch.autograd.Function):
         for rows in _blocks(z1, z, ctx.stored):
             zb, gb, hb, ab = (t[..., rows, :] for t in (z1, g, h, along))
             if ctx.stored:
-                W, E = kept[0], kept[-1]
+                W, E, near = kept[0], kept[-1], ctx.near
             else:
-                E, W, _m = _exponents(zb, z, None if own is None else own[rows], ctx.profile, counts)
+                E, W, _m, near = _exponents(zb, z, None if own is None else own[rows], ctx.profile, counts)
             p1, p2 = ctx.profile.factors(E)[1], ctx.profile.curvature(E)
             # M = 2 ∂q/∂s = W∘(g p₁ + 2 p₂ hᵢᵀ(zᵢ − zⱼ)), as one product of rank D + 1 where p₁ and p₂ are numbers
-            if isinstance(p1, float) and isinstance(p2, float):
+            if near:
+                M = inner_differences(hb, zb, z, near).mul_(p2).mul_(2.0).add_(gb * p1)
+                beside = (p1 * W).mT @ hb
+            elif isinstance(p1, float) and isinstance(p2, float):
                 M = torch.cat([hb * (-2.0 * p2), gb * p1 + (2.0 * p2) * ab], dim=-1) @ padded.mT
                 beside = p1 * (W.mT @ hb)
             else:
                 M = (ab - hb @ z.mT).mul_(p2).mul_(2.0).add_(gb * p1)
                 beside = (p1 * W).mT @ hb
             M.mul_(W)
+            if near:
+                gradient1[..., rows, :], back = weighted_differences(M, zb, z, near)
+                gradient += back - beside
+                continue
             sums = M @ padded
             gradient1[..., rows, :] = sums[..., -1:] * zb - sums[..., :-1]
             back = M.mT @ torch.cat([zb, torch.ones_like(zb[..., :1])], dim=-1)
@@ -129,9 +141,10 @@ def _blocks(z1: Tensor, z: Tensor, stored: bool) -> list[slice]:
 
 def _exponents(
     z1: Tensor, z: Tensor, own: Tensor | None, profile: RadialProfile, counts: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """E, W = counts·exp(E − m) without own terms, and m, the largest exponent of each row."""
-    E = profile.exponent(_halves(z1, z, rough=not profile.constant))
+) -> tuple[Tensor, Tensor, Tensor, list[NearPairs]]:
+    """E, W = counts·exp(E − m) without own terms, m, the largest exponent of each row, and pairs done again."""
+    halves, near = _halves(z1, z, rough=not profile.constant)
+    E = profile.exponent(halves)
     mine = None if own is None else (..., torch.arange(z1.shape[-2], device=z.device), own)
     if mine is not None:
         E[mine] = -math.inf
@@ -144,14 +157,11 @@ def _exponents(
         W = flushed_exp(E - m.unsqueeze(-1))
         if mine is not None:
             E[mine] = -1.0  # any number: it meets W = 0
-    return E, W if counts is None else W.mul_(counts), m
+    return E, W if counts is None else W.mul_(counts), m, near
 
 
-def _halves(z1: Tensor, z: Tensor, rough: bool) -> Tensor:
+def _halves(z1: Tensor, z: Tensor, rough: bool) -> tuple[Tensor, list[NearPairs]]:
     """−s/2: by differences in one dimension, which is as fast and loses no digits, else by one matrix product."""
-    if z.shape[-1] == 1:
-        return (z1 - z.mT).square_().mul_(-0.5)
-    halves = negative_half_square_distance(z1, z)
-    if rough:
-        subtract_close_points_(halves, z1, z)
-    return halves
+    if z.shape[-1] == 1 and float(z.abs().amax()) <= FAR:
+        return (z1 - z.mT).square_().mul_(-0.5), []
+    return half_squares(z1, z, rough=rough)

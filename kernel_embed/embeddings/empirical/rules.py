@@ -18,8 +18,10 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ...kernels.gram import check_initialized, cross_evaluation, dense, gram_diagonal
+from ...kernels.gram import by_gpytorch, cross_evaluation, gram_diagonal
+from ...kernels.initialization import check_initialized
 from ...kernels.profiles import Radial, radial_of
+from ...kernels.radial import square_distances
 from ...kernels.structure import Algebra, Node, fold
 
 CDIST_ROWS = 26
@@ -109,7 +111,7 @@ def _product_slope(parts: list[Expansion], weight: Tensor) -> Tensor:
 def _radial_expansion(radial: Radial, x1: Tensor, x2: Tensor) -> Expansion:
     centre = x2.detach().mean(dim=-2, keepdim=True)
     z1, z2 = radial.metric.scaled(x1 - centre), radial.metric.scaled(x2 - centre)
-    square = z1.square().sum(-1, keepdim=True) + z2.square().sum(-1).unsqueeze(-2) - 2.0 * z1 @ z2.mT
+    square = square_distances(z1, z2)
     # Rounding may leave a small distance between coinciding points; for a cusp that would be a slope of its own.
     rounding = 64.0 * torch.finfo(square.dtype).eps * (1.0 + z2.detach().square().sum(-1).amax(-1)[..., None, None])
     phi, slope = radial.profile.value_and_slope(torch.where(square > rounding, square, 0.0))
@@ -131,7 +133,7 @@ def _by_autograd(kernel: Kernel, x1: Tensor, x2: Tensor, mask: Tensor | None) ->
     extra = max(1, CDIST_ROWS - n) + (1 if n + max(1, CDIST_ROWS - n) == t else 0)
     longer = torch.cat([x2, x2[..., -1:, :].expand(*x2.shape[:-2], extra, x2.shape[-1])], dim=-2)
     with cross_evaluation(kernel):
-        K = dense(kernel(inputs, longer.expand(*batch, *longer.shape[-2:])))[..., :n]
+        K = by_gpytorch(kernel, inputs, longer.expand(*batch, *longer.shape[-2:]))[..., :n]
     if mask is not None:
         K = torch.where(mask, gram_diagonal(kernel, inputs).unsqueeze(-1), K)
 

@@ -21,7 +21,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from ...validation import check_features
+from ...validation import check_count, check_features
 from ..gram import gram
 from .based import BasedKernel, FollowingKernel
 
@@ -48,7 +48,7 @@ def pack_bags(bags: Sequence[Tensor], size: int | None = None) -> Tensor:
     if len(widths) > 1:
         raise ValueError(f"Expected bags with one number of columns, got {sorted(widths)}.")
     largest = max(bag.shape[-2] for bag in bags)
-    size = largest if size is None else size
+    size = largest if size is None else check_count("size", size, 0)
     if size < largest:
         raise ValueError(f"Expected a size of at least {largest}, the largest bag, got {size}.")
     rows = []

@@ -14,7 +14,8 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ...linalg import require_finite
-from ..gram import GRAMS, INITIALIZATIONS, Initialization, gram, initialize_from_data, is_initialized
+from ..gram import GRAMS, gram
+from ..initialization import INITIALIZATIONS, Initialization, initialize_from_data, is_initialized
 
 Index = int | slice | Tensor | None
 """What selects elements of a batch."""
@@ -70,6 +71,11 @@ class FeatureKernel(Kernel):
             z = self.feature_map(rows)
         except RuntimeError as error:
             other = next((p.dtype for p in self.feature_map.parameters() if p.dtype != x.dtype), None)
+            if "shapes cannot be multiplied" in str(error):
+                raise ValueError(
+                    f"Expected x with as many columns as the feature map takes, got {x.shape[-1]} ({error}). Choose "
+                    "others, or build another map."
+                ) from error
             if "dtype" not in str(error) or other is None:
                 raise
             raise TypeError(

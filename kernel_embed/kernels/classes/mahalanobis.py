@@ -9,6 +9,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ...linalg import cholesky_factor
+from ...validation import check_count
 from ..profiles import PROFILES, SQUARED_EXPONENTIAL, Radial
 from ..radial import Whitening, radial_gram
 
@@ -40,7 +41,7 @@ class MahalanobisKernel(Kernel):
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        self.num_dims = num_dims
+        self.num_dims = num_dims = check_count("num_dims", num_dims)
         self.register_parameter("raw_factor", torch.nn.Parameter(torch.zeros(*self.batch_shape, num_dims, num_dims)))
 
     @property

@@ -26,9 +26,10 @@ import torch
 from gpytorch.kernels import ConstantKernel, Kernel, LinearKernel, PolynomialKernel, RFFKernel
 from torch import Tensor
 
+from ...validation import check_tensor
 from ..classes.feature import FeatureKernel
-from ..gram import check_columns, check_initialized
-from ..structure import Algebra, Node, Registry, all_known, all_leaves, fold
+from ..initialization import check_initialized
+from ..structure import Algebra, Node, Registry, all_known, all_leaves, check_columns, check_kernel, fold
 
 FeatureRule = Callable[[Kernel, Tensor, int], "Tensor | None"]
 """From a kernel, the points that reach its ``forward`` and a limit, to Z with K = ZZᵀ; ``None`` beyond the limit."""
@@ -56,6 +57,8 @@ def explicit_features(kernel: Kernel, x: Tensor, limit: int = MAX_WIDTH) -> Tens
         >>> explicit_features(RBFKernel(), x) is None
         True
     """
+    check_kernel(kernel)
+    check_tensor(x, "x")
     if not has_explicit_features(kernel):
         return None
     check_columns(kernel, x.shape[-1])

@@ -13,8 +13,9 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
+from ...validation import check_count, check_seed
 from ..classes.feature import FeatureKernel
-from ..structure import COMPOSITES, Algebra, Composite, Node, Registry, all_known, fold
+from ..structure import COMPOSITES, Algebra, Composite, Node, Registry, all_known, check_kernel, fold
 from .explicit import has_explicit_features
 
 Spectrum = Callable[[Kernel, int, int, torch.Generator], Tensor]
@@ -34,7 +35,9 @@ class FourierFeatures(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Features of rows ``x`` ``(n, d)``: ``(n, 2p')``."""
-        angles = x @ self.Omega
+        if x.shape[-1] != self.Omega.shape[0]:
+            raise ValueError(f"Expected {self.Omega.shape[0]} features (d), got x with {x.shape[-1]}. Draw others.")
+        angles = x.to(self.Omega.dtype) @ self.Omega
         scale = self.Omega.shape[1] ** -0.5
         if torch.is_grad_enabled():
             return torch.cat([angles.cos(), angles.sin()], dim=-1).mul(scale)
@@ -61,8 +64,11 @@ def random_feature_kernel(kernel: Kernel, d: int, num_features: int, seed: int =
         >>> bool((gram(approximation, x) - gram(RBFKernel(), x)).abs().max() < 0.1)
         True
     """
-    if num_features < 2 or num_features % 2:
-        raise ValueError(f"Expected an even number of features, cosines and sines, got {num_features}.")
+    check_kernel(kernel)
+    check_count("d", d)
+    check_seed(seed)
+    if check_count("num_features", num_features, 2) % 2:
+        raise ValueError(f"Expected an even number of features, cosines and sines, got {num_features}. Add one.")
     approximation = fold(kernel, _Fourier(d, num_features, seed))
     assert approximation is not None, "every node has an answer or raises"
     return approximation

@@ -17,6 +17,7 @@ from ...validation import check_features
 from ..classes.feature import FeatureKernel
 from ..frozen import frozen
 from ..gram import gram
+from ..structure import check_kernel
 
 
 class NystromFeatures(torch.nn.Module):
@@ -48,6 +49,7 @@ def nystrom_kernel(kernel: Kernel, points: Tensor) -> Kernel:
         >>> bool((gram(approximation, x) - gram(RBFKernel().double(), x)).abs().max() < 1e-4)
         True
     """
+    check_kernel(kernel)
     if len(kernel.batch_shape) > 0:
         raise ValueError(f"Expected a kernel without batch shape, got {tuple(kernel.batch_shape)}.")
     points = check_features(points, "points")

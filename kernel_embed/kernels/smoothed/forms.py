@@ -17,8 +17,8 @@ from gpytorch.kernels import Kernel, MaternKernel, SpectralMixtureKernel
 from torch import Tensor
 
 from ..classes.mahalanobis import MahalanobisKernel, mahalanobis_smoothed_gram
-from ..gram import check_columns, gram
-from ..structure import Algebra, Node, Registry, all_known, fold
+from ..gram import gram
+from ..structure import Algebra, Node, Registry, all_known, check_columns, fold
 from .gaussian import GaussianTerms, TermsAlgebra, gaussian_smoothed_gram, spectral_mixture_terms
 from .matern import matern_smoothed_gram
 from .measures import GaussianMeasure, LebesgueMeasure, Measure

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..classes.based import FollowingKernel
 from ..gram import GRAMS, gram
+from ..structure import check_columns, check_kernel
 from .forms import Form, closed_form
 from .measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure
 
@@ -47,6 +48,7 @@ class SmoothedKernel(FollowingKernel):
         self, base_kernel: Kernel, measure: Measure | None = None, active_dims: tuple[int, ...] | None = None
     ) -> None:
         super().__init__(active_dims=active_dims)
+        check_kernel(base_kernel)
         self.base_kernel = base_kernel
         self.measure = measure
 
@@ -66,6 +68,7 @@ class SmoothedKernel(FollowingKernel):
 
     def resolved(self, x: Tensor) -> SmoothedKernel:
         """This kernel where it can be evaluated, else one with a discrete measure taken from the sample ``x``."""
+        check_columns(self.base_kernel, x.shape[-1] if self.active_dims is None else len(self.active_dims))
         if isinstance(self.measure, DiscreteMeasure) or closed_form(self.base_kernel, x.shape[-1], self.measure):
             return self
         if self.measure is not None:

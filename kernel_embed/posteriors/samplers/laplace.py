@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...learning.parameters import Vector
-from ...validation import check_setting
+from ...validation import check_count
 from ..draws import Draws, independent_draws
 from ..potential import Potential
 from ..priors import DEFAULT_SPREAD
@@ -71,7 +71,7 @@ class Laplace(Sampler):
     is_independent: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_setting("max_evaluations", self.max_evaluations, self.max_evaluations >= 1, "of at least 1")
+        check_count("max_evaluations", self.max_evaluations)
 
     def sample(self, potential: Potential, plan: Plan) -> Draws:
         """Independent draws, as many for each seed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Iterator
 from typing import ClassVar
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from ...learning.parameters import Vector
 from ...threads import num_cpus
-from ...validation import check_setting
+from ...validation import check_count, check_number, check_setting
 from ..draws import Chains, Draws
 from ..potential import SITE, Potential, quiet_numbers
 from ..starts import Plan, Starts
@@ -72,9 +73,11 @@ class NUTS(Sampler):
     uses_warmup: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_setting("target_accept_prob", self.target_accept_prob, 0 < self.target_accept_prob < 1, "between 0 and 1")
-        check_setting("max_tree_depth", self.max_tree_depth, self.max_tree_depth >= 1, "of at least 1")
-        check_setting("step_size", self.step_size, self.step_size > 0, "above 0")
+        accepted = check_number("target_accept_prob", self.target_accept_prob)
+        check_setting("target_accept_prob", accepted, 0 < accepted < 1, "between 0 and 1")
+        check_count("max_tree_depth", self.max_tree_depth)
+        size = check_number("step_size", self.step_size)
+        check_setting("step_size", size, 0 < size < math.inf, "above 0 and finite")
 
     def sample(self, potential: Potential, plan: Plan) -> Draws:
         """One chain from each start; Ctrl-C ends them all and keeps what there is."""

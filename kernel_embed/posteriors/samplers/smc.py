@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...learning.parameters import Vector
-from ...validation import check_setting
+from ...validation import check_count, check_setting
 from ..draws import Draws, independent_draws
 from ..potential import Potential
 from ..starts import Plan, prior_draw
@@ -58,7 +58,9 @@ class SMC(Sampler):
     uses_starts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_setting("num_moves", self.num_moves, self.num_moves >= 1, "of at least 1")
+        check_count("num_moves", self.num_moves)
+        if self.num_particles is not None:
+            check_count("num_particles", self.num_particles)
 
     def sample(self, potential: Potential, plan: Plan) -> Draws:
         """One run for each seed; Ctrl-C keeps the runs that have ended."""

@@ -16,7 +16,7 @@ from pyro.optim import ClippedAdam
 from torch import Tensor
 
 from ...progress import ProgressBar
-from ...validation import check_setting
+from ...validation import check_count, check_number, check_setting
 from ..draws import Draws, independent_draws
 from ..potential import SITE, Potential
 from ..starts import Plan
@@ -43,8 +43,10 @@ class SVI(Sampler):
     is_independent: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_setting("num_steps", self.num_steps, self.num_steps >= 1, "of at least 1")
-        check_setting("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
+        check_count("num_steps", self.num_steps)
+        check_setting(
+            "learning_rate", self.learning_rate, check_number("learning_rate", self.learning_rate) > 0, "above 0"
+        )
 
     def sample(self, potential: Potential, plan: Plan) -> Draws:
         """Independent draws of the guide, as many for each seed."""

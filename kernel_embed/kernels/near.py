@@ -1,0 +1,195 @@
+r"""Near pairs of points far from the center, whose squared distances a matrix product gets wrong.
+
+.. math::  -\tfrac12 s_{ij} = z_i^\top z'_j - \tfrac12 \lVert z_i \rVert^2 - \tfrac12 \lVert z'_j \rVert^2
+
+is one product, but its rounding error is that of the norms, :math:`\epsilon \lVert z \rVert^2`, however near the points
+are: for two clusters 10⁸ lengthscales apart it is of size 1 inside each of them. Pairs with
+:math:`s_{ij} < 10^{-4} (\lVert z_i \rVert^2 + \lVert z'_j \rVert^2)` are therefore done again, where the norms are
+large enough to matter: all pairs inside a ball by one product about its center, and so on within the ball, and stray
+pairs by subtraction. Usual data have no such norms, and pay for one look at 2n numbers.
+
+The gradient has the same sums of differences, :math:`\sum_j M_{ij} (z_i - z'_j)`, and takes the same balls.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from linear_operator.utils.errors import NanError
+from torch import Tensor
+
+NEAR = 1e-4
+"""Squared distances below this part of the squared norms have lost more than four of their digits."""
+CHECKED_NORM = 1e5
+"""Squared norms, in lengthscales, from which the loss is more than 10⁵ roundings of a kernel value of one."""
+FEW_PAIRS = 2**14
+BALL_PAIRS = 64
+"""Pairs of one point from which a ball of its own is faster than their subtraction."""
+MAX_BALLS = 64
+PAIRS_AT_ONCE = 2**18
+
+Place = tuple[Tensor, ...]
+
+
+@dataclasses.dataclass
+class NearPairs:
+    """The pairs of one matrix that were done again: balls, outer ones first, and strays.
+
+    A ball has its rows, its columns and the row that is its center.
+    """
+
+    balls: list[tuple[Tensor, Tensor, Tensor]] = dataclasses.field(default_factory=list)
+    strays: list[tuple[Tensor, Tensor]] = dataclasses.field(default_factory=list)
+
+
+def refine_(
+    halves: Tensor, z1: Tensor, z2: Tensor, largest: float, shift: Tensor | None, rough: bool
+) -> list[NearPairs]:
+    """Do near pairs again, in place; what was done in each matrix of the batch, where the norms were large."""
+    part = _suspect_part(largest, rough, halves.dtype)
+    if not math.isfinite(largest):
+        raise NanError(
+            "Expected points whose squared distances are numbers, got some too many lengthscales apart, or a "
+            "lengthscale that is none. Rescale x, remove the outliers, or use a longer lengthscale."
+        )
+    if part == 0.0:
+        return []
+    batch = halves.shape[:-2]
+    found = []
+    for index in range(math.prod(batch)):
+        matrix, a, b = (_element(t, batch, index) for t in (halves, z1, z2))
+        add = None if shift is None else shift.expand(batch).reshape(-1)[index]
+        near = NearPairs()
+        place = tuple(torch.arange(z.shape[-2], device=z.device) for z in (a, b))
+        _refine_matrix_(matrix, a, b, add, part, rough, place, near)
+        found.append(near)
+    # Coinciding points are no matter for sums of differences; only large norms are.
+    return found if part == NEAR else []
+
+
+def _suspect_part(largest: float, rough: bool, dtype: torch.dtype) -> float:
+    """The part of the norms below which a squared distance is done again; 0 for none."""
+    if 2.0 * largest > CHECKED_NORM:
+        return NEAR
+    return 1e4 * torch.finfo(dtype).eps if rough and largest > 0.0 else 0.0
+
+
+def _element(t: Tensor, batch: torch.Size, index: int) -> Tensor:
+    """Matrix number ``index`` of a batch, as a view."""
+    t = t.expand(*batch, *t.shape[-2:])
+    return t[tuple(int(i) for i in torch.unravel_index(torch.tensor(index), batch))] if batch else t
+
+
+def _refine_matrix_(
+    halves: Tensor,
+    z1: Tensor,
+    z2: Tensor,
+    shift: Tensor | None,
+    part: float,
+    rough: bool,
+    place: Place,
+    found: NearPairs,
+) -> None:
+    """Balls where there are many near pairs, then subtraction; ``place`` says where in the whole this block lies."""
+    near = halves > _limit(z1, z2, shift, part)
+    pairs = near.nonzero()
+    if pairs.shape[0] > FEW_PAIRS:
+        _refine_balls_(halves, near, z1, z2, shift, part, rough, place, found)
+        pairs = near.nonzero()
+    for some in pairs.split(PAIRS_AT_ONCE):
+        i, j = some.unbind(-1)
+        difference = (z1[i] - z2[j]).square().sum(-1).mul_(-0.5)
+        halves[i, j] = difference if shift is None else difference + shift
+        found.strays.append((place[0][i], place[1][j]))
+
+
+def _refine_balls_(
+    halves: Tensor,
+    near: Tensor,
+    z1: Tensor,
+    z2: Tensor,
+    shift: Tensor | None,
+    part: float,
+    rough: bool,
+    place: Place,
+    found: NearPairs,
+) -> None:
+    """The pairs inside balls about the points with most near ones; ``near`` keeps the pairs that are in none."""
+    norms = z1.square().sum(-1)
+    counts = near.count_nonzero(dim=-1)
+    for _ in range(MAX_BALLS):
+        first = int(counts.argmax())
+        if counts[first] < BALL_PAIRS:
+            return
+        center = z1[first]
+        # Near columns of this row have s < part·(‖zᵢ‖² + ‖zⱼ‖²), and norms within a few percent of its own.
+        radius = 2.5 * part * norms[first]
+        inside1, inside2 = ((z - center).square().sum(-1) <= radius for z in (z1, z2))
+        inside1[first], inside2[near[first]] = True, True
+        rows, columns = inside1.nonzero().squeeze(-1), inside2.nonzero().squeeze(-1)
+        a, b = z1[rows] - center, z2[columns] - center
+        inner = place[0][rows], place[1][columns]
+        found.balls.append((*inner, place[0][first]))
+        norms1, norms2 = (z.square().sum(-1, keepdim=True).mul_(0.5) for z in (a, b))
+        block = (a @ b.mT).sub_(norms1).sub_(norms2.mT)
+        if shift is not None:
+            block.add_(shift)
+        again = _suspect_part(max(float(norms1.max()), float(norms2.max())), rough, block.dtype)
+        if again > 0.0 and part == NEAR:
+            _refine_matrix_(block, a, b, shift, again, rough, inner, found)
+        halves[rows.unsqueeze(-1), columns] = block
+        counts[rows] -= near[rows.unsqueeze(-1), columns].count_nonzero(dim=-1)
+        near[rows.unsqueeze(-1), columns] = False
+
+
+def _limit(z1: Tensor, z2: Tensor, shift: Tensor | None, part: float) -> Tensor:
+    """What −s/2 + shift of near pairs exceeds."""
+    norms1, norms2 = (z.square().sum(-1) for z in (z1, z2))
+    if part == NEAR:
+        limit = -0.5 * part * (norms1.unsqueeze(-1) + norms2)
+    else:  # points that coincide but for rounding: one number will do, and spares a matrix
+        limit = -part * torch.maximum(norms1.amax(), norms2.amax())
+    return limit if shift is None else limit + shift
+
+
+def weighted_differences(M: Tensor, z1: Tensor, z2: Tensor, near: list[NearPairs]) -> tuple[Tensor, Tensor]:
+    """Σ_j M_ij (z1_i − z2_j) and Σ_i M_ij (z2_j − z1_i), with ``M`` overwritten where pairs are ``near``."""
+    batch = M.shape[:-2]
+    g1, g2 = (z.new_zeros(*batch, *z.shape[-2:]) for z in (z1, z2))
+    for index, found in enumerate(near):
+        matrix, a, b, to1, to2 = (_element(t, batch, index) for t in (M, z1, z2, g1, g2))
+        _add_near_(matrix, a, b, to1, to2, found)
+    g1 += M.sum(-1, keepdim=True) * z1 - M @ z2
+    g2 += M.sum(-2).unsqueeze(-1) * z2 - M.mT @ z1
+    return g1, g2
+
+
+def inner_differences(h: Tensor, z1: Tensor, z2: Tensor, near: list[NearPairs]) -> Tensor:
+    """h_iᵀ(z1_i − z2_j)."""
+    H = (h * z1).sum(-1, keepdim=True) - h @ z2.mT
+    for index, found in enumerate(near):
+        matrix, h_, a, b = (_element(t, H.shape[:-2], index) for t in (H, h, z1, z2))
+        for rows, columns, center in found.balls:
+            inside = h_[rows]
+            own = (inside * (a[rows] - a[center])).sum(-1, keepdim=True)
+            matrix[rows.unsqueeze(-1), columns] = own - inside @ (b[columns] - a[center]).mT
+        for i, j in found.strays:
+            matrix[i, j] = (h_[i] * (a[i] - b[j])).sum(-1)
+    return H
+
+
+def _add_near_(M: Tensor, z1: Tensor, z2: Tensor, g1: Tensor, g2: Tensor, found: NearPairs) -> None:
+    """Add the differences of near pairs, and take their weights out of ``M``: inner balls before those around them."""
+    for i, j in found.strays:
+        weighted = M[i, j].unsqueeze(-1) * (z1[i] - z2[j])
+        g1.index_add_(0, i, weighted)
+        g2.index_add_(0, j, weighted, alpha=-1.0)
+        M[i, j] = 0.0
+    for rows, columns, center in reversed(found.balls):
+        block = M[rows.unsqueeze(-1), columns]
+        a, b = z1[rows] - z1[center], z2[columns] - z1[center]
+        g1.index_add_(0, rows, block.sum(-1, keepdim=True) * a - block @ b)
+        g2.index_add_(0, columns, block.sum(-2).unsqueeze(-1) * b - block.mT @ a)
+        M[rows.unsqueeze(-1), columns] = 0.0

@@ -1,0 +1,109 @@
+"""What may come of a call: an answer without NaN, with probabilities in [0, 1], or an error that says what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import signal
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from linear_operator.utils.errors import NanError, NotPSDError
+
+from .entries import Probabilities
+from .inputs import Inputs
+
+SECONDS = 30.0
+"""A call of these sizes takes milliseconds; one that takes longer than this hangs."""
+REFUSALS = (ValueError, TypeError, MemoryError, FileNotFoundError, NotPSDError, NanError, ArithmeticError)
+FORM = re.compile(r"Expected .+?,? (got|but) .+", re.DOTALL)
+
+
+class HangError(BaseException):
+    """Not an ``Exception``, so that nobody on the way catches it."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise :class:`HangError` in what runs longer; only in the main thread of systems that have alarms."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise HangError(f"no end after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def fault_of(call: Callable[[Inputs], object], inputs: Inputs) -> str | None:
+    """What is wrong with a call, or ``None``."""
+    generator = torch.get_rng_state()
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            with time_limit(SECONDS):
+                answer = call(inputs)
+        except HangError as hang:
+            return f"hang: {hang}"
+        except Exception as error:
+            return fault_of_error(error)
+    if not torch.equal(torch.get_rng_state(), generator):
+        return "the global generator was used"
+    return fault_of_answer(answer)
+
+
+def fault_of_error(error: Exception) -> str | None:
+    """A refusal says what was expected and what came. Estimators refuse in the words of scikit-learn."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if any("/sklearn/" in frame.filename for frame in frames[-2:]):
+        return None
+    if isinstance(error, RuntimeError) and "a kernel that works" in str(error):
+        return None  # raised by the kernel itself
+    if isinstance(error, TypeError) and "unsupported operand type" in str(error):
+        return None  # Python's own words for a + b
+    place = next(
+        (
+            f"{f.filename.split('kernel_embed/')[-1]}:{f.lineno}"
+            for f in reversed(frames)
+            if "kernel_embed" in f.filename
+        ),
+        "?",
+    )
+    if not isinstance(error, REFUSALS):
+        return f"{type(error).__name__} at {place}: {error}"
+    if FORM.match(str(error)) is None:
+        return f"unclear {type(error).__name__} at {place}: {error}"
+    return None
+
+
+def fault_of_answer(answer: object) -> str | None:
+    """NaN anywhere, or a probability that is none."""
+    if isinstance(answer, Probabilities):
+        fault = fault_of_answer(answer.values)
+        if fault is not None:
+            return fault
+        p = np.asarray(answer.values.detach() if isinstance(answer.values, torch.Tensor) else answer.values)
+        return None if ((p >= 0) & (p <= 1)).all() else f"probability outside [0, 1]: {p.min()} to {p.max()}"
+    if isinstance(answer, torch.Tensor):
+        return "silent NaN" if answer.is_floating_point() and bool(answer.isnan().any()) else None
+    if isinstance(answer, np.ndarray):
+        return "silent NaN" if answer.dtype.kind == "f" and bool(np.isnan(answer).any()) else None
+    if isinstance(answer, float):
+        return "silent NaN" if answer != answer else None
+    if isinstance(answer, list | tuple):
+        return next((fault for part in answer if (fault := fault_of_answer(part)) is not None), None)
+    if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
+        return fault_of_answer([getattr(answer, field.name) for field in dataclasses.fields(answer)])
+    return None

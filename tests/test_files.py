@@ -1,0 +1,138 @@
+"""Files: kills, full disks and planted pickles."""
+
+from __future__ import annotations
+
+import io
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+
+import gpytorch
+import pytest
+import torch
+
+import kernel_embed as ke
+from kernel_embed.files import write_whole
+from kernel_embed.results import Results
+
+from .conftest import make_problem
+
+KILLS = """
+import os, random, signal, sys, time
+import gpytorch, torch
+import kernel_embed as ke
+import kernel_embed.learning.state as state
+
+torch.set_num_threads(1)
+state.SECONDS_BETWEEN_CHECKPOINTS = 0.0
+folder, kills = sys.argv[1], int(sys.argv[2])
+x = torch.rand(60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+y = (x.sum(-1) * 2).long()
+
+
+def run(file):
+    embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 4)
+    settings = {"batch_size": 20, "num_epochs": 60, "seed": 0, "progress": False}
+    result = ke.fit(embedding, ke.EmpiricalRisk(), x, y, checkpoint=file, **settings)
+    return result.value, len(result.history), embedding.kernel.lengthscale.item()
+
+
+generator = random.Random(0)
+for _ in range(kills):
+    child = os.fork()
+    if child == 0:
+        run(folder + "/fit")
+        os._exit(0)
+    time.sleep(generator.uniform(0.0, 0.1))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+resumed, whole = run(folder + "/fit"), run(folder + "/whole")
+left = [name for name in os.listdir(folder) if name.endswith(".part")]
+print(resumed == whole, left)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_search_that_is_killed_fifty_times_ends_as_if_nothing_had_been(tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, "-c", KILLS, str(tmp_path), "50"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.strip() == "True []", done.stdout + done.stderr
+
+
+@pytest.fixture
+def no_room():
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_named_and_leaves_the_old_file(tmp_path: pathlib.Path, no_room) -> None:
+    path = tmp_path / "file"
+    write_whole(path, lambda file: file.write(b"old"))
+    no_room()
+    with pytest.raises(OSError, match=r"Expected room to write .*file, got none .*Free some"):
+        write_whole(path, lambda file: file.write(b"new" * 1000))
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_parts_of_processes_that_are_gone_are_removed(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "file"
+    write = (
+        "import sys, os; from kernel_embed.files import write_whole; write_whole(sys.argv[1], lambda f: os._exit(9))"
+    )
+    subprocess.run([sys.executable, "-c", write, str(path)], check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    write_whole(path, lambda file: file.write(b"whole"))
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+class Bomb:
+    """Unpickling it would leave a file behind."""
+
+    def __init__(self, target: pathlib.Path) -> None:
+        self.target = target
+
+    def __reduce__(self):
+        return pathlib.Path.touch, (self.target,)
+
+
+def test_no_reader_runs_a_pickle(tmp_path: pathlib.Path) -> None:
+    problem, target, path = make_problem(), tmp_path / "exploded", tmp_path / "planted"
+    embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), problem.m)
+    objective = ke.ConditionalEvidence()
+    readers = [
+        lambda: ke.load_posterior(path, embedding, objective),
+        lambda: ke.fit(embedding, objective, problem.x, problem.y, checkpoint=path, max_evaluations=1),
+        lambda: Results(path, ("name",)),
+    ]
+    for reader in readers:
+        for write in (_pickled, _saved_by_torch):
+            path.write_bytes(write(Bomb(target)))
+            with pytest.raises(ValueError, match="Expected"):
+                reader()
+            assert not target.exists()
+
+
+def _pickled(content: object) -> bytes:
+    return pickle.dumps(content, protocol=2)  # the one that torch.load takes without a word
+
+
+def _saved_by_torch(content: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save({"best": content}, buffer)
+    return buffer.getvalue()
+
+
+def test_a_checkpoint_with_nan_is_refused(tmp_path: pathlib.Path) -> None:
+    problem, path = make_problem(), tmp_path / "checkpoint"
+    embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), problem.m)
+    ke.fit(embedding, ke.EmpiricalRisk(), problem.x, problem.y, checkpoint=path, max_evaluations=2)
+    content = torch.load(path, weights_only=True)
+    content["best"] = content["best"] * float("nan")
+    torch.save(content, path)
+    with pytest.raises(ValueError, match=r"Expected finite parameters in the checkpoint .*, got NaN"):
+        ke.fit(embedding, ke.EmpiricalRisk(), problem.x, problem.y, checkpoint=path, max_evaluations=2)
