@@ -251,7 +251,7 @@ def test_calibration_with_one_class_and_with_one_row():
 
 
 def test_penalty_must_be_positive():
-    with pytest.raises(ValueError, match=r"Expected a positive penalty, got 0"):
+    with pytest.raises(ValueError, match=r"Expected a positive, finite penalty, got 0"):
         ke.CalibratedLeaveOneOutRisk(0.0)
 
 
