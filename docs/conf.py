@@ -70,7 +70,10 @@ viewcode_line_numbers = True
 # With `sphinx-build -n` every reference into this package must resolve. Names of other libraries cannot be looked up
 # without a network, and type aliases have no page of their own.
 nitpick_ignore_regex = [
-    (r"py:.*", r"(torch|gpytorch|linear_operator|numpy|scipy|sklearn|collections|pathlib|typing|matplotlib|pandas)\..*"),
+    (
+        r"py:.*",
+        r"(torch|gpytorch|linear_operator|numpy|scipy|sklearn|collections|pathlib|typing|matplotlib|pandas)\..*",
+    ),
     (r"py:.*", r"(np|nn|os|pyro)\..*"),
     (r"py:.*", r"kernel_embed\..*_co(ntra)?"),  # variables of types
     (r"py:.*", r"kernel_embed\.objectives\.base\.(B|Bound|BindsTargets|BindsSample|Embedding)"),  # what is bound

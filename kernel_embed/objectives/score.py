@@ -73,7 +73,7 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
 def leave_one_out_scores(
     bound: ConditionedEmbedding, target_kernel: Kernel | None = None, centered: bool | None = None
 ) -> Tensor:
-    """S_i, the score of each row by the embedding without it: ``(*batch, n)``; see :class:`kernel_embed.LeaveOneOutScore`."""
+    """S_i of each row by the embedding without it, ``(*batch, n)``; see :class:`kernel_embed.LeaveOneOutScore`."""
     kernel = bound.embedding.target_kernel if target_kernel is None else target_kernel
     centered = not isinstance(bound, ConditionedMulticlass) if centered is None else centered
     features = target_features(bound, kernel, centered)
