@@ -38,6 +38,8 @@ from .risk import require_classes
 
 EPSILON = 0.1
 NEWTON_STEPS = 50
+SCALE_RIDGE = math.sqrt(torch.finfo(torch.float64).eps)
+"""Scales are hardly held back, but the Hessian stays regular."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +73,6 @@ def log_scale(h: Tensor) -> Tensor:
 def smoothed(Y: Tensor, n: float) -> Tensor:
     """T = (nY + 1/m) / (n + 1), Perks's rule for one-hot or soft labels ``Y`` ``(…, m)`` of n rows."""
     return (n * Y + 1.0 / Y.shape[-1]) / (n + 1.0)
-
-
-def scale_ridge(F: Tensor) -> float:
-    """√eps: scales are hardly held back, but the Hessian stays regular."""
-    return math.sqrt(torch.finfo(F.dtype).eps)
 
 
 def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None = None) -> SoftmaxCalibration:
@@ -114,13 +111,14 @@ def _check_calibration(F: Tensor, Y: Tensor, penalty: float) -> None:
 
 def _calibrate(F: Tensor, Y: Tensor, penalty: float, weights: Tensor | None = None) -> SoftmaxCalibration:
     m, n = F.shape[-1], F.shape[-2] if weights is None else float(weights.sum())
-    F, T = F.detach(), smoothed(Y.detach(), n).expand(F.shape)
-    share = F.new_full((F.shape[-2], 1), 1.0 / n) if weights is None else (weights / n).unsqueeze(-1)
+    dtype, F = F.dtype, F.detach().double()  # m + 2 numbers, whose digits the value of the objective needs
+    T = smoothed(Y.detach().double(), n).expand(F.shape)
+    share = F.new_full((F.shape[-2], 1), 1.0 / n) if weights is None else (weights.double() / n).unsqueeze(-1)
     h = saturated(F)
     features = torch.stack([h, log_scale(h)], dim=-1)
     ridge = F.new_full((*F.shape[:-2], m + 2), penalty / n)
-    ridge[..., :2] = scale_ridge(F)
-    u = _newton(features, T, share, ridge)
+    ridge[..., :2] = SCALE_RIDGE
+    u = _newton(features, T, share, ridge).to(dtype)
     return SoftmaxCalibration(u[..., :2], u[..., 2:])
 
 
@@ -202,7 +200,7 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
         losses = -(smoothed(bound.Y, n) * calibration.log_probabilities(F)).sum(-1)
         penalty = self.penalty / n * calibration.offset.square().sum(-1)
         # All that was minimized, so that the envelope theorem holds to rounding.
-        return bound.weighted_mean(losses) + 0.5 * (penalty + scale_ridge(F) * calibration.scales.square().sum(-1))
+        return bound.weighted_mean(losses) + 0.5 * (penalty + SCALE_RIDGE * calibration.scales.square().sum(-1))
 
     def __repr__(self) -> str:
         return f"CalibratedLeaveOneOutRisk(penalty={self.penalty:g})"
