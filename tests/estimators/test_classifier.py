@@ -40,8 +40,22 @@ def fitted(iris):
     return ke.MulticlassEmbeddingClassifier(**FAST).fit(x[:100], y[:100])
 
 
+FEW_CHECKS = (
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_estimators_pickle",
+    "check_dataframe_column_names_consistency",
+    "check_fit2d_1sample",
+    "check_classifiers_one_label",
+    "check_estimators_unfitted",
+)
+"""Of the default, whose fits take seconds; ``--all-checks`` runs the others as well."""
+
+
 @parametrize_with_checks([ke.MulticlassEmbeddingClassifier(), ke.MulticlassEmbeddingClassifier(**FAST)])
-def test_scikit_learn_checks(estimator, check):
+def test_scikit_learn_checks(estimator, check, request):
+    is_default = estimator.objective is None
+    if is_default and check.func.__name__ not in FEW_CHECKS and not request.config.getoption("--all-checks"):
+        pytest.skip("the same check of one kernel runs; --all-checks runs it for the default")
     check(estimator)
 
 
