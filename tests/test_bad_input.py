@@ -46,7 +46,10 @@ def test_values_that_are_not_finite(bad, embedding, problem):
     for ask in (conditioned.decision_probabilities, conditioned.predict, conditioned.entropy, conditioned.weights):
         with pytest.raises(ValueError, match=r"Expected finite values in x"):
             ask(x)
-    with pytest.raises(ValueError, match=r"(?i)nan|infinity"):
+    if bad != bad:  # a missing cell, which the classifier takes
+        assert np.isfinite(ke.MulticlassEmbeddingClassifier(**FAST).fit(x.numpy(), problem.y).predict_proba(x)).all()
+        return
+    with pytest.raises(ValueError, match=r"(?i)infinity"):
         ke.MulticlassEmbeddingClassifier().fit(x.numpy(), problem.y.numpy())
 
 
@@ -121,8 +124,8 @@ def test_mismatched_lengths(rows, embedding, problem):
 def test_targets_of_wrong_dimension(embedding, problem):
     with pytest.raises(ValueError, match=r"Expected one target for each of the 24 rows of x, got a single number"):
         embedding.condition(problem.x, torch.tensor(1))
-    with pytest.raises(ValueError, match=r"Expected y as a vector of class numbers, got shape \(24, 3\)"):
-        embedding.condition(problem.x, torch.zeros(24, 3))
+    with pytest.raises(ValueError, match=r"Expected y as a vector of class numbers, or 3 probabilities .* \(24, 4\)"):
+        embedding.condition(problem.x, torch.zeros(24, 4))
     column = embedding.condition(problem.x, problem.y[:, None])
     torch.testing.assert_close(column.P, embedding.condition(problem.x, problem.y).P)
 

@@ -132,7 +132,7 @@ class Search:
 
     def _kernel(self, family: Family, relevance: Relevance, rows: Rows, found: Learned) -> Kernel:
         if family == "linear":
-            return linear_kernel(rows.x.shape[-1]).to(rows.x)
+            return linear_kernel(rows.x).to(rows.x)
         num_columns = int(rows.groups.max()) + 1
         if relevance == "common":
             center = RELATIVE_LENGTHSCALE * math.sqrt(num_columns)
@@ -145,7 +145,8 @@ def tied_kernel(family: Family, groups: Tensor, center: float, spread: float) ->
     """A kernel of warped rows with lengthscales around ``center``, by a factor e^``spread`` or so."""
     num_columns = int(groups.max()) + 1
     # A LogNormal(μ, σ) density in ℓ is highest at exp(μ − σ²).
-    location = torch.full((1, num_columns), math.log(center) + spread**2, dtype=torch.float64)
+    place = math.log(center) + spread**2
+    location = torch.full((1, num_columns), place, dtype=torch.float64, device=groups.device)
     prior = LogNormalPrior(location, torch.full_like(location, spread))
     if family == "rbf":
         kernel: Kernel = TiedRBFKernel(groups, lengthscale_prior=prior, lengthscale_constraint=log_scaled())
@@ -155,16 +156,17 @@ def tied_kernel(family: Family, groups: Tensor, center: float, spread: float) ->
     return kernel
 
 
-def linear_kernel(num_inputs: int) -> Kernel:
-    """1 + Σ_j v_j x_j x'_j, with the v_j around 1/D."""
-    location = torch.full((1, num_inputs), -math.log(num_inputs) + 1.0, dtype=torch.float64)
+def linear_kernel(like: Tensor) -> Kernel:
+    """1 + Σ_j v_j x_j x'_j, with the v_j around 1/D, for rows ``like`` ``(n, D)``."""
+    num_inputs = like.shape[-1]
+    location = like.new_full((1, num_inputs), -math.log(num_inputs) + 1.0)
     prior = LogNormalPrior(location, torch.ones_like(location))
     linear = LinearKernel(ard_num_dims=num_inputs, variance_constraint=log_scaled())
     variance = NamedParameter("variance")  # GPyTorch's own way to name it cannot be pickled
     linear.register_prior("variance_prior", prior, variance.get, variance.set)
     linear.variance = 1.0 / num_inputs
     constant = ConstantKernel()
-    constant.constant = torch.ones(1)
+    constant.constant = like.new_ones(1)
     constant.requires_grad_(False)
     return AdditiveKernel(linear, constant)
 
@@ -175,6 +177,6 @@ def relevances(embedding: MulticlassEmbedding, groups: Tensor) -> Tensor:
     kernel = embedding.kernel
     if isinstance(kernel, AdditiveKernel):
         v = kernel.kernels[0].variance.detach().flatten()
-        return torch.zeros(num_columns, dtype=v.dtype).scatter_add_(0, groups, v).sqrt()
+        return v.new_zeros(num_columns).scatter_add_(0, groups, v).sqrt()
     inverse: Tensor = 1.0 / kernel.column_lengthscale.detach().flatten()
     return inverse.expand(num_columns).clone()

@@ -22,7 +22,7 @@ from .labels import Labels, read_labels
 from .pooled import PooledAnswers
 from .random_state import RandomState, seed_of
 from .rows import distinct_rows
-from .single import KernelChoice, SingleKernel
+from .single import KernelChoice, SingleKernel, check_settings
 from .table import TableEncoder, plain_matrix, validated
 
 Floats = NDArray[np.float64]
@@ -123,6 +123,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
                 take part in the scaling of columns alone.
             sample_weight: how many rows each row stands for.
         """
+        check_settings(self.kernel, self.regularization, self.confidence)
         X = validated(self, X, reset=True)
         labels = read_labels(X, y, sample_weight)
         if bool((labels.weights == 0).any()):

@@ -65,6 +65,10 @@ class Table:
         """n = Σ w."""
         return len(self.x) if self.weights is None else float(self.weights.sum())
 
+    def rows(self, numbers: NDArray[np.int64]) -> Tensor:
+        """Row numbers where the rows are."""
+        return torch.as_tensor(numbers, device=self.x.device)
+
     def Y(self, rows: Tensor) -> Tensor:
         """One-hot or soft labels of some rows, ``(n', m)``."""
         y = self.y[rows]

@@ -38,6 +38,9 @@ NUM_STAGES = len(WARPINGS) * len(FAMILIES) + 1
 
 NUM_PARTS = 3
 
+FEWEST = 20
+"""Different rows from which they are split; fewer have no row to spare, and few hyperparameters to flatter them."""
+
 CROSS_FITTED = 2000
 """Rows up to which hyperparameters are learned in parts; above, on a sample."""
 
@@ -73,9 +76,9 @@ def learn_default(
     parts = _parts(table, generator)
     judged = torch.cat([part.judged for part in parts]).sort().values
     if len(judged) > JUDGED:
-        judged = judged[torch.as_tensor(sample_rows(table.labels[judged.numpy()], JUDGED, generator))]
+        judged = judged[table.rows(sample_rows(table.labels[judged.cpu().numpy()], JUDGED, generator))]
     size = num_points(len(table.x)) if len(table.x) > EXACT else PROBES
-    points = table.x[torch.as_tensor(sample_rows(table.labels, min(size, len(table.x) // 2 + 1), generator))]
+    points = table.x[table.rows(sample_rows(table.labels, min(size, len(table.x) // 2 + 1), generator))]
     learner = _Learner(table, Search(objective), parts, judged, points)
     members = [member for warping in WARPINGS for member in learner.members(warping, bar)]
     bar.set_postfix_str("pooling")
@@ -86,18 +89,20 @@ def learn_default(
 
 def _parts(table: Table, generator: np.random.Generator) -> list[Part]:
     labels, n = table.labels, len(table.x)
+    if n < FEWEST:
+        return [Part(table.rows(np.arange(n)), table.rows(np.arange(n)))]
     if n > CROSS_FITTED:
         learned = sample_rows(labels, SAMPLE, generator)
         rest = np.setdiff1d(np.arange(n), learned)
-        return [Part(torch.as_tensor(learned), torch.as_tensor(rest))]
+        return [Part(table.rows(learned), table.rows(rest))]
     number = folds(labels, NUM_PARTS, generator)
     parts = []
     for k in range(NUM_PARTS):
         inside, outside = np.flatnonzero(number == k), np.flatnonzero(number != k)
         if len(inside) and len(outside):
             learned = outside[sample_rows(labels[outside], SAMPLE, generator)]
-            parts.append(Part(torch.as_tensor(learned), torch.as_tensor(inside)))
-    return parts or [Part(torch.arange(n), torch.arange(n))]
+            parts.append(Part(table.rows(learned), table.rows(inside)))
+    return parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +153,7 @@ class _Learner:
             return ("columns",)
         if many:
             return ("common",)
-        return ("common", "columns") if len(self.parts) > 1 else ("columns",)
+        return ("common", "columns") if len(self.table.x) <= CROSS_FITTED else ("columns",)
 
     def _condition(
         self, embeddings: Sequence[MulticlassEmbedding], warp: torch.nn.Module

@@ -27,15 +27,17 @@ def distinct_rows(x: Floats, Y: Floats, weights: Floats | None) -> DistinctRows:
     Example:
         >>> x, Y = np.array([[1.0], [2.0], [1.0]]), np.array([[1.0], [0.0], [1.0]])
         >>> distinct_rows(x, Y, None)
-        DistinctRows(rows=array([1, 0]), weights=array([1., 2.]))
+        DistinctRows(rows=array([0, 1]), weights=array([2., 1.]))
     """
     own = np.ones(len(x)) if weights is None else weights
     kept = np.flatnonzero(own > 0)
-    joined = np.ascontiguousarray(np.concatenate([x[kept], Y[kept]], axis=1) + 0.0)  # + 0.0 makes −0 equal to 0
-    keys = joined.view(np.dtype((np.void, joined.dtype.itemsize * joined.shape[1]))).ravel()
-    _, first, where = np.unique(keys, return_index=True, return_inverse=True)
-    total: Floats = np.bincount(where, own[kept]).astype(np.float64)
-    return DistinctRows(kept[first], None if bool((total == 1.0).all()) else total)
+    joined = np.concatenate([x[kept], Y[kept]], axis=1)
+    # By value and not by place, so that neither the order of the rows nor the units of the columns matter.
+    order = np.lexsort(joined.T[::-1])
+    differs = np.ones(len(order), dtype=bool)
+    differs[1:] = (joined[order[1:]] != joined[order[:-1]]).any(axis=1)
+    total: Floats = np.bincount(np.cumsum(differs) - 1, own[kept][order]).astype(np.float64)
+    return DistinctRows(kept[order[differs]], None if bool((total == 1.0).all()) else total)
 
 
 def sample_rows(labels: Integers, size: int, generator: np.random.Generator) -> Integers:

@@ -104,3 +104,14 @@ class SingleKernel:
         result = fit(isotropic, self.objective, scaled, y, weights=weights, optimizer=optimizer, progress=self.progress)
         kernel = default_kernel(x, kernel.lengthscale.item())
         return MulticlassEmbedding(kernel, self.num_classes, isotropic.regularization.item()), result
+
+
+def check_settings(kernel: KernelChoice, regularization: float, confidence: float) -> None:
+    """Raise where a setting cannot be right, before anything is learned."""
+    if not 0.0 < regularization < float("inf"):
+        raise ValueError(f"Expected a positive, finite regularization, got {regularization}. 0.01 is usual.")
+    if isinstance(kernel, Kernel) and len(kernel.batch_shape) > 0:
+        shape = tuple(kernel.batch_shape)
+        raise ValueError(f"Expected a kernel without batch shape, got {shape}. Fit one classifier for each element.")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}. 0.95 is usual.")

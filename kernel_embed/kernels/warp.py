@@ -43,7 +43,7 @@ class Squash(torch.nn.Module):
 
     def __init__(self, x: Tensor, numbers: Tensor, weights: Tensor | None = None) -> None:
         super().__init__()
-        low, middle, high = weighted_quantiles(x, torch.tensor([0.25, 0.5, 0.75], dtype=x.dtype), weights)
+        low, middle, high = weighted_quantiles(x, x.new_tensor([0.25, 0.5, 0.75]), weights)
         scale = (high - low) / 1.349
         # Where half of all values are equal, the spread of the whole column says more.
         spread = (x.amax(0) - x.amin(0)) / 4.0
@@ -118,7 +118,9 @@ def mid_ranks(column: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Te
     F = mass.cumsum(0) - 0.5 * mass
     if len(values) > NUM_KNOTS:
         # Knots at equal steps of rank, ends included.
-        chosen = torch.searchsorted(F, torch.linspace(float(F[0]), float(F[-1]), NUM_KNOTS, dtype=F.dtype))
+        chosen = torch.searchsorted(
+            F, torch.linspace(float(F[0]), float(F[-1]), NUM_KNOTS, dtype=F.dtype, device=F.device)
+        )
         chosen = torch.unique(chosen.clamp(0, len(values) - 1))
         values, F = values[chosen], F[chosen]
     return (values, F) if len(values) > 1 else (values.repeat(2), F.repeat(2))

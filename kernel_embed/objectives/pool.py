@@ -68,7 +68,7 @@ def pool(log_p: Tensor, Y: Tensor, pull: float = PULL, weights: Tensor | None = 
     T = smoothed(Y, total)
 
     def loss(u: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        point = torch.as_tensor(u).to(log_p)
+        point = log_p.new_tensor(u)
         omega, b = point[:K], point[K:]
         answer = LogarithmicPool(omega, b).log_probabilities(log_p)
         away = omega - 1.0 / K
@@ -80,5 +80,5 @@ def pool(log_p: Tensor, Y: Tensor, pull: float = PULL, weights: Tensor | None = 
 
     start = np.concatenate([np.full(K, 1.0 / K), np.zeros(m)])
     bounds = [(0.0, None)] * K + [(None, None)] * m
-    best = torch.as_tensor(minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x).to(log_p)
+    best = log_p.new_tensor(minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
     return LogarithmicPool(best[:K], best[K:])

@@ -39,11 +39,13 @@ class TiedLengthscales(Kernel):
         lengthscale_constraint: Interval | None = None,
         **kwargs: object,
     ) -> None:
-        numbers = torch.as_tensor(groups, dtype=torch.long).flatten()
+        numbers = torch.as_tensor(
+            groups, dtype=torch.long, device=getattr(groups, "device", torch.get_default_device())
+        ).flatten()
         if numbers.numel() == 0 or int(numbers.min()) < 0:
             raise ValueError(f"Expected groups as column numbers from 0, got {numbers.tolist()}.")
         super().__init__(ard_num_dims=numbers.numel(), lengthscale_constraint=lengthscale_constraint, **kwargs)
-        raw = torch.zeros(*self.batch_shape, 1, int(numbers.max()) + 1)
+        raw = self.raw_lengthscale.new_zeros(*self.batch_shape, 1, int(numbers.max()) + 1)
         self.raw_lengthscale = torch.nn.Parameter(raw)
         self.register_buffer("groups", numbers)
         if lengthscale_prior is not None:
@@ -59,7 +61,7 @@ class TiedLengthscales(Kernel):
     @column_lengthscale.setter
     def column_lengthscale(self, value: float | Tensor) -> None:
         """Set ℓ of each column."""
-        value = torch.as_tensor(value).to(self.raw_lengthscale)
+        value = torch.as_tensor(value, dtype=self.raw_lengthscale.dtype, device=self.raw_lengthscale.device)
         value = value.expand(torch.broadcast_shapes(value.shape, self.raw_lengthscale.shape))
         self.initialize(raw_lengthscale=self.raw_lengthscale_constraint.inverse_transform(value))
 
