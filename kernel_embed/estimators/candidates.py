@@ -177,6 +177,7 @@ def relevances(embedding: MulticlassEmbedding, groups: Tensor) -> Tensor:
     kernel = embedding.kernel
     if isinstance(kernel, AdditiveKernel):
         v = kernel.kernels[0].variance.detach().flatten()
-        return v.new_zeros(num_columns).scatter_add_(0, groups, v).sqrt()
+        total: Tensor = v.new_zeros(num_columns).scatter_add_(0, groups, v)
+        return total.sqrt()
     inverse: Tensor = 1.0 / kernel.column_lengthscale.detach().flatten()
     return inverse.expand(num_columns).clone()

@@ -45,7 +45,7 @@ class TiedLengthscales(Kernel):
         if numbers.numel() == 0 or int(numbers.min()) < 0:
             raise ValueError(f"Expected groups as column numbers from 0, got {numbers.tolist()}.")
         super().__init__(ard_num_dims=numbers.numel(), lengthscale_constraint=lengthscale_constraint, **kwargs)
-        raw = self.raw_lengthscale.new_zeros(*self.batch_shape, 1, int(numbers.max()) + 1)
+        raw = next(self.parameters()).new_zeros(*self.batch_shape, 1, int(numbers.max()) + 1)
         self.raw_lengthscale = torch.nn.Parameter(raw)
         self.register_buffer("groups", numbers)
         if lengthscale_prior is not None:
