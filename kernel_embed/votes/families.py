@@ -277,6 +277,9 @@ def is_numeric(X: ArrayLike | Sequence[object]) -> bool:
     """
     if hasattr(X, "dtypes") or hasattr(X, "toarray"):
         return True
+    if isinstance(X, Tensor):
+        check_tensor(X, "X")
+        return True
     array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object if _ragged(X) else None)
     return bool(array.dtype.kind in "fiubc")
 
