@@ -3,21 +3,27 @@
 from .bayes_factor import log_bayes_factor
 from .causal import register_causal_test
 from .conditional import conditional_independence_test
+from .conditional_samples import conditional_two_sample_test
 from .independence import independence_test
 from .kernel_choice import HasKernelDraws, KernelChoice
 from .linear_time import LinearTimeTwoSampleTest
 from .result import KernelTestResult, SamplesTestResult
 from .samples import k_sample_test, two_sample_test
 from .study import RejectionStudy, rejection_study
+from .transform_test import ConditionalTestResult, Diagnosis, LevelWarning
 
 __all__ = [
+    "ConditionalTestResult",
+    "Diagnosis",
     "HasKernelDraws",
     "KernelChoice",
     "KernelTestResult",
+    "LevelWarning",
     "LinearTimeTwoSampleTest",
     "RejectionStudy",
     "SamplesTestResult",
     "conditional_independence_test",
+    "conditional_two_sample_test",
     "independence_test",
     "k_sample_test",
     "log_bayes_factor",

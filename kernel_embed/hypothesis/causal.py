@@ -13,9 +13,11 @@ from torch import Tensor
 from .checks import categorical_columns, generator_of
 from .conditional import Method, conditional_independence_test, residual_test
 from .encoding import Encoding
+from .given import Given, Variable
 from .kernel_choice import KernelChoice
 from .residuals import residuals
 from .result import KernelTestResult
+from .transform_test import transform_test
 
 NAME = "kernel_embed"
 
@@ -27,7 +29,7 @@ def register_causal_test(
     num_permutations: int = 1000,
     seed: int | None = None,
     kernel_y: KernelChoice = None,
-    method: Method = "residuals",
+    method: Method | None = None,
     categorical: bool | Sequence[int] = False,
 ) -> str:
     """Register :func:`kernel_embed.conditional_independence_test` with causal-learn under ``name``; returns the name.
@@ -42,7 +44,7 @@ def register_causal_test(
         num_permutations: B.
         seed: of whatever is random, the same for every pair.
         kernel_y: of the second of a pair.
-        method: ``"residuals"`` or ``"kernel"``.
+        method: as in :func:`kernel_embed.conditional_independence_test`.
         categorical: the columns of the data that hold categories: none or all of them, or their numbers.
     """
     try:
@@ -79,7 +81,7 @@ class Options:
     num_permutations: int
     seed: int | None
     kernel_y: KernelChoice
-    method: Method
+    method: Method | None
     categorical: bool | Sequence[int]
 
 
@@ -90,11 +92,18 @@ class ColumnTests:
         self.data, self.options = data, options
         self.categories = categorical_columns([data], options.categorical)
         self.residuals: dict[tuple[int, ...], Tensor] = {}
+        self.known: dict[tuple[int, ...], Given] = {}
+        self.variables: dict[tuple[int, ...], Variable] = {}
+        no_kernel = options.kernel is None and options.kernel_y is None
+        self.method: Method = options.method or ("transforms" if no_kernel else "residuals")
 
     def test(self, first: int, second: int, given: list[int]) -> KernelTestResult:
         """Whether two columns are independent given others."""
         ask = self.options
-        if given and ask.method == "residuals":
+        if given and self.method == "transforms" and ask.kernel is None and ask.kernel_y is None:
+            left = self.variable(first, given), self.variable(second, given)
+            return transform_test(*left, self.known[tuple(given)], ask.num_permutations, generator_of(ask.seed))
+        if given and self.method == "residuals":
             rest = self.residual(first, given), self.residual(second, given)
             return residual_test(*rest, ask.kernel, ask.num_permutations, ask.seed, ask.kernel_y)
         return conditional_independence_test(
@@ -105,11 +114,22 @@ class ColumnTests:
             ask.num_permutations,
             ask.seed,
             kernel_y=ask.kernel_y,
-            method=ask.method,
+            method=self.method,
             categorical=self.categories_among([first]),
             categorical_y=self.categories_among([second]),
             categorical_z=self.categories_among(given),
         )
+
+    def variable(self, column: int, given: list[int]) -> Variable:
+        """What is left of a column when others are known."""
+        key, generator = tuple(given), generator_of(self.options.seed)
+        if key not in self.known:
+            self.known[key] = Given(self.data[:, given], self.categories_among(given), generator)
+        name = (column, *given)
+        if name not in self.variables:
+            own = self.categories_among([column])
+            self.variables[name] = self.known[key].variable(self.data[:, [column]], own, generator)
+        return self.variables[name]
 
     def residual(self, column: int, given: list[int]) -> Tensor:
         """A column minus its regression on others."""

@@ -50,14 +50,15 @@ def chain():
     return torch.stack([e[:, 0], y, torch.tanh(2 * y) + 0.5 * e[:, 2], (y > 0).double()], dim=1)
 
 
-def test_by_residuals_that_are_computed_once(known, chain):
-    assert ke.hypothesis.register_causal_test(num_permutations=100, seed=0) == "kernel_embed"
+@pytest.mark.parametrize("method", [None, "residuals"])
+def test_regressions_are_computed_once(known, chain, method):
+    assert ke.hypothesis.register_causal_test(num_permutations=100, seed=0, method=method) == "kernel_embed"
     test = known["kernel_embed"](chain.numpy())
     assert test(0, 2) == ke.independence_test(chain[:, 0], chain[:, 2], None, 100, 0).pvalue < 0.05
     assert test(0, 2, [1]) > 0.05
     assert test(2, 0, [1]) == test(0, 2, [1])
     assert test(0, 1, [2]) < 0.05
-    assert len(test.columns.residuals) == 4
+    assert len(test.columns.residuals if method else test.columns.variables) == 4
     assert len(test.pvalue_cache) == 3
 
 
@@ -72,7 +73,7 @@ def test_options_reach_the_test(known, chain):
         ke.hypothesis.register_causal_test(permutations=10)
 
 
-@pytest.mark.parametrize("method", ["residuals", "kernel"])
+@pytest.mark.parametrize("method", ["transforms", "residuals", "kernel"])
 def test_categories(known, chain, method):
     """A column of categories means the same under any names of them."""
     renamed = chain.clone()

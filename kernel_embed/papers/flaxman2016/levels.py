@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
-from ...hypothesis import conditional_independence_test, independence_test, k_sample_test, two_sample_test
+from ...hypothesis import (
+    LevelWarning,
+    conditional_independence_test,
+    independence_test,
+    k_sample_test,
+    two_sample_test,
+)
+from ...hypothesis.conditional import Method
 from ...hypothesis.result import KernelTestResult
 from ...results import Record, table
 from ..experiment import Settings
+from .conditional_nulls import MODELS, SIZES, conditional
 from .rejections import NUM_PERMUTATIONS, Design, RejectionExperiment, Simulator, Test
 
 
@@ -46,25 +54,6 @@ def independent(repetition: int, n: int = 30) -> tuple[Tensor, ...]:
     x, y = clustered(generator, n, 2), torch.randn(n, 1, generator=generator, dtype=torch.float64)
     chi = torch.randn(n, 3, generator=generator, dtype=torch.float64).square().sum(1, keepdim=True)
     return x, y / (chi / 3.0).sqrt()
-
-
-def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
-    """x and y independent given z, in several ways."""
-    generator = torch.Generator().manual_seed(repetition)
-    e, f, z = (torch.randn(n, 1, generator=generator, dtype=torch.float64) for _ in range(3))
-    if kind == "linear":
-        return z + e, z + f, z
-    if kind == "nonlinear":
-        return torch.sin(3 * z) + 0.3 * e, z.square() + 0.3 * f, z
-    if kind == "three causes":
-        z = torch.randn(n, 3, generator=generator, dtype=torch.float64)
-        return z.sum(1, keepdim=True) + e, torch.tanh(z[:, :1] * z[:, 1:2]) + 0.5 * f, z
-    if kind == "not additive":
-        return torch.tanh(z + e), (z + 0.5 * f).pow(3), z
-    return z * e, z * f, z  # "common variance"
-
-
-CONDITIONAL = ("linear", "nonlinear", "three causes", "not additive", "common variance")
 
 
 def _kernel() -> RBFKernel:
@@ -102,38 +91,60 @@ PLAN: dict[str, tuple[Simulator, Test]] = {
 """By name: the null data sets, and the test."""
 
 
-def _conditional(
-    x: Tensor, y: Tensor, z: Tensor, seed: int, method: Literal["residuals", "kernel"]
-) -> KernelTestResult:
-    return conditional_independence_test(x, y, z, None, NUM_PERMUTATIONS, seed, method=method)
+def _conditional(x: Tensor, y: Tensor, z: Tensor, seed: int, method: Method) -> KernelTestResult:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LevelWarning)  # the study is to find out
+        return conditional_independence_test(x, y, z, None, NUM_PERMUTATIONS, seed, method=method)
+
+
+METHODS: tuple[Method, ...] = ("transforms", "residuals", "kernel")
 
 
 @dataclass(frozen=True)
 class LevelStudy(RejectionExperiment):
-    """One design for each test, and one of the conditional tests on a fifth as many data sets."""
+    """One design for each test; the conditional ones all see the same data, but the default more of them.
+
+    ``methods=("transforms",)`` runs the default conditional test alone.
+    """
 
     name = "test-level"
     shows = "how often each test rejects where the null hypothesis holds, beside the interval of an exact test"
-    duration = "hours"
+    duration = "hours; the default conditional test alone, --methods transforms, half an hour"
 
     def designs(self, settings: Settings) -> list[Design]:
-        """Every test of :data:`PLAN` on its own data; both conditional tests on the same."""
+        """Every test of :data:`PLAN` on its own data; conditional tests on :data:`MODELS`, slow ones on fewer sets."""
         count = settings.repetitions or (5 if settings.quick else 1000)
         single = [Design({name: test}, {"null": simulator}, count) for name, (simulator, test) in PLAN.items()]
-        methods: tuple[Literal["residuals", "kernel"], ...] = ("residuals", "kernel")
-        tests: dict[str, Test] = {method: functools.partial(_conditional, method=method) for method in methods}
-        models = {kind: functools.partial(conditional, kind) for kind in CONDITIONAL}
-        return [*single, Design(tests, models, max(2, count // 5))]
+        given = []
+        for n in SIZES:
+            models: dict[str, Simulator] = {
+                f"{kind}, n = {n}": functools.partial(conditional, kind, n=n) for kind in MODELS
+            }
+            for method in METHODS if n == SIZES[0] else METHODS[:1]:
+                test: Test = functools.partial(_conditional, method=method)
+                given.append(Design({method: test}, models, count if method == METHODS[0] else max(2, count // 5)))
+        return [*single, *given]
 
     def summary(self, records: Sequence[Record]) -> str:
         """Rejection rates at 0.05 beside the interval of an exact test, and the uniformity of the p-values."""
-        studies = self.studies(records)
-        rows = []
-        for study in studies[:-1]:
+        rows, found = [], {}
+        for study in self.studies(records):
             (name,) = study.tests
+            if name in METHODS:
+                found.update({(model, name): study for model in study.simulators})
+                continue
             low, high = study.interval("null", name)
-            count = None if "gamma" in name or "linear" in name else NUM_PERMUTATIONS
+            count = None if "gamma" in name else NUM_PERMUTATIONS
             uniformity = study.uniformity("null", name, count)
             rows.append([name, f"{study.rate('null', name):.3f}", f"{low:.3f} … {high:.3f}", f"{uniformity:.3f}"])
-        head = [f"{len(studies[0].records)} null data sets", "rejected", "99.9 % interval", "uniform, p"]
-        return f"{table(head, rows)}\n\nConditional tests, level 0.05, as found:\n{studies[-1].table()}"
+        parts = [table(["null data sets", "rejected", "99.9 % interval", "uniform, p"], rows)] if rows else []
+        if found:
+            models = list(dict.fromkeys(model for model, _ in found))
+            tests = [name for name in METHODS if any((model, name) in found for model in models)]
+            cells = [
+                [model, *(f"{found[model, t].rate(model, t):.3f}" if (model, t) in found else "" for t in tests)]
+                for model in models
+            ]
+            head = f"Conditional tests, level 0.05, {len(found[models[0], tests[0]].pvalues(models[0], tests[0]))} sets"
+            parts.append(f"{head}:\n{table(['rejection rate', *tests], cells)}")
+        return "\n\n".join(parts)

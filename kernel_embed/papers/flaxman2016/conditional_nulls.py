@@ -1,0 +1,59 @@
+"""Ten ways in which x and y are independent given z, for the level of conditional tests."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+MODELS = (
+    "linear",
+    "nonlinear",
+    "three causes",
+    "not additive",
+    "common variance",
+    "hidden scale",
+    "five columns",
+    "heavy tails",
+    "discrete x",
+    "strong nonlinearity",
+)
+SIZES = (80, 200)
+FIRST_SEED = 1_000_000
+"""Far from the data on which the test was made."""
+
+
+def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
+    """x, y and z, ``n`` rows, of one of :data:`MODELS`."""
+    generator = torch.Generator().manual_seed(FIRST_SEED + repetition)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    e, f, z = normal(n, 1), normal(n, 1), normal(n, 1)
+    if kind == "linear":
+        return z + e, z + f, z
+    if kind == "nonlinear":
+        return torch.sin(3 * z) + 0.3 * e, z.square() + 0.3 * f, z
+    if kind == "three causes":
+        z = normal(n, 3)
+        return z.sum(1, keepdim=True) + e, torch.tanh(z[:, :1] * z[:, 1:2]) + 0.5 * f, z
+    if kind == "not additive":
+        return torch.tanh(z + e), (z + 0.5 * f).pow(3), z
+    if kind == "common variance":
+        return z * e, z * f, z
+    if kind == "hidden scale":  # sizes of noise that nobody sees, beside one that z tells
+        s = torch.exp(torch.sin(2 * z))
+        return z + s * normal(n, 1).abs() * e, s * torch.exp(0.5 * normal(n, 1)) * f, z
+    if kind == "five columns":
+        z = normal(n, 5)
+        x = z.sum(1, keepdim=True) / 5**0.5 + 0.5 * e
+        return x, torch.sin(z[:, :1]) + 0.5 * z[:, 1:2].square() + 0.3 * z[:, 2:3] + 0.5 * f, z
+    if kind == "heavy tails":  # Student's t with two degrees of freedom
+        x, y, z = (v / normal(n, 2).square().mean(1, keepdim=True).sqrt() for v in (e, f, z))
+        return z + x, z + y, z
+    if kind == "discrete x":
+        return torch.poisson(torch.exp(0.7 * z), generator=generator), torch.sin(2 * z) + 0.5 * f, z
+    if kind == "strong nonlinearity":
+        z = 6.0 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 3.0
+        return torch.sin(4 * z) + 0.2 * e, torch.cos(4 * z) + torch.sin(4 * z) + 0.2 * f, z
+    raise ValueError(f"Expected one of {', '.join(MODELS)}, got {kind!r}.")
