@@ -148,6 +148,8 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         if self.kernel is None:
             return isotropic_start(x, y, m, objective, self.regularization, self.progress)
         # A GPyTorch kernel can be called too, so the type decides.
+        if isinstance(self.kernel, type):
+            raise TypeError(f"Expected a kernel, got the class {self.kernel.__name__}. Write {self.kernel.__name__}().")
         if not isinstance(self.kernel, Kernel) and callable(self.kernel):
             return MulticlassEmbedding(self.kernel(x), m, self.regularization), None
         return MulticlassEmbedding(copy.deepcopy(self.kernel), m, self.regularization), None
