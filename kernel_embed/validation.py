@@ -49,6 +49,9 @@ def check_sample(x: Tensor, parameters: Iterable[Tensor]) -> Tensor:
     """``x`` of shape ``(n, d)``, finite, in the dtype of a kernel's ``parameters`` where that is the wider one."""
     dtype = next((parameter.dtype for parameter in parameters), None)
     x = check_features(x, integers_as=dtype)
+    largest = float(x.detach().abs().max())
+    if 0.0 < largest < torch.finfo(x.dtype).tiny:
+        raise ValueError(f"Expected values that {x.dtype} holds with all digits, got at most {largest:g}. Rescale x.")
     return x if dtype is None else x.to(torch.promote_types(x.dtype, dtype))
 
 

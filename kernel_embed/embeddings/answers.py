@@ -21,7 +21,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import check_width, explicit_features, gram
-from ..validation import check_features, check_question
+from ..validation import check_dense, check_features, check_question
 from .distribution import Distribution, RealAnswers, indicators, no_distribution, support_of
 
 BLOCK_NUMBERS = 2**23
@@ -248,6 +248,7 @@ def in_blocks(representation: Function, x: Tensor, coefficients: Tensor, numbers
     At most about ``numbers`` numbers of the representation are held at once, so that millions of points can be asked
     for in one call.
     """
+    check_dense(x, "x")
     held: int = getattr(representation, "block_numbers", BLOCK_NUMBERS) if numbers is None else numbers
     rows = max(1, held // coefficients.shape[-2])
 

@@ -100,6 +100,10 @@ class ConditionalEmbedding(RegularizedEmbedding):
     def targets(self, y: Tensor, like: Tensor) -> Tensor:
         """Y, the targets as an n × m matrix of numbers in the dtype and on the device of ``like``."""
         Y = y.to(like).reshape(y.shape[0], -1)
+        if Y.numel() == 0:
+            raise ValueError(
+                f"Expected at least one number in each target, got y of shape {tuple(y.shape)}. Give some."
+            )
         if not bool(Y.detach().abs().amax() < torch.finfo(Y.dtype).max ** 0.5):
             raise ValueError(
                 f"Expected targets whose squares {Y.dtype} can hold, got up to {float(Y.detach().abs().amax()):.2g}. "

@@ -6,6 +6,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ..validation import check_seed
+
 RandomState: TypeAlias = int | np.random.RandomState | None
 """What scikit-learn accepts as ``random_state``."""
 
@@ -20,4 +22,5 @@ def seed_of(random_state: RandomState) -> int | None:
     """
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
+    check_seed(random_state)
     return None if random_state is None else int(random_state)

@@ -110,6 +110,8 @@ def check_settings(kernel: KernelChoice, regularization: float, confidence: floa
     """Raise where a setting cannot be right, before anything is learned."""
     if not 0.0 < regularization < float("inf"):
         raise ValueError(f"Expected a positive, finite regularization, got {regularization}. 0.01 is usual.")
+    if isinstance(kernel, type):
+        raise TypeError(f"Expected a kernel, got the class {kernel.__name__}. Write {kernel.__name__}().")
     if isinstance(kernel, Kernel) and len(kernel.batch_shape) > 0:
         shape = tuple(kernel.batch_shape)
         raise ValueError(f"Expected a kernel without batch shape, got {shape}. Fit one classifier for each element.")

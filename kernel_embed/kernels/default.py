@@ -36,7 +36,8 @@ def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
         tensor([[ 0.5000, 10.0000]], dtype=torch.float64)
     """
     x = check_features(x)
-    if lengthscale is not None and not 0.0 < check_number("lengthscale", lengthscale) < math.inf:
+    lengthscale = None if lengthscale is None else check_number("lengthscale", lengthscale)
+    if lengthscale is not None and not 0.0 < lengthscale < math.inf:
         raise ValueError(f"Expected a positive, finite lengthscale, got {lengthscale}. Give it in units of the ranges.")
     d = x.shape[-1]
     scale = RELATIVE_LENGTHSCALE * math.sqrt(d) if lengthscale is None else lengthscale

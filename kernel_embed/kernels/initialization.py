@@ -13,7 +13,7 @@ import torch
 from gpytorch.kernels import Kernel, RFFKernel
 from torch import Tensor
 
-from ..validation import check_features
+from ..validation import check_dense, check_features
 from .structure import COMPOSITES, Algebra, Node, Registry, check_columns, check_kernel, fold
 
 
@@ -77,6 +77,7 @@ def initialize_parts(module: torch.nn.Module, x: Tensor, y: Tensor | None = None
     if isinstance(kernel, Kernel):
         initialize_from_data(kernel, x)
     if isinstance(target_kernel, Kernel) and isinstance(y, Tensor) and y.dim() > 0 and y.numel() > 0:
+        check_dense(y, "y")
         initialize_from_data(target_kernel, y.to(x).reshape(y.shape[0], -1))
 
 

@@ -8,6 +8,8 @@ from typing import Generic, Protocol, TypeVar, overload
 
 from torch import Tensor
 
+from ..validation import check_number
+
 
 class Bound(Protocol):
     """An embedding joined with its data, as ``bind`` and ``condition`` return it."""
@@ -105,7 +107,8 @@ class Objective(abc.ABC, Generic[B_contra]):
     def __mul__(self, factor: float) -> Objective[B_contra]:
         if isinstance(factor, Objective | str):
             return NotImplemented
-        return Sum(tuple((float(factor) * coefficient, term) for coefficient, term in self.terms()))
+        factor = check_number("a factor", factor)
+        return Sum(tuple((factor * coefficient, term) for coefficient, term in self.terms()))
 
     __rmul__ = __mul__
 

@@ -40,6 +40,8 @@ EPSILON = 0.1
 NEWTON_STEPS = 50
 SCALE_RIDGE = math.sqrt(torch.finfo(torch.float64).eps)
 """Scales are hardly held back, but the Hessian stays regular."""
+SMALLEST_PENALTY = 1e-12
+"""Below it the offsets are not determined: the cross-entropy does not change when all of them rise together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,8 +107,10 @@ def _check_calibration(F: Tensor, Y: Tensor, penalty: float) -> None:
             f"Expected Y as one-hot labels of shape {tuple(F.shape[-2:])}, as F, got {tuple(Y.shape)}. Give "
             "conditioned.Y."
         )
-    if not 0.0 < check_number("penalty", penalty) < math.inf:
-        raise ValueError(f"Expected a positive, finite penalty, got {penalty}. 1 is usual.")
+    if not SMALLEST_PENALTY <= check_number("penalty", penalty) < math.inf:
+        raise ValueError(
+            f"Expected a positive, finite penalty of at least {SMALLEST_PENALTY:g}, got {penalty}. 1 is usual."
+        )
 
 
 def _calibrate(F: Tensor, Y: Tensor, penalty: float, weights: Tensor | None = None) -> SoftmaxCalibration:

@@ -24,7 +24,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..validation import check_finite, check_tensor
+from ..validation import check_finite, check_number, check_tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _binary_kl(q: float, p: float) -> float:
 
 def check_confidence(confidence: float) -> None:
     """Raise unless ``confidence`` is in (0, 1)."""
-    if not 0.0 < confidence < 1.0:
+    if not 0.0 < check_number("confidence", confidence) < 1.0:
         raise ValueError(f"Expected confidence between 0 and 1, got {confidence}.")
 
 

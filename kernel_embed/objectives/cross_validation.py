@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..embeddings import ConditionedEmbedding, ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import gram, gram_diagonal
-from ..validation import check_seed
+from ..validation import check_count, check_seed
 from .base import Objective
 from .risk import permutation
 
@@ -30,8 +30,8 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
     """
 
     def __init__(self, num_folds: int = 10, norm_penalty: bool = False, seed: int = 0) -> None:
-        if num_folds < 2:
-            raise ValueError(f"Expected at least 2 folds, got {num_folds}.")
+        if check_count("num_folds", num_folds, -(2**31)) < 2:
+            raise ValueError(f"Expected at least 2 folds, got {num_folds}. Ten are usual.")
         check_seed(seed)
         self.num_folds = num_folds
         self.norm_penalty = norm_penalty

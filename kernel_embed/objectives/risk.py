@@ -35,7 +35,7 @@ class ClippedRisk(Objective[ConditionedMulticlass]):
     """What the risks share: ε, and the way on below it."""
 
     def __init__(self, epsilon: float, below: Below) -> None:
-        if not 0.0 < epsilon < 1.0:
+        if not 0.0 < check_number("epsilon", epsilon) < 1.0:
             raise ValueError(f"Expected epsilon between 0 and 1, got {epsilon}.")
         if below not in ("flat", "linear"):
             raise ValueError(f"Expected below to be 'flat' or 'linear', got {below!r}.")

@@ -86,6 +86,10 @@ def choose_temperature(
     if num_folds > x.shape[-2]:
         raise ValueError(f"Expected at most as many folds as rows ({x.shape[-2]}), got {num_folds}. Take fewer.")
     check_seed(seed)
+    if len(embedding.batch_shape) > 0:
+        raise ValueError(
+            f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}. Take one kernel."
+        )
     risks = dict.fromkeys(temperatures, 0.0)
     for fold in permutation(x.shape[-2], seed).tensor_split(num_folds):
         rest = torch.ones(x.shape[-2], dtype=torch.bool)

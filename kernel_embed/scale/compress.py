@@ -84,7 +84,8 @@ def compress(
     """
     if len(conditioned.embedding.batch_shape) > 0:
         raise ValueError(f"Expected an embedding without batch shape, got {tuple(conditioned.embedding.batch_shape)}.")
-    if not 1 <= check_count("num_points", num_points, -(2**31)) <= conditioned.num_data:
+    num_points = check_count("num_points", num_points, -(2**31))
+    if not 1 <= num_points <= conditioned.num_data:
         raise ValueError(
             f"Expected num_points from 1 to the {conditioned.num_data} rows of the data, got {num_points}."
         )

@@ -41,7 +41,8 @@ def polynomial_kernels(degrees: Sequence[int] = range(1, 11), offset: float = 1.
         >>> [kernel.power for kernel in polynomial_kernels(range(1, 4))]
         [1, 2, 3]
     """
-    if not 0.0 < check_number("offset", offset) < np.inf:
+    offset = check_number("offset", offset)
+    if not 0.0 < offset < np.inf:
         raise ValueError(f"Expected a positive, finite offset, got {offset}. The paper takes 1.")
     kernels = []
     for degree in several("degrees", degrees):
@@ -144,7 +145,7 @@ class KernelFamily:
                 f"Expected x as a matrix of numbers, got {type(x).__name__} ({error}). Other points need kernels "
                 "that are all plain callables."
             ) from error
-        if points.ndim != 2:
+        if points.ndim != 2 or 0 in points.shape:
             raise ValueError(
                 f"Expected x of shape (n, d), one point per row, got {points.shape}. Other points need kernels that "
                 "are all plain callables."
@@ -276,6 +277,9 @@ def is_numeric(X: ArrayLike | Sequence[object]) -> bool:
         (True, False)
     """
     if hasattr(X, "dtypes") or hasattr(X, "toarray"):
+        return True
+    if isinstance(X, Tensor):
+        check_tensor(X, "X")
         return True
     array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object if _ragged(X) else None)
     return bool(array.dtype.kind in "fiubc")

@@ -175,6 +175,7 @@ def _form(K: Tensor, v: Tensor, w: Tensor) -> Tensor:
 
 def _unpack(x: Tensor, num_features: int) -> tuple[Tensor, Tensor]:
     """Points ``(*batch, t, size, d)`` and weights ``(*batch, t, size)``."""
+    check_count("num_features", num_features)
     if x.shape[-1] % (num_features + 1):
         raise ValueError(
             f"Expected rows of points with {num_features} features and a weight each, {num_features + 1} numbers a "

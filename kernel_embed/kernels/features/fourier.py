@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...validation import check_count, check_seed
 from ..classes.feature import FeatureKernel
-from ..structure import COMPOSITES, Algebra, Composite, Node, Registry, all_known, check_kernel, fold
+from ..structure import COMPOSITES, Algebra, Composite, Node, Registry, all_known, check_columns, check_kernel, fold
 from .explicit import has_explicit_features
 
 Spectrum = Callable[[Kernel, int, int, torch.Generator], Tensor]
@@ -65,7 +65,7 @@ def random_feature_kernel(kernel: Kernel, d: int, num_features: int, seed: int =
         True
     """
     check_kernel(kernel)
-    check_count("d", d)
+    check_columns(kernel, check_count("d", d))
     check_seed(seed)
     if check_count("num_features", num_features, 2) % 2:
         raise ValueError(f"Expected an even number of features, cosines and sines, got {num_features}. Add one.")
