@@ -113,6 +113,14 @@ def _check_calibration(F: Tensor, Y: Tensor, penalty: float) -> None:
         )
 
 
+def check_penalty(penalty: float) -> None:
+    """Raise unless ``penalty`` is large enough for the offsets to be determined."""
+    if not SMALLEST_PENALTY <= check_number("penalty", penalty) < math.inf:
+        raise ValueError(
+            f"Expected a positive, finite penalty, got {penalty}. 1 is usual, and {SMALLEST_PENALTY:g} the least."
+        )
+
+
 def _calibrate(F: Tensor, Y: Tensor, penalty: float) -> SoftmaxCalibration:
     n, m = F.shape[-2:]
     F, T = F.detach(), smoothed(Y.detach()).expand(F.shape)
@@ -199,8 +207,7 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
     """
 
     def __init__(self, penalty: float = 1.0) -> None:
-        if not 0.0 < check_number("penalty", penalty) < math.inf:
-            raise ValueError(f"Expected a positive, finite penalty, got {penalty}. 1 is usual.")
+        check_penalty(penalty)
         self.penalty = penalty
 
     def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
