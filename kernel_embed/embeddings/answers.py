@@ -248,7 +248,8 @@ def in_blocks(representation: Function, x: Tensor, coefficients: Tensor, numbers
     At most about ``numbers`` numbers of the representation are held at once, so that millions of points can be asked
     for in one call.
     """
-    check_dense(x, "x")
+    if isinstance(x, Tensor):
+        check_dense(x, "x")
     held: int = getattr(representation, "block_numbers", BLOCK_NUMBERS) if numbers is None else numbers
     rows = max(1, held // coefficients.shape[-2])
 

@@ -77,7 +77,10 @@ def read_labels(X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None) ->
     soft = array.ndim == 2 and array.shape[1] > 1
     classes, numbers, Y = _soft(array) if soft else _hard(y)
     if len(numbers) != n:
-        raise ValueError(f"Found input variables with inconsistent numbers of samples: [{n}, {len(numbers)}].")
+        raise ValueError(
+            f"Expected one label for each of the {n} rows of X, got {len(numbers)}: inconsistent numbers of samples. "
+            "Give X and y of equal length."
+        )
     if not bool((numbers >= 0).any()):
         raise ValueError("Expected at least one row with a label, got none. Give labels in y.")
     weights = _weights(sample_weight, n)

@@ -201,7 +201,7 @@ def diagnose(variable: Variable, given: Given, generator: torch.Generator) -> Di
         distance = max(float((steps[1:] - ordered).max()), float((ordered - steps[:-1]).max()))
         uniform = min(uniform, float(kolmogorov(n**0.5 * distance)))
     independent = 1.0
-    if given.weights.shape[1]:
+    if given.weights.shape[1] and variable.U.shape[-1]:  # a constant x has no transform
         features = variable.kinds["transform"]
         if variable.ties <= TIES:  # U as it is, not its ranks
             features = torch.cat([cosines(U, 3) for U in variable.U.unbind(-1)], dim=1)

@@ -113,6 +113,8 @@ class Objective(abc.ABC, Generic[B_contra]):
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: float) -> Objective[B_contra]:
+        if check_number("a divisor", divisor) == 0.0:
+            raise ZeroDivisionError("Expected a divisor other than 0, got 0. Divide by another number.")
         return self * (1.0 / divisor)
 
     def __neg__(self) -> Objective[B_contra]:

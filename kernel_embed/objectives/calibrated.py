@@ -113,6 +113,14 @@ def _check_calibration(F: Tensor, Y: Tensor, penalty: float) -> None:
         )
 
 
+def check_penalty(penalty: float) -> None:
+    """Raise unless ``penalty`` is large enough for the offsets to be determined."""
+    if not SMALLEST_PENALTY <= check_number("penalty", penalty) < math.inf:
+        raise ValueError(
+            f"Expected a positive, finite penalty, got {penalty}. 1 is usual, and {SMALLEST_PENALTY:g} the least."
+        )
+
+
 def _calibrate(F: Tensor, Y: Tensor, penalty: float, weights: Tensor | None = None) -> SoftmaxCalibration:
     m, n = F.shape[-1], F.shape[-2] if weights is None else float(weights.sum())
     dtype, F = F.dtype, F.detach().double()  # m + 2 numbers, whose digits the value of the objective needs
@@ -192,8 +200,7 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
     """
 
     def __init__(self, penalty: float = 1.0) -> None:
-        if not 0.0 < check_number("penalty", penalty) < math.inf:
-            raise ValueError(f"Expected a positive, finite penalty, got {penalty}. 1 is usual.")
+        check_penalty(penalty)
         self.penalty = penalty
 
     def evaluate(self, bound: ConditionedMulticlass) -> Tensor:

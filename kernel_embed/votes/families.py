@@ -134,7 +134,10 @@ class KernelFamily:
     def points(self, x: ArrayLike) -> Points:
         """``x`` as these kernels take it: a matrix of finite numbers, or anything where all are plain callables."""
         if self.takes_any_points:
-            return np.asarray(x)
+            points = np.asarray(x)
+            if points.ndim == 0:
+                raise TypeError(f"Expected x as a sequence of points, got {x!r}. Give one entry for each point.")
+            return points
         if isinstance(x, Tensor):
             check_tensor(x, "x")
             x = x.detach().cpu().numpy()

@@ -141,8 +141,8 @@ def _check(margins: Array, p: int, rho: float, confidence: float) -> int:
         raise ValueError(
             f"Expected p > 1 kernels, as both theorems assume, got p = {p}. Vote over at least two kernels."
         )
-    if not 0.0 < check_number("rho", rho) < 1e100:
-        raise ValueError(f"Expected a margin ρ > 0 and below 1e100, got {rho}. Leave it None for 1/A.")
+    if not 1e-100 < check_number("rho", rho) < 1e100:
+        raise ValueError(f"Expected a margin ρ > 0, between 1e-100 and 1e100, got {rho}. Leave it None for 1/A.")
     if not 0.0 < check_number("confidence", confidence) < 1.0:
         raise ValueError(f"Expected confidence between 0 and 1, got {confidence}.")
     if not len(margins):
