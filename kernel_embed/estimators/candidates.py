@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterator
 from typing import Literal
 
 import torch
 from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, LinearKernel
 from gpytorch.priors import LogNormalPrior
+from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
@@ -111,15 +113,20 @@ class Search:
             embedding = MulticlassEmbedding(kernel, rows.num_classes, first, regularization_prior=prior).to(rows.x)
             if start is not None:
                 embedding.load_state_dict(start[relevance].state_dict(), strict=False)
-            result = fit(
-                embedding,
-                self.objective,
-                rows.x,
-                rows.y,
-                weights=rows.weights,
-                optimizer=optimizer if start is None else dataclasses.replace(optimizer, max_evaluations=self.again),
-                progress=False,
-            )
+            with warnings.catch_warnings():
+                # A line search may visit scales that nobody keeps.
+                warnings.simplefilter("ignore", NumericalWarning)
+                result = fit(
+                    embedding,
+                    self.objective,
+                    rows.x,
+                    rows.y,
+                    weights=rows.weights,
+                    optimizer=optimizer
+                    if start is None
+                    else dataclasses.replace(optimizer, max_evaluations=self.again),
+                    progress=False,
+                )
             if result.interrupted:
                 raise KeyboardInterrupt  # a pool of some of the candidates is not what was asked for
             found[relevance] = embedding

@@ -73,7 +73,12 @@ def read_labels(X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None) ->
         raise ValueError(
             "This MulticlassEmbeddingClassifier estimator requires y to be passed, but the target y is None."
         )
-    array = np.asarray(y)
+    try:
+        array = np.asarray(y)
+    except (TypeError, RuntimeError) as error:  # a tensor with a layout of its own
+        raise TypeError(
+            f"Expected y as an array of labels, got {type(y).__name__}: {error} Give labels[i] for row i."
+        ) from error
     soft = array.ndim == 2 and array.shape[1] > 1
     classes, numbers, Y = _soft(array) if soft else _hard(y)
     if len(numbers) != n:
