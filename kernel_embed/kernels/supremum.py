@@ -106,7 +106,7 @@ def sup_diagonal(
         return SupDiagonal(value, getattr(bound, "source", "given by a function"))
     if bound is not None:
         bound = check_number("a bound of k(x, x)", bound)
-        if not 0.0 < bound < math.inf:
+        if not 0.0 < bound <= torch.finfo(x.dtype).max:
             raise ValueError(
                 f"Expected a positive, finite bound of k(x, x), got {bound}. Give a larger number, or None."
             )

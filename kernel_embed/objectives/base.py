@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar, overload
 
@@ -108,6 +109,8 @@ class Objective(abc.ABC, Generic[B_contra]):
         if isinstance(factor, Objective | str):
             return NotImplemented
         factor = check_number("a factor", factor)
+        if not math.isfinite(factor):
+            raise ValueError(f"Expected a finite factor, got {factor}. Scale an objective by a number.")
         return Sum(tuple((factor * coefficient, term) for coefficient, term in self.terms()))
 
     __rmul__ = __mul__

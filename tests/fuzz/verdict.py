@@ -71,8 +71,8 @@ def fault_of_error(error: Exception) -> str | None:
         return None
     if isinstance(error, RuntimeError) and "a kernel that works" in str(error):
         return None  # raised by the kernel itself
-    if isinstance(error, TypeError) and "unsupported operand type" in str(error):
-        return None  # Python's own words for a + b
+    if isinstance(error, TypeError) and re.search(r"unsupported operand type|can't multiply sequence", str(error)):
+        return None  # Python's own words for a + b and "1" * a
     place = next(
         (
             f"{f.filename.split('kernel_embed/')[-1]}:{f.lineno}"

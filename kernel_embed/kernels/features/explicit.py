@@ -62,6 +62,7 @@ def explicit_features(kernel: Kernel, x: Tensor, limit: int = MAX_WIDTH) -> Tens
     if not has_explicit_features(kernel):
         return None
     check_columns(kernel, x.shape[-1])
+    x = x.clone() if x.is_inference() else x
     return fold(kernel, _Features(x, limit))
 
 
