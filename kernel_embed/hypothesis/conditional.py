@@ -70,7 +70,7 @@ def conditional_independence_test(
     """Whether ``x`` and ``y`` are independent given ``z``; without ``z``, :func:`independence_test`.
 
     No test of conditional independence has a level that holds for all distributions (Shah and Peters, 2020).
-    ``kernel-embed reproduce test-level`` measures the level of every method for ten models. The answer of the default, a
+    ``kernel-embed reproduce test-level`` measures the level of every method for ten models. The default answers with a
     :class:`~kernel_embed.hypothesis.ConditionalTestResult`, says how well z predicts x and y and whether what is left
     still depends on z, and warns in words where the level cannot be trusted.
 
