@@ -71,8 +71,8 @@ def conditional_independence_test(
 
     No test of conditional independence has a level that holds for all distributions (Shah and Peters, 2020).
     ``kernel-embed reproduce test-level`` measures the level of every method for ten models. The default answers with a
-    :class:`~kernel_embed.hypothesis.ConditionalTestResult`, says how well z predicts x and y and whether what is left
-    still depends on z, and warns in words where the level cannot be trusted.
+    :class:`~kernel_embed.hypothesis.ConditionalTestResult`, which says how well z predicts x and y and whether what is
+    left still depends on z, and warns in words where the level cannot be trusted.
 
     Args:
         x: n observations, ``(n, d)``, as a tensor, a NumPy array, a data frame of numbers or lists.
