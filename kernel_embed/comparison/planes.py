@@ -62,7 +62,8 @@ def line_of(table: UserTable) -> tuple[torch.Tensor, NDArray[Any]]:
 
 def is_drawable(table: UserTable) -> bool:
     """Whether the table has two features that are numbers without gaps, and can be drawn as it is."""
-    return table.x.shape[1] == 2 and all(dtype == np.float64 for dtype in table.x.dtypes) and table.x.notna().all(None)
+    numbers = all(dtype == np.float64 for dtype in table.x.dtypes)
+    return bool(table.x.shape[1] == 2 and numbers and table.x.notna().to_numpy().all())
 
 
 def name_axes(axes: Axes, table: UserTable) -> None:

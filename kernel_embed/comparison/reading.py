@@ -7,8 +7,12 @@ import io
 import pathlib
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
+
+EXACT_NUMBERS: dict[str, Any] = {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
+"""From pandas 3 on numbers are read to the last digit without being asked for, and asking is deprecated."""
 
 MISSING = ("?", "na", "Na", "none", "NONE", "nil", "-", "--", ".")
 """What stands for a missing cell beside what pandas knows: nothing, ``NA``, ``N/A``, ``nan``, ``null``, ``None``, …"""
@@ -61,7 +65,7 @@ def _read_csv(path: pathlib.Path) -> pd.DataFrame:
             skipinitialspace=True,
             index_col=False,
             low_memory=False,
-            float_precision="round_trip",
+            **EXACT_NUMBERS,
         )
     frame.columns = pd.Index(header)
     frame.attrs["delimiter"] = delimiter
