@@ -27,7 +27,9 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -35,9 +37,9 @@ from ..embeddings import ConditionedMulticlass
 from ..validation import check_finite, check_number, check_tensor, check_weights
 from .base import Objective
 from .risk import require_classes
+from .scaling import Scaling
 
 EPSILON = 0.1
-NEWTON_STEPS = 50
 SCALE_RIDGE = math.sqrt(torch.finfo(torch.float64).eps)
 """Scales are hardly held back, but the Hessian stays regular."""
 SMALLEST_PENALTY = 1e-12
@@ -123,67 +125,19 @@ def check_penalty(penalty: float) -> None:
 
 def _calibrate(F: Tensor, Y: Tensor, penalty: float, weights: Tensor | None = None) -> SoftmaxCalibration:
     m, n = F.shape[-1], F.shape[-2] if weights is None else float(weights.sum())
-    dtype, F = F.dtype, F.detach().double()  # m + 2 numbers, whose digits the value of the objective needs
-    T = smoothed(Y.detach().double(), n).expand(F.shape)
-    share = F.new_full((F.shape[-2], 1), 1.0 / n) if weights is None else (weights.double() / n).unsqueeze(-1)
-    h = saturated(F)
-    features = torch.stack([h, log_scale(h)], dim=-1)
-    ridge = F.new_full((*F.shape[:-2], m + 2), penalty / n)
+    h = saturated(F.detach().double())  # whose digits the value of the objective needs
+    share = np.full(F.shape[-2], 1.0 / n) if weights is None else _array(weights) / n
+    ridge = np.full((*F.shape[:-2], m + 2), penalty / n)
     ridge[..., :2] = SCALE_RIDGE
-    u = _newton(features, T, share, ridge).to(dtype)
+    T = smoothed(Y.detach().double(), n)
+    u = F.new_tensor(Scaling(_array(h.mT), _array(log_scale(h).mT), _array(T.mT), share, ridge).minimize())
     return SoftmaxCalibration(u[..., :2], u[..., 2:])
 
 
-def _newton(features: Tensor, T: Tensor, share: Tensor, ridge: Tensor) -> Tensor:
-    """The u = (a, a', b) that minimizes the penalized cross-entropy with a, a' ≥ 0, by projected Newton steps.
-
-    A scale at zero that would go below is held there: its row and column of the Hessian become those of the identity.
-    """
-    u = torch.zeros_like(ridge)
-    u[..., 1] = 1.0  # near probabilities of two classes
-    value, gradient, hessian = _derivatives(features, T, share, u, ridge)
-    eps = torch.finfo(T.dtype).eps
-    for _ in range(NEWTON_STEPS):
-        held = torch.zeros_like(u, dtype=torch.bool)
-        held[..., :2] = (u[..., :2] <= 0) & (gradient[..., :2] > 0)
-        free = gradient.masked_fill(held, 0.0)
-        matrix = hessian.masked_fill(held.unsqueeze(-1) | held.unsqueeze(-2), 0.0) + torch.diag_embed(held.to(u))
-        step = torch.linalg.solve(matrix, free)
-        if not bool(((step * free).sum(-1) > max(1e-14, eps)).any()):
-            u = u - step  # so near the minimum a full step squares the distance
-            u[..., :2].clamp_min_(0.0)
-            break
-        size = torch.ones_like(value)
-        for _ in range(30):
-            trial = u - size.unsqueeze(-1) * step
-            trial[..., :2].clamp_min_(0.0)
-            new_value, new_gradient, new_hessian = _derivatives(features, T, share, trial, ridge)
-            # Less than the rounding error of the value is no rise.
-            worse = new_value > value - 1e-4 * (free * (u - trial)).sum(-1) + 4.0 * eps * value.abs()
-            if not bool(worse.any()):
-                break
-            size = torch.where(worse, 0.5 * size, size)
-        u, value, gradient, hessian = trial, new_value, new_gradient, new_hessian
-    return u
-
-
-def _derivatives(features: Tensor, T: Tensor, share: Tensor, u: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Value, gradient and Hessian in u = (a, a', b), for ``features`` ``(*batch, n, m, 2)`` and w/Σw as ``share``."""
-    log_p = ((features @ u[..., None, :2, None]).squeeze(-1) + u[..., None, 2:]).log_softmax(dim=-1)
-    p = log_p.exp()
-    value = -(share * T * log_p).sum((-2, -1)) + 0.5 * (ridge * u.square()).sum(-1)
-    residual = share * (p - T)
-    slope = (residual.unsqueeze(-1) * features).sum((-3, -2))
-    gradient = torch.cat([slope, residual.sum(-2)], dim=-1) + ridge * u
-    mean = (p.unsqueeze(-1) * features).sum(-2, keepdim=True)
-    shared = share * p
-    centred = shared.unsqueeze(-1) * (features - mean)  # w ∂p/∂(a, a')
-    hessian = T.new_empty(*u.shape, u.shape[-1])
-    hessian[..., :2, :2] = torch.einsum("...ncj,...nck->...jk", centred, features)
-    hessian[..., 2:, :2] = centred.sum(-3)
-    hessian[..., :2, 2:] = hessian[..., 2:, :2].mT
-    hessian[..., 2:, 2:] = torch.diag_embed(shared.sum(-2)) - shared.mT @ p
-    return value, gradient, hessian + torch.diag_embed(ridge)
+def _array(values: Tensor) -> NDArray[np.float64]:
+    """A contiguous array of float64 on the CPU, where small problems are solved fastest."""
+    array: NDArray[np.float64] = values.detach().cpu().double().contiguous().numpy()
+    return array
 
 
 class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
