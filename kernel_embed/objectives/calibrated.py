@@ -129,8 +129,9 @@ def _calibrate(F: Tensor, Y: Tensor, penalty: float, weights: Tensor | None = No
     share = np.full(F.shape[-2], 1.0 / n) if weights is None else _array(weights) / n
     ridge = np.full((*F.shape[:-2], m + 2), penalty / n)
     ridge[..., :2] = SCALE_RIDGE
-    T = smoothed(Y.detach().double(), n)
-    u = F.new_tensor(Scaling(_array(h.mT), _array(log_scale(h).mT), _array(T.mT), share, ridge).minimize())
+    X = _array(torch.stack([h, log_scale(h)], dim=-3).mT)
+    T = np.broadcast_to(_array(smoothed(Y.detach().double(), n).mT), (*F.shape[:-2], m, F.shape[-2]))
+    u = F.new_tensor(Scaling(X, T, share, ridge).minimize())
     return SoftmaxCalibration(u[..., :2], u[..., 2:])
 
 

@@ -11,6 +11,7 @@ overhead of tensors, so that it works on NumPy arrays, with classes before rows:
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +26,16 @@ DECREMENT = 1e-14
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """``h``, ``g``, targets ``T`` of shape ``(*batch, m, n)``, shares s ``(n,)``, the ridge r ``(*batch, m + 2)``."""
+    """One such problem, or a batch of them.
 
-    h: Array
-    g: Array
+    Attributes:
+        X: h and g, ``(*batch, 2, m, n)``.
+        T: the targets, ``(*batch, m, n)``.
+        share: s, ``(n,)``.
+        ridge: r, ``(*batch, m + 2)``.
+    """
+
+    X: Array
     T: Array
     share: Array
     ridge: Array
@@ -47,7 +54,9 @@ class Scaling:
             held[..., :2] = (u[..., :2] <= 0) & (gradient[..., :2] > 0)
             free = np.where(held, 0.0, gradient)
             if held.any():
-                hessian = np.where(held[..., None, :] | held[..., :, None], 0.0, hessian) + _diagonal(held)
+                hessian = (
+                    np.where(held[..., None, :] | held[..., :, None], 0.0, hessian) + held[..., None] * self._identity
+                )
             step = np.linalg.solve(hessian, free[..., None])[..., 0]
             if not ((step * free).sum(-1) > DECREMENT).any():
                 return _projected(u - step)  # so near the minimum a full step squares the distance
@@ -70,38 +79,40 @@ class Scaling:
 
     def derivatives(self, u: Array) -> tuple[Array, Array, Array]:
         """Value, gradient and Hessian in u."""
-        h, g, a, a_log = self.h, self.g, u[..., 0, None, None], u[..., 1, None, None]
-        logits = a * h + a_log * g + u[..., 2:, None]
+        *batch, m, n = self.T.shape
+        flat = self.X.reshape(*batch, 2, m * n)
+        logits = (u[..., None, :2] @ flat).reshape(self.T.shape) + u[..., 2:, None]
         logits -= logits.max(axis=-2, keepdims=True)
         p = np.exp(logits)
         total = p.sum(axis=-2, keepdims=True)
         p /= total
-        log_p = logits - np.log(total)
-        value = -(self.share * self.T * log_p).sum((-2, -1)) + 0.5 * (self.ridge * u * u).sum(-1)
-        residual = self.share * (p - self.T)
-        gradient = self.ridge * u
-        gradient[..., 0] += (residual * h).sum((-2, -1))
-        gradient[..., 1] += (residual * g).sum((-2, -1))
-        gradient[..., 2:] += residual.sum(-1)
-        shared = self.share * p
-        dh = shared * (h - (p * h).sum(-2, keepdims=True))  # s ∂p/∂a
-        dg = shared * (g - (p * g).sum(-2, keepdims=True))
-        hessian = _diagonal(self.ridge)
-        hessian[..., 0, 0] += (dh * h).sum((-2, -1))
-        hessian[..., 1, 1] += (dg * g).sum((-2, -1))
-        hessian[..., 0, 1] = hessian[..., 1, 0] = (dh * g).sum((-2, -1))
-        hessian[..., 0, 2:] = hessian[..., 2:, 0] = dh.sum(-1)
-        hessian[..., 1, 2:] = hessian[..., 2:, 1] = dg.sum(-1)
-        hessian[..., 2:, 2:] += _diagonal(shared.sum(-1)) - shared @ np.swapaxes(p, -1, -2)
+        logits -= np.log(total)  # log p
+        shared, ridge = self.share * p, self.ridge
+        value = -(self._shared_T * logits).sum((-2, -1)) + 0.5 * (ridge * u * u).sum(-1)
+        residual = shared - self._shared_T
+        slope = flat @ residual.reshape(*batch, m * n, 1)
+        gradient = np.concatenate([slope[..., 0], residual.sum(-1)], axis=-1) + ridge * u
+        p = p[..., None, :, :]
+        D = shared[..., None, :, :] * (self.X - (p * self.X).sum(-2, keepdims=True))  # s ∂p/∂(a, a')
+        hessian = ridge[..., None] * self._identity
+        hessian[..., :2, :2] += D.reshape(flat.shape) @ np.swapaxes(flat, -1, -2)
+        hessian[..., :2, 2:] = across = D.sum(-1)
+        hessian[..., 2:, :2] = np.swapaxes(across, -1, -2)
+        hessian[..., 2:, 2:] += shared.sum(-1)[..., None] * self._identity[2:, 2:]
+        hessian[..., 2:, 2:] -= shared @ np.swapaxes(p[..., 0, :, :], -1, -2)
         return value, gradient, hessian
+
+    @functools.cached_property
+    def _shared_T(self) -> Array:
+        shared: Array = self.share * self.T
+        return shared
+
+    @functools.cached_property
+    def _identity(self) -> Array:
+        return np.eye(self.ridge.shape[-1])
 
 
 def _projected(u: Array) -> Array:
     """With scales that are not negative."""
     u[..., :2] = np.maximum(u[..., :2], 0.0)
     return u
-
-
-def _diagonal(values: NDArray[np.float64] | NDArray[np.bool_]) -> Array:
-    """Diagonal matrices, ``(*batch, k, k)``."""
-    return values[..., None] * np.eye(values.shape[-1])
