@@ -57,7 +57,7 @@ class Scaling:
                 hessian = (
                     np.where(held[..., None, :] | held[..., :, None], 0.0, hessian) + held[..., None] * self._identity
                 )
-            step = np.linalg.solve(hessian, free[..., None])[..., 0]
+            step: Array = np.linalg.solve(hessian, free[..., None])[..., 0].astype(np.float64, copy=False)
             if not ((step * free).sum(-1) > DECREMENT).any():
                 return _projected(u - step)  # so near the minimum a full step squares the distance
             u, value, gradient, hessian = self._search(u, value, free, step)
