@@ -42,7 +42,8 @@ def plot_decision_map(
     if conditioned.x.shape[-1] != 2 or conditioned.embedding.num_classes > MOST_CLASSES:
         raise ValueError(
             f"Expected two-dimensional inputs and at most {MOST_CLASSES} classes, got {conditioned.x.shape[-1]} "
-            f"dimensions and {conditioned.embedding.num_classes} classes. Choose two columns, or project the data to a plane."
+            f"dimensions and {conditioned.embedding.num_classes} classes. Choose two columns, or project the "
+            "data to a plane."
         )
     ax = axes_or_new(ax, 5.0, 4.0)
     lower, upper = conditioned.x.amin(dim=0), conditioned.x.amax(dim=0)

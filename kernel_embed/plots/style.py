@@ -126,6 +126,12 @@ def legend_outside(ax: Axes, **options: Any) -> None:
         ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False, **options)
 
 
+def legend_below(ax: Axes, num_columns: int = 3) -> None:
+    """The legend below the axes and the label of x, where it covers no data and costs no width."""
+    options = {"frameon": False, "columnspacing": 1.0, "handlelength": 1.6}
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=num_columns, **options)
+
+
 def certainty_colors(p: NDArray[np.float64]) -> NDArray[np.float64]:
     """RGB of class probabilities ``(…, m)``: the hue says which class, and lightness how certain it is.
 
@@ -149,6 +155,11 @@ def scatter_classes(ax: Axes, x: NDArray[np.float64], y: NDArray[np.int64], num_
     """Points of each class in its color and shape, with a legend outside."""
     for number in range(num_classes):
         rows = y == number
-        shape = {"marker": marker(number), "color": color(number), "edgecolors": "white", "linewidths": 0.6}
+        shape: dict[str, Any] = {
+            "marker": marker(number),
+            "color": color(number),
+            "edgecolors": "white",
+            "linewidths": 0.6,
+        }
         ax.scatter(x[rows, 0], x[rows, 1], s=size, label=f"class {number}", **shape)
     legend_outside(ax)

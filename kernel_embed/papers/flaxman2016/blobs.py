@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...plots.style import FIRST, SECOND, array, axes_or_new, legend_outside
+from ...plots.style import FIRST, SECOND, array, axes_or_new, legend_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +39,9 @@ def grid_samples(
 def samples(ax: Axes | None, p: Tensor, q: Tensor) -> Axes:
     """Two samples in the plane: P circles, Q crosses."""
     panel = axes_or_new(ax)
-    for sample, name, shape in ((p, "P", {"marker": ".", "color": FIRST}), (q, "Q", {"marker": "+", "color": SECOND})):
-        panel.plot(*array(sample).T, linestyle="", markersize=3, markeredgewidth=0.6, label=name, **shape)
+    for sample, name, shape, color in ((p, "P", ".", FIRST), (q, "Q", "+", SECOND)):
+        look: dict[str, Any] = {"marker": shape, "color": color, "markersize": 3, "markeredgewidth": 0.6}
+        panel.plot(*array(sample).T, linestyle="", label=name, **look)
     panel.set(xlabel="first coordinate", ylabel="second coordinate")
-    legend_outside(panel, markerscale=3)
+    legend_below(panel)
     return panel

@@ -23,7 +23,7 @@ from ...kernels import median_distance
 from ...learning.maxima import local_maxima
 from ...objectives.embedding_evidence import EmbeddingEvidence
 from ...plots import free_figure, plot_witness, styled
-from ...plots.style import FIRST, SECOND, axes_or_new
+from ...plots.style import FIRST, SECOND, axes_or_new, legend_below
 from ...results import Record, Results, number, table
 from ..experiment import Experiment, Settings
 from .blobs import grid_samples, samples
@@ -48,7 +48,7 @@ def curve(records: Sequence[Record], ax: Axes | None = None) -> Axes:
             panel.annotate(f"{place[0]:.2f}", place, textcoords="offset points", xytext=(4, 6))
         if record["kind"] == "median":
             panel.axvline(number(record, "lengthscale"), color="0.6", linestyle="--", label="median heuristic")
-            panel.legend(loc="lower center")
+            legend_below(panel, 2)
     ticks = [tick for tick in TICKS if points[0][0] <= tick <= points[-1][0]]
     panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     panel.set_xticks([], minor=True)
@@ -98,7 +98,7 @@ class GridOfGaussians(Experiment):
         embedding = BayesianMeanEmbedding(RBFKernel().double(), noise=0.1)
         embedding.kernel.lengthscale = highest(records)
         with styled():
-            figure = free_figure(11, 6.6)
+            figure = free_figure(11, 7.2)
             panels = figure.subplots(2, 3)
         for panel, name, ratio in zip(panels[0], "AB", (2.0, 10.0), strict=False):
             samples(panel, *grid_samples(ratio, per_centre, seed))

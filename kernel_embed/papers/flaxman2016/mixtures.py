@@ -21,7 +21,7 @@ from ...embeddings.bayesian import BayesianMeanEmbedding
 from ...embeddings.mean import MeanEmbedding
 from ...embeddings.witness import Witness
 from ...plots import free_figure, plot_witness, styled
-from ...plots.style import BAND, FIRST, array, line_style
+from ...plots.style import BAND, FIRST, array, legend_below, line_style
 from ...results import Record, table
 from .grid import curve, evidence_records
 
@@ -109,7 +109,7 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
     panels[2].set_title("(C) posterior")
     for panel in panels:
         panel.set_xlabel("x")
-        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3, columnspacing=1.0, frameon=False)
+        legend_below(panel)
     figure.savefig(path, dpi=100)
 
 

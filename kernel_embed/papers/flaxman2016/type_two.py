@@ -13,7 +13,7 @@ from torch import Tensor
 from ...hypothesis import two_sample_test
 from ...hypothesis.study import RejectionStudy
 from ...plots import free_figure, styled
-from ...plots.style import legend_outside, line_style, marker
+from ...plots.style import legend_below, line_style, marker
 from ...results import Record, table
 from ..experiment import Settings
 from .blobs import grid_samples
@@ -76,4 +76,4 @@ def error_curves(study: RejectionStudy, panel: Axes) -> None:
         errors = [1.0 - study.rate(name, test) for name in names]
         panel.plot([float(name) for name in names], errors, marker=marker(place), ms=4, label=test, **line_style(place))
     panel.set(xlabel="ratio ε of covariance eigenvalues", ylabel="type II error", ylim=(-0.05, 1.05))
-    legend_outside(panel)
+    legend_below(panel)
