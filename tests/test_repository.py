@@ -114,3 +114,11 @@ def test_the_tutorial_index_has_a_picture_and_words_for_each(tmp_path, monkeypat
     for path in TUTORIALS:
         assert page.count(f"({path.name})") == 2, "the title and the picture link to it"
         assert (tmp_path / "pictures" / f"{path.stem}.png").stat().st_size > 1_000
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "explanation").glob("*.md")), ids=lambda page: page.stem)
+def test_no_page_of_explanation_is_long(page, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    from words import MOST, words
+
+    assert words(page) <= MOST
