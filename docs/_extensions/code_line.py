@@ -1,8 +1,8 @@
 """The role ``{line}``, which names one line of code by its text, so that it cannot go stale.
 
-``{line}`kernel_embed.linalg: V = torch.cholesky_solve(Y, factor)` `` becomes a small link, *in code*, to that line of
-the source; place and text are its tooltip. The text must occur on exactly one line of the module: otherwise the build warns, and a build with
-warnings as errors fails.
+``{line}`kernel_embed.linalg: V = torch.cholesky_solve(Y, factor)` `` becomes a small link, *in code*, to that line
+of the source; place and text are its tooltip. The text must occur on exactly one line of the module: otherwise the
+build warns, and a build with warnings as errors fails.
 """
 
 from __future__ import annotations
