@@ -1,7 +1,7 @@
 r"""Other penalties than those of Table 1, through the same cross validation, on the same folds.
 
 - Lemma 4 bounds the complexity by :math:`12 \kappa^2 \sqrt{\pi d_k / m}`, and the paper then takes
-  :math:`r_k = \kappa^2 \sqrt{d_k}` as penalty. One is :math:`12 \sqrt{\pi / m}` times the other, so the second on a grid
+  :math:`r_k = \kappa^2 \sqrt{d_k}` as penalty. One is :math:`12 \sqrt{\pi / m}` times the other: the second on a grid
   of λ is the first on that grid divided by the constant, m being the size of the training part, 3n/5. ``"lighter λ"``
   goes on with that grid, which ends at :math:`10^{-6}`, down to :math:`10^{-12}`.
 - The elastic penalty adds :math:`\frac\mu2 \sum_{k,j} (\Lambda_k \alpha_{k,j})^2`; μ is chosen by validation with λ and
