@@ -18,7 +18,7 @@ from .compare import (
 )
 from .null import plot_null
 from .posterior import plot_density, plot_traces
-from .style import free_figure
+from .style import free_figure, save_picture
 
 __all__ = [
     "free_figure",
@@ -38,4 +38,5 @@ __all__ = [
     "plot_seconds",
     "plot_traces",
     "plot_witness",
+    "save_picture",
 ]

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...objectives import EmbeddingEvidence
-from ...plots import free_figure, plot_traces
+from ...plots import free_figure, plot_traces, save_picture
 from ...plots.style import BAND, array
 from ...posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load_posterior, sample_posterior
 from ...posteriors.bridge import log_evidence
@@ -110,7 +110,7 @@ def draw_traces(posterior: MeanPosterior, path: pathlib.Path) -> None:
         panel.axhline(value, color="0.6", linewidth=0.8, linestyle="--")
     panel.set_yscale("log")
     panel.set_ylabel("lengthscale")
-    figure.savefig(path, dpi=80)
+    save_picture(figure, path, 80)
 
 
 def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, path: pathlib.Path) -> None:
@@ -136,7 +136,7 @@ def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, pat
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("x")
     axes[0].set_ylabel("witness")
-    figure.savefig(path, dpi=80)
+    save_picture(figure, path, 80)
 
 
 def _mean(posterior: MeanPosterior, group: list[int]) -> float:

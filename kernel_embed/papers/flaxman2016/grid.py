@@ -22,7 +22,7 @@ from ...embeddings.witness import Witness
 from ...kernels import median_distance
 from ...learning.maxima import local_maxima
 from ...objectives.embedding_evidence import EmbeddingEvidence
-from ...plots import free_figure, plot_witness
+from ...plots import free_figure, plot_witness, save_picture
 from ...plots.style import array, axes_or_new
 from ...results import Record, Results, number, table
 from ..experiment import Experiment, Settings
@@ -134,7 +134,7 @@ class GridOfGaussians(Experiment):
         plot_witness(Witness(embedding, *grid_samples(2.0, per_centre, seed)), ax=panels[1, 1])
         panels[1, 1].set_title(f"(E) witness, lengthscale {embedding.kernel.lengthscale.item():.2f}")
         out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out / "figure2.png", dpi=80)
+        save_picture(figure, out / "figure2.png", 80)
 
 
 def evidence_records(

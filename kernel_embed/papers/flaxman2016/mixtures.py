@@ -20,7 +20,7 @@ from torch import Tensor
 from ...embeddings.bayesian import BayesianMeanEmbedding
 from ...embeddings.mean import MeanEmbedding
 from ...embeddings.witness import Witness
-from ...plots import free_figure, plot_witness
+from ...plots import free_figure, plot_witness, save_picture
 from ...plots.style import BAND, array
 from ...results import Record, table
 from .grid import curve, evidence_records
@@ -106,7 +106,7 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
     panels[2].plot(x, array(truth), color="tab:blue", label="truth")
     panels[2].legend(fontsize=8)
     panels[2].set_title("(C) posterior")
-    figure.savefig(path, dpi=80)
+    save_picture(figure, path, 80)
 
 
 def draw_mixtures(records: Sequence[Record], path: pathlib.Path) -> None:
@@ -121,7 +121,7 @@ def draw_mixtures(records: Sequence[Record], path: pathlib.Path) -> None:
     panels[0].set_xlabel("x")
     panels[0].set_ylabel("density")
     curve(records, panels[1])
-    figure.savefig(path, dpi=80)
+    save_picture(figure, path, 80)
 
 
 def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pathlib.Path) -> None:
@@ -136,7 +136,7 @@ def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pa
             embedding.kernel.lengthscale = lengthscale
             plot_witness(Witness(embedding, p, q), grid, ax=panel)
             panel.set_title(f"lengthscale {lengthscale:.2f}, noise {noise}", fontsize=10)
-    figure.savefig(path, dpi=80)
+    save_picture(figure, path, 80)
 
 
 def summary(records: Sequence[Record]) -> str:

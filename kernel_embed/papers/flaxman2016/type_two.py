@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...hypothesis import two_sample_test
-from ...plots import free_figure
+from ...plots import free_figure, save_picture
 from ...results import Record, table
 from ..experiment import Settings
 from .grid import grid_samples
@@ -66,4 +66,4 @@ class TypeTwoErrors(RejectionExperiment):
         panel.set(xlabel="ratio ε of covariance eigenvalues", ylabel="type II error", ylim=(-0.05, 1.05))
         panel.legend()
         out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out / "figure2c.png", dpi=80)
+        save_picture(figure, out / "figure2c.png", 80)
