@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..plots import free_figure, plot_ratios, plot_seconds, save_picture
+from ..plots import free_figure, plot_ratios, plot_seconds, save_picture, styled
 from ..results import Record, group, number, table
 from . import classifier, distributions, objective, recipe, sizes
 
@@ -108,7 +108,9 @@ def growth(records: Sequence[Record]) -> str:
 
 def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
     """``benchmark.png``, the time to a learned classifier and ratios, and ``sizes.png`` where those were measured."""
-    figure = free_figure(10, 4)
+    with styled():
+        figure = free_figure(11, 4.6)
+        left, right = figure.subplots(1, 2)
     times = [r for r in records if r["part"] == classifier.PART]
     lines = {
         str(name): ([int(number(r, "n")) for r in found], [number(r, "seconds") for r in found])
@@ -120,7 +122,6 @@ def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
         for r in records
         if r["part"] not in other and r["name"] != r["against"]
     }
-    left, right = figure.subplots(1, 2)
     plot_seconds(lines, ax=left)
     plot_ratios(bars, ax=right)
     out.mkdir(parents=True, exist_ok=True)

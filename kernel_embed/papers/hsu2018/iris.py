@@ -15,7 +15,7 @@ from ...embeddings import MulticlassEmbedding
 from ...kernels import log_scaled
 from ...learning import Adam, fit
 from ...objectives import EmpiricalRisk, RademacherComplexity, rademacher_complexity
-from ...plots import free_figure, plot_decision_map, save_picture
+from ...plots import free_figure, plot_decision_map, save_picture, styled
 from ...results import Record, Results, column, table
 from ..experiment import Experiment, Settings
 
@@ -96,11 +96,14 @@ class IrisStarts(Experiment):
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
         """``figure1.png``: the four models over the plane."""
         x, y, *_ = iris_split()
-        figure = free_figure(9, 8)
+        with styled():
+            figure = free_figure(10, 8)
+            panels = figure.subplots(2, 2)
         shown = [r for r in records if r["rate"] == self.rate]
-        for axes, r in zip(figure.subplots(2, 2).flat, shown, strict=True):
+        for axes, r in zip(panels.flat, shown, strict=True):
             embedding = model(column([r], "lengthscale")[0], column([r], "regularization")[0])
             plot_decision_map(embedding.condition(x, y), low=-0.05, high=1.05, ax=axes)
+            axes.set(xlabel="first attribute (scaled)", ylabel="second attribute (scaled)")
             axes.set_title(f"{r['start']}, {r['when']}: r = {r['complexity']:.2f}, {r['test_accuracy']:.1f} %")
         out.mkdir(parents=True, exist_ok=True)
         save_picture(figure, out / "figure1.png", 110)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...plots import free_figure, save_picture
+from ...plots import free_figure, save_picture, styled
+from ...plots.style import legend_outside, line_style, marker
 from ...progress import progress_bar
 from ...results import Record, Results, column, group, number, table
 from ..experiment import Experiment, Settings
@@ -100,14 +101,16 @@ class NetworkHeads(Experiment):
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
         """``figure2_right.png``: test error against epochs, on a logarithmic scale."""
-        figure = free_figure(6, 4)
-        axes = figure.subplots()
-        for head, chosen in group(records, lambda record: record["head"]).items():
-            axes.plot(column(chosen, "epoch") + 1, 100.0 - column(chosen, "test_accuracy"), label=str(head))
-        axes.set(xlabel="epoch", ylabel="test error in per cent", yscale="log")
+        with styled():
+            figure = free_figure(6.6, 4)
+            axes = figure.subplots()
+        for place, (head, chosen) in enumerate(group(records, lambda record: record["head"]).items()):
+            look = {"label": str(head), "marker": marker(place), **line_style(place)}
+            axes.plot(column(chosen, "epoch") + 1, 100.0 - column(chosen, "test_accuracy"), **look)
+        axes.set(xlabel="epoch", ylabel="test error (%)", yscale="log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
-        axes.legend()
+        legend_outside(axes)
         out.mkdir(parents=True, exist_ok=True)
         save_picture(figure, out / "figure2_right.png", 110)
 

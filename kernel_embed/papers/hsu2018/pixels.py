@@ -22,6 +22,7 @@ from ...kernels import log_scaled, median_distance
 from ...learning import Adam, fit
 from ...objectives import EmpiricalRisk, LeaveOneOutRisk, Objective, RademacherComplexity
 from ...plots import free_figure, save_picture
+from ...plots.style import MAP
 from ...progress import progress_bar
 from ...results import Record, Results, number, table
 from ..experiment import Experiment, Settings
@@ -149,6 +150,7 @@ def _draw_relevance(relevance: NDArray[np.float64], path: pathlib.Path) -> None:
     """The brightest hundredth share one colour: some pixels at the rim are lit in few images, and learn any value."""
     figure = free_figure(4, 4)
     axes = figure.subplots()
-    axes.imshow(relevance, cmap="magma", vmax=float(np.quantile(relevance, 0.99)))
+    image = axes.imshow(relevance, cmap=MAP, vmax=float(np.quantile(relevance, 0.99)))
     axes.set_axis_off()
+    figure.colorbar(image, ax=axes, label="inverse lengthscale", shrink=0.8)
     save_picture(figure, path, 110)
