@@ -96,7 +96,7 @@ def growth(records: Sequence[Record]) -> str:
         by_size = {int(number(record, "n")): record for record in found}
         times = [_duration(number(by_size[n], "seconds")) if n in by_size else "–" for n in sizes]
         known = [n for n in sizes if n in by_size]
-        # Of the processor: on a busy machine the clock would say more about the neighbours.
+        # Of the processor: on a busy machine the clock would say more about the neighbors.
         time_power = classifier.exponent(known, [number(by_size[n], "processor_seconds") for n in known])
         memory = [_memory(by_size[n]) for n in known]
         rows.append(

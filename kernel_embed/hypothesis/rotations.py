@@ -12,7 +12,7 @@ with d from 0 to n/2 and w_d = 2 but for the ends, K and L being symmetric: n pe
 **Exact.** Take R random orders :math:`h_1, \dots, h_R` of the y and all n rotations of each. If x and y are
 independent, the observed pairing is as likely as any other to be the one at any rotation of any of the orders: the
 nR statistics are exchangeable, and :math:`p = \#\{T \ge T_0\} / nR` is exact. The x and y are put into one random order
-first, so that neighbouring rows mean nothing.
+first, so that neighboring rows mean nothing.
 
 The n × n/2 diagonals are formed in blocks of offsets, so that no n × n matrix is held where it would not fit.
 """

@@ -148,7 +148,7 @@ class Descent:
     def _move_together(self) -> float:
         """One exact line search along Newton's direction over the coefficients that vote, signs kept.
 
-        Base functions of neighbouring points are nearly parallel, and one coordinate at a time creeps along the valley
+        Base functions of neighboring points are nearly parallel, and one coordinate at a time creeps along the valley
         they make. The direction costs one solve of the size of the vote. Returns how steep it was.
         """
         names = list(self.weights)

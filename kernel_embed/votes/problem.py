@@ -1,7 +1,7 @@
-r"""The optimisation problem of the vote, its dual, and the certificate that ties both.
+r"""The optimization problem of the vote, its dual, and the certificate that ties both.
 
 With base functions :math:`h_{k,j} = (y_i K_k(x_i, x_j))_{i}` and penalties :math:`\Lambda_k = \lambda r_k + \beta`, the
-vote minimises
+vote minimizes
 
 .. math::  F(\alpha) = \frac1m \sum_i \max\Big(0, 1 - \sum_{k,j} \alpha_{k,j} h_{k,j,i}\Big)
                        + \sum_{k,j} \Lambda_k |\alpha_{k,j}| .                                    \tag{1}

@@ -107,7 +107,7 @@ def test_hsic_of_every_rotation_is_its_trace(pairs, n, memory, monkeypatch):
 
 
 def test_equal_to_hyppo_where_defined_alike():
-    """hyppo normalises HSIC to a correlation and takes its root; its MMD is that of points and labels."""
+    """hyppo normalizes HSIC to a correlation and takes its root; its MMD is that of points and labels."""
     hsic_of = pytest.importorskip("hyppo.independence").Hsic
     mmd_of = pytest.importorskip("hyppo.ksample").MMD
     generator = np.random.RandomState(0)

@@ -1,4 +1,4 @@
-"""``fit``: what it minimises, what it keeps, what it survives, and what it leaves alone."""
+"""``fit``: what it minimizes, what it keeps, what it survives, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def loss_with_priors(embedding, objective, x, y):
     return value + (priors / len(x) if objective.per_datum else priors)
 
 
-# minimising -------------------------------------------------------------------------------------------------------
+# minimizing -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -23,7 +23,7 @@ from .voted_table import METHODS, TABLE_1, Task
 
 SCALERS: dict[str, Callable[[], Scaler]] = {
     "unit range": MinMaxScaler,
-    "standardised": StandardScaler,
+    "standardized": StandardScaler,
     "unit norm": Normalizer,
 }
 """Feature by feature in the first two; the third divides each point by its norm."""

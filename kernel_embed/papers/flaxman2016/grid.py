@@ -89,7 +89,7 @@ class GridOfGaussians(Experiment):
             for r in records
             if r["kind"] in ("maximum", "median")
         ]
-        note = f"Printed: maximum at {PRINTED['maximum']}, median heuristic {PRINTED['median']:g}."
+        note = f"Published: maximum at {PRINTED['maximum']}, median heuristic {PRINTED['median']:g}."
         return table(["grid of Gaussians", "lengthscale", "log evidence"], rows) + "\n\n" + note
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:

@@ -23,7 +23,7 @@ STARTS = {"overfitted": (0.02, 1e-6), "underfitted": (3.0, 1.0)}
 """Lengthscale and λ at the start."""
 
 PRINTED = {"before": 56.67, "after": 73.33}
-"""Test accuracy in per cent as printed, the same for both starts, on a split that the paper does not name."""
+"""Test accuracy in per cent as published, the same for both starts, on a split that the paper does not name."""
 
 
 def iris_split(seed: int = 0) -> tuple[torch.Tensor, ...]:
@@ -91,7 +91,7 @@ class IrisStarts(Experiment):
             ]
             for r in records
         ]  # fmt: skip
-        return table(["start", "when", "rate", "r", "lengthscale", "lambda", "accuracy", "printed"], rows)
+        return table(["start", "when", "rate", "r", "lengthscale", "lambda", "accuracy", "published"], rows)
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
         """``figure1.png``: the four models over the plane."""

@@ -19,7 +19,7 @@ from .heads import OBJECTIVES, REGULARIZATION, accuracy_of, learn_epoch, make_he
 from .images import Images, load_mnist
 
 PRINTED = {"cen": 99.48, "softmax": 99.26}
-"""Test accuracy in per cent after 800 epochs, as printed."""
+"""Test accuracy in per cent after 800 epochs, as published."""
 NUM_EPOCHS = 800
 MINUTES = 30.0
 """After so long no epoch is begun, unless the epochs are named or all are asked for."""
@@ -96,7 +96,7 @@ class NetworkHeads(Experiment):
                 f"{head}", f"{number(last, 'epoch') + 1:.0f}", f"{last['test_accuracy']:.2f}", f"{last['printed']:.2f}",
                 f"{column(chosen, 'seconds').mean():.1f}", f"{100 * np.median(shares):.1f}" if shares else "",
             ])  # fmt: skip
-        header = ["head", "epochs", "test accuracy", "printed (800)", "seconds an epoch", "head % of a step"]
+        header = ["head", "epochs", "test accuracy", "published (800)", "seconds an epoch", "head % of a step"]
         return f"{table(header, rows)}\n\n{_ahead(records)}"
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:

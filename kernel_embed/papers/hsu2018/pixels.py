@@ -41,7 +41,7 @@ PRINTED = {
     ("ard + rademacher", 5000): 96.05,
     ("ard", 5000): 95.3,
 }
-"""Test accuracy in per cent, as printed."""
+"""Test accuracy in per cent, as published."""
 
 LARGEST_GPC = 500
 """Beyond this many rows scikit-learn's Gaussian-process classifier takes hours."""
@@ -109,7 +109,7 @@ class PixelLengthscales(Experiment):
             ]
             for r in records
         ]  # fmt: skip
-        return table(["method", "n", "test accuracy", "printed", "seconds"], rows)
+        return table(["method", "n", "test accuracy", "published", "seconds"], rows)
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
         """``pixels_METHOD_N.png``: the inverse lengthscale of every pixel, bright where it matters."""
@@ -147,7 +147,7 @@ def _file_name(method: str, n: int) -> str:
 
 
 def _draw_relevance(relevance: NDArray[np.float64], path: pathlib.Path) -> None:
-    """The brightest hundredth share one colour: some pixels at the rim are lit in few images, and learn any value."""
+    """The brightest hundredth share one color: some pixels at the rim are lit in few images, and learn any value."""
     figure = free_figure(4, 4)
     axes = figure.subplots()
     image = axes.imshow(relevance, cmap=MAP, vmax=float(np.quantile(relevance, 0.99)))
