@@ -1,11 +1,11 @@
 r"""The kernels that the default learns, and how each is learned.
 
 Whether a column counts as it is or by its rank, and whether the answer is smooth or rough in it, are hyperparameters
-too. The candidates are
+too. The squared exponential sees directions, the Laplace kernel columns one by one, as trees do. The candidates are
 
 ====================  ==================================================================
 squash, quantile      how columns are warped, :mod:`kernel_embed.kernels.warp`
-rbf, matern, linear   the squared exponential, Matérn ½ and linear kernel of warped rows
+rbf, laplace, linear  the squared exponential, Laplace and linear kernel of warped rows
 common, columns       one lengthscale for all columns, or one for each
 ====================  ==================================================================
 
@@ -28,16 +28,16 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
-from ..kernels import TiedMaternKernel, TiedRBFKernel, Warping, log_scaled
+from ..kernels import TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, Warping, log_scaled
 from ..kernels.parameters import NamedParameter
 from ..learning import LBFGS, fit
 from ..objectives import Objective
 
-Family = Literal["rbf", "matern", "linear"]
+Family = Literal["rbf", "laplace", "matern", "linear"]
 Relevance = Literal["common", "columns"]
 
 RELATIVE_LENGTHSCALE = 0.7
-"""Of √G for G columns of unit variance, where the search starts; √2 is the distance of two rows on one column."""
+"""Of √G for G columns of unit variance, or of G where distances add up, where the search starts."""
 
 COMMON_SPREAD, COLUMN_SPREAD, RIDGE_SPREAD = 1.0, 0.5, 3.0
 """Standard deviations of the priors of log ℓ, of log ℓ_j around it, and of the log of the ridge."""
@@ -142,7 +142,7 @@ class Search:
             return linear_kernel(rows.x).to(rows.x)
         num_columns = int(rows.groups.max()) + 1
         if relevance == "common":
-            center = RELATIVE_LENGTHSCALE * math.sqrt(num_columns)
+            center = RELATIVE_LENGTHSCALE * num_columns ** (1.0 if family == "laplace" else 0.5)
             return tied_kernel(family, torch.zeros_like(rows.groups), center, COMMON_SPREAD).to(rows.x)
         center = found["common"].kernel.column_lengthscale.item()
         return tied_kernel(family, rows.groups, center, COLUMN_SPREAD).to(rows.x)
@@ -157,6 +157,8 @@ def tied_kernel(family: Family, groups: Tensor, center: float, spread: float) ->
     prior = LogNormalPrior(location, torch.full_like(location, spread))
     if family == "rbf":
         kernel: Kernel = TiedRBFKernel(groups, lengthscale_prior=prior, lengthscale_constraint=log_scaled())
+    elif family == "laplace":
+        kernel = TiedLaplaceKernel(groups, lengthscale_prior=prior, lengthscale_constraint=log_scaled())
     else:
         kernel = TiedMaternKernel(groups, nu=0.5, lengthscale_prior=prior, lengthscale_constraint=log_scaled())
     kernel.lengthscale = center

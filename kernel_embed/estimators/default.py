@@ -32,9 +32,12 @@ from .pooled import Member, PooledAnswers
 from .rows import folds, sample_rows
 
 WARPINGS: tuple[Warping, ...] = ("squash", "quantile")
-FAMILIES: tuple[Family, ...] = ("rbf", "matern", "linear")
+FAMILIES: tuple[Family, ...] = ("rbf", "laplace", "linear")
 NUM_STAGES = len(WARPINGS) * len(FAMILIES) + 1
 """Of the progress bar."""
+
+WIDE = 300
+"""Numbers from which Matérn ½ stands for the Laplace kernel, whose distances are no matrix product."""
 
 NUM_PARTS = 3
 
@@ -137,7 +140,7 @@ class _Learner:
         table = self.table
         warp = make_warp(warping, table.x, table.numbers, table.weights).to(table.x)
         rows = Rows(warp(table.x), table.y, table.weights, table.groups, table.num_classes)
-        for family in FAMILIES:
+        for family in self._families:
             bar.set_postfix_str(f"learning {warping} {family}")
             with few_threads(len(self.parts[0].learned)):
                 learned = list(self._learn(family, rows))
@@ -148,6 +151,11 @@ class _Learner:
                     values, answers = self._condition(embeddings, warp)
                 yield Unjudged(Candidate(warping, family, relevance), embeddings, answers, values)
             bar.update()
+
+    @property
+    def _families(self) -> tuple[Family, ...]:
+        wide = self.table.x.shape[1] > WIDE
+        return tuple("matern" if wide and family == "laplace" else family for family in FAMILIES)
 
     def _learn(self, family: Family, rows: Rows) -> Iterator[Learned]:
         start: Learned | None = None

@@ -4,7 +4,7 @@ from .classes.bag import BagKernel, MMDKernel, pack_bags
 from .classes.delta import DeltaKernel
 from .classes.feature import FeatureKernel, check_width
 from .classes.mahalanobis import MahalanobisKernel
-from .classes.tied import TiedMaternKernel, TiedRBFKernel
+from .classes.tied import TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel
 from .default import default_kernel, feature_ranges
 from .features.explicit import explicit_features, has_explicit_features
 from .frozen import frozen
@@ -47,6 +47,7 @@ __all__ = [
     "RadialProfile",
     "SmoothedKernel",
     "SupDiagonal",
+    "TiedLaplaceKernel",
     "TiedMaternKernel",
     "TiedRBFKernel",
     "Warping",

@@ -10,7 +10,8 @@ import pytest
 import torch
 from scipy.stats import rankdata
 
-from kernel_embed.kernels import DeltaKernel, TiedMaternKernel, TiedRBFKernel, gram, make_warp
+from kernel_embed.kernels import DeltaKernel, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, gram, make_warp
+from kernel_embed.kernels.manhattan import laplace_gram
 from kernel_embed.kernels.warp import NUM_KNOTS, weighted_quantiles
 from kernel_embed.testing import KernelContract
 
@@ -88,6 +89,18 @@ class TestTiedRBF(KernelContract):
     num_columns = 3
 
 
+class TestTiedLaplace(KernelContract):
+    """The contract that every kernel passes."""
+
+    def make_kernel(self):
+        """Three columns, of which one is encoded by two numbers."""
+        kernel = TiedLaplaceKernel([0, 1, 1])
+        kernel.column_lengthscale = torch.tensor([0.7, 1.3])
+        return kernel
+
+    num_columns = 3
+
+
 def test_a_category_is_a_delta_kernel_with_one_relevance():
     generator = torch.Generator().manual_seed(0)
     number = torch.randn(20, 1, dtype=torch.float64, generator=generator)
@@ -121,3 +134,27 @@ def test_tied_matern_is_matern_with_equal_lengthscales(nu):
 def test_groups_are_column_numbers():
     with pytest.raises(ValueError, match=r"Expected groups as column numbers from 0, got \[-1, 0\]"):
         TiedRBFKernel([-1, 0])
+
+
+def test_the_laplace_kernel_is_a_product_of_exponentials():
+    x = torch.randn(9, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    kernel = TiedLaplaceKernel([0, 1, 1]).double()
+    kernel.lengthscale = torch.tensor([0.5, 2.0])
+    expected = torch.ones(9, 9, dtype=torch.float64)
+    for c, lengthscale in enumerate((0.5, 2.0, 2.0)):
+        one = gpytorch.kernels.MaternKernel(nu=0.5).double()
+        one.lengthscale = lengthscale
+        expected = expected * gram(one, x[:, c : c + 1])
+    torch.testing.assert_close(gram(kernel, x), expected)
+    torch.testing.assert_close(kernel(x).to_dense(), expected)
+    torch.testing.assert_close(kernel(x, diag=True), torch.ones(9, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_the_gradient_of_the_laplace_kernel(same):
+    generator = torch.Generator().manual_seed(1)
+    z = torch.randn(6, 2, dtype=torch.float64, generator=generator, requires_grad=True)
+    others = torch.randn(4, 2, dtype=torch.float64, generator=generator, requires_grad=True)
+    weights = torch.randn(6, 6 if same else 4, dtype=torch.float64, generator=generator)
+    inputs = (z,) if same else (z, others)
+    assert torch.autograd.gradcheck(lambda *points: laplace_gram(*points) * weights, inputs)

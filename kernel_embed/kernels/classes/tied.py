@@ -1,4 +1,4 @@
-"""Radial kernels with one lengthscale for each column of a table, however many numbers encode that column.
+"""Kernels with one lengthscale for each column of a table, however many numbers encode that column.
 
 A category is written as one-hot numbers: with a common lengthscale ℓ they contribute 1/ℓ² to the squared distance of
 two rows whose categories differ, and nothing where they agree. The squared exponential of such rows is the kernel of
@@ -15,12 +15,13 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
+from ..manhattan import laplace_gram
 from ..parameters import NamedParameter
 from ..registration import register
 
 
 class TiedLengthscales(Kernel):
-    """What the two kernels below share: ``lengthscale`` repeats ``column_lengthscale`` over the numbers of a column.
+    """What the kernels below share: ``lengthscale`` repeats ``column_lengthscale`` over the numbers of a column.
 
     Args:
         groups: for each input number the column that it belongs to, 0 … G − 1.
@@ -96,5 +97,37 @@ class TiedMaternKernel(TiedLengthscales, MaternKernel):
     """
 
 
+class TiedLaplaceKernel(TiedLengthscales, Kernel):
+    r"""exp(−Σ_j |x_j − x'_j| / ℓ_j) with tied lengthscales: the product over columns of exponential kernels.
+
+    It is the share of random axis-aligned partitions (Mondrian forests) in which two rows fall into one cell, so that
+    it sees columns one by one, as trees do, where kernels of Euclidean distance see directions.
+
+    Example:
+        >>> kernel = TiedLaplaceKernel([0, 1])
+        >>> kernel.lengthscale = 1.0
+        >>> kernel(torch.tensor([[0.0, 0.0], [1.0, 1.0]])).to_dense().detach()
+        tensor([[1.0000, 0.1353],
+                [0.1353, 1.0000]])
+    """
+
+    has_lengthscale = True
+    is_stationary = True
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
+        """k(x1, x2), GPyTorch's way to ask."""
+        z1, z2 = x1 / self.lengthscale, x2 / self.lengthscale
+        return torch.exp(-(z1 - z2).abs().sum(-1)) if diag else laplace_gram(z1, z2)
+
+
+def _laplace_gram(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    return laplace_gram(x1 / kernel.lengthscale, None if x2 is None else x2 / kernel.lengthscale)
+
+
+def _one(kernel: Kernel, x: Tensor) -> Tensor:
+    return x.new_ones(kernel.batch_shape)
+
+
 register(TiedRBFKernel, like=RBFKernel)
 register(TiedMaternKernel, like=MaternKernel)
+register(TiedLaplaceKernel, gram=_laplace_gram, supremum=_one)
