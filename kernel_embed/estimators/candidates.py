@@ -42,6 +42,9 @@ RELATIVE_LENGTHSCALE = 0.7
 COMMON_SPREAD, COLUMN_SPREAD, RIDGE_SPREAD = 1.0, 0.5, 3.0
 """Standard deviations of the priors of log ℓ, of log ℓ_j around it, and of the log of the ridge."""
 
+MANY_COLUMNS = 1000
+"""Columns from which lengthscales of their own are not learned."""
+
 RIDGE = math.exp(-3.0)
 """η = nλ, where the search starts, for kernels with k(x, x) = 1."""
 
@@ -78,6 +81,11 @@ class Rows:
     num_classes: int
 
     @property
+    def num_columns(self) -> int:
+        """G."""
+        return int(self.groups.max()) + 1
+
+    @property
     def total_weight(self) -> float:
         """n = Σ w."""
         return len(self.x) if self.weights is None else float(self.weights.sum())
@@ -105,7 +113,7 @@ class Search:
     def learn(self, family: Family, rows: Rows, start: Learned | None = None) -> Learned:
         """The embeddings of a family for these rows, from ``start`` where there is one."""
         found: Learned = {}
-        for relevance, optimizer in self._stages(family):
+        for relevance, optimizer in self._stages(family, rows.num_columns):
             kernel = self._kernel(family, relevance, rows, found)
             usual = RIDGE / rows.total_weight
             prior = LogNormalPrior(math.log(usual) + RIDGE_SPREAD**2, RIDGE_SPREAD)
@@ -132,17 +140,17 @@ class Search:
             found[relevance] = embedding
         return found
 
-    def _stages(self, family: Family) -> Iterator[tuple[Relevance, LBFGS]]:
+    def _stages(self, family: Family, num_columns: int) -> Iterator[tuple[Relevance, LBFGS]]:
         if family != "linear":
             yield "common", self.common
-        yield "columns", self.columns
+        if family == "linear" or num_columns <= MANY_COLUMNS:
+            yield "columns", self.columns
 
     def _kernel(self, family: Family, relevance: Relevance, rows: Rows, found: Learned) -> Kernel:
         if family == "linear":
             return linear_kernel(rows.x).to(rows.x)
-        num_columns = int(rows.groups.max()) + 1
         if relevance == "common":
-            center = RELATIVE_LENGTHSCALE * num_columns ** (1.0 if family == "laplace" else 0.5)
+            center = RELATIVE_LENGTHSCALE * rows.num_columns ** (1.0 if family == "laplace" else 0.5)
             return tied_kernel(family, torch.zeros_like(rows.groups), center, COMMON_SPREAD).to(rows.x)
         center = found["common"].kernel.column_lengthscale.item()
         return tied_kernel(family, rows.groups, center, COLUMN_SPREAD).to(rows.x)
@@ -166,11 +174,12 @@ def tied_kernel(family: Family, groups: Tensor, center: float, spread: float) ->
 
 
 def linear_kernel(like: Tensor) -> Kernel:
-    """1 + Σ_j v_j x_j x'_j, with the v_j around 1/D, for rows ``like`` ``(n, D)``."""
+    """1 + Σ_j v_j x_j x'_j, with the v_j around 1/D, for rows ``like`` ``(n, D)``; one v where D is large."""
     num_inputs = like.shape[-1]
-    location = like.new_full((1, num_inputs), -math.log(num_inputs) + 1.0)
+    free = num_inputs if num_inputs <= MANY_COLUMNS else 1
+    location = like.new_full((1, free), -math.log(num_inputs) + 1.0)
     prior = LogNormalPrior(location, torch.ones_like(location))
-    linear = LinearKernel(ard_num_dims=num_inputs, variance_constraint=log_scaled())
+    linear = LinearKernel(ard_num_dims=free if free > 1 else None, variance_constraint=log_scaled())
     variance = NamedParameter("variance")  # GPyTorch's own way to name it cannot be pickled
     linear.register_prior("variance_prior", prior, variance.get, variance.set)
     linear.variance = 1.0 / num_inputs
@@ -185,7 +194,7 @@ def relevances(embedding: MulticlassEmbedding, groups: Tensor) -> Tensor:
     num_columns = int(groups.max()) + 1
     kernel = embedding.kernel
     if isinstance(kernel, AdditiveKernel):
-        v = kernel.kernels[0].variance.detach().flatten()
+        v = kernel.kernels[0].variance.detach().flatten().expand(len(groups))
         total: Tensor = v.new_zeros(num_columns).scatter_add_(0, groups, v)
         return total.sqrt()
     inverse: Tensor = 1.0 / kernel.column_lengthscale.detach().flatten()

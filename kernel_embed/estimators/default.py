@@ -26,7 +26,7 @@ from ..kernels import FeatureKernel, Warping, make_warp
 from ..objectives import Objective, calibrate, pool
 from ..progress import ProgressBar
 from ..threads import few_threads
-from .candidates import Candidate, Family, Learned, Relevance, Rows, Search, relevances
+from .candidates import MANY_COLUMNS, Candidate, Family, Learned, Relevance, Rows, Search, relevances
 from .conditioning import PROBES, Table, condition_exactly, condition_on_sums, num_points, through_features
 from .pooled import Member, PooledAnswers
 from .rows import folds, sample_rows
@@ -55,9 +55,6 @@ EXACT = 5000
 
 JUDGED = 20_000
 """Rows that calibrate and pool, at most."""
-
-MANY_COLUMNS = 1000
-"""Columns from which lengthscales of their own are not learned."""
 
 SAMPLED = 0.6
 """Share of the rows; where hyperparameters were learned from less, the ridge is learned anew."""

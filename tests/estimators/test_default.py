@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import kernel_embed as ke
-from kernel_embed.estimators import PooledAnswers, default, growth
+from kernel_embed.estimators import PooledAnswers, candidates, default, growth
 from kernel_embed.estimators.rows import distinct_rows, folds, sample_rows
 
 
@@ -149,7 +149,8 @@ def test_beyond_exact_sizes_it_goes_on_through_features(monkeypatch):
 def test_many_columns_have_a_common_lengthscale(monkeypatch):
     generator = np.random.default_rng(0)
     X = generator.standard_normal((40, 12))
-    monkeypatch.setattr(default, "MANY_COLUMNS", 10)
+    for module in (default, candidates):
+        monkeypatch.setattr(module, "MANY_COLUMNS", 10)
     classifier = ke.MulticlassEmbeddingClassifier().fit(X, X[:, 0] > 0)
     members = [member.candidate for member in classifier.conditioned_.members]
     assert {candidate.relevance for candidate in members if candidate.family != "linear"} == {"common"}
