@@ -21,7 +21,7 @@ from torch import Tensor
 from ..embeddings import MulticlassAnswers, MulticlassEmbedding
 from ..kernels import FeatureKernel
 from ..objectives import LeaveOneOutRisk, RademacherComplexity
-from ..plots import free_figure, styled
+from ..plots import free_figure, save_picture, styled
 from ..plots.style import line_style, marker
 from ..results import Record, column
 from ..scale import ConjugateGradients, Nystrom, accumulate, approximate
@@ -132,4 +132,4 @@ def draw(records: Sequence[Record], path: pathlib.Path) -> None:
     right.set(xlabel="rows n", ylabel="peak memory (MB)", xscale="log", yscale="log")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
+    save_picture(figure, path, 100)

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..plots import free_figure, plot_ratios, plot_seconds, styled
+from ..plots import free_figure, plot_ratios, plot_seconds, save_picture, styled
 from ..results import Record, group, number, table
 from . import classifier, distributions, objective, recipe, sizes
 
@@ -125,7 +125,7 @@ def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
     plot_seconds(lines, ax=left)
     plot_ratios(bars, ax=right)
     out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out / "benchmark.png", dpi=110)
+    save_picture(figure, out / "benchmark.png", 110)
     by_rows = [r for r in records if r["part"] == sizes.PART]
     if not by_rows:
         return [out / "benchmark.png"]

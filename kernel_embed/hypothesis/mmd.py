@@ -33,7 +33,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import gram, gram_diagonal
-from .checks import check_gram
+from ..progress import ProgressBar
+from .checks import bar_of_test, check_gram
 from .verdict import NullScale
 
 Statistic = Callable[["QuadraticForms", Sequence[int]], Tensor]
@@ -47,14 +48,20 @@ BLOCK = 256
 
 
 def statistics(
-    kernels: Sequence[Kernel], pooled: Tensor, E: Tensor, sizes: Sequence[int], formula: Statistic
+    kernels: Sequence[Kernel],
+    pooled: Tensor,
+    E: Tensor,
+    sizes: Sequence[int],
+    formula: Statistic,
+    progress: bool | None = False,
 ) -> tuple[Tensor, NullScale]:
     """T ``(J, 1 + B)`` for J kernels, and the scale of each."""
     rows, scales = [], []
-    for kernel in kernels:
-        forms = quadratic_forms(kernel, pooled, E)
-        rows.append(formula(forms, sizes))
-        scales.append(torch.stack([*null_moments(forms, sizes, formula), (forms.trace / len(pooled)).abs()]))
+    with bar_of_test(len(kernels) * len(pooled), len(pooled), progress) as bar:
+        for kernel in kernels:
+            forms = quadratic_forms(kernel, pooled, E, bar)
+            rows.append(formula(forms, sizes))
+            scales.append(torch.stack([*null_moments(forms, sizes, formula), (forms.trace / len(pooled)).abs()]))
     mean, variance, size = torch.stack(scales, dim=1)
     return torch.stack(rows), NullScale(mean, variance, size, shift=float(formula is unbiased_squared_mmd))
 
@@ -143,9 +150,12 @@ class QuadraticForms(NamedTuple):
     centred_square: Tensor
 
 
-def quadratic_forms(kernel: Kernel, x: Tensor, E: Tensor) -> QuadraticForms:
-    """eᵀKe and its companions for the k samples of indicators E (see :func:`indicators`), K a block at a time."""
-    forms = _forms(kernel, x, E)
+def quadratic_forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar | None = None) -> QuadraticForms:
+    """eᵀKe and its companions for the k samples of indicators E (see :func:`indicators`), K a block at a time.
+
+    A ``bar`` is moved on by the rows of each block.
+    """
+    forms = _forms(kernel, x, E, bar)
     return _with_complement(forms) if E.shape[1] == 1 else forms
 
 
@@ -159,7 +169,7 @@ def _with_complement(forms: QuadraticForms) -> QuadraticForms:
     )
 
 
-def _forms(kernel: Kernel, x: Tensor, E: Tensor) -> QuadraticForms:
+def _forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar | None) -> QuadraticForms:
     columns, flat = E.shape[1:], E.reshape(E.shape[0], -1)
     N = x.shape[-2]
     diagonal = check_gram(gram_diagonal(kernel, x), kernel)
@@ -179,6 +189,8 @@ def _forms(kernel: Kernel, x: Tensor, E: Tensor) -> QuadraticForms:
         sums[..., start:stop] += K.sum(-1)
         sums[..., stop:] += rest.sum(-2)
         square += own.square().sum((-2, -1)) + 2.0 * rest.square().sum((-2, -1))
+        if bar is not None:
+            bar.update(stop - start)
     total = sums.sum(-1)
     # ‖HKH‖² = ‖K‖² − (2/N) Σ_i (K1)_i² + (1ᵀK1)²/N²
     centred = square - 2.0 / N * sums.square().sum(-1) + total.square() / N**2

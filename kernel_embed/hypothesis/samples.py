@@ -45,6 +45,7 @@ def two_sample_test(
     statistic: Literal["biased", "unbiased", "linear"] = "biased",
     null: Null = "permutation",
     categorical: Categorical = None,
+    progress: bool | None = None,
 ) -> SamplesTestResult:
     """Whether ``x`` and ``y`` are samples of one distribution, by the maximum mean discrepancy.
 
@@ -66,6 +67,7 @@ def two_sample_test(
         null: ``"permutation"``, or ``"gamma"``, an approximation without permutations (biased statistic, one kernel).
         categorical: the columns that hold categories: ``True``, ``False``, or their numbers. By default all columns of
             integer or bool samples, none of others.
+        progress: show a progress bar; by default on a terminal or in a notebook, for 10,000 points and more.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -81,7 +83,7 @@ def two_sample_test(
     if statistic == "linear":
         return _linear(x, y, kernel, seed, categorical)
     formula = squared_mmd if statistic == "biased" else unbiased_squared_mmd
-    question = _Question("two-sample test", formula, null, kernel, num_permutations, seed, categorical)
+    question = _Question("two-sample test", formula, null, kernel, num_permutations, seed, categorical, progress)
     return _answer(question, [x, y], ["x", "y"])
 
 
@@ -92,6 +94,7 @@ def k_sample_test(
     seed: int | None = None,
     null: Null = "permutation",
     categorical: Categorical = None,
+    progress: bool | None = None,
 ) -> SamplesTestResult:
     """Whether several samples come from one distribution; arguments as of :func:`two_sample_test`.
 
@@ -107,7 +110,7 @@ def k_sample_test(
         )
     names = [f"sample {g + 1}" for g in range(len(samples))]
     test = f"{len(samples)}-sample test"
-    question = _Question(test, between_samples, null, kernel, num_permutations, seed, categorical)
+    question = _Question(test, between_samples, null, kernel, num_permutations, seed, categorical, progress)
     return _answer(question, list(samples), names)
 
 
@@ -122,6 +125,7 @@ class _Question:
     num_permutations: int
     seed: int | None
     categorical: Categorical
+    progress: bool | None
 
 
 def _answer(question: _Question, given: Sequence[Tensor | ArrayLike], names: list[str]) -> SamplesTestResult:
@@ -135,9 +139,8 @@ def _answer(question: _Question, given: Sequence[Tensor | ArrayLike], names: lis
     if question.null == "gamma":
         verdict = _gamma(question, samples, kernels, generator)
     else:
-        verdict = by_permutations(
-            *statistics(kernels.kernels, *_relabelled(samples, question.num_permutations, generator), question.formula)
-        )
+        labelled = _relabelled(samples, question.num_permutations, generator)
+        verdict = by_permutations(*statistics(kernels.kernels, *labelled, question.formula, question.progress))
     sizes = tuple(map(len, samples))
     result = verdict.on(kernels.kernels, kernels.how, question.test, sizes, SamplesTestResult)
     return dataclasses.replace(result, samples=tuple(samples))

@@ -18,7 +18,7 @@ from .compare import (
 )
 from .null import plot_null
 from .posterior import plot_density, plot_traces
-from .style import free_figure, styled
+from .style import free_figure, save_picture, styled
 
 __all__ = [
     "free_figure",
@@ -38,5 +38,6 @@ __all__ = [
     "plot_seconds",
     "plot_traces",
     "plot_witness",
+    "save_picture",
     "styled",
 ]

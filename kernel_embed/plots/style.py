@@ -7,12 +7,15 @@ pictures to files draws on a :func:`free_figure`.
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+
+from ..files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,6 +101,11 @@ def free_figure(width: float, height: float) -> Figure:
     except ImportError as error:
         raise ImportError(NEEDS_MATPLOTLIB) from error
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_picture(figure: Figure, path: str | os.PathLike[str], dpi: int) -> None:
+    """Write a figure as PNG, whole or not at all."""
+    write_whole(path, lambda file: figure.savefig(file, format="png", dpi=dpi))
 
 
 def array(tensor: Tensor) -> NDArray[np.float64]:

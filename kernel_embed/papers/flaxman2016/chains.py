@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...objectives import EmbeddingEvidence
-from ...plots import free_figure, plot_traces, styled
+from ...plots import free_figure, plot_traces, save_picture, styled
 from ...plots.style import BAND, FIRST, array, legend_outside
 from ...posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load_posterior, sample_posterior
 from ...posteriors.bridge import log_evidence
@@ -111,7 +111,7 @@ def draw_traces(posterior: MeanPosterior, path: pathlib.Path) -> None:
         panel.axhline(value, color="0.6", linewidth=0.8, linestyle="--")
     panel.set_yscale("log")
     panel.set_ylabel("lengthscale")
-    figure.savefig(path, dpi=100)
+    save_picture(figure, path, 100)
 
 
 def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, path: pathlib.Path) -> None:
@@ -141,7 +141,7 @@ def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, pat
         axis.set_xlabel("x")
     axes[0].set_ylabel("witness μ_P(x) − μ_Q(x)")
     legend_outside(axes[-1])
-    figure.savefig(path, dpi=100)
+    save_picture(figure, path, 100)
 
 
 def _mean(posterior: MeanPosterior, group: list[int]) -> float:

@@ -22,7 +22,7 @@ from ...embeddings.witness import Witness
 from ...kernels import median_distance
 from ...learning.maxima import local_maxima
 from ...objectives.embedding_evidence import EmbeddingEvidence
-from ...plots import free_figure, plot_witness, styled
+from ...plots import free_figure, plot_witness, save_picture, styled
 from ...plots.style import FIRST, SECOND, axes_or_new, legend_below
 from ...results import Record, Results, number, table
 from ..experiment import Experiment, Settings
@@ -110,7 +110,7 @@ class GridOfGaussians(Experiment):
         panels[1, 1].set_title(f"(E) witness, lengthscale {embedding.kernel.lengthscale.item():.2f}")
         panels[1, 2].set_axis_off()
         out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out / "figure2.png", dpi=100)
+        save_picture(figure, out / "figure2.png", 100)
 
     def _draw_errors(self, panel: Axes, out: pathlib.Path) -> None:
         """Panel C, from the records of ``type-two`` in the same directory; that experiment takes an hour."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from ...embeddings.bayesian import BayesianMeanEmbedding
 from ...embeddings.mean import MeanEmbedding
 from ...embeddings.witness import Witness
-from ...plots import free_figure, plot_witness, styled
+from ...plots import free_figure, plot_witness, save_picture, styled
 from ...plots.style import BAND, FIRST, array, legend_below, line_style
 from ...results import Record, table
 from .grid import curve, evidence_records
@@ -110,7 +110,7 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
     for panel in panels:
         panel.set_xlabel("x")
         legend_below(panel)
-    figure.savefig(path, dpi=100)
+    save_picture(figure, path, 100)
 
 
 def draw_mixtures(records: Sequence[Record], path: pathlib.Path) -> None:
@@ -126,7 +126,7 @@ def draw_mixtures(records: Sequence[Record], path: pathlib.Path) -> None:
     panels[0].set_xlabel("x")
     panels[0].set_ylabel("density")
     curve(records, panels[1])
-    figure.savefig(path, dpi=100)
+    save_picture(figure, path, 100)
 
 
 def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pathlib.Path) -> None:
@@ -142,7 +142,7 @@ def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pa
             embedding.kernel.lengthscale = lengthscale
             plot_witness(Witness(embedding, p, q), grid, ax=panel)
             panel.set_title(f"lengthscale {lengthscale:.2f}, noise {noise}", fontsize=10)
-    figure.savefig(path, dpi=100)
+    save_picture(figure, path, 100)
 
 
 def summary(records: Sequence[Record]) -> str:

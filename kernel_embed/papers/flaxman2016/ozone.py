@@ -23,7 +23,7 @@ from ...hypothesis.causal import register_causal_test
 from ...hypothesis.checks import generator_of
 from ...hypothesis.encoding import Encoding
 from ...hypothesis.residuals import residuals
-from ...plots import free_figure
+from ...plots import free_figure, save_picture
 from ...plots.style import SECOND
 from ...results import Record, Results, table
 from ..experiment import Experiment, Settings
@@ -112,7 +112,7 @@ class OzoneGraph(Experiment):
             _graph(panel, [r for r in records if r["kernel"] == kernel and r["mark"] != "separated by"])
             panel.set_title(kernel)
         out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out / "ozone.png", dpi=80)
+        save_picture(figure, out / "ozone.png", 80)
 
 
 def _found(values: NDArray[np.float64], test: str) -> Iterator[Record]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...hypothesis import two_sample_test
 from ...hypothesis.study import RejectionStudy
-from ...plots import free_figure, styled
+from ...plots import free_figure, save_picture, styled
 from ...plots.style import legend_below, line_style, marker
 from ...results import Record, table
 from ..experiment import Settings
@@ -66,7 +66,7 @@ class TypeTwoErrors(RejectionExperiment):
             figure = free_figure(5.6, 3.2)
             error_curves(study, figure.subplots())
         out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out / "figure2c.png", dpi=100)
+        save_picture(figure, out / "figure2c.png", 100)
 
 
 def error_curves(study: RejectionStudy, panel: Axes) -> None:

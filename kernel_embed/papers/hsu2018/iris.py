@@ -15,7 +15,7 @@ from ...embeddings import MulticlassEmbedding
 from ...kernels import log_scaled
 from ...learning import Adam, fit
 from ...objectives import EmpiricalRisk, RademacherComplexity, rademacher_complexity
-from ...plots import free_figure, plot_decision_map, styled
+from ...plots import free_figure, plot_decision_map, save_picture, styled
 from ...results import Record, Results, column, table
 from ..experiment import Experiment, Settings
 
@@ -106,7 +106,7 @@ class IrisStarts(Experiment):
             axes.set(xlabel="first attribute (scaled)", ylabel="second attribute (scaled)")
             axes.set_title(f"{r['start']}, {r['when']}: r = {r['complexity']:.2f}, {r['test_accuracy']:.1f} %")
         out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out / "figure1.png", dpi=110)
+        save_picture(figure, out / "figure1.png", 110)
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...plots import free_figure, styled
+from ...plots import free_figure, save_picture, styled
 from ...plots.style import legend_outside, line_style, marker
 from ...progress import progress_bar
 from ...results import Record, Results, column, group, number, table
@@ -112,7 +112,7 @@ class NetworkHeads(Experiment):
         axes.yaxis.set_minor_formatter("{x:g}")
         legend_outside(axes)
         out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out / "figure2_right.png", dpi=110)
+        save_picture(figure, out / "figure2_right.png", 110)
 
 
 def _ahead(records: Sequence[Record]) -> str:

@@ -17,11 +17,11 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 from ...embeddings import ConditionedMulticlass, MulticlassEmbedding
-from ...files import write_whole
+from ...files import read_array, write_whole
 from ...kernels import log_scaled, median_distance
 from ...learning import Adam, fit
 from ...objectives import EmpiricalRisk, LeaveOneOutRisk, Objective, RademacherComplexity
-from ...plots import free_figure
+from ...plots import free_figure, save_picture
 from ...plots.style import MAP
 from ...progress import progress_bar
 from ...results import Record, Results, number, table
@@ -116,7 +116,7 @@ class PixelLengthscales(Experiment):
         for record in records:
             path = out / _file_name(str(record["method"]), int(number(record, "n")))
             if path.exists():
-                _draw_relevance(1.0 / np.load(path), path.with_suffix(".png"))
+                _draw_relevance(1.0 / read_array(path), path.with_suffix(".png"))
 
     def _labels(self, method: str, x: Tensor, y: Tensor, x_test: Tensor, settings: Settings) -> Tensor:
         objective = METHODS[method]
@@ -153,4 +153,4 @@ def _draw_relevance(relevance: NDArray[np.float64], path: pathlib.Path) -> None:
     image = axes.imshow(relevance, cmap=MAP, vmax=float(np.quantile(relevance, 0.99)))
     axes.set_axis_off()
     figure.colorbar(image, ax=axes, label="inverse lengthscale", shrink=0.8)
-    figure.savefig(path, dpi=110)
+    save_picture(figure, path, 110)
