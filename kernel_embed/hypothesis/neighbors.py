@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BLOCK = 4
+BLOCK = 3
 """Rows of a block, at least; at most twice as many less one."""
 NUM_PARTITIONS = 10
 

@@ -176,7 +176,7 @@ def statistics(
         chunks = []
         for some in orders.split(width):
             # Σ_i φ_k(x_i) ψ_s(z_i) φ_l(y_{π i}), squared
-            sums = left.mT @ b[some.mT].flatten(1)
+            sums = left.mT @ b[some.mT.contiguous()].flatten(1)
             square = sums.square_().reshape(a.shape[1], r, len(some), b.shape[1])
             each = []
             for s in own:
