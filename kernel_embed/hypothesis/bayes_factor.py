@@ -17,11 +17,11 @@ of :data:`DIFFERENCES`. The Jacobian of eq. (13) belongs to the link, which both
 
 .. math::  \mathrm{BF} = \sum_j w_j \frac{p_{1j}}{p_{0j}}, \qquad \sum_j w_j = 1 ,
 
-and not :math:`\sum_j w_j p_{1j} / \sum_j w_j p_{0j}`. The latter is what prior odds w over the kernels of one model of the
-data would give; but what is observed, :math:`\hat\mu` under kernel j, is another thing for every j, and densities of
-different things do not add. The mean is a bet of which the share w_j is laid on each kernel: each factor has a mean of 1
-if the samples are of one distribution as the model has it, so the mean of them has too, and is above c with probability
-1/c at most. Over τ, a prior of one model, it is :math:`\sum_\tau p_{1\tau} / p_0` as it should be.
+and not :math:`\sum_j w_j p_{1j} / \sum_j w_j p_{0j}`. The latter is what prior odds w over the kernels of one model of
+the data would give; but what is observed, :math:`\hat\mu` under kernel j, is another thing for every j, and densities
+of different things do not add. The mean is a bet of which the share w_j is laid on each kernel: each factor has a mean
+of 1 if the samples are of one distribution as the model has it, so the mean of them has too, and is above c with
+probability 1/c at most. Over τ, a prior of one model, it is :math:`\sum_\tau p_{1\tau} / p_0` as it should be.
 """
 
 from __future__ import annotations

@@ -6,12 +6,14 @@ From consecutive pairs of points, z_i = (x_{2i−1}, x_{2i}, y_{2i−1}, y_{2i})
     h(z_i) &= k(x_{2i-1}, x_{2i}) + k(y_{2i-1}, y_{2i}) - k(x_{2i-1}, y_{2i}) - k(x_{2i}, y_{2i-1}) \\
     \mathrm{MMD}_l^2 &= \frac1M \sum_{i=1}^M h(z_i) .
 
-Where P = Q, x_{2i} and y_{2i} may change places, and that turns h(z_i) into −h(z_i). So the statistic is as likely as any
+Where P = Q, x_{2i} and y_{2i} may change places, and that turns h(z_i) into −h(z_i). So the statistic is as likely as
+any
 
 .. math::  \frac1M \sum_i s_{ib}\, h(z_i), \qquad s_{ib} = \pm 1 \text{ by fair coins}, \quad b = 1, \dots, B,
 
-and its rank among them is an exact p-value. B sums are kept, whatever the length of the stream. A kernel that was learned
-without regard to which of two points is x and which y, such as by the evidence of the pooled sample, leaves it exact.
+and its rank among them is an exact p-value. B sums are kept, whatever the length of the stream. A kernel that was
+learned without regard to which of two points is x and which y, such as by the evidence of the pooled sample, leaves it
+exact.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ COINS = 2**20
 class LinearTimeTwoSampleTest:
     """A two-sample test of two streams, in memory that does not grow.
 
-    Points are used in pairs; one that waits for its partner is kept until the next call. The p-value is exact. Learn the
-    kernel on other data than are tested, such as the beginning of the stream, or without looking at which stream a point
-    comes from.
+    Points are used in pairs; one that waits for its partner is kept until the next call. The p-value is exact. Learn
+    the kernel on other data than are tested, such as the beginning of the stream, or without looking at which stream a
+    point comes from.
 
     Args:
         kernel: any GPyTorch kernel; a batch of kernels, or a posterior, is averaged over its draws.

@@ -106,8 +106,8 @@ def null_moments(forms: QuadraticForms, sizes: Sequence[int], formula: Statistic
 def indicators(sizes: Sequence[int], num_permutations: int, generator: torch.Generator, like: Tensor) -> Tensor:
     """E of shape ``(N, k, 1 + B)``: who belongs to which of the k samples, first as observed, then relabelled.
 
-    Of two samples only the first is marked, ``(N, 1, 1 + B)``: the second is what it leaves. E has the type of ``like``;
-    bools take an eighth of the memory of numbers.
+    Of two samples only the first is marked, ``(N, 1, 1 + B)``: the second is what it leaves. E has the type of
+    ``like``; bools take an eighth of the memory of numbers.
 
     Example:
         >>> E = indicators([2, 1], 3, torch.Generator().manual_seed(0), torch.empty(0))

@@ -74,8 +74,8 @@ def two_sample_test(
         categorical: the columns that hold categories: ``True``, ``False``, or their numbers. By default all columns of
             integer or bool samples, none of others.
         num_features: for more points than O(N²) allows, replace every kernel k by the kernel of so many features
-            (Nyström's, at rows of the pooled sample drawn at random, which know nothing of the samples either): as exact,
-            and the time grows as N instead of N². With B permutations of N points and s features it takes 2NsB
+            (Nyström's, at rows of the pooled sample drawn at random, which know nothing of the samples either): as
+            exact, and the time grows as N instead of N². With B permutations of N points and s features it takes 2NsB
             operations for each kernel and N(1 + B) bytes.
 
     Example:

@@ -6,8 +6,8 @@ With H = I − 11ᵀ/n and :math:`H K_z H = Q \Lambda Q^\top`, the regression of
            Y_i - \hat Y_{-i}(z_i) = \frac{[Y - SY]_i}{1 - S_{ii}}, \qquad
            \mathcal R[Y]_i = \frac{[Y - SY]_i}{\sqrt{1 - S_{ii}}} .
 
-The first is the leave-one-out residual, by which a regression is chosen. Its variance grows with the leverage S_ii, and so
-with the distance of z_i from the others, for whatever is regressed: a size that x and y would share. The second, the
+The first is the leave-one-out residual, by which a regression is chosen. Its variance grows with the leverage S_ii, and
+so with the distance of z_i from the others, for whatever is regressed: a size that x and y would share. The second, the
 studentized residual, has the variance of the noise everywhere if S is close to a projection, and is what is left of Y.
 
 One decomposition of a kernel serves every η and every Y, so that kernel and η are chosen on a grid by the mean squared

@@ -151,7 +151,7 @@ def in_order(rows: Tensor) -> Tensor:
         >>> in_order(torch.tensor([[2.0, 1.0], [1.0, 5.0], [2.0, 0.0]]))
         tensor([1, 2, 0])
     """
-    place = rows.detach().unique(dim=0, return_inverse=True)[1]
+    place: Tensor = rows.detach().unique(dim=0, return_inverse=True)[1]
     return place.argsort(stable=True)
 
 
