@@ -27,9 +27,8 @@ def local_permutations(z: Tensor, num_permutations: int, generator: torch.Genera
         (True, True)
     """
     n = z.shape[0]
-    distinct, same = z.unique(dim=0, return_inverse=True)
-    if len(distinct) * BLOCK <= n:
-        blocks = same.unsqueeze(0)
+    if are_groups(z):
+        blocks = z.unique(dim=0, return_inverse=True)[1].unsqueeze(0)
     else:
         blocks = partitions(z, min(NUM_PARTITIONS, num_permutations), generator)
     which = torch.arange(num_permutations, device=z.device) % blocks.shape[0]
@@ -37,6 +36,11 @@ def local_permutations(z: Tensor, num_permutations: int, generator: torch.Genera
     moved = (blocks[which] + keys).argsort(dim=-1)
     home = blocks.argsort(dim=-1, stable=True)[which]
     return torch.empty_like(moved).scatter_(-1, home, moved)
+
+
+def are_groups(z: Tensor) -> bool:
+    """Whether so many rows of ``z`` are equal that permutations among equal ones are enough."""
+    return z.unique(dim=0).shape[0] * BLOCK <= z.shape[0]
 
 
 def partitions(z: Tensor, count: int, generator: torch.Generator) -> Tensor:

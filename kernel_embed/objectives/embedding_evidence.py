@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from ..embeddings import ConditionedMeanEmbedding
-from ..kernels.smoothed.measures import in_order
 from ..validation import check_seed
 from .base import Objective
 
@@ -30,8 +29,9 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
             the whole sample; every row by default. The value is then the evidence of those rows given the link μ̂:
             n/t times the Jacobian term is unbiased for the whole one, and n/t times the value is unbiased for the
             evidence in which blocks of t rows are independent.
-        seed: of that draw. The same rows in every call, whatever the order in which they come, so that the objective is
-            a function of the set of points: it cannot tell to which of two pooled samples a point belongs.
+        seed: of that draw. The same rows in every call, so that the objective is a function. They are drawn by their
+            numbers: where a kernel is to be learned for a test of pooled samples, shuffle the rows first, so that the
+            draw does not know the samples.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -67,16 +67,15 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
                 "gives it density zero whatever the kernel."
             )
         if self.num_locations is not None and self.num_locations < bound.num_locations:
-            bound = bound.at(self._rows(bound.x))
+            bound = bound.at(self._rows(bound.num_data).to(bound.x.device))
         bound.check_size()
         # eq. (13); μ̂ comes with its slope
         observed, log_slope = bound.empirical
         return bound.negative_log_density(observed) - log_slope.sum(-1)
 
-    def _rows(self, x: Tensor) -> Tensor:
+    def _rows(self, n: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed)
-        chosen = torch.randperm(x.shape[-2], generator=generator)[: self.num_locations]
-        return in_order(x)[chosen.to(x.device)]
+        return torch.randperm(n, generator=generator)[: self.num_locations]
 
     def __repr__(self) -> str:
         inside = "" if self.num_locations is None else f"num_locations={self.num_locations}, seed={self.seed}"

@@ -233,6 +233,25 @@ def test_unusual_z(z):
         assert ke.conditional_independence_test(x, x + 0.5 * y, values[z], None, 99, 0).pvalue < 0.05
 
 
+def test_a_warning_where_both_are_functions_of_z():
+    z = normal(0, 60, 1)
+    with pytest.warns(ke.hypothesis.LevelWarning, match="z explains more than 90% of both"):
+        ke.conditional_independence_test(z.square(), z.square() + z, z, None, 99, 0)
+    nearly = ke.conditional_independence_test(z.square(), z + normal(1, 60, 1), z, None, 99, 0)
+    assert nearly.warnings == ()
+
+
+def test_groups_of_one_row_and_groups_of_many():
+    """A permutation inside groups keeps what the group explains, whatever it is; a group of one row says nothing."""
+    group = torch.cat([torch.arange(10).repeat_interleave(12), torch.arange(10, 14)]).unsqueeze(-1)
+    effect = 5.0 * normal(0, 14, 1)[group.squeeze(-1)]
+    x, y = effect + normal(1, 124, 1), effect.square() + normal(2, 124, 1)
+    assert ke.conditional_independence_test(x, y, group, None, 99, 0).pvalue > 0.05
+    assert ke.conditional_independence_test(x, y + 0.6 * x, group, None, 99, 0).pvalue < 0.05
+    moved = local_permutations(Given(group.double(), (0,), generator()).points, 20, generator())
+    assert bool((moved[:, -4:] == torch.arange(120, 124)).all())
+
+
 def test_missing_values_and_kernels_are_refused():
     x = normal(0, 30, 1)
     z = x.clone()
