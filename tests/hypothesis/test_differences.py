@@ -75,12 +75,12 @@ def test_categories_and_a_single_column():
 
 
 def test_the_band_holds_everywhere_where_nothing_differs():
-    """200 null data sets leave a 95 % band anywhere with probability 0.05 at most; more than 24 of them has 2e-5."""
+    """100 null data sets leave a 95 % band anywhere with probability 0.05 at most; more than 15 of them has 4e-5."""
     left = 0
-    for seed in range(200):
+    for seed in range(100):
         result = ke.two_sample_test(*samples(seed, 15, 20), kernel(), 1, seed=0)
         left += bool(result.differences(num_permutations=99, seed=seed).significant.any())
-    assert 1 <= left <= 24
+    assert left <= 15
 
 
 def test_bad_places_and_levels():

@@ -187,6 +187,8 @@ def test_the_bayes_factor_of_several_kernels_is_the_mean_of_theirs():
 def test_the_mean_factor_of_equal_distributions_is_at_most_one():
     """A bet that is fair if there is one distribution: the factor is above 20 with probability 1/20 at most; more than
     14 of 100 times has 1e-4."""
-    factors = [ke.hypothesis.log_bayes_factor(normal(2 * s, 30, 1), normal(2 * s + 1, 30, 1)) for s in range(100)]
+    factors = [
+        ke.hypothesis.log_bayes_factor(normal(2 * s, 30, 1), normal(2 * s + 1, 30, 1), "median") for s in range(100)
+    ]
     assert sum(factor > np.log(20.0) for factor in factors) <= 14
     assert np.mean(np.exp(factors)) < 1.5
