@@ -72,7 +72,7 @@ viewcode_line_numbers = True
 nitpick_ignore_regex = [
     (
         r"py:.*",
-        r"(torch|gpytorch|linear_operator|numpy|scipy|sklearn|collections|pathlib|typing|matplotlib|pandas)\..*",
+        r"(torch|gpytorch|linear_operator|numpy|scipy|sklearn|collections|contextlib|pathlib|typing|matplotlib|pandas)\..*",
     ),
     (r"py:.*", r"(np|nn|os|pyro)\..*"),
     (r"py:.*", r"kernel_embed\..*_co(ntra)?"),  # variables of types

@@ -10,8 +10,13 @@ import pathlib
 import platform
 import re
 import uuid
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 try:
     import fcntl
@@ -39,6 +44,40 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object]
                 f"Expected room to write {target}, got none ({error.strerror}). Free some; what was there is as it was",
             ) from error
         raise
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+    """The arrays of a NumPy archive by name; objects, which are pickles, are refused."""
+    content = _read(path)
+    if not isinstance(content, dict) or not all(isinstance(value, np.ndarray) for value in content.values()):
+        raise _foreign(path, "something else")
+    return content
+
+
+def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """The array of a NumPy file, likewise."""
+    content = _read(path)
+    if isinstance(content, dict):
+        raise _foreign(path, "several")
+    return content
+
+
+def _read(path: str | os.PathLike[str]) -> NDArray[Any] | dict[str, NDArray[Any]]:
+    try:
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return content
+        with content:
+            return dict(content)
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise _foreign(path, str(error)) from error
+
+
+def _foreign(path: str | os.PathLike[str], got: str) -> ValueError:
+    return ValueError(
+        f"Expected arrays of numbers or text in {path}, got a file that cannot be read as that: {got}. It is damaged "
+        "or of another program. Delete it, and it is made again."
+    )
 
 
 _HOST = re.sub(r"\W", "_", platform.node())

@@ -126,21 +126,30 @@ def check_seed(seed: int | None) -> None:
         raise ValueError(f"Expected seed from 0 to 2⁶⁴ − 1, got {number}. {remedy}")
 
 
-def check_memory(n: int, x: Tensor, batch: int, remedy: str, columns: int | None = None, matrices: int = 4) -> None:
+def check_memory(
+    n: int, x: Tensor | None, batch: int, remedy: str, columns: int | None = None, matrices: int = 4
+) -> None:
     """Refuse n × n matrices (four of them, for each of ``batch`` kernels) that cannot be held, before trying.
 
-    With ``columns`` they are n × columns, and ``matrices`` is how many.
+    With ``columns`` they are n × columns, and ``matrices`` is how many; ``x=None`` is float64 on the CPU.
     """
-    if x.device.type != "cpu" or not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+    available = memory_here()
+    if available is None or (x is not None and x.device.type != "cpu"):
         return
-    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     columns = n if columns is None else columns
-    needed = matrices * n * columns * x.element_size() * batch
+    needed = matrices * n * columns * (8 if x is None else x.element_size()) * batch
     if needed > available:
         raise MemoryError(
             f"Expected data that fit in memory, got n = {n}, whose {n} × {columns} matrices need "
             f"{needed / 2**30:.0f} GiB of the {available / 2**30:.0f} GiB here. {remedy}"
         )
+
+
+def memory_here() -> int | None:
+    """Bytes of memory that this machine has, where the system tells."""
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def check_finite(x: Tensor, name: str) -> None:

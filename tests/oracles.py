@@ -207,7 +207,7 @@ def bound(empirical_risk: float, r: float, n: int, beta: float, tight: bool) -> 
 
 
 def calibrated_risk(F: Array, Y: Array, penalty: float) -> tuple[float, Array]:
-    """min over a, a' ≥ 0 and b of −(1/n) Σ T log softmax(aH + a'g(H) + b) + κ/(2n) ‖b‖², and the minimiser.
+    """min over a, a' ≥ 0 and b of −(1/n) Σ T log softmax(aH + a'g(H) + b) + κ/(2n) ‖b‖², and the minimizer.
 
     H = ½ + tanh(F − ½), g(h) = log log(1 + exp(h/0.1)), T = (nY + 1/m)/(n + 1).
     """

@@ -434,7 +434,7 @@ def test_only_constant_columns_give_class_frequencies():
 
 @pytest.mark.parametrize("kernel", [RBFKernel, lambda: MaternKernel(0.5), lambda: MaternKernel(1.5)])
 def test_duplicated_rows_with_different_labels(kernel):
-    """Four equal rows, three of one class: with little regularisation the embedding says 3/4 there."""
+    """Four equal rows, three of one class: with little regularization the embedding says 3/4 there."""
     x = torch.tensor([[0.0]] * 4 + [[10.0]] * 4, dtype=torch.float64)
     y = torch.tensor([0, 0, 0, 1, 1, 1, 1, 0])
     embedding = ke.MulticlassEmbedding(kernel().double(), 2, 1e-6)
@@ -501,7 +501,7 @@ def test_a_kernel_that_is_not_positive_definite(problem):
 
 
 def test_a_negative_diagonal_is_no_silent_nan(problem):
-    """Enough regularisation hides that k is not positive definite; its diagonal does not."""
+    """Enough regularization hides that k is not positive definite; its diagonal does not."""
     embedding = ke.MulticlassEmbedding(Indefinite(0.0, -1.0), 3, 10.0)
     with pytest.raises((ValueError, NotPSDError), match=r"Expected.*positive.*got"):
         ke.RademacherComplexity()(embedding, problem.x, problem.y)

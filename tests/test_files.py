@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 
 import gpytorch
+import numpy as np
 import pytest
 import torch
 
 import kernel_embed as ke
-from kernel_embed.files import write_whole
+from kernel_embed.comparison.data import Table
+from kernel_embed.comparison.study import KEY, Comparison, Settings
+from kernel_embed.comparison.tables import named_table, read_user_table
+from kernel_embed.files import read_arrays, write_whole
+from kernel_embed.papers.hsu2018.pixels import PixelLengthscales
 from kernel_embed.results import Results
 
 from .conftest import make_problem
@@ -108,13 +115,69 @@ def test_no_reader_runs_a_pickle(tmp_path: pathlib.Path) -> None:
         lambda: ke.load_posterior(path, embedding, objective),
         lambda: ke.fit(embedding, objective, problem.x, problem.y, checkpoint=path, max_evaluations=1),
         lambda: Results(path, ("name",)),
+        lambda: ke.load(path),
+        lambda: read_arrays(path),
+        lambda: read_user_table(path),
     ]
     for reader in readers:
-        for write in (_pickled, _saved_by_torch):
+        for write in (_pickled, _saved_by_torch, _array, _archive):
             path.write_bytes(write(Bomb(target)))
             with pytest.raises(ValueError, match="Expected"):
                 reader()
             assert not target.exists()
+
+
+def test_no_command_runs_a_pickle(tmp_path: pathlib.Path) -> None:
+    """A run that is resumed reads what lies in its directory: records, arrays of folds, pictures, lengthscales."""
+    target, out = tmp_path / "exploded", tmp_path / "out"
+    tables = [(named_table("toy", Table(np.random.RandomState(0).randn(40, 2), np.arange(40) % 2), ["a", "b"]), None)]
+    settings = Settings(("logistic",), folds=2)
+    study = Comparison(Results(out / "results.json", KEY), settings, out)
+    study.run(tables, progress=False)
+    record = study.records(tables[0][0])[0]
+    (kept,) = {path.suffix for path in (out / "folds").iterdir()}
+    assert kept == ".npz"
+    study.keep_pictures("a", [1], [["title", "text"]])
+    pixels = out / "pixels_svc_500.npy"
+    readers = [
+        *((path, lambda: study.arrays(record)) for path in (out / "folds").iterdir()),
+        *((path, lambda: study.kept_pictures("a", [1])) for path in (out / "pictures").iterdir()),
+        (pixels, lambda: PixelLengthscales().draw([{"method": "svc", "n": 500}], out)),
+    ]
+    for path, reader in readers:
+        for write in (_pickled, _saved_by_torch, _array, _archive):
+            path.write_bytes(write(Bomb(target)))
+            with contextlib.suppress(ValueError):  # one of the two folds is not read
+                reader()
+            assert not target.exists()
+    with pytest.raises(ValueError, match="Expected arrays of numbers or text in"):
+        study.arrays(record)
+
+
+def test_every_reader_is_known() -> None:
+    """Whoever reads a new kind of file finds this list, and adds it to the two tests above."""
+    calls = re.compile(r"\b(torch\.load|np\.load|numpy\.load|joblib\.load|pickle\.loads?|read_pickle|shelve|marshal)\(")
+    root = pathlib.Path(ke.__file__).parent
+    found = {
+        (str(path.relative_to(root)), call)
+        for path in sorted(root.rglob("*.py"))
+        for line in path.read_text().splitlines()
+        for call in calls.findall(line)
+        if "allow_pickle=False" not in line and "weights_only=True" not in line
+    }
+    assert found == {("testing/embedding.py", "pickle.loads")}  # of a pickle that it has just made
+
+
+def _array(content: object) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([content], dtype=object), allow_pickle=True)
+    return buffer.getvalue()
+
+
+def _archive(content: object) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, settings=np.array([content], dtype=object), truth=np.array([content], dtype=object))
+    return buffer.getvalue()
 
 
 def _pickled(content: object) -> bytes:

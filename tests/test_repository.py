@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import doctest
 import pathlib
 import re
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ import torch
 from nbclient import NotebookClient
 
 import kernel_embed
+
+from .pages import run_page
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -31,9 +32,7 @@ def test_readme_has_exactly_two_set_up_commands_and_ci_runs_the_second():
 
 
 def test_readme_example_runs():
-    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    names: dict[str, object] = {}
-    exec(compile(code, "README.md", "exec"), names)
+    names = run_page(README, "README.md")
     assert names["conditioned"].probabilities(names["x"]).shape == (178, 3)
 
 
@@ -82,11 +81,10 @@ def test_every_module_belongs_to_a_room():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
-def test_examples_on_the_pages_run(page):
-    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+def test_the_code_of_a_page_runs_from_an_empty_interpreter(page, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
-    result = doctest.testfile(str(page), module_relative=False, optionflags=flags, globs={"torch": torch})
-    assert result.failed == 0
+    run_page(page.read_text(), str(page))
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
@@ -116,3 +114,11 @@ def test_the_tutorial_index_has_a_picture_and_words_for_each(tmp_path, monkeypat
     for path in TUTORIALS:
         assert page.count(f"({path.name})") == 2, "the title and the picture link to it"
         assert (tmp_path / "pictures" / f"{path.stem}.png").stat().st_size > 1_000
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "explanation").glob("*.md")), ids=lambda page: page.stem)
+def test_no_page_of_explanation_is_long(page, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    from words import MOST, words
+
+    assert words(page) <= MOST

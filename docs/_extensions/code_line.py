@@ -1,8 +1,8 @@
 """The role ``{line}``, which names one line of code by its text, so that it cannot go stale.
 
-``{line}`kernel_embed.linalg: V = torch.cholesky_solve(Y, factor)` `` becomes a link to that line of the source,
-with its number. The text must occur on exactly one line of the module: otherwise the build warns, and a build with
-warnings as errors fails.
+``{line}`kernel_embed.linalg: V = torch.cholesky_solve(Y, factor)` `` becomes a small link, *in code*, to that line
+of the source; place and text are its tooltip. The text must occur on exactly one line of the module: otherwise the
+build warns, and a build with warnings as errors fails.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ class LineRole(SphinxRole):
             "", refdomain="", reftype="code_line", reftarget=place, refdoc=self.env.docname, refexplicit=True
         )
         reference["module"], reference["number"] = module, number
-        reference += nodes.inline(place, place, classes=["code-place"])
-        return [nodes.literal(text, text, classes=["code-line"]), nodes.Text(" "), reference], []
+        reference += nodes.inline("in code", "in code", classes=["code-place"])
+        shown = nodes.inline("", "", reference, classes=["code-line"])
+        shown["code_title"] = f"{place}: {text}"
+        return [shown], []
 
 
 def resolve(app: Sphinx, env: Any, node: pending_xref, contnode: nodes.TextElement) -> nodes.Element | None:
@@ -62,7 +64,8 @@ def resolve(app: Sphinx, env: Any, node: pending_xref, contnode: nodes.TextEleme
     anchor = "#" + min(around, key=lambda name: tags[name][2] - tags[name][1]) if around else ""
     page = "_modules/" + node["module"].replace(".", "/")
     uri = app.builder.get_relative_uri(node["refdoc"], page) + anchor
-    return nodes.reference("", "", contnode, internal=True, refuri=uri)
+    title = node.parent.get("code_title", "")
+    return nodes.reference("", "", contnode, internal=True, refuri=uri, reftitle=title)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

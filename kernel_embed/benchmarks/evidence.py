@@ -1,4 +1,4 @@
-"""The evidence of an embedding with its gradient: against plain autograd, one factorisation, and on a large sample."""
+"""The evidence of an embedding with its gradient: against plain autograd, one factorization, and on a large sample."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .cases import OURS, Call, Case, Scope
 LINE = "evidence of an embedding with its gradient, d = 1"
 SPACE = "evidence of an embedding with its gradient, d = 10, ARD"
 LARGE = "evidence of a large sample, d = 5, 256 atoms, 2000 locations"
-CHOLESKY = "one Cholesky factorisation"
+CHOLESKY = "one Cholesky factorization"
 
 
 def plain_autograd(log_lengthscale: Tensor, x: Tensor, noise: float) -> Tensor:
@@ -89,7 +89,7 @@ def _large(n: int) -> Call:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """Ours and plain autograd on the line, ours and one factorisation in space, and a sample of 100,000 points."""
+    """Ours and plain autograd on the line, ours and one factorization in space, and a sample of 100,000 points."""
     few, many, most = (100, 200, 5_000) if scope.quick else (600, 2_000, 100_000)
     yield Case(LINE, OURS, few, partial(_ours, few, 1), repeats=30)
     yield Case(LINE, "plain autograd", few, partial(_plain, few), repeats=30)

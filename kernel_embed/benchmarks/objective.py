@@ -1,4 +1,4 @@
-"""Time and memory of objective and gradient, against one Cholesky factorisation and against plain autograd."""
+"""Time and memory of objective and gradient, against one Cholesky factorization and against plain autograd."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OBJECTIVES: dict[str, Objective[ConditionedMulticlass]] = {
     "ConditionalEvidence": ConditionalEvidence(),
 }
 PART = "objective and gradient"
-CHOLESKY = "one Cholesky factorisation"
+CHOLESKY = "one Cholesky factorization"
 
 
 def problem(n: int, d: int = 20, m: int = 7) -> tuple[MulticlassEmbedding, Tensor, Tensor]:
@@ -58,7 +58,7 @@ def plain_autograd(embedding: MulticlassEmbedding, x: Tensor, y: Tensor) -> None
 
 
 def cholesky(embedding: MulticlassEmbedding, x: Tensor) -> Call:
-    """One factorisation of the same size, whose time is the unit."""
+    """One factorization of the same size, whose time is the unit."""
     with torch.no_grad():
         A = gram(embedding.kernel, x) + len(x) * embedding.regularization * torch.eye(len(x), dtype=x.dtype)
     return lambda: torch.linalg.cholesky(A)
@@ -116,7 +116,7 @@ def _autograd(n: int) -> Call:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """The factorisation, our objectives, and autograd."""
+    """The factorization, our objectives, and autograd."""
     n = 300 if scope.quick else 2000
     yield Case(PART, CHOLESKY, n, partial(_unit, n), against=CHOLESKY, repeats=7)
     for name, objective in OBJECTIVES.items():

@@ -21,7 +21,8 @@ from torch import Tensor
 from ..embeddings import MulticlassAnswers, MulticlassEmbedding
 from ..kernels import FeatureKernel
 from ..objectives import LeaveOneOutRisk, RademacherComplexity
-from ..plots import free_figure
+from ..plots import free_figure, save_picture, styled
+from ..plots.style import line_style, marker
 from ..results import Record, column
 from ..scale import ConjugateGradients, Nystrom, accumulate, approximate
 from .cases import Call, Case, Scope
@@ -119,15 +120,16 @@ def cases(scope: Scope) -> Iterator[Case]:
 
 def draw(records: Sequence[Record], path: pathlib.Path) -> None:
     """Seconds and memory over rows, a curve for each way."""
-    figure = free_figure(10, 4.6)
-    left, right = figure.subplots(1, 2)
-    for way in WAYS:
+    with styled():
+        figure = free_figure(10, 4.6)
+        left, right = figure.subplots(1, 2)
+    for place, way in enumerate(WAYS):
         chosen = [r for r in records if r["name"] == way]
-        style = "--o" if way.startswith("learning") else "-o"
+        look = {"label": way, "marker": marker(place), "markersize": 4, **line_style(place)}
         for axes, name in ((left, "seconds"), (right, "peak_megabytes")):
-            axes.plot(column(chosen, "n"), column(chosen, name), style, markersize=4, label=way)
-    left.set(xlabel="rows n", ylabel="seconds", xscale="log", yscale="log")
-    right.set(xlabel="rows n", ylabel="peak memory in MB", xscale="log", yscale="log")
+            axes.plot(column(chosen, "n"), column(chosen, name), **look)
+    left.set(xlabel="rows n", ylabel="time (s)", xscale="log", yscale="log")
+    right.set(xlabel="rows n", ylabel="peak memory (MB)", xscale="log", yscale="log")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
+    save_picture(figure, path, 100)

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..plots import free_figure, plot_ratios, plot_seconds
+from ..plots import free_figure, plot_ratios, plot_seconds, save_picture, styled
 from ..results import Record, group, number, table
 from . import classifier, distributions, objective, recipe, sizes
 
@@ -96,7 +96,7 @@ def growth(records: Sequence[Record]) -> str:
         by_size = {int(number(record, "n")): record for record in found}
         times = [_duration(number(by_size[n], "seconds")) if n in by_size else "–" for n in sizes]
         known = [n for n in sizes if n in by_size]
-        # Of the processor: on a busy machine the clock would say more about the neighbours.
+        # Of the processor: on a busy machine the clock would say more about the neighbors.
         time_power = classifier.exponent(known, [number(by_size[n], "processor_seconds") for n in known])
         memory = [_memory(by_size[n]) for n in known]
         rows.append(
@@ -108,7 +108,9 @@ def growth(records: Sequence[Record]) -> str:
 
 def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
     """``benchmark.png``, the time to a learned classifier and ratios, and ``sizes.png`` where those were measured."""
-    figure = free_figure(10, 4)
+    with styled():
+        figure = free_figure(11, 4.6)
+        left, right = figure.subplots(1, 2)
     times = [r for r in records if r["part"] == classifier.PART]
     lines = {
         str(name): ([int(number(r, "n")) for r in found], [number(r, "seconds") for r in found])
@@ -120,11 +122,10 @@ def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
         for r in records
         if r["part"] not in other and r["name"] != r["against"]
     }
-    left, right = figure.subplots(1, 2)
     plot_seconds(lines, ax=left)
     plot_ratios(bars, ax=right)
     out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out / "benchmark.png", dpi=110)
+    save_picture(figure, out / "benchmark.png", 110)
     by_rows = [r for r in records if r["part"] == sizes.PART]
     if not by_rows:
         return [out / "benchmark.png"]

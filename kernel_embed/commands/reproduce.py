@@ -1,4 +1,4 @@
-"""``kernel-embed reproduce NAME``: a table or figure of the papers, our figures beside the printed ones."""
+"""``kernel-embed reproduce NAME``: a table or figure of the papers, our figures beside the published ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command."""
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.epilog = f"{EXAMPLES}\n\n{_catalogue()}"
-    command.description = "A table or figure of the papers, our figures beside the printed ones."
+    command.description = "A table or figure of the papers, our figures beside the published ones."
     command.add_argument("name", nargs="?", choices=list(EXPERIMENTS), metavar="NAME", help="one of those below")
     command.add_argument("--list", action="store_true", help="say what each name shows and how long it takes")
     command.add_argument(

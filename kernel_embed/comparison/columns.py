@@ -19,6 +19,9 @@ MOSTLY = 0.9
 FEW_VALUES = 20
 """One with no more different cells than this is one of categories, numbers or not, where some are text."""
 
+LARGEST = 1e150
+"""Numbers beyond this stand for a missing one (1.7e308 is the largest there is), or cannot be computed with."""
+
 DATE = r"\d{4}[-/]\d{1,2}[-/]\d{1,2}([ T].*)?|\d{1,2}[./]\d{1,2}[./]\d{4}"
 DECIMAL_COMMA = r"[-+]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?([eE][-+]?\d+)?"
 THOUSANDS = r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?"
@@ -32,7 +35,7 @@ LEFT_OUT = {
 }
 """Why a column is left out."""
 READ_AS = {
-    "infinite": "infinite cells taken as missing",
+    "infinite": "infinite cells, and numbers beyond 1e150, whose squares are infinite, taken as missing",
     "decimal comma": "decimal commas read as points",
     "thousands": "commas between thousands left out",
     "not a number": "cells that are not numbers taken as missing",
@@ -132,7 +135,7 @@ def _of_text(known: pd.Series, index: pd.Index, delimiter: str, found: dict[str,
 
 
 def _finite(values: pd.Series, found: dict[str, list[str]]) -> pd.Series:
-    infinite = np.isinf(values.to_numpy())
+    infinite = np.abs(values.to_numpy()) > LARGEST
     if infinite.any():
         found.setdefault("infinite", []).append(str(values.name))
         return values.mask(infinite)
@@ -144,7 +147,7 @@ def _numeric_part(raw: pd.DataFrame, found: dict[str, list[str]]) -> pd.DataFram
     numbers = raw.select_dtypes(include=["number", "bool"])
     x = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
     names = np.asarray(numbers.columns, dtype=object)
-    infinite = np.isinf(x)
+    infinite = np.abs(x) > LARGEST
     x = np.where(infinite, np.nan, x)
     known = ~np.isnan(x)
     low, high = np.where(known, x, np.inf).min(axis=0), np.where(known, x, -np.inf).max(axis=0)

@@ -55,7 +55,7 @@ def compare(
         test: features and labels to judge on, in place of folds.
         folds: of the cross validation.
         seed: of the folds.
-        budget: seconds of the processor for one learner, all folds together; one that would take longer is learned on
+        budget: CPU seconds for one learner, all folds together; one that would take longer is learned on
             a part of the rows. ``None`` for no limit.
         kernel: of the learners that take one: ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``.
         drop: columns to leave out.

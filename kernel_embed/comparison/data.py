@@ -50,6 +50,8 @@ def load_table(name: str, directory: str | os.PathLike[str] | None = None, drop_
     """
     place = data_directory(directory)
     if place is not None:
+        if pathlib.PurePath(name).name != name or "\\" in name:
+            raise ValueError(f"Expected the name of a data set, got the path {name!r}. Give its directory with --data.")
         path = place / f"{name}.csv"
         if not path.exists():
             known = ", ".join(sorted(p.stem for p in place.glob("*.csv"))) or "none"

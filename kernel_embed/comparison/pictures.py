@@ -26,7 +26,9 @@ from ..plots import (
     plot_ranking,
     plot_reliability,
     plot_witness,
+    styled,
 )
+from ..plots.style import CHOSEN, OTHER
 from ..results import Record
 from .budget import subset, take
 from .evaluate import Classifier, evaluate
@@ -98,7 +100,8 @@ def _drawn(section: Callable[[], Iterator[Picture]]) -> list[Picture]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return list(section())
+            with styled():
+                return list(section())
     except FAILURES:
         return []  # a picture less is no reason to lose the report
 
@@ -112,7 +115,7 @@ def _ranking(done: Sequence[Row], chosen: str | None) -> Iterator[Picture]:
         figure,
         "Who predicts best",
         "Each point is a learner: how much probability it gave to labels it had not seen, with one standard error. "
-        "The blue band is one standard error of the best: what lies beyond it is not tied.",
+        "The gray band is one standard error of the best: what lies beyond it is not tied.",
         "wide",
     )
 
@@ -125,7 +128,7 @@ def _reliability(comparison: Comparison, table: UserTable, done: Sequence[Row]) 
             continue
         p = np.concatenate([a["probabilities"] for a in arrays])
         truth = np.concatenate([a["truth"] for a in arrays])
-        figure = free_figure(2.1, 2.1)
+        figure = free_figure(2.6, 2.6)
         plot_reliability(p.max(axis=1), p.argmax(axis=1) == truth, ax=figure.subplots())
         yield _picture(figure, row.method, f"calibration error {row.calibration_error.mean:.3f}", "small")
 
@@ -149,7 +152,7 @@ def _maps(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen:
             )
             return p
 
-        figure = free_figure(3.6, 3.1)
+        figure = free_figure(4.2, 3.1)
         axes = figure.subplots()
         plot_probability_map(probabilities, plane.points, numbers, len(classes), ax=axes)
         name_axes(axes, table)
@@ -167,7 +170,7 @@ def _relevance(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
     most = np.argsort(-share)[:MOST_FEATURES]
     figure = free_figure(5.0, 1.0 + 0.26 * len(most))
     axes = figure.subplots()
-    axes.barh([str(names[j]) for j in most], share[most], color="#4c78a8")
+    axes.barh([str(names[j]) for j in most], share[most], color=OTHER)
     axes.invert_yaxis()
     axes.set_xlabel("relevance, the share of a column")
     yield _picture(
@@ -193,8 +196,8 @@ def _curve(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen
         values.append(evaluate(comparison.learners[row.method].for_tables, split, np.unique(table.y))["nll"])
     figure = free_figure(5.0, 3.2)
     axes = figure.subplots()
-    axes.plot(sizes, np.array(values, dtype=np.float64), "o-", color="#c0392b", ms=4)
-    axes.set(xlabel="rows to learn from", ylabel="NLL on held-out rows", xscale="log", ylim=(0, None))
+    axes.plot(sizes, np.array(values, dtype=np.float64), "o-", color=CHOSEN, ms=4)
+    axes.set(xlabel="rows to learn from", ylabel="NLL on held-out rows (nats)", xscale="log", ylim=(0, None))
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()
     yield _picture(
@@ -288,7 +291,7 @@ def _witness(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
     yield _picture(
         figure,
         f"Where {first} and {second} differ",
-        f"The witness function between the two largest classes: red where {first} (circles) is denser, blue where "
+        f"The witness function between the two largest classes: orange where {first} (circles) is denser, purple where "
         f"{second} (crosses) is. Its lengthscale was chosen by evidence, without the labels.",
         "half",
     )

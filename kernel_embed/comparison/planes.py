@@ -1,4 +1,4 @@
-"""A table on a plane: its two features, or its two principal axes, of some of its rows."""
+"""A table in two dimensions: its two features, or its two principal axes, of some of its rows."""
 
 from __future__ import annotations
 

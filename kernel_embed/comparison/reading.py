@@ -87,7 +87,10 @@ def _checked_shape(path: pathlib.Path, text: str, delimiter: str) -> tuple[list[
             elif len(row) != len(header):
                 raise ValueError(f"Expected {len(header)} cells in every row of {path}, got {len(row)} in row {rows}.")
     except csv.Error as error:
-        raise ValueError(f"Expected cells of a usual length in {path}, got {error} in row {rows + 1}.") from error
+        raise ValueError(
+            f"Expected cells of a usual length in {path}, got {error} in row {rows + 1}. "
+            "Shorten that cell, or leave its column out of the file."
+        ) from error
     if rows < 2:
         raise ValueError(f"Expected a header and rows in {path}, got {rows} lines.")
     return header, lines

@@ -131,7 +131,7 @@ class DirichletClassifier(ClassifierMixin, BaseEstimator):
         smoothness: of a Matérn kernel; ``None`` for the squared exponential.
         num_steps: of Adam.
         learning_rate: of Adam.
-        exact: factorise with Cholesky at every size; otherwise GPyTorch's own choice, which above n = 800 is conjugate
+        exact: factorize with Cholesky at every size; otherwise GPyTorch's own choice, which above n = 800 is conjugate
             gradients with a stochastic determinant.
         random_state: seed of the draws that average the softmax, and of the stochastic determinant.
     """
@@ -151,7 +151,7 @@ class DirichletClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> DirichletClassifier:
-        """Maximise the marginal likelihood of all classes together by Adam."""
+        """Maximize the marginal likelihood of all classes together by Adam."""
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
         x = torch.tensor(np.asarray(X), dtype=torch.float64)
         labels = torch.as_tensor(numbers)

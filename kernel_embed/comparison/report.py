@@ -83,8 +83,8 @@ SECTIONS = {
         "predictions were made with that confidence.",
     ),
     "maps": (
-        "What was learned, on a plane",
-        "Colours are class probabilities, mixed where the learner is unsure; points are data. {plane}",
+        "What was learned, in two dimensions",
+        "Colors are class probabilities, mixed where the learner is unsure; points are data. {plane}",
     ),
     "more": ("Inside the learners", ""),
 }
@@ -122,7 +122,7 @@ def _page(title: str, comparison: Comparison, body: str) -> str:
     limit = (
         "all rows for every learner"
         if settings.budget is None
-        else f"at most {settings.budget:g} s of the processor for one learner on one table"
+        else f"at most {settings.budget:g} CPU s for one learner on one table"
     )
     made = datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y")
     terms = "".join(f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in COLUMNS.items())

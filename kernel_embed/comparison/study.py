@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from ..files import write_whole
+from ..files import read_arrays, write_whole
 from ..progress import progress_bar
 from ..results import Record, Results, column
 from ..threads import few_threads
@@ -131,8 +131,7 @@ class Comparison:
         path = self._folder / name
         if not path.exists():
             return {}
-        with np.load(path) as content:
-            return dict(content)
+        return read_arrays(path)
 
     def kept_pictures(self, section: str, figures: Sequence[object]) -> list[list[str]] | None:
         """The pictures of a section that were drawn of the same figures before; ``None`` where there are none."""

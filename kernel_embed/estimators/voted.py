@@ -14,11 +14,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..votes.calibration import fit_temperature, probabilities
-from ..votes.column_generation import ColumnGeneration
 from ..votes.families import Array, KernelFamily, KernelLike, Points, is_numeric
 from ..votes.folds import deal_folds
 from ..votes.guarantee import Guarantee, Theorem
 from ..votes.labels import check_classes, one_against_rest, winners
+from ..votes.path import default_solver
 from ..votes.penalties import complexities, penalties
 from ..votes.problem import Solution, VoteProblem, Votes
 from ..votes.promises import BaseFunctions, num_outside_radius, vote_guarantee
@@ -59,8 +59,10 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         complexity: ``"trace"`` (Lemma 3), ``"dimension"`` (Lemma 4, polynomials), ``"local"`` (section 5.3,
             or Lemma 3 where that is less), ``"monte_carlo"`` (the complexity itself), or one number per kernel.
         radius: r of the local complexity; ``None`` takes each kernel's own, its fixed point.
+        elastic: μ, the weight of :math:`\frac12 \sum_{k,j} (\Lambda_k \alpha_{k,j})^2`: functions that are nearly
+            the same share a vote. 0 is the paper's problem, and sparser.
         solver: :class:`kernel_embed.votes.ColumnGeneration` (linear programming, HiGHS; the default),
-            :class:`kernel_embed.votes.CoordinateDescent` (Appendix C), or any
+            :class:`kernel_embed.votes.CoordinateDescent` (Appendix C; the default where ``elastic`` > 0), or any
             :class:`kernel_embed.votes.VoteSolver`.
         tolerance: the gap to reach between objective and dual bound; F(0) = 1.
         num_calibration_folds: folds whose held-out votes calibrate ``predict_proba``; 0 leaves it out and saves its
@@ -99,6 +101,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         complexity: str | ArrayLike = "trace",
         *,
         radius: float | None = None,
+        elastic: float = 0.0,
         solver: VoteSolver | None = None,
         tolerance: float = TOLERANCE,
         num_calibration_folds: int = 3,
@@ -109,6 +112,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         self.beta = beta
         self.complexity = complexity
         self.radius = radius
+        self.elastic = elastic
         self.solver = solver
         self.tolerance = tolerance
         self.num_calibration_folds = num_calibration_folds
@@ -127,7 +131,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         self.penalties_ = penalties(self.lam, self.beta, r.values)
         self.base_ = BaseFunctions.of(self.family_, x, grams, r)
         targets = one_against_rest(codes, len(self.classes_))
-        problem = VoteProblem(grams, targets[0])
+        problem = VoteProblem(grams, targets[0], self.elastic)
         problems = [problem.with_labels(target) for target in targets]
         solutions = [self._solve(problem) for problem in problems]
         self.margins_ = np.stack([p.margins(s.votes) for p, s in zip(problems, solutions, strict=True)])
@@ -253,7 +257,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         return self.family_.takes_any_points and not is_numeric(X)
 
     def _solve(self, problem: VoteProblem, start: Votes | None = None) -> Solution:
-        solver = ColumnGeneration() if self.solver is None else self.solver
+        solver = default_solver(self.elastic) if self.solver is None else self.solver
         solution = solver.solve(problem, self.penalties_, tolerance=self.tolerance, start=start)
         if not solution.converged:
             warnings.warn(
@@ -283,7 +287,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         grams, votes = problems[0].grams, np.zeros((len(fold), len(problems)))
         for i in np.unique(fold):
             train, held = np.flatnonzero(fold != i), np.flatnonzero(fold == i)
-            inner = VoteProblem([K[np.ix_(train, train)] for K in grams], problems[0].y[train])
+            inner = VoteProblem([K[np.ix_(train, train)] for K in grams], problems[0].y[train], self.elastic)
             for c, (problem, whole) in enumerate(zip(problems, solutions, strict=True)):
                 start = whole.votes.restricted_to(train)
                 part = self._solve(inner.with_labels(problem.y[train]), start).votes

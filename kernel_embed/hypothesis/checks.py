@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..kernels import FeatureKernel
+from ..progress import ProgressBar, progress_bar
 from ..validation import check_dense, check_features, check_seed
 
 Categorical = bool | Sequence[int] | None
@@ -129,3 +130,12 @@ def generator_of(seed: int | None) -> torch.Generator:
     else:
         generator.manual_seed(int(seed))
     return generator
+
+
+LARGE_TEST = 10_000
+"""Points from which a test takes long enough to show how far it is."""
+
+
+def bar_of_test(steps: int, num_points: int, show: bool | None) -> ProgressBar:
+    """A progress bar of a test; ``None`` shows one where somebody is looking and the sample is large."""
+    return progress_bar(steps, "test", False if show is None and num_points < LARGE_TEST else show)

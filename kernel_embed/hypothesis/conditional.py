@@ -28,6 +28,7 @@ from torch import Tensor
 
 from ..kernels import gram, median_distance
 from ..linalg import DenseSystem
+from ..validation import check_memory
 from .checks import (
     Categorical,
     as_tensor,
@@ -45,6 +46,7 @@ from .independence import independence_test
 from .kernel_choice import KernelChoice, choose_kernels
 from .residuals import residuals
 from .result import KernelTestResult
+from .smoothers import MEMORY_REMEDY
 from .transform_test import transform_test
 from .verdict import by_gamma
 
@@ -66,6 +68,7 @@ def conditional_independence_test(
     categorical: Categorical = None,
     categorical_y: Categorical = None,
     categorical_z: Categorical = None,
+    progress: bool | None = None,
 ) -> KernelTestResult:
     """Whether ``x`` and ``y`` are independent given ``z``; without ``z``, :func:`independence_test`.
 
@@ -88,6 +91,7 @@ def conditional_independence_test(
         categorical: columns of x that hold categories; by default all where x is integer or bool.
         categorical_y: those of y.
         categorical_z: those of z.
+        progress: as in :func:`two_sample_test`, where residuals, or x and y without ``z``, are compared.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -115,6 +119,7 @@ def conditional_independence_test(
             kernel_y=kernel_y,
             categorical=categorical,
             categorical_y=categorical_y,
+            progress=progress,
         )
     x, y, z = as_tensor(x, "x"), as_tensor(y, "y"), as_tensor(z, "z")
     columns = [
@@ -135,7 +140,7 @@ def conditional_independence_test(
         return _kernel_test(points[0], points[1], points[2], kernel, kernel_y, num_permutations, generator)
     rest_x, rest_y = (residuals(sample, points[2], generator) for sample in points[:2])
     inner = int(torch.randint(2**31, (), generator=generator))
-    return residual_test(rest_x, rest_y, kernel, num_permutations, inner, kernel_y)
+    return residual_test(rest_x, rest_y, kernel, num_permutations, inner, kernel_y, progress)
 
 
 def residual_test(
@@ -145,9 +150,10 @@ def residual_test(
     num_permutations: int = 1000,
     seed: int | None = None,
     kernel_y: KernelChoice = None,
+    progress: bool | None = None,
 ) -> KernelTestResult:
     """The second half of the test by residuals, for those who have them."""
-    answer = independence_test(rest_x, rest_y, kernel, num_permutations, seed, kernel_y=kernel_y)
+    answer = independence_test(rest_x, rest_y, kernel, num_permutations, seed, kernel_y=kernel_y, progress=progress)
     return dataclasses.replace(answer, test="conditional independence test (residuals)")
 
 
@@ -161,6 +167,7 @@ def _kernel_test(
     generator: torch.Generator,
 ) -> KernelTestResult:
     n = x.shape[0]
+    check_memory(n, x, 1, MEMORY_REMEDY, matrices=7)
     together = torch.cat([x, 0.5 * z], dim=1)
     chosen = [
         choose_kernels(data, "best" if given is None else given, (), generator, name)

@@ -4,7 +4,7 @@ The witness of samples x (n points) and y (m points) is
 
 .. math::  w(t) = \hat\mu_P(t) - \hat\mu_Q(t) = \frac1n \sum_i k(x_i, t) - \frac1m \sum_j k(y_j, t) .
 
-Relabelled, it is :math:`w_b(t)`, with the variance :math:`s^2(t) = \frac{N}{nm} \operatorname{var} k(\cdot, t)` over
+Relabeled, it is :math:`w_b(t)`, with the variance :math:`s^2(t) = \frac{N}{nm} \operatorname{var} k(\cdot, t)` over
 the N = n + m pooled points. Its largest excursion anywhere is
 
 .. math::  M_b = \max_t \frac{|w_b(t)|}{s(t)}, \qquad p(t) = \frac{1 + \#\{b : M_b \ge |w(t)| / s(t)\}}{1 + B}, \qquad
@@ -50,9 +50,9 @@ class ColumnDifference(NamedTuple):
 
     Attributes:
         name: of the column.
-        alone: the standardised statistic of the column by itself.
+        alone: the standardized statistic of the column by itself.
         pvalue: of the column by itself, corrected for the number of columns.
-        without: the standardised statistic of all other columns; nan where there are none.
+        without: the standardized statistic of all other columns; nan where there are none.
     """
 
     name: str
@@ -130,7 +130,7 @@ def find_differences(
     x, y = samples
     n, m = len(x), len(y)
     pooled = torch.cat([x, y])
-    # w_b(t) = Σ_i a_ib k(u_i, t), a = 1/n for those labelled x and −1/m for the rest
+    # w_b(t) = Σ_i a_ib k(u_i, t), a = 1/n for those labeled x and −1/m for the rest
     E = indicators((n, m), num_permutations, generator, pooled)
     A = E[:, 0] * (1.0 / n + 1.0 / m) - 1.0 / m
     parts, width = [], max(1, MEMORY // (8 * len(pooled)))
@@ -181,7 +181,7 @@ def _most_telling(
     categorical: tuple[int, ...],
     generator: torch.Generator,
 ) -> Tensor:
-    """The largest standardised statistic of the default kernels on some columns, ``(1 + B,)``."""
+    """The largest standardized statistic of the default kernels on some columns, ``(1 + B,)``."""
     own = tuple(place for place, j in enumerate(chosen) if j in categorical)
     x = pooled[:, chosen]
     kernels = kernels_by_rule(x, "evidence+median", own, generator).kernels

@@ -55,7 +55,7 @@ class Given:
 
     Attributes:
         points: normal scores of the real columns and coordinates of the categories, in which neighbors are found.
-        smoothers: the regressions on z: on those points, and on standardised values in place of scores.
+        smoothers: the regressions on z: on those points, and on standardized values in place of scores.
         weights: :math:`\psi(z)`, the leading eigenvectors of a kernel of z times the roots of their eigenvalues,
             ``(n, r)``; a dependence that has different signs at different z is seen with them.
         constant: what the constant counts beside them, the mean of that kernel over normal points.

@@ -29,10 +29,11 @@ def statistics(
     num_permutations: int,
     generator: torch.Generator,
     unbiased: bool = False,
+    progress: bool | None = False,
 ) -> tuple[Tensor, NullScale]:
     """T ``(J, 1 + B)`` for the pairs of kernels that take part, and their scale."""
     n = x.shape[0]
-    c = correlations(kernels_x.kernels, kernels_y.kernels, x, y, num_permutations, generator)
+    c = correlations(kernels_x.kernels, kernels_y.kernels, x, y, num_permutations, generator, progress)
     T = (unbiased_hsic if unbiased else hsic)(c, n)
     # The other permutations are exchangeable with the observed one, and so are any B of them.
     others = 1 + torch.randperm(T.shape[-1] - 1, generator=generator)[:num_permutations].to(T.device)
@@ -70,7 +71,8 @@ def null_moments(c: Correlations, n: int) -> tuple[Tensor, Tensor]:
     With λ, μ the eigenvalues of HKH/n, HLH/n, n·HSIC_b tends to :math:`\sum_{lq} \lambda_l \mu_q \chi^2_1`.
     """
     mean = (c.trace_x - c.total_x / n)[:, None] * (c.trace_y - c.total_y / n) / n**3
-    return mean, 2.0 * c.square_x[:, None] * c.square_y / n**6
+    # n⁶ by halves: as one whole number it is beyond 64 bits from n = 1449 on
+    return mean, 2.0 * (c.square_x / n**3)[:, None] * (c.square_y / n**3)
 
 
 def hsic(c: Correlations, n: int) -> Tensor:

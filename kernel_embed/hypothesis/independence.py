@@ -38,6 +38,7 @@ def independence_test(
     null: Null = "permutation",
     categorical: Categorical = None,
     categorical_y: Categorical = None,
+    progress: bool | None = None,
 ) -> KernelTestResult:
     """Whether ``x`` and ``y`` are independent, by the Hilbert–Schmidt independence criterion.
 
@@ -55,6 +56,7 @@ def independence_test(
         null: ``"permutation"``, or ``"gamma"`` for an approximation without permutations (biased, one kernel each).
         categorical: the columns of x that hold categories; by default all where x is integer or bool.
         categorical_y: those of y.
+        progress: show a progress bar; by default on a terminal or in a notebook, for 10,000 observations and more.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -89,7 +91,8 @@ def independence_test(
         check_gamma(len(pairs), unbiased, "kernel of each", "pairs of kernels")
         verdict = _gamma(x, y, pairs[0], generator, num_permutations)
     else:
-        verdict = by_permutations(*statistics(chosen_x, chosen_y, x, y, num_permutations, generator, unbiased))
+        found = statistics(chosen_x, chosen_y, x, y, num_permutations, generator, unbiased, progress)
+        verdict = by_permutations(*found)
     return verdict.on(pairs, how, "independence test", (x.shape[0],), KernelTestResult)
 
 

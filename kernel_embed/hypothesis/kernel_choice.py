@@ -3,7 +3,7 @@ r"""What a user may say of the kernel of a test, and the kernels that follow fro
 Who says nothing gets those at which the evidence has its maxima, beside the median heuristic.
 
 The evidence (13) of the pooled sample does not know which point came from which sample (or which x goes with which y),
-so that a relabelling leaves the kernels what they are and the test stays exact: no part of the data is set aside. It
+so that a relabeling leaves the kernels what they are and the test stays exact: no part of the data is set aside. It
 often has several maxima, and the highest need not be the scale at which samples differ; all of them take part. The
 median heuristic takes part as well, since where it is the right scale nothing should be lost to it.
 """
@@ -45,7 +45,7 @@ NUM_LOCATIONS = 200
 """Rows at which it is evaluated, against all of those."""
 SCAN_POINTS = 20
 FINE_POINTS = 7
-"""Around each top of the scan: lengthscales to a few per cent, which is all a test can tell."""
+"""Around each top of the scan: lengthscales to a few percent, which is all a test can tell."""
 PROMINENCE = 6.0
 """Nats of descent between two maxima that count."""
 BATCH_NUMBERS = 2**22

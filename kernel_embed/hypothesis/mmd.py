@@ -1,4 +1,4 @@
-r"""How far samples are apart, as observed and relabelled: the maximum mean discrepancy of two, its like for several.
+r"""How far samples are apart, as observed and relabeled: the maximum mean discrepancy of two, its like for several.
 
 With :math:`\hat\mu_P, \hat\mu_Q` the empirical embeddings of x (n points) and y (m points),
 
@@ -18,7 +18,7 @@ With :math:`e \in \{0, 1\}^N` the indicator of a sample among the pooled points,
 
 .. math::  e^\top K e, \qquad e^\top K \mathbf 1, \qquad \mathbf 1^\top K \mathbf 1 .
 
-The indicators of all relabellings are the columns of E (N × C), so that :math:`e^\top K e` for all of them is the
+The indicators of all relabelings are the columns of E (N × C), so that :math:`e^\top K e` for all of them is the
 column sums of :math:`E \circ (K E)`. K is symmetric: only the blocks on and above its diagonal are formed, each is used
 once and dropped, and no more than :data:`MEMORY` bytes of it are held.
 
@@ -42,11 +42,12 @@ from torch import Tensor
 
 from ..kernels import explicit_features, gram, gram_diagonal
 from ..kernels.features.explicit import has_explicit_features
-from .checks import check_gram
+from ..progress import ProgressBar
+from .checks import bar_of_test, check_gram
 from .verdict import NullScale
 
 Statistic = Callable[["QuadraticForms", Sequence[int]], Tensor]
-"""From what is known of K for every labelling, and the sizes of the samples, to T for every labelling."""
+"""From what is known of K for every labeling, and the sizes of the samples, to T for every labeling."""
 MEMORY = 2**27
 """Bytes of a block of the Gram matrix."""
 DRAW_NUMBERS = 2**22
@@ -58,20 +59,26 @@ BLOCK = 256
 
 
 def statistics(
-    kernels: Sequence[Kernel], pooled: Tensor, E: Tensor, sizes: Sequence[int], formula: Statistic
+    kernels: Sequence[Kernel],
+    pooled: Tensor,
+    E: Tensor,
+    sizes: Sequence[int],
+    formula: Statistic,
+    progress: bool | None = False,
 ) -> tuple[Tensor, NullScale]:
     """T ``(J, 1 + B)`` for J kernels, and the scale of each."""
     rows, scales = [], []
-    for kernel in kernels:
-        forms = quadratic_forms(kernel, pooled, E)
-        rows.append(formula(forms, sizes))
-        scales.append(torch.stack([*null_moments(forms, sizes, formula), (forms.trace / len(pooled)).abs()]))
+    with bar_of_test(len(kernels) * len(pooled), len(pooled), progress) as bar:
+        for kernel in kernels:
+            forms = quadratic_forms(kernel, pooled, E, bar)
+            rows.append(formula(forms, sizes))
+            scales.append(torch.stack([*null_moments(forms, sizes, formula), (forms.trace / len(pooled)).abs()]))
     mean, variance, size = torch.stack(scales, dim=1)
     return torch.stack(rows), NullScale(mean, variance, size, shift=float(formula is unbiased_squared_mmd))
 
 
 def squared_mmd(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
-    """MMD_b² for every labelling: ``(*batch, C)``."""
+    """MMD_b² for every labeling: ``(*batch, C)``."""
     n, m = sizes
     first, second = forms.within.unbind(-2)
     cross = forms.to_all[..., 0, :] - first  # e₁ᵀK(1 − e₁)
@@ -79,7 +86,7 @@ def squared_mmd(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
 
 
 def unbiased_squared_mmd(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
-    """MMD_u² for every labelling: ``(*batch, C)``."""
+    """MMD_u² for every labeling: ``(*batch, C)``."""
     n, m = sizes
     first, second = (forms.within - forms.diagonal).unbind(-2)
     cross = forms.to_all[..., 0, :] - forms.within[..., 0, :]
@@ -87,7 +94,7 @@ def unbiased_squared_mmd(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
 
 
 def between_samples(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
-    """T = Σ_g n_g ‖μ̂_g − μ̂‖² for every labelling: ``(*batch, C)``."""
+    """T = Σ_g n_g ‖μ̂_g − μ̂‖² for every labeling: ``(*batch, C)``."""
     counts = forms.within.new_tensor(sizes).unsqueeze(-1)
     return (forms.within / counts).sum(-2) - (forms.total / sum(sizes)).unsqueeze(-1)
 
@@ -104,7 +111,7 @@ def null_moments(forms: QuadraticForms, sizes: Sequence[int], formula: Statistic
 
 
 def indicators(sizes: Sequence[int], num_permutations: int, generator: torch.Generator, like: Tensor) -> Tensor:
-    """E of shape ``(N, k, 1 + B)``: who belongs to which of the k samples, first as observed, then relabelled.
+    """E of shape ``(N, k, 1 + B)``: who belongs to which of the k samples, first as observed, then relabeled.
 
     Of two samples only the first is marked, ``(N, 1, 1 + B)``: the second is what it leaves. E has the type of
     ``like``; bools take an eighth of the memory of numbers.
@@ -157,13 +164,16 @@ class QuadraticForms(NamedTuple):
     centred_square: Tensor
 
 
-def quadratic_forms(kernel: Kernel, x: Tensor, E: Tensor) -> QuadraticForms:
-    """eᵀKe and its companions for the k samples of indicators E (see :func:`indicators`), K a block at a time."""
+def quadratic_forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar | None = None) -> QuadraticForms:
+    """eᵀKe and its companions for the k samples of indicators E (see :func:`indicators`), K a block at a time.
+
+    A ``bar`` is moved on by the rows of each block.
+    """
     one = explicit_features(kernel, x[:1]) if has_explicit_features(kernel) else None
     if one is None or 2 * one.shape[-1] > len(x):
-        forms = _forms(kernel, x, E)
+        forms = _forms(kernel, x, E, bar)
     else:
-        forms = _feature_forms(kernel, x, E, one.shape[-1])
+        forms = _feature_forms(kernel, x, E, one.shape[-1], bar)
     return _with_complement(forms) if E.shape[1] == 1 else forms
 
 
@@ -177,7 +187,7 @@ def _with_complement(forms: QuadraticForms) -> QuadraticForms:
     )
 
 
-def _forms(kernel: Kernel, x: Tensor, E: Tensor) -> QuadraticForms:
+def _forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar | None) -> QuadraticForms:
     columns, flat = E.shape[1:], E.reshape(E.shape[0], -1).to(x)
     N = x.shape[-2]
     diagonal = check_gram(gram_diagonal(kernel, x), kernel)
@@ -197,6 +207,8 @@ def _forms(kernel: Kernel, x: Tensor, E: Tensor) -> QuadraticForms:
         sums[..., start:stop] += K.sum(-1)
         sums[..., stop:] += rest.sum(-2)
         square += own.square().sum((-2, -1)) + 2.0 * rest.square().sum((-2, -1))
+        if bar is not None:
+            bar.update(stop - start)
     total = sums.sum(-1)
     # ‖HKH‖² = ‖K‖² − (2/N) Σ_i (K1)_i² + (1ᵀK1)²/N²
     centred = square - 2.0 / N * sums.square().sum(-1) + total.square() / N**2
@@ -210,7 +222,7 @@ def _forms(kernel: Kernel, x: Tensor, E: Tensor) -> QuadraticForms:
     )
 
 
-def _feature_forms(kernel: Kernel, x: Tensor, E: Tensor, p: int) -> QuadraticForms:
+def _feature_forms(kernel: Kernel, x: Tensor, E: Tensor, p: int, bar: ProgressBar | None) -> QuadraticForms:
     """The same through the p features of ``kernel``, of a block of rows at a time."""
     N, columns, flat = x.shape[0], E.shape[1:], E.reshape(E.shape[0], -1)
     batch = torch.Size(kernel.batch_shape)
@@ -227,6 +239,8 @@ def _feature_forms(kernel: Kernel, x: Tensor, E: Tensor, p: int) -> QuadraticFor
         second += Z.mT @ Z
         diagonal += length @ e
         trace += length.sum(-1)
+        if bar is not None:
+            bar.update(len(e))
     centred = second - total.unsqueeze(-1) * total.unsqueeze(-2) / N
     return QuadraticForms(
         sums.square().sum(-2).reshape(*batch, *columns),

@@ -25,7 +25,7 @@ MAX_EVALUATIONS = 30
 
 
 def residuals(x: Tensor, z: Tensor, generator: torch.Generator) -> Tensor:
-    """Each column of ``x`` (``(n, d)``) minus its regression on the points ``z`` (``(n, p)``), standardised columns.
+    """Each column of ``x`` (``(n, d)``) minus its regression on the points ``z`` (``(n, p)``), standardized columns.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)

@@ -37,7 +37,7 @@ class KernelTestResult:
     Attributes:
         test: what was tested.
         statistic: its value on the data. With one kernel that of the statistic's definition; with several the largest
-            of their standardised statistics.
+            of their standardized statistics.
         pvalue: the p-value; by permutations (1 + #{T_b ≥ T}) / (1 + B), which is never 0.
         kernel: the kernel, of several the one whose statistic stands out most; a pair (of x, of y) where there are two.
         null: the statistic under the null hypothesis, ``(B,)``: permuted, or drawn from the approximation.

@@ -12,7 +12,7 @@ with d from 0 to n/2 and w_d = 2 but for the ends, K and L being symmetric: n pe
 **Exact.** Take R random orders :math:`h_1, \dots, h_R` of the y and all n rotations of each. If x and y are
 independent, the observed pairing is as likely as any other to be the one at any rotation of any of the orders: the
 nR statistics are exchangeable, and :math:`p = \#\{T \ge T_0\} / nR` is exact. The x and y are put into one random order
-first, so that neighbouring rows mean nothing.
+first, so that neighboring rows mean nothing.
 
 The n × n/2 diagonals are formed in blocks of offsets, so that no n × n matrix is held where it would not fit.
 """
@@ -28,7 +28,8 @@ from torch import Tensor
 
 from ..kernels import gram
 from ..kernels.gram import cross_evaluation
-from .checks import check_gram
+from ..progress import ProgressBar
+from .checks import bar_of_test, check_gram
 
 MEMORY = 2**27
 """Bytes of a block of diagonals; the Gram matrix itself is formed where it is smaller than four such blocks."""
@@ -96,6 +97,7 @@ def correlations(
     y: Tensor,
     num_permutations: int,
     generator: torch.Generator,
+    progress: bool | None = False,
 ) -> Correlations:
     """The sums of every pair of kernels for at least ``num_permutations`` permutations beside the observed pairing.
 
@@ -105,7 +107,8 @@ def correlations(
     num_orders = max(1, math.ceil((num_permutations + 1) / n)) if num_permutations else 1
     orders = [torch.randperm(n, generator=generator).to(x.device) for _ in range(num_orders)]
     Ks, Ls = ([Diagonals(kernel, data) for kernel in kernels] for kernels, data in ((kernels_x, x), (kernels_y, y)))
-    found = _spectra(Ks, Ls, orders)
+    with bar_of_test(n // 2 + 1, n, progress) as bar:
+        found = _spectra(Ks, Ls, orders, bar)
     zero = torch.zeros(1, dtype=torch.long, device=x.device)
     diagonal_x = _stack(Ks, zero, orders[0])[:, 0]
     diagonal_y = torch.stack([_stack(Ls, zero, order)[:, 0] for order in orders])
@@ -135,7 +138,7 @@ class _Spectra(NamedTuple):
     square_y: Tensor
 
 
-def _spectra(Ks: list[Diagonals], Ls: list[Diagonals], orders: list[Tensor]) -> _Spectra:
+def _spectra(Ks: list[Diagonals], Ls: list[Diagonals], orders: list[Tensor], bar: ProgressBar) -> _Spectra:
     x, n, half = Ks[0].x, len(orders[0]), len(orders[0]) // 2
     J, Jy = (sum(D.batch.numel() for D in Ds) for Ds in (Ks, Ls))
     spectrum = torch.zeros(J, Jy, len(orders), half + 1, dtype=torch.complex128, device=x.device)
@@ -158,6 +161,7 @@ def _spectra(Ks: list[Diagonals], Ls: list[Diagonals], orders: list[Tensor]) -> 
             spectrum_y = torch.fft.rfft(lam)
             for j in range(J):
                 spectrum[j, :, r] += (spectrum_x[j] * spectrum_y).sum(-2)
+        bar.update(len(offsets))
     return _Spectra(spectrum, sums_x, sums_y, square_x, square_y)
 
 

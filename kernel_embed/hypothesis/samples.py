@@ -52,6 +52,7 @@ def two_sample_test(
     null: Null = "permutation",
     categorical: Categorical = None,
     num_features: int | None = None,
+    progress: bool | None = None,
 ) -> SamplesTestResult:
     """Whether ``x`` and ``y`` are samples of one distribution, by the maximum mean discrepancy.
 
@@ -66,8 +67,8 @@ def two_sample_test(
             which the most telling counts; a kernel with a batch dimension or a posterior, averaged over its draws; or
             ``"evidence"`` (all maxima alone), ``"best"`` (the highest alone), ``"median"`` (the median heuristic),
             ``"split"`` (chosen for power on one half, tested on the other).
-        num_permutations: B, the number of relabellings.
-        seed: of the relabellings, and of the rows a large sample is learned from.
+        num_permutations: B, the number of relabelings.
+        seed: of the relabelings, and of the rows a large sample is learned from.
         statistic: ``"biased"``, ``"unbiased"``, or ``"linear"`` (linear time, exact by flips of signs; see
             :class:`kernel_embed.hypothesis.LinearTimeTwoSampleTest` for streams).
         null: ``"permutation"``, or ``"gamma"``, an approximation without permutations (biased statistic, one kernel).
@@ -77,6 +78,7 @@ def two_sample_test(
             (Nyström's, at rows of the pooled sample drawn at random, which know nothing of the samples either): as
             exact, and the time grows as N instead of N². With B permutations of N points and s features it takes 2NsB
             operations for each kernel and N(1 + B) bytes.
+        progress: show a progress bar; by default on a terminal or in a notebook, for 10,000 points and more.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -92,7 +94,9 @@ def two_sample_test(
     if statistic == "linear":
         return _linear(x, y, kernel, num_permutations, seed, categorical)
     formula = squared_mmd if statistic == "biased" else unbiased_squared_mmd
-    question = _Question("two-sample test", formula, null, kernel, num_permutations, seed, categorical, num_features)
+    question = _Question(
+        "two-sample test", formula, null, kernel, num_permutations, seed, categorical, num_features, progress
+    )
     return _answer(question, [x, y], ["x", "y"])
 
 
@@ -104,6 +108,7 @@ def k_sample_test(
     null: Null = "permutation",
     categorical: Categorical = None,
     num_features: int | None = None,
+    progress: bool | None = None,
 ) -> SamplesTestResult:
     """Whether several samples come from one distribution; arguments as of :func:`two_sample_test`.
 
@@ -119,7 +124,9 @@ def k_sample_test(
         )
     names = [f"sample {g + 1}" for g in range(len(samples))]
     test = f"{len(samples)}-sample test"
-    question = _Question(test, between_samples, null, kernel, num_permutations, seed, categorical, num_features)
+    question = _Question(
+        test, between_samples, null, kernel, num_permutations, seed, categorical, num_features, progress
+    )
     return _answer(question, list(samples), names)
 
 
@@ -135,6 +142,7 @@ class _Question:
     seed: int | None
     categorical: Categorical
     num_features: int | None
+    progress: bool | None
 
 
 def _answer(question: _Question, given: Sequence[Tensor | ArrayLike], names: list[str]) -> SamplesTestResult:
@@ -150,9 +158,8 @@ def _answer(question: _Question, given: Sequence[Tensor | ArrayLike], names: lis
     if question.null == "gamma":
         verdict = _gamma(question, samples, kernels, generator)
     else:
-        verdict = by_permutations(
-            *statistics(kernels.kernels, *_relabelled(samples, question.num_permutations, generator), question.formula)
-        )
+        labeled = _relabeled(samples, question.num_permutations, generator)
+        verdict = by_permutations(*statistics(kernels.kernels, *labeled, question.formula, question.progress))
     sizes = tuple(map(len, samples))
     result = verdict.on(kernels.kernels, kernels.how, question.test, sizes, SamplesTestResult)
     return dataclasses.replace(result, samples=tuple(samples), columns=column_names(given[0]), categorical=columns)
@@ -166,10 +173,10 @@ def _featured(kernels: Kernels, pooled: Tensor, num_features: int, generator: to
     return kernels._replace(kernels=approximate, how=f"{kernels.how}, {len(rows)} features")
 
 
-def _relabelled(
+def _relabeled(
     samples: list[Tensor], num_permutations: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """The pooled sample, the indicators of all labellings, and the sizes."""
+    """The pooled sample, the indicators of all labelings, and the sizes."""
     pooled, sizes = torch.cat(samples), tuple(map(len, samples))
     like = pooled if len(pooled) * num_permutations <= NUMBERS else pooled.new_empty(0, dtype=torch.bool)
     return pooled, indicators(sizes, num_permutations, generator, like), sizes
@@ -177,7 +184,7 @@ def _relabelled(
 
 def _gamma(question: _Question, samples: list[Tensor], kernels: Kernels, generator: torch.Generator) -> Verdict:
     check_gamma(len(kernels.kernels), question.formula is unbiased_squared_mmd)
-    pooled, E, sizes = _relabelled(samples, 0, generator)
+    pooled, E, sizes = _relabeled(samples, 0, generator)
     forms = quadratic_forms(kernels.kernels[0], pooled, E)
     moments = null_moments(forms, sizes, question.formula)
     return by_gamma(question.formula(forms, sizes), *moments, question.num_permutations, generator)
@@ -191,8 +198,8 @@ def _split(
         raise ValueError(f"Expected at least 4 points in each sample to split, got {min(map(len, samples))}.")
     rows = [halves(len(sample), generator, sample.device) for sample in samples]
     first, second = ([sample[half[i]] for sample, half in zip(samples, rows, strict=True)] for i in range(2))
-    labelled = _relabelled(first, min(question.num_permutations, 200), generator)
-    best = by_permutations(*statistics(kernels.kernels, *labelled, question.formula)).best
+    labeled = _relabeled(first, min(question.num_permutations, 200), generator)
+    best = by_permutations(*statistics(kernels.kernels, *labeled, question.formula)).best
     return Kernels((kernels.kernels[best],), "chosen on one half"), second
 
 

@@ -23,6 +23,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..validation import check_memory
+
 LENGTHSCALES = (0.12, 0.3, 0.7, 1.6, 4.0)
 """For coordinates of unit spread, times √p in p dimensions."""
 RIDGES = tuple(10.0 ** (e / 2) for e in range(-6, 6))
@@ -35,6 +37,7 @@ RANK = 1e-7
 """Eigenvalues below this share of the largest are rounding."""
 SMALLEST = 1e-3
 """1 − S_ii is at least this."""
+MEMORY_REMEDY = "Test a random part of the rows: a few thousand tell nearly as much."
 
 
 class Smoother(NamedTuple):
@@ -82,6 +85,8 @@ class Smoothers:
     def __init__(self, versions: Sequence[Tensor], generator: torch.Generator) -> None:
         self.n = versions[0].shape[0]
         landmarks = torch.randperm(self.n, generator=generator)[: LEAST_LANDMARKS + self.n // 10].to(versions[0].device)
+        kernels = sum(_num_kernels(z) for z in versions)
+        check_memory(self.n, versions[0], kernels, MEMORY_REMEDY, columns=len(landmarks), matrices=2)
         self.parts = [part for z in versions for part in _decompositions(z, landmarks)]
         eta = versions[0].new_tensor(RIDGES)
         self.grids = []
@@ -145,6 +150,11 @@ def _kept(matrices: Tensor) -> list[tuple[Tensor, Tensor]]:
         if bool(keep.any()):
             answer.append((lam[keep], Q[:, keep].contiguous()))
     return answer
+
+
+def _num_kernels(z: Tensor) -> int:
+    """How many :func:`_grams` has."""
+    return (len(LENGTHSCALES) + 2) if z.shape[-1] == 1 else (2 * len(LENGTHSCALES) + 2)
 
 
 def _grams(a: Tensor, b: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ independent given z, the mean of :math:`\phi_k(x)\, \phi_l(y)\, \psi(z)` is zero
 .. math::  T = \sum_{kl} \frac1{kl} \Big[ c \Big( \sum_i \phi_k(x_i) \phi_l(y_i) \Big)^2
                + \sum_s \Big( \sum_i \phi_k(x_i) \phi_l(y_i) \psi_s(z_i) \Big)^2 \Big]
 
-is small. With ψ = 1 alone (c = 1) and one feature, the residual, it is the generalised covariance measure (Shah and
+is small. With ψ = 1 alone (c = 1) and one feature, the residual, it is the generalized covariance measure (Shah and
 Peters, 2020); with ψ the weighted one (Scheidegger et al., 2022); with the transforms a test of the partial copula; ψ
 sees what either averages out over z. The largest of five such statistics, on one scale, is compared with that of
 permutations of y among neighbors in z (:mod:`.neighbors`).

@@ -1,6 +1,6 @@
 r"""From statistics to a verdict: one p-value from several kernels, exact whatever they are.
 
-Let :math:`T_{jb}` be the statistic of kernel j under relabelling b, b = 0 as observed. Under the null hypothesis the
+Let :math:`T_{jb}` be the statistic of kernel j under relabeling b, b = 0 as observed. Under the null hypothesis the
 columns are exchangeable, and so are the values of any function that treats all columns alike. To compare kernels their
 statistics are put on one scale. The null distribution of each is near a gamma distribution with a mean m_j and a
 variance v_j that the Gram matrix tells without its labels; with :math:`a_j = m_j^2 / v_j` its root is nearly normal,
@@ -102,13 +102,13 @@ def by_permutations(T: Tensor, scale: NullScale) -> Verdict:
     S, p = T[0], pvalues[0]  # one kernel speaks for itself
     if T.shape[0] > 1:
         S = z.amax(dim=0)
-        S = torch.where(torch.isfinite(S), S, 0.0)  # where nothing varies every labelling is like every other
+        S = torch.where(torch.isfinite(S), S, 0.0)  # where nothing varies every labeling is like every other
         p = exceedance(S, S_ROUNDING * (1.0 + S[0].abs()))
     return Verdict(float(S[0]), float(p), S[1:], T[:, 0], pvalues, best, f"{T.shape[1] - 1} permutations")
 
 
 def standardized(T: Tensor, scale: NullScale, unit: Tensor) -> Tensor:
-    """z for every kernel and labelling, −∞ where a statistic varies by no more than its rounding ``unit``."""
+    """z for every kernel and labeling, −∞ where a statistic varies by no more than its rounding ``unit``."""
     mean, variance = scale.mean.to(T).unsqueeze(-1), scale.variance.to(T).unsqueeze(-1)
     varies = (mean > unit) & (variance > unit.square())
     a = torch.where(varies, mean.square() / torch.where(varies, variance, 1.0), 1.0)

@@ -70,12 +70,12 @@ def local_maxima(
 
     Args:
         embedding: any embedding; it is not changed.
-        objective: what ``fit`` would minimise, :class:`kernel_embed.EmbeddingEvidence` for a log evidence.
+        objective: what ``fit`` would minimize, :class:`kernel_embed.EmbeddingEvidence` for a log evidence.
         x: the data.
         y: targets, for embeddings that have them.
         num_points: points of the scan.
         span: the smallest and the largest lengthscale (the geometric mean where there are several); by default from the
-            distance of nearest neighbours to twice the diameter of the data.
+            distance of nearest neighbors to twice the diameter of the data.
         prominence: nats; lower it for samples of a few points, 0 keeps every top of the scan.
         max_evaluations: a limit of each climb.
         progress: show a progress bar.

@@ -10,6 +10,7 @@ import gpytorch
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
+from linear_operator.utils.errors import NanError
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -140,9 +141,20 @@ def _unidentified_scale(embedding: gpytorch.Module, objective: Objective[B]) -> 
 
 
 def prior_loss(module: gpytorch.Module) -> Tensor | None:
-    """−Σ log p(θ) over all registered priors, or ``None`` when there is none."""
+    """−Σ log p(θ) over all registered priors, or ``None`` when there is none.
+
+    Raises ``NanError`` outside the support of a prior, which a line search meets where a positive θ underflows to 0.
+    """
     total = None
-    for _, owner, prior, closure, _ in module.named_priors():
-        loss = -prior.log_prob(closure(owner)).sum()
+    for name, owner, prior, closure, _ in module.named_priors():
+        value = closure(owner)
+        try:
+            loss = -prior.log_prob(value).sum()
+        except ValueError as error:  # by which distributions tell of values outside their support
+            raise NanError(
+                f"Expected values in the support of {name}, {type(prior).__name__}, got "
+                f"{float(value.detach().min()):.3g} to {float(value.detach().max()):.3g}. Set the parameter inside it, "
+                "or give a prior that holds it."
+            ) from error
         total = loss if total is None else total + loss
     return total

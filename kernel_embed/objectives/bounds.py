@@ -1,4 +1,4 @@
-r"""Generalisation bounds, each with its parts, its loss, and whether it is a certificate.
+r"""Generalization bounds, each with its parts, its loss, and whether it is a certificate.
 
 With probability at least :math:`1 - \beta`,
 

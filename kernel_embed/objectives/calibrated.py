@@ -78,7 +78,7 @@ def smoothed(Y: Tensor, n: float) -> Tensor:
 
 
 def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None = None) -> SoftmaxCalibration:
-    """The (a, a', b) that minimise q above for decision probabilities ``F`` ``(*batch, n, m)`` and one-hot ``Y``.
+    """The (a, a', b) that minimize q above for decision probabilities ``F`` ``(*batch, n, m)`` and one-hot ``Y``.
 
     Newton's method with step halving on m + 2 numbers; a scale that would be negative is held at zero. ``F`` is not
     differentiated. ``weights`` ``(n,)`` say how many rows each row stands for.

@@ -38,7 +38,7 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
         self.seed = seed
 
     def evaluate(self, bound: ConditionedEmbedding) -> Tensor:
-        """The objective above; one factorisation for each fold."""
+        """The objective above; one factorization for each fold."""
         n = bound.num_data
         if n < self.num_folds:
             raise ValueError(f"Expected at least as many rows as folds ({self.num_folds}), got {n}.")

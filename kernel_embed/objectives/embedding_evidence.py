@@ -6,7 +6,7 @@ r"""The evidence of the data under the Bayesian kernel embedding, eq. (13).
         \qquad \gamma(x) = \Big\lVert \frac{\partial \hat\mu}{\partial x} \Big\rVert .
 
 The first term is that of a Gaussian process. The second, the Jacobian of the link :math:`x \mapsto \hat\mu(x)`, is what
-makes it a density of the data: it penalises long lengthscales, at which the embedding hardly changes.
+makes it a density of the data: it penalizes long lengthscales, at which the embedding hardly changes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The tables and figures of the three papers, and the studies beside them, as values that run."""
 
+from .cortes2015.penalties import VotedPenalties
 from .cortes2015.voted import VotedTable
 from .experiment import Experiment, Settings, reproduce
 from .flaxman2016.coverage import BandCoverage
@@ -37,6 +38,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         PosteriorCoverage(),
         PosteriorRanks(),
         VotedTable(),
+        VotedPenalties(),
     )
 }
 """By the name that ``kernel-embed reproduce`` takes, paper by paper."""

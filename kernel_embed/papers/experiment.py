@@ -79,7 +79,7 @@ class Experiment(abc.ABC):
 
     @abc.abstractmethod
     def summary(self, records: Sequence[Record]) -> str:
-        """The table, our figures beside the printed ones; ``records`` are its own."""
+        """The table, our figures beside the published ones; ``records`` are its own."""
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:  # noqa: B027 — some have none
         """Draw the pictures of its own ``records`` into the directory ``out``; nothing where it has none."""

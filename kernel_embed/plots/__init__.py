@@ -19,7 +19,7 @@ from .compare import (
 from .differences import plot_differences
 from .null import plot_null
 from .posterior import plot_density, plot_traces
-from .style import free_figure
+from .style import free_figure, save_picture, styled
 
 __all__ = [
     "free_figure",
@@ -40,4 +40,6 @@ __all__ = [
     "plot_seconds",
     "plot_traces",
     "plot_witness",
+    "save_picture",
+    "styled",
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .style import BAND, FIRST, array, axes_or_new
+from .style import BAND, DIVERGING, FIRST, array, axes_or_new, legend_outside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,11 +47,12 @@ def plot_embedding(
     with torch.no_grad():
         mean = posterior(points).mean
         lower, upper = posterior.band(points, level)
-    _curve(ax, points, mean, lower, upper)
+    _curve(ax, points, mean, lower, upper, level, "posterior mean")
     rug = array(posterior.x.squeeze(-1))
-    ax.plot(rug, [ax.get_ylim()[0]] * len(rug), "|", color="0.4")
+    ax.plot(rug, [ax.get_ylim()[0]] * len(rug), "|", color="0.4", label="sample")
     ax.set_xlabel("x")
-    ax.set_ylabel("μ(x)")
+    ax.set_ylabel("embedding μ(x)")
+    legend_outside(ax)
     return ax
 
 
@@ -82,10 +83,11 @@ def _witness_curve(ax: Axes, witness: Witness, grid: Tensor | None, level: float
     with torch.no_grad():
         mean = witness(points).mean
         lower, upper = witness.band(points, level)
-    _curve(ax, points, mean, lower, upper)
+    _curve(ax, points, mean, lower, upper, level, "witness")
     ax.axhline(0.0, color="0.5", linewidth=0.8)
     ax.set_xlabel("x")
-    ax.set_ylabel("witness")
+    ax.set_ylabel("witness μ_P(x) − μ_Q(x)")
+    legend_outside(ax)
 
 
 def _witness_map(ax: Axes, witness: Witness, grid: Tensor | None) -> None:
@@ -96,11 +98,14 @@ def _witness_map(ax: Axes, witness: Witness, grid: Tensor | None) -> None:
         values = mean.reshape(points.shape[:-1])
     size = float(values.abs().max()) or 1.0
     extent = (float(points[0, 0, 0]), float(points[0, -1, 0]), float(points[0, 0, 1]), float(points[-1, 0, 1]))
-    image = ax.imshow(array(values), origin="lower", extent=extent, cmap="RdBu_r", vmin=-size, vmax=size, aspect="auto")
-    ax.figure.colorbar(image, ax=ax, label="witness")
+    image = ax.imshow(
+        array(values), origin="lower", extent=extent, cmap=DIVERGING, vmin=-size, vmax=size, aspect="auto"
+    )
+    ax.figure.colorbar(image, ax=ax, label="witness μ_P − μ_Q")
+    ax.set(xlabel="first column", ylabel="second column")
 
 
-def _curve(ax: Axes, points: Tensor, mean: Tensor, lower: Tensor, upper: Tensor) -> None:
+def _curve(ax: Axes, points: Tensor, mean: Tensor, lower: Tensor, upper: Tensor, level: float, name: str) -> None:
     x = array(points.squeeze(-1))
-    ax.fill_between(x, array(lower), array(upper), color=BAND, linewidth=0)
-    ax.plot(x, array(mean), color=FIRST)
+    ax.fill_between(x, array(lower), array(upper), color=BAND, linewidth=0, label=f"{level:.0%} band")
+    ax.plot(x, array(mean), color=FIRST, label=name)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from .style import FIRST, axes_or_new
+from .style import FIRST, OTHER, array, axes_or_new, certainty_colors, legend_outside, line_style, scatter_classes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from ..embeddings import ConditionedMulticlass
 
 GRID_POINTS = 120
+MOST_CLASSES = 7
+"""As many as there are colors."""
 
 
 def plot_decision_map(
@@ -26,49 +30,43 @@ def plot_decision_map(
     show_data: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """The clip-normalised probabilities (6) over a plane as colors: red, green, blue for classes 0, 1, 2 (Figure 1).
+    """The clip-normalized probabilities (6) over a plane: the hue says which class, lightness how certain (Figure 1).
 
     Args:
-        conditioned: an embedding with two-dimensional inputs and at most three classes.
+        conditioned: an embedding with two-dimensional inputs and at most seven classes.
         low: lower corner of the map; by default the data's, with a margin.
         high: upper corner of the map.
         show_data: draw the training points over the map.
         ax: where to draw; a new figure by default.
     """
-    if conditioned.x.shape[-1] != 2 or conditioned.embedding.num_classes > 3:
+    if conditioned.x.shape[-1] != 2 or conditioned.embedding.num_classes > MOST_CLASSES:
         raise ValueError(
-            f"Expected two-dimensional inputs and at most 3 classes, got {conditioned.x.shape[-1]} dimensions and "
-            f"{conditioned.embedding.num_classes} classes. Choose two columns, or project the data to a plane."
+            f"Expected two-dimensional inputs and at most {MOST_CLASSES} classes, got {conditioned.x.shape[-1]} "
+            f"dimensions and {conditioned.embedding.num_classes} classes. Choose two columns, or project the "
+            "data to a plane."
         )
     ax = axes_or_new(ax, 5.0, 4.0)
     lower, upper = conditioned.x.amin(dim=0), conditioned.x.amax(dim=0)
     margin = 0.1 * (upper - lower)
     lower = lower - margin if low is None else lower.new_tensor(low).expand(2)
     upper = upper + margin if high is None else upper.new_tensor(high).expand(2)
-    image = _probabilities_as_colors(conditioned, lower, upper)
+    image = _certainty_map(conditioned, lower, upper)
     extent = (float(lower[0]), float(upper[0]), float(lower[1]), float(upper[1]))
-    ax.imshow(image.numpy(), origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
+    ax.imshow(image, origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
     if show_data:
-        _scatter(ax, conditioned.x, conditioned.y)
+        scatter_classes(ax, array(conditioned.x), conditioned.y.cpu().numpy(), conditioned.embedding.num_classes)
+        ax.set(xlim=extent[:2], ylim=extent[2:])
+    ax.set(xlabel="first feature", ylabel="second feature")
     return ax
 
 
-def _probabilities_as_colors(conditioned: ConditionedMulticlass, lower: Tensor, upper: Tensor) -> Tensor:
+def _certainty_map(conditioned: ConditionedMulticlass, lower: Tensor, upper: Tensor) -> NDArray[np.float64]:
     """RGB over a grid between two corners, second coordinate first: ``(GRID_POINTS, GRID_POINTS, 3)``."""
     first, second = (torch.linspace(float(a), float(b), GRID_POINTS) for a, b in zip(lower, upper, strict=True))
     grid = torch.cartesian_prod(first, second).to(conditioned.x)
     with torch.no_grad():
-        p = conditioned.probabilities(grid).cpu()
-    colors = torch.zeros(GRID_POINTS, GRID_POINTS, 3)
-    colors[..., : p.shape[-1]] = p.reshape(GRID_POINTS, GRID_POINTS, -1).transpose(0, 1)
-    return colors.clamp(0, 1)
-
-
-def _scatter(ax: Axes, x: Tensor, y: Tensor) -> None:
-    x, y = x.cpu(), y.cpu()
-    for label, color in zip(range(3), ("#ff9d9d", "#9dff9d", "#9d9dff"), strict=True):
-        rows = y == label
-        ax.scatter(x[rows, 0], x[rows, 1], s=18, c=color, edgecolors="black", linewidths=0.6)
+        p = array(conditioned.probabilities(grid)).reshape(GRID_POINTS, GRID_POINTS, -1)
+    return certainty_colors(p.transpose(1, 0, 2))
 
 
 def plot_learning_curve(history: Sequence[Mapping[str, float]], *, ax: Axes | None = None) -> Axes:
@@ -80,13 +78,13 @@ def plot_learning_curve(history: Sequence[Mapping[str, float]], *, ax: Axes | No
     """
     ax = axes_or_new(ax, 5.0, 4.0)
     names = [name for name in history[-1] if name not in ("start", "value")]
-    for name in ["value", *names] if len(names) > 1 else ["value"]:
+    for number, name in enumerate(["value", *names] if len(names) > 1 else ["value"]):
         values = [record.get(name, float("nan")) for record in history]
-        whole = name == "value"
-        ax.plot(values, label=name, color=FIRST if whole else None, lw=2.0 if whole else 1.2)
+        look = {"color": FIRST, "linewidth": 2.0} if name == "value" else line_style(number - 1)
+        ax.plot(values, label=name, **look)
     ax.set_xlabel("evaluation")
-    ax.set_ylabel("objective")
-    ax.legend(fontsize="small")
+    ax.set_ylabel("objective (nats)")
+    legend_outside(ax, fontsize="small")
     return ax
 
 
@@ -102,6 +100,6 @@ def plot_relevance(lengthscale: Tensor, names: Sequence[str] | None = None, *, a
     relevance = 1.0 / lengthscale.detach().cpu().flatten()
     names = names or [f"x{j}" for j in range(len(relevance))]
     order = relevance.argsort()
-    ax.barh([names[j] for j in order], relevance[order].numpy())
+    ax.barh([names[j] for j in order], relevance[order].numpy(), color=OTHER)
     ax.set_xlabel("relevance 1/ℓ")
     return ax

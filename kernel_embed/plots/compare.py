@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .style import CHOSEN, COLORS, OTHER, axes_or_new, color
+from .style import (
+    BAND,
+    CHOSEN,
+    COLORS,
+    FIRST,
+    OTHER,
+    axes_or_new,
+    certainty_colors,
+    legend_outside,
+    line_style,
+    marker,
+    scatter_classes,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,13 +55,13 @@ def plot_ranking(
     best = int(m.argmin())
     edge = max(float(np.quantile(m, 0.7)), float(m[best] + 4 * e[best])) * 1.15
     positions = np.arange(len(names))[::-1]
-    ax.axvspan(m[best] - e[best], m[best] + e[best], color="#e6eef7", zorder=0)
+    ax.axvspan(m[best] - e[best], m[best] + e[best], color=BAND, alpha=0.5, zorder=0)
     for name, mean, error, position in zip(names, m, e, positions, strict=True):
         shade = CHOSEN if name == chosen else OTHER
         if mean > edge:
             ax.annotate(f"{mean:.2f} →", (edge, position), ha="right", va="center", fontsize="small", color=shade)
             continue
-        ax.errorbar(mean, position, xerr=error, fmt="o", color=shade, capsize=3, ms=6)
+        ax.errorbar(mean, position, xerr=error, fmt="D" if name == chosen else "o", color=shade, capsize=3, ms=6)
     ax.set_yticks(positions, names)
     ax.set_ylim(-0.7, len(names) - 0.3)
     for label, name in zip(ax.get_yticklabels(), names, strict=True):
@@ -76,9 +88,7 @@ def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes 
     ax = axes_or_new(ax)
     bins = np.minimum((confidence * NUM_BINS).astype(int), NUM_BINS - 1)
     found = np.unique(bins)
-    ax.bar(
-        (found + 0.5) / NUM_BINS, [(bins == b).mean() for b in found], width=0.9 / NUM_BINS, color="#dfe6ee", zorder=0
-    )
+    ax.bar((found + 0.5) / NUM_BINS, [(bins == b).mean() for b in found], width=0.9 / NUM_BINS, color=BAND, zorder=0)
     joined = _joined(bins)
     groups = [joined == b for b in np.unique(joined)]
     stated = np.array([confidence[group].mean() for group in groups])
@@ -88,6 +98,7 @@ def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes 
     ax.vlines(stated, low, high, color=CHOSEN, lw=1, alpha=0.6)
     ax.plot(stated, reached, "o-", color=CHOSEN, ms=4, lw=1.2)
     ax.set(xlim=(0, 1), ylim=(0, 1.02), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+    ax.set(xlabel="stated probability", ylabel="share correct")
     ax.set_aspect("equal")
     return ax
 
@@ -128,7 +139,7 @@ def plot_probability_map(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    """Class colors over a plane, mixed by probability, with the data on top.
+    """Class probabilities over a plane: the hue says which class, lightness how certain; the data on top.
 
     Args:
         predict_proba: from points ``(m, 2)`` to probabilities ``(m, num_classes)``.
@@ -143,22 +154,12 @@ def plot_probability_map(
     low, high = low - margin, high + margin
     sides = [np.linspace(low[j], high[j], GRID_POINTS) for j in range(2)]
     grid = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
-    palette = class_colors(num_classes)
-    image = (predict_proba(grid) @ palette).reshape(GRID_POINTS, GRID_POINTS, 3)
+    image = certainty_colors(predict_proba(grid)).reshape(GRID_POINTS, GRID_POINTS, 3)
     extent = (low[0], high[0], low[1], high[1])
-    # Lighter than the points, which must stay visible.
-    ax.imshow(np.clip(0.35 + 0.65 * image, 0, 1), origin="lower", extent=extent, aspect="auto")
-    for number in range(num_classes):
-        rows = y == number
-        ax.scatter(x[rows, 0], x[rows, 1], s=14, color=palette[number], edgecolors="black", linewidths=0.4)
+    ax.imshow(image, origin="lower", extent=extent, aspect="auto")
+    scatter_classes(ax, x, y, num_classes, size=14)
+    ax.set(xlim=extent[:2], ylim=extent[2:], xlabel="first feature", ylabel="second feature")
     return ax
-
-
-def class_colors(num_classes: int) -> Array:
-    """RGB of each class: (m, 3)."""
-    from matplotlib.colors import to_rgb
-
-    return np.array([to_rgb(color(number)) for number in range(num_classes)])
 
 
 def plot_convergence(lines: Mapping[str, Array], *, ax: Axes | None = None) -> Axes:
@@ -172,10 +173,10 @@ def plot_convergence(lines: Mapping[str, Array], *, ax: Axes | None = None) -> A
     for number, (name, values) in enumerate(lines.items()):
         above = np.minimum.accumulate(values) - values.min()
         above = np.where(above > 0, above, np.nan)
-        ax.plot(np.arange(1, len(values) + 1), above, label=name, color=color(number), lw=1.4)
+        ax.plot(np.arange(1, len(values) + 1), above, label=name, lw=1.4, **line_style(number))
     ax.set_yscale("log")
-    ax.set(xlabel="evaluations of objective and gradient", ylabel="objective above its end")
-    ax.legend(fontsize="x-small", ncols=2, frameon=False)
+    ax.set(xlabel="evaluations of objective and gradient", ylabel="objective above its final value")
+    legend_outside(ax, fontsize="x-small")
     ax.grid(color="0.92")
     return ax
 
@@ -198,18 +199,18 @@ def plot_evidence_curve(
         ax: where to draw; a new figure by default.
     """
     ax = axes_or_new(ax)
-    ax.semilogx(lengthscales, values, color="black", lw=1.5)
+    ax.semilogx(lengthscales, values, color=FIRST, lw=1.5)
     for lengthscale in maxima:
         ax.axvline(lengthscale, color=CHOSEN, lw=1, label=f"maximum: {lengthscale:.2g}")
     if median is not None:
         ax.axvline(median, color="0.5", ls="--", lw=1, label=f"median heuristic: {median:.2g}")
-    ax.set(xlabel="lengthscale (features of unit range)", ylabel="log evidence")
+    ax.set(xlabel="lengthscale (features of unit range)", ylabel="log evidence (nats)")
     finite = values[np.isfinite(values)]
     if len(finite):
         top = finite.max()
         # The short end falls by orders of magnitude; the maxima are what is looked for.
         ax.set_ylim(max(finite.min(), top - 3.0 * abs(top - np.median(finite)) - 1.0), top + 0.05 * abs(top) + 1.0)
-    ax.legend(fontsize="small", frameon=False)
+    legend_outside(ax, fontsize="small")
     return ax
 
 
@@ -224,7 +225,7 @@ def plot_draws(values: Array, name: str, *, ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax)
     entries = values.reshape(len(values), -1)
     for number in range(min(entries.shape[1], len(COLORS))):
-        ax.plot(entries[:, number], lw=0.9, color=color(number))
+        ax.plot(entries[:, number], lw=0.9, **line_style(number))
     ax.set_yscale("log")
     ax.set(ylabel=name)
     ax.grid(color="0.92")
@@ -240,19 +241,19 @@ def plot_seconds(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], *
     """
     ax = axes_or_new(ax)
     for number, (name, (sizes, seconds)) in enumerate(lines.items()):
-        ax.loglog(sizes, seconds, "o-", label=name, color=color(number))
+        ax.loglog(sizes, seconds, marker=marker(number), label=name, **line_style(number))
     ax.set(xlabel="rows", ylabel="seconds to a learned classifier")
     ax.grid(color="0.92", which="both")
     if lines:
         measured = sorted({size for sizes, _ in lines.values() for size in sizes})
         ax.set_xticks(measured, [f"{size:g}" for size in measured])
         ax.set_xticks([], minor=True)
-        ax.legend(fontsize="small", frameon=False)
+        legend_outside(ax, fontsize="small")
     return ax
 
 
 def plot_ratios(bars: Mapping[str, float], *, ax: Axes | None = None) -> Axes:
-    """Bars of how many times as long as ours the others take.
+    """Bars of how many times as long as ours the others take, the longest on top, each with its number.
 
     Args:
         bars: the ratio by name; those that are not finite are left out.
@@ -260,10 +261,13 @@ def plot_ratios(bars: Mapping[str, float], *, ax: Axes | None = None) -> Axes:
     """
     ax = axes_or_new(ax)
     known = {name: value for name, value in bars.items() if np.isfinite(value)}
-    ax.barh(list(known)[::-1], list(known.values())[::-1], color=OTHER)
+    order = sorted(known, key=lambda name: known[name])
+    drawn = ax.barh(order, [known[name] for name in order], color=OTHER)
+    ax.bar_label(drawn, [f"{known[name]:.3g}×" for name in order], padding=3, fontsize="x-small")
     ax.axvline(1.0, color=CHOSEN, lw=1)
     if known:
         ax.set_xscale("log")
-    ax.set_xlabel("times as long as ours")
+        ax.set_xlim(right=4.0 * max(known.values()))
+    ax.set_xlabel("time as a multiple of ours (log scale)")
     ax.tick_params(axis="y", labelsize="x-small")
     return ax

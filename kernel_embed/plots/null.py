@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from .style import SECOND, array, axes_or_new
+from .style import SECOND, array, axes_or_new, legend_outside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +22,9 @@ def plot_null(null: Tensor, statistic: float, *, label: str = "observed", ax: Ax
         ax: where to draw; a new figure by default.
     """
     ax = axes_or_new(ax)
-    ax.hist(array(null), bins=40, color="0.75")
+    ax.hist(array(null), bins=40, color="0.75", label="permutations")
     ax.axvline(statistic, color=SECOND, label=label)
     ax.set_xlabel("statistic")
-    ax.legend(fontsize=8)
+    ax.set_ylabel("permutations")
+    legend_outside(ax)
     return ax

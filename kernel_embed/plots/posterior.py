@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from .style import FIRST, array, axes_or_new
+from .style import FIRST, array, axes_or_new, legend_outside, line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,10 +28,11 @@ def plot_traces(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | N
     """
     by_chain = _entries(posterior, name, entry)
     ax = axes_or_new(ax)
-    for draws in by_chain:
-        ax.plot(array(draws), linewidth=0.8)
+    for number, draws in enumerate(by_chain):
+        ax.plot(array(draws), linewidth=1.0, label=f"chain {number + 1}", **line_style(number))
     ax.set_xlabel("draw")
     ax.set_ylabel(name)
+    legend_outside(ax)
     return ax
 
 
@@ -56,16 +57,18 @@ def plot_density(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | 
     margin = 0.1 * (high - low) or 0.1
     grid = np.linspace(low - margin, high + margin, GRID_POINTS)
     across = np.exp(grid) if positive else grid
-    for draws in places:
+    for number, draws in enumerate(places):
         if float(draws.std()) > 0:
-            ax.plot(across, gaussian_kde(array(draws))(grid), linewidth=0.8)
+            label = f"chain {number + 1}"
+            ax.plot(across, gaussian_kde(array(draws))(grid), linewidth=1.0, label=label, **line_style(number))
     if high > low:
         together = gaussian_kde(array(places.flatten()), weights=array(posterior.weights))
-        ax.plot(across, together(grid), color=FIRST)
+        ax.plot(across, together(grid), color=FIRST, linewidth=2.0, label="all, by weight")
     if positive:
         ax.set_xscale("log")
     ax.set_xlabel(name)
     ax.set_ylabel("density of its logarithm" if positive else "density")
+    legend_outside(ax)
     return ax
 
 

@@ -1,6 +1,6 @@
 r"""The evidence of each mode by bridge sampling (Meng and Wong, 1996), and so the weight of chains that never meet.
 
-With draws :math:`u_i` of a mode of the unnormalised density q and :math:`\tilde u_j` of a Gaussian g fitted to
+With draws :math:`u_i` of a mode of the unnormalized density q and :math:`\tilde u_j` of a Gaussian g fitted to
 other draws of it, Z solves
 
 .. math::  Z = \frac{\frac1{N_2} \sum_j h(\tilde u_j)\, q(\tilde u_j)}{\frac1{N_1} \sum_i h(u_i)\, g(u_i)}, \qquad

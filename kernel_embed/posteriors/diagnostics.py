@@ -16,7 +16,7 @@ LARGEST_R_HAT = 1.1
 FEWEST_DRAWS = 20
 """Of a chain, for its R-hat to be worth a warning."""
 TOLERATED_DIVERGENCES = 0.01
-"""Share of the draws; a stray one after a short warm-up is no news, and is counted in any case."""
+"""Share of the draws; a single one after a short warm-up is common, and is counted in any case."""
 SAME_MODE = 1.5
 """Two chains whose R-hat is below this in every parameter are in one mode; chains apart by 2 sd have 1.5 and more."""
 
@@ -40,7 +40,7 @@ class Summary(dict[str, dict[str, Tensor]]):
         )
 
 
-def summarise(by_chain: Mapping[str, Tensor], weights: Tensor) -> Summary:
+def summarize(by_chain: Mapping[str, Tensor], weights: Tensor) -> Summary:
     """Statistics of draws ``(num_chains, num_samples, *shape)`` by name, with weights ``(num_chains, num_samples)``."""
     summary = Summary()
     for name, draws in by_chain.items():
@@ -144,7 +144,7 @@ def _divergence(diverging: Tensor) -> str | None:
         return None
     return (
         f"{count} of {diverging.numel()} trajectories diverged: the density has places too steep for the step "
-        "size, or where K cannot be factorised, and draws near them may be missing. Take smaller steps, "
+        "size, or where K cannot be factorized, and draws near them may be missing. Take smaller steps, "
         "sampler=NUTS(target_accept_prob=0.95), or use priors that keep parameters from extremes."
     )
 

@@ -21,7 +21,7 @@ class Draws:
 
     Attributes:
         u: raw draws, ``(num_chains, num_samples, dimension)``.
-        log_density: log of the unnormalised posterior density of u, ``(num_chains, num_samples)``; of its approximation
+        log_density: log of the unnormalized posterior density of u, ``(num_chains, num_samples)``; of its approximation
             where ``is_approximate``.
         diverging: draws whose trajectory diverged, ``(num_chains, num_samples)``.
         seconds: wall-clock time.

@@ -15,7 +15,7 @@ from typing_extensions import Self, TypeVar
 from . import archive
 from .batched import DrawnEmbeddings, load_one
 from .bridge import mode_weights
-from .diagnostics import Summary, summarise
+from .diagnostics import Summary, summarize
 from .draws import Draws, KernelDraws
 from .potential import E_co, Potential, quiet_numbers
 
@@ -94,7 +94,7 @@ class Posterior(Generic[E_co, C_co]):
 
     def summary(self) -> Summary:
         """Mean, sd, quantiles, ``n_eff`` and ``r_hat`` of every parameter, by name; printed, a table."""
-        return summarise(self.samples_by_chain, self.weights.reshape(self.num_chains, self.num_samples))
+        return summarize(self.samples_by_chain, self.weights.reshape(self.num_chains, self.num_samples))
 
     def __repr__(self) -> str:
         head = f"{type(self).__name__}({self.num_chains} chains × {self.num_samples} draws by {self.method}"
@@ -111,7 +111,7 @@ class Posterior(Generic[E_co, C_co]):
         archive.write(path, self.potential, self.draws, self.method, self.weights)
 
     def reweighted(self, weights: Tensor) -> Self:
-        """The same draws with other ``weights`` ``(S,)``, which are normalised."""
+        """The same draws with other ``weights`` ``(S,)``, which are normalized."""
         if weights.shape != self.weights.shape or not bool((weights >= 0).all()) or not float(weights.sum()) > 0:
             raise ValueError(f"Expected weights of shape {tuple(self.weights.shape)}, not negative, got others.")
         return type(self)(self.potential, self.draws, self.method, weights.double() / weights.double().sum())

@@ -4,7 +4,7 @@ r"""The potential energy of a posterior, with the library's closed-form gradient
            c = \begin{cases} \text{temperature} & q \text{ is a sum over data, such as a negative log evidence} \\
                              n \cdot \text{temperature} & q \text{ is a mean over data} \end{cases}
 
-A point where K cannot be factorised, or where anything is not finite, has U = ∞: such a proposal is rejected.
+A point where K cannot be factorized, or where anything is not finite, has U = ∞: such a proposal is rejected.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ REFUSALS = (NotPSDError, NanError, DiagonalBoundError, torch.linalg.LinAlgError,
 
 @contextlib.contextmanager
 def quiet_numbers() -> Iterator[None]:
-    """Jitter and flat points at proposals of a sampler are no news: what they do to the posterior is in its draws."""
+    """Jitter and flat points at proposals of a sampler are expected: what they do to the posterior is in its draws."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NumericalWarning)
         yield

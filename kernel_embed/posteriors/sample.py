@@ -124,7 +124,7 @@ def sample_posterior(
 
     Args:
         embedding: any embedding of this package.
-        objective: what ``fit`` would minimise.
+        objective: what ``fit`` would minimize.
         x: inputs ``(n, d)``.
         y: targets, for embeddings that have them.
         num_samples: draws of each chain, after warm-up.

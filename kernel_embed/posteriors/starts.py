@@ -90,7 +90,7 @@ def prior_draws(potential: Potential, count: int, seed: int) -> list[Vector]:
             else:
                 raise ValueError(
                     f"Expected a prior under which the objective can be evaluated, got none of {TRIES} draws at which "
-                    "K factorises and every value is finite: the prior puts its mass where the kernel is not valid. "
+                    "K factorizes and every value is finite: the prior puts its mass where the kernel is not valid. "
                     "Narrow it, or start at initial='current'."
                 )
             points.append(point)

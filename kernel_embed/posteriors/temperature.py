@@ -17,6 +17,7 @@ from torch import Tensor
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..objectives import Objective
 from ..objectives.risk import permutation
+from ..progress import progress_bar
 from ..validation import check_count, check_features, check_labels, check_seed
 from .priors import PosteriorWarning
 from .sample import sample_posterior
@@ -48,6 +49,7 @@ def choose_temperature(
     warmup_steps: int = 500,
     seed: int = 0,
     initial: Initial = "prior",
+    progress: bool | None = None,
 ) -> TemperatureChoice:
     """The temperature with the lowest cross-validated risk of the averaged probabilities, for classifiers.
 
@@ -64,6 +66,7 @@ def choose_temperature(
         warmup_steps: before them, for samplers that need any.
         seed: of folds and draws.
         initial: where chains start; see :func:`kernel_embed.sample_posterior`.
+        progress: show a progress bar; by default on a terminal or in a notebook.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -91,10 +94,12 @@ def choose_temperature(
             f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}. Take one kernel."
         )
     risks = dict.fromkeys(temperatures, 0.0)
-    for fold in permutation(x.shape[-2], seed).tensor_split(num_folds):
-        rest = torch.ones(x.shape[-2], dtype=torch.bool)
-        rest[fold] = False
-        for temperature in temperatures:
+    folds = permutation(x.shape[-2], seed).tensor_split(num_folds)
+    pairs = [(fold, temperature) for fold in folds for temperature in temperatures]
+    with progress_bar(len(pairs), "temperatures", progress) as bar:
+        for fold, temperature in pairs:
+            rest = torch.ones(x.shape[-2], dtype=torch.bool)
+            rest[fold] = False
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", PosteriorWarning)
                 posterior = sample_posterior(
@@ -104,4 +109,5 @@ def choose_temperature(
             p = posterior.probabilities(x[fold], calibrated)
             truth = p.gather(-1, y[fold].to(p.device).long().unsqueeze(-1))
             risks[temperature] -= truth.clamp_min(SMALLEST_PROBABILITY).log().sum().item() / x.shape[-2]
+            bar.update()
     return TemperatureChoice(min(risks, key=lambda t: risks[t]), risks)

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from .families import Array
-from .problem import Solution, VoteProblem, Votes, check_penalties
+from .problem import Solution, VoteProblem, Votes, check_penalties, dual_bound
 from .program import Core, Program
 from .solver import TOLERANCE, VoteSolver, check_max_rounds, check_tolerance
 
@@ -42,12 +42,7 @@ class End:
         """The gap of this α and this u at other penalties: how near their optimum is."""
         votes, old = self.solution.votes, self.solution.penalties
         objective = self.solution.objective + (penalties - old)[votes.kernel] @ np.abs(votes.weight)
-        return float(objective - _dual_bound(self.u, np.abs(self.prices) / penalties[:, None]))
-
-
-def _dual_bound(u: Array, violations: Array) -> float:
-    """Σ u_i after u is scaled into the feasible set; violations are |h_{k,j}ᵀu| / Λ_k."""
-    return float(u.sum() / max(1.0, float(violations.max())))
+        return float(objective - dual_bound(float(self.u.sum()), np.abs(self.prices) / penalties[:, None]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +93,11 @@ class Generation:
 
     def __init__(self, problem: VoteProblem, tolerance: float = TOLERANCE, max_rounds: int = 1000) -> None:
         check_tolerance(tolerance)
+        if problem.elastic:
+            raise ValueError(
+                f"Expected a linear program, elastic = 0, got elastic = {problem.elastic:g}. Use CoordinateDescent(), "
+                "or solver=None, which chooses."
+            )
         self.problem, self.tolerance, self.max_rounds = problem, tolerance, max_rounds
         self.ends: list[End] = []
 
@@ -113,7 +113,7 @@ class Generation:
             violations = np.abs(prices) / penalties[:, None]
             margins = self.problem.margins(votes)
             objective = self.problem.objective(votes, penalties, margins)
-            best = _better(best, votes, objective, u, _dual_bound(u, violations))
+            best = _better(best, votes, objective, u, dual_bound(float(u.sum()), violations))
             best = dataclasses.replace(best, num_rounds=num_rounds, converged=best.gap <= self.tolerance)
             if best.converged or program.failed:
                 break

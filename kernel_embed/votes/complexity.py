@@ -1,6 +1,6 @@
 r"""How complex a kernel is: the empirical Rademacher complexity of its functions, bounded or estimated.
 
-For :math:`H_k = \{x \mapsto \pm K_k(x, x')\}` the vote penalises
+For :math:`H_k = \{x \mapsto \pm K_k(x, x')\}` the vote penalizes
 
 .. math::  r_k = \hat{\mathfrak R}_S(H_k) = \frac1m E_\sigma \sup_{x'} \Big|\sum_i \sigma_i K_k(x_i, x')\Big| .
 

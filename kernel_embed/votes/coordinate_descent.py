@@ -9,7 +9,7 @@ import numpy as np
 
 from .descent import Block, Descent, Stream
 from .families import Array
-from .problem import Solution, VoteProblem, Votes, check_penalties
+from .problem import Solution, VoteProblem, Votes, check_elastic, check_penalties
 from .solver import TOLERANCE, VoteSolver, check_max_rounds
 
 
@@ -46,12 +46,12 @@ class CoordinateDescent(VoteSolver):
             for k, K in enumerate(problem.grams):
                 yield [(k, j) for j in range(K.shape[1])], (K * problem.y[:, None]).T, np.full(K.shape[1], penalties[k])
 
-        found = self.solve_stream(stream, problem.m, tolerance=tolerance)
+        found = self.solve_stream(stream, problem.m, tolerance=tolerance, elastic=problem.elastic)
         names = np.array(list(found.weights), dtype=np.int64).reshape(-1, 2)
         votes = Votes(names[:, 0], names[:, 1], np.array(list(found.weights.values()), dtype=np.float64))
         return Solution(votes, penalties, found.objective, found.bound, found.u, found.num_rounds, found.converged)
 
-    def solve_stream(self, stream: Stream, m: int, *, tolerance: float = TOLERANCE) -> Descent:
+    def solve_stream(self, stream: Stream, m: int, *, tolerance: float = TOLERANCE, elastic: float = 0.0) -> Descent:
         """The vote over a stream of base functions on ``m`` points, which need never be in memory together.
 
         Args:
@@ -60,6 +60,7 @@ class CoordinateDescent(VoteSolver):
                 visit.
             m: the number of points.
             tolerance: the gap to reach.
+            elastic: μ, the weight of the squares.
 
         Returns:
             The finished :class:`~kernel_embed.votes.descent.Descent`; its ``weights`` map the names of base functions
@@ -78,4 +79,4 @@ class CoordinateDescent(VoteSolver):
             >>> found.converged, sorted({column for column, _ in found.weights})
             (True, [0])
         """
-        return Descent(stream, m, tolerance, self.max_rounds).run()
+        return Descent(stream, m, tolerance, self.max_rounds, check_elastic(elastic)).run()

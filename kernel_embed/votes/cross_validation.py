@@ -101,6 +101,7 @@ def cross_validate_votes(
     betas: Sequence[float] = GRID,
     complexity: str | ArrayLike = "trace",
     radius: float | None = None,
+    elastic: float = 0.0,
     num_folds: int = 5,
     partition: Sequence[ArrayLike] | None = None,
     scaler: Scaler | None = None,
@@ -119,11 +120,12 @@ def cross_validate_votes(
         betas: values of β.
         complexity: as in :class:`kernel_embed.VotedKernelClassifier`.
         radius: r of the local complexity, likewise; the paper chooses it by validation, one call for each r.
+        elastic: μ, the weight of the squares of the costs Λ_k α_{k,j}.
         num_folds: parts of the sample, at least 3.
         partition: the parts themselves, each an array of row numbers, in place of ``num_folds`` random ones:
             ``[test for _, test in splitter.split(x, y)]`` takes any splitter of scikit-learn.
         scaler: a scikit-learn transformer, copied and fitted on each training part.
-        solver: ``None`` for :class:`kernel_embed.votes.ColumnGeneration`.
+        solver: as in :func:`kernel_embed.votes.vote_path`.
         tolerance: the gap to reach.
         seed: of the partition and of Monte Carlo complexities.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
@@ -143,7 +145,7 @@ def cross_validate_votes(
     classes, codes = check_classes(y, len(points))
     n = len(points)
     parts = split_folds(n, num_folds, seed) if partition is None else checked_partition(partition, n)
-    settings = PathSettings(lams, betas, complexity, radius, solver, tolerance, seed)
+    settings = PathSettings(lams, betas, complexity, radius, elastic, solver, tolerance, seed)
     runs = []
     with progress_bar(len(parts), "votes", progress) as bar:
         for train, *held in turns(parts):

@@ -14,7 +14,8 @@ hinge with its corner rounded around a dual centre :math:`c`,
 and then moves the centre, :math:`c_i \leftarrow u_i(z_i)`. This is the proximal point method on the dual: rounded
 objectives are smooth, so coordinate descent reaches their minimum, and the centres converge to a dual optimum, at which
 the rounding no longer matters. As :math:`\sigma \to \infty` it is Appendix C itself. Along one coordinate the rounded
-objective is piecewise quadratic, and its minimum is found exactly.
+objective is piecewise quadratic, and its minimum is found exactly. The squares
+:math:`\frac\mu2 (\Lambda_j \alpha_j)^2` of the elastic penalty add to slope and curvature, and change nothing else.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 
 from .families import Array
 from .line_search import minimum, newton_direction, root
+from .problem import dual_bound
 from .solver import TOLERANCE, check_tolerance
 
 Block = tuple[list[Hashable], Array, Array]
@@ -52,14 +54,17 @@ class Descent:
         m: the number of points.
         tolerance: the gap to reach; the search also ends, not converged, where rounding keeps the gap above it.
         max_rounds: visits of the stream at most.
+        elastic: μ, the weight of the squares.
 
     After ``run()``, ``weights`` maps the names of base functions with a vote to their coefficients.
     """
 
-    def __init__(self, stream: Stream, m: int, tolerance: float = TOLERANCE, max_rounds: int = 2000) -> None:
+    def __init__(
+        self, stream: Stream, m: int, tolerance: float = TOLERANCE, max_rounds: int = 2000, elastic: float = 0.0
+    ) -> None:
         check_tolerance(tolerance)
         self.stream, self.m = stream, m
-        self.tolerance, self.max_rounds = tolerance, max_rounds
+        self.tolerance, self.max_rounds, self.elastic = tolerance, max_rounds, elastic
         self.weights: dict[Hashable, float] = {}
         self.objective, self.bound, self.num_rounds, self.converged = 1.0, 0.0, 0, False
         self.u = np.full(m, 1.0 / m)
@@ -106,23 +111,27 @@ class Descent:
     def _visit(self) -> float:
         """Price the stream at u: the dual bound, and the steepest coordinates join. Returns the steepest slope."""
         u = self._u()
-        largest = 1.0
+        steepest, violations = 0.0, []
         candidates: list[tuple[float, Hashable, Array, float]] = []
         for names, h, penalties in self.stream():
             ratio = np.abs(h @ u) / penalties
-            largest = max(largest, float(ratio.max()))
-            for t in np.argsort(-ratio)[:JOIN]:
-                if ratio[t] > 1.0 and names[t] not in self._functions:
-                    candidates.append((float(ratio[t]), names[t], h[t], float(penalties[t])))
+            above = np.flatnonzero(ratio > 1.0)
+            violations.append(ratio[above])
+            # μΛ|α| is the slope of the squares, by which a price may exceed the penalty of a function that votes.
+            owed = [self.elastic * penalties[t] * abs(self.weights.get(names[t], 0.0)) for t in above]
+            steepest = max(steepest, float(np.abs(ratio[above] - 1.0 - owed).max(initial=0.0)))
+            new = [t for t in above[np.argsort(-ratio[above])] if names[t] not in self._functions]
+            candidates += [(float(ratio[t]), names[t], h[t], float(penalties[t])) for t in new[:JOIN]]
             candidates = sorted(candidates, key=lambda candidate: -candidate[0])[:JOIN]
         for _, name, h_t, penalty in candidates:
             self._functions[name] = (h_t.copy(), penalty)
-        bound = float(u.sum() / largest)
+        bound = dual_bound(float(u.sum()), np.concatenate(violations), self.elastic)
         if bound > self.bound:
             self.bound, self.u = bound, u
-        penalty_term = sum(self._functions[name][1] * abs(weight) for name, weight in self.weights.items())
+        costs = np.array([self._functions[name][1] * abs(weight) for name, weight in self.weights.items()])
+        penalty_term = costs.sum() + 0.5 * self.elastic * (costs**2).sum()
         self.objective = float(np.maximum(0.0, 1.0 - self._z).mean() + penalty_term)
-        return largest - 1.0
+        return steepest
 
     def _descend(self, accuracy: float, max_sweeps: int = 20, max_moves: int = 40) -> None:
         """Sweeps over the coordinates at hand until none is steeper than ``accuracy`` relative to its penalty."""
@@ -139,7 +148,7 @@ class Descent:
     def _move_together(self) -> float:
         """One exact line search along Newton's direction over the coefficients that vote, signs kept.
 
-        Base functions of neighbouring points are nearly parallel, and one coordinate at a time creeps along the valley
+        Base functions of neighboring points are nearly parallel, and one coordinate at a time creeps along the valley
         they make. The direction costs one solve of the size of the vote. Returns how steep it was.
         """
         names = list(self.weights)
@@ -147,11 +156,13 @@ class Descent:
             return 0.0
         alpha = np.array([self.weights[name] for name in names])
         H = np.stack([self._functions[name][0] for name in names])
-        slopes = np.array([self._functions[name][1] for name in names]) * np.sign(alpha)
+        penalties = np.array([self._functions[name][1] for name in names])
+        squares = self.elastic * penalties**2
+        slopes = penalties * np.sign(alpha) + squares * alpha
         v = self._centre + self._sigma * (1.0 - self._z)
         top = 1.0 / self.m
         descent = H @ np.clip(v, 0.0, top) - slopes
-        direction = newton_direction(self._sigma, H[:, (v > 0.0) & (v < top)], descent)
+        direction = newton_direction(self._sigma, H[:, (v > 0.0) & (v < top)], descent, squares)
         if direction is None:
             return 0.0
         along = direction @ H
@@ -159,7 +170,9 @@ class Descent:
         with np.errstate(divide="ignore", invalid="ignore"):
             lengths = np.where(alpha * direction < 0.0, -alpha / direction, np.inf)
         first = int(np.argmin(lengths))
-        length = min(root(v, self._sigma * along, along, float(slopes @ direction), top), float(lengths[first]))
+        ridge = float(squares @ direction**2)
+        minimum_along = root(v, self._sigma * along, along, float(slopes @ direction), top, ridge)
+        length = min(minimum_along, float(lengths[first]))
         if not (np.isfinite(length) and length > 0.0):
             return 0.0
         moved = alpha + length * direction
@@ -172,12 +185,13 @@ class Descent:
     def _line_search(self, name: Hashable, h: Array, penalty: float) -> float:
         """Move one coefficient to its minimum exactly; returns how steep it was, relative to its penalty."""
         old = self.weights.get(name, 0.0)
-        slope = float(h @ self._u())
+        ridge = self.elastic * penalty**2
+        slope = float(h @ self._u()) - ridge * old
         steepness = abs(slope - np.sign(old) * penalty) / penalty if old else max(0.0, abs(slope) / penalty - 1.0)
         if steepness <= 1e-13:
             return 0.0
         rest = self._centre + self._sigma * (1.0 - self._z + old * h)  # u before clipping, at coefficient 0
-        new = minimum(rest, self._sigma * h, h, penalty, 1.0 / self.m)
+        new = minimum(rest, self._sigma * h, h, penalty, 1.0 / self.m, ridge)
         if new != old:
             self._z += (new - old) * h
             if new:

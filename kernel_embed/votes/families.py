@@ -22,13 +22,18 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..kernels import gram
-from ..validation import check_count, check_number, check_tensor
+from ..validation import check_count, check_memory, check_number, check_tensor
 
 T = TypeVar("T")
 
 Array: TypeAlias = NDArray[np.float64]
 Points: TypeAlias = NDArray[Any]
 """One point per row or entry: numbers, or for plain callables strings and any objects, which no dtype describes."""
+
+MEMORY_REMEDY = (
+    "Vote with fewer kernels or on a part of the rows, or give the functions as a stream to "
+    "CoordinateDescent.solve_stream, which holds only those that vote."
+)
 
 KernelLike: TypeAlias = Kernel | Callable[[Points, Points], ArrayLike | Tensor]
 """A GPyTorch kernel or a callable (x, z) -> matrix."""
@@ -159,6 +164,7 @@ class KernelFamily:
 
     def grams(self, x: Points, z: Points) -> list[Array]:
         """The matrices K_k(x_i, z_j), one per kernel, as float64 arrays."""
+        check_memory(len(x), None, len(self), MEMORY_REMEDY, len(z), matrices=1)
         shared = SharedWork(x, z)
         return [self.checked(k, shared) for k in range(len(self))]
 

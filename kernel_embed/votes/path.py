@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from numpy.typing import ArrayLike
 
 from .column_generation import ColumnGeneration
+from .coordinate_descent import CoordinateDescent
 from .families import Array, KernelFamily, Kernels, Points, several
 from .labels import check_classes, one_against_rest
 from .penalties import complexities, penalties
@@ -42,6 +43,7 @@ def vote_path(
     betas: Sequence[float] = GRID,
     complexity: str | ArrayLike = "trace",
     radius: float | None = None,
+    elastic: float = 0.0,
     solver: VoteSolver | None = None,
     tolerance: float = TOLERANCE,
     seed: int | None = 0,
@@ -56,7 +58,9 @@ def vote_path(
         betas: values of β.
         complexity: as in :class:`kernel_embed.VotedKernelClassifier`.
         radius: r of the local complexity, likewise.
-        solver: ``None`` for :class:`kernel_embed.votes.ColumnGeneration`.
+        elastic: μ, the weight of the squares of the costs Λ_k α_{k,j}.
+        solver: ``None`` for :class:`kernel_embed.votes.ColumnGeneration`, or where ``elastic`` > 0
+            :class:`kernel_embed.votes.CoordinateDescent`.
         tolerance: the gap to reach at every pair.
         seed: of Monte Carlo complexities.
 
@@ -75,7 +79,7 @@ def vote_path(
             f"Expected labels of two classes, got {len(classes)}. Take the path of one class against the rest, y == c, "
             "or cross_validate_votes and VotedKernelClassifier, which do so for every class."
         )
-    settings = PathSettings(lams, betas, complexity, radius, solver, tolerance, seed)
+    settings = PathSettings(lams, betas, complexity, radius, elastic, solver, tolerance, seed)
     return settings.paths(family, points, one_against_rest(codes, 2))[0]
 
 
@@ -87,6 +91,7 @@ class PathSettings:
     betas: Sequence[float]
     complexity: str | ArrayLike
     radius: float | None
+    elastic: float
     solver: VoteSolver | None
     tolerance: float
     seed: int | None
@@ -98,11 +103,16 @@ class PathSettings:
         """One path for each array of labels ±1, on the same Grams."""
         grams = family.grams(x, x)
         r = complexities(family, x, self.complexity, grams=grams, radius=self.radius, seed=self.seed).values
-        problem = VoteProblem(grams, targets[0])
+        problem = VoteProblem(grams, targets[0], self.elastic)
         return [
             problem_path(problem.with_labels(y), r, self.lams, self.betas, solver=self.solver, tolerance=self.tolerance)
             for y in targets
         ]
+
+
+def default_solver(elastic: float) -> VoteSolver:
+    """Column generation, which is the faster one, where the problem is a linear program; else coordinate descent."""
+    return CoordinateDescent() if elastic else ColumnGeneration()
 
 
 def problem_path(
@@ -126,7 +136,7 @@ def problem_path(
     # From the heaviest penalties to the lightest: the first programs are small, and the votes grow.
     lams, betas = several("lams", lams), several("betas", betas)
     pairs = sorted(itertools.product(lams, betas), reverse=True)
-    solver = ColumnGeneration() if solver is None else solver
+    solver = default_solver(problem.elastic) if solver is None else solver
     if not isinstance(solver, VoteSolver):
         raise TypeError(f"Expected a VoteSolver, such as ColumnGeneration(), got {solver!r}. Give a value, or None.")
     solutions = solver.solve_all(problem, [penalties(*pair, r) for pair in pairs], tolerance=tolerance)

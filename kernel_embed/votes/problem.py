@@ -1,7 +1,7 @@
-r"""The optimisation problem of the vote, its dual, and the certificate that ties both.
+r"""The optimization problem of the vote, its dual, and the certificate that ties both.
 
 With base functions :math:`h_{k,j} = (y_i K_k(x_i, x_j))_{i}` and penalties :math:`\Lambda_k = \lambda r_k + \beta`, the
-vote minimises
+vote minimizes
 
 .. math::  F(\alpha) = \frac1m \sum_i \max\Big(0, 1 - \sum_{k,j} \alpha_{k,j} h_{k,j,i}\Big)
                        + \sum_{k,j} \Lambda_k |\alpha_{k,j}| .                                    \tag{1}
@@ -13,6 +13,15 @@ vote minimises
 Any :math:`\alpha` bounds the optimum from above and any feasible :math:`u` from below. Dividing any
 :math:`u \in [0, 1/m]^m` by :math:`\max(1, \max_{k,j} |h_{k,j}^\top u| / \Lambda_k)` makes it feasible, so every solver
 can say how far from the optimum it may be at most: its gap.
+
+The elastic penalty, a hybrid of norms that the paper leaves open, adds squares in the same unit, what a vote costs:
+
+.. math::  F_\mu(\alpha) = F(\alpha) + \frac\mu2 \sum_{k,j} (\Lambda_k \alpha_{k,j})^2 , \qquad
+           \max_{0 \le u \le 1/m} \sum_i u_i
+           - \frac1{2\mu} \sum_{k,j} \Big(\frac{|h_{k,j}^\top u|}{\Lambda_k} - 1\Big)_+^2 .
+
+Its dual has no rows: every :math:`u` in the box is feasible, and so is every :math:`tu`, :math:`0 \le t \le 1`. The
+best :math:`t` is the certificate (:func:`dual_bound`); for :math:`\mu \to 0` it is the division above.
 """
 
 from __future__ import annotations
@@ -24,6 +33,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..validation import check_number
 from .families import Array
 
 
@@ -85,6 +95,7 @@ class VoteProblem:
     Args:
         grams: the matrices K_k(x_i, x_j), one per kernel, rows for the sample's points, columns for base functions.
         y: labels, −1 or +1, shape (m,).
+        elastic: μ ≥ 0, the weight of the squares; 0 is the paper's problem.
 
     Example:
         >>> import numpy as np
@@ -94,8 +105,9 @@ class VoteProblem:
         0.2
     """
 
-    def __init__(self, grams: Sequence[Array], y: Array) -> None:
+    def __init__(self, grams: Sequence[Array], y: Array, elastic: float = 0.0) -> None:
         self.y = _checked_labels(y)
+        self.elastic = check_elastic(elastic)
         self.m = len(self.y)
         if not grams:
             raise ValueError("Expected at least one Gram, got none.")
@@ -143,9 +155,10 @@ class VoteProblem:
         return [functions @ signed for functions in self._functions]
 
     def objective(self, votes: Votes, penalties: Array, margins: Array | None = None) -> float:
-        """F(α) of eq. (1); ``margins`` where they are known."""
+        """F(α) of eq. (1), with the squares where ``elastic`` > 0; ``margins`` where they are known."""
         loss = np.maximum(0.0, 1.0 - (self.margins(votes) if margins is None else margins)).mean()
-        return float(loss + penalties[votes.kernel] @ np.abs(votes.weight))
+        costs = penalties[votes.kernel] * np.abs(votes.weight)
+        return float(loss + costs.sum() + 0.5 * self.elastic * (costs**2).sum())
 
 
 def _checked_labels(y: Array) -> Array:
@@ -158,6 +171,38 @@ def _checked_labels(y: Array) -> Array:
             "Code the two classes as −1 and +1, or use VotedKernelClassifier, which does so."
         )
     return y
+
+
+def dual_bound(total: float, violations: Array, elastic: float = 0.0) -> float:
+    r"""The best bound from below along tu: :math:`\max_{t \le 1} t \sum_i u_i - \frac1{2\mu} \sum_j (t v_j - 1)_+^2`.
+
+    The maximum is where :math:`\mu \sum_i u_i = \sum_j v_j (t v_j - 1)_+`; with the J largest :math:`v_j` counted,
+    :math:`t = (\mu \sum_i u_i + \sum_{j \le J} v_j) / \sum_{j \le J} v_j^2`, the least of which is the maximum.
+
+    Args:
+        total: Σ u_i of a point in the box.
+        violations: v_j = |h_jᵀu| / Λ_j; those of at most 1 may be left out.
+        elastic: μ; at 0 the bound is total / max(1, max v_j).
+
+    Example:
+        >>> import numpy as np
+        >>> dual_bound(1.0, np.array([2.0, 0.5])), dual_bound(1.0, np.array([2.0, 0.5]), elastic=1.0)
+        (0.5, 0.625)
+    """
+    v = -np.sort(-violations[violations > 1.0])
+    if not len(v):
+        return total
+    if not elastic:
+        return total / float(v[0])
+    t = min(1.0, float(((elastic * total + np.cumsum(v)) / np.cumsum(v**2)).min()))
+    return float(t * total - (np.maximum(t * v - 1.0, 0.0) ** 2).sum() / (2.0 * elastic))
+
+
+def check_elastic(elastic: float) -> float:
+    """μ as a finite number ≥ 0."""
+    if not 0.0 <= check_number("elastic", elastic) < np.inf:
+        raise ValueError(f"Expected elastic ≥ 0 and finite, got {elastic!r}. 0 is the vote of the paper.")
+    return float(elastic)
 
 
 def _symmetric(K: Array) -> bool:

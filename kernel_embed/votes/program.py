@@ -11,7 +11,7 @@ Three things keep it fast and exact.
 - Size. At the optimum as many points lie strictly inside the box as there are votes; most are beyond their margin, with
   :math:`v_i = 0`. A point whose margin is twice what it needs sits out, without a column, and is called back when its
   margin falls below 1. All variables are boxed, so any basis is dual feasible at the right bounds, whatever joins.
-- Variety. Neighbouring points and degrees give nearly parallel functions. Of those whose cosine exceeds 0.99 only the
+- Variety. Neighboring points and degrees give nearly parallel functions. Of those whose cosine exceeds 0.99 only the
   most violated joins in one round.
 """
 

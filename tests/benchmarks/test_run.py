@@ -128,10 +128,10 @@ def test_the_problem_of_the_classifiers_can_be_learned():
 
 def test_the_command_measures_objectives_and_draws(tmp_path, capsys):
     assert main(["benchmark", "--quick", "--parts", "objective", "--out", str(tmp_path)]) == 0
-    assert "one Cholesky factorisation" in capsys.readouterr().out
+    assert "one Cholesky factorization" in capsys.readouterr().out
     assert (tmp_path / "benchmark.png").stat().st_size > 5_000
     figures = json.loads((tmp_path / "results.json").read_text())
-    assert all(2.5 < r["peak_squares"] < 12 for r in figures if r["name"] != "one Cholesky factorisation")
+    assert all(2.5 < r["peak_squares"] < 12 for r in figures if r["name"] != "one Cholesky factorization")
 
 
 @pytest.mark.parametrize("part", list(benchmark.PARTS))

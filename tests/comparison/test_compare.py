@@ -36,7 +36,7 @@ def blobs(n=60, d=2, m=3, seed=0, name="blobs"):
     rng = np.random.default_rng(seed)
     y = np.arange(n) % m
     x = rng.normal(size=(m, d))[y] * 2 + rng.normal(size=(n, d))
-    return named_table(name, Table(x, np.array(["red", "green", "<b>bold", "grey"])[y]), [f"f{j}" for j in range(d)])
+    return named_table(name, Table(x, np.array(["red", "green", "<b>bold", "gray"])[y]), [f"f{j}" for j in range(d)])
 
 
 def comparison(out=None, methods=("median heuristic", "svc grid"), **settings):
@@ -332,9 +332,9 @@ def test_the_report_in_a_browser(page, tmp_path, width):
 
 
 def png_rows(content):
-    """The rows of pixels of a PNG as bytes with their filter: enough to see whether a row is of one colour."""
-    width, height, depth, colour = struct.unpack(">IIBB", content[16:26])
-    step = 1 + width * {2: 3, 6: 4, 0: 1}[colour] * depth // 8
+    """The rows of pixels of a PNG as bytes with their filter: enough to see whether a row is of one color."""
+    width, height, depth, color = struct.unpack(">IIBB", content[16:26])
+    step = 1 + width * {2: 3, 6: 4, 0: 1}[color] * depth // 8
     data, at = b"", 8
     while at < len(content):
         (length,) = struct.unpack(">I", content[at : at + 4])

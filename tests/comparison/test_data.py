@@ -24,6 +24,14 @@ def test_an_unknown_name_lists_the_known_ones(tmp_path):
         load_table("nothing", tmp_path)
 
 
+@pytest.mark.parametrize("name", ["../secret", "a/b", "/etc/passwd", "..\\secret", "", ".."])
+def test_a_name_does_not_leave_its_directory(name, tmp_path):
+    (tmp_path / "secret.csv").write_text("a,target\n1,x\n")
+    (tmp_path / "inner").mkdir()
+    with pytest.raises((ValueError, FileNotFoundError), match="Expected"):
+        load_table(name, tmp_path / "inner")
+
+
 def test_without_a_directory_an_unknown_name_says_how_to_give_one(monkeypatch):
     monkeypatch.delenv(ENVIRONMENT_VARIABLE, raising=False)
     with pytest.raises(ValueError, match=ENVIRONMENT_VARIABLE):

@@ -44,9 +44,29 @@ def test_missing_cells_stay_and_are_told(tmp_path):
     assert table.x["v"].isna().sum() == 2
     assert table.notes == (
         "1 of 16 rows left out: no label in w",
-        "infinite cells taken as missing: u",
+        "infinite cells, and numbers beyond 1e150, whose squares are infinite, taken as missing: u",
         "missing cells in 3 rows, in u, v",
     )
+
+
+def test_the_largest_numbers_stand_for_missing_ones(tmp_path):
+    text = "u,v,w\n" + rows(LABELS, "1.7e308,1,yes\n-1.7e308,2,no\n1e150,3,no\n")
+    table = read_user_table(write(tmp_path / "a.csv", text))
+    assert table.x["u"].isna().sum() == 2
+    again = read_user_table(write(tmp_path / "b.csv", text), like=table)
+    assert again.x["u"].isna().sum() == 2
+
+
+def test_large_labels_are_text(tmp_path):
+    text = "u,w\n" + "".join(f"{i},{'9e30' if i % 2 else '8e30'}\n" for i in (5, 3, 8, 1, 9, 2, 7, 4, 6, 0) * 2)
+    table = read_user_table(write(tmp_path / "a.csv", text))
+    assert sorted(set(table.y)) == ["8e+30", "9e+30"]
+
+
+def test_a_cell_that_is_too_long(tmp_path):
+    path = write(tmp_path / "a.csv", "u,v,w\n" + rows(LABELS, f"1,{'x' * 140_000},yes\n"))
+    with pytest.raises(ValueError, match=r"Expected cells of a usual length in .*a\.csv, got .* in row 14\. Shorten"):
+        read_user_table(path)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".pq"])

@@ -148,7 +148,7 @@ def test_condition_answers_for_the_parameters_it_saw(x):
     embedding.kernel.lengthscale = 5.0
     embedding.noise = 1.0
     torch.testing.assert_close(posterior(x[:3]).mean, before)
-    # the factorisation comes with the first question, but belongs to the moment of conditioning
+    # the factorization comes with the first question, but belongs to the moment of conditioning
     torch.testing.assert_close(unasked(x[:3]).mean, before)
     torch.testing.assert_close(EmbeddingEvidence().evaluate(unasked), evidence)
 

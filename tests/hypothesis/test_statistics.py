@@ -106,7 +106,7 @@ def test_hsic_of_every_rotation_is_its_trace(pairs, n, memory, monkeypatch):
 
 
 def test_equal_to_hyppo_where_defined_alike():
-    """hyppo normalises HSIC to a correlation and takes its root; its MMD is that of points and labels."""
+    """hyppo normalizes HSIC to a correlation and takes its root; its MMD is that of points and labels."""
     hsic_of = pytest.importorskip("hyppo.independence").Hsic
     mmd_of = pytest.importorskip("hyppo.ksample").MMD
     generator = np.random.RandomState(0)
@@ -210,7 +210,7 @@ def test_features_give_the_forms_of_their_gram_matrix(data):
     p = kernel.feature_map(pooled).shape[-1]
     for like in (pooled, torch.empty(0, dtype=torch.bool)):
         E = indicators(sizes, 20, torch.Generator().manual_seed(0), like)
-        for one, other in zip(_feature_forms(kernel, pooled, E, p), _forms(kernel, pooled, E), strict=True):
+        for one, other in zip(_feature_forms(kernel, pooled, E, p, None), _forms(kernel, pooled, E, None), strict=True):
             assert torch.allclose(one, other, rtol=1e-9, atol=1e-9)
 
 

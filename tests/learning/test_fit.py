@@ -1,4 +1,4 @@
-"""``fit``: what it minimises, what it keeps, what it survives, and what it leaves alone."""
+"""``fit``: what it minimizes, what it keeps, what it survives, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from scipy.optimize import minimize
 
 import kernel_embed as ke
+from kernel_embed.learning.parameters import prior_loss
+from kernel_embed.learning.problem import NO_VALUE
 
 from ..conftest import make_problem, named_kernels, rbf
 from ..objectives import OBJECTIVES
@@ -36,7 +38,7 @@ def loss_with_priors(embedding, objective, x, y):
     return value + (priors / len(x) if objective.per_datum else priors)
 
 
-# minimising -------------------------------------------------------------------------------------------------------
+# minimizing -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -382,6 +384,16 @@ def test_refused_points_in_a_line_search_are_survived(kind, at, problem):
     assert result.value < result.history[0]["value"]
     assert math.isfinite(result.value)
     assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(result.value, rel=1e-12)
+
+
+def test_a_step_out_of_the_support_of_a_prior_is_refused(problem):
+    """A step so long that exp underflows to 0, which LogNormal refuses with a ValueError, is one to turn back from."""
+    constraint = GreaterThan(0.0, transform=torch.exp, inv_transform=torch.log)
+    kernel = RBFKernel(lengthscale_prior=LogNormalPrior(0.0, 1.0), lengthscale_constraint=constraint)
+    assert prior_loss(kernel) is not None
+    kernel.raw_lengthscale.data.fill_(-1e4)
+    with pytest.raises(NO_VALUE, match=r"Expected values in the support of .*LogNormalPrior, got 0 to 0\. Set"):
+        prior_loss(kernel)
 
 
 def test_a_start_that_does_not_exist_is_an_error(embedding, problem):

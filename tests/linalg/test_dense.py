@@ -1,4 +1,4 @@
-"""The regularised system: values, implicit gradients, jitter."""
+"""The regularized system: values, implicit gradients, jitter."""
 
 from __future__ import annotations
 

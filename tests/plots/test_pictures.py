@@ -137,7 +137,7 @@ def test_witness_of_one_two_and_more_columns():
 def test_refusals_open_nothing(classifier, posterior):
     before = pyplot.get_fignums()
     wide = ke.MulticlassEmbedding(RBFKernel().double(), num_classes=2).condition(normal(6, 3), torch.arange(6) % 2)
-    with pytest.raises(ValueError, match="Expected two-dimensional inputs and at most 3 classes, got 3 dimensions"):
+    with pytest.raises(ValueError, match="Expected two-dimensional inputs and at most 7 classes, got 3 dimensions"):
         plots.plot_decision_map(wide)
     for picture in (plots.plot_traces, plots.plot_density):
         with pytest.raises(ValueError, match="Expected a name among"):

@@ -190,7 +190,14 @@ def test_kind_says_which_posterior(problem):
 def test_choose_temperature_returns_the_lowest_risk(problem):
     embedding = ke.MulticlassEmbedding(RBFKernel(), problem.m)
     choice = ke.posteriors.choose_temperature(
-        embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, temperatures=(0.1, 1.0), num_folds=2, num_samples=4
+        embedding,
+        ke.LeaveOneOutRisk(),
+        problem.x,
+        problem.y,
+        temperatures=(0.1, 1.0),
+        num_folds=2,
+        num_samples=4,
+        progress=False,
     )
     assert choice.risks[choice.temperature] == min(choice.risks.values())
     with pytest.raises(TypeError, match="MulticlassEmbedding"):

@@ -6,7 +6,7 @@ import itertools
 import math
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import linprog, minimize
 
 
 def objective_by_loops(grams, y, kernel, point, weight, penalties):
@@ -33,6 +33,22 @@ def whole_program(grams, y, penalties):
     assert found.status == 0, found.message
     alpha = (found.x[:n] - found.x[n : 2 * n]) / price
     return found.fun, alpha.reshape(p, -1)
+
+
+def elastic_program(grams, y, penalties, elastic):
+    """The dual of the elastic problem, a smooth maximum over a box, given to SciPy: its optimum."""
+    m = len(y)
+    columns = np.hstack([K / price for K, price in zip(grams, penalties, strict=True)]) * y[:, None]
+
+    def negative(v):
+        prices = columns.T @ v / m
+        excess = np.maximum(np.abs(prices) - 1.0, 0.0)
+        slope = 1.0 - columns @ (np.sign(prices) * excess) / elastic
+        return (excess**2).sum() / (2.0 * elastic) - v.mean(), -slope / m
+
+    options = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-15, "gtol": 1e-12}
+    found = minimize(negative, np.full(m, 0.5), jac=True, bounds=[(0, 1)] * m, method="L-BFGS-B", options=options)
+    return -found.fun
 
 
 def norm_1_svm(K, y, beta):

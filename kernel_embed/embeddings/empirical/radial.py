@@ -149,7 +149,7 @@ def _exponents(
     if mine is not None:
         E[mine] = -math.inf
     m = E.amax(dim=-1)
-    # A lone point has no neighbours: m = 0 there, and W = 0.
+    # A lone point has no neighbors: m = 0 there, and W = 0.
     m = torch.where(torch.isfinite(m), m, 0.0)
     if profile.constant:
         E = W = flushed_exp(E.sub_(m.unsqueeze(-1)))

@@ -23,7 +23,7 @@ from .voted_table import METHODS, TABLE_1, Task
 
 SCALERS: dict[str, Callable[[], Scaler]] = {
     "unit range": MinMaxScaler,
-    "standardised": StandardScaler,
+    "standardized": StandardScaler,
     "unit norm": Normalizer,
 }
 """Feature by feature in the first two; the third divides each point by its norm."""
@@ -74,8 +74,8 @@ def _measured(task: Task, data: tuple[Array, NDArray[np.int64]], quick: bool, nu
     if task.method == "L1-SVM":
         # λ = 0 and one kernel at a time, the degree chosen by validation with β.
         runs = [validate([kernel], lams=[0.0]) for kernel in kernels]
-        return _figures(min(runs, key=lambda result: (round(result.validation_error, 12), result.votes)))
-    return _figures(validate(kernels, lams=grid, complexity=task.method.removeprefix("VKR ")))
+        return figures(min(runs, key=lambda result: (round(result.validation_error, 12), result.votes)))
+    return figures(validate(kernels, lams=grid, complexity=task.method.removeprefix("VKR ")))
 
 
 def load_two_classes(name: str, directory: str | os.PathLike[str] | None) -> tuple[Array, NDArray[np.int64]]:
@@ -92,7 +92,8 @@ def load_two_classes(name: str, directory: str | os.PathLike[str] | None) -> tup
     return x, np.asarray(codes, dtype=np.int64)
 
 
-def _figures(result: CrossValidation) -> Record:
+def figures(result: CrossValidation) -> Record:
+    """Errors in percent, votes, and the pair that validation chose."""
     return {
         "error": 100.0 * result.error,
         "std": 100.0 * result.error_std,
@@ -136,7 +137,7 @@ def _l2_svm(
     numbers = tuple(float(k) for k in range(size))
     result = CrossValidation(numbers, tuple(costs), validation, test, votes, float("nan"))
     chosen: Record = {"lam": None, "beta": None, "max_gap": None, "kernel": int(result.lam), "cost": result.beta}
-    return {**_figures(result), **chosen}
+    return {**figures(result), **chosen}
 
 
 def _quietly_fit(svm: SVC, K: Array, y: NDArray[np.int64]) -> None:

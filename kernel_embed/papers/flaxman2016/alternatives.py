@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...comparison.data import load_table
-from .grid import grid_samples
+from .blobs import grid_samples
 from .rejections import Simulator
 
 

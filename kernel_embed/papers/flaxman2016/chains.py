@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from ...objectives import EmbeddingEvidence
-from ...plots import free_figure, plot_traces
-from ...plots.style import BAND, array
+from ...plots import free_figure, plot_traces, save_picture, styled
+from ...plots.style import BAND, FIRST, array, legend_outside
 from ...posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load_posterior, sample_posterior
 from ...posteriors.bridge import log_evidence
 from ...posteriors.diagnostics import modes, n_eff, r_hat
@@ -103,14 +103,15 @@ def quadrature(potential: Potential, u: NDArray[np.float64], num_points: int = 1
 
 def draw_traces(posterior: MeanPosterior, path: pathlib.Path) -> None:
     """Figure 4: the lengthscale along each chain."""
-    figure = free_figure(7, 3.4)
-    panel = figure.subplots()
+    with styled():
+        figure = free_figure(7.6, 3.4)
+        panel = figure.subplots()
     plot_traces(posterior, NAME, ax=panel)
     for value in PRINTED:
         panel.axhline(value, color="0.6", linewidth=0.8, linestyle="--")
     panel.set_yscale("log")
     panel.set_ylabel("lengthscale")
-    figure.savefig(path, dpi=80)
+    save_picture(figure, path, 100)
 
 
 def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, path: pathlib.Path) -> None:
@@ -124,19 +125,23 @@ def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, pat
         for g in modes(posterior.draws.u)
         if len(g) > 1
     ]
-    panels += [("equal chains, as printed", thin), ("modes weighed by evidence", weighed)]
-    figure = free_figure(3.4 * len(panels), 3.2)
-    axes = figure.subplots(1, len(panels), sharey=True)
+    panels += [("equal chains, as published", thin), ("modes weighed by evidence", weighed)]
+    with styled():
+        figure = free_figure(3.4 * len(panels), 3.4)
+        axes = figure.subplots(1, len(panels), sharey=True)
     for axis, (title, chosen) in zip(axes, panels, strict=True):
         mixture = chosen.witness(p, q).mixture(grid)
         lower, upper = mixture.band(0.8)
-        axis.fill_between(array(grid.squeeze(-1)), array(lower), array(upper), color=BAND, linewidth=0)
-        axis.plot(array(grid.squeeze(-1)), array(mixture.matched.mean), color="black")
+        axis.fill_between(
+            array(grid.squeeze(-1)), array(lower), array(upper), color=BAND, linewidth=0, label="80 % band"
+        )
+        axis.plot(array(grid.squeeze(-1)), array(mixture.matched.mean), color=FIRST, label="witness")
         axis.axhline(0.0, color="0.5", linewidth=0.8)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("x")
-    axes[0].set_ylabel("witness")
-    figure.savefig(path, dpi=80)
+    axes[0].set_ylabel("witness μ_P(x) − μ_Q(x)")
+    legend_outside(axes[-1])
+    save_picture(figure, path, 100)
 
 
 def _mean(posterior: MeanPosterior, group: list[int]) -> float:

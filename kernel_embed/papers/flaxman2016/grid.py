@@ -22,66 +22,39 @@ from ...embeddings.witness import Witness
 from ...kernels import median_distance
 from ...learning.maxima import local_maxima
 from ...objectives.embedding_evidence import EmbeddingEvidence
-from ...plots import free_figure, plot_witness
-from ...plots.style import array, axes_or_new
+from ...plots import free_figure, plot_witness, save_picture, styled
+from ...plots.style import FIRST, SECOND, axes_or_new, legend_below
 from ...results import Record, Results, number, table
 from ..experiment import Experiment, Settings
+from .blobs import grid_samples, samples
+from .type_two import TypeTwoErrors, error_curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SPACING = 15.0
-"""Between centres. The paper does not print it; with 10 the highest maximum is the long one."""
 TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 PRINTED = {"maximum": 1.5, "median": 20.0}
-
-
-def grid_samples(
-    ratio: float = 2.0, num_per_centre: int = 100, seed: int = 0, spacing: float = SPACING
-) -> tuple[Tensor, Tensor]:
-    """Samples of P, isotropic with unit variance, and of Q, with covariance eigenvalues ``ratio`` : 1 turned by 45°.
-
-    Example:
-        >>> p, q = grid_samples(ratio=3.0, num_per_centre=10)
-        >>> p.shape, q.shape
-        (torch.Size([90, 2]), torch.Size([90, 2]))
-    """
-    generator = np.random.RandomState(seed)
-    steps = spacing * np.arange(-1, 2)
-    centres = np.array([[a, b] for a in steps for b in steps]).repeat(num_per_centre, axis=0)
-    p = centres + generator.standard_normal(centres.shape)
-    turn = np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2.0)
-    q = centres + (generator.standard_normal(centres.shape) * np.sqrt([ratio, 1.0])) @ turn.T
-    return torch.as_tensor(p), torch.as_tensor(q)
-
-
-def samples(ax: Axes | None, p: Tensor, q: Tensor) -> Axes:
-    """Two samples in the plane, P black and Q red."""
-    panel = axes_or_new(ax)
-    for sample, color in ((p, "black"), (q, "tab:red")):
-        panel.plot(*array(sample).T, ".", color=color, markersize=1.5)
-    return panel
 
 
 def curve(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     """The evidence curve with its maxima and the median heuristic marked."""
     panel = axes_or_new(ax)
     points = sorted((number(r, "lengthscale"), number(r, "log_evidence")) for r in records if r["kind"] == "curve")
-    panel.semilogx(*zip(*points, strict=True), color="black")
+    panel.semilogx(*zip(*points, strict=True), color=FIRST, label="log evidence")
     for record in records:
         if record["kind"] == "maximum":
             place = number(record, "lengthscale"), number(record, "log_evidence")
-            panel.plot(*place, "o", color="tab:red")
+            panel.plot(*place, "o", color=SECOND)
             panel.annotate(f"{place[0]:.2f}", place, textcoords="offset points", xytext=(4, 6))
         if record["kind"] == "median":
             panel.axvline(number(record, "lengthscale"), color="0.6", linestyle="--", label="median heuristic")
-            panel.legend(loc="lower center")
+            legend_below(panel, 2)
     ticks = [tick for tick in TICKS if points[0][0] <= tick <= points[-1][0]]
     panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     panel.set_xticks([], minor=True)
     panel.margins(y=0.12)
     panel.set_xlabel("lengthscale")
-    panel.set_ylabel("log evidence")
+    panel.set_ylabel("log evidence (nats)")
     return panel
 
 
@@ -116,25 +89,40 @@ class GridOfGaussians(Experiment):
             for r in records
             if r["kind"] in ("maximum", "median")
         ]
-        note = f"Printed: maximum at {PRINTED['maximum']}, median heuristic {PRINTED['median']:g}."
+        note = f"Published: maximum at {PRINTED['maximum']}, median heuristic {PRINTED['median']:g}."
         return table(["grid of Gaussians", "lengthscale", "log evidence"], rows) + "\n\n" + note
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
-        """``figure2.png``: panels A, B (samples), D (evidence) and E (witness)."""
+        """``figure2.png``: samples (A, B), type II error (C) where it was run, evidence (D) and witness (E)."""
         per_centre, seed = int(number(records[0], "n")) // 18, int(number(records[0], "seed"))
         embedding = BayesianMeanEmbedding(RBFKernel().double(), noise=0.1)
         embedding.kernel.lengthscale = highest(records)
-        figure = free_figure(9, 7.5)
-        panels = figure.subplots(2, 2)
-        for panel, name, ratio in zip(panels[0], "AB", (2.0, 10.0), strict=True):
+        with styled():
+            figure = free_figure(11, 7.2)
+            panels = figure.subplots(2, 3)
+        for panel, name, ratio in zip(panels[0], "AB", (2.0, 10.0), strict=False):
             samples(panel, *grid_samples(ratio, per_centre, seed))
-            panel.set_title(f"({name}) ratio of eigenvalues {ratio:g}")
+            panel.set_title(f"({name}) samples, ratio ε = {ratio:g}")
+        self._draw_errors(panels[0, 2], out)
         curve(records, panels[1, 0])
         panels[1, 0].set_title("(D) log evidence, eq. (13)")
         plot_witness(Witness(embedding, *grid_samples(2.0, per_centre, seed)), ax=panels[1, 1])
         panels[1, 1].set_title(f"(E) witness, lengthscale {embedding.kernel.lengthscale.item():.2f}")
+        panels[1, 2].set_axis_off()
         out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out / "figure2.png", dpi=80)
+        save_picture(figure, out / "figure2.png", 100)
+
+    def _draw_errors(self, panel: Axes, out: pathlib.Path) -> None:
+        """Panel C, from the records of ``type-two`` in the same directory; that experiment takes an hour."""
+        experiment = TypeTwoErrors()
+        records = experiment.own(Results(out / "results.json", experiment.key).records)
+        panel.set_title("(C) type II error, level 0.05")
+        if records:
+            error_curves(experiment.studies(records)[0], panel)
+        else:
+            words = "kernel-embed reproduce type-two\nwith the same --out fills this panel"
+            panel.text(0.5, 0.5, words, ha="center", va="center", fontsize=9, color="0.4", transform=panel.transAxes)
+            panel.set_axis_off()
 
 
 def evidence_records(

@@ -20,8 +20,8 @@ from torch import Tensor
 from ...embeddings.bayesian import BayesianMeanEmbedding
 from ...embeddings.mean import MeanEmbedding
 from ...embeddings.witness import Witness
-from ...plots import free_figure, plot_witness
-from ...plots.style import BAND, array
+from ...plots import free_figure, plot_witness, save_picture, styled
+from ...plots.style import BAND, FIRST, array, legend_below, line_style
 from ...results import Record, table
 from .grid import curve, evidence_records
 
@@ -85,8 +85,9 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
     variance = lengthscale**2 + 0.25
     distances = grid - torch.as_tensor(centres)
     truth = lengthscale / math.sqrt(variance) * torch.exp(-0.5 * distances.square() / variance).mean(-1)
-    figure = free_figure(11, 3.2)
-    panels = figure.subplots(1, 3)
+    with styled():
+        figure = free_figure(11, 4.0)
+        panels = figure.subplots(1, 3, sharex=True)
     with torch.no_grad():
         R = embedding.prior(grid).covariance_matrix
         root = torch.linalg.cholesky(R + 1e-8 * torch.eye(len(R), dtype=R.dtype, device=R.device))
@@ -96,39 +97,44 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
         lower, upper = posterior.band(grid, 0.8)
         middle = posterior.mean(grid)
     x = array(grid.squeeze(-1))
-    panels[0].plot(x, array(draws))
-    panels[0].set_title("(A) draws from the prior")
-    panels[1].plot(x, array(mean), color="black")
-    panels[1].plot(array(sample), [0.0] * num_data, "|", color="0.4")
+    for place, draw in enumerate(array(draws).T):
+        panels[0].plot(x, draw, label=f"draw {place + 1}", **line_style(place))
+    panels[0].set(title="(A) draws from the prior", ylabel="embedding μ(x)")
+    panels[1].plot(x, array(mean), color=FIRST, label="empirical embedding")
+    panels[1].plot(array(sample), [0.0] * num_data, "|", color="0.4", label="sample")
     panels[1].set_title("(B) empirical embedding")
-    panels[2].fill_between(x, array(lower), array(upper), color=BAND, linewidth=0)
-    panels[2].plot(x, array(middle), color="black", label="posterior, 80 % band")
-    panels[2].plot(x, array(truth), color="tab:blue", label="truth")
-    panels[2].legend(fontsize=8)
+    panels[2].fill_between(x, array(lower), array(upper), color=BAND, linewidth=0, label="80 % band")
+    panels[2].plot(x, array(middle), label="posterior mean", color=FIRST)
+    panels[2].plot(x, array(truth), label="truth", **line_style(1))
     panels[2].set_title("(C) posterior")
-    figure.savefig(path, dpi=80)
+    for panel in panels:
+        panel.set_xlabel("x")
+        legend_below(panel)
+    save_picture(figure, path, 100)
 
 
 def draw_mixtures(records: Sequence[Record], path: pathlib.Path) -> None:
     """Figure 3, the densities, and the evidence of the pooled sample."""
-    figure = free_figure(9, 3.2)
-    panels = figure.subplots(1, 2)
+    with styled():
+        figure = free_figure(9, 3.2)
+        panels = figure.subplots(1, 2)
     grid = torch.linspace(-6, 6, 400, dtype=torch.float64)
     normal, laplace = densities(grid)
-    panels[0].plot(array(grid), array(normal), color="black", label="normal")
-    panels[0].plot(array(grid), array(laplace), "--", color="tab:blue", label="Laplace")
+    panels[0].plot(array(grid), array(normal), label="normal", **line_style(0))
+    panels[0].plot(array(grid), array(laplace), label="Laplace", **line_style(1))
     panels[0].legend()
     panels[0].set_xlabel("x")
     panels[0].set_ylabel("density")
     curve(records, panels[1])
-    figure.savefig(path, dpi=80)
+    save_picture(figure, path, 100)
 
 
 def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pathlib.Path) -> None:
     """Figure 5 (A, B): the witness with its 80 % band at each maximum, with σ² = 0.1 and by the central limit."""
     columns = len(lengthscales)
-    figure = free_figure(4.5 * columns, 5.6)
-    panels = figure.subplots(2, columns, squeeze=False)
+    with styled():
+        figure = free_figure(5.6 * columns, 5.6)
+        panels = figure.subplots(2, columns, squeeze=False)
     grid = torch.linspace(-5, 5, 200, dtype=p.dtype, device=p.device).unsqueeze(-1)
     for row, noise in zip(panels, (0.1, "central-limit"), strict=True):
         for panel, lengthscale in zip(row, lengthscales, strict=True):
@@ -136,7 +142,7 @@ def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pa
             embedding.kernel.lengthscale = lengthscale
             plot_witness(Witness(embedding, p, q), grid, ax=panel)
             panel.set_title(f"lengthscale {lengthscale:.2f}, noise {noise}", fontsize=10)
-    figure.savefig(path, dpi=80)
+    save_picture(figure, path, 100)
 
 
 def summary(records: Sequence[Record]) -> str:

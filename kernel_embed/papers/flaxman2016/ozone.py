@@ -26,7 +26,8 @@ from ...hypothesis.checks import generator_of
 from ...hypothesis.conditional import Method
 from ...hypothesis.encoding import Encoding
 from ...hypothesis.residuals import residuals
-from ...plots import free_figure
+from ...plots import free_figure, save_picture
+from ...plots.style import SECOND
 from ...results import Record, Results, table
 from ..experiment import Experiment, Settings
 
@@ -121,7 +122,7 @@ class OzoneGraph(Experiment):
             _graph(panel, [r for r in records if r["test"] == test and r["mark"] != "separated by"])
             panel.set_title(test)
         out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out / "ozone.png", dpi=80)
+        save_picture(figure, out / "ozone.png", 80)
 
 
 def _found(values: NDArray[np.float64], test: str) -> Iterator[Record]:
@@ -146,8 +147,15 @@ def _graph(panel: Axes, records: Sequence[Record]) -> None:
     for record in records:
         a, b = str(record["first"]), str(record["second"])
         style = {"→": "-|>", "↔": "<|-|>"}.get(str(record["mark"]), "-")
-        colour = "tab:red" if "Ozone" in (a, b) else "0.3"
-        arrow = {"arrowstyle": style, "color": colour, "shrinkA": 22, "shrinkB": 22, "mutation_scale": 16}
+        color = SECOND if "Ozone" in (a, b) else "0.3"
+        arrow = {
+            "arrowstyle": style,
+            "color": color,
+            "linewidth": 1.8 if "Ozone" in (a, b) else 1.0,
+            "shrinkA": 22,
+            "shrinkB": 22,
+            "mutation_scale": 16,
+        }
         panel.annotate("", places[b], places[a], arrowprops=arrow)
     for name, place in places.items():
         box = {"boxstyle": "round", "facecolor": "white", "edgecolor": "0.5"}

@@ -6,15 +6,21 @@ import functools
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from ...hypothesis import two_sample_test
-from ...plots import free_figure
+from ...hypothesis.study import RejectionStudy
+from ...plots import free_figure, save_picture, styled
+from ...plots.style import legend_below, line_style, marker
 from ...results import Record, table
 from ..experiment import Settings
-from .grid import grid_samples
+from .blobs import grid_samples
 from .rejections import NUM_PERMUTATIONS, Design, RejectionExperiment, Test
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 RATIOS = (4.0, 2.0, 3.0, 8.0, 15.0, 1.0)
 TESTS: dict[str, Test] = {
@@ -56,14 +62,18 @@ class TypeTwoErrors(RejectionExperiment):
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
         """``figure2c.png``: type II error over the ratio."""
         (study,) = self.studies(records)
-        figure = free_figure(5, 3.2)
-        panel = figure.subplots()
-        names = sorted(study.simulators, key=float)
-        ratios = [float(name) for name in names]
-        for test, style in (("median heuristic", "--"), ("evidence", "-")):
-            errors = [1.0 - study.rate(name, test) for name in names]
-            panel.plot(ratios, errors, style, marker="o", markersize=4, color="black", label=test)
-        panel.set(xlabel="ratio ε of covariance eigenvalues", ylabel="type II error", ylim=(-0.05, 1.05))
-        panel.legend()
+        with styled():
+            figure = free_figure(5.6, 3.2)
+            error_curves(study, figure.subplots())
         out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out / "figure2c.png", dpi=80)
+        save_picture(figure, out / "figure2c.png", 100)
+
+
+def error_curves(study: RejectionStudy, panel: Axes) -> None:
+    """Type II error over the ratio, a curve for each test."""
+    names = sorted(study.simulators, key=float)
+    for place, test in enumerate(("evidence", "median heuristic")):
+        errors = [1.0 - study.rate(name, test) for name in names]
+        panel.plot([float(name) for name in names], errors, marker=marker(place), ms=4, label=test, **line_style(place))
+    panel.set(xlabel="ratio ε of covariance eigenvalues", ylabel="type II error", ylim=(-0.05, 1.05))
+    legend_below(panel)

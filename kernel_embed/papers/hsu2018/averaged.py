@@ -32,7 +32,7 @@ from ..experiment import Experiment, Settings
 
 METHODS = ("evidence: point", "evidence: averaged", "default: point", "default: averaged")
 KINDS = {"calibrated": True, "eq. (6)": False}
-"""The probabilities that are judged: calibrated on leave-one-out values, or clipped and normalised."""
+"""The probabilities that are judged: calibrated on leave-one-out values, or clipped and normalized."""
 
 
 Learner = MulticlassEmbeddingClassifier | PosteriorAverageClassifier

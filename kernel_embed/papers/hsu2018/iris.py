@@ -15,7 +15,7 @@ from ...embeddings import MulticlassEmbedding
 from ...kernels import log_scaled
 from ...learning import Adam, fit
 from ...objectives import EmpiricalRisk, RademacherComplexity, rademacher_complexity
-from ...plots import free_figure, plot_decision_map
+from ...plots import free_figure, plot_decision_map, save_picture, styled
 from ...results import Record, Results, column, table
 from ..experiment import Experiment, Settings
 
@@ -23,7 +23,7 @@ STARTS = {"overfitted": (0.02, 1e-6), "underfitted": (3.0, 1.0)}
 """Lengthscale and λ at the start."""
 
 PRINTED = {"before": 56.67, "after": 73.33}
-"""Test accuracy in per cent as printed, the same for both starts, on a split that the paper does not name."""
+"""Test accuracy in per cent as published, the same for both starts, on a split that the paper does not name."""
 
 
 def iris_split(seed: int = 0) -> tuple[torch.Tensor, ...]:
@@ -91,19 +91,22 @@ class IrisStarts(Experiment):
             ]
             for r in records
         ]  # fmt: skip
-        return table(["start", "when", "rate", "r", "lengthscale", "lambda", "accuracy", "printed"], rows)
+        return table(["start", "when", "rate", "r", "lengthscale", "lambda", "accuracy", "published"], rows)
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
         """``figure1.png``: the four models over the plane."""
         x, y, *_ = iris_split()
-        figure = free_figure(9, 8)
+        with styled():
+            figure = free_figure(10, 8)
+            panels = figure.subplots(2, 2)
         shown = [r for r in records if r["rate"] == self.rate]
-        for axes, r in zip(figure.subplots(2, 2).flat, shown, strict=True):
+        for axes, r in zip(panels.flat, shown, strict=True):
             embedding = model(column([r], "lengthscale")[0], column([r], "regularization")[0])
             plot_decision_map(embedding.condition(x, y), low=-0.05, high=1.05, ax=axes)
+            axes.set(xlabel="first attribute (scaled)", ylabel="second attribute (scaled)")
             axes.set_title(f"{r['start']}, {r['when']}: r = {r['complexity']:.2f}, {r['test_accuracy']:.1f} %")
         out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out / "figure1.png", dpi=110)
+        save_picture(figure, out / "figure1.png", 110)
 
 
 @torch.no_grad()

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...plots import free_figure
+from ...plots import free_figure, save_picture, styled
+from ...plots.style import legend_outside, line_style, marker
 from ...progress import progress_bar
 from ...results import Record, Results, column, group, number, table
 from ..experiment import Experiment, Settings
@@ -18,7 +19,7 @@ from .heads import OBJECTIVES, REGULARIZATION, accuracy_of, learn_epoch, make_he
 from .images import Images, load_mnist
 
 PRINTED = {"cen": 99.48, "softmax": 99.26}
-"""Test accuracy in per cent after 800 epochs, as printed."""
+"""Test accuracy in per cent after 800 epochs, as published."""
 NUM_EPOCHS = 800
 MINUTES = 30.0
 """After so long no epoch is begun, unless the epochs are named or all are asked for."""
@@ -95,21 +96,23 @@ class NetworkHeads(Experiment):
                 f"{head}", f"{number(last, 'epoch') + 1:.0f}", f"{last['test_accuracy']:.2f}", f"{last['printed']:.2f}",
                 f"{column(chosen, 'seconds').mean():.1f}", f"{100 * np.median(shares):.1f}" if shares else "",
             ])  # fmt: skip
-        header = ["head", "epochs", "test accuracy", "printed (800)", "seconds an epoch", "head % of a step"]
+        header = ["head", "epochs", "test accuracy", "published (800)", "seconds an epoch", "head % of a step"]
         return f"{table(header, rows)}\n\n{_ahead(records)}"
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
         """``figure2_right.png``: test error against epochs, on a logarithmic scale."""
-        figure = free_figure(6, 4)
-        axes = figure.subplots()
-        for head, chosen in group(records, lambda record: record["head"]).items():
-            axes.plot(column(chosen, "epoch") + 1, 100.0 - column(chosen, "test_accuracy"), label=str(head))
-        axes.set(xlabel="epoch", ylabel="test error in per cent", yscale="log")
+        with styled():
+            figure = free_figure(6.6, 4)
+            axes = figure.subplots()
+        for place, (head, chosen) in enumerate(group(records, lambda record: record["head"]).items()):
+            look = {"label": str(head), "marker": marker(place), **line_style(place)}
+            axes.plot(column(chosen, "epoch") + 1, 100.0 - column(chosen, "test_accuracy"), **look)
+        axes.set(xlabel="epoch", ylabel="test error (%)", yscale="log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
-        axes.legend()
+        legend_outside(axes)
         out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out / "figure2_right.png", dpi=110)
+        save_picture(figure, out / "figure2_right.png", 110)
 
 
 def _ahead(records: Sequence[Record]) -> str:

@@ -17,11 +17,12 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 from ...embeddings import ConditionedMulticlass, MulticlassEmbedding
-from ...files import write_whole
+from ...files import read_array, write_whole
 from ...kernels import log_scaled, median_distance
 from ...learning import Adam, fit
 from ...objectives import EmpiricalRisk, LeaveOneOutRisk, Objective, RademacherComplexity
-from ...plots import free_figure
+from ...plots import free_figure, save_picture
+from ...plots.style import MAP
 from ...progress import progress_bar
 from ...results import Record, Results, number, table
 from ..experiment import Experiment, Settings
@@ -40,7 +41,7 @@ PRINTED = {
     ("ard + rademacher", 5000): 96.05,
     ("ard", 5000): 95.3,
 }
-"""Test accuracy in per cent, as printed."""
+"""Test accuracy in per cent, as published."""
 
 LARGEST_GPC = 500
 """Beyond this many rows scikit-learn's Gaussian-process classifier takes hours."""
@@ -108,14 +109,14 @@ class PixelLengthscales(Experiment):
             ]
             for r in records
         ]  # fmt: skip
-        return table(["method", "n", "test accuracy", "printed", "seconds"], rows)
+        return table(["method", "n", "test accuracy", "published", "seconds"], rows)
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
         """``pixels_METHOD_N.png``: the inverse lengthscale of every pixel, bright where it matters."""
         for record in records:
             path = out / _file_name(str(record["method"]), int(number(record, "n")))
             if path.exists():
-                _draw_relevance(1.0 / np.load(path), path.with_suffix(".png"))
+                _draw_relevance(1.0 / read_array(path), path.with_suffix(".png"))
 
     def _labels(self, method: str, x: Tensor, y: Tensor, x_test: Tensor, settings: Settings) -> Tensor:
         objective = METHODS[method]
@@ -146,9 +147,10 @@ def _file_name(method: str, n: int) -> str:
 
 
 def _draw_relevance(relevance: NDArray[np.float64], path: pathlib.Path) -> None:
-    """The brightest hundredth share one colour: some pixels at the rim are lit in few images, and learn any value."""
+    """The brightest hundredth share one color: some pixels at the rim are lit in few images, and learn any value."""
     figure = free_figure(4, 4)
     axes = figure.subplots()
-    axes.imshow(relevance, cmap="magma", vmax=float(np.quantile(relevance, 0.99)))
+    image = axes.imshow(relevance, cmap=MAP, vmax=float(np.quantile(relevance, 0.99)))
     axes.set_axis_off()
-    figure.savefig(path, dpi=110)
+    figure.colorbar(image, ax=axes, label="inverse lengthscale", shrink=0.8)
+    save_picture(figure, path, 110)

@@ -44,7 +44,7 @@ PRINTED: dict[str, dict[str, tuple[float, float]]] = {
         "segment": (27.3, 26.4), "wine": (93.3, 7.8), "yeast": (31.2, 14.1),
     },
 }  # fmt: skip
-"""Accuracy and its standard deviation over folds, in per cent, as printed."""
+"""Accuracy and its standard deviation over folds, in percent, as published."""
 
 BEST_PRINTED = {"banknote": 99.9, "ecoli": 87.5, "robot": 96.7, "segment": 98.4, "wine": 97.2, "yeast": 60.3}
 """The best figure of each column of Table 1 among the methods of the paper."""
@@ -60,7 +60,7 @@ class UCITable(Experiment):
     """One record for each data set, method and fold; ``quick`` runs two folds of the two smallest sets."""
 
     name = "uci"
-    shows = "Table 1 of Hsu et al.: accuracy on six UCI data sets, ten folds, beside the printed figures"
+    shows = "Table 1 of Hsu et al.: accuracy on six UCI data sets, ten folds, beside the published figures"
     duration = "half an hour"
     key = ("experiment", "dataset", "method", "fold")
     tags = ("uci",)
@@ -86,7 +86,7 @@ class UCITable(Experiment):
                         bar.update()
 
     def summary(self, records: Sequence[Record]) -> str:
-        """The table: accuracy with its standard deviation over folds (in per cent), the printed one, NLL, time."""
+        """The table: accuracy with its standard deviation over folds (in percent), the published one, NLL, time."""
         rows = []
         for folds in group(records, lambda record: (record["dataset"], record["method"])).values():
             dataset, method = str(folds[0]["dataset"]), str(folds[0]["method"])
@@ -101,5 +101,15 @@ class UCITable(Experiment):
                 f"{column(folds, 'calibration_error').mean():.3f}",
                 f"{column(folds, 'fit_seconds').mean():.1f}",
             ])  # fmt: skip
-        header = ["data", "method", "folds", "accuracy ± sd", "printed", "best printed", "NLL ± se", "ECE", "seconds"]
+        header = [
+            "data",
+            "method",
+            "folds",
+            "accuracy ± sd",
+            "published",
+            "best published",
+            "NLL ± se",
+            "ECE",
+            "seconds",
+        ]
         return table(header, rows)

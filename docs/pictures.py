@@ -1,0 +1,84 @@
+"""Draw the pictures of the index and of the how-to pages: ``python docs/pictures.py``. It takes a few seconds."""
+
+from __future__ import annotations
+
+import pathlib
+
+import gpytorch
+import torch
+from sklearn.datasets import make_moons
+
+import kernel_embed as ke
+from kernel_embed import plots
+from kernel_embed.plots.style import BAND, line_style
+
+STATIC = pathlib.Path(__file__).parent / "_static"
+
+
+def two_peaks() -> tuple[torch.Tensor, torch.Tensor]:
+    """The two samples of the page on two-sample tests."""
+    generator = torch.Generator().manual_seed(0)
+    before = torch.randn(200, 1, generator=generator, dtype=torch.float64)
+    side = torch.where(torch.rand(200, 1, generator=generator) < 0.5, -1.0, 1.0)
+    after = 0.9 * side + 0.45 * torch.randn(200, 1, generator=generator, dtype=torch.float64)
+    return before, after
+
+
+def draw_classes(ax) -> None:
+    """Class probabilities over a plane; hue is the class, and lightness the certainty."""
+    points, labels = make_moons(160, noise=0.25, random_state=0)
+    x, y = torch.tensor(points), torch.tensor(labels)
+    embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(ard_num_dims=2).double(), num_classes=2)
+    ke.fit(embedding, ke.default_objective(), x, y, progress=False)
+    plots.plot_decision_map(embedding.condition(x, y), ax=ax)
+    ax.get_legend().remove()
+    ax.set_title("classify: pale where unsure")
+
+
+def draw_distribution(ax) -> None:
+    """Quantiles of a target with two branches."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(300, 1, generator=generator, dtype=torch.float64)
+    side = torch.where(torch.rand(300, generator=generator) < 0.5, 1.0, -1.0).double()
+    noise = (0.05 + 0.2 * x[:, 0]) * torch.randn(300, generator=generator, dtype=torch.float64)
+    y = side * (0.5 + x[:, 0]) + noise
+    embedding = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel().double())
+    ke.fit(embedding, ke.LeaveOneOutScore(), x, y, progress=False)
+    grid = torch.linspace(0.0, 1.0, 80, dtype=torch.float64).unsqueeze(-1)
+    levels = torch.tensor([0.05, 0.25, 0.75, 0.95], dtype=torch.float64)
+    with torch.no_grad():
+        quantiles = embedding.condition(x, y).quantile(levels, grid).numpy()
+    ax.fill_between(grid[:, 0], quantiles[:, 0], quantiles[:, 3], color=BAND, linewidth=0)
+    ax.plot(x[:, 0], y, ".", color="0.55", markersize=3)
+    for number, column in enumerate((1, 2)):
+        ax.plot(grid[:, 0], quantiles[:, column], **line_style(number))
+    ax.set(xlabel="x", ylabel="y", title="predict a distribution: two branches")
+
+
+def draw_witness(ax) -> None:
+    """Where two samples differ."""
+    before, after = two_peaks()
+    result = ke.two_sample_test(before, after, seed=0)
+    grid = torch.linspace(-1.9, 1.9, 200, dtype=torch.float64).unsqueeze(-1)  # where there are data
+    plots.plot_witness(result.witness(noise="central-limit"), grid, ax=ax)
+    ax.set_title("positive: more mass before")
+
+
+def main() -> None:
+    """Draw and save all of them."""
+    with plots.styled():
+        figure = plots.free_figure(12.5, 3.4)
+        panels = figure.subplots(1, 3)
+        for panel, draw in zip(panels, (draw_classes, draw_distribution, draw_witness), strict=True):
+            draw(panel)
+        panels[2].get_legend().remove()
+        panels[2].set_title("test: do two samples differ, and where?")
+        figure.savefig(STATIC / "index.png", dpi=110)
+        alone = plots.free_figure(6.4, 3.2)
+        draw_witness(alone.subplots())
+        (STATIC / "how_to").mkdir(exist_ok=True)
+        alone.savefig(STATIC / "how_to" / "witness.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""kill -9 at random moments: ``python -m tests.killing FOLDER KILLS``, from the tests and by hand.
+
+One process loads everything, then forks a child for each run, which is killed after a random while. What was finished
+stays finished: records never change and never go. The last run is left alone, and ends as one that was never killed.
+Prints how many kills met each command at work, and how many records two runs at once left, or raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+
+import kernel_embed.commands.compare
+import kernel_embed.commands.reproduce  # noqa: F401 — before the fork, not in every child
+from kernel_embed.cli import main
+
+METHODS = ("logistic", "median heuristic")
+TASKS = {
+    "compare": ["compare", "--no-report", "--folds", "3", "--all-rows", "--methods", *METHODS],
+    "reproduce": ["reproduce", "coverage", "--repetitions", "3"],
+}
+VARYING = ("seconds", "megabytes")
+"""How fields of a record end that two runs do not share."""
+
+Record = dict[str, object]
+
+
+def run(arguments: list[str], out: pathlib.Path) -> int:
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        return main([*arguments, "--out", str(out)])
+
+
+def child(work: Callable[[], int]) -> int:
+    """The number of a process that does ``work``."""
+    number = os.fork()
+    if number == 0:
+        code = 1
+        try:
+            code = work()
+        finally:
+            os._exit(code)
+    return number
+
+
+def ended(number: int) -> int:
+    """The exit code of a child."""
+    return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+
+
+def records(out: pathlib.Path) -> list[Record]:
+    path = out / "results.json"
+    return json.loads(path.read_text()) if path.exists() else []  # raises where half a file was left
+
+
+def stable(record: Record) -> Record:
+    return {key: value for key, value in record.items() if not key.endswith(VARYING)}
+
+
+def kill(task: str, folder: pathlib.Path, kills: int, seed: int = 0) -> int:
+    """Kill the run of a command ``kills`` times; how many of them were at work then."""
+    arguments, out, whole = TASKS[task], folder / "killed", folder / "whole"
+    started = time.monotonic()
+    assert ended(child(lambda: run(arguments, whole))) == 0
+    duration = time.monotonic() - started
+    generator, met, before = random.Random(seed), 0, []
+    for _ in range(kills):
+        number = child(lambda: run(arguments, out))
+        time.sleep(generator.uniform(0.0, duration * min(0.9, 4.0 / kills)))
+        os.kill(number, signal.SIGKILL)
+        met += ended(number) == -signal.SIGKILL
+        after = records(out)
+        assert after[: len(before)] == before, "a record that was finished has changed or gone"
+        before = after
+    assert ended(child(lambda: run(arguments, out))) == 0
+    found, expected = records(out), records(whole)
+    assert found[: len(before)] == before
+    assert sorted(map(str, map(stable, found))) == sorted(map(str, map(stable, expected)))
+    left = [path for path in out.rglob("*.part") if not _rewritten(path)]
+    assert not left, left
+    return met
+
+
+def _rewritten(part: pathlib.Path) -> bool:
+    """Whether a part belongs to a file that was never written again: of those nobody looks for what was left."""
+    return not part.with_name(part.name[1:].split(".part")[0].rsplit(".", 1)[0]).exists()
+
+
+def together(folder: pathlib.Path) -> int:
+    """Two runs with other methods into one directory at once: every record of both, once."""
+    base = TASKS["compare"][: -len(METHODS)]
+    numbers = [child(lambda m=methods: run([*base, *m], folder / "out")) for methods in (METHODS[:1], METHODS)]
+    assert [ended(number) for number in numbers] == [0, 0]
+    names = [(r["dataset"], r["method"], r["fold"]) for r in records(folder / "out")]
+    assert len(names) == len(set(names)) == 2 * len(METHODS) * 3, sorted(names)
+    return len(names)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    place, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+    print({task: kill(task, place / task, number) for task in TASKS}, together(place / "together"))

@@ -1,0 +1,100 @@
+"""What cannot be held is refused at the door: at once, with its size and what to do instead."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import gpytorch
+import pytest
+import torch
+
+import kernel_embed as ke
+from kernel_embed import validation, votes
+from kernel_embed.hypothesis import checks, rotations
+
+N = 3000
+MEMORY = 2**25
+"""Bytes of the machine that is played: 3000 × 3000 numbers are twice that."""
+
+
+@pytest.fixture(autouse=True)
+def _small_machine(monkeypatch):
+    monkeypatch.setattr(validation, "memory_here", lambda: MEMORY)
+    monkeypatch.setattr(sys.modules["kernel_embed.kernels.gram"], "LARGE", 2**20)
+
+
+def _data():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(N, 3, generator=generator, dtype=torch.float64)
+    return x, (x[:, 0] > 0).long()
+
+
+def _kernel():
+    return gpytorch.kernels.RBFKernel().double()
+
+
+X, Y = _data()
+Z, REAL = X[:, 1:], X[:, 0] + X[:, 1]
+CALLS = {
+    "gram": lambda: ke.gram(_kernel(), X),
+    "condition": lambda: ke.MulticlassEmbedding(_kernel(), 2).condition(X, Y),
+    "fit": lambda: ke.fit(ke.MulticlassEmbedding(_kernel(), 2), ke.LeaveOneOutRisk(), X, Y),
+    "fit a mean embedding": lambda: ke.fit(ke.BayesianMeanEmbedding(_kernel()), ke.EmbeddingEvidence(), X),
+    "sample_posterior": lambda: ke.sample_posterior(
+        ke.MulticlassEmbedding(_kernel(), 2), ke.ConditionalEvidence(), X, Y, num_samples=5, warmup_steps=5
+    ),
+    "score": lambda: ke.LeaveOneOutScore()(ke.ConditionalEmbedding(_kernel()), X, torch.stack([REAL, REAL], 1)),
+    "conditional test": lambda: ke.conditional_independence_test(X[:, 0], REAL, Z, seed=0),
+    "conditional test by kernels": lambda: ke.conditional_independence_test(X[:, 0], REAL, Z, method="kernel", seed=0),
+    "conditional test by residuals": lambda: ke.conditional_independence_test(
+        X[:, 0], REAL, Z, method="residuals", seed=0
+    ),
+    "vote": lambda: ke.VotedKernelClassifier().fit(X.numpy(), Y.numpy()),
+    "path of votes": lambda: votes.vote_path(None, X.numpy(), Y.numpy()),
+    "complexities": lambda: votes.complexities(None, X.numpy()),
+    "cross-validated votes": lambda: votes.cross_validate_votes(None, X.numpy(), Y.numpy()),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_refused_at_the_door(name):
+    start = time.perf_counter()
+    with pytest.raises(MemoryError, match=r"Expected data that fit in memory, got n = \d+, .* GiB here\. [A-Z]"):
+        CALLS[name]()
+    assert time.perf_counter() - start < 10.0
+
+
+def test_what_is_formed_in_blocks_needs_no_room(monkeypatch):
+    """Tests of two samples and of independence go through the matrix a block at a time."""
+    shown = []
+
+    def bar(total, description, show=None):
+        shown.append((total, description, show))
+        return progress_bar(total, description, False)
+
+    progress_bar = checks.progress_bar
+    monkeypatch.setattr(checks, "progress_bar", bar)
+    monkeypatch.setattr(rotations, "MEMORY", 2**20)
+    assert ke.two_sample_test(X[::2], X[1::2], _kernel(), 20, seed=0).pvalue > 0.01
+    assert ke.independence_test(X[:, 0], Z, _kernel(), 20, seed=0, kernel_y=_kernel()).pvalue > 0.01
+    assert [show for _, _, show in shown] == [False, False]  # of 3000 points nobody needs to see a bar
+    monkeypatch.setattr(checks, "LARGE_TEST", N)
+    ke.two_sample_test(X[::2], X[1::2], _kernel(), 20, seed=0)
+    ke.two_sample_test(X[::2], X[1::2], _kernel(), 20, seed=0, progress=False)
+    assert shown[2:] == [(N, "test", None), (N, "test", False)]
+
+
+def test_a_bar_moves_with_the_rows(capsys):
+    ke.two_sample_test(X[:300], X[300:600], _kernel(), 20, seed=0, progress=True)
+    ke.independence_test(X[:300, 0], Z[:300], _kernel(), 20, seed=0, kernel_y=_kernel(), progress=True)
+    told = capsys.readouterr().err
+    assert "test:   0%|" in told
+    assert "600" in told
+    assert "151" in told
+
+
+def test_device_memory_is_not_ours_to_know():
+    validation.check_memory(10**9, torch.empty(1, device="meta"), 1, "")
+    with pytest.raises(MemoryError, match="10 × 10000000 matrices"):
+        validation.check_memory(10, None, 1, "Take less.", columns=10**7, matrices=1)
