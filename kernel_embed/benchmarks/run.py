@@ -26,6 +26,7 @@ from . import (
     score,
     sizes,
     stan,
+    tables,
     votes,
     votes_path,
 )
@@ -53,6 +54,8 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "laws": laws.cases,
     "calculus": calculus.cases,
     "score": score.cases,
+    "tables": tables.cases,
+    "million-rows": tables.million_cases,
 }
 """By the name that ``--parts`` takes."""
 DEFAULT = ("objective", "classifier", "hypothesis", "posterior", "votes", "growth")

@@ -35,6 +35,8 @@ FIGURES = {
     "num_refused": ("refused", "{:.0f}"),
     "num_divergences": ("diverged", "{:.0f}"),
     "fit_seconds": ("of which fit, s", "{:.2f}"),
+    "processor_seconds": ("CPU, s", "{:.1f}"),
+    "predict_seconds": ("to predict, s", "{:.2f}"),
     "peak_megabytes": ("peak MB", "{:.0f}"),
     "peak_squares": ("peak / n² doubles", "{:.1f}"),
 }

@@ -13,6 +13,7 @@ from .answers import (
 from .base import KernelEmbedding, RegularizedEmbedding
 from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
 from .calculus import JointEmbedding, bayes_rule, chain_rule, sum_rule
+from .calibrated import CalibratedMulticlass
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
 from .conformal import conformal_quantile, interval_scores, jackknife_plus_interval, prediction_sets
 from .distribution import Distribution, RealAnswers
@@ -25,6 +26,7 @@ from .witness import SquaredDistancePosterior, Witness
 
 __all__ = [
     "BayesianMeanEmbedding",
+    "CalibratedMulticlass",
     "ConditionalAnswers",
     "ConditionalEmbedding",
     "ConditionedEmbedding",

@@ -14,6 +14,7 @@ from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
+from typing_extensions import Self
 
 from ..kernels import DiagonalBound, SupDiagonal, explicit_features, gram, sup_diagonal
 from ..kernels.features import MAX_WIDTH
@@ -23,6 +24,7 @@ from ..validation import check_features, check_finite, check_lengths, check_memo
 from .answers import KernelFeatures, KernelValues, LinearAnswers, Representation, clip_normalize, real_targets
 from .base import RegularizedEmbedding
 from .distribution import Distribution, indicators
+from .growth import grown
 
 MEMORY_REMEDY = (
     "Use kernel_embed.approximate(embedding, x, y, method=Nystrom(1000)), whose cost is linear in n, learn from "
@@ -81,20 +83,19 @@ class ConditionalEmbedding(RegularizedEmbedding):
             y: targets with n rows, of any further shape.
             weights: how many rows each row stands for, ``(n,)`` and positive; 1 each by default.
         """
+        x, y, weights = self.checked(x, y, weights)
+        return ConditionedEmbedding(self, x, y, weights=weights)
+
+    def checked(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The data that :meth:`bind` takes, as it uses them; a clear error where they do not fit."""
         x = check_features(x)
         check_lengths(x, y)
         if y.is_floating_point():
             check_finite(y, "y")
-        return ConditionedEmbedding(self, x, y, weights=check_weights(x, weights))
+        return x, y, check_weights(x, weights)
 
     def condition(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedEmbedding:
-        """Factorize K + nλW⁻¹ for the data; the answer holds the factor and a frozen copy of this embedding.
-
-        Args:
-            x: inputs of shape ``(n, d)``.
-            y: targets with n rows, of any further shape.
-            weights: how many rows each row stands for, ``(n,)`` and positive; 1 each by default.
-        """
+        """Factorize K + nλW⁻¹ for the data that :meth:`bind` takes, with a frozen copy of this embedding."""
         return frozen(self).bind(x, y, weights)
 
     def targets(self, y: Tensor, like: Tensor) -> Tensor:
@@ -263,6 +264,10 @@ class ConditionedEmbedding(LinearAnswers):
         generator = torch.Generator(device=v.device)
         generator.seed() if seed is None else generator.manual_seed(seed)
         return torch.multinomial(v, k, replacement=True, generator=generator)
+
+    def updated(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Self:
+        """The same with more rows and the ridge nλ held; an exact factor grows by a block, for n²t operations."""
+        return grown(self, x, y, weights)
 
     def restricted(self, rows: Tensor) -> ConditionedEmbedding:
         """The same embedding conditioned on some of the data, from the Gram matrix or the features at hand."""

@@ -17,6 +17,7 @@ from ..kernels import DeltaKernel, DiagonalBound
 from ..kernels.frozen import frozen
 from ..validation import check_count, check_features, check_labels, check_weights
 from .answers import MulticlassAnswers
+from .calibrated import CalibratedMulticlass
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
 
 
@@ -70,9 +71,13 @@ class MulticlassEmbedding(ConditionalEmbedding):
             y: class numbers ``(n,)``, or soft labels: one row of m probabilities each, ``(n, m)``.
             weights: how many rows each row stands for, ``(n,)`` and positive; 1 each by default.
         """
+        x, y, weights = self.checked(x, y, weights)
+        return ConditionedMulticlass(self, x, y, weights=weights)
+
+    def checked(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The data that :meth:`bind` takes, as it uses them; a clear error where they do not fit."""
         x = check_features(x)
-        y = check_labels(x, y, self.num_classes)
-        return ConditionedMulticlass(self, x, y, weights=check_weights(x, weights))
+        return x, check_labels(x, y, self.num_classes), check_weights(x, weights)
 
     def condition(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedMulticlass:
         """Factorize K + nλW⁻¹ for the data that :meth:`bind` takes, with a frozen embedding."""
@@ -94,3 +99,7 @@ class ConditionedMulticlass(MulticlassAnswers, ConditionedEmbedding):
     def num_classes(self) -> int:
         """m."""
         return self.embedding.num_classes
+
+    def calibrated(self) -> CalibratedMulticlass:
+        """The same with probabilities calibrated on leave-one-out values, as the classifier reports them."""
+        return CalibratedMulticlass(self)

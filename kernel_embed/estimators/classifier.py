@@ -6,29 +6,30 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from numpy.typing import ArrayLike
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_is_fitted
 
-from ..embeddings import ConditionedMulticlass, MulticlassEmbedding, clip_normalize, prediction_sets
-from ..learning import FitResult
-from ..objectives import GeneralizationBound, Objective, SoftmaxCalibration, calibrate, default_objective
-from ..objectives.bounds import generalization_bound
+from ..embeddings import ConditionedMulticlass
+from ..objectives import Objective, default_objective
 from ..progress import progress_bar
+from ..threads import few_threads
+from ..validation import check_memory
+from .answers import ClassifierAnswers, Floats
 from .conditioning import Table
 from .default import NUM_STAGES, learn_default
+from .growth import grown
 from .labels import Labels, read_labels
 from .pooled import PooledAnswers
 from .random_state import RandomState, seed_of
+from .ranks import fit_on_ranks
 from .rows import distinct_rows
 from .single import KernelChoice, SingleKernel, check_settings
 from .table import TableEncoder, plain_matrix, validated
 
-Floats = NDArray[np.float64]
+WIDE = "Give fewer columns or rows; with partial_fit, or torchrun and distributed=True, rows can come in parts."
 
 
-class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
+class MulticlassEmbeddingClassifier(ClassifierAnswers):
     """A multiclass classifier that learns its kernels, without a validation set, from a table of any kind.
 
     As it is, it learns several kernels on rows as they are and by their ranks, each with hyperparameters that have not
@@ -56,6 +57,8 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: of Adam, with mini-batches.
         random_state: seed of every random choice.
         device: where to compute; ``None`` for the CPU.
+        distributed: the rows given to :meth:`fit` are those of this rank, one of several that ``torchrun`` has started;
+            all learn one classifier. One kernel has :class:`kernel_embed.scale.ShardedEmbedding` for that.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
 
     Attributes:
@@ -95,6 +98,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: float = 0.1,
         random_state: RandomState = None,
         device: str | None = None,
+        distributed: bool = False,
         progress: bool | None = None,
     ) -> None:
         self.kernel = kernel
@@ -112,6 +116,7 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
         self.learning_rate = learning_rate
         self.random_state = random_state
         self.device = device
+        self.distributed = distributed
         self.progress = progress
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> MulticlassEmbeddingClassifier:
@@ -123,25 +128,64 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
                 take part in the scaling of columns alone.
             sample_weight: how many rows each row stands for.
         """
+        if self.distributed:
+            fit_on_ranks(self, X, y, sample_weight)
+            return self
+        return self._fit(X, y, sample_weight)
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> MulticlassEmbeddingClassifier:
+        """Add rows without starting over; the first call is :meth:`fit`.
+
+        Kernels, calibration and the pool stay as the first rows have taught them; coefficients become those of all
+        rows. Beyond 5,000 rows old ones are not seen again: sums over rows grow.
+
+        Args:
+            X: rows like those of the first call.
+            y: labels among ``classes_``.
+            classes: all labels that will come, where the first rows do not have them all.
+            sample_weight: how many rows each row stands for.
+        """
+        if not hasattr(self, "conditioned_"):
+            return self._fit(X, y, sample_weight, classes)
+        X = validated(self, X, reset=False)
+        X, labels = _weighted(X, read_labels(X, y, sample_weight, self.classes_))
+        new = self._distinct(self._matrix(X), labels)
+        if isinstance(self.conditioned_, PooledAnswers):
+            with few_threads(len(self._table.x)):
+                self.conditioned_, self._table = grown(self.conditioned_, self._table, new)
+        else:
+            self.conditioned_ = self.conditioned_.updated(new.x, new.y, new.weights)
+            self._table = self._table.joined(new)
+        return self
+
+    def _fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        classes: ArrayLike | None = None,
+        num_rows: int | None = None,
+    ) -> MulticlassEmbeddingClassifier:
         check_settings(self.kernel, self.regularization, self.confidence)
         X = validated(self, X, reset=True)
-        labels = read_labels(X, y, sample_weight)
-        if bool((labels.weights == 0).any()):
-            # A row of weight 0 is not there.
-            rows = np.flatnonzero(labels.weights > 0)
-            X, labels = _safe_indexing(X, rows), labels.taken(rows)
+        X, labels = _weighted(X, read_labels(X, y, sample_weight, classes))
         self.classes_ = labels.classes
         factors = labels.class_factors(self.class_weight)
         self._class_factors = None if factors is None else self._tensor(factors)
-        self._learns_pool = self.kernel is None and self.objective is None and self.batch_size is None
-        matrix = None if self._learns_pool else plain_matrix(X)
-        self.encoder_: TableEncoder | None = None
-        if matrix is None:
+        learns_pool = self.kernel is None and self.objective is None and self.batch_size is None
+        self.encoder_ = None
+        if learns_pool or plain_matrix(X) is None:
             self.encoder_ = TableEncoder().fit(X, sample_weight=labels.weights_or_none)
-            matrix = self.encoder_.transform(X)
-        self._table = self._distinct(matrix, labels)
-        if self._learns_pool and len(self.classes_) > 1:
-            self._learn_pool()
+            check_memory(len(labels.numbers), torch.empty(0).double(), 1, WIDE, len(self.encoder_.encoded_), 5)
+        self._table = self._distinct(self._matrix(X), labels)
+        if learns_pool and len(self.classes_) > 1:
+            self._learn_pool(num_rows)
         else:
             self._learn_single()
         return self
@@ -164,133 +208,33 @@ class MulticlassEmbeddingClassifier(ClassifierMixin, BaseEstimator):
             num_classes=len(self.classes_),
         )
 
-    def _learn_pool(self) -> None:
-        assert self.encoder_ is not None
+    def _learn_pool(self, num_rows: int | None) -> None:
         seed = seed_of(self.random_state) or 0
         with progress_bar(NUM_STAGES, "fit", self.progress) as bar:
-            pooled = learn_default(self._table, default_objective(), seed, bar)
-        self.conditioned_: PooledAnswers | ConditionedMulticlass = pooled
-        self.embedding_: MulticlassEmbedding = pooled.members[int(pooled.pool.weights.argmax())].embeddings[0]
+            self._take(learn_default(self._table, default_objective(), seed, bar, num_rows))
+
+    def _take(self, pooled: PooledAnswers) -> None:
+        assert self.encoder_ is not None
+        self.conditioned_ = pooled
+        self.embedding_ = pooled.members[int(pooled.pool.weights.argmax())].embeddings[0]
         self.feature_relevances_ = self.encoder_.by_column(pooled.relevances.cpu().numpy())
-        self.calibration_: SoftmaxCalibration | None = None
-        self.result_: FitResult | None = None
+        self.calibration_ = None
+        self.result_ = None
 
     def _learn_single(self) -> None:
-        objective = self.objective if self.objective is not None else default_objective()
-        learner = SingleKernel(
-            self.kernel,
-            objective,
-            len(self.classes_),
-            self.regularization,
-            self.max_evaluations,
-            self.tolerance,
-            self.num_restarts,
-            self.subset_size,
-            self.batch_size,
-            self.num_epochs,
-            self.learning_rate,
-            seed_of(self.random_state),
-            self.progress,
-        )
         table = self._table
+        learner = SingleKernel.of(self, len(self.classes_))
         self.embedding_, result = learner.learn(table.x, table.y, table.weights)
         self.result_, self.terms_ = result, result.terms
         with torch.no_grad():
             conditioned = self.embedding_.condition(table.x, table.y, table.weights)
-            self.calibration_ = None
-            if self.calibrated:
-                self.calibration_ = calibrate(conditioned.leave_one_out(), conditioned.Y, weights=table.weights)
+            self.calibration_ = conditioned.calibrated().calibration if self.calibrated else None
         self.conditioned_ = conditioned
 
-    @property
-    def bound_(self) -> GeneralizationBound | None:
-        """The bound of Theorem 4 of the decision probabilities of one kernel, as published; of a pool ``None``."""
-        return self._bound("paper")
 
-    @property
-    def tight_bound_(self) -> GeneralizationBound | None:
-        """The same in its 1/√n form, a measure of complexity, since the kernel saw the same rows."""
-        return self._bound("tight")
-
-    def _bound(self, form: Any) -> GeneralizationBound | None:
-        conditioned = getattr(self, "conditioned_", None)
-        if not isinstance(conditioned, ConditionedMulticlass) or conditioned.y.dim() == 2:
-            return None
-        with torch.no_grad():
-            return generalization_bound(conditioned, self.confidence, form)
-
-    def decision_function(self, X: ArrayLike) -> Floats:
-        """Scores, highest for the predicted class: (n, m), or for two classes (n,) as scikit-learn has it."""
-        scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
-
-    def predict_proba(self, X: ArrayLike) -> Floats:
-        """Probabilities of ``classes_``: (n, m)."""
-        return self._probabilities(self._encode(X)).cpu().numpy()
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most probable labels."""
-        scores = self._scores(X)
-        labels: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
-        return labels
-
-    def predict_set(self, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:
-        """Conformal sets of classes that hold the true one at about the rate ``coverage``: (n, m), true for members.
-
-        See :func:`kernel_embed.embeddings.prediction_sets` for what is guaranteed and when.
-        """
-        probabilities = self._probabilities(self._encode(X))
-        left_out, y = self._left_out()
-        return prediction_sets(left_out, y, probabilities, coverage).cpu().numpy()
-
-    @torch.no_grad()
-    def _left_out(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Probabilities of training rows by what has not seen them, and their (most probable) classes."""
-        y = self._table.y if self._table.y.dim() == 1 else self._table.y.argmax(-1)
-        if isinstance(self.conditioned_, PooledAnswers):
-            return self._reweighted(self.conditioned_.left_out.exp()), y[self.conditioned_.left_out_rows]
-        return self._calibrated(self.conditioned_.leave_one_out()), y
-
-    def _scores(self, X: ArrayLike) -> Floats:
-        x = self._encode(X)
-        plain = self.calibration_ is None and self._class_factors is None
-        if plain and not isinstance(self.conditioned_, PooledAnswers):
-            return self._decision_probabilities(x).cpu().numpy()
-        return self._probabilities(x).clamp_min(1e-300).log().cpu().numpy()
-
-    @torch.no_grad()
-    def _probabilities(self, x: torch.Tensor) -> torch.Tensor:
-        if isinstance(self.conditioned_, PooledAnswers):
-            return self._reweighted(self.conditioned_.probabilities(x))
-        return self._calibrated(self._decision_probabilities(x))
-
-    def _calibrated(self, F: torch.Tensor) -> torch.Tensor:
-        return self._reweighted(clip_normalize(F) if self.calibration_ is None else self.calibration_.probabilities(F))
-
-    def _reweighted(self, p: torch.Tensor) -> torch.Tensor:
-        return p if self._class_factors is None else clip_normalize(p * self._class_factors.to(p))
-
-    @torch.no_grad()
-    def _decision_probabilities(self, x: torch.Tensor) -> torch.Tensor:
-        return self.conditioned_.decision_probabilities(x)
-
-    def _encode(self, X: ArrayLike) -> torch.Tensor:
-        check_is_fitted(self)
-        X = validated(self, X, reset=False)
-        if self.encoder_ is not None:
-            return self._tensor(self.encoder_.transform(X))
-        matrix = plain_matrix(X)
-        if matrix is None:
-            raise ValueError("Expected numbers without missing cells, as in training, got others. Impute them first.")
-        return self._tensor(matrix)
-
-    def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
-        # A copy: the classifier keeps its data when the caller's array changes, and read-only arrays are welcome.
-        return torch.tensor(array, device=self.device or "cpu")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.input_tags.string = True
-        return tags
+def _weighted(X: ArrayLike, labels: Labels) -> tuple[ArrayLike, Labels]:
+    """Rows with a positive weight: one of weight 0 is not there."""
+    if not bool((labels.weights == 0).any()):
+        return X, labels
+    rows = np.flatnonzero(labels.weights > 0)
+    return _safe_indexing(X, rows), labels.taken(rows)

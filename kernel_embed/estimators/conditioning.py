@@ -19,6 +19,7 @@ from ..embeddings import LinearAnswers, MulticlassEmbedding
 from ..kernels import has_explicit_features
 from ..kernels.features.nystrom import nystrom_kernel
 from ..linalg import RidgePath
+from ..linalg.extension import joined_weights
 from ..objectives import calibrate
 from ..scale.expansion import expansion
 from ..scale.statistics import FeatureStatistics
@@ -78,6 +79,13 @@ class Table:
         """The weights of some rows."""
         return None if self.weights is None else self.weights[rows]
 
+    def joined(self, other: Table) -> Table:
+        """The rows of both, these first."""
+        soft = 2 in (self.y.dim(), other.y.dim())
+        y = [table.Y(torch.arange(len(table.x), device=table.x.device)) if soft else table.y for table in (self, other)]
+        weights = joined_weights(self.weights, other.weights, len(self.x), len(other.x), self.x)
+        return dataclasses.replace(self, x=torch.cat([self.x, other.x]), y=torch.cat(y), weights=weights)
+
 
 def num_points(n: int) -> int:
     """p, the points of Nyström's features for n rows.
@@ -94,7 +102,7 @@ def condition_exactly(
 ) -> tuple[Tensor, LinearAnswers]:
     """Leave-one-out values at the ``judged`` rows, and the answers; ``probes`` are points that learn the ridge anew."""
     if probes is not None and not has_explicit_features(embedding.kernel):
-        ridge = _Featured(embedding, table, judged, probes).best_ridge(ridge)
+        ridge = _Featured(through_features(embedding, table, probes), table, judged).best_ridge(ridge)
     embedding.regularization = ridge / table.total_weight
     conditioned = embedding.condition(table.x, table.y, table.weights)
     values = conditioned.leave_one_out()[judged]
@@ -104,29 +112,33 @@ def condition_exactly(
     return values, expansion(conditioned.embedding, conditioned.x, conditioned.V)
 
 
-def condition_through_features(
-    embedding: MulticlassEmbedding, table: Table, judged: Tensor, ridge: float, points: Tensor
+def through_features(embedding: MulticlassEmbedding, table: Table, points: Tensor) -> FeatureStatistics:
+    """The sums of all rows, by the features of Nyström at ``points`` where the kernel has none of its own."""
+    if not has_explicit_features(embedding.kernel):
+        kernel = nystrom_kernel(embedding.kernel, points)
+        embedding = MulticlassEmbedding(kernel, embedding.num_classes).to(points)
+    return FeatureStatistics(embedding).update(table.x, table.y, table.weights)
+
+
+def condition_on_sums(
+    statistics: FeatureStatistics, table: Table, judged: Tensor, ridge: float
 ) -> tuple[Tensor, LinearAnswers]:
-    """The same through explicit features, those of Nyström at ``points`` where the kernel has none of its own."""
-    featured = _Featured(embedding, table, judged, points)
+    """The same from sums over rows, of which the table holds at least the ``judged`` ones."""
+    featured = _Featured(statistics, table, judged)
     ridge = featured.best_ridge(ridge)
-    featured.statistics.embedding.regularization = ridge / table.total_weight
-    return featured.left_out(ridge), featured.statistics.condition()
+    statistics.embedding.regularization = ridge / statistics.num_data
+    return featured.left_out(ridge), statistics.condition()
 
 
 class _Featured:
     """An embedding through explicit features on all rows, for every ridge."""
 
-    def __init__(self, embedding: MulticlassEmbedding, table: Table, judged: Tensor, points: Tensor) -> None:
-        if not has_explicit_features(embedding.kernel):
-            kernel = nystrom_kernel(embedding.kernel, points)
-            embedding = MulticlassEmbedding(kernel, embedding.num_classes).to(points)
-        self.statistics = FeatureStatistics(embedding).update(table.x, table.y, table.weights)
-        G, C = self.statistics.G, self.statistics.C
+    def __init__(self, statistics: FeatureStatistics, table: Table, judged: Tensor) -> None:
+        G, C = statistics.G, statistics.C
         if G is None or C is None:
             raise ValueError("Expected at least one row, got none.")
         self._path = RidgePath(G, C)
-        self._ZQ = self._path.rotated(self.statistics.features(table.x[judged]))
+        self._ZQ = self._path.rotated(statistics.features(table.x[judged]))
         self._Y, self._weights = table.Y(judged), table.weights_of(judged)
 
     def left_out(self, ridge: float) -> Tensor:

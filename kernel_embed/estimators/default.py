@@ -27,7 +27,7 @@ from ..objectives import Objective, calibrate, pool
 from ..progress import ProgressBar
 from ..threads import few_threads
 from .candidates import Candidate, Family, Learned, Relevance, Rows, Search, relevances
-from .conditioning import PROBES, Table, condition_exactly, condition_through_features, num_points
+from .conditioning import PROBES, Table, condition_exactly, condition_on_sums, num_points, through_features
 from .pooled import Member, PooledAnswers
 from .rows import folds, sample_rows
 
@@ -69,30 +69,38 @@ class Part:
 
 
 def learn_default(
-    table: Table, objective: Objective[ConditionedMulticlass], seed: int, bar: ProgressBar
+    table: Table,
+    objective: Objective[ConditionedMulticlass],
+    seed: int,
+    bar: ProgressBar,
+    num_rows: int | None = None,
 ) -> PooledAnswers:
-    """The default classifier of a table; see the module's text."""
+    """The default classifier of a table; see the module's text.
+
+    ``num_rows`` says how many rows there are where the table is a sample of them, and others will be added.
+    """
     generator = np.random.default_rng(seed)
-    parts = _parts(table, generator)
+    n = num_rows or len(table.x)
+    parts = _parts(table, n, generator)
     judged = torch.cat([part.judged for part in parts]).sort().values
     if len(judged) > JUDGED:
         judged = judged[table.rows(sample_rows(table.labels[judged.cpu().numpy()], JUDGED, generator))]
-    size = num_points(len(table.x)) if len(table.x) > EXACT else PROBES
+    size = num_points(n) if n > EXACT else PROBES
     points = table.x[table.rows(sample_rows(table.labels, min(size, len(table.x) // 2 + 1), generator))]
-    learner = _Learner(table, Search(objective), parts, judged, points)
+    learner = _Learner(table, Search(objective), parts, judged, points, exact=n <= EXACT)
     members = [member for warping in WARPINGS for member in learner.members(warping, bar)]
     bar.set_postfix_str("pooling")
-    pooled = learner.pooled(members)
+    answers = pooled(table, judged, members)
     bar.update()
-    return pooled
+    return answers
 
 
-def _parts(table: Table, generator: np.random.Generator) -> list[Part]:
+def _parts(table: Table, num_rows: int, generator: np.random.Generator) -> list[Part]:
     labels, n = table.labels, len(table.x)
     if n < FEWEST:
         return [Part(table.rows(np.arange(n)), table.rows(np.arange(n)))]
-    if n > CROSS_FITTED:
-        learned = sample_rows(labels, SAMPLE, generator)
+    if num_rows > CROSS_FITTED:
+        learned = sample_rows(labels, min(SAMPLE, n // 2), generator)
         rest = np.setdiff1d(np.arange(n), learned)
         return [Part(table.rows(learned), table.rows(rest))]
     number = folds(labels, NUM_PARTS, generator)
@@ -106,7 +114,7 @@ def _parts(table: Table, generator: np.random.Generator) -> list[Part]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Unjudged:
+class Unjudged:
     """A candidate with its embeddings and answers, and its leave-one-out values at the judged rows."""
 
     candidate: Candidate
@@ -122,8 +130,9 @@ class _Learner:
     parts: Sequence[Part]
     judged: Tensor
     points: Tensor
+    exact: bool
 
-    def members(self, warping: Warping, bar: ProgressBar) -> Iterator[_Unjudged]:
+    def members(self, warping: Warping, bar: ProgressBar) -> Iterator[Unjudged]:
         """All candidates of one warping."""
         table = self.table
         warp = make_warp(warping, table.x, table.numbers, table.weights).to(table.x)
@@ -137,7 +146,7 @@ class _Learner:
                 embeddings = tuple(found[relevance] for found in learned)
                 with torch.no_grad(), few_threads(len(table.x)):
                     values, answers = self._condition(embeddings, warp)
-                yield _Unjudged(Candidate(warping, family, relevance), embeddings, answers, values)
+                yield Unjudged(Candidate(warping, family, relevance), embeddings, answers, values)
             bar.update()
 
     def _learn(self, family: Family, rows: Rows) -> Iterator[Learned]:
@@ -153,7 +162,7 @@ class _Learner:
             return ("columns",)
         if many:
             return ("common",)
-        return ("common", "columns") if len(self.table.x) <= CROSS_FITTED else ("columns",)
+        return ("common", "columns") if len(self.parts) > 1 or len(self.table.x) < FEWEST else ("columns",)
 
     def _condition(
         self, embeddings: Sequence[MulticlassEmbedding], warp: torch.nn.Module
@@ -165,8 +174,9 @@ class _Learner:
             whole = MulticlassEmbedding(FeatureKernel(warp, embedding.kernel), table.num_classes).to(table.x)
             weights = table.weights_of(part.learned)
             ridge = embedding.regularization.item() * (len(part.learned) if weights is None else float(weights.sum()))
-            if len(table.x) > EXACT:
-                values, answer = condition_through_features(whole, table, self.judged, ridge, self.points)
+            if not self.exact:
+                statistics = through_features(whole, table, self.points)
+                values, answer = condition_on_sums(statistics, table, self.judged, ridge)
             else:
                 probes = self.points if len(part.learned) < SAMPLED * len(table.x) else None
                 values, answer = condition_exactly(whole, table, self.judged, ridge, probes)
@@ -175,23 +185,24 @@ class _Learner:
             left_out[unseen] = values[unseen]
         return left_out, tuple(answers)
 
-    @torch.no_grad()
-    def pooled(self, found: Sequence[_Unjudged]) -> PooledAnswers:
-        """Every candidate calibrated, and all in one pool."""
-        Y, weights = self.table.Y(self.judged), self.table.weights_of(self.judged)
-        calibrations = [calibrate(one.left_out, Y, weights=weights) for one in found]
-        log_p = torch.stack(
-            [calibration.log_probabilities(one.left_out) for one, calibration in zip(found, calibrations, strict=True)]
+
+@torch.no_grad()
+def pooled(table: Table, judged: Tensor, found: Sequence[Unjudged]) -> PooledAnswers:
+    """Every candidate calibrated on the ``judged`` rows of the table, and all in one pool."""
+    Y, weights = table.Y(judged), table.weights_of(judged)
+    calibrations = [calibrate(one.left_out, Y, weights=weights) for one in found]
+    log_p = torch.stack(
+        [calibration.log_probabilities(one.left_out) for one, calibration in zip(found, calibrations, strict=True)]
+    )
+    combined = pool(log_p, Y, weights=weights)
+    members = tuple(
+        Member(
+            one.candidate,
+            one.embeddings,
+            one.answers,
+            calibration,
+            torch.stack([relevances(embedding, table.groups) for embedding in one.embeddings]).mean(0),
         )
-        combined = pool(log_p, Y, weights=weights)
-        members = tuple(
-            Member(
-                one.candidate,
-                one.embeddings,
-                one.answers,
-                calibration,
-                torch.stack([relevances(embedding, self.table.groups) for embedding in one.embeddings]).mean(0),
-            )
-            for one, calibration in zip(found, calibrations, strict=True)
-        )
-        return PooledAnswers(members, combined, combined.log_probabilities(log_p), self.judged)
+        for one, calibration in zip(found, calibrations, strict=True)
+    )
+    return PooledAnswers(members, combined, combined.log_probabilities(log_p), judged)

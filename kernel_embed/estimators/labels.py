@@ -66,8 +66,10 @@ class Labels:
         return self.weights[rows] if self.weighted else None
 
 
-def read_labels(X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None) -> Labels:
-    """The labels of the rows of ``X``; see :class:`Labels`."""
+def read_labels(
+    X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None, classes: ArrayLike | None = None
+) -> Labels:
+    """The labels of the rows of ``X``, among ``classes`` where they are given; see :class:`Labels`."""
     n = _num_samples(X)
     if y is None:
         raise ValueError(
@@ -80,7 +82,10 @@ def read_labels(X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None) ->
             f"Expected y as an array of labels, got {type(y).__name__}: {error} Give labels[i] for row i."
         ) from error
     soft = array.ndim == 2 and array.shape[1] > 1
-    classes, numbers, Y = _soft(array) if soft else _hard(y)
+    known = None if classes is None else np.unique(np.asarray(classes))
+    found, numbers, Y = _soft(array) if soft else _hard(y, known)
+    if soft and known is not None and len(known) != len(found):
+        raise ValueError(f"Expected soft labels of {len(known)} classes, got {len(found)} columns. Give one for each.")
     if len(numbers) != n:
         raise ValueError(
             f"Expected one label for each of the {n} rows of X, got {len(numbers)}: inconsistent numbers of samples. "
@@ -93,10 +98,10 @@ def read_labels(X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None) ->
         raise ValueError(
             "Expected positive weights, got zero weight for every row with a label. Leave sample_weight out."
         )
-    return Labels(classes, numbers, Y, soft, weights, sample_weight is not None)
+    return Labels(found if known is None else known, numbers, Y, soft, weights, sample_weight is not None)
 
 
-def _hard(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
+def _hard(y: ArrayLike, classes: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
     array = column_or_1d(y, warn=True)
     if array.dtype.kind == "f" and bool(np.isinf(array).any()):
         raise ValueError("Input y contains infinity or a value too large for dtype('float64'). Expected class labels.")
@@ -108,7 +113,16 @@ def _hard(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
     if known.dtype.kind == "O" and len({type(label) for label in known}) == 1:
         known = np.array(known.tolist())
     check_classification_targets(known)
-    classes, inverse = np.unique(known, return_inverse=True)
+    found, inverse = np.unique(known, return_inverse=True)
+    if classes is None:
+        classes = found
+    elif bool((strange := ~np.isin(found, classes)).any()):
+        raise ValueError(
+            f"Expected labels among {classes.tolist()}, got {found[strange].tolist()}. Name all classes in the first "
+            "call, partial_fit(X, y, classes=...), or fit anew."
+        )
+    else:
+        inverse = np.searchsorted(classes, found)[inverse]
     numbers = np.full(len(array), -1, dtype=np.int64)
     numbers[~missing] = inverse
     Y = np.zeros((len(array), len(classes)))

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -17,10 +17,17 @@ from torch import Tensor
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import default_kernel, feature_ranges, log_scaled
 from ..learning import LBFGS, Adam, FitResult, Optimizer, fit
-from ..objectives import Objective
+from ..objectives import Objective, default_objective
+from .random_state import seed_of
 from .rows import sample_rows
 
 KernelChoice: TypeAlias = Kernel | Callable[[Tensor], Kernel] | None
+
+GIVEN = {
+    *("kernel", "regularization", "max_evaluations", "tolerance", "num_restarts", "subset_size", "batch_size"),
+    *("num_epochs", "learning_rate", "progress"),
+}
+"""Settings that the classifier has under the same name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +50,13 @@ class SingleKernel:
     learning_rate: float
     seed: int | None
     progress: bool | None
+
+    @classmethod
+    def of(cls, settings: Any, num_classes: int) -> SingleKernel:
+        """As the ``settings`` of a classifier say."""
+        given = {field.name: getattr(settings, field.name) for field in dataclasses.fields(cls) if field.name in GIVEN}
+        objective = settings.objective if settings.objective is not None else default_objective()
+        return cls(objective=objective, num_classes=num_classes, seed=seed_of(settings.random_state), **given)
 
     def learn(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[MulticlassEmbedding, FitResult]:
         """A common lengthscale, a subset, all rows. Ctrl-C ends them all."""

@@ -1,6 +1,7 @@
 """Regularized systems A = K + ηW⁻¹, made ready once and asked many times: the only place that factorizes."""
 
 from .dense import DenseSystem, factorize, sandwich
+from .extension import extended
 from .features import FeatureSystem
 from .forms import DenseForm, DistanceForm, QuadraticForm
 from .iterative import IterativeSystem, conjugate_gradients
@@ -21,6 +22,7 @@ __all__ = [
     "Shards",
     "cholesky_factor",
     "conjugate_gradients",
+    "extended",
     "factorize",
     "left_out",
     "require_finite",

@@ -32,7 +32,7 @@ from torch.autograd.function import once_differentiable
 from .forms import QuadraticForm
 from .system import LinearSystem
 
-BLOCK = 512
+BLOCK = 192
 JITTER_TRIES = 6
 
 

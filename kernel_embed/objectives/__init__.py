@@ -1,9 +1,10 @@
 """Objectives, as values that add and scale: what it means for an embedding to be good."""
 
 from ..embeddings import ConditionedMulticlass
+from ..embeddings.calibration import SoftmaxCalibration, calibrate
 from .base import Objective, bound
 from .bounds import GeneralizationBound, generalization_bound
-from .calibrated import CalibratedLeaveOneOutRisk, SoftmaxCalibration, calibrate
+from .calibrated import CalibratedLeaveOneOutRisk
 from .certificates import HoldoutBound, PacBayesBound, holdout_bound, kl_inverse, pac_bayes_bound
 from .cross_validation import CrossValidationRisk
 from .embedding_evidence import EmbeddingEvidence

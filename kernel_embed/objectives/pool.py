@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .calibrated import smoothed
+from ..embeddings.calibration import smoothed
 
 PULL = 0.3
 """κ, chosen on the development tables."""

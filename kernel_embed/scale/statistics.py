@@ -10,12 +10,14 @@ They are sums over rows, so that batches, files and machines each contribute the
 from __future__ import annotations
 
 import functools
+from typing import cast
 
 import torch
 from gpytorch.kernels import Kernel
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 from torch.utils.data import DataLoader
+from typing_extensions import Self
 
 from ..embeddings import (
     ConditionalEmbedding,
@@ -29,7 +31,6 @@ from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_
 from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
 from ..linalg import DenseSystem
-from ..validation import check_features, check_finite, check_labels, check_lengths, check_weights
 
 FEW = 256
 
@@ -82,13 +83,7 @@ class FeatureStatistics:
     @torch.no_grad()
     def update(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> FeatureStatistics:
         """Add rows ``x`` ``(n, d)`` with targets ``y``, each ``weights`` times; gone through in blocks."""
-        x = check_features(x)
-        weights = check_weights(x, weights)
-        if isinstance(self.embedding, MulticlassEmbedding):
-            y = check_labels(x, y, self.embedding.num_classes)
-        else:
-            check_lengths(x, y)
-            check_finite(y, "y")
+        x, y, weights = self.embedding.checked(x, y, weights)
         start = 0
         while start < x.shape[0]:
             # At first a few rows, which tell how many features there are.
@@ -149,10 +144,10 @@ class FeatureStatistics:
             raise ValueError("Expected at least one row, got none. Call update(x, y) before condition().")
         # W = (G + nλI)⁻¹ C
         ridge = self.num_data * self.embedding.regularization.to(self.G)
-        system = DenseSystem(self.G, ridge)
+        system = DenseSystem(self.G.clone(), ridge)  # later rows are added to G where it is
         kind = MulticlassFeatureAnswers if isinstance(self.embedding, MulticlassEmbedding) else FeatureAnswers
         data = None if x is None or y is None else (x, y)
-        return kind(self.embedding, system, self.C, self.num_data, self.largest_diagonal, data)
+        return kind(self.embedding, system, self.C.clone(), self.num_data, self.largest_diagonal, data)
 
 
 class FeatureAnswers(LinearAnswers):
@@ -174,7 +169,7 @@ class FeatureAnswers(LinearAnswers):
     ) -> None:
         self.embedding, self.num_data = embedding, num_data
         self._system, self._W, self._largest_diagonal = system, system.solve(C), largest_diagonal
-        self._data = data
+        self._C, self._data = C, data
 
     @property
     def representation(self) -> KernelFeatures:
@@ -201,6 +196,20 @@ class FeatureAnswers(LinearAnswers):
         blocks = zip(x.split(rows), values.split(rows), strict=True)
         C = torch.stack([phi(block).mT @ part.to(block) for block, part in blocks]).sum(0)
         return self._system.solve(C.to(self._W))
+
+    @property
+    def statistics(self) -> FeatureStatistics:
+        """The sums that this answer comes from, to which rows can be added; a copy."""
+        statistics = FeatureStatistics(self.embedding)
+        statistics.merge(self._system.K, self._C, self.num_data, self._largest_diagonal)
+        return statistics
+
+    def updated(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Self:
+        """The same with more rows and the ridge nλ held: their sums are added. The data themselves are not held."""
+        statistics = self.statistics.update(x, y, weights)
+        regularization = statistics.embedding.regularization
+        statistics.embedding.regularization = regularization.detach() * (self.num_data / statistics.num_data)
+        return cast(Self, statistics.condition())
 
     @property
     def squared_norm(self) -> Tensor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+
+import gpytorch
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import kernel_embed as ke
-from kernel_embed.estimators import PooledAnswers, default
+from kernel_embed.estimators import PooledAnswers, default, growth
 from kernel_embed.estimators.rows import distinct_rows, folds, sample_rows
 
 
@@ -173,3 +176,69 @@ def test_rows_are_chosen_with_every_class():
     assert all(abs(int((part[labels == c] == k).sum()) - (labels == c).sum() / 3) < 1 for c in (0, 1) for k in range(3))
     twice = distinct_rows(np.array([[0.0], [-0.0], [1.0]]), np.ones((3, 1)), np.array([1.0, 2.0, 0.0]))
     assert twice.weights.tolist() == [3.0]
+
+
+def test_rows_in_parts_are_rows_at_once(table):
+    """Coefficients are those of all rows, whatever the parts; kernels and the pool stay."""
+    X, y = table
+    first = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:120], y[:120])
+    twice = copy.deepcopy(first).partial_fit(X[120:150], y[120:150]).partial_fit(X[150:200], y[150:200])
+    once = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
+    np.testing.assert_allclose(twice.predict_proba(X), once.predict_proba(X), rtol=1e-7, atol=1e-10)
+    assert nll(once, X[200:], y[200:]) < nll(first, X[200:], y[200:])
+    member = once.conditioned_.members[0]
+    embedding = member.answers[0].embedding
+    x, labels = torch.tensor(once.encoder_.transform(X[:200])), torch.tensor(np.searchsorted(once.classes_, y[:200]))
+    torch.testing.assert_close(member.answers[0].mean(x), embedding.condition(x, labels).mean(x), rtol=1e-7, atol=1e-9)
+
+
+def test_rows_in_parts_through_features(table, monkeypatch):
+    """Sums grow, and the table that is held does not."""
+    X, y = table
+    for module in (default, growth):
+        monkeypatch.setattr(module, "EXACT", 100)
+    first = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:120], y[:120])
+    grown = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
+    assert grown.conditioned_.members[0].answers[0].num_data == 200
+    assert len(grown._table.x) == len(first._table.x)
+    assert nll(grown, X[200:], y[200:]) < nll(first, X[200:], y[200:])
+
+
+def test_exact_members_turn_to_features_where_rows_are_many(table, monkeypatch):
+    X, y = table
+    first = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:120], y[:120])
+    exact = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
+    monkeypatch.setattr(growth, "EXACT", 150)
+    monkeypatch.setattr(growth, "num_points", lambda n: n)  # as many points as rows: the features are exact
+    grown = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
+    np.testing.assert_allclose(grown.predict_proba(X), exact.predict_proba(X), atol=1e-4)
+
+
+def test_a_class_that_comes_later(table):
+    X, y = table
+    few = ke.MulticlassEmbeddingClassifier(random_state=0)
+    few.partial_fit(X[:60], y[:60], classes=["no", "perhaps", "yes"])
+    late = np.where(X["heavy"][60:200] > 8, "perhaps", y[60:200])
+    few.partial_fit(X[60:200], late)
+    assert few.predict_proba(X[:3]).shape == (3, 3)
+    with pytest.raises(ValueError, match=r"Expected labels among \['no', 'perhaps', 'yes'\], got \['never'\]"):
+        few.partial_fit(X[:2], ["never", "yes"])
+
+
+def test_one_kernel_grows_by_a_block():
+    x, y = load_iris(return_X_y=True)
+    x, y = x[::-1] / 5.0, y[::-1]
+    order = np.random.default_rng(0).permutation(150)
+    x, y = x[order], y[order]
+    first = ke.MulticlassEmbeddingClassifier(gpytorch.kernels.RBFKernel(), max_evaluations=5).fit(x[:100], y[:100])
+    grown = copy.deepcopy(first).partial_fit(x[100:], y[100:])
+    labels = torch.tensor(y[100:])
+    expected = first.conditioned_.updated(torch.tensor(x[100:]), labels).mean(torch.tensor(x))
+    torch.testing.assert_close(grown.conditioned_.mean(torch.tensor(x)), expected)
+
+
+def test_a_table_beyond_memory_is_refused_before_it_is_encoded(monkeypatch):
+    sizes = {"SC_PHYS_PAGES": 10, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr("os.sysconf", sizes.__getitem__)
+    with pytest.raises(MemoryError, match=r"got n = 2000, whose 2000 × 3 matrices need"):
+        ke.MulticlassEmbeddingClassifier().fit(np.random.default_rng(0).normal(size=(2000, 3)), np.arange(2000) % 2)

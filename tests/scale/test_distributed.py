@@ -77,6 +77,35 @@ def test_rows_refused_on_one_rank_are_an_error_on_all(ranks):
     assert "Expected finite values in x" in ranks[1]["refusals"][1]
 
 
+@pytest.fixture(scope="module")
+def classifiers(tmp_path_factory):
+    file = tmp_path_factory.mktemp("classifiers") / "found"
+    done = torchrun("classifier", file)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [torch.load(f"{file}.{rank}") for rank in range(2)]
+
+
+def test_rows_that_are_gathered_whole_teach_what_one_process_learns(classifiers):
+    X, y = worker.table()
+    alone = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X, y).predict_proba(X)
+    for found in classifiers:
+        torch.testing.assert_close(found["gathered"], torch.tensor(alone), rtol=1e-8, atol=1e-10)
+
+
+def test_a_sample_teaches_the_kernels_and_all_rows_the_coefficients(classifiers):
+    _, y = worker.table()
+    right = torch.tensor(y == "yes")
+    for found in classifiers:
+        assert float(((found["sampled"][:, 1] > 0.5) == right).double().mean()) > 0.93
+        for k in range(6):
+            torch.testing.assert_close(found[f"values {k}"], found[f"of all rows {k}"], rtol=1e-6, atol=1e-7)
+
+
+def test_a_refusal_on_one_rank_reaches_all(classifiers):
+    assert "got refusals: {1: " in classifiers[0]["refusal"]
+    assert "Expected one label for each of the 180 rows" in classifiers[1]["refusal"]
+
+
 def test_a_rank_that_dies_ends_the_run_and_spares_the_checkpoint(tmp_path):
     started = time.monotonic()
     done = torchrun("dying", tmp_path / "found")
@@ -103,5 +132,7 @@ def test_different_kernels_are_refused(ranks):
 
 
 def test_without_a_process_group():
+    with pytest.raises(RuntimeError, match=r"Expected a process group for distributed=True"):
+        ke.MulticlassEmbeddingClassifier(distributed=True).fit([[0.0], [1.0]], [0, 1])
     with pytest.raises(RuntimeError, match=r"Expected a process group, got none. Start the ranks with torchrun"):
         ShardedEmbedding(ke.MulticlassEmbedding(RBFKernel(), 2))

@@ -6,11 +6,14 @@ import datetime
 import os
 import sys
 
+import numpy as np
+import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import nn
 
 import kernel_embed as ke
+from kernel_embed.estimators import default, ranks
 from kernel_embed.kernels.classes.feature import FeatureKernel
 from kernel_embed.scale import FeatureStatistics, ShardedEmbedding, accumulate, reduce_statistics
 from tests.conftest import make_problem
@@ -98,6 +101,34 @@ def compare(file: str) -> None:
     torch.save(found, f"{file}.{rank}")
 
 
+def table() -> tuple[pd.DataFrame, np.ndarray]:
+    generator = np.random.default_rng(0)
+    X = pd.DataFrame({"a": generator.standard_normal(300), "kind": generator.choice(["u", "v"], 300)})
+    return X, np.where((X["a"] > 0) ^ (X["kind"] == "u"), "yes", "no")
+
+
+def classifier(file: str) -> None:
+    """The default classifier with all rows gathered, with a sample gathered, and with rows that one rank refuses."""
+    (X, y), rank = table(), dist.get_rank()
+    mine = slice(0, 120) if rank == 0 else slice(120, 300)
+    learner = ke.MulticlassEmbeddingClassifier(random_state=0, distributed=True)
+    found = {"gathered": torch.tensor(learner.fit(X[mine], y[mine]).predict_proba(X))}
+    ranks.GATHERED, default.EXACT, default.CROSS_FITTED = 150, 200, 200
+    learner.fit(X[mine], y[mine])
+    found["sampled"] = torch.tensor(learner.predict_proba(X))
+    for k, member in enumerate(learner.conditioned_.members):
+        (answers,) = member.answers
+        x = torch.tensor(learner.encoder_.transform(X))
+        labels = torch.tensor(np.searchsorted(learner.classes_, y))
+        whole = FeatureStatistics(answers.embedding).update(x, labels).condition()
+        found[f"values {k}"], found[f"of all rows {k}"] = answers.mean(x), whole.mean(x)
+    try:
+        learner.fit(X[mine], y[mine] if rank == 0 else y[:3])
+    except ValueError as error:
+        found["refusal"] = str(error)
+    torch.save(found, f"{file}.{rank}")
+
+
 def dying(file: str) -> None:
     p, rank = problem(), dist.get_rank()
     sharded = ShardedEmbedding(embedding())
@@ -110,5 +141,5 @@ def dying(file: str) -> None:
 
 if __name__ == "__main__":
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
-    {"compare": compare, "dying": dying}[sys.argv[1]](sys.argv[2])
+    {"compare": compare, "classifier": classifier, "dying": dying}[sys.argv[1]](sys.argv[2])
     dist.destroy_process_group()

@@ -1,0 +1,133 @@
+r"""From decision probabilities to probabilities, without held-out data.
+
+Decision probabilities :math:`f` are least-squares estimates, which may leave [0, 1]. Probabilities are a softmax of
+them on two scales, their own and the logarithmic one,
+
+.. math::  p(x) = \operatorname{softmax}\big( a h + a' g(h) + b \big), \qquad
+           h = \tfrac12 + \tanh(f(x) - \tfrac12), \quad
+           g(h) = \log \operatorname{softplus}(h / \epsilon), \; \epsilon = 0.1,
+
+with :math:`a, a' \ge 0` and class offsets :math:`b` fitted on leave-one-out values. Where :math:`f` are probabilities
+of two classes, none below 0.2, :math:`a' = 1` returns them to within 0.02; with more classes it flattens them (0.95 of
+ten becomes 0.525), and a larger :math:`a'` makes up for it. :math:`h` keeps a value of :math:`f` far outside [0, 1],
+where nothing was learned, from being taken for certainty. What is minimized is
+
+.. math::  -\frac1n \sum_{i, c} T_{ic} \log p_c(f_{-i}(x_i)) + \frac{\kappa}{2n} \lVert b \rVert^2 ,
+           \qquad T = \frac{nY + 1/m}{n + 1} .
+
+The targets T are the one-hot labels with one more imagined observation, shared by all classes; without it
+:math:`a` would grow without limit on data that are separated perfectly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from ..validation import check_finite, check_number, check_tensor, check_weights
+from .scaling import Scaling
+
+EPSILON = 0.1
+SCALE_RIDGE = math.sqrt(torch.finfo(torch.float64).eps)
+"""Scales are hardly held back, but the Hessian stays regular."""
+SMALLEST_PENALTY = 1e-12
+"""Below it the offsets are not determined: the cross-entropy does not change when all of them rise together."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftmaxCalibration:
+    """p = softmax(a h + a' g(h) + b): ``scales`` (a, a') of shape ``(*batch, 2)``, ``offset`` b ``(*batch, m)``."""
+
+    scales: Tensor
+    offset: Tensor
+
+    def log_probabilities(self, F: Tensor) -> Tensor:
+        """log p for decision probabilities ``F`` of shape ``(*batch, n, m)``."""
+        a, a_log = self.scales[..., 0, None, None], self.scales[..., 1, None, None]
+        h = saturated(F)
+        return (a * h + a_log * log_scale(h) + self.offset.unsqueeze(-2)).log_softmax(dim=-1)
+
+    def probabilities(self, F: Tensor) -> Tensor:
+        """p for decision probabilities ``F``."""
+        return self.log_probabilities(F).exp()
+
+
+def saturated(F: Tensor) -> Tensor:
+    """h = ½ + tanh(f − ½): nearly f inside [0, 1], and between −½ and 3⁄2 everywhere."""
+    return 0.5 + torch.tanh(F - 0.5)
+
+
+def log_scale(h: Tensor) -> Tensor:
+    """g(h) = log softplus(h/ε): the logarithm for h well above ε, linear for negative h."""
+    return softplus(h / EPSILON).log()
+
+
+def smoothed(Y: Tensor, n: float) -> Tensor:
+    """T = (nY + 1/m) / (n + 1), Perks's rule for one-hot or soft labels ``Y`` ``(…, m)`` of n rows."""
+    return (n * Y + 1.0 / Y.shape[-1]) / (n + 1.0)
+
+
+def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None = None) -> SoftmaxCalibration:
+    """The (a, a', b) that minimize q above for decision probabilities ``F`` ``(*batch, n, m)`` and one-hot ``Y``.
+
+    Newton's method with step halving on m + 2 numbers; a scale that would be negative is held at zero. ``F`` is not
+    differentiated. ``weights`` ``(n,)`` say how many rows each row stands for.
+
+    Example:
+        >>> F = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9], [0.5, 0.5]], dtype=torch.float64)
+        >>> Y = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+        >>> calibrate(F, Y).probabilities(F).argmax(dim=-1)
+        tensor([0, 0, 1, 1])
+    """
+    _check_calibration(F, Y, penalty)
+    return fitted(F, Y.to(F), penalty, check_weights(F, weights))
+
+
+def _check_calibration(F: Tensor, Y: Tensor, penalty: float) -> None:
+    for name, values in (("F", F), ("Y", Y)):
+        check_tensor(values, name)
+        check_finite(values, name)
+    if F.dim() < 2 or 0 in F.shape or not F.is_floating_point():
+        raise ValueError(
+            f"Expected F as decision probabilities of shape (*batch, n, m), got {tuple(F.shape)} in {F.dtype}. Give "
+            "conditioned.leave_one_out()."
+        )
+    if Y.dim() != 2 or Y.shape != F.shape[-2:]:
+        raise ValueError(
+            f"Expected Y as one-hot labels of shape {tuple(F.shape[-2:])}, as F, got {tuple(Y.shape)}. Give "
+            "conditioned.Y."
+        )
+    check_penalty(penalty)
+
+
+def check_penalty(penalty: float) -> None:
+    """Raise unless ``penalty`` is large enough for the offsets to be determined."""
+    if not SMALLEST_PENALTY <= check_number("penalty", penalty) < math.inf:
+        raise ValueError(
+            f"Expected a positive, finite penalty, got {penalty}. 1 is usual, and {SMALLEST_PENALTY:g} the least."
+        )
+
+
+def fitted(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None = None) -> SoftmaxCalibration:
+    """:func:`calibrate` for arguments that are known to be right."""
+    m, n = F.shape[-1], F.shape[-2] if weights is None else float(weights.sum())
+    h = saturated(F.detach().double())  # whose digits the value of the objective needs
+    share = np.full(F.shape[-2], 1.0 / n) if weights is None else _array(weights) / n
+    ridge = np.full((*F.shape[:-2], m + 2), penalty / n)
+    ridge[..., :2] = SCALE_RIDGE
+    X = _array(torch.stack([h, log_scale(h)], dim=-3).mT)
+    T = np.broadcast_to(_array(smoothed(Y.detach().double(), n).mT), (*F.shape[:-2], m, F.shape[-2]))
+    u = F.new_tensor(Scaling(X, T, share, ridge).minimize())
+    return SoftmaxCalibration(u[..., :2], u[..., 2:])
+
+
+def _array(values: Tensor) -> NDArray[np.float64]:
+    """A contiguous array of float64 on the CPU, where small problems are solved fastest."""
+    array: NDArray[np.float64] = values.detach().cpu().double().contiguous().numpy()
+    return array
