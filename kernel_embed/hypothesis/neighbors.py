@@ -40,7 +40,7 @@ def local_permutations(z: Tensor, num_permutations: int, generator: torch.Genera
 
 def are_groups(z: Tensor) -> bool:
     """Whether so many rows of ``z`` are equal that permutations among equal ones are enough."""
-    return z.unique(dim=0).shape[0] * BLOCK <= z.shape[0]
+    return bool(z.unique(dim=0).shape[0] * BLOCK <= z.shape[0])
 
 
 def partitions(z: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -38,9 +38,9 @@ NAMES = ("Hgt", "Wind", "Hum", "Temp", "InvHt", "Pres", "InvTmp", "Vis", "Ozone"
 """The columns of the table in its order, by the names of Figure 6."""
 RESIDUALS, MEDIAN, TRANSFORMS = "residuals, evidence", "residuals, median", "transforms"
 TESTS: dict[str, tuple[Method, KernelChoice]] = {
+    TRANSFORMS: ("transforms", None),
     RESIDUALS: ("residuals", None),
     MEDIAN: ("residuals", "median"),
-    TRANSFORMS: ("transforms", None),
 }
 """By name: the method, and the kernel."""
 LEVEL = 0.05
