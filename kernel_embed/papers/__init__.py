@@ -11,6 +11,7 @@ from .flaxman2016.ozone import OzoneGraph
 from .flaxman2016.posterior_coverage import PosteriorCoverage
 from .flaxman2016.posterior_ranks import PosteriorRanks
 from .flaxman2016.powers import PowerStudy
+from .flaxman2016.prior_chains import PriorChains
 from .flaxman2016.type_two import TypeTwoErrors
 from .flaxman2016.witness import WitnessOfMixtures
 from .hsu2018.averaged import AveragedClassifiers
@@ -37,6 +38,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         BandCoverage(),
         PosteriorCoverage(),
         PosteriorRanks(),
+        PriorChains(),
         VotedTable(),
         VotedPenalties(),
     )
