@@ -26,6 +26,8 @@ except ImportError:  # pragma: no cover
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object], mode: str = "wb") -> None:
     """Write a file so that a reader, and a run after an interruption, never sees half of it."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise TypeError(f"Expected the path of a file to write, got {path!r}. Give a str or a pathlib.Path.")
     target = pathlib.Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target, because a rename is only atomic within one file system.

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..results import Results
 from ..saving import save
+from ..validation import check_count, check_number
 from .evaluate import Classifier
 from .ranking import Row, rows_of
 from .recommendation import Recommendation, is_tied, recommend
@@ -74,6 +75,7 @@ def compare(
         >>> compared.fitted("logistic").predict(iris.data[:1])
         array([0])
     """
+    _check_settings(methods, folds, seed, budget)
     train = _table(X, y, name, drop)
     held = None if test is None else _held_out(test, train)
     settings = Settings(tuple(methods or installed(METHODS)), kernel, 1 if held is not None else folds, seed, budget)
@@ -83,6 +85,15 @@ def compare(
     comparison = Comparison(results, settings, place)
     comparison.run([(train, held)], progress)
     return Compared(comparison, train, held)
+
+
+def _check_settings(methods: Sequence[str] | None, folds: int, seed: int, budget: float | None) -> None:
+    if methods is not None and (isinstance(methods, str) or not isinstance(methods, Sequence)):
+        raise TypeError(f"Expected methods as a list of names, got {methods!r}. Give [{methods!r}], or None for all.")
+    check_count("folds", folds, 2)
+    check_count("seed", seed, 0, 2**32 - 1)
+    if budget is not None and not 0.0 < check_number("budget", budget) < np.inf:
+        raise ValueError(f"Expected a budget above 0 seconds, got {budget!r}. Give None for no limit.")
 
 
 class Compared:

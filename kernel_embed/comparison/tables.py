@@ -78,17 +78,39 @@ def table_of(
     """
     if hasattr(X, "to_pandas"):
         X = X.to_pandas()
-    frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X)
+    frame = X if isinstance(X, pd.DataFrame) else _frame(X)
     if not isinstance(X, pd.DataFrame | dict):
         frame.columns = pd.Index([f"x{j}" for j in range(frame.shape[1])])
     frame = frame.rename(columns=str).infer_objects().reset_index(drop=True)
     if frame.columns.duplicated().any():
         raise ValueError(f"Expected different column names, got {listed(_repeated(frame))} more than once.")
-    labels = pd.Series(np.asarray(y).ravel(), name="target").infer_objects()
+    labels = pd.Series(_vector(y), name="target").infer_objects()
     if len(labels) != len(frame):
         raise ValueError(f"Expected one label for each of the {len(frame)} rows, got {len(labels)}.")
     frame = _without(frame, drop, name)
     return _table(name, frame, labels) if like is None else _alike(name, frame, labels, like)
+
+
+def _vector(y: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(y).ravel()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"Expected y as a vector of labels, got {type(y).__name__} ({error}). Give a list or an array."
+        ) from error
+
+
+def _frame(X: Any) -> pd.DataFrame:
+    try:
+        frame = pd.DataFrame(X)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"Expected X as a data frame or a matrix with one row for each observation, got {type(X).__name__} "
+            f"({error}). Give it two dimensions."
+        ) from error
+    if frame.shape[1] == 0:
+        raise ValueError(f"Expected X with at least one column, got shape {frame.shape}. Give features.")
+    return frame
 
 
 def read_user_table(
@@ -122,6 +144,8 @@ def read_user_table(
 
 def _table(name: str, frame: pd.DataFrame, cells: pd.Series) -> UserTable:
     labels, has_label = _labels(cells)
+    if not has_label.any():
+        raise ValueError(f"Expected at least {FEWEST_ROWS} rows with a label in {name}, got none. Name another target.")
     attributes = frame.attrs
     frame = frame[has_label].reset_index(drop=True)
     frame.attrs = attributes

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import torch
 from gpytorch.kernels import Kernel
+from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
@@ -81,6 +82,11 @@ def leave_one_out_scores(
         residuals = bound.system.solve(features) / bound.system.inverse_diagonal().unsqueeze(-1)
         return residuals.square().sum(-1)
     q, c = bound.system.inverse_forms(target_form(bound, kernel, centered))
+    if bool((c.detach().square() == 0.0).any()):
+        raise NanError(
+            f"Expected a ridge nλ whose inverse has a square, got {float(bound.system.ridge.detach().max()):.3g}. "
+            "Give a smaller regularization."
+        )
     # Rounding alone can bring a squared norm below zero.
     return q.clamp_min(0.0) / c.square()
 

@@ -4,12 +4,14 @@ from .cortes2015.penalties import VotedPenalties
 from .cortes2015.voted import VotedTable
 from .experiment import Experiment, Settings, reproduce
 from .flaxman2016.coverage import BandCoverage
+from .flaxman2016.graphs import CausalGraphs
 from .flaxman2016.grid import GridOfGaussians
 from .flaxman2016.levels import LevelStudy
 from .flaxman2016.ozone import OzoneGraph
 from .flaxman2016.posterior_coverage import PosteriorCoverage
 from .flaxman2016.posterior_ranks import PosteriorRanks
 from .flaxman2016.powers import PowerStudy
+from .flaxman2016.prior_chains import PriorChains
 from .flaxman2016.type_two import TypeTwoErrors
 from .flaxman2016.witness import WitnessOfMixtures
 from .hsu2018.averaged import AveragedClassifiers
@@ -30,11 +32,13 @@ EXPERIMENTS: dict[str, Experiment] = {
         WitnessOfMixtures(),
         TypeTwoErrors(),
         OzoneGraph(),
+        CausalGraphs(),
         LevelStudy(),
         PowerStudy(),
         BandCoverage(),
         PosteriorCoverage(),
         PosteriorRanks(),
+        PriorChains(),
         VotedTable(),
         VotedPenalties(),
     )

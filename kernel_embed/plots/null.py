@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from torch import Tensor
 
 from .style import SECOND, array, axes_or_new, legend_outside
@@ -21,8 +22,16 @@ def plot_null(null: Tensor, statistic: float, *, label: str = "observed", ax: Ax
         label: of the line.
         ax: where to draw; a new figure by default.
     """
+    values = array(null).ravel()
+    try:
+        counts, edges = np.histogram(values, bins=40)
+    except ValueError as error:
+        raise ValueError(
+            f"Expected finite statistics that differ by more than rounding, got {len(values)} of which no histogram "
+            f"can be made ({error}). Look at result.null."
+        ) from error
     ax = axes_or_new(ax)
-    ax.hist(array(null), bins=40, color="0.75", label="permutations")
+    ax.stairs(counts, edges, fill=True, color="0.75", label="permutations")
     ax.axvline(statistic, color=SECOND, label=label)
     ax.set_xlabel("statistic")
     ax.set_ylabel("permutations")

@@ -15,7 +15,17 @@ from kernel_embed.papers.hsu2018.iris import IrisStarts
 
 NAMES = [
     *("iris", "uci", "mnist-cen", "mnist-pixels", "averaged", "two-sample", "witness", "type-two", "ozone"),
-    *("test-level", "test-power", "coverage", "posterior-coverage", "posterior-ranks", "voted", "voted-penalties"),
+    *(
+        "causal-graphs",
+        "test-level",
+        "test-power",
+        "coverage",
+        "posterior-coverage",
+        "posterior-ranks",
+        "prior-chains",
+        "voted",
+        "voted-penalties",
+    ),
 ]
 
 

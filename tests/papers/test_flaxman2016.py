@@ -12,7 +12,9 @@ from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
 from kernel_embed.kernels import median_distance
 from kernel_embed.learning.maxima import local_maxima
 from kernel_embed.objectives.embedding_evidence import EmbeddingEvidence
+from kernel_embed.papers import EXPERIMENTS, Settings, reproduce
 from kernel_embed.papers.flaxman2016 import grid, mixtures
+from kernel_embed.papers.flaxman2016.prior_chains import FAMILIES, PriorChains
 from kernel_embed.results import Results
 
 matplotlib.use("Agg")
@@ -62,3 +64,11 @@ def test_every_picture_is_drawn(tmp_path, capsys):
     results = Results(tmp_path / "results.json", grid.GridOfGaussians.key)
     assert {record["experiment"] for record in results.records} == {"grid", "mixtures", "chains"}
     assert matplotlib.pyplot.get_fignums() == []
+
+
+def test_chains_from_the_prior_end_without_an_error(tmp_path):
+    results = Results(tmp_path / "results.json", EXPERIMENTS["prior-chains"].key)
+    reproduce(PriorChains(num_samples=2, warmup_steps=2), Settings(repetitions=1, out=tmp_path), results)
+    assert len(results.records) == len(FAMILIES) == 5
+    assert all(record.get("sound") for record in results.records), results.records
+    assert "Matérn ½" in EXPERIMENTS["prior-chains"].summary(results.records)

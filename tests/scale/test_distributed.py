@@ -23,15 +23,21 @@ from . import worker
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def torchrun(task: str, file: pathlib.Path, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return int(free.getsockname()[1])
+
+
+def torchrun(task: str, file: pathlib.Path, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1"),
-        *(f"--master-port={port}", "-m", "tests.scale.worker", task, str(file)),
+        *(f"--master-port={free_port()}", "-m", "tests.scale.worker", task, str(file)),
     ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    environment = {**os.environ, **ENVIRONMENT}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
 
 
@@ -114,6 +120,34 @@ def test_a_rank_that_dies_ends_the_run_and_spares_the_checkpoint(tmp_path):
     assert "exitcode  : 3" in done.stderr or "exitcode: 3" in done.stderr
     content = load_checkpoint(tmp_path / "found.checkpoint")
     assert len(content["history"]) == 2
+
+
+@pytest.mark.parametrize("dead", [0])  # the one that the others find each other by; 1 is as good
+def test_a_killed_rank_ends_the_other_within_a_minute(dead, tmp_path):
+    """Without torchrun, which would end it; the patience of the group is half an hour, and is not waited for."""
+    environment = {**os.environ, **ENVIRONMENT, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    command = [sys.executable, "-m", "tests.scale.worker", "endless", str(tmp_path / "at_work")]
+    ranks = [
+        subprocess.Popen(
+            command, cwd=ROOT, env={**environment, "RANK": str(r), "WORLD_SIZE": "2"}, stderr=subprocess.PIPE, text=True
+        )
+        for r in range(2)
+    ]
+    try:
+        deadline = time.monotonic() + 120
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        ranks[dead].kill()
+        killed = time.monotonic()
+        _, words = ranks[1 - dead].communicate(timeout=60)
+        assert ranks[1 - dead].returncode != 0
+        assert time.monotonic() - killed < 60
+        assert "Expected all ranks to take part in" in words, words[-2000:]
+        assert "Another rank ended or did not answer in time" in words
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
 
 
 def test_a_lost_connection_is_explained():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import pathlib
 import sys
 
 import numpy as np
@@ -139,7 +140,17 @@ def dying(file: str) -> None:
     ke.fit(sharded, objective, p.x, p.y, num_epochs=9, learning_rate=0.01, checkpoint=f"{file}.checkpoint")
 
 
+def endless(file: str) -> None:
+    """Learn until somebody kills a rank; the file says when this one is at work."""
+    p, rank = problem(), dist.get_rank()
+    sharded = ShardedEmbedding(embedding())
+    tell = pathlib.Path(f"{file}.{rank}").touch
+    ke.fit(sharded, OBJECTIVES["empirical"], p.x, p.y, num_epochs=10**6, callback=lambda progress: tell())
+
+
 if __name__ == "__main__":
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
-    {"compare": compare, "classifier": classifier, "dying": dying}[sys.argv[1]](sys.argv[2])
+    patience = datetime.timedelta(seconds=1800 if sys.argv[1] == "endless" else 20)
+    dist.init_process_group("gloo", timeout=patience)
+    tasks = {"compare": compare, "classifier": classifier, "dying": dying, "endless": endless}
+    tasks[sys.argv[1]](sys.argv[2])
     dist.destroy_process_group()
