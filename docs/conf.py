@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import pathlib
-import shutil
 import sys
 
 from docutils import nodes
@@ -100,7 +99,9 @@ def _bring_tutorials() -> None:
         stale.unlink()
     notebooks = sorted((HERE.parent / "tutorials").glob("[0-9]*.ipynb"))
     for notebook in notebooks:
-        shutil.copy2(notebook, target / notebook.name)
+        # in the repository the pages are one folder further away
+        text = notebook.read_text(encoding="utf-8").replace("](../docs/", "](../")
+        (target / notebook.name).write_text(text, encoding="utf-8")
     write_gallery(notebooks, target)
 
 

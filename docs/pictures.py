@@ -67,13 +67,15 @@ def draw_witness(ax) -> None:
 def main() -> None:
     """Draw and save all of them."""
     with plots.styled():
-        figure = plots.free_figure(12.5, 3.4)
-        panels = figure.subplots(1, 3)
-        for panel, draw in zip(panels, (draw_classes, draw_distribution, draw_witness), strict=True):
+        for name, draw in (("classes", draw_classes), ("distribution", draw_distribution), ("witness", draw_witness)):
+            figure = plots.free_figure(4.2, 3.4)
+            panel = figure.subplots()
             draw(panel)
-        panels[2].get_legend().remove()
-        panels[2].set_title("test: do two samples differ, and where?")
-        figure.savefig(STATIC / "index.png", dpi=110)
+            if name == "witness":
+                panel.get_legend().remove()
+                panel.set_title("test: do two samples differ, and where?")
+            (STATIC / "index").mkdir(exist_ok=True)
+            figure.savefig(STATIC / "index" / f"{name}.png", dpi=120)
         alone = plots.free_figure(6.4, 3.2)
         draw_witness(alone.subplots())
         (STATIC / "how_to").mkdir(exist_ok=True)

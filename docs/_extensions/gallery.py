@@ -1,4 +1,5 @@
-"""The tutorial index: one card for each notebook, with its title, its first sentences and one of its own pictures.
+"""The tutorial index: a card for each notebook, with its title, first sentences, one of its own pictures, and
+downloads as notebook and script.
 
 A notebook names its picture by number in its metadata (``"picture": 2`` is the third); the first is the default.
 """
@@ -26,6 +27,11 @@ def write_gallery(notebooks: list[pathlib.Path], folder: pathlib.Path) -> None:
             number = min(notebook["metadata"].get("picture", 0), len(found) - 1)
             (pictures / f"{path.stem}.png").write_bytes(base64.b64decode(found[number]))
             card[1:1] = ["", f"[![{title}](pictures/{path.stem}.png)]({path.name})"]
+        (pictures / f"{path.stem}.py").write_text(_script(notebook), encoding="utf-8")
+        card += [
+            "",
+            f"Download as {{download}}`notebook <{path.name}>` or {{download}}`script <pictures/{path.stem}.py>`.",
+        ]
         cards.append("\n".join(["::::{container} tutorial", *card, "", "::::"]))
     (folder / "gallery.md").write_text("\n\n".join(cards) + "\n", encoding="utf-8")
 
@@ -36,6 +42,18 @@ def _title_and_words(notebook: dict[str, Any]) -> tuple[str, str]:
     paragraph = re.split(r"\n\s*\n", rest.strip())[0].replace("\n", " ")
     sentences = re.split(r"(?<=[.?!]) (?=[A-Z*`])", paragraph)
     return heading.lstrip("# ").strip(), " ".join(sentences[:3])
+
+
+def _script(notebook: dict[str, Any]) -> str:
+    """The notebook as a program in percent format, which editors open as cells; magics become comments."""
+    parts = []
+    for cell in notebook["cells"]:
+        lines = "".join(cell["source"]).splitlines()
+        if cell["cell_type"] == "markdown":
+            parts.append("\n".join(["# %% [markdown]", *(f"# {line}".rstrip() for line in lines)]))
+        else:
+            parts.append("\n".join(["# %%", *(f"# {line}" if line.startswith("%") else line for line in lines)]))
+    return "\n\n".join(parts) + "\n"
 
 
 def _pictures(notebook: dict[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from .bayes_factor import log_bayes_factor
 from .causal import register_causal_test
 from .conditional import conditional_independence_test
 from .conditional_samples import conditional_two_sample_test
+from .differences import ColumnDifference, Differences
 from .independence import independence_test
 from .kernel_choice import HasKernelDraws, KernelChoice
 from .linear_time import LinearTimeTwoSampleTest
@@ -13,8 +14,10 @@ from .study import RejectionStudy, rejection_study
 from .transform_test import ConditionalTestResult, Diagnosis, LevelWarning
 
 __all__ = [
+    "ColumnDifference",
     "ConditionalTestResult",
     "Diagnosis",
+    "Differences",
     "HasKernelDraws",
     "KernelChoice",
     "KernelTestResult",

@@ -12,6 +12,16 @@ with S the covariance of k(X, ·) over the pooled sample:
 
 with τ = 0 if they are one distribution. A priori τ, the size of the difference relative to that of an embedding, is any
 of :data:`DIFFERENCES`. The Jacobian of eq. (13) belongs to the link, which both hypotheses share.
+
+**Several kernels.** With :math:`p_{1j}, p_{0j}` the densities under kernel j, the answer is the mean of the factors,
+
+.. math::  \mathrm{BF} = \sum_j w_j \frac{p_{1j}}{p_{0j}}, \qquad \sum_j w_j = 1 ,
+
+and not :math:`\sum_j w_j p_{1j} / \sum_j w_j p_{0j}`. The latter is what prior odds w over the kernels of one model of
+the data would give; but what is observed, :math:`\hat\mu` under kernel j, is another thing for every j, and densities
+of different things do not add. The mean is a bet of which the share w_j is laid on each kernel: each factor has a mean
+of 1 if the samples are of one distribution as the model has it, so the mean of them has too, and is above c with
+probability 1/c at most. Over τ, a prior of one model, it is :math:`\sum_\tau p_{1\tau} / p_0` as it should be.
 """
 
 from __future__ import annotations
@@ -59,8 +69,8 @@ def log_bayes_factor(
     Args:
         x: n points, ``(n, d)``.
         y: m points, ``(m, d)``.
-        kernel: as in :func:`kernel_embed.two_sample_test`. Of several kernels each is as likely as any other, a
-            priori: their Bayes factors are averaged. Those of a posterior's draws are averaged by their weights.
+        kernel: as in :func:`kernel_embed.two_sample_test`. The answer for several kernels is the mean of their factors,
+            which is not the factor of a prior over kernels; for a posterior's draws the mean by their weights.
         seed: of the draw of the points at which the embeddings are observed.
         num_locations: t; they are drawn from the pooled sample.
         categorical: as in :func:`kernel_embed.two_sample_test`.

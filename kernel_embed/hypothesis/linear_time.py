@@ -4,14 +4,21 @@ From consecutive pairs of points, z_i = (x_{2i−1}, x_{2i}, y_{2i−1}, y_{2i})
 
 .. math::
     h(z_i) &= k(x_{2i-1}, x_{2i}) + k(y_{2i-1}, y_{2i}) - k(x_{2i-1}, y_{2i}) - k(x_{2i}, y_{2i-1}) \\
-    \mathrm{MMD}_l^2 &= \frac1M \sum_{i=1}^M h(z_i), \qquad
-    \sqrt M\, \mathrm{MMD}_l^2 / \operatorname{sd}(h) \to \mathcal N(0, 1) \text{ if } P = Q .
+    \mathrm{MMD}_l^2 &= \frac1M \sum_{i=1}^M h(z_i) .
+
+Where P = Q, x_{2i} and y_{2i} may change places, and that turns h(z_i) into −h(z_i). So the statistic is as likely as
+any
+
+.. math::  \frac1M \sum_i s_{ib}\, h(z_i), \qquad s_{ib} = \pm 1 \text{ by fair coins}, \quad b = 1, \dots, B,
+
+and its rank among them is an exact p-value. B sums are kept, whatever the length of the stream. A kernel that was
+learned without regard to which of two points is x and which y, such as by the evidence of the pooled sample, leaves it
+exact.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 
 import torch
 from gpytorch.kernels import Kernel
@@ -20,23 +27,28 @@ from torch import Tensor
 
 from ..kernels.gram import cross_evaluation
 from ..kernels.structure import check_columns
-from .checks import check_gram, check_sample
+from .checks import check_gram, check_permutations, check_sample, generator_of
 from .kernel_choice import HasKernelDraws, given_kernels
 from .result import KernelTestResult
-from .verdict import Verdict
+from .verdict import ROUNDING, Verdict, exceedance
 
 NAME = "two-sample test, linear time"
+COINS = 2**20
+"""Signs that are drawn at once."""
 
 
 class LinearTimeTwoSampleTest:
     """A two-sample test of two streams, in memory that does not grow.
 
-    Points are used in pairs; one that waits for its partner is kept until the next call. Learn the kernel on other
-    data than are tested, such as the beginning of the stream.
+    Points are used in pairs; one that waits for its partner is kept until the next call. The p-value is exact. Learn
+    the kernel on other data than are tested, such as the beginning of the stream, or without looking at which stream a
+    point comes from.
 
     Args:
         kernel: any GPyTorch kernel; a batch of kernels, or a posterior, is averaged over its draws.
         kernel_choice: how it was chosen, for the summary.
+        num_permutations: B, the number of ways in which signs are flipped. Every pair of points costs B additions.
+        seed: of the signs.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -49,13 +61,22 @@ class LinearTimeTwoSampleTest:
         True
     """
 
-    def __init__(self, kernel: Kernel | HasKernelDraws, kernel_choice: str = "given") -> None:
+    def __init__(
+        self,
+        kernel: Kernel | HasKernelDraws,
+        kernel_choice: str = "given",
+        num_permutations: int = 1000,
+        seed: int | None = None,
+    ) -> None:
         if not isinstance(kernel, Kernel | HasKernelDraws):
             raise TypeError(f"Expected one gpytorch.kernels.Kernel, or a posterior, got {kernel}.")
         self.kernel = copy.deepcopy(given_kernels(kernel)[0]).double().requires_grad_(False)
         self.kernel_choice = kernel_choice
+        check_permutations(num_permutations)
         self.num_pairs = 0
-        self._mean = self._squares = 0.0
+        self._generator = generator_of(seed)
+        self._sums = torch.zeros(1 + num_permutations, dtype=torch.float64)
+        self._size = 0.0
         self._waiting: list[Tensor | None] = [None, None]
 
     def update(self, x: Tensor | ArrayLike, y: Tensor | ArrayLike) -> LinearTimeTwoSampleTest:
@@ -82,13 +103,18 @@ class LinearTimeTwoSampleTest:
         return same_x + same_y - cross1 - cross2
 
     def _add(self, h: Tensor) -> None:
-        """Means and squares of two parts together (Chan, Golub and LeVeque)."""
-        count, mean = len(h), float(h.mean())
-        total = self.num_pairs + count
-        step = mean - self._mean
-        self._squares += float((h - mean).square().sum()) + step**2 * self.num_pairs * count / total
-        self._mean += step * count / total
-        self.num_pairs = total
+        """Σ_i s_ib h_i, b = 0 as observed; each byte that is drawn holds the signs of eight b."""
+        h = h.detach().cpu()
+        B = len(self._sums) - 1
+        places = 2 ** torch.arange(8, dtype=torch.uint8)
+        for some in h.split(max(1, COINS // B)):
+            coins = torch.randint(256, (len(some), -(-B // 8), 1), generator=self._generator, dtype=torch.uint8)
+            heads = (coins & places).ne(0).flatten(1)[:, :B].double()
+            total = some.sum()
+            self._sums[0] += total
+            self._sums[1:] += 2.0 * (some @ heads) - total
+        self._size += float(h.abs().sum())
+        self.num_pairs += len(h)
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -100,15 +126,9 @@ class LinearTimeTwoSampleTest:
         return self.verdict().on((self.kernel,), self.kernel_choice, NAME, self.sizes, KernelTestResult)
 
     def verdict(self) -> Verdict:
-        """The statistic of the points seen so far against its normal approximation."""
+        """The statistic of the points seen so far among those with flipped signs."""
         if self.num_pairs < 2:
             raise ValueError(f"Expected at least 4 points of each sample, 2 pairs, got {self.num_pairs} pairs.")
-        deviation = math.sqrt(self._squares / (self.num_pairs - 1) / self.num_pairs)
-        if deviation > 0:
-            p = 0.5 * math.erfc(self._mean / deviation / math.sqrt(2.0))
-        else:  # all terms are equal, which they are for constant samples alone
-            p = 1.0 if self._mean <= 0 else 0.5 ** min(self.num_pairs, 1000)
-        null = deviation * torch.special.ndtri((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000)
-        p = max(p, torch.finfo(torch.float64).tiny)
-        statistics, pvalues = torch.tensor([[self._mean], [p]], dtype=torch.float64)
-        return Verdict(self._mean, p, null, statistics, pvalues, 0, "normal approximation")
+        T = self._sums / self.num_pairs
+        p = exceedance(T, ROUNDING * self._size / self.num_pairs)
+        return Verdict(float(T[0]), float(p), T[1:], T[:1], p.reshape(1), 0, f"{len(T) - 1} flips of signs")

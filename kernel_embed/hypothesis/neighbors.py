@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BLOCK = 4
+BLOCK = 3
 """Rows of a block, at least; at most twice as many less one."""
 NUM_PARTITIONS = 10
 
@@ -27,9 +27,8 @@ def local_permutations(z: Tensor, num_permutations: int, generator: torch.Genera
         (True, True)
     """
     n = z.shape[0]
-    distinct, same = z.unique(dim=0, return_inverse=True)
-    if len(distinct) * BLOCK <= n:
-        blocks = same.unsqueeze(0)
+    if are_groups(z):
+        blocks = z.unique(dim=0, return_inverse=True)[1].unsqueeze(0)
     else:
         blocks = partitions(z, min(NUM_PARTITIONS, num_permutations), generator)
     which = torch.arange(num_permutations, device=z.device) % blocks.shape[0]
@@ -37,6 +36,11 @@ def local_permutations(z: Tensor, num_permutations: int, generator: torch.Genera
     moved = (blocks[which] + keys).argsort(dim=-1)
     home = blocks.argsort(dim=-1, stable=True)[which]
     return torch.empty_like(moved).scatter_(-1, home, moved)
+
+
+def are_groups(z: Tensor) -> bool:
+    """Whether so many rows of ``z`` are equal that permutations among equal ones are enough."""
+    return bool(z.unique(dim=0).shape[0] * BLOCK <= z.shape[0])
 
 
 def partitions(z: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -11,10 +11,17 @@ from torch import Tensor
 
 from ..embeddings import BayesianMeanEmbedding, NoiseKind
 from ..embeddings.witness import Witness
+from ..validation import check_features
 from .averaged import AverageKernel
+from .checks import check_permutations, generator_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from .differences import Differences
+
+NUM_PLACES = 2000
+"""Points at most at which the difference of two samples is looked for."""
 
 TestedKernel: TypeAlias = Kernel | tuple[Kernel, Kernel]
 """The kernel of a test of samples, or the kernels of x and of y."""
@@ -84,15 +91,57 @@ class SamplesTestResult(KernelTestResult):
 
     Attributes:
         samples: the samples.
+        columns: the names of their columns.
+        categorical: the numbers of those that hold categories.
     """
 
     kernel: Kernel
     kernels: tuple[Kernel, ...]
     samples: tuple[Tensor, ...] = ()
+    columns: tuple[str, ...] = ()
+    categorical: tuple[int, ...] = ()
 
     def witness(self, noise: float | NoiseKind = "central-limit") -> Witness:
         """μ_P − μ_Q of the first two samples with ``kernel``, a function with a credible band: where they differ."""
         return Witness(BayesianMeanEmbedding(self.kernel, noise=noise), *self.samples[:2])
+
+    def differences(
+        self, points: Tensor | None = None, level: float = 0.95, num_permutations: int = 1000, seed: int | None = 0
+    ) -> Differences:
+        """Where the first two samples differ: the witness with a band that allows for looking everywhere, the rows that
+        contribute most, and the columns.
+
+        Args:
+            points: where to look, ``(t, d)``; by default the points of both samples, 2,000 of them at most, drawn
+                without regard to the samples.
+            level: 1 − α of the band.
+            num_permutations: B.
+            seed: of the permutations and of that draw.
+
+        Example:
+            >>> from kernel_embed import two_sample_test
+            >>> generator = torch.Generator().manual_seed(0)
+            >>> x, y = torch.randn(2, 100, 2, generator=generator)
+            >>> y[:, 1] += 1.0
+            >>> found = two_sample_test(x, y, seed=0).differences(num_permutations=200)
+            >>> [column.pvalue < 0.05 for column in found.columns], bool(found.significant.any())
+            ([False, True], True)
+        """
+        from .differences import find_differences
+
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"Expected a level between 0 and 1, got {level}.")
+        check_permutations(num_permutations)
+        generator = generator_of(seed)
+        samples = self.samples[:2]
+        pooled = torch.cat(samples)
+        if points is None:
+            points = pooled[torch.randperm(len(pooled), generator=generator)[:NUM_PLACES].to(pooled.device)]
+        else:
+            points = check_features(points, "points", width=pooled.shape[1]).to(pooled)
+        return find_differences(
+            samples, self.kernel, points, self.columns, self.categorical, level, num_permutations, generator
+        )
 
 
 def describe(kernel: TestedKernel) -> str:

@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from ..kernels.features import nystrom_kernel
+from ..validation import check_count
 from .checks import (
     Categorical,
     as_tensor,
@@ -34,6 +37,9 @@ from .mmd import (
 from .result import SamplesTestResult
 from .verdict import Null, Verdict, by_gamma, by_permutations, check_gamma
 
+NUMBERS = 2**25
+"""Labels of points above which they are held as bools."""
+
 
 def two_sample_test(
     x: Tensor | ArrayLike,
@@ -45,6 +51,7 @@ def two_sample_test(
     statistic: Literal["biased", "unbiased", "linear"] = "biased",
     null: Null = "permutation",
     categorical: Categorical = None,
+    num_features: int | None = None,
     progress: bool | None = None,
 ) -> SamplesTestResult:
     """Whether ``x`` and ``y`` are samples of one distribution, by the maximum mean discrepancy.
@@ -60,13 +67,17 @@ def two_sample_test(
             which the most telling counts; a kernel with a batch dimension or a posterior, averaged over its draws; or
             ``"evidence"`` (all maxima alone), ``"best"`` (the highest alone), ``"median"`` (the median heuristic),
             ``"split"`` (chosen for power on one half, tested on the other).
-        num_permutations: B, the number of relabellings.
-        seed: of the relabellings, and of the rows a large sample is learned from.
-        statistic: ``"biased"``, ``"unbiased"``, or ``"linear"`` (linear time, normal approximation; see
+        num_permutations: B, the number of relabelings.
+        seed: of the relabelings, and of the rows a large sample is learned from.
+        statistic: ``"biased"``, ``"unbiased"``, or ``"linear"`` (linear time, exact by flips of signs; see
             :class:`kernel_embed.hypothesis.LinearTimeTwoSampleTest` for streams).
         null: ``"permutation"``, or ``"gamma"``, an approximation without permutations (biased statistic, one kernel).
         categorical: the columns that hold categories: ``True``, ``False``, or their numbers. By default all columns of
             integer or bool samples, none of others.
+        num_features: for more points than O(N²) allows, replace every kernel k by the kernel of so many features
+            (Nyström's, at rows of the pooled sample drawn at random, which know nothing of the samples either): as
+            exact, and the time grows as N instead of N². With B permutations of N points and s features it takes 2NsB
+            operations for each kernel and N(1 + B) bytes.
         progress: show a progress bar; by default on a terminal or in a notebook, for 10,000 points and more.
 
     Example:
@@ -81,9 +92,11 @@ def two_sample_test(
     """
     check_choice(statistic, ("biased", "unbiased", "linear"), "statistic")
     if statistic == "linear":
-        return _linear(x, y, kernel, seed, categorical)
+        return _linear(x, y, kernel, num_permutations, seed, categorical)
     formula = squared_mmd if statistic == "biased" else unbiased_squared_mmd
-    question = _Question("two-sample test", formula, null, kernel, num_permutations, seed, categorical, progress)
+    question = _Question(
+        "two-sample test", formula, null, kernel, num_permutations, seed, categorical, num_features, progress
+    )
     return _answer(question, [x, y], ["x", "y"])
 
 
@@ -94,6 +107,7 @@ def k_sample_test(
     seed: int | None = None,
     null: Null = "permutation",
     categorical: Categorical = None,
+    num_features: int | None = None,
     progress: bool | None = None,
 ) -> SamplesTestResult:
     """Whether several samples come from one distribution; arguments as of :func:`two_sample_test`.
@@ -110,7 +124,9 @@ def k_sample_test(
         )
     names = [f"sample {g + 1}" for g in range(len(samples))]
     test = f"{len(samples)}-sample test"
-    question = _Question(test, between_samples, null, kernel, num_permutations, seed, categorical, progress)
+    question = _Question(
+        test, between_samples, null, kernel, num_permutations, seed, categorical, num_features, progress
+    )
     return _answer(question, list(samples), names)
 
 
@@ -125,6 +141,7 @@ class _Question:
     num_permutations: int
     seed: int | None
     categorical: Categorical
+    num_features: int | None
     progress: bool | None
 
 
@@ -134,29 +151,40 @@ def _answer(question: _Question, given: Sequence[Tensor | ArrayLike], names: lis
     samples, columns = check_samples(given, names, question.categorical)
     generator = generator_of(question.seed)
     kernels = choose_kernels(torch.cat(samples), question.kernel, columns, generator)
+    if question.num_features is not None:
+        kernels = _featured(kernels, torch.cat(samples), question.num_features, generator)
     if question.kernel == "split":
         kernels, samples = _split(question, samples, kernels, generator)
     if question.null == "gamma":
         verdict = _gamma(question, samples, kernels, generator)
     else:
-        labelled = _relabelled(samples, question.num_permutations, generator)
-        verdict = by_permutations(*statistics(kernels.kernels, *labelled, question.formula, question.progress))
+        labeled = _relabeled(samples, question.num_permutations, generator)
+        verdict = by_permutations(*statistics(kernels.kernels, *labeled, question.formula, question.progress))
     sizes = tuple(map(len, samples))
     result = verdict.on(kernels.kernels, kernels.how, question.test, sizes, SamplesTestResult)
-    return dataclasses.replace(result, samples=tuple(samples))
+    return dataclasses.replace(result, samples=tuple(samples), columns=column_names(given[0]), categorical=columns)
 
 
-def _relabelled(
+def _featured(kernels: Kernels, pooled: Tensor, num_features: int, generator: torch.Generator) -> Kernels:
+    """The kernels of Nyström's features at rows that are drawn without regard to the samples."""
+    check_count("num_features", num_features)
+    rows = torch.randperm(len(pooled), generator=generator)[:num_features].to(pooled.device)
+    approximate = tuple(nystrom_kernel(kernel, pooled[rows]) for kernel in kernels.kernels)
+    return kernels._replace(kernels=approximate, how=f"{kernels.how}, {len(rows)} features")
+
+
+def _relabeled(
     samples: list[Tensor], num_permutations: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """The pooled sample, the indicators of all labellings, and the sizes."""
+    """The pooled sample, the indicators of all labelings, and the sizes."""
     pooled, sizes = torch.cat(samples), tuple(map(len, samples))
-    return pooled, indicators(sizes, num_permutations, generator, pooled), sizes
+    like = pooled if len(pooled) * num_permutations <= NUMBERS else pooled.new_empty(0, dtype=torch.bool)
+    return pooled, indicators(sizes, num_permutations, generator, like), sizes
 
 
 def _gamma(question: _Question, samples: list[Tensor], kernels: Kernels, generator: torch.Generator) -> Verdict:
     check_gamma(len(kernels.kernels), question.formula is unbiased_squared_mmd)
-    pooled, E, sizes = _relabelled(samples, 0, generator)
+    pooled, E, sizes = _relabeled(samples, 0, generator)
     forms = quadratic_forms(kernels.kernels[0], pooled, E)
     moments = null_moments(forms, sizes, question.formula)
     return by_gamma(question.formula(forms, sizes), *moments, question.num_permutations, generator)
@@ -170,21 +198,29 @@ def _split(
         raise ValueError(f"Expected at least 4 points in each sample to split, got {min(map(len, samples))}.")
     rows = [halves(len(sample), generator, sample.device) for sample in samples]
     first, second = ([sample[half[i]] for sample, half in zip(samples, rows, strict=True)] for i in range(2))
-    labelled = _relabelled(first, min(question.num_permutations, 200), generator)
-    best = by_permutations(*statistics(kernels.kernels, *labelled, question.formula)).best
+    labeled = _relabeled(first, min(question.num_permutations, 200), generator)
+    best = by_permutations(*statistics(kernels.kernels, *labeled, question.formula)).best
     return Kernels((kernels.kernels[best],), "chosen on one half"), second
 
 
 def _linear(
-    x: Tensor | ArrayLike, y: Tensor | ArrayLike, kernel: KernelChoice, seed: int | None, categorical: Categorical
+    x: Tensor | ArrayLike,
+    y: Tensor | ArrayLike,
+    kernel: KernelChoice,
+    num_permutations: int,
+    seed: int | None,
+    categorical: Categorical,
 ) -> SamplesTestResult:
+    check_permutations(num_permutations)
     samples, columns = check_samples([x, y], ["x", "y"], categorical)
-    kernels = choose_kernels(torch.cat(samples), "best" if kernel is None else kernel, columns, generator_of(seed))
+    generator = generator_of(seed)
+    kernels = choose_kernels(torch.cat(samples), "best" if kernel is None else kernel, columns, generator)
     if len(kernels.kernels) > 1:
         raise ValueError(f"Expected one kernel for the linear-time statistic, got {len(kernels.kernels)}.")
-    stream = LinearTimeTwoSampleTest(kernels.kernels[0], kernels.how).update(*samples)
+    signs = int(torch.randint(2**31, (), generator=generator))
+    stream = LinearTimeTwoSampleTest(kernels.kernels[0], kernels.how, num_permutations, signs).update(*samples)
     result = stream.verdict().on(kernels.kernels, kernels.how, NAME, stream.sizes, SamplesTestResult)
-    return dataclasses.replace(result, samples=tuple(samples))
+    return dataclasses.replace(result, samples=tuple(samples), columns=column_names(x), categorical=columns)
 
 
 def check_samples(
@@ -198,3 +234,15 @@ def check_samples(
         got = ", ".join(f"{width} in {name}" for width, name in zip(widths, names, strict=True))
         raise ValueError(f"Expected samples of one width, got columns: {got}. Give the same features of each.")
     return [sample.to(samples[0].device) for sample in samples], categorical_columns(tensors, categorical)
+
+
+def column_names(sample: Tensor | ArrayLike) -> tuple[str, ...]:
+    """The names of the columns of a data frame, or their numbers."""
+    names = getattr(sample, "columns", None)
+    if names is not None:
+        return tuple(map(str, names))
+    name = getattr(sample, "name", None)
+    if isinstance(name, str):  # a column of a data frame
+        return (name,)
+    shape = np.shape(sample)
+    return tuple(f"column {j}" for j in range(shape[1] if len(shape) > 1 else 1))

@@ -3,7 +3,12 @@ r"""Kernel ridge regressions on z, many of them at the price of a few, each with
 With H = I − 11ᵀ/n and :math:`H K_z H = Q \Lambda Q^\top`, the regression of Y on z with a free constant is
 
 .. math::  S = \tfrac1n 11^\top + Q \operatorname{diag}\Big(\frac{\lambda}{\lambda + \eta}\Big) Q^\top, \qquad
-           Y_i - \hat Y_{-i}(z_i) = \frac{[Y - SY]_i}{1 - S_{ii}} .
+           Y_i - \hat Y_{-i}(z_i) = \frac{[Y - SY]_i}{1 - S_{ii}}, \qquad
+           \mathcal R[Y]_i = \frac{[Y - SY]_i}{\sqrt{1 - S_{ii}}} .
+
+The first is the leave-one-out residual, by which a regression is chosen. Its variance grows with the leverage S_ii, and
+so with the distance of z_i from the others, for whatever is regressed: a size that x and y would share. The second, the
+studentized residual, has the variance of the noise everywhere if S is close to a projection, and is what is left of Y.
 
 One decomposition of a kernel serves every η and every Y, so that kernel and η are chosen on a grid by the mean squared
 leave-one-out residual: no search, no refit. Of more than 100 rows each kernel is replaced by its Nyström features at
@@ -51,10 +56,10 @@ class Smoother(NamedTuple):
     gain: float
 
     def residuals(self, Y: Tensor) -> Tensor:
-        """[Y − SY]_i / (1 − S_ii) for the columns of Y ``(n, m)``."""
+        """ℛ[Y] for the columns of Y ``(n, m)``."""
         Y = Y - Y.mean(dim=0, keepdim=True)
         fitted = (self.Q * self.f) @ (self.Q.mT @ Y)
-        return (Y - fitted) / (1.0 - self.leverage).clamp_min(SMALLEST).unsqueeze(-1)
+        return (Y - fitted) / (1.0 - self.leverage).clamp_min(SMALLEST).sqrt().unsqueeze(-1)
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows of S."""
@@ -96,22 +101,21 @@ class Smoothers:
 
     def choose_each(self, groups: Sequence[Tensor]) -> list[Smoother]:
         """The same for several groups of columns, each with a choice of its own."""
-        n, sizes = self.n, [Y.shape[1] for Y in groups]
-        Y = torch.cat(list(groups), dim=1)
+        n, Y = self.n, torch.cat(list(groups), dim=1)
         Y = Y - Y.mean(dim=0, keepdim=True)
-        null = _sums((Y / (1.0 - 1.0 / n)).square().sum(0), sizes)
-        least, found = list(null), [(-1, 0)] * len(sizes)
-        for part, ((_, Q), (f, _, free, excluded)) in enumerate(zip(self.parts, self.grids, strict=True)):
+        # which column belongs to which group, (m, G)
+        member = torch.block_diag(*(Y.new_ones(group.shape[1], 1) for group in groups))
+        null = (Y / (1.0 - 1.0 / n)).square().sum(0) @ member
+        errors = [null.expand(len(RIDGES), -1)]
+        for (_, Q), (f, _, free, excluded) in zip(self.parts, self.grids, strict=True):
             weighted = f.unsqueeze(-1) * (Q.mT @ Y).unsqueeze(1)
             fitted = (Q @ weighted.flatten(1)).reshape(n, f.shape[1], -1)
-            error = ((Y.unsqueeze(1) - fitted) / free.unsqueeze(-1)).square_().sum(0)
-            error = torch.where(excluded.unsqueeze(-1), torch.inf, error)
-            for g, columns in enumerate(error.split(sizes, dim=1)):
-                value, i = columns.sum(1).min(0)
-                if float(value) < least[g]:
-                    least[g], found[g] = float(value), (part, int(i))
-        gains = [1.0 - one / all_ if all_ > 0 else 0.0 for one, all_ in zip(least, null, strict=True)]
-        return [self._smoother(*where, gain) for where, gain in zip(found, gains, strict=True)]
+            error = ((Y.unsqueeze(1) - fitted) / free.unsqueeze(-1)).square_().sum(0) @ member
+            errors.append(error.masked_fill_(excluded.unsqueeze(-1), torch.inf))
+        least, found = torch.cat(errors).min(0)
+        gains = torch.where(null > 0, 1.0 - least / null, 0.0).tolist()
+        where = [(int(i) // len(RIDGES) - 1, int(i) % len(RIDGES)) for i in found]
+        return [self._smoother(*place, gain) for place, gain in zip(where, gains, strict=True)]
 
     def _smoother(self, part: int, i: int, gain: float) -> Smoother:
         if part < 0:
@@ -119,10 +123,6 @@ class Smoothers:
             return Smoother(nothing(self.n, 0), nothing(0), nothing(self.n) + 1.0 / self.n, gain)
         f, leverage, _, _ = self.grids[part]
         return Smoother(self.parts[part][1], f[:, i], leverage[:, i], gain)
-
-
-def _sums(values: Tensor, sizes: Sequence[int]) -> list[float]:
-    return [float(some.sum()) for some in values.split(list(sizes))]
 
 
 def _decompositions(z: Tensor, landmarks: Tensor) -> list[tuple[Tensor, Tensor]]:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ..kernels import FeatureKernel
 from .given import Given, Variable
-from .neighbors import local_permutations
+from .neighbors import are_groups, local_permutations
 from .result import KernelTestResult
 from .transforms import KINDS, NUM_COSINES, NUM_SHAPES, TIES, cosines
 from .verdict import NullScale, by_permutations, gamma_pvalue
@@ -37,6 +37,8 @@ MEMORY = 2**26
 """Bytes of the sums of a chunk of permutations."""
 ENOUGH_ROWS = 5
 """Rows for each column of z, and for the constant, below which the level is not to be trusted."""
+NEARLY_ALL = 0.9
+"""The share of x and of y above which what z does not explain may be the error of the regressions."""
 DEPENDENT = 0.001
 """The p-value below which transforms count as dependent on z."""
 
@@ -176,7 +178,7 @@ def statistics(
         chunks = []
         for some in orders.split(width):
             # Σ_i φ_k(x_i) ψ_s(z_i) φ_l(y_{π i}), squared
-            sums = left.mT @ b[some.mT].flatten(1)
+            sums = left.mT @ b[some.mT.contiguous()].flatten(1)
             square = sums.square_().reshape(a.shape[1], r, len(some), b.shape[1])
             each = []
             for s in own:
@@ -221,10 +223,18 @@ def doubts(diagnostics: dict[str, Diagnosis], given: Given, determined: list[str
         "The p-value is 1; leave one of them out of the question."
         for name in determined
     ]
+    if are_groups(given.points):  # permutations among equal z need no regression
+        return tuple(words)
     if n < ENOUGH_ROWS * (p + 1):
         words.append(
             f"{n} rows are few for {p} columns and categories of z: what z explains of x and y cannot be "
             "learned from them, and may be taken for dependence. Use fewer columns, or more rows."
+        )
+    if not determined and all(d.explained > NEARLY_ALL for d in diagnostics.values()):
+        words.append(
+            f"z explains more than {NEARLY_ALL:.0%} of both x and y: what is left may be the error of the regressions, "
+            "which is of one making on both sides, and a small p-value may come from it. Use more rows, or ask whether "
+            "x and y are functions of z."
         )
     if not determined and all(d.independent <= DEPENDENT for d in diagnostics.values()):
         words.append(

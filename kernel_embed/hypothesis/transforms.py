@@ -1,6 +1,6 @@
 r"""Functions of x whose mean given z is zero: what is left to say of x when z is known.
 
-Let :math:`\mathcal R` take the leave-one-out residual of a regression on z (:mod:`.smoothers`), and
+Let :math:`\mathcal R` take the studentized residual of a regression on z (:mod:`.smoothers`), and
 :math:`c_k(u) = \sqrt2 \cos \pi k u`, k = 1, 2, …, a basis of the functions of [0, 1] of mean zero. Of a real column
 
 .. math::

@@ -29,7 +29,9 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
             the whole sample; every row by default. The value is then the evidence of those rows given the link μ̂:
             n/t times the Jacobian term is unbiased for the whole one, and n/t times the value is unbiased for the
             evidence in which blocks of t rows are independent.
-        seed: of that draw. The same rows in every call, so that the objective is a function.
+        seed: of that draw. The same rows in every call, so that the objective is a function. They are drawn by their
+            numbers: where a kernel is to be learned for a test of pooled samples, shuffle the rows first, so that the
+            draw does not know the samples.
 
     Example:
         >>> import gpytorch, kernel_embed as ke

@@ -4,6 +4,7 @@ from .cortes2015.penalties import VotedPenalties
 from .cortes2015.voted import VotedTable
 from .experiment import Experiment, Settings, reproduce
 from .flaxman2016.coverage import BandCoverage
+from .flaxman2016.graphs import CausalGraphs
 from .flaxman2016.grid import GridOfGaussians
 from .flaxman2016.levels import LevelStudy
 from .flaxman2016.ozone import OzoneGraph
@@ -31,6 +32,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         WitnessOfMixtures(),
         TypeTwoErrors(),
         OzoneGraph(),
+        CausalGraphs(),
         LevelStudy(),
         PowerStudy(),
         BandCoverage(),

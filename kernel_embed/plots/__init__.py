@@ -16,6 +16,7 @@ from .compare import (
     plot_reliability,
     plot_seconds,
 )
+from .differences import plot_differences
 from .null import plot_null
 from .posterior import plot_density, plot_traces
 from .style import free_figure, save_picture, styled
@@ -25,6 +26,7 @@ __all__ = [
     "plot_convergence",
     "plot_decision_map",
     "plot_density",
+    "plot_differences",
     "plot_draws",
     "plot_embedding",
     "plot_evidence_curve",

@@ -172,3 +172,23 @@ def test_the_prior_of_a_bayes_factor_knows_a_squared_exponential_however_it_is_w
     assert ke.hypothesis.log_bayes_factor(100 * x, 100 * y, plain) == pytest.approx(expected, rel=1e-4)
     # On some columns alone it has no closed form under Lebesgue measure, and a discrete one takes its place.
     assert np.isfinite(ke.hypothesis.log_bayes_factor(x, y, RBFKernel(active_dims=[0])))
+
+
+def test_the_bayes_factor_of_several_kernels_is_the_mean_of_theirs():
+    x, y = normal(0, 40, 1), normal(1, 30, 1) + 0.5
+    kernels = []
+    for lengthscale in (0.5, 2.0):
+        kernels.append(RBFKernel().double())
+        kernels[-1].lengthscale = lengthscale
+    each = [np.exp(ke.hypothesis.log_bayes_factor(x, y, kernel)) for kernel in kernels]
+    assert ke.hypothesis.log_bayes_factor(x, y, kernels) == pytest.approx(np.log(np.mean(each)), rel=1e-9)
+
+
+def test_the_mean_factor_of_equal_distributions_is_at_most_one():
+    """A bet that is fair if there is one distribution: the factor is above 20 with probability 1/20 at most; more than
+    14 of 100 times has 1e-4."""
+    factors = [
+        ke.hypothesis.log_bayes_factor(normal(2 * s, 30, 1), normal(2 * s + 1, 30, 1), "median") for s in range(100)
+    ]
+    assert sum(factor > np.log(20.0) for factor in factors) <= 14
+    assert np.mean(np.exp(factors)) < 1.5

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
-from scipy.stats import norm
 
 import kernel_embed as ke
 from kernel_embed.hypothesis import hsic, mmd, rotations, verdict
@@ -167,15 +166,63 @@ def test_linear_time_is_its_definition_whole_and_in_a_stream():
         k(x[2 * i], x[2 * i + 1]) + k(y[2 * i], y[2 * i + 1]) - k(x[2 * i], y[2 * i + 1]) - k(x[2 * i + 1], y[2 * i])
         for i in range(20)
     ]
-    whole = ke.two_sample_test(x, y, kernel_of(1.0), statistic="linear")
+    whole = ke.two_sample_test(x, y, kernel_of(1.0), 20_000, seed=0, statistic="linear")
     assert whole.statistic == pytest.approx(np.mean(h))
-    z = np.mean(h) / (np.std(h, ddof=1) / np.sqrt(20))
-    assert whole.pvalue == pytest.approx(norm.sf(z))
-    stream = ke.hypothesis.LinearTimeTwoSampleTest(kernel_of(1.0))
+    # all 2^20 ways to flip the signs, as a sum of independent coins: exact by doubling
+    flipped = np.zeros(1)
+    for value in h:
+        flipped = np.concatenate([flipped + value, flipped - value])
+    exact = np.mean(flipped >= sum(h) - 1e-12)
+    assert whole.pvalue == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 20_000))
+    one, parts = (ke.hypothesis.LinearTimeTwoSampleTest(kernel_of(1.0), num_permutations=99, seed=3) for _ in range(2))
+    one.update(x, y)
     for part in range(0, 41, 5):
-        stream.update(x[part : part + 5], y[part : part + 5])
-    assert stream.result().statistic == pytest.approx(whole.statistic)
-    assert stream.result().pvalue == pytest.approx(whole.pvalue)
+        parts.update(x[part : part + 5], y[part : part + 5])
+    assert parts.result().statistic == pytest.approx(whole.statistic)
+    assert torch.allclose(parts.result().null, one.result().null)
+    assert parts.result().pvalue == one.result().pvalue
+
+
+def test_a_swap_of_two_points_flips_the_sign_of_their_term():
+    x, y = torch.randn(2, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    stream = ke.hypothesis.LinearTimeTwoSampleTest(kernel_of(1.0))
+    swapped = torch.stack([x[0], y[1]]), torch.stack([y[0], x[1]])
+    assert float(stream.terms(*swapped)) == pytest.approx(-float(stream.terms(x, y)), rel=1e-12)
+
+
+def test_linear_time_is_exact_for_a_few_skewed_points_and_a_learned_kernel():
+    """Five pairs of skewed points: 0.05 is rejected with probability at most 0.05; more than 12 of 60 has 2e-5."""
+    rejected = 0
+    for seed in range(60):
+        draw = np.random.RandomState(seed)
+        x, y = draw.exponential(size=(2, 10, 1)) ** 2
+        rejected += ke.two_sample_test(x, y, "best", 99, seed, statistic="linear").pvalue <= 0.05
+    assert rejected <= 12
+
+
+def test_features_give_the_forms_of_their_gram_matrix(data):
+    from kernel_embed.hypothesis.mmd import _feature_forms, _forms, indicators
+    from kernel_embed.kernels.features import nystrom_kernel
+
+    pooled = torch.cat(data)
+    sizes = tuple(map(len, data))
+    kernel = nystrom_kernel(kernel_of(1.0), pooled[::3])
+    p = kernel.feature_map(pooled).shape[-1]
+    for like in (pooled, torch.empty(0, dtype=torch.bool)):
+        E = indicators(sizes, 20, torch.Generator().manual_seed(0), like)
+        for one, other in zip(_feature_forms(kernel, pooled, E, p, None), _forms(kernel, pooled, E, None), strict=True):
+            assert torch.allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_many_points_by_features_agree_with_the_whole_matrix():
+    draw = np.random.RandomState(0)
+    x, y = draw.randn(300, 2), draw.randn(250, 2) + 0.25
+    whole = ke.two_sample_test(x, y, kernel_of(1.0), 199, seed=0)
+    some = ke.two_sample_test(x, y, kernel_of(1.0), 199, seed=0, num_features=60)
+    assert some.statistic == pytest.approx(whole.statistic, rel=0.02)
+    assert "60 features" in some.summary()
+    with pytest.raises(ValueError, match="num_features"):
+        ke.two_sample_test(x, y, num_features=0)
 
 
 def test_draws_of_a_posterior_are_averaged(data, pairs):

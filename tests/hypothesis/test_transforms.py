@@ -33,6 +33,11 @@ def left_out(K: np.ndarray, y: np.ndarray, eta: float, i: int) -> float:
     return float(y[i] - K[i, keep] @ solution[:-1] - solution[-1])
 
 
+def without_row(smoother, Y: torch.Tensor) -> torch.Tensor:
+    """Leave-one-out residuals, from studentized ones."""
+    return smoother.residuals(Y) / (1.0 - smoother.leverage).sqrt().unsqueeze(-1)
+
+
 @pytest.fixture
 def regression():
     z = normal(0, 30, 1)
@@ -47,7 +52,7 @@ def test_leave_one_out_residuals_are_those_of_refits(regression):
     grams = [*(np.exp(-0.5 * d**2 / ell**2) for ell in LENGTHSCALES), np.exp(-d), z.numpy() @ z.numpy().T]
     for part, K in enumerate(grams):
         for i in (5, 9):
-            own = smoothers._smoother(part, i, 0.0).residuals(y).squeeze(-1)
+            own = without_row(smoothers._smoother(part, i, 0.0), y).squeeze(-1)
             refit = [left_out(K, y.squeeze(-1).numpy(), RIDGES[i], row) for row in (0, 7, 29)]
             assert own[[0, 7, 29]].tolist() == pytest.approx(refit, rel=1e-5, abs=1e-6)
 
@@ -57,12 +62,12 @@ def test_the_choice_has_the_least_error(regression):
     smoothers = Smoothers([z], generator())
     chosen = smoothers.choose(y)
     errors = [
-        float(smoothers._smoother(part, i, 0.0).residuals(y).square().sum())
+        float(without_row(smoothers._smoother(part, i, 0.0), y).square().sum())
         for part in range(len(smoothers.parts))
         for i in range(len(RIDGES))
         if smoothers.grids[part][0][:, i].sum() <= 15
     ]
-    assert float(chosen.residuals(y).square().sum()) == pytest.approx(min(errors), rel=1e-9)
+    assert float(without_row(chosen, y).square().sum()) == pytest.approx(min(errors), rel=1e-9)
     both = smoothers.choose_each([y, karhunen_loeve(y.squeeze(-1))])
     assert torch.equal(both[0].residuals(y), chosen.residuals(y))
 
@@ -81,9 +86,9 @@ def test_the_distribution_function_is_a_regression_of_indicators(regression):
     below, upto = conditional_distribution(y.squeeze(-1), smoother)
     for i in (0, 11, 29):
         G = (y <= y[i]).double()
-        assert float(upto[i]) == pytest.approx(min(max(float(1.0 - smoother.residuals(G)[i]), 0.0), 1.0), abs=1e-9)
+        assert float(upto[i]) == pytest.approx(min(max(float(1.0 - without_row(smoother, G)[i]), 0.0), 1.0), abs=1e-9)
         G = (y < y[i]).double()
-        assert float(below[i]) == pytest.approx(min(max(float(-smoother.residuals(G)[i]), 0.0), 1.0), abs=1e-9)
+        assert float(below[i]) == pytest.approx(min(max(float(-without_row(smoother, G)[i]), 0.0), 1.0), abs=1e-9)
 
 
 def test_cosines_and_their_means():
@@ -226,6 +231,25 @@ def test_unusual_z(z):
         assert "x is a function of z" in answer.warnings[0]
     if z == "constant":
         assert ke.conditional_independence_test(x, x + 0.5 * y, values[z], None, 99, 0).pvalue < 0.05
+
+
+def test_a_warning_where_both_are_functions_of_z():
+    z = normal(0, 60, 1)
+    with pytest.warns(ke.hypothesis.LevelWarning, match="z explains more than 90% of both"):
+        ke.conditional_independence_test(z.square(), z.square() + z, z, None, 99, 0)
+    nearly = ke.conditional_independence_test(z.square(), z + normal(1, 60, 1), z, None, 99, 0)
+    assert nearly.warnings == ()
+
+
+def test_groups_of_one_row_and_groups_of_many():
+    """A permutation inside groups keeps what the group explains, whatever it is; a group of one row says nothing."""
+    group = torch.cat([torch.arange(10).repeat_interleave(12), torch.arange(10, 14)]).unsqueeze(-1)
+    effect = 5.0 * normal(0, 14, 1)[group.squeeze(-1)]
+    x, y = effect + normal(1, 124, 1), effect.square() + normal(2, 124, 1)
+    assert ke.conditional_independence_test(x, y, group, None, 99, 0).pvalue > 0.05
+    assert ke.conditional_independence_test(x, y + 0.6 * x, group, None, 99, 0).pvalue < 0.05
+    moved = local_permutations(Given(group.double(), (0,), generator()).points, 20, generator())
+    assert bool((moved[:, -4:] == torch.arange(120, 124)).all())
 
 
 def test_missing_values_and_kernels_are_refused():

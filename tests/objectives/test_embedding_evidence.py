@@ -8,7 +8,7 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, PeriodicKernel, PolynomialKernel, RBFKernel, RQKernel, ScaleKernel
 from linear_operator.utils.errors import NanError
 
 import kernel_embed as ke
@@ -256,3 +256,20 @@ def test_single_precision_is_near(x):
     double = EmbeddingEvidence()(BayesianMeanEmbedding(rbf(0.6)), x)
     single = EmbeddingEvidence()(BayesianMeanEmbedding(rbf(0.6).float()), x.float())
     assert single.item() == pytest.approx(double.item(), rel=1e-3)
+
+
+def test_the_evidence_does_not_know_the_order_of_the_rows():
+    """What makes label-blind learning exact: the atoms of a sample are those of the set of its points."""
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[7] = x[3]
+    moved = x[torch.randperm(60, generator=torch.Generator().manual_seed(1))]
+    for kernel in (MaternKernel(nu=1.5), PolynomialKernel(power=2)):
+        embedding = ke.BayesianMeanEmbedding(kernel.double(), measure=DiscreteMeasure.from_sample(x, 20))
+        other = ke.BayesianMeanEmbedding(kernel.double(), measure=DiscreteMeasure.from_sample(moved, 20))
+        with torch.no_grad():
+            one, two = EmbeddingEvidence()(embedding, x), EmbeddingEvidence()(other, moved)
+        assert float(one) == pytest.approx(float(two), rel=1e-9)
+    default = ke.BayesianMeanEmbedding(PolynomialKernel(power=2).double())
+    with torch.no_grad():
+        one, two = (EmbeddingEvidence()(default, order) for order in (x, moved))
+    assert float(one) == pytest.approx(float(two), rel=1e-9)

@@ -16,6 +16,7 @@ from kernel_embed.papers.hsu2018.iris import IrisStarts
 NAMES = [
     *("iris", "uci", "mnist-cen", "mnist-pixels", "averaged", "two-sample", "witness", "type-two", "ozone"),
     *(
+        "causal-graphs",
         "test-level",
         "test-power",
         "coverage",

@@ -66,6 +66,7 @@ def drawings(classifier, posterior):
         "plot_convergence": lambda **k: plots.plot_convergence({"ours": np.array([3.0, 2.0, 1.0])}, **k),
         "plot_decision_map": lambda **k: plots.plot_decision_map(classifier, low=-1.0, high=1.0, **k),
         "plot_density": lambda **k: plots.plot_density(posterior, "kernel.lengthscale", **k),
+        "plot_differences": lambda **k: plots.plot_differences(normal(30), normal(30), torch.ones(30), **k),
         "plot_draws": lambda **k: plots.plot_draws(np.exp(places), "lengthscale", **k),
         "plot_embedding": lambda **k: plots.plot_embedding(embedding_of().condition(normal(12, 1)), **k),
         "plot_evidence_curve": lambda **k: plots.plot_evidence_curve(grid, -(np.log(grid) ** 2), maxima=[1.0], **k),

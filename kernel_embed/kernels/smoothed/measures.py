@@ -117,7 +117,10 @@ class DiscreteMeasure(Measure):
 
     @classmethod
     def from_sample(cls, x: Tensor, num_atoms: int = NUM_ATOMS) -> DiscreteMeasure:
-        """The empirical distribution of an evenly spaced subset of the rows of ``x``, repeated rows merged.
+        """The empirical distribution of some rows of ``x``, evenly spaced in their order, repeated rows merged.
+
+        The order is that of :func:`in_order`, so that it does not matter in which one they come: a test with a kernel
+        that was learned under this measure on a pooled sample is exact.
 
         Example:
             >>> DiscreteMeasure.from_sample(torch.arange(1000.0).unsqueeze(-1), num_atoms=100)
@@ -125,7 +128,8 @@ class DiscreteMeasure(Measure):
         """
         rows = x.detach().reshape(-1, x.shape[-1])
         count = min(num_atoms, rows.shape[0])
-        # floor(i·n/M): spread over the whole sample whatever its order, and the same in every call.
+        rows = rows[in_order(rows)]
+        # floor(i·n/M): spread over the whole sample, and the same in every call.
         chosen = torch.div(torch.arange(count, device=x.device) * rows.shape[0], count, rounding_mode="floor")
         atoms, counts = rows[chosen].unique(dim=0, return_counts=True)
         return cls(atoms, counts.to(atoms) / count)
@@ -138,6 +142,17 @@ class DiscreteMeasure(Measure):
     def extra_repr(self) -> str:
         """How many atoms there are."""
         return f"num_atoms={self.num_atoms}"
+
+
+def in_order(rows: Tensor) -> Tensor:
+    """The numbers of the rows ``(n, d)`` sorted by their first column, those that agree there by the second, and so on.
+
+    Example:
+        >>> in_order(torch.tensor([[2.0, 1.0], [1.0, 5.0], [2.0, 0.0]]))
+        tensor([1, 2, 0])
+    """
+    place: Tensor = rows.detach().unique(dim=0, return_inverse=True)[1]
+    return place.argsort(stable=True)
 
 
 def log_mass(measure: Measure, width: int) -> Tensor | None:

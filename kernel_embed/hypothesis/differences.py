@@ -1,0 +1,191 @@
+r"""Where two samples differ: places, rows and columns, each corrected for looking at all of them.
+
+The witness of samples x (n points) and y (m points) is
+
+.. math::  w(t) = \hat\mu_P(t) - \hat\mu_Q(t) = \frac1n \sum_i k(x_i, t) - \frac1m \sum_j k(y_j, t) .
+
+Relabeled, it is :math:`w_b(t)`, with the variance :math:`s^2(t) = \frac{N}{nm} \operatorname{var} k(\cdot, t)` over
+the N = n + m pooled points. Its largest excursion anywhere is
+
+.. math::  M_b = \max_t \frac{|w_b(t)|}{s(t)}, \qquad p(t) = \frac{1 + \#\{b : M_b \ge |w(t)| / s(t)\}}{1 + B}, \qquad
+           |w_b(t)| \le c_\alpha s(t) \text{ for all t,}
+
+with c_α the 1 − α quantile of the M_b, the observed one among them: if the samples are of one distribution, the witness
+leaves the band anywhere with probability at most α.
+
+**Rows.** :math:`\mathrm{MMD}_b^2 = \frac1n \sum_i w(x_i) - \frac1m \sum_j w(y_j)`, so that w(x_i)/n and −w(y_j)/m are
+what single rows contribute; they sum to the statistic.
+
+**Columns.** The statistic of every column by itself, and that of all columns but one, on the scale of :mod:`.verdict`,
+with p-values that are corrected for the number of columns by the maximum again. A column that matters only together
+with others is not seen by itself, but missed where it is left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..kernels import gram
+from ..results import table
+from .checks import check_gram
+from .kernel_choice import kernels_by_rule
+from .mmd import indicators, squared_mmd, statistics
+from .verdict import ROUNDING, standardized
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MEMORY = 2**26
+"""Bytes of a block of the Gram matrix."""
+
+
+class ColumnDifference(NamedTuple):
+    """What one column has to do with the difference of two samples.
+
+    Attributes:
+        name: of the column.
+        alone: the standardized statistic of the column by itself.
+        pvalue: of the column by itself, corrected for the number of columns.
+        without: the standardized statistic of all other columns; nan where there are none.
+    """
+
+    name: str
+    alone: float
+    pvalue: float
+    without: float
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Differences:
+    """Where two samples differ; see :meth:`SamplesTestResult.differences`.
+
+    Attributes:
+        points: where the witness was asked, ``(t, d)``.
+        witness: w at the points, ``(t,)``; above 0 there is more of the first sample.
+        band: c_α s, ``(t,)``: how far from 0 the witness would go anywhere, if the samples were of one distribution.
+        pvalues: of each point, corrected for looking at all of them, ``(t,)``.
+        level: 1 − α of the band.
+        rows: what each row of either sample contributes to MMD², a pair of ``(n,)`` and ``(m,)``.
+        columns: what each column has to do with it.
+        samples: the two samples.
+    """
+
+    points: Tensor
+    witness: Tensor
+    band: Tensor
+    pvalues: Tensor
+    level: float
+    rows: tuple[Tensor, Tensor]
+    columns: tuple[ColumnDifference, ...]
+    samples: tuple[Tensor, Tensor]
+
+    @property
+    def significant(self) -> Tensor:
+        """Which points are outside the band, ``(t,)``."""
+        return self.witness.abs() > self.band
+
+    def top_rows(self, count: int = 10) -> tuple[Tensor, Tensor]:
+        """The numbers of the rows of either sample that contribute most, the largest first."""
+        first, second = (part.argsort(descending=True)[:count] for part in self.rows)
+        return first, second
+
+    def summary(self) -> str:
+        """How many points are outside the band, and the columns."""
+        share = float(self.significant.double().mean())
+        head = f"outside the {self.level:.0%} band: {share:.0%} of {len(self.points)} points"
+        rows = [[c.name, f"{c.alone:.2f}", f"{c.pvalue:.3g}", f"{c.without:.2f}"] for c in self.columns]
+        return f"{head}\n{table(['column', 'alone', 'p', 'without'], rows)}"
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def plot(self, ax: Axes | None = None, column: int = 0) -> Axes:
+        """The witness over one column with the band, of several columns in units of the band."""
+        from ..plots import plot_differences
+
+        unit = torch.ones_like(self.band) if len(self.columns) == 1 else self.band.clamp_min(ROUNDING)
+        x = self.points[:, column]
+        ax = plot_differences(x, self.witness / unit, self.band / unit, level=self.level, ax=ax)
+        ax.set_xlabel(self.columns[column].name)
+        return ax
+
+
+def find_differences(
+    samples: Sequence[Tensor],
+    kernel: Kernel,
+    points: Tensor,
+    names: Sequence[str],
+    categorical: tuple[int, ...],
+    level: float,
+    num_permutations: int,
+    generator: torch.Generator,
+) -> Differences:
+    """The places, rows and columns in which two samples differ."""
+    x, y = samples
+    n, m = len(x), len(y)
+    pooled = torch.cat([x, y])
+    # w_b(t) = Σ_i a_ib k(u_i, t), a = 1/n for those labeled x and −1/m for the rest
+    E = indicators((n, m), num_permutations, generator, pooled)
+    A = E[:, 0] * (1.0 / n + 1.0 / m) - 1.0 / m
+    parts, width = [], max(1, MEMORY // (8 * len(pooled)))
+    largest = pooled.new_zeros(1 + num_permutations)
+    for some in points.split(width):
+        K = check_gram(gram(kernel, some, pooled), kernel)
+        s = ((n + m) / (n * m)) ** 0.5 * K.std(-1)
+        w = K @ A
+        ratio = w.abs() / s.clamp_min(ROUNDING).unsqueeze(-1)
+        largest = torch.maximum(largest, ratio.amax(0))
+        parts.append(torch.stack([w[:, 0], s, ratio[:, 0]]))
+    witness, s, ratio = torch.cat(parts, dim=1)
+    c = largest.quantile(level, interpolation="higher")
+    pvalues = (1.0 + (largest[1:] >= ratio.unsqueeze(-1) * (1.0 - 1e-9)).sum(-1)) / (1.0 + num_permutations)
+    own = torch.cat([check_gram(gram(kernel, some, pooled), kernel) @ A[:, 0] for some in pooled.split(width)])
+    columns = _columns(pooled, (n, m), E, names, categorical, generator)
+    return Differences(points, witness, c * s, pvalues, level, (own[:n] / n, -own[n:] / m), columns, (x, y))
+
+
+def _columns(
+    pooled: Tensor,
+    sizes: tuple[int, int],
+    E: Tensor,
+    names: Sequence[str],
+    categorical: tuple[int, ...],
+    generator: torch.Generator,
+) -> tuple[ColumnDifference, ...]:
+    d = pooled.shape[1]
+    alone = torch.stack([_most_telling(pooled, [j], sizes, E, categorical, generator) for j in range(d)])
+    largest = alone.amax(0)
+    pvalues = (largest >= alone[:, :1] - 1e-9).double().mean(-1)
+    others = [[i for i in range(d) if i != j] for j in range(d)]
+    without = [
+        float(_most_telling(pooled, rest, sizes, E[..., :1], categorical, generator)[0]) if rest else float("nan")
+        for rest in others
+    ]
+    return tuple(
+        ColumnDifference(name, float(z[0]), float(p), rest)
+        for name, z, p, rest in zip(names, alone, pvalues, without, strict=True)
+    )
+
+
+def _most_telling(
+    pooled: Tensor,
+    chosen: list[int],
+    sizes: tuple[int, int],
+    E: Tensor,
+    categorical: tuple[int, ...],
+    generator: torch.Generator,
+) -> Tensor:
+    """The largest standardized statistic of the default kernels on some columns, ``(1 + B,)``."""
+    own = tuple(place for place, j in enumerate(chosen) if j in categorical)
+    x = pooled[:, chosen]
+    kernels = kernels_by_rule(x, "evidence+median", own, generator).kernels
+    T, scale = statistics(kernels, x, E, sizes, squared_mmd)
+    unit = (ROUNDING * scale.size.to(T)).clamp_min(torch.finfo(T.dtype).tiny).unsqueeze(-1)
+    z = standardized(T, scale, unit).amax(0)
+    return torch.where(torch.isfinite(z), z, 0.0)

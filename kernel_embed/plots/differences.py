@@ -1,0 +1,35 @@
+"""The picture of where two samples differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from .style import BAND, FIRST, SECOND, array, axes_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def plot_differences(x: Tensor, witness: Tensor, band: Tensor, *, level: float = 0.95, ax: Axes | None = None) -> Axes:
+    """The witness at points of one column, red outside the band in which it would stay for one distribution.
+
+    Args:
+        x: the column, ``(t,)``.
+        witness: μ̂_P − μ̂_Q there, ``(t,)``.
+        band: how far it may go from 0, ``(t,)``.
+        level: of the band, for the legend.
+        ax: where to draw; a new figure by default.
+    """
+    ax = axes_or_new(ax)
+    order = x.argsort()
+    at, w, half = array(x[order]), array(witness[order]), array(band[order])
+    ax.fill_between(at, -half, half, color=BAND, linewidth=0, label=f"{level:.0%} of permutations, everywhere")
+    outside = abs(w) > half
+    ax.scatter(at[~outside], w[~outside], s=6, color=FIRST)
+    ax.scatter(at[outside], w[outside], s=6, color=SECOND, label="outside")
+    ax.axhline(0.0, color="0.5", linewidth=0.8)
+    ax.set_ylabel("witness")
+    ax.legend(fontsize=8)
+    return ax
