@@ -19,7 +19,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..validation import check_seed, check_setting
+from ..validation import check_count, check_seed, check_setting
 
 MAX_SUPPORT = 1024
 """Points of a support: all different training targets where they are not more, else as many of their quantiles."""
@@ -91,7 +91,7 @@ class Distribution:
     def sample(self, k: int, seed: int | None = None) -> Tensor:
         """k independent draws by inverse transform: ``(*batch, t, k)``."""
         check_seed(seed)
-        check_setting("k", k, k >= 1, "of at least 1")
+        k = check_count("k", k)
         generator = torch.Generator()
         generator.seed() if seed is None else generator.manual_seed(seed)
         u = torch.rand(*self.F.shape[:-1], k, generator=generator, dtype=self.F.dtype).to(self.F.device)
