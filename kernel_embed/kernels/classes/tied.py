@@ -98,7 +98,7 @@ class TiedMaternKernel(TiedLengthscales, MaternKernel):
 
 
 class TiedLaplaceKernel(TiedLengthscales, Kernel):
-    r"""exp(−Σ_j |x_j − x'_j| / ℓ_j) with tied lengthscales: the product over columns of exponential kernels.
+    r"""exp(−‖(x − x') / ℓ‖₁) with tied lengthscales: the product over columns of exponential kernels.
 
     It is the share of random axis-aligned partitions (Mondrian forests) in which two rows fall into one cell, so that
     it sees columns one by one, as trees do, where kernels of Euclidean distance see directions.
