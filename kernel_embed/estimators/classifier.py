@@ -182,7 +182,8 @@ class MulticlassEmbeddingClassifier(ClassifierAnswers):
         self.encoder_ = None
         if learns_pool or plain_matrix(X) is None:
             self.encoder_ = TableEncoder().fit(X, sample_weight=labels.weights_or_none)
-            check_memory(len(labels.numbers), torch.empty(0).double(), 1, WIDE, len(self.encoder_.encoded_), 5)
+            like = torch.empty(0, dtype=torch.float64, device=self.device or "cpu")
+            check_memory(len(labels.numbers), like, 1, WIDE, len(self.encoder_.encoded_), 5)
         self._table = self._distinct(self._matrix(X), labels)
         if learns_pool and len(self.classes_) > 1:
             self._learn_pool(num_rows)
