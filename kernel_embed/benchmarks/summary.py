@@ -87,7 +87,7 @@ def _ratios(records: Sequence[Record]) -> str:
          _ratio(ratio(r, records, "processor_seconds")), _figures(r)]
         for r in records
     ]  # fmt: skip
-    return table(["", "n", "time", "ratio", "ratio of processor time", ""], rows)
+    return table(["", "n", "time", "ratio", "ratio of CPU time", ""], rows)
 
 
 def growth(records: Sequence[Record]) -> str:
