@@ -24,12 +24,12 @@ from ..objectives import calibrate
 from ..scale.expansion import expansion
 from ..scale.statistics import FeatureStatistics
 
-PRODUCTS = 4e11
+PRODUCTS = 1.5e11
 """n p² of one embedding through p features, which sets p between the two limits below."""
 FEWEST_POINTS, MOST_POINTS = 500, 2500
 
 PROBES = 800
-"""Points of the features that learn a ridge for an embedding which is then conditioned exactly."""
+"""Points of the features that learn the ridge of an embedding which is then conditioned exactly, or through more."""
 
 RIDGES = tuple(float(factor) for factor in 10.0 ** np.arange(-2.5, 1.01, 0.5))
 """Factors of the ridge that are tried at full size."""
@@ -92,7 +92,7 @@ def num_points(n: int) -> int:
 
     Example:
         >>> [num_points(n) for n in (20_000, 200_000, 1_000_000)]
-        [2500, 1414, 632]
+        [2500, 866, 500]
     """
     return int(min(max(math.sqrt(PRODUCTS / n), FEWEST_POINTS), MOST_POINTS))
 
@@ -118,6 +118,20 @@ def through_features(embedding: MulticlassEmbedding, table: Table, points: Tenso
         kernel = nystrom_kernel(embedding.kernel, points)
         embedding = MulticlassEmbedding(kernel, embedding.num_classes).to(points)
     return FeatureStatistics(embedding).update(table.x, table.y, table.weights)
+
+
+def condition_through_features(
+    embedding: MulticlassEmbedding, table: Table, judged: Tensor, ridge: float, points: Tensor
+) -> tuple[Tensor, LinearAnswers]:
+    """The same through explicit features; where they are many, fewer of them learn the ridge."""
+    if has_explicit_features(embedding.kernel) or len(points) < 1.5 * PROBES:
+        return condition_on_sums(through_features(embedding, table, points), table, judged, ridge)
+    probes = points[:: math.ceil(len(points) / PROBES)]
+    ridge = _Featured(through_features(embedding, table, probes), table, judged).best_ridge(ridge)
+    statistics = through_features(embedding, table, points)
+    statistics.embedding.regularization = ridge / statistics.num_data
+    answers = statistics.condition()
+    return answers.leave_one_out_at(table.x[judged], table.y[judged], table.weights_of(judged)), answers
 
 
 def condition_on_sums(

@@ -27,7 +27,7 @@ from ..objectives import Objective, calibrate, pool
 from ..progress import ProgressBar
 from ..threads import few_threads
 from .candidates import MANY_COLUMNS, Candidate, Family, Learned, Relevance, Rows, Search, relevances
-from .conditioning import PROBES, Table, condition_exactly, condition_on_sums, num_points, through_features
+from .conditioning import PROBES, Table, condition_exactly, condition_through_features, num_points
 from .pooled import Member, PooledAnswers
 from .rows import folds, sample_rows
 
@@ -180,8 +180,7 @@ class _Learner:
             weights = table.weights_of(part.learned)
             ridge = embedding.regularization.item() * (len(part.learned) if weights is None else float(weights.sum()))
             if not self.exact:
-                statistics = through_features(whole, table, self.points)
-                values, answer = condition_on_sums(statistics, table, self.judged, ridge)
+                values, answer = condition_through_features(whole, table, self.judged, ridge, self.points)
             else:
                 probes = self.points if len(part.learned) < SAMPLED * len(table.x) else None
                 values, answer = condition_exactly(whole, table, self.judged, ridge, probes)

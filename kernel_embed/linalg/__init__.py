@@ -7,7 +7,7 @@ from .forms import DenseForm, DistanceForm, QuadraticForm
 from .iterative import IterativeSystem, conjugate_gradients
 from .shards import Shards
 from .small import cholesky_factor, require_finite, whitening
-from .spectral import RidgePath
+from .spectral import RidgePath, featured_left_out
 from .system import LinearSystem, left_out
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "conjugate_gradients",
     "extended",
     "factorize",
+    "featured_left_out",
     "left_out",
     "require_finite",
     "sandwich",

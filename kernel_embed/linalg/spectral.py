@@ -47,10 +47,25 @@ class RidgePath:
         """The values at some rows ``ZQ`` with targets ``Y`` of the system that has not seen each of them."""
         inverse = 1.0 / (self._s + ridge)
         P = ZQ @ (self._C * inverse.unsqueeze(-1))
-        w = 1.0 if weights is None else weights
-        h = w * (ZQ.square() @ inverse)
-        # 1 − h ≥ η / (η + w|z|²) always; only rounding can bring it below.
-        lowest = ridge / (ridge + w * ZQ.square().sum(-1))
-        c = w * torch.maximum(1.0 - h, lowest) / ridge
-        V = (Y - P) / ridge if weights is None else weights.unsqueeze(-1) * (Y - P) / ridge
-        return left_out(Y, V, c, P.new_tensor(ridge), weights)
+        return featured_left_out(P, ZQ.square() @ inverse, ZQ.square().sum(-1), Y, ridge, weights)
+
+
+def featured_left_out(
+    P: Tensor, leverage: Tensor, norms: Tensor, Y: Tensor, ridge: float, weights: Tensor | None = None
+) -> Tensor:
+    """Leave-one-out values from fitted ones P = ZC at some rows, for one ridge η.
+
+    Args:
+        P: ``(n', m)``.
+        leverage: zᵀ(ZᵀWZ + ηI)⁻¹z of each row, ``(n',)``.
+        norms: zᵀz, ``(n',)``.
+        Y: their targets, ``(n', m)``.
+        ridge: η.
+        weights: w, ``(n',)``; 1 each by default.
+    """
+    w = 1.0 if weights is None else weights
+    # 1 − h ≥ η / (η + w|z|²) always; only rounding can bring it below.
+    lowest = ridge / (ridge + w * norms)
+    c = w * torch.maximum(1.0 - w * leverage, lowest) / ridge
+    V = (Y - P) / ridge if weights is None else weights.unsqueeze(-1) * (Y - P) / ridge
+    return left_out(Y, V, c, P.new_tensor(ridge), weights)

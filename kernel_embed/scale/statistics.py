@@ -30,7 +30,7 @@ from ..embeddings.answers import FEATURE_NUMBERS
 from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_features
 from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
-from ..linalg import DenseSystem
+from ..linalg import DenseSystem, featured_left_out
 
 FEW = 256
 
@@ -210,6 +210,19 @@ class FeatureAnswers(LinearAnswers):
         regularization = statistics.embedding.regularization
         statistics.embedding.regularization = regularization.detach() * (self.num_data / statistics.num_data)
         return cast(Self, statistics.condition())
+
+    def leave_one_out_at(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The values at rows that were seen, by the embedding that has not seen each of them: ``(t, m)``."""
+        phi, ridge = self.representation, float(self._system.ridge)
+        rows, parts = max(FEW, FEATURE_NUMBERS // self._W.shape[-2]), []
+        Y = self.embedding.targets(y, self._W)
+        for start in range(0, len(x), rows):
+            part = slice(start, start + rows)
+            Z = phi(x[part]).to(self._W)
+            leverage = (Z * self._system.solve(Z.mT).mT).sum(-1)
+            own = None if weights is None else weights[part]
+            parts.append(featured_left_out(Z @ self._W, leverage, Z.square().sum(-1), Y[part], ridge, own))
+        return torch.cat(parts)
 
     @property
     def squared_norm(self) -> Tensor:

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import kernel_embed as ke
-from kernel_embed.estimators import PooledAnswers, candidates, default, growth
+from kernel_embed.estimators import PooledAnswers, candidates, conditioning, default, growth
 from kernel_embed.estimators.rows import distinct_rows, folds, sample_rows
 
 
@@ -243,3 +243,13 @@ def test_a_table_beyond_memory_is_refused_before_it_is_encoded(monkeypatch):
     monkeypatch.setattr("os.sysconf", sizes.__getitem__)
     with pytest.raises(MemoryError, match=r"got n = 2000, whose 2000 × 3 matrices need"):
         ke.MulticlassEmbeddingClassifier().fit(np.random.default_rng(0).normal(size=(2000, 3)), np.arange(2000) % 2)
+
+
+def test_few_points_may_learn_the_ridge_of_many(table, monkeypatch):
+    """The two roads differ in the choice of the ridge alone."""
+    X, y = table
+    monkeypatch.setattr(default, "EXACT", 100)
+    one = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:160], y[:160])
+    monkeypatch.setattr(conditioning, "PROBES", 20)
+    other = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:160], y[:160])
+    assert nll(other, X[160:], y[160:]) == pytest.approx(nll(one, X[160:], y[160:]), abs=0.05)

@@ -118,3 +118,16 @@ def test_a_loader_that_raises_keeps_what_was_added(problem):
     assert statistics.num_data == 10
     statistics.update(problem.x[10:], problem.y[10:])
     torch.testing.assert_close(statistics.G, accumulate(embedding, problem.x, problem.y).G)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_leave_one_out_values_at_rows_that_were_seen(weighted):
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(40, 2, dtype=torch.float64, generator=generator)
+    y = (x[:, 0] > 0).long()
+    w = torch.randint(1, 4, (40,), generator=generator).double() if weighted else None
+    embedding = ke.MulticlassEmbedding(RFFKernel(6, num_dims=2), 2, 0.01).double()
+    answers = FeatureStatistics(embedding).update(x, y, w).condition()
+    expected = embedding.condition(x, y, w).leave_one_out()
+    found = answers.leave_one_out_at(x[5:20], y[5:20], None if w is None else w[5:20])
+    torch.testing.assert_close(found, expected[5:20], rtol=1e-8, atol=1e-10)
