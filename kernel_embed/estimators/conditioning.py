@@ -24,7 +24,7 @@ from ..objectives import calibrate
 from ..scale.expansion import expansion
 from ..scale.statistics import FeatureStatistics
 
-PRODUCTS = 1.5e11
+PRODUCTS = 4e11
 """n p² of one embedding through p features, which sets p between the two limits below."""
 FEWEST_POINTS, MOST_POINTS = 500, 2500
 
@@ -92,7 +92,7 @@ def num_points(n: int) -> int:
 
     Example:
         >>> [num_points(n) for n in (20_000, 200_000, 1_000_000)]
-        [2500, 866, 500]
+        [2500, 1414, 632]
     """
     return int(min(max(math.sqrt(PRODUCTS / n), FEWEST_POINTS), MOST_POINTS))
 
