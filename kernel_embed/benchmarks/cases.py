@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import time
 from collections.abc import Callable
+from multiprocessing import get_context
 from typing import NamedTuple
 
 from ..results import Record
@@ -44,6 +45,16 @@ class Case(NamedTuple):
     package: str = ""
     against: str = OURS
     repeats: int = 1
+
+
+def in_own_process(function: Callable[..., Record], *arguments: object) -> Call:
+    """A call that runs ``function`` in a process of its own, so that its memory is that of this call alone."""
+
+    def call() -> Record:
+        with get_context("spawn").Pool(1) as pool:
+            return pool.apply(function, arguments)
+
+    return call
 
 
 def run_case(case: Case) -> Record:

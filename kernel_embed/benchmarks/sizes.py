@@ -12,7 +12,6 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from multiprocessing import get_context
 
 import torch
 from gpytorch.kernels import RBFKernel
@@ -25,7 +24,7 @@ from ..plots import free_figure, save_picture, styled
 from ..plots.style import line_style, marker
 from ..results import Record, column
 from ..scale import ConjugateGradients, Nystrom, accumulate, approximate
-from .cases import Call, Case, Scope
+from .cases import Case, Scope, in_own_process
 from .scale import D, M, P, data, embedding_for
 
 PART = "time and memory by rows"
@@ -103,19 +102,11 @@ def _measure(way: str, n: int) -> Record:
     return {"seconds": seconds, "processor_seconds": processor, "peak_megabytes": (peak - before) * 1024 / 1e6}
 
 
-def _prepare(way: str, n: int) -> Call:
-    def call() -> Record:
-        with get_context("spawn").Pool(1) as pool:
-            return pool.apply(_measure, (way, n))
-
-    return call
-
-
 def cases(scope: Scope) -> Iterator[Case]:
     """Every way at its sizes."""
     for way, (sizes, _) in WAYS.items():
         for n in sizes[:1] if scope.quick else sizes:
-            yield Case(PART, way, n, partial(_prepare, way, n), against=way)
+            yield Case(PART, way, n, partial(in_own_process, _measure, way, n), against=way)
 
 
 def draw(records: Sequence[Record], path: pathlib.Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Iterator
 from functools import partial
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from ..comparison.evaluate import measure
 from ..comparison.learners import learners
 from ..comparison.tables import read_user_table
 from ..results import Record
-from .cases import OURS, Call, Case, Scope
+from .cases import OURS, Case, Scope, in_own_process
 
 PART = "whole tables"
 REFERENCES = {"svc grid": "", "boosting": "", "catboost": "catboost"}
@@ -61,21 +60,13 @@ def _measure(name: str, learner: str, n: int, data: pathlib.Path | None) -> Reco
     return {"seconds": record["fit_seconds"], **{field: record[field] for field in kept}}
 
 
-def _prepare(name: str, learner: str, n: int, data: pathlib.Path | None) -> Call:
-    def call() -> Record:
-        with get_context("spawn").Pool(1) as pool:
-            return pool.apply(_measure, (name, learner, n, data))
-
-    return call
-
-
 def _cases(scope: Scope, sizes: dict[str, int], others: dict[str, str]) -> Iterator[Case]:
     ours = f"{OURS}: default"
     for name, rows in sizes.items():
         n = min(rows, 300) if scope.quick else rows
         for learner, package in {"default": "", **others}.items():
             label = ours if learner == "default" else learner
-            prepare = partial(_prepare, name, learner, n, scope.data)
+            prepare = partial(in_own_process, _measure, name, learner, n, scope.data)
             yield Case(f"{PART}: {name}", label, n, prepare, package, against=ours)
 
 

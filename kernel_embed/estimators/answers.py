@@ -16,7 +16,7 @@ from ..objectives import GeneralizationBound, SoftmaxCalibration
 from ..objectives.bounds import generalization_bound
 from .conditioning import Table
 from .pooled import PooledAnswers
-from .table import TableEncoder, plain_matrix, validated
+from .table import TableEncoder, plain_matrix, takes_tables, validated
 
 Floats = NDArray[np.float64]
 
@@ -125,8 +125,4 @@ class ClassifierAnswers(ClassifierMixin, BaseEstimator):
         return torch.tensor(array, device=self.device or "cpu")
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.input_tags.string = True
-        return tags
+        return takes_tables(super().__sklearn_tags__())

@@ -26,7 +26,7 @@ from ..kernels import FeatureKernel, Warping, make_warp
 from ..objectives import Objective, calibrate, pool
 from ..progress import ProgressBar
 from ..threads import few_threads
-from .candidates import MANY_COLUMNS, Candidate, Family, Learned, Relevance, Rows, Search, relevances
+from .candidates import Candidate, Family, Learned, Relevance, Rows, Search, relevances
 from .conditioning import PROBES, Table, condition_exactly, condition_through_features, num_points
 from .pooled import Member, PooledAnswers
 from .rows import folds, sample_rows
@@ -141,7 +141,7 @@ class _Learner:
             bar.set_postfix_str(f"learning {warping} {family}")
             with few_threads(len(self.parts[0].learned)):
                 learned = list(self._learn(family, rows))
-            for relevance in self._relevances(family):
+            for relevance in self._relevances(learned[0]):
                 bar.set_postfix_str(f"answering with {warping} {family} {relevance}")
                 embeddings = tuple(found[relevance] for found in learned)
                 with torch.no_grad(), few_threads(len(table.x)):
@@ -161,13 +161,10 @@ class _Learner:
             start = start or found
             yield found
 
-    def _relevances(self, family: Family) -> tuple[Relevance, ...]:
-        many = int(self.table.groups.max()) + 1 > MANY_COLUMNS
-        if family == "linear":
-            return ("columns",)
-        if many:
-            return ("common",)
-        return ("common", "columns") if len(self.parts) > 1 or len(self.table.x) < FEWEST else ("columns",)
+    def _relevances(self, learned: Learned) -> tuple[Relevance, ...]:
+        """Of what was learned, all where rows are few; where they are many, the last stage."""
+        found = tuple(learned)
+        return found if len(self.parts) > 1 or len(self.table.x) < FEWEST else found[-1:]
 
     def _condition(
         self, embeddings: Sequence[MulticlassEmbedding], warp: torch.nn.Module

@@ -106,11 +106,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return np.array([entry.name for entry in self.encoded_], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
-        tags.input_tags.categorical = True
-        return tags
+        return takes_tables(super().__sklearn_tags__())
+
+
+def takes_tables(tags: Any) -> Any:
+    """scikit-learn's ``tags`` of what takes texts, categories and missing cells."""
+    tags.input_tags.allow_nan = True
+    tags.input_tags.categorical = True
+    tags.input_tags.string = True
+    return tags
 
 
 def validated(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:

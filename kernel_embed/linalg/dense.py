@@ -52,8 +52,6 @@ class DenseSystem(LinearSystem):
         >>> system = DenseSystem(K, torch.tensor(1.0, dtype=torch.float64))
         >>> system.solve(torch.tensor([[8.0], [0.0]], dtype=torch.float64)).flatten().round(decimals=9)
         tensor([ 3., -1.], dtype=torch.float64)
-        >>> system.inverse_diagonal()
-        tensor([0.3750, 0.3750], dtype=torch.float64)
     """
 
     def __init__(self, K: Tensor, ridge: Tensor, weights: Tensor | None = None) -> None:
@@ -70,9 +68,15 @@ class DenseSystem(LinearSystem):
         V, P = _Regress.apply(self.K, self._noise, Y, self._factor)
         return V, P
 
+    def solve(self, Y: Tensor) -> Tensor:
+        """V = A⁻¹Y, without P = KV where no gradient is asked for."""
+        if torch.is_grad_enabled():
+            return self.regress(Y)[0]
+        return torch.cholesky_solve(Y.expand(*self._factor.shape[:-2], *Y.shape[-2:]), self._factor)
+
     def coefficients(self, Y: Tensor) -> Tensor:
         """What the values k(x, x_i) are multiplied with to predict at x: V = A⁻¹Y itself."""
-        return self.regress(Y)[0]
+        return self.solve(Y)
 
     def gram(self) -> Tensor:
         """K itself."""
@@ -130,8 +134,7 @@ def factorize(K: Tensor, noise: Tensor, name: str = "K + ηI") -> tuple[Tensor, 
         name: of the matrix, in messages.
     """
     A = K.clone()
-    diagonal = A.diagonal(dim1=-2, dim2=-1)
-    diagonal.add_(noise)
+    A.diagonal(dim1=-2, dim2=-1).add_(noise)
     factor, info = torch.linalg.cholesky_ex(A)
     # An infinite entry on the diagonal passes the factorization, and shows on the factor's own diagonal.
     finite = bool(torch.isfinite(factor.diagonal(dim1=-2, dim2=-1)).all())
@@ -224,7 +227,8 @@ class _InverseForms(torch.autograd.Function):
     def backward(ctx: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
         """∂q/∂K = −A⁻¹(N + Nᵀ)A⁻¹, N = LA⁻¹ diag(a) + ½ diag(g): one full and one symmetric product."""
         noise, inverse, T = ctx.saved_tensors
-        N = T * a.unsqueeze(-2) + (T * a.unsqueeze(-2)).mT
+        half = T * a.unsqueeze(-2)
+        N = half + half.mT
         N.diagonal(dim1=-2, dim2=-1).add_(g)
         gradient = symmetric_product(inverse, N @ inverse).neg_()
         return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None, None
@@ -278,12 +282,9 @@ class _NegativeLogDensity(torch.autograd.Function):
 
 def sandwich(C: Tensor, g: Tensor) -> Tensor:
     """C diag(g) C for symmetric ``C``: half the work of the plain product, and none for entries with g = 0."""
-    n = C.shape[-1]
-    if g.dim() == 1:
-        kept = g.nonzero().squeeze(-1)
-        if 2 * kept.numel() < n:
-            half = C[:, kept]
-            return (half * g[kept]) @ half.mT
+    if g.dim() == 1 and 2 * len(kept := g.nonzero().squeeze(-1)) < C.shape[-1]:
+        half = C[:, kept]
+        return (half * g[kept]) @ half.mT
     return symmetric_product(C, C, g)
 
 
@@ -294,7 +295,6 @@ def symmetric_product(left: Tensor, right: Tensor, scale: Tensor | None = None) 
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
         rows = left[..., start:stop, :] if scale is None else left[..., start:stop, :] * scale.unsqueeze(-2)
-        rows = rows @ right[..., :, :stop]
-        product[..., start:stop, :stop] = rows
+        product[..., start:stop, :stop] = rows = rows @ right[..., :, :stop]
         product[..., :start, start:stop] = rows[..., :, :start].mT
     return product

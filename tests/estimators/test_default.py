@@ -149,8 +149,7 @@ def test_beyond_exact_sizes_it_goes_on_through_features(monkeypatch):
 def test_many_columns_have_a_common_lengthscale(monkeypatch):
     generator = np.random.default_rng(0)
     X = generator.standard_normal((40, 12))
-    for module in (default, candidates):
-        monkeypatch.setattr(module, "MANY_COLUMNS", 10)
+    monkeypatch.setattr(candidates, "MANY_COLUMNS", 10)
     classifier = ke.MulticlassEmbeddingClassifier().fit(X, X[:, 0] > 0)
     members = [member.candidate for member in classifier.conditioned_.members]
     assert {candidate.relevance for candidate in members if candidate.family != "linear"} == {"common"}

@@ -41,12 +41,15 @@ def torchrun(task: str, file: pathlib.Path, timeout: float = 120.0) -> subproces
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
 
 
+def found_by_two_ranks(task, directory):
+    done = torchrun(task, directory / "found")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [torch.load(directory / f"found.{rank}") for rank in range(2)]
+
+
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    file = tmp_path_factory.mktemp("ranks") / "found"
-    done = torchrun("compare", file)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [torch.load(f"{file}.{rank}") for rank in range(2)]
+    return found_by_two_ranks("compare", tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +88,7 @@ def test_rows_refused_on_one_rank_are_an_error_on_all(ranks):
 
 @pytest.fixture(scope="module")
 def classifiers(tmp_path_factory):
-    file = tmp_path_factory.mktemp("classifiers") / "found"
-    done = torchrun("classifier", file)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [torch.load(f"{file}.{rank}") for rank in range(2)]
+    return found_by_two_ranks("classifier", tmp_path_factory.mktemp("classifiers"))
 
 
 def test_rows_that_are_gathered_whole_teach_what_one_process_learns(classifiers):
