@@ -81,6 +81,9 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         if self.conformal not in ("auto", "leave-one-out", "split"):
             raise ValueError(f"Expected conformal 'auto', 'leave-one-out' or 'split', got {self.conformal!r}.")
         targets = np.asarray(targets, dtype=np.float64)
+        largest = float(np.abs(targets).max())
+        if not largest < np.finfo(np.float64).max ** 0.5:
+            raise ValueError(f"Expected targets whose squares float64 can hold, got up to {largest:.2g}. Rescale y.")
         self._is_vector = targets.ndim == 2
         x = torch.tensor(features)
         seed = seed_of(self.random_state)

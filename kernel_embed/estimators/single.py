@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
@@ -126,8 +127,24 @@ def check_settings(kernel: KernelChoice, regularization: float, confidence: floa
         raise ValueError(f"Expected a positive, finite regularization, got {regularization}. 0.01 is usual.")
     if isinstance(kernel, type):
         raise TypeError(f"Expected a kernel, got the class {kernel.__name__}. Write {kernel.__name__}().")
+    if callable(kernel) and not isinstance(kernel, Kernel):
+        _check_takes_one(kernel)
     if isinstance(kernel, Kernel) and len(kernel.batch_shape) > 0:
         shape = tuple(kernel.batch_shape)
         raise ValueError(f"Expected a kernel without batch shape, got {shape}. Fit one classifier for each element.")
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"Expected confidence between 0 and 1, got {confidence}. 0.95 is usual.")
+
+
+def _check_takes_one(build: Callable[[Tensor], Kernel]) -> None:
+    try:
+        signature = inspect.signature(build)
+    except ValueError:
+        return  # a built-in function need not say what it takes
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"Expected kernel as a kernel, or as a function of the training inputs alone, got one that takes {signature}. "
+            "Give lambda x: ..., which returns a kernel."
+        ) from error

@@ -311,3 +311,10 @@ def test_table_1_with_the_rate_of_the_released_code(name, mean, deviation):
 def test_figures_are_finite(fitted):
     assert math.isfinite(fitted.bound_.value)
     assert math.isfinite(fitted.tight_bound_.value)
+
+
+def test_a_function_that_cannot_build_a_kernel_is_named():
+    with pytest.raises(
+        TypeError, match=r"Expected kernel as a kernel, or as a function .* got one that takes \(a, b\)"
+    ):
+        MulticlassEmbeddingClassifier(lambda a, b: None).fit([[0.0], [1.0]], [0, 1])

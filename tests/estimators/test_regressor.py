@@ -167,3 +167,10 @@ def test_moved_mass_goes_to_the_nearest_value():
     law = Distribution(torch.tensor([-0.4, 0.8]).double(), torch.tensor([[0.25, 1.0], [0.5, 1.0]]).double())
     moved = shifted(law, torch.tensor([0.0, 2.0]).double(), grid)
     np.testing.assert_allclose(moved.probabilities.numpy(), [[0.25, 0.75, 0.0], [0.0, 0.5, 0.5]])
+
+
+def test_targets_beyond_squares_are_refused():
+    with pytest.raises(ValueError, match=r"Expected targets whose squares float64 can hold, got up to 2e\+160"):
+        ke.ConditionalEmbeddingRegressor().fit(
+            np.arange(6.0)[:, None], np.array([1.0, 2.0, 0.5, 1.0, 0.0, 1.0]) * 1e160
+        )
