@@ -13,7 +13,7 @@ import torch
 
 import kernel_embed as ke
 
-PAGE = (pathlib.Path(__file__).parents[1] / "docs" / "contributing" / "architecture.md").read_text()
+PAGE = (pathlib.Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
 UNNAMED = ("<module>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<lambda>")
 
 

@@ -145,6 +145,6 @@ def _check_takes_one(build: Callable[[Tensor], Kernel]) -> None:
         signature.bind(None)
     except TypeError as error:
         raise TypeError(
-            f"Expected kernel as a kernel, or as a function of the training inputs alone, got one that takes {signature}. "
+            f"Expected kernel as a kernel, or as a function of the training inputs, got one that takes {signature}. "
             "Give lambda x: ..., which returns a kernel."
         ) from error

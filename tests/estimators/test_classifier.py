@@ -317,4 +317,4 @@ def test_a_function_that_cannot_build_a_kernel_is_named():
     with pytest.raises(
         TypeError, match=r"Expected kernel as a kernel, or as a function .* got one that takes \(a, b\)"
     ):
-        MulticlassEmbeddingClassifier(lambda a, b: None).fit([[0.0], [1.0]], [0, 1])
+        ke.MulticlassEmbeddingClassifier(lambda a, b: None).fit([[0.0], [1.0]], [0, 1])
