@@ -13,6 +13,7 @@ HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent)]
 
 from gallery import write_gallery  # noqa: E402 — it is beside this file, which the line above makes known
+from reference import write_pages  # noqa: E402
 
 project = "kernel_embed"
 author = "the authors of kernel_embed"
@@ -33,6 +34,8 @@ extensions = [
     "mathml",
     "code_line",
     "check_names",
+    "reference",
+    "libraries",
 ]
 exclude_patterns = ["_build", "tutorials/gallery.md", "_extensions", "jupyter_execute", "**.ipynb_checkpoints"]
 
@@ -66,8 +69,8 @@ napoleon_use_rtype = False
 napoleon_use_ivar = True
 viewcode_line_numbers = True
 
-# With `sphinx-build -n` every reference into this package must resolve. Names of other libraries cannot be looked up
-# without a network, and type aliases have no page of their own.
+# With `sphinx-build -n` every reference into this package must resolve. Names of other libraries lead to their pages by
+# rule (`libraries`) or stay text, and type aliases have no page of their own.
 nitpick_ignore_regex = [
     (
         r"py:.*",
@@ -85,12 +88,13 @@ nitpick_ignore_regex = [
     (r"py:.*", r"kernel_embed\.estimators\.candidates\.Candidate"),  # named in the pool
     (r"py:.*", r"kernel_embed\.comparison\.(learners\.learners|ranking\.Row|recommendation\.Recommendation)"),
     (r"py:.*", r"kernel_embed\.votes\.cross_validation\.Scaler"),  # a protocol, for transformers
+    (r"py:.*", r"(LinearSystem|Figure|AnyObjective|RankShards|kernel_embed\.votes\.penalties\.Complexities)"),
     (r"py:.*", r"(clipped_cross_entropy|ridge|gram)"),  # written short in docstrings, for readers of the source
 ]
 
 
 def _bring_tutorials() -> None:
-    """Copy the notebooks next to the pages, and draw their index from them.
+    """Copy the notebooks next to the pages, draw their index from them, and write the pages of the reference.
 
     Sphinx reads one tree only, and `docs/.gitignore` hides the copies.
     """
@@ -103,6 +107,7 @@ def _bring_tutorials() -> None:
         text = notebook.read_text(encoding="utf-8").replace("](../docs/", "](../")
         (target / notebook.name).write_text(text, encoding="utf-8")
     write_gallery(notebooks, target)
+    write_pages(HERE, notebooks)
 
 
 _bring_tutorials()

@@ -8,7 +8,13 @@ from typing import Protocol
 
 
 class ProgressBar(Protocol):
-    """What is used of a tqdm bar."""
+    """What is used of a tqdm bar.
+
+    Example:
+        >>> from kernel_embed.progress import progress_bar
+        >>> with progress_bar(10, "sampling", show=False) as bar:
+        ...     _ = bar.update(3)
+    """
 
     n: int
     """Steps so far."""

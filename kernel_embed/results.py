@@ -24,6 +24,13 @@ class Results:
     Args:
         path: the file; ``None`` keeps the records in memory.
         key: the fields that name a record.
+
+    Example:
+        >>> from kernel_embed.results import Results
+        >>> results = Results(None, key=["learner", "fold"])
+        >>> results.add({"learner": "default", "fold": 0, "accuracy": 0.9})
+        >>> len(results.records)
+        1
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, key: Sequence[str]) -> None:

@@ -65,6 +65,9 @@ def compare(
             again. ``None`` keeps them in memory.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
 
+    Returns:
+        The ranking, the predictions, the fitted learners and the report.
+
     Example:
         >>> from sklearn.datasets import load_iris
         >>> iris = load_iris(as_frame=True)
@@ -103,6 +106,15 @@ class Compared:
         table: what was learned from, with notes on what was left out of it.
         test: the table it was judged on, where one was given.
         rows: one :class:`kernel_embed.comparison.ranking.Row` for each learner, the best first.
+        comparison: the run behind it, with its records.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> from sklearn.datasets import load_iris
+        >>> iris = load_iris(as_frame=True)
+        >>> compared = ke.compare(iris.data, iris.target, methods=["logistic"], folds=2)
+        >>> compared.recommendation.method
+        'logistic'
     """
 
     def __init__(self, comparison: Comparison, table: UserTable, test: UserTable | None = None) -> None:

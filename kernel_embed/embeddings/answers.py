@@ -35,7 +35,15 @@ Entropy = Literal["clip-normalized", "expected-information"]
 
 
 class Representation(Protocol):
-    """What is known of new points: a function from ``(t, d)`` to ``(*batch, t, p)``."""
+    """What is known of new points: a function from ``(t, d)`` to ``(*batch, t, p)``.
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from kernel_embed.embeddings import KernelValues
+        >>> representation = KernelValues(RBFKernel(), torch.rand(5, 2))     # one of the implementations
+        >>> representation(torch.rand(3, 2)).shape
+        torch.Size([3, 5])
+    """
 
     @property
     def block_numbers(self) -> int:
@@ -47,7 +55,19 @@ class Representation(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class KernelValues:
-    """k(x, x_i) for the ``points`` x_i ``(s, d)``."""
+    """k(x, x_i) for the ``points`` x_i ``(s, d)``.
+
+    Attributes:
+        kernel: k.
+        points: the x_i.
+        block_numbers: how many numbers are held at once where points are many.
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from kernel_embed.embeddings import KernelValues
+        >>> KernelValues(RBFKernel(), torch.rand(5, 2))(torch.rand(3, 2)).shape
+        torch.Size([3, 5])
+    """
 
     kernel: Kernel
     points: Tensor
@@ -62,6 +82,12 @@ class KernelValues:
 @dataclasses.dataclass(frozen=True)
 class KernelFeatures:
     """The explicit features of ``kernel``, ``num_features`` of them; ``like`` is a tensor of data, if any.
+
+    Attributes:
+        kernel: a kernel with explicit features.
+        num_features: p.
+        like: data whose dtype, device and columns new points must share.
+        block_numbers: how many numbers are held at once where points are many.
 
     Example:
         >>> from gpytorch.kernels import LinearKernel
@@ -91,7 +117,17 @@ class KernelFeatures:
 
 
 class ConditionalAnswers(RealAnswers, abc.ABC):
-    """The questions about P(Y | X) for targets of any kind."""
+    """The questions about P(Y | X) for targets of any kind.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.rand(30, 1, dtype=torch.float64)
+        >>> answers = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, 2 * x)
+        >>> isinstance(answers, ke.embeddings.ConditionalAnswers)
+        True
+        >>> answers.expectation(lambda y: y.square(), x[:3]).shape           # E[Y² | X = x]
+        torch.Size([3, 1])
+    """
 
     @abc.abstractmethod
     def mean(self, x: Tensor) -> Tensor:
@@ -111,7 +147,16 @@ class ConditionalAnswers(RealAnswers, abc.ABC):
 
 
 class LinearAnswers(ConditionalAnswers):
-    """Answers of the form f(x) = Cᵀφ(x): a subclass supplies the two."""
+    """Answers of the form f(x) = Cᵀφ(x): a subclass supplies the two.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.rand(30, 1, dtype=torch.float64)
+        >>> answers = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, 2 * x)
+        >>> by_hand = answers.representation(x[:3]) @ answers.coefficients
+        >>> bool(torch.allclose(by_hand, answers.mean(x[:3])))
+        True
+    """
 
     @property
     @abc.abstractmethod
@@ -177,7 +222,15 @@ class LinearAnswers(ConditionalAnswers):
 
 
 class MulticlassAnswers(ConditionalAnswers):
-    """The questions about class labels, for anything whose mean is that of their one-hot vectors."""
+    """The questions about class labels, for anything whose mean is that of their one-hot vectors.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1])
+        >>> answers = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2).condition(x, y)
+        >>> isinstance(answers, ke.embeddings.MulticlassAnswers), answers.probabilities(x).sum(-1)
+        (True, tensor([1., 1.]))
+    """
 
     distribution = RealAnswers.distribution  # class labels have probabilities, and no order
 
@@ -247,6 +300,20 @@ def in_blocks(representation: Function, x: Tensor, coefficients: Tensor, numbers
 
     At most about ``numbers`` numbers of the representation are held at once, so that millions of points can be asked
     for in one call.
+
+    Args:
+        representation: φ, a function from ``(t, d)`` to ``(*batch, t, p)``.
+        x: points, ``(t, d)``.
+        coefficients: ``(*batch, p, m)``.
+        numbers: how many numbers of the representation to hold at once.
+
+    Returns:
+        ``(*batch, t, m)``.
+
+    Example:
+        >>> from kernel_embed.embeddings import in_blocks
+        >>> in_blocks(torch.sin, torch.zeros(1000, 3), torch.ones(3, 2), numbers=300).shape
+        torch.Size([1000, 2])
     """
     if isinstance(x, Tensor):
         check_dense(x, "x")
@@ -268,7 +335,19 @@ def in_blocks(representation: Function, x: Tensor, coefficients: Tensor, numbers
 
 
 def clip_normalize(p: Tensor) -> Tensor:
-    """eq. (6): max{p_c, 0} / Σ_j max{p_j, 0}; uniform where no entry is positive."""
+    """eq. (6): max{p_c, 0} / Σ_j max{p_j, 0}; uniform where no entry is positive.
+
+    Args:
+        p: decision probabilities, ``(*batch, t, m)``.
+
+    Returns:
+        Probabilities of the same shape, with sums of one.
+
+    Example:
+        >>> from kernel_embed.embeddings import clip_normalize
+        >>> clip_normalize(torch.tensor([[1.5, 0.5, -0.2]]))
+        tensor([[0.7500, 0.2500, 0.0000]])
+    """
     positive = p.clamp_min(0.0)
     total = positive.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, positive / total.clamp_min(torch.finfo(p.dtype).tiny), 1.0 / p.shape[-1])

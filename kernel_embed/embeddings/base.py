@@ -23,6 +23,11 @@ class KernelEmbedding(Module):
 
     Args:
         kernel: k, any GPyTorch kernel.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> issubclass(ke.MulticlassEmbedding, ke.embeddings.KernelEmbedding)
+        True
     """
 
     kernel: Kernel
@@ -49,6 +54,12 @@ class RegularizedEmbedding(KernelEmbedding):
         regularization: λ.
         regularization_prior: a GPyTorch prior on λ.
         regularization_constraint: a GPyTorch constraint on λ; positive, on a logarithmic scale, by default.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel(), regularization=0.01)
+        >>> isinstance(embedding, ke.embeddings.RegularizedEmbedding), round(embedding.regularization.item(), 4)
+        (True, 0.01)
     """
 
     raw_regularization: torch.nn.Parameter

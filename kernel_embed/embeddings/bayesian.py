@@ -139,6 +139,12 @@ class ConditionedMeanEmbedding:
         rows: the rows of ``x`` at which μ̂ is observed, ``None`` for points that are not rows.
         locations: the points at which μ̂ is observed, ``(t, d)``.
         covariance: the prior covariance in force, its measure named.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> posterior = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()).condition(torch.rand(30, 1))
+        >>> posterior(torch.rand(4, 1)).variance.shape
+        torch.Size([4])
     """
 
     def __init__(

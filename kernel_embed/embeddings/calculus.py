@@ -36,6 +36,12 @@ class JointEmbedding:
         y: the y_i, ``(n, q)``.
         u: the u_j, ``(m, d)``.
         weights: B, ``(n, m)``.
+
+    Example:
+        >>> from kernel_embed.embeddings import JointEmbedding
+        >>> joint = JointEmbedding(torch.rand(3, 1), torch.rand(2, 1), torch.full((3, 2), 1 / 6))
+        >>> round(joint.weights.sum().item(), 4)
+        1.0
     """
 
     def __init__(self, y: Tensor, u: Tensor, weights: Tensor) -> None:
@@ -53,6 +59,9 @@ def sum_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> Wei
         conditioned: the embedding of P(Y | X) with its data; its ``target_kernel`` is l.
         prior: an embedded distribution of X, such as ``MeanEmbedding(kernel).condition(u)``.
 
+    Returns:
+        The embedded distribution of Y.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x = torch.linspace(-3, 3, 200, dtype=torch.float64).unsqueeze(-1)
@@ -68,7 +77,24 @@ def sum_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> Wei
 
 
 def chain_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> JointEmbedding:
-    """The joint distribution of Y and X when X has the distribution ``prior``."""
+    """The joint distribution of Y and X when X has the distribution ``prior``.
+
+    Args:
+        conditioned: the embedding of P(Y | X) with its data.
+        prior: an embedded distribution of X.
+
+    Returns:
+        The embedded joint distribution.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.linspace(-3, 3, 100, dtype=torch.float64).unsqueeze(-1)
+        >>> kernel = gpytorch.kernels.RBFKernel().double()
+        >>> embedding = ke.ConditionalEmbedding(kernel, 1e-6, gpytorch.kernels.RBFKernel().double())
+        >>> joint = ke.embeddings.chain_rule(embedding.condition(x, 2 * x), ke.MeanEmbedding(kernel).condition(x[:10]))
+        >>> joint.weights.shape
+        torch.Size([100, 10])
+    """
     return JointEmbedding(_columns(conditioned), prior.x, conditioned.weights(prior.x) * prior.weights)
 
 

@@ -42,7 +42,18 @@ SMALLEST_PENALTY = 1e-12
 
 @dataclasses.dataclass(frozen=True)
 class SoftmaxCalibration:
-    """p = softmax(a h + a' g(h) + b): ``scales`` (a, a') of shape ``(*batch, 2)``, ``offset`` b ``(*batch, m)``."""
+    """p = softmax(a h + a' g(h) + b): ``scales`` (a, a') of shape ``(*batch, 2)``, ``offset`` b ``(*batch, m)``.
+
+    Attributes:
+        scales: (a, a').
+        offset: b.
+
+    Example:
+        >>> from kernel_embed.objectives import SoftmaxCalibration
+        >>> calibration = SoftmaxCalibration(torch.tensor([4.0, 0.0]), torch.zeros(2))
+        >>> calibration.probabilities(torch.tensor([[0.5, 0.5]]))
+        tensor([[0.5000, 0.5000]])
+    """
 
     scales: Tensor
     offset: Tensor
@@ -78,6 +89,15 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None
 
     Newton's method with step halving on m + 2 numbers; a scale that would be negative is held at zero. ``F`` is not
     differentiated. ``weights`` ``(n,)`` say how many rows each row stands for.
+
+    Args:
+        F: decision probabilities of rows that the embedding has not seen.
+        Y: one-hot or soft labels.
+        penalty: the weight of the squared offsets.
+        weights: of the rows.
+
+    Returns:
+        The calibration.
 
     Example:
         >>> F = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9], [0.5, 0.5]], dtype=torch.float64)

@@ -122,6 +122,14 @@ class ConditionedEmbedding(LinearAnswers):
         y: targets.
         regularization: λ as it was.
         system: A = K + nλW⁻¹, through the p × p matrix ZᵀWZ + nλI where the kernel has p < n explicit features.
+        weights: of the rows, ``(n,)``, or ``None``.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.linspace(0, 1, 30, dtype=torch.float64).unsqueeze(-1)
+        >>> conditioned = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel(), 1e-4).double().condition(x, x.square())
+        >>> round(conditioned.mean(torch.tensor([[0.5]], dtype=torch.float64)).item(), 2)
+        0.25
     """
 
     def __init__(

@@ -34,6 +34,13 @@ BLOCK_NUMBERS = 2**24
 def conformal_quantile(scores: Tensor, coverage: float) -> Tensor:
     """Q, the ⌈coverage·(n + 1)⌉-th smallest of n ``scores``; infinite where n is too small for that coverage.
 
+    Args:
+        scores: nonconformity scores, ``(n,)``.
+        coverage: 1 − α.
+
+    Returns:
+        A scalar.
+
     Example:
         >>> conformal_quantile(torch.arange(1.0, 20.0), 0.9), conformal_quantile(torch.ones(5), 0.9)
         (tensor(18.), tensor(inf))
@@ -46,7 +53,20 @@ def conformal_quantile(scores: Tensor, coverage: float) -> Tensor:
 
 
 def interval_scores(interval: Tensor, y: Tensor) -> Tensor:
-    """How far y is outside its interval ``(n, 2)``, negative inside: max(lo − y, y − hi), ``(n,)``."""
+    """How far y is outside its interval ``(n, 2)``, negative inside: max(lo − y, y − hi), ``(n,)``.
+
+    Args:
+        interval: lower and upper ends.
+        y: targets, ``(n,)``.
+
+    Returns:
+        Nonconformity scores, for :func:`conformal_quantile`.
+
+    Example:
+        >>> from kernel_embed.embeddings import interval_scores
+        >>> interval_scores(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.tensor([0.25, 3.0]))
+        tensor([-0.2500,  2.0000])
+    """
     return torch.maximum(interval[..., 0] - y, y - interval[..., 1])
 
 
@@ -58,6 +78,9 @@ def prediction_sets(left_out: Tensor, y: Tensor, probabilities: Tensor, coverage
         y: their class numbers, ``(n,)``.
         probabilities: at new points, ``(t, m)``.
         coverage: 1 − α; see the module's text for what it guarantees.
+
+    Returns:
+        ``True`` for the classes in the set.
 
     Example:
         >>> p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.7, 0.3]])
@@ -86,6 +109,14 @@ def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, covera
     interval runs from the ⌊α(n + 1)⌋-th smallest of :math:`lo_{-i}(x) - s_i` to the ⌈(1 − α)(n + 1)⌉-th smallest of
     :math:`hi_{-i}(x) + s_i`. The theorem asks that kernel and ridge nλ were fixed without these rows; where they were
     learned from them the rate is an observation. Cost: O(n s) for each point, with s different targets.
+
+    Args:
+        conditioned: what ``embedding.condition(x, y)`` returned for a real target.
+        x: new points, ``(t, d)``.
+        coverage: 1 − α.
+
+    Returns:
+        Lower and upper ends.
 
     Example:
         >>> import gpytorch, kernel_embed as ke

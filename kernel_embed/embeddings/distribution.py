@@ -116,7 +116,15 @@ class Distribution:
 
 
 class RealAnswers:
-    """The questions about P(Y | X) as a distribution, for anything that knows :meth:`distribution`."""
+    """The questions about P(Y | X) as a distribution, for anything that knows :meth:`distribution`.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.rand(30, 1, dtype=torch.float64)
+        >>> answers = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, 2 * x.squeeze(-1))
+        >>> answers.interval(0.9, x[:3]).shape, answers.quantile(0.5, x[:3]).shape
+        (torch.Size([3, 2]), torch.Size([3]))
+    """
 
     def distribution(self, x: Tensor) -> Distribution:
         """P(Y | X = x) of a real target, for each of the points ``x`` ``(t, d)``."""

@@ -55,6 +55,13 @@ class WeightedEmbedding:
         kernel: k.
         x: the sample, ``(n, d)``.
         weights: β, ``(*batch, n)``.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.tensor([[0.0], [1.0]])
+        >>> mean = ke.embeddings.WeightedEmbedding(gpytorch.kernels.RBFKernel(), x, torch.tensor([0.5, 0.5]))
+        >>> mean(torch.rand(4, 1)).shape
+        torch.Size([4])
     """
 
     def __init__(self, kernel: Kernel, x: Tensor, weights: Tensor) -> None:

@@ -91,7 +91,22 @@ class MulticlassEmbedding(ConditionalEmbedding):
 
 
 class ConditionedMulticlass(MulticlassAnswers, ConditionedEmbedding):
-    """A multiclass embedding with its data, ready to answer; see :class:`kernel_embed.MulticlassEmbedding`."""
+    """A multiclass embedding with its data, ready to answer; see :class:`kernel_embed.MulticlassEmbedding`.
+
+    Args:
+        embedding: the embedding.
+        x: inputs, ``(n, d)``.
+        y: class numbers, ``(n,)``.
+        system: A, where it is known already.
+        weights: of the rows, ``(n,)``.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1])
+        >>> conditioned = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2).condition(x, y)
+        >>> conditioned.predict(torch.tensor([[0.1], [0.8]]))
+        tensor([0, 1])
+    """
 
     embedding: MulticlassEmbedding
 

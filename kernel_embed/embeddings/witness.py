@@ -107,6 +107,20 @@ class SquaredDistancePosterior:
 
     Attributes:
         num_atoms: M.
+        mean: the posterior mean of MMD².
+        variance: its posterior variance.
+
+    Args:
+        first: the posterior of μ_P, under a discrete measure.
+        second: that of μ_Q, under the same.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()).double()
+        >>> first, second = torch.randn(30, 1, dtype=torch.float64), 3 + torch.randn(30, 1, dtype=torch.float64)
+        >>> distance = ke.Witness(embedding, first, second).squared_distance()
+        >>> bool(distance.mean > 0), bool(distance.variance > 0)
+        (True, True)
     """
 
     def __init__(self, first: ConditionedMeanEmbedding, second: ConditionedMeanEmbedding) -> None:

@@ -22,6 +22,14 @@ class Member:
         answers: the same with data, as functions of encoded rows.
         calibration: from decision probabilities to probabilities.
         relevances: of each column of the table.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> classifier = ke.MulticlassEmbeddingClassifier(max_evaluations=3, progress=False).fit(X[::5], y[::5])
+        >>> classifier.conditioned_.members[0].relevances.shape
+        torch.Size([4])
     """
 
     candidate: Candidate
@@ -44,6 +52,14 @@ class PooledAnswers(MulticlassAnswers):
         left_out: log probabilities of training rows by a pool whose hyperparameters were learned without them,
             ``(n', m)``.
         left_out_rows: the numbers of those rows.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> classifier = ke.MulticlassEmbeddingClassifier(max_evaluations=3, progress=False).fit(X[::5], y[::5])
+        >>> len(classifier.conditioned_.members) == len(classifier.conditioned_.pool.weights)
+        True
     """
 
     def __init__(

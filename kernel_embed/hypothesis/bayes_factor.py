@@ -75,6 +75,9 @@ def log_bayes_factor(
         num_locations: t; they are drawn from the pooled sample.
         categorical: as in :func:`kernel_embed.two_sample_test`.
 
+    Returns:
+        The logarithm, in nats.
+
     Example:
         >>> generator = torch.Generator().manual_seed(0)
         >>> x, y = torch.randn(2, 100, 1, generator=generator)

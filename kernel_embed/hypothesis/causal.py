@@ -46,6 +46,18 @@ def register_causal_test(
         kernel_y: of the second of a pair.
         method: as in :func:`kernel_embed.conditional_independence_test`.
         categorical: the columns of the data that hold categories: none or all of them, or their numbers.
+
+    Returns:
+        ``name``.
+
+    Raises:
+        ImportError: if causal-learn is not installed.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> def skeleton(data):                           # data: a NumPy array, one column for each variable
+        ...     from causallearn.search.ConstraintBased.PC import pc
+        ...     return pc(data, 0.05, ke.hypothesis.register_causal_test(seed=0)).G
     """
     try:
         from causallearn.utils.cit import CIT_Base, register_ci_test

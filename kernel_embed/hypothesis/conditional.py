@@ -93,6 +93,9 @@ def conditional_independence_test(
         categorical_z: those of z.
         progress: as in :func:`two_sample_test`, where residuals, or x and y without ``z``, are compared.
 
+    Returns:
+        p-value, statistic and, for the default method, diagnostics.
+
     Example:
         >>> generator = torch.Generator().manual_seed(0)
         >>> z, a, b = torch.randn(3, 200, 1, generator=generator)

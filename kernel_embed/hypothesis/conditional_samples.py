@@ -41,6 +41,9 @@ def conditional_two_sample_test(
         categorical: columns of x that hold categories; by default all where both x are integer or bool.
         categorical_y: those of y.
 
+    Returns:
+        p-value, statistic and diagnostics.
+
     Example:
         >>> generator = torch.Generator().manual_seed(0)
         >>> x, e, other_x, f = torch.randn(4, 100, 1, generator=generator)

@@ -53,6 +53,11 @@ class ColumnDifference(NamedTuple):
         alone: the standardized statistic of the column by itself.
         pvalue: of the column by itself, corrected for the number of columns.
         without: the standardized statistic of all other columns; nan where there are none.
+
+    Example:
+        >>> from kernel_embed.hypothesis import ColumnDifference
+        >>> ColumnDifference("height", alone=5.1, pvalue=0.002, without=0.3).name
+        'height'
     """
 
     name: str
@@ -74,6 +79,13 @@ class Differences:
         rows: what each row of either sample contributes to MMD², a pair of ``(n,)`` and ``(m,)``.
         columns: what each column has to do with it.
         samples: the two samples.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> x, y = torch.randn(40, 2), torch.randn(40, 2) + torch.tensor([2.0, 0.0])
+        >>> result = ke.two_sample_test(x, y, kernel="median", num_permutations=99, seed=0)
+        >>> [column.name for column in result.differences().columns]
+        ['column 0', 'column 1']
     """
 
     points: Tensor

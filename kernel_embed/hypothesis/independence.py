@@ -58,6 +58,9 @@ def independence_test(
         categorical_y: those of y.
         progress: show a progress bar; by default on a terminal or in a notebook, for 10,000 observations and more.
 
+    Returns:
+        p-value, statistic, kernels and null distribution.
+
     Example:
         >>> generator = torch.Generator().manual_seed(0)
         >>> x = torch.randn(100, 1, generator=generator)

@@ -56,7 +56,18 @@ MEASURE = LebesgueMeasure(unit=True)
 
 @runtime_checkable
 class HasKernelDraws(Protocol):
-    """Whatever knows kernels and how likely they are: a posterior, or a user's own class."""
+    """Whatever knows kernels and how likely they are: a posterior, or a user's own class.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> class TwoKernels:
+        ...     def kernel_draws(self):
+        ...         kernels = gpytorch.kernels.RBFKernel(), gpytorch.kernels.MaternKernel()
+        ...         return ke.posteriors.KernelDraws(kernels, (torch.tensor([0.7]), torch.tensor([0.3])))
+        >>> x, y = torch.randn(2, 20, 1)
+        >>> ke.two_sample_test(x, y + 3.0, kernel=TwoKernels(), num_permutations=99, seed=0).pvalue
+        0.01
+    """
 
     def kernel_draws(self) -> KernelDraws:
         """The kernels and their weights."""

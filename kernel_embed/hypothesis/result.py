@@ -47,6 +47,13 @@ class KernelTestResult:
         kernel_choice: how the kernels were chosen.
         null_kind: how the null distribution was found.
         sizes: the number of points.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> x = torch.randn(40, 1)
+        >>> result = ke.independence_test(x, x.square(), kernel="median", num_permutations=99, seed=0)
+        >>> result.null.shape, result.pvalue
+        (torch.Size([99]), 0.01)
     """
 
     test: str
@@ -93,6 +100,13 @@ class SamplesTestResult(KernelTestResult):
         samples: the samples.
         columns: the names of their columns.
         categorical: the numbers of those that hold categories.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> x, y = torch.randn(40, 1), 1 + torch.randn(40, 1)
+        >>> result = ke.two_sample_test(x, y, kernel="median", num_permutations=99, seed=0)
+        >>> result.witness()(torch.zeros(2, 1)).mean.shape
+        torch.Size([2])
     """
 
     kernel: Kernel

@@ -80,6 +80,13 @@ def two_sample_test(
             operations for each kernel and N(1 + B) bytes.
         progress: show a progress bar; by default on a terminal or in a notebook, for 10,000 points and more.
 
+    Returns:
+        p-value, statistic, kernels and null distribution; ``witness()`` and ``differences()`` say where the samples
+        differ.
+
+    Raises:
+        ValueError: if the samples have different columns, or too few rows.
+
     Example:
         >>> generator = torch.Generator().manual_seed(0)
         >>> x = torch.randn(100, 2, generator=generator)
@@ -111,6 +118,19 @@ def k_sample_test(
     progress: bool | None = None,
 ) -> SamplesTestResult:
     """Whether several samples come from one distribution; arguments as of :func:`two_sample_test`.
+
+    Args:
+        samples: two or more samples, each ``(n_i, d)``.
+        kernel: as in :func:`two_sample_test`.
+        num_permutations: B, the number of relabelings.
+        seed: of the relabelings, and of the rows a large sample is learned from.
+        null: ``"permutation"``, or ``"gamma"``, an approximation without permutations.
+        categorical: the columns that hold categories.
+        num_features: for more points than O(N²) allows, the number of features of every kernel.
+        progress: show a progress bar; by default on a terminal or in a notebook, for 10,000 points and more.
+
+    Returns:
+        As of :func:`two_sample_test`.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)

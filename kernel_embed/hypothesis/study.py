@@ -19,7 +19,14 @@ CHUNK_SECONDS = 5.0
 
 
 class HasPvalue(Protocol):
-    """The answer of a test, ours or another's."""
+    """The answer of a test, ours or another's.
+
+    Example:
+        >>> import collections
+        >>> Answer = collections.namedtuple("Answer", "pvalue")              # anything with a p-value
+        >>> Answer(0.03).pvalue
+        0.03
+    """
 
     @property
     def pvalue(self) -> float:
@@ -55,6 +62,9 @@ def rejection_study(
             what is missing.
         results: records to go on with and to add to, in place of a file; their key is ``KEY`` of this module.
         progress: show a progress bar; by default on a terminal or in a notebook.
+
+    Returns:
+        Rates of rejection with intervals, and all records.
 
     Example:
         >>> import torch, kernel_embed as ke
@@ -126,6 +136,12 @@ class RejectionStudy:
         simulators: their names.
         tests: their names.
         level: α.
+
+    Example:
+        >>> from kernel_embed.hypothesis import rejection_study
+        >>> study = rejection_study({"coin": lambda seed: 0.04 if seed % 2 else 0.5}, {"any": lambda number: ()}, 10)
+        >>> study.rate("any", "coin")
+        0.5
     """
 
     def __init__(

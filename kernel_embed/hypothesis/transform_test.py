@@ -60,7 +60,13 @@ COUNTS = {"residual": 0, "shape": NUM_SHAPES, "ranks": NUM_COSINES, "transform":
 
 
 class LevelWarning(UserWarning):
-    """The level of a conditional test cannot be trusted on these data."""
+    """The level of a conditional test cannot be trusted on these data.
+
+    Example:
+        >>> from kernel_embed.hypothesis import LevelWarning
+        >>> issubclass(LevelWarning, UserWarning)
+        True
+    """
 
 
 class Diagnosis(NamedTuple):
@@ -71,6 +77,11 @@ class Diagnosis(NamedTuple):
         uniform: a p-value for uniform transforms, by Kolmogorov's distribution; the least over columns.
         independent: a p-value for transforms that are independent of z, by a gamma approximation.
         ties: the largest share of values of a column that repeat another.
+
+    Example:
+        >>> from kernel_embed.hypothesis import Diagnosis
+        >>> Diagnosis(explained=0.4, uniform=0.3, independent=0.6, ties=0.0).explained
+        0.4
     """
 
     explained: float
@@ -88,6 +99,14 @@ class ConditionalTestResult(KernelTestResult):
         diagnostics: of ``"x"`` and ``"y"``, how well z predicts them and what is left.
         transforms: U of x and of y, ``(n, d)`` and ``(n, d')``.
         warnings: in words, why the level may not hold.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> z = torch.randn(60, 1)
+        >>> x, y = z + torch.randn(60, 1), z + torch.randn(60, 1)
+        >>> result = ke.conditional_independence_test(x, y, z, num_permutations=99, seed=0)
+        >>> sorted(result.diagnostics)
+        ['x', 'y']
     """
 
     names: tuple[str, ...] = ()

@@ -30,6 +30,9 @@ def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
         x: inputs of shape ``(n, d)``.
         lengthscale: ℓ, for features of unit range; :math:`0.15 \sqrt d` by default.
 
+    Returns:
+        The kernel, in the dtype of ``x``.
+
     Example:
         >>> x = torch.tensor([[0.0, 10.0], [1.0, 30.0]], dtype=torch.float64)
         >>> default_kernel(x, lengthscale=0.5).lengthscale.detach()

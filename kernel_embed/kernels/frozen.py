@@ -20,6 +20,12 @@ def frozen(module: M) -> M:
     Works for every GPyTorch kernel, also for one that keeps tensors of an earlier evaluation, which PyTorch does not
     copy with their history, and for one whose parameters are not leaves, as inside ``torch.func.functional_call``.
 
+    Args:
+        module: a kernel, an embedding, or any GPyTorch module.
+
+    Returns:
+        The copy.
+
     Example:
         >>> from gpytorch.kernels import RBFKernel
         >>> kernel = RBFKernel()

@@ -39,6 +39,14 @@ LARGE_REMEDY = "Ask for some rows at a time, or answer through features, as kern
 def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
     """The matrix k(x1_i, x2_j), of shape ``(*batch, n1, n2)``; ``x2=None`` means ``x1``.
 
+    Args:
+        kernel: any GPyTorch kernel.
+        x1: points of shape ``(n1, d)``.
+        x2: points of shape ``(n2, d)``; ``None`` for ``x1``.
+
+    Returns:
+        The matrix, differentiable in the kernel's parameters.
+
     Example:
         >>> import torch, gpytorch
         >>> x = torch.tensor([[0.0], [1.0]], dtype=torch.float64)

@@ -26,6 +26,15 @@ class Initialization:
         complete: changes a kernel that is not, given the points ``(n, d)`` that reach its ``forward``.
         expected: a complete kernel, in words, for the message.
         otherwise: what else completes it, in words.
+
+    Example:
+        >>> from kernel_embed.kernels import Initialization
+        >>> rule = Initialization(
+        ...     is_complete=lambda kernel: hasattr(kernel, "center"),
+        ...     complete=lambda kernel, x: setattr(kernel, "center", x.mean(0)),
+        ... )
+        >>> rule.expected
+        'a kernel that has taken from data what it needs'
     """
 
     is_complete: Callable[[Kernel], bool]
@@ -55,6 +64,13 @@ def initialize_from_data(kernel: Kernel, x: Tensor) -> Kernel:
     """Complete every part of ``kernel`` that takes something from data ``x`` (``(n, d)``); returns ``kernel``.
 
     Parts that are complete stay as they are, so that a second call changes nothing.
+
+    Args:
+        kernel: any GPyTorch kernel; it is changed in place.
+        x: the data.
+
+    Returns:
+        The same ``kernel``.
 
     Example:
         >>> from gpytorch.kernels import RFFKernel, ScaleKernel

@@ -24,6 +24,12 @@ def median_distance(x: Tensor) -> Tensor:
     Pairs at distance zero count, unless they are so many that the median itself would be zero; then the median of the
     positive distances is taken, and 1 when there is none.
 
+    Args:
+        x: points of shape ``(n, d)``.
+
+    Returns:
+        A scalar.
+
     Example:
         >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
         tensor(2.)
@@ -70,6 +76,13 @@ def scan_span(x: Tensor) -> tuple[float, float]:
 
 def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
     """Set every lengthscale inside ``kernel`` to the median distance of its own active columns; returns ``kernel``.
+
+    Args:
+        kernel: any GPyTorch kernel; its lengthscales are changed in place.
+        x: points of shape ``(n, d)``.
+
+    Returns:
+        The same ``kernel``.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel, ScaleKernel

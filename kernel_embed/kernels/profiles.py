@@ -105,6 +105,12 @@ class PlainProfile:
 
     Args:
         values: from s to φ(s) and φ′(s), made of differentiable operations. :func:`plain_profile` needs φ alone.
+
+    Example:
+        >>> from kernel_embed.kernels import PlainProfile
+        >>> rbf = PlainProfile(lambda s: (torch.exp(-s / 2), -torch.exp(-s / 2) / 2))
+        >>> rbf.value_and_slope(torch.zeros(1))
+        (tensor([1.]), tensor([-0.5000]))
     """
 
     values: Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -116,6 +122,12 @@ class PlainProfile:
 
 def plain_profile(phi: Callable[[Tensor], Tensor]) -> PlainProfile:
     """A profile of which only φ(s) is written down; its derivatives are found by autograd.
+
+    Args:
+        phi: φ, a function of the squared distance s made of differentiable operations.
+
+    Returns:
+        The profile, for ``register(kind, profile=...)``.
 
     Example:
         >>> cauchy = plain_profile(lambda s: 1.0 / (1.0 + s))
@@ -184,7 +196,18 @@ def _five_curvature(E: Tensor) -> Factor:
 
 @dataclasses.dataclass(frozen=True)
 class Radial:
-    """A kernel as φ(‖z − z'‖²): its profile, and how z follows from x."""
+    """A kernel as φ(‖z − z'‖²): its profile, and how z follows from x.
+
+    Attributes:
+        profile: φ.
+        metric: the map x → z.
+
+    Example:
+        >>> from kernel_embed.kernels import Lengthscale, Radial, plain_profile
+        >>> cauchy = Radial(plain_profile(lambda s: 1 / (1 + s)), Lengthscale(torch.tensor([[2.0]])))
+        >>> cauchy.metric.scaled(torch.tensor([[4.0]]))
+        tensor([[2.]])
+    """
 
     profile: RadialProfile | PlainProfile
     metric: Metric

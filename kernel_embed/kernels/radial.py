@@ -200,7 +200,14 @@ def flushed_exp(exponent: Tensor, *, inplace: bool = True) -> Tensor:
 
 
 class Metric(Protocol):
-    """The linear map x → z of a radial kernel φ(‖z − z'‖²)."""
+    """The linear map x → z of a radial kernel φ(‖z − z'‖²).
+
+    Example:
+        >>> from kernel_embed.kernels import Lengthscale
+        >>> metric = Lengthscale(None)                 # z = x
+        >>> metric.scaled(torch.tensor([[4.0]]))
+        tensor([[4.]])
+    """
 
     def scaled(self, x: Tensor) -> Tensor:
         """z, of shape ``(*batch, n, D)``."""
@@ -217,6 +224,9 @@ class Metric(Protocol):
 
 class Lengthscale:
     """z = x / ℓ for a lengthscale ℓ of shape ``(*batch, 1, 1 | D)``; ``None`` for z = x.
+
+    Args:
+        lengthscale: ℓ.
 
     Example:
         >>> Lengthscale(torch.tensor([[2.0, 4.0]])).scaled(torch.tensor([[1.0, 1.0]]))
@@ -241,6 +251,9 @@ class Lengthscale:
 
 class Whitening:
     """z = Lᵀx for a factor L of shape ``(*batch, D, D)``.
+
+    Args:
+        factor: L.
 
     Example:
         >>> Whitening(2.0 * torch.eye(2)).scaled(torch.tensor([[1.0, 3.0]]))

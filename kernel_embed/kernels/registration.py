@@ -65,6 +65,12 @@ def register(
 
     Functions are given the columns that reach ``kernel.forward``; only ``supremum`` gets those to call the kernel with.
 
+    Returns:
+        Nothing; the rules hold from now on, in this process.
+
+    Raises:
+        ValueError: if ``kind`` already has one of the rules and ``replace`` is not set.
+
     Example:
         >>> import torch, gpytorch
         >>> from kernel_embed.kernels import register, sup_diagonal

@@ -107,7 +107,20 @@ COMPOSITES.register(ProductKernel, Composite.PRODUCT)
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A kernel at its place in a larger one."""
+    """A kernel at its place in a larger one.
+
+    Attributes:
+        kernel: the kernel.
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from kernel_embed.kernels import Algebra, fold
+        >>> class Columns(Algebra[str]):
+        ...     def leaf(self, node):
+        ...         return str(node.kernel.active_dims.tolist())
+        >>> fold(RBFKernel(active_dims=(2,)), Columns())
+        '[2]'
+    """
 
     kernel: Kernel
     inputs: Tensor | None
@@ -159,7 +172,19 @@ class Node:
 
 
 class Algebra(Generic[T]):
-    """What to compute at each kind of node; ``None`` everywhere means "unknown", which is the default."""
+    """What to compute at each kind of node; ``None`` everywhere means "unknown", which is the default.
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from kernel_embed.kernels import Algebra, fold
+        >>> class CountLeaves(Algebra[int]):
+        ...     def leaf(self, node):
+        ...         return 1
+        ...     def add(self, node, parts):
+        ...         return sum(parts)
+        >>> fold(RBFKernel() + RBFKernel() + RBFKernel(), CountLeaves())
+        3
+    """
 
     def enter(self, node: Node) -> T | None:
         """Called on the way down; an answer other than ``None`` is final, and nothing below is visited."""
@@ -184,6 +209,13 @@ class Algebra(Generic[T]):
 
 def fold(kernel: Kernel, algebra: Algebra[T]) -> T | None:
     """The answer of ``algebra`` for ``kernel``, from its parts upwards.
+
+    Args:
+        kernel: any GPyTorch kernel.
+        algebra: what to compute at each node.
+
+    Returns:
+        The answer at the root; ``None`` where some part has none.
 
     Example:
         >>> from gpytorch.kernels import LinearKernel, RBFKernel

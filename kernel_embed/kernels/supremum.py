@@ -56,7 +56,18 @@ class DiagonalBoundError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class SupDiagonal:
-    """α² and where it comes from: ``"closed form"``, ``"given"``, ``"maximum over the data"``, or a function's word."""
+    """α² and where it comes from: ``"closed form"``, ``"given"``, ``"maximum over the data"``, or a function's word.
+
+    Attributes:
+        value: α², of the kernel's batch shape.
+        source: where it comes from.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> bound = ke.kernels.sup_diagonal(gpytorch.kernels.RBFKernel(), torch.rand(5, 2))
+        >>> bound.alpha.item(), bound.source
+        (1.0, 'closed form')
+    """
 
     value: Tensor
     source: str
@@ -68,7 +79,13 @@ class SupDiagonal:
 
 
 class DiagonalBound(Protocol):
-    """α² as a function of the kernel and of its values k(x_i, x_i) at the data; ``source`` says what it is."""
+    """α² as a function of the kernel and of its values k(x_i, x_i) at the data; ``source`` says what it is.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> ke.kernels.MeanDiagonal()(None, torch.tensor([3.0, 5.0]))       # one of the implementations
+        tensor(4.)
+    """
 
     source: str
 
@@ -87,6 +104,9 @@ def sup_diagonal(
         x: data; used where no closed form exists.
         bound: a bound the caller knows, and the data are checked against it; or a function that finds one.
         diagonal: the values k(x_i, x_i), where they are at hand.
+
+    Returns:
+        α² with its source.
 
     Example:
         >>> import torch, gpytorch
@@ -194,6 +214,9 @@ SUPREMA.register(FeatureKernel, _of_base, when=_is_known_of_base)
 
 class NominalDiagonal:
     """α² is ``value``, whatever k(x, x) is: a scale, not a bound.
+
+    Args:
+        value: α².
 
     Example:
         >>> NominalDiagonal(1.0)(None, torch.tensor([3.0, 4.0]))

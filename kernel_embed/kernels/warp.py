@@ -142,7 +142,23 @@ def weighted_quantiles(x: Tensor, levels: Tensor, weights: Tensor | None = None)
 
 
 def make_warp(kind: Warping, x: Tensor, numbers: Tensor, weights: Tensor | None = None) -> torch.nn.Module:
-    """The warping of this ``kind`` for data ``x`` ``(n, d)``, whose columns in ``numbers`` ``(d,)`` are numbers."""
+    """The warping of this ``kind`` for data ``x`` ``(n, d)``, whose columns in ``numbers`` ``(d,)`` are numbers.
+
+    Args:
+        kind: which warping.
+        x: the data that the warping is fitted to, ``(n, d)``.
+        numbers: a mask ``(d,)`` of the columns that are warped; the others pass through.
+        weights: how many rows each row stands for, ``(n,)``.
+
+    Returns:
+        A module from ``(t, d)`` to ``(t, d)``.
+
+    Example:
+        >>> from kernel_embed.kernels import make_warp
+        >>> warp = make_warp("quantile", torch.tensor([[1.0], [10.0], [100.0]]), torch.tensor([True]))
+        >>> warp(torch.tensor([[1.0], [10.0], [100.0]])).shape
+        torch.Size([3, 1])
+    """
     if kind not in ("squash", "quantile"):
         raise ValueError(f"Expected a warping 'squash' or 'quantile', got {kind!r}.")
     return (Squash if kind == "squash" else Quantile)(x, numbers, weights)

@@ -90,6 +90,15 @@ def fit(
         checkpoint: a file; written while working, and resumed from where it exists. Another kind of optimizer goes on
             from the best point.
 
+    Returns:
+        What happened: the value reached, the history, whether it converged. The learned parameters are in
+        ``embedding``.
+
+    Raises:
+        ValueError: if options exclude each other, nothing can be learned, the objective is not finite at the start, or
+            the checkpoint belongs to another problem.
+        TypeError: if ``objective`` or ``optimizer`` is of another kind than expected.
+
     Example:
         >>> import gpytorch
         >>> import kernel_embed as ke

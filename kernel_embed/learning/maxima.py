@@ -38,6 +38,13 @@ class LocalMaximum:
         value: −objective there, priors included: the log evidence.
         parameters: the values of all parameters, by name, as users see them (``kernel.lengthscale``, not its raw form).
         embedding: a copy of the embedding with these parameters.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.randn(40, 1, dtype=torch.float64)
+        >>> found = ke.local_maxima(ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), ke.EmbeddingEvidence(), x)
+        >>> sorted(found[0].parameters)
+        ['kernel.lengthscale', 'noise']
     """
 
     value: float
@@ -79,6 +86,9 @@ def local_maxima(
         prominence: nats; lower it for samples of a few points, 0 keeps every top of the scan.
         max_evaluations: a limit of each climb.
         progress: show a progress bar.
+
+    Returns:
+        The maxima, each with its value, its parameters and a copy of the embedding.
 
     Example:
         >>> from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding

@@ -114,6 +114,28 @@ class Problem:
 
     Attributes:
         generator: for every random choice, seeded by ``fit(seed=…)``.
+
+    Args:
+        loss: the objective with its embedding.
+        data: rows, or batches of them.
+        vector: the parameters as one vector.
+        search: what was met so far.
+        progress: show a progress bar.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> class Downhill(ke.learning.Optimizer):
+        ...     def minimize(self, problem):
+        ...         point = problem.start
+        ...         for _ in range(3):
+        ...             found = problem.evaluate(point)
+        ...             problem.record(found)
+        ...             point = point - 0.5 * found.gradient
+        ...         return ke.learning.Outcome(converged=False, message="three steps")
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> x, y = torch.rand(20, 1, dtype=torch.float64), torch.arange(20) % 2
+        >>> ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, optimizer=Downhill()).message
+        'three steps'
     """
 
     def __init__(

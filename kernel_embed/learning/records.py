@@ -18,6 +18,12 @@ class Visit:
         point: the raw parameters as one vector.
         value: the objective there, priors included.
         terms: its summands by name.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed.learning import Visit
+        >>> Visit(np.zeros(2), 0.7, {"LeaveOneOutRisk": 0.7}).value
+        0.7
     """
 
     point: Vector
@@ -27,7 +33,20 @@ class Visit:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation(Visit):
-    """A visit with the gradient of the value in the raw parameters."""
+    """A visit with the gradient of the value in the raw parameters.
+
+    Attributes:
+        gradient: in the raw parameters, of the shape of ``point``.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> class OneStep(ke.learning.Optimizer):
+        ...     def minimize(self, problem):
+        ...         first = problem.evaluate(problem.start)
+        ...         problem.record(first)
+        ...         problem.record(problem.evaluate(first.point - 0.1 * first.gradient))
+        ...         return ke.learning.Outcome(converged=False, message="one step")
+    """
 
     gradient: Vector
 
@@ -44,6 +63,14 @@ class Progress:
         best_value: the lowest value so far, this one included.
         seconds: since ``fit`` was called.
         embedding: as it is now; look at it, and leave its parameters as they are.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> x, y = torch.rand(20, 1), torch.arange(20) % 2
+        >>> result = ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, callback=lambda progress: progress.number == 2)
+        >>> result.num_evaluations
+        2
     """
 
     number: int

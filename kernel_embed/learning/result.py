@@ -18,6 +18,13 @@ class FitResult:
         seconds: wall-clock time.
         fixed: parameters held fixed because the objective cannot identify them.
         interrupted: whether Ctrl-C ended it.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> result = ke.fit(embedding, ke.LeaveOneOutRisk(), torch.rand(20, 1), torch.arange(20) % 2, max_evaluations=3)
+        >>> len(result.history) == result.num_evaluations, sorted(result.history[0])[0]
+        (True, 'LeaveOneOutRisk(epsilon=0.001)')
     """
 
     value: float

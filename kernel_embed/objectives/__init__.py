@@ -51,6 +51,9 @@ __all__ = [
 def default_objective() -> Objective[ConditionedMulticlass]:
     """The objective used where the caller names none, one setting for all data.
 
+    Returns:
+        A sum of two objectives.
+
     Example:
         >>> default_objective()
         CalibratedLeaveOneOutRisk(penalty=1) + RademacherComplexity(rate='1/n')

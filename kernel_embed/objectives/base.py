@@ -68,6 +68,16 @@ class Objective(abc.ABC, Generic[B_contra]):
     factorization.
 
     A subclass writes :meth:`evaluate`; the type parameter says what it can evaluate.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> class Shrink(ke.Objective):
+        ...     def evaluate(self, bound):
+        ...         return bound.regularization.log().square()
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> objective = ke.LeaveOneOutRisk() + 0.1 * Shrink()
+        >>> objective(embedding, torch.rand(8, 1), torch.arange(8) % 2).dim()
+        0
     """
 
     per_datum: bool = True

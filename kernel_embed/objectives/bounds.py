@@ -66,6 +66,13 @@ class GeneralizationBound:
         is_certificate: whether a theorem covers the value as it was computed, under ``conditions``.
         loss: whose expectation is bounded.
         conditions: what must hold.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> bound = ke.generalization_bound(embedding.condition(torch.rand(50, 1), torch.arange(50) % 2))
+        >>> bound.is_vacuous
+        True
     """
 
     empirical_risk: float
@@ -114,6 +121,9 @@ def generalization_bound(
             where the bound is tightest, in the others.
         candidates: J, how many kernels were compared on the rows of the bound; β/J is spent on each.
         holdout: inputs and class numbers of rows held out, for ``form="holdout"``.
+
+    Returns:
+        The bound with its parts.
 
     Example:
         >>> import torch, gpytorch, kernel_embed as ke

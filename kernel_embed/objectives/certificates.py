@@ -37,6 +37,12 @@ class HoldoutBound:
         bernstein: the empirical Bernstein bound.
         confidence: 1 − β, for both at once, and for all candidates at once.
         num_data: m.
+
+    Example:
+        >>> from kernel_embed.objectives import holdout_bound
+        >>> bound = holdout_bound(torch.zeros(300))
+        >>> bound.value == min(bound.hoeffding, bound.bernstein)
+        True
     """
 
     empirical_risk: float
@@ -58,6 +64,9 @@ def holdout_bound(losses: Tensor, confidence: float = 0.95, candidates: int = 1)
         losses: of a function that was chosen without these rows, or of one of J ``candidates`` that were.
         confidence: 1 − β.
         candidates: J, from which these rows chose; the price is log J.
+
+    Returns:
+        Both bounds; ``value`` is the smaller.
 
     Example:
         >>> bound = holdout_bound(torch.zeros(300))
@@ -86,6 +95,12 @@ class PacBayesBound:
         value: the bound of E_Q R, the risk of a function drawn from Q.
         weights: Q, ``(J,)``.
         confidence: 1 − β.
+
+    Example:
+        >>> from kernel_embed.objectives import pac_bayes_bound
+        >>> bound = pac_bayes_bound(torch.zeros(2, 500, dtype=torch.float64))
+        >>> bound.weights
+        tensor([0.5000, 0.5000], dtype=torch.float64)
     """
 
     empirical_risk: float
@@ -110,6 +125,9 @@ def pac_bayes_bound(
             the best of several.
         prior: P, ``(J,)``; equal by default.
 
+    Returns:
+        The bound with its parts.
+
     Example:
         >>> losses = torch.stack([torch.full((200,), 0.1), torch.full((200,), 0.6)]).double()
         >>> bound = pac_bayes_bound(losses)
@@ -130,6 +148,13 @@ def pac_bayes_bound(
 
 def kl_inverse(q: float, c: float) -> float:
     """The largest p with kl(q‖p) = q log(q/p) + (1 − q) log((1 − q)/(1 − p)) ≤ c, by bisection.
+
+    Args:
+        q: a mean loss in [0, 1].
+        c: a divergence in nats.
+
+    Returns:
+        p.
 
     Example:
         >>> round(kl_inverse(0.0, 0.1), 6) == round(1 - math.exp(-0.1), 6)

@@ -27,6 +27,13 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
 
     For a :class:`~kernel_embed.MulticlassEmbedding` H_l is ℝᵐ and the distance is ‖y − f(x)‖². Other embeddings need
     a ``target_kernel``, which ``fit`` holds as it is: a score cannot choose the ruler it is measured with.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.rand(20, 2), torch.arange(20) % 2
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> ke.CrossValidationRisk(num_folds=5)(embedding, x, y).dim()
+        0
     """
 
     def __init__(self, num_folds: int = 10, norm_penalty: bool = False, seed: int = 0) -> None:

@@ -31,6 +31,10 @@ PULL = 0.3
 class LogarithmicPool:
     """``weights`` ω of shape ``(K,)`` and ``offset`` b of shape ``(m,)``.
 
+    Attributes:
+        weights: ω.
+        offset: b.
+
     Example:
         >>> p = torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]]])
         >>> LogarithmicPool(torch.tensor([1.0, 0.0]), torch.zeros(2)).log_probabilities(p.log()).exp()
@@ -53,6 +57,9 @@ def pool(log_p: Tensor, Y: Tensor, pull: float = PULL, weights: Tensor | None = 
         Y: one-hot or soft labels.
         pull: κ.
         weights: how many rows each row stands for, ``(n,)``.
+
+    Returns:
+        Weights and offsets.
 
     Example:
         >>> Y = torch.eye(2, dtype=torch.float64).repeat(50, 1)

@@ -61,6 +61,10 @@ class ClippedRisk(Objective[ConditionedMulticlass]):
 class EmpiricalRisk(ClippedRisk):
     """The first term of eq. (12), (1/n) Σ L_ε(y_i, f(x_i)), at the training points themselves.
 
+    Args:
+        epsilon: ε of eq. (7).
+        below: the loss below ε, ``"flat"`` or ``"linear"``.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x, y = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 1, 1])
@@ -85,6 +89,17 @@ class LeaveOneOutRisk(ClippedRisk):
 
     This is eq. (13) with every point its own validation batch, at the cost of one inverse. ε is larger than in
     :class:`EmpiricalRisk`: a wrong point costs at most −log ε, so that a few outliers do not rule the mean.
+
+    Args:
+        epsilon: ε of eq. (7).
+        below: the loss below ε, ``"flat"`` or ``"linear"``.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.rand(20, 2), torch.arange(20) % 2
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> bool(ke.LeaveOneOutRisk()(embedding, x, y) > ke.EmpiricalRisk()(embedding, x, y))
+        True
     """
 
     def __init__(self, epsilon: float = 1e-3, below: Below = "flat") -> None:
@@ -105,6 +120,13 @@ class BatchValidationRisk(ClippedRisk):
         seed: of the permutation that splits the rows, the same for every call with as many rows.
         epsilon: ε of eq. (7).
         below: the loss below ε, see :func:`clipped_cross_entropy`.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.rand(20, 2), torch.arange(20) % 2
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> ke.BatchValidationRisk(validation_fraction=0.3)(embedding, x, y).dim()
+        0
     """
 
     def __init__(

@@ -74,7 +74,23 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
 def leave_one_out_scores(
     bound: ConditionedEmbedding, target_kernel: Kernel | None = None, centered: bool | None = None
 ) -> Tensor:
-    """S_i of each row by the embedding without it, ``(*batch, n)``; see :class:`kernel_embed.LeaveOneOutScore`."""
+    """S_i of each row by the embedding without it, ``(*batch, n)``; see :class:`kernel_embed.LeaveOneOutScore`.
+
+    Args:
+        bound: an embedding with its data, from ``bind`` or ``condition``.
+        target_kernel: l; ``None`` takes that of the embedding.
+        centered: whether the mean of the targets is taken out first; ``None`` decides by the target.
+
+    Returns:
+        The scores, lower is better.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.rand(20, 1, dtype=torch.float64)
+        >>> conditioned = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, x.squeeze(-1))
+        >>> ke.objectives.leave_one_out_scores(conditioned).shape
+        torch.Size([20])
+    """
     kernel = bound.embedding.target_kernel if target_kernel is None else target_kernel
     centered = not isinstance(bound, ConditionedMulticlass) if centered is None else centered
     features = target_features(bound, kernel, centered)

@@ -94,6 +94,14 @@ class ScoreBound:
         is_certificate: whether the theorem covers the value: α and B are bounds for all x and y, and not only on the
             data.
         conditions: what must hold.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> kernel, target = gpytorch.kernels.RBFKernel().double(), gpytorch.kernels.RBFKernel().double()
+        >>> x, y = torch.rand(100, 1).double(), torch.rand(100, 1).double()
+        >>> bound = ke.objectives.score_bound(ke.ConditionalEmbedding(kernel, 1.0, target).condition(x, y))
+        >>> bound.value == bound.empirical_score + bound.complexity_term + bound.confidence_term
+        True
     """
 
     empirical_score: float
@@ -122,6 +130,9 @@ def score_bound(
         conditioned: what ``embedding.condition(x, y)`` returned, without batch dimensions or weights.
         confidence: 1 − β.
         target_kernel: l; ``None`` takes that of the embedding. For class labels: the Brier score.
+
+    Returns:
+        The bound with its parts.
 
     Example:
         >>> import gpytorch, kernel_embed as ke

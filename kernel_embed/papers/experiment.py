@@ -31,6 +31,11 @@ class Settings:
         full: as long as in the paper, where a limit of time is the default.
         jobs: processes.
         seed: of simulated data, folds or first weights.
+
+    Example:
+        >>> from kernel_embed.papers import Settings
+        >>> Settings(quick=True).jobs
+        1
     """
 
     data: pathlib.Path | None = None
@@ -64,6 +69,11 @@ class Experiment(abc.ABC):
         key: the fields that name a record.
         tags: the values of the field ``experiment`` in its records.
         options: the settings it understands beside ``out`` and ``quick``.
+
+    Example:
+        >>> from kernel_embed.papers import EXPERIMENTS
+        >>> EXPERIMENTS["coverage"].name
+        'coverage'
     """
 
     name: ClassVar[str]
@@ -105,6 +115,9 @@ def reproduce(experiment: Experiment, settings: Settings, results: Results | Non
         experiment: a value of ``kernel_embed.papers.EXPERIMENTS``, or a variant of one.
         settings: how to run it.
         results: where records go; by default ``results.json`` in ``settings.out``.
+
+    Returns:
+        The table as text.
 
     Example:
         >>> from kernel_embed.papers import EXPERIMENTS

@@ -41,6 +41,15 @@ def plot_embedding(
         grid: the points ``(m, 1)``; by default they cover the sample.
         level: of the band.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> from kernel_embed import plots
+        >>> posterior = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()).condition(torch.randn(30, 1))
+        >>> ax = plots.plot_embedding(posterior, ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
     points = line(posterior.x) if grid is None else grid
@@ -64,6 +73,16 @@ def plot_witness(witness: Witness, grid: Tensor | None = None, *, level: float =
         grid: points ``(m, 1)`` or a mesh ``(rows, columns, 2)``; by default they cover the samples.
         level: of the band.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> from kernel_embed import plots
+        >>> x, y = torch.randn(40, 1), 1 + torch.randn(40, 1)
+        >>> result = ke.two_sample_test(x, y, kernel="median", num_permutations=99, seed=0)
+        >>> ax = plots.plot_witness(result.witness(), ax=plots.free_figure(4, 3).subplots())
     """
     width = witness.first.x.shape[-1]
     if width > 2:

@@ -38,6 +38,16 @@ def plot_decision_map(
         high: upper corner of the map.
         show_data: draw the training points over the map.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> from kernel_embed import plots
+        >>> x, y = torch.rand(20, 2), torch.arange(20) % 3
+        >>> conditioned = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=3).condition(x, y)
+        >>> ax = plots.plot_decision_map(conditioned, ax=plots.free_figure(4, 3).subplots())
     """
     if conditioned.x.shape[-1] != 2 or conditioned.embedding.num_classes > MOST_CLASSES:
         raise ValueError(
@@ -75,6 +85,14 @@ def plot_learning_curve(history: Sequence[Mapping[str, float]], *, ax: Axes | No
     Args:
         history: ``result.history``.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> from kernel_embed import plots
+        >>> history = [{"start": 0.0, "value": 1.0 / step} for step in range(1, 6)]
+        >>> ax = plots.plot_learning_curve(history, ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax, 5.0, 4.0)
     names = [name for name in history[-1] if name not in ("start", "value")]
@@ -95,6 +113,14 @@ def plot_relevance(lengthscale: Tensor, names: Sequence[str] | None = None, *, a
         lengthscale: one for each feature.
         names: of the features; x0, x1, … by default.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> from kernel_embed import plots
+        >>> names = ["age", "height"]
+        >>> ax = plots.plot_relevance(torch.tensor([0.5, 2.0]), names, ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax, 5.0, 4.0)
     relevance = 1.0 / lengthscale.detach().cpu().flatten()

@@ -49,6 +49,14 @@ def plot_ranking(
         errors: the standard errors of those.
         chosen: the learner to point out.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> from kernel_embed import plots
+        >>> names, means, errors = ["default", "logistic"], [0.21, 0.25], [0.02, 0.03]
+        >>> ax = plots.plot_ranking(names, means, errors, chosen="default", ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
     m, e = np.array(means), np.nan_to_num(np.array(errors))
@@ -84,6 +92,15 @@ def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes 
         confidence: the probability of each predicted label, ``(n,)``.
         correct: whether it was right, ``(n,)``.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed import plots
+        >>> confidence = np.linspace(0.5, 1.0, 100)
+        >>> ax = plots.plot_reliability(confidence, confidence > 0.7, ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
     bins = np.minimum((confidence * NUM_BINS).astype(int), NUM_BINS - 1)
@@ -147,6 +164,16 @@ def plot_probability_map(
         y: their class numbers, ``(n,)``.
         num_classes: the number of classes.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed import plots
+        >>> x, y = np.random.default_rng(0).random((20, 2)), np.arange(20) % 2
+        >>> ax = plots.free_figure(4, 3).subplots()
+        >>> ax = plots.plot_probability_map(lambda z: np.full((len(z), 2), 0.5), x, y, 2, ax=ax)
     """
     ax = axes_or_new(ax)
     low, high = x.min(axis=0), x.max(axis=0)
@@ -168,6 +195,15 @@ def plot_convergence(lines: Mapping[str, Array], *, ax: Axes | None = None) -> A
     Args:
         lines: the values of the objective by the name of the learner.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed import plots
+        >>> lines = {"default": np.array([3.0, 2.0, 1.5, 1.4])}
+        >>> ax = plots.plot_convergence(lines, ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
     for number, (name, values) in enumerate(lines.items()):
@@ -197,6 +233,16 @@ def plot_evidence_curve(
         median: the lengthscale of the median heuristic.
         maxima: the lengthscales of the maxima.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed import plots
+        >>> lengthscales = np.geomspace(0.1, 10, 30)
+        >>> curve = -np.log(lengthscales) ** 2
+        >>> ax = plots.plot_evidence_curve(lengthscales, curve, median=2.0, ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
     ax.semilogx(lengthscales, values, color=FIRST, lw=1.5)
@@ -221,6 +267,14 @@ def plot_draws(values: Array, name: str, *, ax: Axes | None = None) -> Axes:
         values: ``(num_draws, …)``.
         name: of the parameter.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed import plots
+        >>> ax = plots.plot_draws(np.exp(np.arange(20) % 3), "lengthscale", ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
     entries = values.reshape(len(values), -1)
@@ -238,6 +292,13 @@ def plot_seconds(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], *
     Args:
         lines: sizes and seconds by the name of the learner.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> from kernel_embed import plots
+        >>> ax = plots.plot_seconds({"default": ([100, 1000], [0.1, 2.0])}, ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
     for number, (name, (sizes, seconds)) in enumerate(lines.items()):
@@ -258,6 +319,13 @@ def plot_ratios(bars: Mapping[str, float], *, ax: Axes | None = None) -> Axes:
     Args:
         bars: the ratio by name; those that are not finite are left out.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> from kernel_embed import plots
+        >>> ax = plots.plot_ratios({"another library": 3.5}, ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
     known = {name: value for name, value in bars.items() if np.isfinite(value)}

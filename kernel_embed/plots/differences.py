@@ -21,6 +21,14 @@ def plot_differences(x: Tensor, witness: Tensor, band: Tensor, *, level: float =
         band: how far it may go from 0, ``(t,)``.
         level: of the band, for the legend.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> from kernel_embed import plots
+        >>> x = torch.linspace(0, 1, 50)
+        >>> ax = plots.plot_differences(x, x - 0.5, torch.full((50,), 0.3), ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
     order = x.argsort()

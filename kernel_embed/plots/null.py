@@ -21,6 +21,13 @@ def plot_null(null: Tensor, statistic: float, *, label: str = "observed", ax: Ax
         statistic: on the data.
         label: of the line.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> from kernel_embed import plots
+        >>> ax = plots.plot_null(torch.randn(100), 2.5, ax=plots.free_figure(4, 3).subplots())
     """
     values = array(null).ravel()
     try:

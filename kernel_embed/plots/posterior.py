@@ -25,6 +25,17 @@ def plot_traces(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | N
         name: of the parameter, as in ``posterior.samples``.
         entry: which of its entries, for parameters with several.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> from kernel_embed import plots
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(15, 1, dtype=torch.float64)
+        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=50, sampler=ke.Laplace())
+        >>> ax = plots.plot_traces(posterior, "kernel.lengthscale", ax=plots.free_figure(4, 3).subplots())
     """
     by_chain = _entries(posterior, name, entry)
     ax = axes_or_new(ax)
@@ -46,6 +57,17 @@ def plot_density(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | 
         name: of the parameter, as in ``posterior.samples``.
         entry: which of its entries, for parameters with several.
         ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> from kernel_embed import plots
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(15, 1, dtype=torch.float64)
+        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=50, sampler=ke.Laplace())
+        >>> ax = plots.plot_density(posterior, "kernel.lengthscale", ax=plots.free_figure(4, 3).subplots())
     """
     from scipy.stats import gaussian_kde
 

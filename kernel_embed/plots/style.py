@@ -95,7 +95,20 @@ def styled() -> AbstractContextManager[None]:
 
 
 def free_figure(width: float, height: float) -> Figure:
-    """A figure that pyplot does not know, for pictures that go to a file: it opens no window and stays in no list."""
+    """A figure that pyplot does not know, for pictures that go to a file: it opens no window and stays in no list.
+
+    Args:
+        width: inches.
+        height: inches.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> from kernel_embed import plots
+        >>> plots.free_figure(4, 3).get_size_inches()
+        array([4., 3.])
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -104,7 +117,26 @@ def free_figure(width: float, height: float) -> Figure:
 
 
 def save_picture(figure: Figure, path: str | os.PathLike[str], dpi: int) -> None:
-    """Write a figure as PNG, whole or not at all."""
+    """Write a figure as PNG, whole or not at all.
+
+    Args:
+        figure: from :func:`free_figure`, or any other.
+        path: the file.
+        dpi: pixels per inch.
+
+    Returns:
+        Nothing.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from kernel_embed import plots
+        >>> figure = plots.free_figure(4, 3)
+        >>> ax = plots.plot_null(torch.randn(100), 2.5, ax=figure.subplots())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     plots.save_picture(figure, f"{folder}/null.png", dpi=80)
+        ...     pathlib.Path(folder, "null.png").stat().st_size > 0
+        True
+    """
     write_whole(path, lambda file: figure.savefig(file, format="png", dpi=dpi))
 
 

@@ -40,6 +40,12 @@ class EntropyParts(NamedTuple):
         total: of the averaged probabilities.
         aleatoric: the mean over draws of each draw's entropy: what would remain were the kernel known.
         epistemic: the information that y would give about the hyperparameters, never negative.
+
+    Example:
+        >>> from kernel_embed.posteriors import EntropyParts
+        >>> parts = EntropyParts(torch.tensor([0.6]), torch.tensor([0.5]), torch.tensor([0.1]))
+        >>> parts.epistemic
+        tensor([0.1000])
     """
 
     total: Tensor
@@ -48,7 +54,17 @@ class EntropyParts(NamedTuple):
 
 
 class ConditionalPosterior(Posterior[Conditional_co, Conditioned_co], ConditionalAnswers):
-    """A posterior over the hyperparameters of a :class:`kernel_embed.ConditionalEmbedding`."""
+    """A posterior over the hyperparameters of a :class:`kernel_embed.ConditionalEmbedding`.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.rand(20, 1, dtype=torch.float64)
+        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel())
+        >>> objective = ke.LeaveOneOutScore()
+        >>> posterior = ke.sample_posterior(embedding, objective, x, x[:, 0], num_samples=10, sampler=ke.Laplace())
+        >>> posterior.mean(x[:3]).shape
+        torch.Size([3, 1])
+    """
 
     def mean(self, x: Tensor) -> Tensor:
         """E[Y | X = x], averaged over draws: ``(t, m)``."""
@@ -79,7 +95,16 @@ class ConditionalPosterior(Posterior[Conditional_co, Conditioned_co], Conditiona
 
 
 class MulticlassPosterior(MulticlassAnswers, ConditionalPosterior[MulticlassEmbedding, ConditionedMulticlass]):
-    """A posterior over the hyperparameters of a :class:`kernel_embed.MulticlassEmbedding`: an averaged classifier."""
+    """A posterior over the hyperparameters of a :class:`kernel_embed.MulticlassEmbedding`: an averaged classifier.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.rand(20, 1, dtype=torch.float64), torch.arange(20) % 2
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> posterior = ke.sample_posterior(embedding, ke.LeaveOneOutRisk(), x, y, num_samples=10, sampler=ke.Laplace())
+        >>> posterior.probabilities(x[:3]).shape
+        torch.Size([3, 2])
+    """
 
     @property
     def num_classes(self) -> int:
@@ -120,7 +145,17 @@ class MulticlassPosterior(MulticlassAnswers, ConditionalPosterior[MulticlassEmbe
 
 
 class MeanPosterior(Posterior[BayesianMeanEmbedding, ConditionedMeanEmbedding]):
-    """A posterior over the hyperparameters of a :class:`kernel_embed.BayesianMeanEmbedding`."""
+    """A posterior over the hyperparameters of a :class:`kernel_embed.BayesianMeanEmbedding`.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(20, 1, dtype=torch.float64)
+        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=10, sampler=ke.Laplace())
+        >>> low, high = posterior.band(x[:3])
+        >>> bool((low < high).all())
+        True
+    """
 
     def mixture(self, x: Tensor) -> GaussianMixture:
         """The posterior of μ at the points ``x`` ``(t, d)``: one Gaussian for each draw."""
@@ -144,7 +179,21 @@ class MeanPosterior(Posterior[BayesianMeanEmbedding, ConditionedMeanEmbedding]):
 
 
 class WitnessPosterior:
-    """The witness function averaged over draws; made by :meth:`kernel_embed.posteriors.MeanPosterior.witness`."""
+    """The witness function averaged over draws; made by :meth:`kernel_embed.posteriors.MeanPosterior.witness`.
+
+    Args:
+        posterior: over hyperparameters learned on the pooled sample.
+        x: the sample of P, ``(n, d)``.
+        y: the sample of Q, ``(m, d)``.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.randn(15, 1, dtype=torch.float64), 2 + torch.randn(15, 1, dtype=torch.float64)
+        >>> embedding, xy = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), torch.cat([x, y])
+        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), xy, num_samples=5, sampler=ke.Laplace())
+        >>> posterior.witness(x, y)(torch.zeros(1, 1, dtype=torch.float64)).mean.shape
+        torch.Size([1])
+    """
 
     def __init__(self, posterior: MeanPosterior, x: Tensor, y: Tensor) -> None:
         self.posterior, self.x, self.y = posterior, check_features(x, "x"), check_features(y, "y")

@@ -30,6 +30,14 @@ class Draws:
         log_evidence: log ∫ exp(−U) du, for samplers that estimate it.
         is_approximate: whether the draws are those of an approximation, the same for all chains.
         details: what else the sampler has to say.
+        num_refused: evaluations at points where the density does not exist.
+
+    Example:
+        >>> from kernel_embed.posteriors import Draws
+        >>> zeros = torch.zeros(2, 10)
+        >>> draws = Draws(torch.zeros(2, 10, 3), zeros, zeros.bool(), seconds=0.1, num_evaluations=20, num_refused=0)
+        >>> draws.is_approximate
+        False
     """
 
     u: Tensor
@@ -72,6 +80,15 @@ class KernelDraws(NamedTuple):
         kernels: each with a leading batch dimension of b draws; or without one, a single draw, where the kernel cannot
             be batched.
         weights: of the draws in each piece, ``(b,)`` or ``(1,)``; all together sum to 1.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(15, 1, dtype=torch.float64)
+        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=5, sampler=ke.Laplace())
+        >>> pieces = posterior.kernel_draws()
+        >>> round(sum(weights.sum().item() for weights in pieces.weights), 6)
+        1.0
     """
 
     kernels: tuple[Kernel, ...]
@@ -100,6 +117,19 @@ def independent_draws(
         log_evidence: log ∫ exp(−U) du, where it is known.
         is_approximate: whether the draws are those of an approximation, the same for all chains.
         details: what else there is to say.
+
+    Returns:
+        The draws, with times and counts filled in.
+
+    Example:
+        >>> import time, gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(15, 1, dtype=torch.float64)
+        >>> potential = ke.posteriors.Potential(embedding, ke.EmbeddingEvidence(), x, None)
+        >>> u = torch.zeros(2, 10, potential.dimension, dtype=torch.float64)
+        >>> draws = ke.posteriors.independent_draws(potential, u, torch.zeros(2, 10), started=time.perf_counter())
+        >>> draws.diverging.any().item()
+        False
     """
     return Draws(
         u,

@@ -23,6 +23,15 @@ class GaussianMixture(NamedTuple):
         variances: ``(S, t)``.
         weights: ``(S,)``.
         matched: the Gaussian with mean m and covariance C.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(20, 1, dtype=torch.float64)
+        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=10, sampler=ke.Laplace())
+        >>> mixture = posterior.mixture(x[:3])
+        >>> bool((mixture.quantile(0.1) < mixture.quantile(0.9)).all())
+        True
     """
 
     means: Tensor

@@ -45,6 +45,18 @@ class Posterior(Generic[E_co, C_co]):
         log_evidence: log ∫ exp(−c q) p(θ) dθ = log ∫ exp(−U) du, for samplers that estimate it, else ``None``. p is the
             product of all priors as they were registered, those that are factors too; it is not renormalized where a
             constraint cuts it off.
+
+    Args:
+        potential: the density that was sampled.
+        draws: what the sampler found.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(20, 1, dtype=torch.float64)
+        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=10, sampler=ke.Laplace())
+        >>> posterior.method, posterior.samples["kernel.lengthscale"].shape[0] == posterior.num_chains * 10
+        ('laplace', True)
     """
 
     def __init__(self, potential: Potential[E_co], draws: Draws, method: str, weights: Tensor | None = None) -> None:

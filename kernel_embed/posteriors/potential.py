@@ -65,6 +65,20 @@ class Potential(Generic[E_co]):
         sites: the priors.
         multiplier: c.
         num_evaluations: of U so far, and how many of them were refused, ``num_refused``.
+
+    Args:
+        objective: of the posterior.
+        x: inputs, ``(n, d)``.
+        y: targets, or ``None``.
+        temperature: of a Gibbs posterior.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(15, 1, dtype=torch.float64)
+        >>> potential = ke.posteriors.Potential(embedding, ke.EmbeddingEvidence(), x, None)
+        >>> potential.dimension                                              # the lengthscale, in raw form
+        1
     """
 
     def __init__(

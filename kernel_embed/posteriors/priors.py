@@ -21,7 +21,13 @@ TOLERATED_OUTSIDE = 0.005
 
 
 class PosteriorWarning(UserWarning):
-    """Something about a posterior that its user has to know."""
+    """Something about a posterior that its user has to know.
+
+    Example:
+        >>> from kernel_embed.posteriors import PosteriorWarning
+        >>> issubclass(PosteriorWarning, UserWarning)
+        True
+    """
 
 
 def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[Site]:
@@ -127,6 +133,14 @@ def default_prior(raw: Tensor, constraint: Interval | None, in_network: bool = F
     without bounds            N(θ₀, 1)
     weights of a network      N(0, 1 / number of inputs), biases N(0, 1)
     ========================  ==================================================================================
+
+    Args:
+        raw: the raw parameter, whose value θ₀ comes from.
+        constraint: its GPyTorch constraint, or ``None``.
+        in_network: whether it is a weight of a network.
+
+    Returns:
+        A distribution of torch, over the parameter itself and not its raw form.
 
     Example:
         >>> from kernel_embed.posteriors.site import describe

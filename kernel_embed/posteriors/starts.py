@@ -24,6 +24,12 @@ class Starts(NamedTuple):
     Attributes:
         points: one raw vector for each chain; none for a sampler that needs none.
         from_prior: whether they are draws of the prior, and so may lie far from where the posterior has its mass.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed.posteriors import Starts
+        >>> len(Starts(points=(np.zeros(2), np.ones(2))).points)             # two chains
+        2
     """
 
     points: tuple[Vector, ...] = ()
@@ -39,6 +45,14 @@ class Plan(NamedTuple):
         warmup_steps: draws of each chain before them.
         seeds: one for each chain: the same seeds give the same draws.
         bar: to be told of progress; it expects one step for each draw of each chain, unless it is ``reset``.
+
+    Example:
+        >>> from kernel_embed.posteriors import Plan, Starts
+        >>> from kernel_embed.progress import progress_bar
+        >>> bar = progress_bar(20, "sampling", show=False)
+        >>> plan = Plan(Starts(), num_samples=10, warmup_steps=0, seeds=[0, 1], bar=bar)
+        >>> len(plan.seeds)                                                  # two chains
+        2
     """
 
     starts: Starts

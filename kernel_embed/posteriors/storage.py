@@ -56,6 +56,9 @@ def load_posterior(path: str | os.PathLike[str], embedding: gpytorch.Module, obj
         embedding: one built like that which was sampled; it is not changed.
         objective: the same as then, which is checked.
 
+    Returns:
+        The posterior, of the same class and with the same draws.
+
     Example:
         >>> import tempfile, torch, kernel_embed as ke
         >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64).unsqueeze(-1)

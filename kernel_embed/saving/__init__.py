@@ -38,6 +38,16 @@ def save(model: object, path: str | os.PathLike[str]) -> pathlib.Path:
 
     A part that cannot be described, such as a function defined inside another one, is named in the error.
 
+    Args:
+        model: what to write.
+        path: the file.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        ValueError: if a part of the model cannot be described; the message names it.
+
     Example:
         >>> import tempfile, kernel_embed as ke
         >>> from sklearn.datasets import load_iris
@@ -78,6 +88,20 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Any:
             a known library is refused by name.
 
     A file of another version of kernel_embed is refused; another version of a library below it is said in a warning.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: if the file is damaged, of another version, or holds a class that is not named.
+
+    Example:
+        >>> import tempfile, gpytorch, kernel_embed as ke
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     again = ke.load(ke.save(embedding, f"{folder}/embedding.ke"))
+        >>> torch.equal(again.kernel.lengthscale, embedding.kernel.lengthscale)
+        True
     """
     place = pathlib.Path(path)
     try:

@@ -51,6 +51,11 @@ class ApproximationError:
             data: it says how well the system is solved, and is no bound on the difference from the exact answer.
         num_rows: rows of the probe.
         num_iterations: of conjugate gradients.
+
+    Example:
+        >>> from kernel_embed.scale import ApproximationError
+        >>> ApproximationError(kernel=0.01, regression=0.003, num_rows=500).num_iterations is None
+        True
     """
 
     kernel: float
@@ -61,7 +66,20 @@ class ApproximationError:
 
 @dataclasses.dataclass(frozen=True)
 class RandomFeatures:
-    """p = ``num_features`` random Fourier features, for stationary kernels and those built from them."""
+    """p = ``num_features`` random Fourier features, for stationary kernels and those built from them.
+
+    Args:
+        num_features: p, an even number.
+        seed: of the frequencies.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.rand(200, 2, dtype=torch.float64), torch.randint(2, (200,))
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> answers, error = ke.approximate(embedding, x, y, method=ke.RandomFeatures(64))
+        >>> answers.probabilities(x).shape
+        torch.Size([200, 2])
+    """
 
     num_features: int = 512
     seed: int = 0
@@ -73,7 +91,21 @@ class RandomFeatures:
 
 @dataclasses.dataclass(frozen=True)
 class Nystrom:
-    """s = ``num_points`` rows of the data, or the given ``points``, as inducing points; for any kernel."""
+    """s = ``num_points`` rows of the data, or the given ``points``, as inducing points; for any kernel.
+
+    Args:
+        num_points: s.
+        seed: of the choice of rows.
+        points: inducing points ``(s, d)`` in place of rows of the data.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.rand(200, 2, dtype=torch.float64), torch.randint(2, (200,))
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> answers, error = ke.approximate(embedding, x, y, method=ke.Nystrom(40))
+        >>> answers.probabilities(x).shape
+        torch.Size([200, 2])
+    """
 
     num_points: int = 500
     seed: int = 0
@@ -89,7 +121,22 @@ class Nystrom:
 
 @dataclasses.dataclass(frozen=True)
 class ConjugateGradients:
-    """The exact system by iteration, until ‖AV − Y‖ ≤ ``tolerance`` ‖Y‖; a Nyström system of s points speeds it up."""
+    """The exact system by iteration, until ‖AV − Y‖ ≤ ``tolerance`` ‖Y‖; a Nyström system of s points speeds it up.
+
+    Args:
+        tolerance: where to stop.
+        max_iterations: a limit.
+        num_points: s.
+        seed: of the choice of the s points.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.rand(200, 2, dtype=torch.float64), torch.randint(2, (200,))
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> answers, error = ke.approximate(embedding, x, y, method=ke.scale.ConjugateGradients(num_points=20))
+        >>> error.num_iterations > 0
+        True
+    """
 
     tolerance: float = 1e-6
     max_iterations: int = 1000
@@ -114,6 +161,13 @@ def approximate(
         y: targets, with a tensor ``x``.
         method: the approximation.
         probe_size: rows on which the error is measured.
+
+    Returns:
+        The answers, and the error on the probe.
+
+    Raises:
+        TypeError: if ``embedding`` or ``method`` is of another kind, or conjugate gradients are given a loader.
+        ValueError: if the embedding has a batch shape, or targets are missing.
 
     Example:
         >>> import gpytorch, kernel_embed as ke

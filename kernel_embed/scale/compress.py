@@ -40,6 +40,12 @@ class CompressionReport:
         largest_difference: of a decision probability (a regression value, for other targets) at the data.
         accuracy: of the embedding on the given ``x``, ``y``, or on its own data; ``None`` for other targets.
         compressed_accuracy: of the few points, on the same.
+
+    Example:
+        >>> from kernel_embed.scale import CompressionReport
+        >>> report = CompressionReport(20, 0.01, 0.02, accuracy=0.95, compressed_accuracy=0.94)
+        >>> round(report.accuracy_loss, 4)
+        0.01
     """
 
     num_points: int
@@ -72,6 +78,9 @@ def compress(
         choice: ``"greedy"`` or ``"herding"``.
         x: points on which to measure accuracy; the training data by default.
         y: their labels.
+
+    Returns:
+        The few points with their coefficients, and what was lost.
 
     Example:
         >>> import gpytorch, kernel_embed as ke

@@ -99,6 +99,13 @@ class ShardedEmbedding:
         group: a process group; the default one if ``None``.
 
     In a training loop of one's own: ``objective(sharded, x, y).backward()``, then ``sharded.reduce_gradients()``.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> def learn(embedding, x, y):                   # called on every rank under torchrun, with its own rows
+        ...     sharded = ke.scale.ShardedEmbedding(embedding)
+        ...     ke.fit(sharded, ke.LeaveOneOutRisk(), x, y)
+        ...     return sharded.condition(x, y)
     """
 
     def __init__(self, embedding: MulticlassEmbedding, group: Group = None) -> None:
@@ -154,7 +161,20 @@ class ShardedEmbedding:
 
 class ShardedMulticlass(ConditionedMulticlass):
     """A multiclass embedding with the rows of all ranks: ``y``, ``Y``, ``V`` and ``P`` are of all, ``x`` of this rank.
-    Predictions are made where they are asked for, without communication."""
+    Predictions are made where they are asked for, without communication.
+
+    Args:
+        embedding: the embedding.
+        x: inputs of this rank.
+        y: class numbers of this rank.
+        Z: their explicit features.
+        shards: how ranks exchange sums.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> issubclass(ke.scale.ShardedMulticlass, ke.embeddings.ConditionedMulticlass)
+        True
+    """
 
     def __init__(self, embedding: MulticlassEmbedding, x: Tensor, y: Tensor, Z: Tensor, shards: RankShards) -> None:
         self._shards = shards
@@ -197,6 +217,21 @@ def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> Fea
     """The statistics of the rows of all ranks, the same on every rank; a rank without rows may take part.
 
     Raises where the kernels of the ranks differ.
+
+    Args:
+        statistics: of the rows of this rank.
+        group: a process group; the default one if ``None``.
+
+    Returns:
+        Their sum.
+
+    Raises:
+        ValueError: if the kernels of the ranks differ.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> def answers_of_all(embedding, x, y):          # called on every rank under torchrun, with its own rows
+        ...     return ke.scale.reduce_statistics(ke.scale.accumulate(embedding, x, y)).condition()
     """
     device = statistics.embedding.raw_regularization.device
     kernel = statistics.embedding.kernel

@@ -13,6 +13,13 @@ class Expansion(LinearAnswers):
     Attributes:
         embedding: whose kernel k is.
         points: the x_i, ``(s, d)``.
+        coefficients: V, ``(s, m)``.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel())
+        >>> ke.scale.Expansion(embedding, torch.rand(5, 2), torch.rand(5, 1)).mean(torch.rand(3, 2)).shape
+        torch.Size([3, 1])
     """
 
     def __init__(self, embedding: ConditionalEmbedding, points: Tensor, coefficients: Tensor) -> None:
@@ -30,7 +37,14 @@ class Expansion(LinearAnswers):
 
 
 class MulticlassExpansion(MulticlassAnswers, Expansion):
-    """The same for class labels, with the questions of :class:`kernel_embed.embeddings.ConditionedMulticlass`."""
+    """The same for class labels, with the questions of :class:`kernel_embed.embeddings.ConditionedMulticlass`.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> ke.scale.MulticlassExpansion(embedding, torch.rand(5, 2), torch.rand(5, 2)).predict(torch.rand(3, 2)).shape
+        torch.Size([3])
+    """
 
     embedding: MulticlassEmbedding
 

@@ -156,6 +156,19 @@ class FeatureAnswers(LinearAnswers):
     Attributes:
         embedding: the frozen embedding.
         num_data: n.
+
+    Args:
+        system: ZᵀZ + nλI.
+        C: ZᵀY.
+        largest_diagonal: the largest k(x_i, x_i).
+        data: inputs and targets, where they are still at hand.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RFFKernel(8, num_dims=2))
+        >>> answers = ke.scale.accumulate(embedding, torch.rand(50, 2), torch.rand(50)).condition()
+        >>> answers.mean(torch.rand(3, 2)).shape, answers.num_data
+        (torch.Size([3, 1]), 50)
     """
 
     def __init__(
@@ -236,7 +249,15 @@ class FeatureAnswers(LinearAnswers):
 
 
 class MulticlassFeatureAnswers(MulticlassAnswers, FeatureAnswers):
-    """The same for class labels, with the questions of :class:`kernel_embed.embeddings.ConditionedMulticlass`."""
+    """The same for class labels, with the questions of :class:`kernel_embed.embeddings.ConditionedMulticlass`.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RFFKernel(8, num_dims=2), num_classes=3)
+        >>> answers = ke.scale.accumulate(embedding, torch.rand(50, 2), torch.randint(3, (50,))).condition()
+        >>> answers.probabilities(torch.rand(3, 2)).shape
+        torch.Size([3, 3])
+    """
 
     embedding: MulticlassEmbedding
 
@@ -250,6 +271,14 @@ def accumulate(
     embedding: ConditionalEmbedding, x: Tensor | DataLoader[object], y: Tensor | None = None
 ) -> FeatureStatistics:
     """The statistics of all rows of ``x`` and ``y``, or of one pass through a loader that yields ``(x, y)``.
+
+    Args:
+        embedding: an embedding whose kernel has explicit features.
+        x: inputs, ``(n, d)``, or a loader.
+        y: targets, with a tensor ``x``.
+
+    Returns:
+        The statistics; their ``condition()`` answers as ``embedding.condition(x, y)`` does.
 
     Example:
         >>> import gpytorch, kernel_embed as ke

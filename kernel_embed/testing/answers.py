@@ -15,6 +15,16 @@ class AnswersContract:
     Attributes:
         holds_targets: whether the expectation of any g(Y) can be asked for.
         tolerance: relative.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> from kernel_embed.testing import AnswersContract
+        >>> class TestMine(AnswersContract):
+        ...     def make_points(self):
+        ...         return torch.linspace(0, 1, 5, dtype=torch.float64).unsqueeze(-1)
+        ...     def make_answers(self):
+        ...         x = torch.linspace(0, 1, 9, dtype=torch.float64).unsqueeze(-1)
+        ...         return ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, x)
     """
 
     holds_targets = True
@@ -73,7 +83,19 @@ class AnswersContract:
 
 
 class MulticlassAnswersContract(AnswersContract):
-    """The same for class labels; write ``make_answers`` and ``make_points``."""
+    """The same for class labels; write ``make_answers`` and ``make_points``.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> from kernel_embed.testing import MulticlassAnswersContract
+        >>> class TestMine(MulticlassAnswersContract):
+        ...     def make_points(self):
+        ...         return torch.linspace(0, 1, 5, dtype=torch.float64).unsqueeze(-1)
+        ...     def make_answers(self):
+        ...         x = torch.linspace(0, 1, 9, dtype=torch.float64).unsqueeze(-1)
+        ...         embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=3).double()
+        ...         return embedding.condition(x, torch.arange(9) % 3)
+    """
 
     def make_answers(self) -> MulticlassAnswers:
         """Answers about classes."""

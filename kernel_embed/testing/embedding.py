@@ -17,6 +17,13 @@ class EmbeddingContract:
 
     Attributes:
         tolerance: relative.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> from kernel_embed.testing import EmbeddingContract
+        >>> class TestMine(EmbeddingContract):
+        ...     def make_embedding(self):
+        ...         return ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double()
     """
 
     tolerance = 1e-8

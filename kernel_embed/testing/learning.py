@@ -12,7 +12,15 @@ from ..objectives import LeaveOneOutRisk, RademacherComplexity
 
 
 class OptimizerContract:
-    """Inherit and write :meth:`make_optimizer`; it learns a lengthscale and λ on forty points."""
+    """Inherit and write :meth:`make_optimizer`; it learns a lengthscale and λ on forty points.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> from kernel_embed.testing import OptimizerContract
+        >>> class TestMine(OptimizerContract):
+        ...     def make_optimizer(self):
+        ...         return ke.LBFGS(num_restarts=1)
+    """
 
     def make_optimizer(self) -> Optimizer:
         """The optimizer."""

@@ -18,6 +18,13 @@ class SamplerContract:
         num_samples: draws of each of two chains.
         warmup_steps: before them.
         accuracy: of the mean and the deviation of log ℓ, in posterior standard deviations.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> from kernel_embed.testing import SamplerContract
+        >>> class TestMine(SamplerContract):
+        ...     def make_sampler(self):
+        ...         return ke.NUTS()
     """
 
     num_samples = 150

@@ -17,6 +17,14 @@ class SystemContract:
     Attributes:
         tolerance: of the answers, relative.
         is_factorized: whether it knows diag A⁻¹, log |A| and densities.
+
+    Example:
+        >>> from kernel_embed.linalg import DenseSystem
+        >>> from kernel_embed.testing import SystemContract
+        >>> class TestDense(SystemContract):
+        ...     def make_system(self):
+        ...         K = torch.eye(3, dtype=torch.float64)
+        ...         return DenseSystem(K, torch.tensor(0.5, dtype=torch.float64)), K, K + 0.5 * K
     """
 
     tolerance = 1e-8

@@ -35,6 +35,13 @@ class CrossValidation:
         test_errors: the same shape.
         num_votes: the same shape, of the vote trained without either fold.
         max_gap: the largest gap of all votes.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed.votes import CrossValidation
+        >>> errors, votes = np.array([[[0.2], [0.1]]]), np.array([[[5], [3]]])
+        >>> CrossValidation((0.1, 0.01), (0.0,), errors, errors, votes, max_gap=1e-8).error
+        0.1
     """
 
     lams: tuple[float, ...]
@@ -129,6 +136,9 @@ def cross_validate_votes(
         tolerance: the gap to reach.
         seed: of the partition and of Monte Carlo complexities.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
+
+    Returns:
+        Errors and numbers of votes of every fold and pair.
 
     Example:
         >>> from kernel_embed.votes import polynomial_kernels

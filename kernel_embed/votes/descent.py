@@ -57,6 +57,15 @@ class Descent:
         elastic: μ, the weight of the squares.
 
     After ``run()``, ``weights`` maps the names of base functions with a vote to their coefficients.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed.votes.descent import Descent
+        >>> h = np.array([[1.0, -1.0, 1.0], [1.0, 1.0, 1.0]])  # two functions at three points, times labels
+        >>> descent = Descent(lambda: [(["first", "second"], h, np.array([0.1, 0.1]))], m=3)
+        >>> _ = descent.run()
+        >>> list(descent.weights)
+        ['second']
     """
 
     def __init__(

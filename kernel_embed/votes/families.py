@@ -42,6 +42,13 @@ KernelLike: TypeAlias = Kernel | Callable[[Points, Points], ArrayLike | Tensor]
 def polynomial_kernels(degrees: Sequence[int] = range(1, 11), offset: float = 1.0) -> list[PolynomialKernel]:
     """The kernels (xᵀz + offset)^q for q in ``degrees``: the paper's family for degrees 1 to 10.
 
+    Args:
+        degrees: the q.
+        offset: the constant inside the power.
+
+    Returns:
+        One kernel for each degree.
+
     Example:
         >>> [kernel.power for kernel in polynomial_kernels(range(1, 4))]
         [1, 2, 3]
@@ -63,6 +70,12 @@ GAMMAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 def gaussian_kernels(gammas: Sequence[float] = GAMMAS) -> list[RBFKernel]:
     """The kernels exp(−γ‖x − z‖²), γ = 1 / (2 lengthscale²): the paper's second family.
+
+    Args:
+        gammas: the γ.
+
+    Returns:
+        One kernel for each γ.
 
     Example:
         >>> [round(kernel.lengthscale.item(), 4) for kernel in gaussian_kernels([0.5, 2.0])]

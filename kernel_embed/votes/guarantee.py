@@ -47,6 +47,13 @@ class Guarantee:
         theorem: 1 or 2.
         reasons: why it is an estimate, one sentence each; empty for a certificate.
         num_outside_radius: votes whose mean square on the sample exceeds the radius of their local complexity.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed.votes import uniform_theorem_1
+        >>> guarantee = uniform_theorem_1(np.full(100_000, 0.5), 0.001, p=2, rho=0.4)
+        >>> guarantee.kind, guarantee.margin_error
+        ('certificate', 0.0)
     """
 
     margin_error: float

@@ -27,7 +27,20 @@ GRID = tuple(10.0**-i for i in range(7))
 
 @dataclasses.dataclass(frozen=True)
 class PathPoint:
-    """The vote at one pair (λ, β)."""
+    """The vote at one pair (λ, β).
+
+    Attributes:
+        lam: λ.
+        beta: β.
+        solution: the vote.
+
+    Example:
+        >>> import numpy as np, kernel_embed as ke
+        >>> x = np.random.default_rng(0).normal(size=(30, 2))
+        >>> point, = ke.votes.vote_path([lambda x, z: x @ z.T], x, x[:, 0] > 0, lams=[0.01], betas=[0.0])
+        >>> point.lam, point.solution.converged
+        (0.01, True)
+    """
 
     lam: float
     beta: float
@@ -63,6 +76,9 @@ def vote_path(
             :class:`kernel_embed.votes.CoordinateDescent`.
         tolerance: the gap to reach at every pair.
         seed: of Monte Carlo complexities.
+
+    Returns:
+        One point for each pair.
 
     Example:
         >>> import numpy as np

@@ -51,6 +51,9 @@ def complexities(
         num_draws: of the Monte Carlo estimate.
         seed: of its draws.
 
+    Returns:
+        The values r_k, and the rule by which each was found.
+
     Example:
         >>> import numpy as np
         >>> from kernel_embed.votes import polynomial_kernels

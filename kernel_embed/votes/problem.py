@@ -39,7 +39,19 @@ from .families import Array
 
 @dataclasses.dataclass(frozen=True)
 class Votes:
-    """The non-zero coefficients: ``weight[t]`` is α of the function K_{kernel[t]}(·, x_{point[t]})."""
+    """The non-zero coefficients: ``weight[t]`` is α of the function K_{kernel[t]}(·, x_{point[t]}).
+
+    Attributes:
+        kernel: k of each vote.
+        point: j of each vote.
+        weight: α of each vote.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed.votes import Votes
+        >>> len(Votes(np.array([0, 1]), np.array([3, 3]), np.array([0.5, -0.2])))
+        2
+    """
 
     kernel: NDArray[np.int64]
     point: NDArray[np.int64]
@@ -73,6 +85,13 @@ class Solution:
         u: the dual point before it is scaled into the feasible set, of shape (m,).
         num_rounds: how often the solver priced all base functions.
         converged: whether the gap is within the tolerance asked for.
+
+    Example:
+        >>> import numpy as np, kernel_embed as ke
+        >>> x = np.random.default_rng(0).normal(size=(30, 2))
+        >>> point, = ke.votes.vote_path([lambda x, z: x @ z.T], x, x[:, 0] > 0, lams=[0.01], betas=[0.0])
+        >>> point.solution.bound <= point.solution.objective, point.solution.gap < 1e-6
+        (True, True)
     """
 
     votes: Votes

@@ -19,6 +19,11 @@ class VoteSolver(abc.ABC):
 
     A subclass supplies :meth:`solve`. Whatever it does inside, its :class:`kernel_embed.votes.Solution` carries both
     values of the certificate, F(α) from above and a dual bound from below.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> [issubclass(c, ke.votes.VoteSolver) for c in (ke.votes.ColumnGeneration, ke.votes.CoordinateDescent)]
+        [True, True]
     """
 
     @abc.abstractmethod

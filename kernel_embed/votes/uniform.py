@@ -70,6 +70,9 @@ def uniform_theorem_1(
         rho: the margin ρ > 0, chosen as you like, also from the data.
         confidence: 1 − δ, the probability with which the bound holds for all ρ.
 
+    Returns:
+        The right-hand side with its terms.
+
     Example:
         >>> import numpy as np
         >>> result = uniform_theorem_1(np.full(100_000, 0.5), 0.001, p=2, rho=0.4)

@@ -29,7 +29,18 @@ from .rules import expand
 
 
 class EmpiricalEmbedding(NamedTuple):
-    """μ̂(x_i), ``mean``, and log γ(x_i), ``log_slope``, each of shape ``(*batch, t)``."""
+    """μ̂(x_i), ``mean``, and log γ(x_i), ``log_slope``, each of shape ``(*batch, t)``.
+
+    Attributes:
+        mean: μ̂.
+        log_slope: log γ.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> mean, log_slope = ke.embeddings.empirical_embedding(gpytorch.kernels.RBFKernel(), torch.rand(5, 1))
+        >>> mean.shape, log_slope.shape
+        (torch.Size([5]), torch.Size([5]))
+    """
 
     mean: Tensor
     log_slope: Tensor
@@ -45,6 +56,9 @@ def empirical_embedding(
         sample: the data.
         points: where to evaluate; the sample itself by default.
         own: the row of ``sample`` that each point is; ``None`` for points that are not in the sample.
+
+    Returns:
+        Both, differentiable in the kernel's parameters.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel

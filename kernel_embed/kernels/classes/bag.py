@@ -36,6 +36,9 @@ def pack_bags(bags: Sequence[Tensor], size: int | None = None) -> Tensor:
         bags: samples with the same number of columns.
         size: points in a row, the largest bag by default; give it where training and test bags must match.
 
+    Returns:
+        The matrix; weights and points alternate in its rows.
+
     Example:
         >>> pack_bags([torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0]])])
         tensor([[1.0000, 0.5000, 2.0000, 0.5000],

@@ -10,6 +10,10 @@ from torch import Tensor
 class DeltaKernel(Kernel):
     """δ(y, y') = 1 where two rows are equal, else 0.
 
+    Args:
+        batch_shape: as in every GPyTorch kernel.
+        active_dims: the columns to compare; all by default.
+
     Example:
         >>> import torch
         >>> DeltaKernel()(torch.tensor([[0.0], [1.0], [0.0]])).to_dense()

@@ -80,6 +80,11 @@ class TiedLengthscales(Kernel):
 class TiedRBFKernel(TiedLengthscales, RBFKernel):
     """The squared exponential kernel with tied lengthscales.
 
+    Args:
+        groups: for each column of the input, the number of the lengthscale it uses.
+        lengthscale_prior: a GPyTorch prior on the lengthscales of the groups.
+        lengthscale_constraint: a GPyTorch constraint on them; positive by default.
+
     Example:
         >>> kernel = TiedRBFKernel([0, 1, 1])          # a number, and a category as two numbers
         >>> kernel.column_lengthscale = torch.tensor([2.0, 3.0])
@@ -90,6 +95,11 @@ class TiedRBFKernel(TiedLengthscales, RBFKernel):
 
 class TiedMaternKernel(TiedLengthscales, MaternKernel):
     """The Matérn kernel with tied lengthscales; ``nu`` in {½, 3⁄2, 5⁄2}.
+
+    Args:
+        groups: for each column of the input, the number of the lengthscale it uses.
+        lengthscale_prior: a GPyTorch prior on the lengthscales of the groups.
+        lengthscale_constraint: a GPyTorch constraint on them; positive by default.
 
     Example:
         >>> TiedMaternKernel([0, 1, 1], nu=0.5).column_lengthscale.shape
@@ -102,6 +112,11 @@ class TiedLaplaceKernel(TiedLengthscales, Kernel):
 
     It is the share of random axis-aligned partitions (Mondrian forests) in which two rows fall into one cell, so that
     it sees columns one by one, as trees do, where kernels of Euclidean distance see directions.
+
+    Args:
+        groups: for each column of the input, the number of the lengthscale it uses.
+        lengthscale_prior: a GPyTorch prior on the lengthscales of the groups.
+        lengthscale_constraint: a GPyTorch constraint on them; positive by default.
 
     Example:
         >>> kernel = TiedLaplaceKernel([0, 1])

@@ -48,6 +48,9 @@ def explicit_features(kernel: Kernel, x: Tensor, limit: int = MAX_WIDTH) -> Tens
         x: points of shape ``(n, d)``.
         limit: polynomial and product features are formed only up to this many.
 
+    Returns:
+        The features, differentiable in the kernel's parameters, or ``None``.
+
     Example:
         >>> from gpytorch.kernels import PolynomialKernel, RBFKernel
         >>> x = torch.randn(10, 2)

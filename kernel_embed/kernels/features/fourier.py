@@ -56,6 +56,9 @@ def random_feature_kernel(kernel: Kernel, d: int, num_features: int, seed: int =
         num_features: p of each stationary part; an even number.
         seed: of the frequencies.
 
+    Returns:
+        A kernel with explicit features.
+
     Example:
         >>> from gpytorch.kernels import RBFKernel
         >>> from kernel_embed.kernels import gram

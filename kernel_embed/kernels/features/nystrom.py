@@ -42,6 +42,13 @@ class NystromFeatures(torch.nn.Module):
 def nystrom_kernel(kernel: Kernel, points: Tensor) -> Kernel:
     """The kernel k(x, U) k(U, U)⁻¹ k(U, x') of inducing ``points`` U, with s explicit features.
 
+    Args:
+        kernel: any GPyTorch kernel.
+        points: U, ``(s, d)``.
+
+    Returns:
+        A kernel with explicit features.
+
     Example:
         >>> from gpytorch.kernels import RBFKernel
         >>> x = torch.rand(40, 1, dtype=torch.float64)

@@ -37,6 +37,18 @@ class GaussianTerms:
 
     ``frequency`` is ``None`` where no term has a wave; ``decays`` says of every term and dimension, ``(Q, D)``, whether
     the term falls to zero there.
+
+    Attributes:
+        weight: w.
+        precision: p.
+        frequency: a, or ``None``.
+        decays: which terms fall to zero, and where.
+
+    Example:
+        >>> from kernel_embed.kernels.smoothed.gaussian import GaussianTerms
+        >>> terms = GaussianTerms(torch.ones(1), torch.ones(1, 2), None, ((True, True),))
+        >>> terms.weight.shape, terms.precision.shape
+        (torch.Size([1]), torch.Size([1, 2]))
     """
 
     weight: Tensor

@@ -20,7 +20,13 @@ NUM_ATOMS = 256
 
 
 class Measure(gpytorch.Module):
-    """A measure ν on the space of inputs."""
+    """A measure ν on the space of inputs.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> isinstance(ke.kernels.LebesgueMeasure(), ke.kernels.Measure)
+        True
+    """
 
 
 class LebesgueMeasure(Measure):

@@ -15,6 +15,11 @@ class Outcome:
     Attributes:
         converged: whether the optimizer met its own criterion.
         message: how it ended, in words.
+
+    Example:
+        >>> from kernel_embed.learning import Outcome
+        >>> Outcome(converged=True, message="gradient below 1e-5").converged
+        True
     """
 
     converged: bool

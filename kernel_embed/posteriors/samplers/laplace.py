@@ -64,6 +64,14 @@ class Laplace(Sampler):
 
     Args:
         max_evaluations: of L-BFGS from each start.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(15, 1, dtype=torch.float64)
+        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=20, sampler=ke.Laplace())
+        >>> posterior.log_evidence is not None
+        True
     """
 
     max_evaluations: int = 200

@@ -50,6 +50,15 @@ class SMC(Sampler):
     Args:
         num_moves: Metropolis steps at every temperature.
         num_particles: of each run; ``None`` for as many as draws are asked for. Of more, every so many-th is a draw.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(15, 1, dtype=torch.float64)
+        >>> sampler = ke.SMC(num_moves=3)
+        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=20, sampler=sampler)
+        >>> posterior.log_evidence is not None
+        True
     """
 
     num_moves: int = 10

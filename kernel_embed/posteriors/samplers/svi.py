@@ -34,6 +34,15 @@ class SVI(Sampler):
         learning_rate: of Adam; it falls to a tenth.
         guide: a class of ``pyro.infer.autoguide``; by default a Gaussian with dense covariance up to twenty parameters
             and with a diagonal one above.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(15, 1, dtype=torch.float64)
+        >>> sampler = ke.SVI(num_steps=20)
+        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=20, sampler=sampler)
+        >>> posterior.method
+        'svi'
     """
 
     num_steps: int = 500

@@ -1,0 +1,81 @@
+"""Every name on the pages of the reference has arguments, returns and an example that runs."""
+
+from __future__ import annotations
+
+import inspect
+import pathlib
+import re
+import sys
+import types
+
+import pytest
+
+import kernel_embed
+
+DOCS = pathlib.Path(__file__).parents[1] / "docs"
+sys.path.insert(0, str(DOCS / "_extensions"))
+try:
+    from libraries import address
+    from reference import Entry, entries_of, first_sentence, page_of
+finally:
+    sys.path.remove(str(DOCS / "_extensions"))
+
+PAGES = sorted((DOCS / "reference").glob("*.md"))
+FIELD = re.compile(r'^( +\w+: .*)\n +"""', flags=re.MULTILINE)
+"""A field with a docstring of its own below it."""
+ENTRIES = [entry for page in PAGES for entry in entries_of(page.read_text())]
+
+
+def documented(value: object) -> str:
+    """The docstrings of a function, or of a class and its bases, and the text of its fields."""
+    if not isinstance(value, type):
+        return inspect.getdoc(value) or ""
+    classes = [base for base in value.__mro__ if base.__module__.startswith("kernel_embed")]
+    texts = [inspect.cleandoc(base.__doc__ or "") for base in classes]
+    fields = [line for base in classes for line in FIELD.findall(inspect.getsource(base))]
+    return "\n".join([*texts, *fields])
+
+
+def arguments(value: object) -> list[str]:
+    """Names that a caller gives; those of a protocol and of plain ``**kwargs`` are none."""
+    if getattr(value, "_is_protocol", False) or (isinstance(value, type) and issubclass(value, BaseException)):
+        return []
+    return [name for name in inspect.signature(value).parameters if name not in ("args", "kwargs")]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_a_name_of_the_reference_is_documented_in_full(entry):
+    value, text = entry.value, documented(entry.value)
+    missing = [name for name in arguments(value) if not re.search(rf"^\s+\*{{0,2}}{name}: ", text, re.MULTILINE)]
+    assert not missing, "arguments without a line"
+    own = inspect.getdoc(value) or ""
+    assert ">>> " in own, "no example"
+    assert isinstance(value, type) or "Returns:" in own or "Yields:" in own, "nothing about what it returns"
+
+
+def test_no_name_has_two_pages_and_every_public_name_has_one():
+    names = [entry.name for entry in ENTRIES]
+    assert len(names) == len(set(names))
+    public = [name for name in kernel_embed.__all__ if not isinstance(getattr(kernel_embed, name), types.ModuleType)]
+    assert {f"kernel_embed.{name}" for name in public} <= set(names)
+
+
+def test_a_page_links_its_module_its_family_and_where_it_is_used():
+    entry = Entry("kernel_embed.gram", "", False, ("kernel_embed.kernels.sup_diagonal",))
+    page = page_of(entry, "kernels", {"how_to/kernel": "K = ke.gram(kernel, x)", "how_to/save": "a program"})
+    assert ".. autofunction:: kernel_embed.gram" in page
+    assert ":doc:`../kernels`" in page
+    assert ":py:obj:`~kernel_embed.kernels.sup_diagonal`" in page
+    assert ":doc:`/how_to/kernel`" in page
+    assert "how_to/save" not in page
+
+
+def test_first_sentences_are_markdown():
+    assert first_sentence("α² of ``kernel``, see :class:`~a.B`.\n\nMore.") == "α² of `kernel`, see `B`"
+
+
+def test_names_of_other_libraries_lead_to_their_pages():
+    assert address("gpytorch.kernels.rbf_kernel.RBFKernel").endswith("kernels.html#gpytorch.kernels.RBFKernel")
+    assert address("torch.Tensor").endswith("tensors.html#torch.Tensor")
+    assert address("sklearn.preprocessing.MinMaxScaler").endswith("generated/sklearn.preprocessing.MinMaxScaler.html")
+    assert address("kernel_embed.fit") is None
