@@ -29,6 +29,8 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object]
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise TypeError(f"Expected the path of a file to write, got {path!r}. Give a str or a pathlib.Path.")
     target = pathlib.Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"Expected the path of a file to write, got the directory {target}. Add a file name.")
     target.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target, because a rename is only atomic within one file system.
     # A name of its own for each writer: threads share a process number.

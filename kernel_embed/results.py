@@ -96,7 +96,10 @@ def read_records(path: pathlib.Path) -> list[Record]:
     try:
         content = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"Expected a results file in {path}, got one that is not JSON ({error}).") from error
+        raise ValueError(
+            f"Expected a results file in {path}, got one that is not JSON ({error}). "
+            "Move it away, or name another directory."
+        ) from error
     if not (isinstance(content, list) and all(isinstance(record, dict) for record in content)):
         raise ValueError(f"Expected a list of records in {path}, got something else. Name another --out directory.")
     for version in dict.fromkeys(record.get("version", __version__) for record in content):
@@ -139,7 +142,10 @@ def number(record: Record, name: str) -> float:
     """
     value = record[name]
     if value is None or isinstance(value, str):
-        raise ValueError(f"Expected a number in the field {name!r} of a record, got {value!r}.")
+        raise ValueError(
+            f"Expected a number in the field {name!r} of a record, got {value!r}. "
+            "Store text as text, or a finite number."
+        )
     return float(value)
 
 

@@ -7,7 +7,9 @@ import operator
 import os
 from collections.abc import Iterable
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 
@@ -29,7 +31,7 @@ def check_features(
     if x.is_inference():
         x = x.clone()  # which may be saved for a gradient
     if x.dim() == 0:
-        raise ValueError(f"Expected {name} of shape (n, d), got a single number.")
+        raise ValueError(f"Expected {name} of shape (n, d), got a single number. Give a row for each point.")
     if x.dim() == 1:
         x = x.unsqueeze(-1)
     if x.dim() > 2:
@@ -38,9 +40,11 @@ def check_features(
             "to the data; flatten images and series into one row each."
         )
     if (x.shape[-2] == 0 and not may_be_empty) or x.shape[-1] == 0:
-        raise ValueError(f"Expected at least one row and one column in {name}, got shape {tuple(x.shape)}.")
+        raise ValueError(f"Expected at least one row and one column in {name}, got shape {tuple(x.shape)}. Give data.")
     if width is not None and x.shape[-1] != width:
-        raise ValueError(f"Expected {name} with {width} features, as in training, got {x.shape[-1]}.")
+        raise ValueError(
+            f"Expected {name} with {width} features, as in training, got {x.shape[-1]}. Give the same columns."
+        )
     check_finite(x, name)
     return x
 
@@ -92,6 +96,22 @@ def check_number(name: str, value: object) -> float:
     return float(value)
 
 
+def check_array(values: ArrayLike | Tensor, name: str, dim: int | None = None) -> NDArray[np.float64]:
+    """``values``, a tensor or whatever NumPy takes, as an array of real numbers with ``dim`` dimensions."""
+    if isinstance(values, Tensor):
+        check_tensor(values, name)
+        values = values.detach().cpu().numpy()
+    if np.iscomplexobj(values):
+        raise TypeError(f"Expected {name} as real numbers, got complex ones. Give real and imaginary parts apart.")
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"Expected {name} as numbers, got {type(values).__name__}. Give an array.") from error
+    if dim is not None and array.ndim != dim:
+        raise ValueError(f"Expected {name} with {dim} dimension(s), got shape {array.shape}. Reshape it.")
+    return array
+
+
 def check_count(name: str, value: object, least: int = 1, most: int = 2**31 - 1) -> int:
     """``value`` as a whole number from ``least`` to ``most``."""
     try:
@@ -108,7 +128,13 @@ def check_count(name: str, value: object, least: int = 1, most: int = 2**31 - 1)
 def check_setting(name: str, value: float, fits: bool, expected: str) -> None:
     """Raise unless the setting ``name`` ``fits``, saying what was ``expected`` of it."""
     if not fits:
-        raise ValueError(f"Expected {name} {expected}, got {value!r}.")
+        raise ValueError(f"Expected {name} {expected}, got {value!r}. Give such a value.")
+
+
+def check_share(name: str, value: float, remedy: str) -> None:
+    """Raise unless ``value`` is a number between 0 and 1, both excluded."""
+    if not 0.0 < check_number(name, value) < 1.0:
+        raise ValueError(f"Expected {name} between 0 and 1, got {value!r}. {remedy}")
 
 
 def check_seed(seed: int | None) -> None:
@@ -174,7 +200,10 @@ def check_lengths(x: Tensor, y: Tensor | None) -> Tensor:
         y = y.clone()
     if y.dim() == 0 or y.shape[0] != x.shape[-2]:
         got = "a single number" if y.dim() == 0 else f"{y.shape[0]}"
-        raise ValueError(f"Expected one target for each of the {x.shape[-2]} rows of x, got {got}.")
+        raise ValueError(
+            f"Expected one target for each of the {x.shape[-2]} rows of x, got {got}. "
+            "Give y with one entry for each row of x."
+        )
     return y
 
 
@@ -206,7 +235,8 @@ def check_labels(x: Tensor, y: Tensor | None, num_classes: int) -> Tensor:
     if y.dim() != 1:
         raise ValueError(
             f"Expected y as a vector of class numbers, or {num_classes} probabilities for each row, got shape "
-            f"{tuple(y.shape)}."
+            f"{tuple(y.shape)}. "
+            "Give a vector as long as x."
         )
     if y.is_floating_point():
         if not bool((y == y.round()).all()):
@@ -215,7 +245,7 @@ def check_labels(x: Tensor, y: Tensor | None, num_classes: int) -> Tensor:
                 "For continuous targets use ConditionalEmbedding."
             )
     elif y.is_complex():
-        raise TypeError(f"Expected class numbers in y, got {y.dtype}.")
+        raise TypeError(f"Expected class numbers in y, got {y.dtype}. Number the classes from 0.")
     y = y.long()
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= num_classes:
@@ -242,4 +272,4 @@ def check_at_least(lowest: float, **settings: float) -> None:
     """Raise unless every setting is at least ``lowest``; NaN is not."""
     for name, value in settings.items():
         if not check_number(name, value) >= lowest:
-            raise ValueError(f"Expected {name} of at least {lowest:g}, got {value}.")
+            raise ValueError(f"Expected {name} of at least {lowest:g}, got {value}. Give a larger number.")

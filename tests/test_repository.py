@@ -40,6 +40,32 @@ def test_constraints_pin_torch():
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().splitlines()
 
 
+REMEDY = re.compile(r"Expected .+? (got|but) .+?[.?] ?\W?[A-Z…].*", re.DOTALL)
+"""What was expected, what came, and, in a sentence of its own, what to do; … is a value known when it is raised."""
+
+
+def refusals(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+    """Lines and texts of the errors that begin with "Expected", results of contract suites left out."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not (isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args):
+            continue
+        message, kind = node.exc.args[0], node.exc.func
+        parts = message.values if isinstance(message, ast.JoinedStr) else [message]
+        text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts)
+        if text.startswith("Expected") and not (isinstance(kind, ast.Name) and kind.id == "AssertionError"):
+            yield node.lineno, text
+
+
+def test_every_refusal_says_what_to_do():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in sorted((ROOT / "kernel_embed").rglob("*.py"))
+        for line, text in refusals(path)
+        if REMEDY.match(text) is None
+    ]
+    assert wrong == [], "end each with a sentence that says what to do"
+
+
 ROOMS = [
     *("version", "files", "saving", "results", "validation", "progress", "threads", "linalg", "kernels", "embeddings"),
     *("objectives", "learning", "scale", "posteriors", "plots", "hypothesis", "votes", "estimators"),

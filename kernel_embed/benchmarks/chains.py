@@ -63,7 +63,7 @@ def _chains(count: int) -> Call:
                     num_chains=1, seed=number, sampler=NUTS(max_tree_depth=4, parallel=False), progress=False,
                 )  # fmt: skip
             if not torch.isfinite(posterior.draws.u).all():
-                raise ArithmeticError(f"Expected finite draws of every chain, got others in chain {number}.")
+                raise ArithmeticError(f"Expected finite draws of every chain, got others in chain {number}. Report it.")
             refused, diverged = refused + posterior.draws.num_refused, diverged + posterior.num_divergences
         return {"num_refused": refused, "num_divergences": diverged}
 

@@ -103,14 +103,17 @@ def run(options: argparse.Namespace) -> str:
 
 def _settings(options: argparse.Namespace) -> study.Settings:
     if options.folds is not None and options.folds < 2:
-        raise ValueError(f"Expected --folds of at least 2, got {options.folds}.")
+        raise ValueError(f"Expected --folds of at least 2, got {options.folds}. Give --folds 5, which is usual.")
     budget = options.budget if options.budget is not None else (20.0 if options.quick else 90.0)
     if not budget > 0:
-        raise ValueError(f"Expected --budget above 0 seconds, got {budget}.")
+        raise ValueError(
+            f"Expected --budget above 0 seconds, got {budget}. "
+            "Give a positive number of seconds, or leave it out for no limit."
+        )
     if options.test is not None and options.data is not None and options.data.is_dir():
-        raise ValueError("Expected one table with --test, got a directory.")
+        raise ValueError("Expected one table with --test, got a directory. Give --data FILE.")
     if options.data is None and (options.target is not None or options.test is not None or options.drop):
-        raise ValueError("Expected --data FILE with --target, --drop or --test, got none.")
+        raise ValueError("Expected --data FILE with --target, --drop or --test, got none. Name the table, --data FILE.")
     methods = options.methods or installed(study.QUICK_METHODS if options.quick else study.METHODS)
     folds = 1 if options.test is not None else options.folds or (2 if options.quick else 5)
     return study.Settings(tuple(methods), options.kernel, folds, options.seed, None if options.all_rows else budget)
@@ -147,5 +150,7 @@ def _files(options: argparse.Namespace) -> list[pathlib.Path]:
     missing = [name for name in names if name not in found]
     if missing or not names:
         known = ", ".join(found) or "none"
-        raise FileNotFoundError(f"Expected {', '.join(missing) or 'a table'} in {options.data}. Tables there: {known}.")
+        raise FileNotFoundError(
+            f"Expected {', '.join(missing) or 'a table'} in {options.data}, got none. Tables there: {known}."
+        )
     return [found[name] for name in names]

@@ -159,7 +159,10 @@ class Compared:
         records = [r for r in self.comparison.records(self.table) if r["method"] == method and "nll" in r]
         kept = [self.comparison.arrays(record) for record in records]
         if not kept or not all(kept):
-            raise ValueError(f"Expected a learner with finished folds, got {method!r}.")
+            raise ValueError(
+                f"Expected a learner with finished folds, got {method!r}. "
+                "Compare it without a budget, or with a larger one."
+            )
         truth, p = (np.concatenate([arrays[key] for arrays in kept]) for key in ("truth", "probabilities"))
         return np.unique(self.table.y)[truth], p
 
@@ -212,15 +215,22 @@ def installed(methods: Sequence[str]) -> tuple[str, ...]:
 def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[str]) -> UserTable:
     if isinstance(X, str | os.PathLike):
         if not (y is None or isinstance(y, str)):
-            raise ValueError("Expected the name of the target column with a path, got labels.")
+            raise ValueError(
+                "Expected the name of the target column with a path, got labels. Give y='name of the column'."
+            )
         table = read_user_table(X, y, drop)
         return table if name is None else table._replace(name=name)
     if y is None:
-        raise ValueError("Expected labels y, or the name of their column, got none.")
+        raise ValueError(
+            "Expected labels y, or the name of their column, got none. "
+            "Give y=labels, or y='name of the column' with a DataFrame."
+        )
     if isinstance(y, str):
         frame = X.to_pandas() if hasattr(X, "to_pandas") else pd.DataFrame(X)
         if y not in frame.columns:
-            raise ValueError(f"Expected a column {y!r} in X, got {', '.join(map(str, frame.columns))}.")
+            raise ValueError(
+                f"Expected a column {y!r} in X, got {', '.join(map(str, frame.columns))}. Give one of these names."
+            )
         X, y = frame.drop(columns=y), frame[y]
     return table_of(X, y, name or "table", drop)
 

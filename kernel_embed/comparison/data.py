@@ -55,7 +55,7 @@ def load_table(name: str, directory: str | os.PathLike[str] | None = None, drop_
         path = place / f"{name}.csv"
         if not path.exists():
             known = ", ".join(sorted(p.stem for p in place.glob("*.csv"))) or "none"
-            raise FileNotFoundError(f"Expected {path}, which does not exist. Data sets there: {known}.")
+            raise FileNotFoundError(f"Expected {path}, got no such file. Data sets there: {known}.")
         table = _read_csv(path)
     else:
         table = _fetch(name)

@@ -56,4 +56,4 @@ def _megabytes(field: str) -> float:
     for line in STATUS.read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024 / 1e6
-    raise ValueError(f"Expected a line {field} in {STATUS}, got none.")
+    raise ValueError(f"Expected a line {field} in {STATUS}, got none. This system does not tell its memory.")

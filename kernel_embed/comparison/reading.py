@@ -24,7 +24,7 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 def read_frame(path: pathlib.Path) -> pd.DataFrame:
     """The columns of a file, with pandas' first guess at their types; names are text and all different."""
     if not path.is_file():
-        raise FileNotFoundError(f"Expected a table in {path}, which is not a file.")
+        raise FileNotFoundError(f"Expected a table in {path}, got no such file. Look at the path.")
     frame = _read_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _read_csv(path)
     repeated = sorted(set(frame.columns[frame.columns.duplicated()]))
     if repeated:
@@ -49,7 +49,9 @@ def _read_csv(path: pathlib.Path) -> pd.DataFrame:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"Expected text in {path}, got bytes that are not UTF-8 ({error.reason}).") from error
+        raise ValueError(
+            f"Expected text in {path}, got bytes that are not UTF-8 ({error.reason}). Save the table as UTF-8."
+        ) from error
     first = text.split("\n", 1)[0]
     delimiter = max(DELIMITERS, key=first.count) if first else ","
     header, lines = _checked_shape(path, text, delimiter)
@@ -85,14 +87,19 @@ def _checked_shape(path: pathlib.Path, text: str, delimiter: str) -> tuple[list[
             if not header:
                 header, lines = [cell.strip() for cell in row], reader.line_num
             elif len(row) != len(header):
-                raise ValueError(f"Expected {len(header)} cells in every row of {path}, got {len(row)} in row {rows}.")
+                raise ValueError(
+                    f"Expected {len(header)} cells in every row of {path}, got {len(row)} in row {rows}. "
+                    "Mend that row, or quote cells that hold the separator."
+                )
     except csv.Error as error:
         raise ValueError(
             f"Expected cells of a usual length in {path}, got {error} in row {rows + 1}. "
             "Shorten that cell, or leave its column out of the file."
         ) from error
     if rows < 2:
-        raise ValueError(f"Expected a header and rows in {path}, got {rows} lines.")
+        raise ValueError(
+            f"Expected a header and rows in {path}, got {rows} lines. Give a file whose first line names the columns."
+        )
     return header, lines
 
 
@@ -104,5 +111,8 @@ def _read_parquet(path: pathlib.Path) -> pd.DataFrame:
     try:
         frame = parquet.read_table(path).to_pandas()
     except (ArrowException, OSError) as error:
-        raise ValueError(f"Expected a Parquet file in {path}, got something else ({error}).") from error
+        raise ValueError(
+            f"Expected a Parquet file in {path}, got something else ({error}). "
+            "Write it with DataFrame.to_parquet, or give a CSV file."
+        ) from error
     return frame.rename(columns=str)

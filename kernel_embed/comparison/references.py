@@ -106,7 +106,8 @@ def _check_room(needed: int, n: int) -> None:
         available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3
         if needed > available:
             raise MemoryError(
-                f"Expected a problem of less than {available / 2**30:.0f} GiB, got n = {n}, which is not."
+                f"Expected a problem of less than {available / 2**30:.0f} GiB, got n = {n}, which is not. "
+                "Give it fewer rows."
             )
 
 

@@ -24,7 +24,7 @@ EVIDENCE_ROWS = 400
 def kernel_class(name: str = "rbf") -> Make:
     """The GPyTorch kernel called ``name`` in :data:`SMOOTHNESS`, to be called with its settings."""
     if name not in SMOOTHNESS:
-        raise ValueError(f"Expected a kernel among {', '.join(SMOOTHNESS)}, got {name!r}.")
+        raise ValueError(f"Expected a kernel among {', '.join(SMOOTHNESS)}, got {name!r}. Choose one of these.")
     smoothness = SMOOTHNESS[name]
     return RBFKernel if smoothness is None else partial(MaternKernel, smoothness)
 
@@ -58,7 +58,9 @@ def evidence_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
     embedding, objective = inputs_model(x, make)
     maxima = local_maxima(embedding, objective, x, num_points=20, progress=False)
     if not maxima:
-        raise ValueError("Expected a maximum of the evidence of the inputs, found none between its ends.")
+        raise ValueError(
+            "Expected a maximum of the evidence of the inputs, got none between its ends. Scale the columns alike."
+        )
     kernel: Kernel = maxima[0].embedding.kernel
     return kernel.requires_grad_(False)
 

@@ -93,7 +93,9 @@ class Comparison:
         self.learners = learners(settings.kernel)
         for method in settings.methods:
             if method not in self.learners:
-                raise ValueError(f"Expected methods among {', '.join(self.learners)}, got {method!r}.")
+                raise ValueError(
+                    f"Expected methods among {', '.join(self.learners)}, got {method!r}. Choose among these."
+                )
         self._folder = None if out is None else out / "folds"
         self._memory: dict[str, dict[str, NDArray[Any]]] = {}
 

@@ -83,10 +83,15 @@ def table_of(
         frame.columns = pd.Index([f"x{j}" for j in range(frame.shape[1])])
     frame = frame.rename(columns=str).infer_objects().reset_index(drop=True)
     if frame.columns.duplicated().any():
-        raise ValueError(f"Expected different column names, got {listed(_repeated(frame))} more than once.")
+        raise ValueError(
+            f"Expected different column names, got {listed(_repeated(frame))} more than once. Rename the columns."
+        )
     labels = pd.Series(_vector(y), name="target").infer_objects()
     if len(labels) != len(frame):
-        raise ValueError(f"Expected one label for each of the {len(frame)} rows, got {len(labels)}.")
+        raise ValueError(
+            f"Expected one label for each of the {len(frame)} rows, got {len(labels)}. "
+            "Give y with one entry for each row of x."
+        )
     frame = _without(frame, drop, name)
     return _table(name, frame, labels) if like is None else _alike(name, frame, labels, like)
 
@@ -135,9 +140,14 @@ def read_user_table(
     if target not in names:
         raise ValueError(f"Expected a column {target!r} in {path}, got {listed(names, 20)}. Name one with --target.")
     if target in drop:
-        raise ValueError(f"Expected another column to drop than the target, got {target!r}.")
+        raise ValueError(
+            f"Expected another column to drop than the target, got {target!r}. Leave it out of the columns to drop."
+        )
     if len(names) < 2:
-        raise ValueError(f"Expected columns beside the target {target!r} in {path}, got none.")
+        raise ValueError(
+            f"Expected columns beside the target {target!r} in {path}, got none. "
+            "Give a table with at least one more column."
+        )
     labels, frame = frame[target], _without(frame.drop(columns=target), drop, str(path))
     return _table(path.stem, frame, labels) if like is None else _alike(path.stem, frame, labels, like)
 
@@ -151,7 +161,10 @@ def _table(name: str, frame: pd.DataFrame, cells: pd.Series) -> UserTable:
     frame.attrs = attributes
     columns = usable_columns(frame)
     if columns.frame.empty and len(frame) >= FEWEST_ROWS:
-        raise ValueError(f"Expected columns to learn from in {name}, got none: {'; '.join(columns.notes)}.")
+        raise ValueError(
+            f"Expected columns to learn from in {name}, got none: {'; '.join(columns.notes)}. "
+            "Keep a column that varies."
+        )
     notes = (*_unlabeled(has_label, cells), *columns.notes, *_incomplete(columns.frame))
     return _checked(name, columns.frame, labels[has_label], notes)
 
@@ -160,12 +173,18 @@ def _alike(name: str, frame: pd.DataFrame, cells: pd.Series, reference: UserTabl
     """The rows with the columns of ``reference``, in its order and of its types; every label must be known there."""
     absent = sorted(set(reference.features) - set(frame.columns))
     if absent:
-        raise ValueError(f"Expected the columns of the training table in {name}, got none called {listed(absent)}.")
+        raise ValueError(
+            f"Expected the columns of the training table in {name}, got none called {listed(absent)}. "
+            "Give both tables the same columns."
+        )
     labels, has_label = _labels(cells)
     frame, labels = frame[has_label].reset_index(drop=True), labels[has_label]
     unknown = sorted(set(map(str, labels)) - set(map(str, reference.y)))
     if unknown:
-        raise ValueError(f"Expected labels of the training table in {name}, got also {listed(unknown)}.")
+        raise ValueError(
+            f"Expected labels of the training table in {name}, got also {listed(unknown)}. "
+            "Give labels that the training table has, too."
+        )
     delimiter = frame.attrs.get("delimiter", ";")
     columns = {
         feature: _of_type(typed(frame[feature], delimiter), reference.x[feature].dtype)
@@ -195,10 +214,13 @@ def _without(frame: pd.DataFrame, drop: Sequence[str], where: str) -> pd.DataFra
 
 def _checked(name: str, x: pd.DataFrame, y: NDArray[Any], notes: tuple[str, ...]) -> UserTable:
     if len(y) < FEWEST_ROWS:
-        raise ValueError(f"Expected at least {FEWEST_ROWS} rows with a label in {name}, got {len(y)}.")
+        raise ValueError(f"Expected at least {FEWEST_ROWS} rows with a label in {name}, got {len(y)}. Give more rows.")
     classes, counts = np.unique(y, return_counts=True)
     if len(classes) < 2:
-        raise ValueError(f"Expected at least two classes in the target of {name}, got one: {classes[0]}.")
+        raise ValueError(
+            f"Expected at least two classes in the target of {name}, got one: {classes[0]}. "
+            "Name another column as the target."
+        )
     if 2 * len(classes) > len(y) or (len(classes) > MOST_FRACTIONS and _are_numbers(classes)):
         raise ValueError(
             f"Expected a target with few classes in {name}, got {len(classes)} of them in {len(y)} rows. "

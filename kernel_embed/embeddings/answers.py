@@ -21,7 +21,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import check_width, explicit_features, gram
-from ..validation import check_dense, check_features, check_question
+from ..validation import check_dense, check_features, check_finite, check_question, check_tensor
 from .distribution import Distribution, RealAnswers, indicators, no_distribution, support_of
 
 BLOCK_NUMBERS = 2**23
@@ -111,7 +111,9 @@ class KernelFeatures:
             return x.new_zeros(*self.kernel.batch_shape, 0, self.num_features)
         Z = explicit_features(self.kernel, x)
         if Z is None:
-            raise RuntimeError("Expected a kernel with explicit features, as at the data.")  # pragma: no cover
+            raise RuntimeError(
+                "Expected a kernel with explicit features, got none. Condition again."
+            )  # pragma: no cover
         check_width(Z, self.num_features)
         return Z.to(x)
 
@@ -180,7 +182,10 @@ class LinearAnswers(ConditionalAnswers):
 
     def coefficients_of(self, values: Tensor) -> Tensor:
         """The coefficients for other ``values`` ``(n, q)`` at the training targets; only with data that are held."""
-        raise TypeError(f"Expected answers that hold their data, got {type(self).__name__}.")
+        raise TypeError(
+            f"Expected answers that hold their data, got {type(self).__name__}. "
+            "Ask what embedding.condition(x, y) returns."
+        )
 
     def mean(self, x: Tensor) -> Tensor:
         """E[Y | X = x] for the targets as an n × m matrix: ``(*batch, t, m)``."""
@@ -201,7 +206,8 @@ class LinearAnswers(ConditionalAnswers):
         if values.dim() == 0 or values.shape[0] != n or values.dim() > 2:
             raise ValueError(
                 f"Expected the values of g at the {n} training targets, of shape ({n},) or ({n}, q), got "
-                f"{tuple(values.shape)}."
+                f"{tuple(values.shape)}. "
+                "Evaluate g at the training targets, in their order."
             )
         # eq. (2): gᵀA⁻¹k(x)
         answer = in_blocks(self.representation, x, self.coefficients_of(values.reshape(n, -1)))
@@ -264,7 +270,9 @@ class MulticlassAnswers(ConditionalAnswers):
         if kind == "expected-information":
             # eqs. (36), (37): Σ_i û_x(y_i) w_i(x) = Σ_c û_x(c) p̂_c(x), û_x(c) = −log p̂_c(x) where p̂_c(x) > 0, else 0
             return _information(self.decision_probabilities(x)).sum(dim=-1)
-        raise ValueError(f"Expected kind 'clip-normalized' or 'expected-information', got {kind!r}.")
+        raise ValueError(
+            f"Expected kind 'clip-normalized' or 'expected-information', got {kind!r}. Choose one of the two."
+        )
 
     def expectation(self, g: Function | Tensor, x: Tensor) -> Tensor:
         """E[g(Y) | X = x], eq. (2).
@@ -348,6 +356,10 @@ def clip_normalize(p: Tensor) -> Tensor:
         >>> clip_normalize(torch.tensor([[1.5, 0.5, -0.2]]))
         tensor([[0.7500, 0.2500, 0.0000]])
     """
+    check_tensor(p, "p")
+    check_finite(p, "p")
+    if p.dim() == 0 or not p.is_floating_point():
+        raise ValueError(f"Expected rows of decimals in p, got shape {tuple(p.shape)} of {p.dtype}. Give p.double().")
     positive = p.clamp_min(0.0)
     total = positive.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, positive / total.clamp_min(torch.finfo(p.dtype).tiny), 1.0 / p.shape[-1])

@@ -76,9 +76,11 @@ class BayesianMeanEmbedding(KernelEmbedding):
         self.noise_kind: NoiseKind | None = noise if isinstance(noise, str) else None
         if isinstance(noise, str):
             if noise not in get_args(NoiseKind):
-                raise ValueError(f"Expected noise to be a number or one of {get_args(NoiseKind)}, got {noise!r}.")
+                raise ValueError(
+                    f"Expected noise as a number or one of {get_args(NoiseKind)}, got {noise!r}. Choose one."
+                )
             if learn_noise or noise_prior is not None:
-                raise ValueError(f"Expected nothing to learn in noise={noise!r}: the data and k determine it.")
+                raise ValueError(f"Expected nothing to learn in noise={noise!r}, got some. Give a number.")
             return
         learn = learn_noise or noise_prior is not None
         register_positive(self, "noise", kernel, noise_prior, noise_constraint, learn=learn)
@@ -285,7 +287,7 @@ class ConditionedMeanEmbedding:
 def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, Tensor]:
     """Pointwise central intervals of probability ``level``."""
     if not 0.0 < check_number("level", level) < 1.0:
-        raise ValueError(f"Expected a level between 0 and 1, got {level}. 0.8 is usual.")
+        raise ValueError(f"Expected a level between 0 and 1, got {level}. Give 0.8, which is usual.")
     half = torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64)).item()
     deviation = posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
     return posterior.mean - half * deviation, posterior.mean + half * deviation
@@ -299,7 +301,7 @@ def _locations(x: Tensor, given: Tensor | None) -> tuple[Tensor | None, Tensor]:
     if given.dim() != 1 or given.numel() == 0 or int(given.min()) < 0 or int(given.max()) >= x.shape[-2]:
         raise ValueError(
             f"Expected locations as points, or as a vector of row numbers from 0 to {x.shape[-2] - 1}, got shape "
-            f"{tuple(given.shape)} of {given.dtype}."
+            f"{tuple(given.shape)} of {given.dtype}. Give integers, or points."
         )
     given = given.to(x.device)
     return given, x[..., given, :]

@@ -18,13 +18,15 @@ everything: means, quantiles, draws.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import gram
 from ..linalg import DenseSystem
-from ..validation import check_features, check_memory, check_setting
+from ..validation import check_features, check_memory, check_number
 from .conditional import MEMORY_REMEDY, ConditionalEmbedding, ConditionedEmbedding
 from .mean import WeightedEmbedding
 
@@ -125,12 +127,14 @@ def bayes_rule(
         >>> abs(posterior.distribution(torch.ones(1, 1, dtype=torch.float64)).mean.item() - exact) < 0.15
         True
     """
-    check_setting("regularization", regularization, regularization > 0, "positive")
+    if not 0.0 < check_number("regularization", regularization) < math.inf:
+        raise ValueError(f"Expected a positive, finite regularization, got {regularization}. Give 1e-3, say.")
     kernel, alpha = _target_kernel(conditioned), transported(conditioned, prior)
     counts = (alpha > 0).nonzero().squeeze(-1)
     if len(counts) == 0:
         raise ValueError(
-            "Expected a prior near the inputs that the likelihood was learned from, got one under which no pair counts."
+            "Expected a prior near the inputs of the likelihood, got one under which no pair counts. "
+            "Give a prior that puts weight where the data are."
         )
     y, x, weights = _columns(conditioned)[counts], conditioned.x[counts], alpha[counts]
     # In counts of rows, as weights of systems are: they add up to their number.

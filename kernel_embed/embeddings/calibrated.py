@@ -91,7 +91,10 @@ class CalibratedMulticlass(MulticlassAnswers):
         check_seed(seed)
         conditioned = self.conditioned
         if len(conditioned.embedding.batch_shape) > 0:
-            raise ValueError(f"Expected one kernel, got a batch of {tuple(conditioned.embedding.batch_shape)}.")
+            raise ValueError(
+                f"Expected one kernel, got a batch of {tuple(conditioned.embedding.batch_shape)}. "
+                "Calibrate each kernel alone."
+            )
         F, spread = conditioned.mean(x), self._spread(x)
         generator = torch.Generator(device=F.device)
         generator.seed() if seed is None else generator.manual_seed(seed)

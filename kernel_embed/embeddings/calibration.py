@@ -130,7 +130,7 @@ def check_penalty(penalty: float) -> None:
     """Raise unless ``penalty`` is large enough for the offsets to be determined."""
     if not SMALLEST_PENALTY <= check_number("penalty", penalty) < math.inf:
         raise ValueError(
-            f"Expected a positive, finite penalty, got {penalty}. 1 is usual, and {SMALLEST_PENALTY:g} the least."
+            f"Expected a positive, finite penalty, got {penalty}. Give 1.0, or at least {SMALLEST_PENALTY:g}."
         )
 
 

@@ -24,6 +24,7 @@ import math
 import torch
 from torch import Tensor
 
+from ..validation import check_features, check_labels, check_question, check_tensor
 from .answers import real_targets
 from .conditional import ConditionedEmbedding
 from .distribution import check_coverage, support_of
@@ -46,6 +47,10 @@ def conformal_quantile(scores: Tensor, coverage: float) -> Tensor:
         (tensor(18.), tensor(inf))
     """
     check_coverage(coverage)
+    check_tensor(scores, "scores")
+    if scores.dim() != 1 or bool(scores.isnan().any()):
+        raise ValueError(f"Expected n scores without NaN, got shape {tuple(scores.shape)}. Give one for each row.")
+    scores = scores if scores.is_floating_point() else scores.to(torch.get_default_dtype())
     n = len(scores)
     # A product such as 0.9 · 20 must not be rounded up to 19 for its last digit.
     rank = math.ceil(coverage * (n + 1) - 1e-9)
@@ -67,6 +72,13 @@ def interval_scores(interval: Tensor, y: Tensor) -> Tensor:
         >>> interval_scores(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.tensor([0.25, 3.0]))
         tensor([-0.2500,  2.0000])
     """
+    check_tensor(interval, "interval")
+    check_tensor(y, "y")
+    if interval.dim() < 2 or interval.shape[-1] != 2 or interval.shape[:-1] != y.shape:
+        raise ValueError(
+            f"Expected interval of shape (n, 2) and y of shape (n,), got {tuple(interval.shape)} and {tuple(y.shape)}. "
+            "Give one interval for each target."
+        )
     return torch.maximum(interval[..., 0] - y, y - interval[..., 1])
 
 
@@ -89,6 +101,15 @@ def prediction_sets(left_out: Tensor, y: Tensor, probabilities: Tensor, coverage
         tensor([[ True, False],
                 [ True,  True]])
     """
+    left_out, probabilities = check_features(left_out, "left_out"), check_features(probabilities, "probabilities")
+    if probabilities.shape[-1] != left_out.shape[-1]:
+        raise ValueError(
+            f"Expected probabilities of {left_out.shape[-1]} classes, got {probabilities.shape[-1]}. Give those of one "
+            "classifier."
+        )
+    y = check_labels(left_out, y, left_out.shape[-1])
+    if y.dim() != 1:
+        raise ValueError("Expected class numbers y, got soft labels. Give the number of each row's class.")
     scores = 1.0 - left_out.gather(-1, y.reshape(-1, 1)).squeeze(-1)
     chosen = 1.0 - probabilities <= conformal_quantile(scores, coverage)
     return chosen.scatter(-1, probabilities.argmax(-1, keepdim=True), True)
@@ -129,6 +150,7 @@ def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, covera
     check_coverage(coverage)
     if conditioned.row_weights is not None:
         raise TypeError("Expected rows without weights, which alone are exchangeable, got weights. Leave them out.")
+    x = check_question(x, conditioned.x)
     models = _LeftOut(conditioned)
     n, levels = conditioned.num_data, (0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage))
     scores = interval_scores(_quantiles(models.at_own_rows(), levels, models.support), models.y)

@@ -19,7 +19,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..validation import check_count, check_seed, check_setting
+from ..validation import check_count, check_number, check_seed, check_setting
 
 MAX_SUPPORT = 1024
 """Points of a support: all different training targets where they are not more, else as many of their quantiles."""
@@ -186,7 +186,7 @@ def indicators(y: Tensor, support: Tensor, weights: Tensor | None = None) -> tup
 
 def check_coverage(coverage: float) -> None:
     """Raise unless ``coverage`` is in (0, 1)."""
-    if not 0.0 < coverage < 1.0:
+    if not 0.0 < check_number("coverage", coverage) < 1.0:
         raise ValueError(
             f"Expected coverage between 0 and 1, both excluded, got {coverage!r}. An interval of coverage 1 is the "
             "whole line, one of coverage 0 is empty."
@@ -197,5 +197,6 @@ def check_levels(q: Tensor) -> None:
     """Raise unless every level is in (0, 1)."""
     if q.dim() > 1 or q.numel() == 0 or not bool(((q > 0) & (q < 1)).all()):
         raise ValueError(
-            f"Expected quantile levels between 0 and 1, both excluded, as a number or a vector, got {q.tolist()}."
+            f"Expected quantile levels between 0 and 1, both excluded, as a number or a vector, got {q.tolist()}. "
+            "Give q=0.5, say."
         )

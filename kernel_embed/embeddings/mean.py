@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..kernels import gram
 from ..kernels.frozen import frozen
-from ..kernels.structure import check_columns
-from ..validation import check_question, check_sample
+from ..kernels.structure import check_columns, check_kernel
+from ..validation import check_question, check_sample, check_tensor
 from .base import KernelEmbedding
 
 BLOCK_ENTRIES = 2**24
@@ -65,6 +65,14 @@ class WeightedEmbedding:
     """
 
     def __init__(self, kernel: Kernel, x: Tensor, weights: Tensor) -> None:
+        check_kernel(kernel)
+        check_tensor(x, "x")
+        check_tensor(weights, "weights")
+        if x.dim() != 2 or weights.dim() == 0 or weights.shape[-1] != x.shape[0]:
+            raise ValueError(
+                f"Expected x of shape (n, d) and n weights, got shapes {tuple(x.shape)} and {tuple(weights.shape)}. "
+                "Give one weight for each row."
+            )
         self.kernel, self.x, self.weights = kernel, x, weights
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -75,14 +83,22 @@ class WeightedEmbedding:
         return torch.cat(parts, dim=-2).squeeze(-1)
 
     def expectation(self, g: Callable[[Tensor], Tensor] | Tensor) -> Tensor:
-        """Σ_i β_i g(x_i), the estimate of E[g(X)]; exact for g in the RKHS."""
-        values = g(self.x) if callable(g) else g
-        return (self.weights * torch.as_tensor(values).to(self.weights)).sum(-1)
+        """Σ_i β_i g(x_i), the estimate of E[g(X)], for values ``(n,)`` or ``(n, q)``; exact for g in the RKHS."""
+        values = torch.as_tensor(g(self.x) if callable(g) else g).to(self.weights)
+        if values.dim() not in (1, 2) or values.shape[0] != self.x.shape[0]:
+            raise ValueError(
+                f"Expected the values of g at the {self.x.shape[0]} points, got shape {tuple(values.shape)}. "
+                "Return one row for each point."
+            )
+        return self.weights @ values
 
     def inner(self, other: WeightedEmbedding) -> Tensor:
         """⟨f, f'⟩ in the RKHS of k: ``batch``."""
         if other.x.shape[-1] != self.x.shape[-1]:
-            raise ValueError(f"Expected samples of one width, got {self.x.shape[-1]} and {other.x.shape[-1]} columns.")
+            raise ValueError(
+                f"Expected samples of one width, got {self.x.shape[-1]} and {other.x.shape[-1]} columns. "
+                "Give both the same columns."
+            )
         return (self(other.x) * other.weights).sum(-1)
 
     def squared_distance(self, other: WeightedEmbedding) -> Tensor:

@@ -52,7 +52,10 @@ class Witness:
         x = check_features(x, "x")
         y = check_features(y, "y")
         if x.shape[-1] != y.shape[-1]:
-            raise ValueError(f"Expected samples of one width, got {x.shape[-1]} columns in x and {y.shape[-1]} in y.")
+            raise ValueError(
+                f"Expected samples of one width, got {x.shape[-1]} columns in x and {y.shape[-1]} in y. "
+                "Give both the same columns."
+            )
         self.embedding = embedding
         self.first, self.second = _condition_both(embedding, x, y.to(x))
 

@@ -94,7 +94,10 @@ class DateCode(Code):
         return own + [self.entry(f"{self.name} is missing", "missing", False)] * self.may_be_missing
 
     def numbers(self, column: NDArray[Any]) -> Floats:
-        days = as_days(column.astype("datetime64[s]"))
+        try:
+            days = as_days(column.astype("datetime64[s]"))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Expected dates in column {self.name!r}, got others ({error}). Give dates.") from error
         missing = np.isnan(days)
         days = np.where(missing, self.median, days)
         turns = [2.0 * math.pi * days / period for period in (YEAR, WEEK)]
@@ -204,7 +207,9 @@ def as_floats(column: NDArray[Any], name: str) -> Floats:
     elif column.dtype.kind in "fiub":
         values = column.astype(np.float64)
     else:
-        raise ValueError(f"Expected numbers in column {name!r}, as in training, got {column.dtype}.")
+        raise ValueError(
+            f"Expected numbers in column {name!r}, as in training, got {column.dtype}. Encode it as in training."
+        )
     if bool(np.isinf(values).any()):
         raise ValueError(
             f"Expected finite numbers in column {name!r}, got infinity in row {int(np.isinf(values).argmax())}. "

@@ -150,7 +150,7 @@ class _Featured:
     def __init__(self, statistics: FeatureStatistics, table: Table, judged: Tensor) -> None:
         G, C = statistics.G, statistics.C
         if G is None or C is None:
-            raise ValueError("Expected at least one row, got none.")
+            raise ValueError("Expected at least one row, got none. Give data.")
         self._path = RidgePath(G, C)
         self._ZQ = self._path.rotated(statistics.features(table.x[judged]))
         self._Y, self._weights = table.Y(judged), table.weights_of(judged)

@@ -73,13 +73,14 @@ def read_labels(
     n = _num_samples(X)
     if y is None:
         raise ValueError(
-            "This MulticlassEmbeddingClassifier estimator requires y to be passed, but the target y is None."
+            "Expected labels y, got None. This MulticlassEmbeddingClassifier estimator requires y to be passed, but "
+            "the target y is None."
         )
     try:
         array = np.asarray(y)
     except (TypeError, RuntimeError) as error:  # a tensor with a layout of its own
         raise TypeError(
-            f"Expected y as an array of labels, got {type(y).__name__}: {error} Give labels[i] for row i."
+            f"Expected y as an array of labels, got {type(y).__name__} ({error}). Give labels[i] for row i."
         ) from error
     soft = array.ndim == 2 and array.shape[1] > 1
     known = None if classes is None else np.unique(np.asarray(classes))
@@ -104,12 +105,14 @@ def read_labels(
 def _hard(y: ArrayLike, classes: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
     array = column_or_1d(y, warn=True)
     if array.dtype.kind == "f" and bool(np.isinf(array).any()):
-        raise ValueError("Input y contains infinity or a value too large for dtype('float64'). Expected class labels.")
+        raise ValueError(
+            "Expected labels, got infinities. Input y contains infinity or a value too large for dtype('float64')."
+        )
     may_miss = array.dtype.kind in "fO"
     missing = np.array([may_miss and is_missing(label) for label in array], dtype=bool)
     known = array[~missing]
     if len(known) == 0:
-        raise ValueError("Input y contains NaN and nothing else. Expected at least one row with a label.")
+        raise ValueError("Expected at least one row with a label, got none. Input y contains NaN alone, or nothing.")
     if known.dtype.kind == "O" and len({type(label) for label in known}) == 1:
         known = np.array(known.tolist())
     check_classification_targets(known)
@@ -154,7 +157,10 @@ def _weights(sample_weight: ArrayLike | None, n: int) -> Floats:
     if weights.ndim == 0:
         weights = np.full(n, float(weights))
     if weights.shape != (n,):
-        raise ValueError(f"Expected sample_weight of shape ({n},), one number for each row, got {weights.shape}.")
+        raise ValueError(
+            f"Expected sample_weight of shape ({n},), one number for each row, got {weights.shape}. "
+            "Give a vector as long as y."
+        )
     if not bool(np.isfinite(weights).all()) or bool((weights < 0).any()):
         raise ValueError("Expected finite weights that are not negative in sample_weight, got others. Look for NaN.")
     return weights

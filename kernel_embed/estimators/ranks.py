@@ -110,7 +110,10 @@ def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) ->
     for member in answers.members:
         (old,) = member.answers
         if not isinstance(old, MulticlassFeatureAnswers):
-            raise TypeError(f"Expected a member through features, got {type(old).__name__}.")  # pragma: no cover
+            raise TypeError(
+                f"Expected a member through features, got {type(old).__name__}. "
+                "Fit it with more rows than features on every rank."
+            )  # pragma: no cover
         own = FeatureStatistics(old.embedding)
         if rest is not None:
             own.update(rest.x, rest.y, rest.weights)

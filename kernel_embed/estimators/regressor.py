@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..embeddings.distribution import Distribution, check_coverage, check_levels
+from ..validation import check_dense
 from .output import Conformal, Output, Settings
 from .random_state import RandomState, seed_of
 
@@ -79,7 +80,9 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         refuse_text(y)
         features, targets = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         if self.conformal not in ("auto", "leave-one-out", "split"):
-            raise ValueError(f"Expected conformal 'auto', 'leave-one-out' or 'split', got {self.conformal!r}.")
+            raise ValueError(
+                f"Expected conformal 'auto', 'leave-one-out' or 'split', got {self.conformal!r}. Choose one of these."
+            )
         targets = np.asarray(targets, dtype=np.float64)
         largest = float(np.abs(targets).max())
         if not largest < np.finfo(np.float64).max ** 0.5:
@@ -124,7 +127,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         """P(Y ≤ t) at the thresholds ``t``: (n, len(t))."""
         thresholds = np.atleast_1d(np.asarray(t, dtype=np.float64))
         if thresholds.ndim != 1 or np.isnan(thresholds).any():
-            raise ValueError(f"Expected thresholds as a number or a vector of numbers, got {t!r}.")
+            raise ValueError(f"Expected thresholds as a number or a vector of numbers, got {t!r}. Give t=0.0, say.")
         return self._answer(X, lambda output, law: law.cdf(torch.as_tensor(thresholds)))
 
     def sample(self, X: ArrayLike, k: int = 1) -> Array:
@@ -158,6 +161,8 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
 
 def refuse_text(y: ArrayLike) -> None:
     """Raise for targets that are words, and offer the classifier."""
+    if isinstance(y, torch.Tensor):
+        check_dense(y, "y")
     values = np.asarray(y)
     if values.dtype.kind in "USO" and values.size and any(isinstance(value, str) for value in values.ravel()[:100]):
         raise ValueError(

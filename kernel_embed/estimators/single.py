@@ -124,7 +124,9 @@ class SingleKernel:
 def check_settings(kernel: KernelChoice, regularization: float, confidence: float) -> None:
     """Raise where a setting cannot be right, before anything is learned."""
     if not 0.0 < regularization < float("inf"):
-        raise ValueError(f"Expected a positive, finite regularization, got {regularization}. 0.01 is usual.")
+        raise ValueError(
+            f"Expected a positive, finite regularization, got {regularization}. Give 0.01, which is usual."
+        )
     if isinstance(kernel, type):
         raise TypeError(f"Expected a kernel, got the class {kernel.__name__}. Write {kernel.__name__}().")
     if callable(kernel) and not isinstance(kernel, Kernel):
@@ -133,7 +135,7 @@ def check_settings(kernel: KernelChoice, regularization: float, confidence: floa
         shape = tuple(kernel.batch_shape)
         raise ValueError(f"Expected a kernel without batch shape, got {shape}. Fit one classifier for each element.")
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}. 0.95 is usual.")
+        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}. Give 0.95, which is usual.")
 
 
 def _check_takes_one(build: Callable[[Tensor], Kernel]) -> None:

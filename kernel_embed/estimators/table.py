@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..validation import check_count
 from .cells import MAX_CATEGORIES, Code, EncodedColumn, Floats, Objects, as_floats, code_of
 
 
@@ -57,6 +58,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: object = None, sample_weight: Floats | None = None) -> TableEncoder:
         """Look at the columns."""
+        check_count("max_categories", self.max_categories)
         columns, names = read_columns(X)
         if isinstance(names, list):
             self.feature_names_in_ = np.array(names, dtype=object)
@@ -120,9 +122,18 @@ def takes_tables(tags: Any) -> Any:
 def validated(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     """``X`` with the checks of scikit-learn: a data frame as it is, anything else as a matrix of rows and columns."""
     if hasattr(X, "columns") and not hasattr(X, "toarray"):
+        check_names(X)
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         if len(X) == 0:
-            raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
+            raise ValueError(
+                f"Expected rows, got none. Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is "
+                "required."
+            )
+        if X.shape[1] == 0:
+            raise ValueError(
+                f"Expected columns, got none. Found array with 0 feature(s) (shape={X.shape}) while a minimum of 1 is "
+                "required."
+            )
         return X
     is_object = getattr(getattr(X, "dtype", None), "kind", "") == "O"
     finite: bool | str = False if is_object else "allow-nan"
@@ -147,10 +158,7 @@ def read_columns(X: Any) -> tuple[list[NDArray[Any]], list[str] | None]:
             "with X.toarray()."
         )
     if hasattr(X, "columns") and hasattr(X, "__getitem__"):
-        names = [str(name) for name in X.columns]
-        twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-        if twice:
-            raise ValueError(f"Expected columns of different names, got {twice} more than once. Rename them.")
+        names = check_names(X)
         strings = all(isinstance(name, str) for name in X.columns)
         return [_as_array(X[name]) for name in X.columns], names if strings else None
     array = np.asarray(X)
@@ -160,8 +168,19 @@ def read_columns(X: Any) -> tuple[list[NDArray[Any]], list[str] | None]:
             "either using array.reshape(-1, 1) if it has one column, or array.reshape(1, -1) if it has one row."
         )
     if np.iscomplexobj(array):
-        raise ValueError("Complex data not supported. Expected real numbers; give real and imaginary parts apart.")
+        raise ValueError(
+            "Expected real numbers, got complex ones: Complex data not supported. Give real and imaginary parts apart."
+        )
     return list(array.T), None
+
+
+def check_names(X: Any) -> list[str]:
+    """The names of the columns, which must differ."""
+    names = [str(name) for name in X.columns]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise ValueError(f"Expected columns of different names, got {twice} more than once. Rename them.")
+    return names
 
 
 def _as_array(series: Any) -> NDArray[Any]:
@@ -180,6 +199,7 @@ def check_same_columns(encoder: TableEncoder, columns: Sequence[NDArray[Any]], n
             + [f"Feature names seen at fit time, yet now missing: {missing}"] * bool(missing)
         )
         raise ValueError(
+            "Expected the columns of fit, got others. "
             "The feature names should match those that were passed during fit.\n"
             + (what or "Feature names must be in the same order as they were in fit.")
             + "\n"

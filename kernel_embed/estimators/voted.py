@@ -234,10 +234,14 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         if self.solver is not None and not isinstance(self.solver, VoteSolver):
             raise TypeError(
                 "Expected solver to be a VoteSolver such as kernel_embed.votes.ColumnGeneration() or "
-                f"kernel_embed.votes.CoordinateDescent(), got {self.solver!r}."
+                f"kernel_embed.votes.CoordinateDescent(), got {self.solver!r}. "
+                "Give one of these, or None for the first."
             )
         if self.num_calibration_folds < 0 or self.num_calibration_folds == 1:
-            raise ValueError(f"Expected num_calibration_folds ≥ 2, or 0 for none, got {self.num_calibration_folds}.")
+            raise ValueError(
+                f"Expected num_calibration_folds ≥ 2, or 0 for none, got {self.num_calibration_folds}. "
+                "Give 5, which is usual."
+            )
 
     def _check_fit(self, X: Data, y: ArrayLike) -> tuple[Points, NDArray[Any]]:
         """Points as the kernels take them, and labels: checked once, here."""

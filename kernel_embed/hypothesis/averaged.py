@@ -68,7 +68,10 @@ class AverageKernel(Kernel):
     ) -> Tensor:
         """k̄ between rows."""
         if last_dim_is_batch or x1.dim() > 2 or x2.dim() > 2:
-            raise RuntimeError(f"Expected inputs of shape (n, d), got {tuple(x1.shape)} and {tuple(x2.shape)}.")
+            raise RuntimeError(
+                f"Expected inputs of shape (n, d), got {tuple(x1.shape)} and {tuple(x2.shape)}. "
+                "Give tensors of two dimensions."
+            )
         evaluate = _pairwise if diag else _matrix
         parts = [evaluate(kernel, weights.to(x1), x1, x2) for kernel, weights in zip(*self.draws, strict=True)]
         return torch.stack(parts).sum(0)
@@ -114,7 +117,10 @@ def check_draws(draws: KernelDraws) -> None:
     """Raise unless there is one weight for each draw, none negative, and all of them sum to 1."""
     kernels, weights = draws
     if not kernels or not all(isinstance(kernel, Kernel) for kernel in kernels):
-        raise TypeError(f"Expected draws of gpytorch kernels, got {[type(kernel).__name__ for kernel in kernels]}.")
+        raise TypeError(
+            f"Expected draws of gpytorch kernels, got {[type(kernel).__name__ for kernel in kernels]}. "
+            "Return one kernel with a batch of draws."
+        )
     counts, given = [torch.Size(kernel.batch_shape).numel() for kernel in kernels], [w.numel() for w in weights]
     if counts != given:
         raise ValueError(

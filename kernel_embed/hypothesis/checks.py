@@ -59,7 +59,10 @@ def check_pairs(*samples: Tensor, names: str = "xyz") -> None:
     sizes = [sample.shape[0] for sample in samples]
     if len(set(sizes)) > 1:
         got = ", ".join(f"{size} in {name}" for size, name in zip(sizes, names, strict=False))
-        raise ValueError(f"Expected the same number of rows, one for each observation, got {got}.")
+        raise ValueError(
+            f"Expected the same number of rows, one for each observation, got {got}. "
+            "Give each argument one row for each observation."
+        )
 
 
 def categorical_columns(samples: Sequence[Tensor], categorical: Categorical) -> tuple[int, ...]:
@@ -73,7 +76,9 @@ def categorical_columns(samples: Sequence[Tensor], categorical: Categorical) -> 
         return tuple(range(width)) if categorical else ()
     columns = tuple(sorted({int(column) % width if -width <= column < 0 else int(column) for column in categorical}))
     if any(not 0 <= column < width for column in columns):
-        raise ValueError(f"Expected categorical columns from 0 to {width - 1}, got {list(categorical)}.")
+        raise ValueError(
+            f"Expected categorical columns from 0 to {width - 1}, got {list(categorical)}. Number the columns from 0."
+        )
     return columns
 
 
@@ -108,7 +113,9 @@ def check_permutations(num_permutations: int) -> None:
 def check_choice(value: str, known: Sequence[str], name: str) -> None:
     """Raise unless ``value`` is one of the ``known`` words."""
     if value not in known:
-        raise ValueError(f"Expected {name} to be one of {', '.join(map(repr, known))}, got {value!r}.")
+        raise ValueError(
+            f"Expected {name} to be one of {', '.join(map(repr, known))}, got {value!r}. Choose one of these."
+        )
 
 
 def check_gram(K: Tensor, kernel: Kernel) -> Tensor:

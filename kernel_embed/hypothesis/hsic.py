@@ -84,7 +84,10 @@ def hsic(c: Correlations, n: int) -> Tensor:
 def unbiased_hsic(c: Correlations, n: int) -> Tensor:
     """HSIC_u for every pair of kernels and every permutation."""
     if n < 4:
-        raise ValueError(f"Expected at least 4 observations for the unbiased statistic, got {n}.")
+        raise ValueError(
+            f"Expected at least 4 observations for the unbiased statistic, got {n}. "
+            "Give more observations, or unbiased=False."
+        )
     product = c.product - c.diagonal_product
     sums = c.sums - c.diagonal_sums_x - c.diagonal_sums_y + c.diagonal_product
     totals = (c.total_x - c.trace_x)[:, None] * (c.total_y - c.trace_y)

@@ -104,7 +104,10 @@ def _split(
 ) -> tuple[Kernels, Kernels, Tensor]:
     """The pair that stands out most on one half of the observations, and the rows of the other half."""
     if x.shape[0] < 8:
-        raise ValueError(f"Expected at least 8 observations to split, got {x.shape[0]}.")
+        raise ValueError(
+            f"Expected at least 8 observations to split, got {x.shape[0]}. "
+            "Give more observations, or a test that does not split."
+        )
     first, second = halves(x.shape[0], generator, x.device)
     best = by_permutations(*statistics(kernels_x, kernels_y, x[first], y[first], 200, generator, unbiased)).best
     i, j = pairs_of(kernels_x, kernels_y)[best]

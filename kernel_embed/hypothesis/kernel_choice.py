@@ -121,7 +121,8 @@ def given_kernels(kernel: Kernel | Sequence[Kernel] | HasKernelDraws) -> list[Ke
         return [average_of_batch(one) for one in kernel]
     raise TypeError(
         "Expected a gpytorch.kernels.Kernel, several, a posterior (anything with kernel_draws()), None, or one of "
-        f"{get_args(Rule)}; got {type(kernel).__name__}."
+        f"{get_args(Rule)}; got {type(kernel).__name__}. "
+        "Pass kernel=None for the default."
     )
 
 

@@ -69,7 +69,9 @@ class LinearTimeTwoSampleTest:
         seed: int | None = None,
     ) -> None:
         if not isinstance(kernel, Kernel | HasKernelDraws):
-            raise TypeError(f"Expected one gpytorch.kernels.Kernel, or a posterior, got {kernel}.")
+            raise TypeError(
+                f"Expected one gpytorch.kernels.Kernel, or a posterior, got {kernel}. Pass RBFKernel(), say."
+            )
         self.kernel = copy.deepcopy(given_kernels(kernel)[0]).double().requires_grad_(False)
         self.kernel_choice = kernel_choice
         check_permutations(num_permutations)
@@ -87,7 +89,10 @@ class LinearTimeTwoSampleTest:
             check_columns(self.kernel, new.shape[1])
             streams.append(new if old is None else torch.cat([old, new]))
         if streams[0].shape[1] != streams[1].shape[1]:
-            raise ValueError(f"Expected samples of one width, got {streams[0].shape[1]} and {streams[1].shape[1]}.")
+            raise ValueError(
+                f"Expected samples of one width, got {streams[0].shape[1]} and {streams[1].shape[1]}. "
+                "Give both the same columns."
+            )
         used = 2 * (min(map(len, streams)) // 2)
         self._waiting = [stream[used:].clone() for stream in streams]
         if used:
@@ -128,7 +133,10 @@ class LinearTimeTwoSampleTest:
     def verdict(self) -> Verdict:
         """The statistic of the points seen so far among those with flipped signs."""
         if self.num_pairs < 2:
-            raise ValueError(f"Expected at least 4 points of each sample, 2 pairs, got {self.num_pairs} pairs.")
+            raise ValueError(
+                f"Expected at least 4 points of each sample, 2 pairs, got {self.num_pairs} pairs. "
+                "Call update(x, y) with more points first."
+            )
         T = self._sums / self.num_pairs
         p = exceedance(T, ROUNDING * self._size / self.num_pairs)
         return Verdict(float(T[0]), float(p), T[1:], T[:1], p.reshape(1), 0, f"{len(T) - 1} flips of signs")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..embeddings import BayesianMeanEmbedding, NoiseKind
 from ..embeddings.witness import Witness
-from ..validation import check_features
+from ..validation import check_features, check_share
 from .averaged import AverageKernel
 from .checks import check_permutations, generator_of
 
@@ -143,8 +143,7 @@ class SamplesTestResult(KernelTestResult):
         """
         from .differences import find_differences
 
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"Expected a level between 0 and 1, got {level}.")
+        check_share("level", level, "Give 0.95, which is usual.")
         check_permutations(num_permutations)
         generator = generator_of(seed)
         samples = self.samples[:2]

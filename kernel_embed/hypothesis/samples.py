@@ -215,7 +215,10 @@ def _split(
 ) -> tuple[Kernels, list[Tensor]]:
     """The candidate that stands out most on one half of each sample, and the other halves."""
     if min(map(len, samples)) < 4:
-        raise ValueError(f"Expected at least 4 points in each sample to split, got {min(map(len, samples))}.")
+        raise ValueError(
+            f"Expected at least 4 points in each sample to split, got {min(map(len, samples))}. "
+            "Give more points, or a test that does not split."
+        )
     rows = [halves(len(sample), generator, sample.device) for sample in samples]
     first, second = ([sample[half[i]] for sample, half in zip(samples, rows, strict=True)] for i in range(2))
     labeled = _relabeled(first, min(question.num_permutations, 200), generator)
@@ -236,7 +239,10 @@ def _linear(
     generator = generator_of(seed)
     kernels = choose_kernels(torch.cat(samples), "best" if kernel is None else kernel, columns, generator)
     if len(kernels.kernels) > 1:
-        raise ValueError(f"Expected one kernel for the linear-time statistic, got {len(kernels.kernels)}.")
+        raise ValueError(
+            f"Expected one kernel for the linear-time statistic, got {len(kernels.kernels)}. "
+            "Choose one of them, or use another method."
+        )
     signs = int(torch.randint(2**31, (), generator=generator))
     stream = LinearTimeTwoSampleTest(kernels.kernels[0], kernels.how, num_permutations, signs).update(*samples)
     result = stream.verdict().on(kernels.kernels, kernels.how, NAME, stream.sizes, SamplesTestResult)

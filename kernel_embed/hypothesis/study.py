@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..progress import progress_bar
 from ..results import Record, Results, column, table
+from ..validation import check_count, check_share
 
 KEY = ("simulator", "test", "repetition")
 CHUNK_SECONDS = 5.0
@@ -76,8 +77,11 @@ def rejection_study(
         >>> study.rate("shift", "median")
         1.0
     """
-    if num_repetitions < 1 or not 0.0 < level < 1.0:
-        raise ValueError(f"Expected repetitions and a level between 0 and 1, got {num_repetitions} and {level}.")
+    check_count("num_repetitions", num_repetitions)
+    check_share("level", level, "Give 0.05, which is usual.")
+    for name, function in (*tests.items(), *simulators.items()):
+        if not callable(function):
+            raise TypeError(f"Expected {name!r} as a function, got {function!r}. Pass what is called, not its result.")
     results = Results(path, KEY) if results is None else results
     done = results.names()
     wanted = [

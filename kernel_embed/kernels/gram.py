@@ -59,7 +59,10 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
     check_kernel(kernel)
     x1, x2 = _check_points(x1, "x1", kernel), None if x2 is None else _check_points(x2, "x2", kernel)
     if x2 is not None and x2.shape[-1] != x1.shape[-1]:
-        raise ValueError(f"Expected x1 and x2 of one width, got {x1.shape[-1]} and {x2.shape[-1]} columns.")
+        raise ValueError(
+            f"Expected x1 and x2 of one width, got {x1.shape[-1]} and {x2.shape[-1]} columns. "
+            "Give both the same columns."
+        )
     if x1.shape[-1] == 0:
         raise ValueError(f"Expected at least one column in x1, got shape {tuple(x1.shape)}. Give features.")
     check_columns(kernel, x1.shape[-1])
@@ -188,13 +191,13 @@ def by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
             K = dense(kernel(x1) if x2 is None else kernel(x1, x2))
         expected = (x1.shape[-2], (x1 if x2 is None else x2).shape[-2])
         if K.shape[-2:] != expected:
-            raise RuntimeError(f"The expected shape of the kernel was {expected}, got {tuple(K.shape[-2:])}.")
+            raise RuntimeError(f"The expected shape of the kernel was {expected}, got {tuple(K.shape[-2:])}")
         return finite_values(K, kernel)
     except RuntimeError as error:
         if "expected shape of the kernel" in str(error):
             raise ValueError(
                 f"Expected {type(kernel).__name__}.forward to return one value for each pair of points, got another "
-                f"shape ({error}) Return a matrix of n rows and n' columns, or n values where diag=True."
+                f"shape ({error}). Return a matrix of n rows and n' columns, or n values where diag=True."
             ) from error
         other = next((p.dtype for p in [*kernel.parameters(), *kernel.buffers()] if p.dtype != x1.dtype), None)
         if "dtype" not in str(error) or other is None:

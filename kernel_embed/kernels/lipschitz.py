@@ -8,6 +8,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
+from ..validation import check_number
 from .classes.feature import FeatureKernel
 from .structure import Algebra, Node, fold
 
@@ -40,9 +41,9 @@ class LipschitzBound:
     source = "Lipschitz bound"
 
     def __init__(self, radius: float) -> None:
-        if not (math.isfinite(radius) and radius > 0):
-            raise ValueError(f"Expected a positive, finite radius, got {radius}.")
-        self.radius = radius
+        if not 0.0 < check_number("radius", radius) < math.inf:
+            raise ValueError(f"Expected a positive, finite radius, got {radius}. Give the largest norm of the points.")
+        self.radius = float(radius)
 
     def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
         """The bound, differentiable in the weights."""
@@ -89,7 +90,8 @@ def norm_at_zero(feature_map: nn.Module, like: Tensor) -> Tensor:
         width = math.prod(first.unflattened_size)
     else:
         raise TypeError(
-            f"Expected a feature map of flat rows, got {type(feature_map).__name__}, whose width is unknown."
+            f"Expected a feature map of flat rows, got {type(feature_map).__name__}, whose width is unknown. "
+            "Flatten what it returns, or begin with a torch.nn.Linear."
         )
     modes = {module: module.training for module in feature_map.modules()}
     feature_map.eval()

@@ -74,7 +74,7 @@ def set_positive(module: gpytorch.Module, name: str, value: float | Tensor) -> N
         check_number(name, value)
     value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device)
     if not bool((torch.isfinite(value) & (value > 0)).all()):
-        raise ValueError(f"Expected a positive, finite {name}, got {value.tolist()}.")
+        raise ValueError(f"Expected a positive, finite {name}, got {value.tolist()}. Give another start.")
     # Draws of a posterior come with one more dimension.
     value = value.expand(torch.broadcast_shapes(value.shape, raw.shape))
     module.initialize(**{f"raw_{name}": getattr(module, f"raw_{name}_constraint").inverse_transform(value)})

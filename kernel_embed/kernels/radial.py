@@ -266,7 +266,10 @@ class Whitening:
     def scaled(self, x: Tensor) -> Tensor:
         """Lᵀx."""
         if x.shape[-1] != self.factor.shape[-1]:
-            raise ValueError(f"Expected {self.factor.shape[-1]} features (num_dims), got x with {x.shape[-1]}.")
+            raise ValueError(
+                f"Expected {self.factor.shape[-1]} features (num_dims), got x with {x.shape[-1]}. "
+                "Give x so many columns, or the kernel another num_dims."
+            )
         return x.to(torch.promote_types(x.dtype, self.factor.dtype)) @ self.factor
 
     def slope(self, v: Tensor) -> Tensor:

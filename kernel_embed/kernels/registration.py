@@ -95,7 +95,9 @@ def register(
     # By what they say: what is said of the class itself stands before what it has of another.
     plans = {one.what: one for one in [*([] if like is None else _plans_like(kind, like, replace)), *own] if one}
     if not plans:
-        raise ValueError(f"Expected at least one rule for {kind.__name__}, such as like= or profile=, got none.")
+        raise ValueError(
+            f"Expected at least one rule for {kind.__name__}, such as like= or profile=, got none. Give one of them."
+        )
     for one in plans.values():
         one.check()
     for one in plans.values():
@@ -130,7 +132,8 @@ def _plans_like(kind: type[Kernel], like: type[Kernel], replace: bool) -> list[P
     plans = [plan for plan in found if plan is not None]
     if not plans:
         raise ValueError(
-            f"Expected a class with registered rules for like=, got {like.__name__}, of which nothing is known."
+            f"Expected a class with registered rules for like=, got {like.__name__}, of which nothing is known. "
+            "Register that class first, or give profile=."
         )
     return plans
 

@@ -227,6 +227,7 @@ def fold(kernel: Kernel, algebra: Algebra[T]) -> T | None:
         >>> fold(RBFKernel() + LinearKernel(), Names())
         'RBFKernel + LinearKernel'
     """
+    check_kernel(kernel)
     return visit(Node(kernel, None, kernel.active_dims), algebra)
 
 

@@ -144,7 +144,8 @@ def sup_diagonal(
     lowest = diagonal.detach().amin()
     if bool(lowest < 0):
         raise ValueError(
-            f"Expected k(x, x) ≥ 0 of a positive definite kernel, got {lowest.item():.3g} from {type(kernel).__name__}."
+            f"Expected k(x, x) ≥ 0 of a positive definite kernel, got {lowest.item():.3g}. "
+            f"Mend {type(kernel).__name__}."
         )
     return SupDiagonal(diagonal.amax(dim=-1), "maximum over the data")
 
@@ -226,9 +227,9 @@ class NominalDiagonal:
     source = "nominal, not a bound"
 
     def __init__(self, value: float = 1.0) -> None:
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"Expected a positive, finite value, got {value}.")
-        self.value = value
+        if not 0.0 < check_number("value", value) < math.inf:
+            raise ValueError(f"Expected a positive, finite value, got {value}. Give the largest k(x, x).")
+        self.value = float(value)
 
     def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
         """``value``, for every element of the batch."""

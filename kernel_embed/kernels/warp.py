@@ -19,6 +19,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..validation import check_features
+
 Warping = Literal["squash", "quantile"]
 
 NUM_KNOTS = 256
@@ -54,6 +56,7 @@ class Squash(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """w(x), ``(n, d)``."""
+        check_width(x, self.numbers)
         t = (x - self.center) / self.scale
         # t / √(1 + (t/3)²) without squaring a large t
         bent = t / torch.hypot(torch.ones_like(t), t / TAIL)
@@ -88,6 +91,7 @@ class Quantile(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """w(x), ``(n, d)``."""
+        check_width(x, self.numbers)
         answer = x.clone()
         if bool(self.numbers.any()):
             answer[:, self.numbers] = self._interpolate(x[:, self.numbers].T.contiguous()).T
@@ -101,6 +105,12 @@ class Quantile(torch.nn.Module):
         step = x1 - x0
         t = torch.where(step > 0, (columns - x0) / torch.where(step > 0, step, 1.0), 0.0).clamp(0.0, 1.0)
         return torch.lerp(r0, r1, t)
+
+
+def check_width(x: Tensor, numbers: Tensor) -> None:
+    """Raise unless ``x`` has the columns that the warping was made for."""
+    if x.shape[-1] != len(numbers):
+        raise ValueError(f"Expected x with {len(numbers)} columns, got {x.shape[-1]}. Give those of the warping.")
 
 
 def mid_ranks(column: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -160,5 +170,10 @@ def make_warp(kind: Warping, x: Tensor, numbers: Tensor, weights: Tensor | None 
         torch.Size([3, 1])
     """
     if kind not in ("squash", "quantile"):
-        raise ValueError(f"Expected a warping 'squash' or 'quantile', got {kind!r}.")
+        raise ValueError(f"Expected a warping 'squash' or 'quantile', got {kind!r}. Choose one of the two.")
+    x = check_features(x)
+    if not isinstance(numbers, Tensor) or numbers.dtype != torch.bool or numbers.shape != x.shape[1:]:
+        raise TypeError(
+            f"Expected numbers as {x.shape[1]} booleans, one for each column, got {numbers!r}. Give a boolean tensor."
+        )
     return (Squash if kind == "squash" else Quantile)(x, numbers, weights)

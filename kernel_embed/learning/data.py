@@ -42,7 +42,10 @@ class TensorData(Data):
         """A new permutation for each epoch."""
         n = self.num_data
         if batch_size is not None and not 2 <= batch_size <= n:
-            raise ValueError(f"Expected batch_size from 2 to the {n} rows of x, got {batch_size}.")
+            raise ValueError(
+                f"Expected batch_size from 2 to the {n} rows of x, got {batch_size}. "
+                "Give another batch_size, or none for all rows at once."
+            )
         return TensorBatches(*self.whole, batch_size or n, num_epochs, generator)
 
     def identity(self) -> str:

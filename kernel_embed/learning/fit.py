@@ -110,7 +110,9 @@ def fit(
         (True, True)
     """
     if not isinstance(objective, Objective):
-        raise TypeError(f"Expected an Objective, such as EmpiricalRisk(), got {type(objective).__name__}.")
+        raise TypeError(
+            f"Expected an Objective, such as EmpiricalRisk(), got {type(objective).__name__}. Pass an instance."
+        )
     check_seed(seed)
     short = ShortOptions(max_evaluations, tolerance, num_restarts, batch_size, num_epochs, learning_rate)
     chosen = choose_optimizer(optimizer, short, from_loader=isinstance(x, DataLoader))
@@ -123,7 +125,10 @@ def fit(
     fixed = unidentified(together.module, objective)
     vector = ParameterVector(together.module, fixed)
     if not vector.parameters:
-        raise ValueError("Expected an embedding with parameters to learn, got none that require a gradient.")
+        raise ValueError(
+            "Expected an embedding with parameters to learn, got none that require a gradient. "
+            "Call embedding.requires_grad_() first."
+        )
     num_data = None if data.num_data is None else together.total_rows(data.num_data)
     file = None if checkpoint is None else _checkpoint(checkpoint, objective, vector, data, weights, chosen)
     search = Search(together, vector, file, callback)
@@ -211,7 +216,8 @@ def _as_optimizer(optimizer: Optimizer | Factory, given: list[str]) -> Optimizer
         got = repr(optimizer) if isinstance(optimizer, str) else type(optimizer).__name__
         raise TypeError(
             f"Expected an optimizer, such as LBFGS() or Adam(), or a factory that makes one of torch.optim, such as "
-            f"lambda p: torch.optim.SGD(p, lr=0.1), got {got}."
+            f"lambda p: torch.optim.SGD(p, lr=0.1), got {got}. "
+            "Pass one of these, or None for the default."
         )
     return TorchOptimizer(cast(Factory, optimizer))
 
@@ -228,7 +234,9 @@ def _as_data(x: Tensor | DataLoader[object], y: Tensor | None, module: gpytorch.
     """The rows, and ``module`` in the dtype and on the device of tensors; a loader follows the module instead."""
     if isinstance(x, DataLoader):
         if y is not None:
-            raise ValueError("Expected a loader alone, which yields batches (x, y), got it together with y.")
+            raise ValueError(
+                "Expected a loader alone, which yields batches (x, y), got it together with y. Leave y out."
+            )
         return LoaderData(x, next(module.parameters(), torch.empty(0)))
     # What led to the data is not learned: a graph behind them would be walked once too often.
     x = check_features(x).detach()
@@ -253,7 +261,8 @@ def _run(optimizer: Optimizer, problem: Problem, search: Search) -> tuple[Outcom
         if not isinstance(outcome, Outcome):
             raise TypeError(
                 f"Expected an Outcome(converged, message) from {type(optimizer).__name__}.minimize, got "
-                f"{type(outcome).__name__}."
+                f"{type(outcome).__name__}. "
+                "Return one."
             )
         return outcome, False
     except StopSearch as stop:

@@ -23,7 +23,10 @@ def whitening(K: Tensor) -> Tensor:
         (torch.Size([2, 1]), [[1.0]])
     """
     if not bool(torch.isfinite(K).all()):
-        raise NanError("Expected a finite kernel matrix of the inducing points, got NaN or infinite values.")
+        raise NanError(
+            "Expected a finite kernel matrix of the inducing points, got NaN or infinite values. "
+            "Look at the kernel and at the points."
+        )
     values, vectors = torch.linalg.eigh(K)
     kept = values > K.shape[-1] * torch.finfo(K.dtype).eps * values[-1]
     R: Tensor = vectors[:, kept] * values[kept].rsqrt()

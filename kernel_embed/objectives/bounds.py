@@ -137,15 +137,24 @@ def generalization_bound(
     """
     check_confidence(confidence)
     if form not in get_args(Form):
-        raise ValueError(f"Expected form 'paper', 'tight', 'sharp', 'peeled' or 'holdout', got {form!r}.")
+        raise ValueError(
+            f"Expected form 'paper', 'tight', 'sharp', 'peeled' or 'holdout', got {form!r}. Choose one of these."
+        )
     epsilon = (1e-15 if form in ("paper", "tight") else 1.0 / math.e) if epsilon is None else epsilon
     if not 0.0 < epsilon <= 1.0 / math.e:
-        raise ValueError(f"Expected epsilon between 0 and 1/e, as Theorem 4 requires, got {epsilon}.")
+        raise ValueError(
+            f"Expected epsilon between 0 and 1/e, as Theorem 4 requires, got {epsilon}. Give another epsilon."
+        )
     if candidates < 1:
-        raise ValueError(f"Expected candidates of at least 1, got {candidates}.")
+        raise ValueError(
+            f"Expected candidates of at least 1, got {candidates}. Give the number of kernels that were tried."
+        )
     require_classes("generalization_bound", conditioned)
     if len(conditioned.embedding.batch_shape) > 0:
-        raise ValueError(f"Expected an embedding without batch shape, got {tuple(conditioned.embedding.batch_shape)}.")
+        raise ValueError(
+            f"Expected an embedding without batch shape, got {tuple(conditioned.embedding.batch_shape)}. "
+            "Bound each kernel of the batch alone."
+        )
     if form == "holdout":
         return _held_out(conditioned, confidence, candidates, holdout)
     n, beta = conditioned.num_data, (1.0 - confidence) / candidates
@@ -172,7 +181,10 @@ def _held_out(
     conditioned: ConditionedMulticlass, confidence: float, candidates: int, holdout: tuple[Tensor, Tensor] | None
 ) -> GeneralizationBound:
     if holdout is None:
-        raise ValueError("Expected holdout=(x, y), rows that were held out, for form='holdout', got none.")
+        raise ValueError(
+            "Expected holdout=(x, y), rows that were held out, for form='holdout', got none. "
+            "Give rows that learning has not seen."
+        )
     x = check_question(holdout[0], conditioned.x)
     y = check_labels(x, holdout[1], conditioned.num_classes)
     F = conditioned.decision_probabilities(x)

@@ -24,7 +24,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..validation import check_finite, check_number, check_tensor
+from ..validation import check_at_least, check_finite, check_number, check_tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +160,8 @@ def kl_inverse(q: float, c: float) -> float:
         >>> round(kl_inverse(0.0, 0.1), 6) == round(1 - math.exp(-0.1), 6)
         True
     """
-    low, high = min(max(q, 0.0), 1.0), 1.0
+    check_at_least(0.0, q=q, c=c)
+    low, high = min(q, 1.0), 1.0
     for _ in range(100):
         middle = 0.5 * (low + high)
         inside = _binary_kl(q, middle) <= c
@@ -177,7 +178,7 @@ def _binary_kl(q: float, p: float) -> float:
 def check_confidence(confidence: float) -> None:
     """Raise unless ``confidence`` is in (0, 1)."""
     if not 0.0 < check_number("confidence", confidence) < 1.0:
-        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}.")
+        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}. Give 0.95, which is usual.")
 
 
 def _check_losses(losses: Tensor, dim: int) -> None:
@@ -185,7 +186,7 @@ def _check_losses(losses: Tensor, dim: int) -> None:
     check_finite(losses, "losses")
     if losses.dim() != dim or losses.numel() == 0:
         shape = "(m,)" if dim == 1 else "(J, m)"
-        raise ValueError(f"Expected losses of shape {shape}, got {tuple(losses.shape)}.")
+        raise ValueError(f"Expected losses of shape {shape}, got {tuple(losses.shape)}. Give one loss for each row.")
     if float(losses.min()) < 0.0 or float(losses.max()) > 1.0 + 1e-6:
         raise ValueError(
             f"Expected losses in [0, 1], got {float(losses.min()):g} to {float(losses.max()):g}. Divide them by their "

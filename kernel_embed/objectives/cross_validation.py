@@ -48,7 +48,9 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
         """The objective above; one factorization for each fold."""
         n = bound.num_data
         if n < self.num_folds:
-            raise ValueError(f"Expected at least as many rows as folds ({self.num_folds}), got {n}.")
+            raise ValueError(
+                f"Expected at least as many rows as folds ({self.num_folds}), got {n}. Give more rows, or fewer folds."
+            )
         order = permutation(n, self.seed).to(bound.x.device)
         total = bound.x.new_zeros(bound.regularization.shape)
         for fold in range(self.num_folds):

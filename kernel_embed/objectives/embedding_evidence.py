@@ -49,7 +49,9 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
 
     def __init__(self, num_locations: int | None = None, seed: int = 0) -> None:
         if num_locations is not None and num_locations < 2:
-            raise ValueError(f"Expected num_locations of at least 2, got {num_locations}.")
+            raise ValueError(
+                f"Expected num_locations of at least 2, got {num_locations}. Give more, or None for all points."
+            )
         check_seed(seed)
         self.num_locations = num_locations
         self.seed = seed

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..embeddings.calibration import smoothed
+from ..validation import check_at_least, check_finite, check_tensor
 
 PULL = 0.3
 """κ, chosen on the development tables."""
@@ -69,6 +70,17 @@ def pool(log_p: Tensor, Y: Tensor, pull: float = PULL, weights: Tensor | None = 
     """
     from scipy.optimize import minimize  # loaded when used
 
+    check_tensor(log_p, "log_p")
+    check_tensor(Y, "Y")
+    check_at_least(0.0, pull=pull)
+    if log_p.dim() != 3 or Y.shape != log_p.shape[1:] or log_p.numel() == 0:
+        raise ValueError(
+            f"Expected log_p of shape (K, n, m) and Y of shape (n, m), got {tuple(log_p.shape)} and {tuple(Y.shape)}. "
+            "Stack the members along the first dimension."
+        )
+    check_finite(log_p, "log_p")
+    check_finite(Y, "Y")
+    log_p, Y = log_p.detach(), Y.detach()
     K, n, m = log_p.shape
     total = float(n if weights is None else weights.sum())
     share = Y.new_full((n, 1), 1.0 / total) if weights is None else (weights / total).unsqueeze(-1)

@@ -51,9 +51,13 @@ class RademacherComplexity(Objective[ConditionedEmbedding]):
         if isinstance(rate, str):
             rate = rate.replace("√n", "sqrt(n)")
             if rate not in RATES:
-                raise ValueError(f"Expected a number or one of the rates {', '.join(RATES)}, got {rate!r}.")
+                raise ValueError(
+                    f"Expected a number or one of the rates {', '.join(RATES)}, got {rate!r}. Give one of these."
+                )
         elif not 0.0 <= check_number("rate", rate) < math.inf:
-            raise ValueError(f"Expected a rate that is finite and not negative, got {rate}. 1 is r itself.")
+            raise ValueError(
+                f"Expected a rate that is finite and not negative, got {rate}. Give 1.0, which is r itself."
+            )
         self.rate = rate
 
     def multiplier(self, n: float) -> float:

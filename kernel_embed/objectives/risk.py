@@ -36,9 +36,9 @@ class ClippedRisk(Objective[ConditionedMulticlass]):
 
     def __init__(self, epsilon: float, below: Below) -> None:
         if not 0.0 < check_number("epsilon", epsilon) < 1.0:
-            raise ValueError(f"Expected epsilon between 0 and 1, got {epsilon}.")
+            raise ValueError(f"Expected epsilon between 0 and 1, got {epsilon}. Give 1e-3, say.")
         if below not in ("flat", "linear"):
-            raise ValueError(f"Expected below to be 'flat' or 'linear', got {below!r}.")
+            raise ValueError(f"Expected below to be 'flat' or 'linear', got {below!r}. Choose one of the two.")
         self.epsilon = epsilon
         self.below = below
 
@@ -139,7 +139,7 @@ class BatchValidationRisk(ClippedRisk):
     ) -> None:
         super().__init__(epsilon, below)
         if not 0.0 < check_number("validation_fraction", validation_fraction) < 1.0:
-            raise ValueError(f"Expected validation_fraction between 0 and 1, got {validation_fraction}.")
+            raise ValueError(f"Expected validation_fraction between 0 and 1, got {validation_fraction}. Give 0.2, say.")
         check_seed(seed)
         self.validation_fraction = validation_fraction
         self.complexity = complexity
@@ -150,7 +150,9 @@ class BatchValidationRisk(ClippedRisk):
         require_classes(self, bound)
         n = bound.num_data
         if n < 2:
-            raise ValueError(f"Expected at least 2 rows to split into training and validation, got {n}.")
+            raise ValueError(
+                f"Expected at least 2 rows to split into training and validation, got {n}. Give larger batches."
+            )
         held_out = min(max(round(self.validation_fraction * n), 1), n - 1)
         order = permutation(n, self.seed).to(bound.y.device)
         validation, training = order[:held_out], order[held_out:]

@@ -55,7 +55,10 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
 
     def __init__(self, target_kernel: Kernel | None = None, centered: bool | None = None) -> None:
         if target_kernel is not None and not isinstance(target_kernel, Kernel):
-            raise TypeError(f"Expected a gpytorch.kernels.Kernel on the targets, got {type(target_kernel).__name__}.")
+            raise TypeError(
+                f"Expected a gpytorch.kernels.Kernel on the targets, got {type(target_kernel).__name__}. "
+                "Pass RBFKernel(), say, or None for the CRPS."
+            )
         self.target_kernel = target_kernel
         self.centered = centered
 

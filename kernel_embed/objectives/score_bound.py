@@ -145,7 +145,9 @@ def score_bound(
     """
     check_confidence(confidence)
     if len(conditioned.embedding.batch_shape) > 0 or conditioned.system.weights is not None:
-        raise ValueError("Expected an embedding without batch shape and rows without weights.")
+        raise ValueError(
+            "Expected an embedding without batch shape and rows without weights, got one of them. Leave it out."
+        )
     kernel = require_target_kernel(conditioned, target_kernel)
     n, beta = conditioned.num_data, 1.0 - confidence
     sup = _target_sup(conditioned, kernel)

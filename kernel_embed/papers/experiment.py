@@ -104,7 +104,8 @@ class Experiment(abc.ABC):
         foreign = settings.given() - understood
         if foreign:
             raise ValueError(
-                f"Expected options that {self.name!r} understands ({_listed(understood)}), got {_listed(foreign)}."
+                f"Expected options that {self.name!r} understands ({_listed(understood)}), got {_listed(foreign)}. "
+                "Leave the others out."
             )
 
 

@@ -95,6 +95,8 @@ def plot_learning_curve(history: Sequence[Mapping[str, float]], *, ax: Axes | No
         >>> ax = plots.plot_learning_curve(history, ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax, 5.0, 4.0)
+    if not history:
+        raise ValueError("Expected a history with at least one record, got none. Give result.history of fit.")
     names = [name for name in history[-1] if name not in ("start", "value")]
     for number, name in enumerate(["value", *names] if len(names) > 1 else ["value"]):
         values = [record.get(name, float("nan")) for record in history]
@@ -123,9 +125,9 @@ def plot_relevance(lengthscale: Tensor, names: Sequence[str] | None = None, *, a
         >>> ax = plots.plot_relevance(torch.tensor([0.5, 2.0]), names, ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax, 5.0, 4.0)
-    relevance = 1.0 / lengthscale.detach().cpu().flatten()
+    relevance = 1.0 / array(lengthscale, "lengthscale").ravel()
     names = names or [f"x{j}" for j in range(len(relevance))]
     order = relevance.argsort()
-    ax.barh([names[j] for j in order], relevance[order].numpy(), color=OTHER)
+    ax.barh([names[j] for j in order], relevance[order], color=OTHER)
     ax.set_xlabel("relevance 1/ℓ")
     return ax

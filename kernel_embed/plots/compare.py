@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..validation import check_count, check_number
 from .style import (
     BAND,
     CHOSEN,
     COLORS,
     FIRST,
     OTHER,
+    array,
     axes_or_new,
     certainty_colors,
     legend_outside,
     line_style,
     marker,
+    same_length,
     scatter_classes,
 )
 
@@ -59,7 +63,8 @@ def plot_ranking(
         >>> ax = plots.plot_ranking(names, means, errors, chosen="default", ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
-    m, e = np.array(means), np.nan_to_num(np.array(errors))
+    m, e = array(means, "means", 1), np.nan_to_num(array(errors, "errors", 1))
+    same_length(names=names, means=m, errors=e)
     best = int(m.argmin())
     edge = max(float(np.quantile(m, 0.7)), float(m[best] + 4 * e[best])) * 1.15
     positions = np.arange(len(names))[::-1]
@@ -103,6 +108,10 @@ def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes 
         >>> ax = plots.plot_reliability(confidence, confidence > 0.7, ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
+    confidence, correct = array(confidence, "confidence", 1), np.asarray(correct, dtype=bool)
+    same_length(confidence=confidence, correct=correct)
+    if not ((confidence >= 0) & (confidence <= 1)).all():
+        raise ValueError("Expected probabilities in confidence, got others. Give numbers from 0 to 1.")
     bins = np.minimum((confidence * NUM_BINS).astype(int), NUM_BINS - 1)
     found = np.unique(bins)
     ax.bar((found + 0.5) / NUM_BINS, [(bins == b).mean() for b in found], width=0.9 / NUM_BINS, color=BAND, zorder=0)
@@ -176,6 +185,10 @@ def plot_probability_map(
         >>> ax = plots.plot_probability_map(lambda z: np.full((len(z), 2), 0.5), x, y, 2, ax=ax)
     """
     ax = axes_or_new(ax)
+    x = array(x, "x", 2)
+    if x.shape[1] != 2 or not np.isfinite(x).all():
+        raise ValueError(f"Expected finite points of a plane, got shape {x.shape}. Give two columns.")
+    check_count("num_classes", num_classes)
     low, high = x.min(axis=0), x.max(axis=0)
     margin = 0.08 * np.where(high > low, high - low, 1.0)
     low, high = low - margin, high + margin
@@ -207,6 +220,7 @@ def plot_convergence(lines: Mapping[str, Array], *, ax: Axes | None = None) -> A
     """
     ax = axes_or_new(ax)
     for number, (name, values) in enumerate(lines.items()):
+        values = array(values, name, 1)
         above = np.minimum.accumulate(values) - values.min()
         above = np.where(above > 0, above, np.nan)
         ax.plot(np.arange(1, len(values) + 1), above, label=name, lw=1.4, **line_style(number))
@@ -245,6 +259,8 @@ def plot_evidence_curve(
         >>> ax = plots.plot_evidence_curve(lengthscales, curve, median=2.0, ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
+    lengthscales, values = array(lengthscales, "lengthscales", 1), array(values, "values", 1)
+    same_length(lengthscales=lengthscales, values=values)
     ax.semilogx(lengthscales, values, color=FIRST, lw=1.5)
     for lengthscale in maxima:
         ax.axvline(lengthscale, color=CHOSEN, lw=1, label=f"maximum: {lengthscale:.2g}")
@@ -277,7 +293,8 @@ def plot_draws(values: Array, name: str, *, ax: Axes | None = None) -> Axes:
         >>> ax = plots.plot_draws(np.exp(np.arange(20) % 3), "lengthscale", ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
-    entries = values.reshape(len(values), -1)
+    values = array(values, name)
+    entries = values.reshape(len(values), -1) if values.ndim else values.reshape(1, 1)
     for number in range(min(entries.shape[1], len(COLORS))):
         ax.plot(entries[:, number], lw=0.9, **line_style(number))
     ax.set_yscale("log")
@@ -302,6 +319,7 @@ def plot_seconds(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], *
     """
     ax = axes_or_new(ax)
     for number, (name, (sizes, seconds)) in enumerate(lines.items()):
+        same_length(sizes=array(sizes, name, 1), seconds=array(seconds, name, 1))
         ax.loglog(sizes, seconds, marker=marker(number), label=name, **line_style(number))
     ax.set(xlabel="rows", ylabel="seconds to a learned classifier")
     ax.grid(color="0.92", which="both")
@@ -328,7 +346,7 @@ def plot_ratios(bars: Mapping[str, float], *, ax: Axes | None = None) -> Axes:
         >>> ax = plots.plot_ratios({"another library": 3.5}, ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
-    known = {name: value for name, value in bars.items() if np.isfinite(value)}
+    known = {name: value for name, value in bars.items() if math.isfinite(check_number(name, value))}
     order = sorted(known, key=lambda name: known[name])
     drawn = ax.barh(order, [known[name] for name in order], color=OTHER)
     ax.bar_label(drawn, [f"{known[name]:.3g}×" for name in order], padding=3, fontsize="x-small")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from .style import BAND, FIRST, SECOND, array, axes_or_new
+from .style import BAND, FIRST, SECOND, array, axes_or_new, same_length
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +31,10 @@ def plot_differences(x: Tensor, witness: Tensor, band: Tensor, *, level: float =
         >>> ax = plots.plot_differences(x, x - 0.5, torch.full((50,), 0.3), ax=plots.free_figure(4, 3).subplots())
     """
     ax = axes_or_new(ax)
-    order = x.argsort()
-    at, w, half = array(x[order]), array(witness[order]), array(band[order])
+    at, w, half = array(x, "x", 1), array(witness, "witness", 1), array(band, "band", 1)
+    same_length(x=at, witness=w, band=half)
+    order = at.argsort()
+    at, w, half = at[order], w[order], half[order]
     ax.fill_between(at, -half, half, color=BAND, linewidth=0, label=f"{level:.0%} of permutations, everywhere")
     outside = abs(w) > half
     ax.scatter(at[~outside], w[~outside], s=6, color=FIRST)

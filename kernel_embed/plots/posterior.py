@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
+from ..validation import check_count
 from .style import FIRST, array, axes_or_new, legend_outside, line_style
 
 if TYPE_CHECKING:
@@ -97,6 +98,9 @@ def plot_density(posterior: Posterior, name: str, *, entry: int = 0, ax: Axes | 
 def _entries(posterior: Posterior, name: str, entry: int) -> Tensor:
     """``(num_chains, num_samples)`` draws of one entry."""
     if name not in posterior.samples_by_chain:
-        raise ValueError(f"Expected a name among {', '.join(posterior.samples_by_chain)}, got {name!r}.")
+        raise ValueError(
+            f"Expected a name among {', '.join(posterior.samples_by_chain)}, got {name!r}. Choose one of these."
+        )
     draws = posterior.samples_by_chain[name]
-    return draws.reshape(*draws.shape[:2], -1)[..., entry]
+    draws = draws.reshape(*draws.shape[:2], -1)
+    return draws[..., check_count("entry", entry, 0, draws.shape[-1] - 1)]

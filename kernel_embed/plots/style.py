@@ -8,14 +8,16 @@ pictures to files draws on a :func:`free_figure`.
 from __future__ import annotations
 
 import os
+from collections.abc import Sized
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..files import write_whole
+from ..validation import check_array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,9 +142,19 @@ def save_picture(figure: Figure, path: str | os.PathLike[str], dpi: int) -> None
     write_whole(path, lambda file: figure.savefig(file, format="png", dpi=dpi))
 
 
-def array(tensor: Tensor) -> NDArray[np.float64]:
-    """A tensor as matplotlib likes it."""
-    return tensor.detach().cpu().double().numpy()
+def array(values: Tensor | ArrayLike, name: str = "values", dim: int | None = None) -> NDArray[np.float64]:
+    """A tensor, or numbers, as matplotlib likes them: at least one, with ``dim`` dimensions."""
+    numbers = check_array(values, name, dim)
+    if not numbers.size:
+        raise ValueError(f"Expected at least one number in {name}, got none. Give data.")
+    return numbers
+
+
+def same_length(**lines: Sized) -> None:
+    """Raise unless all arrays have as many rows."""
+    if len({len(line) for line in lines.values()}) > 1:
+        got = ", ".join(f"{len(line)} in {name}" for name, line in lines.items())
+        raise ValueError(f"Expected as many numbers in each, got {got}. Give one for each point.")
 
 
 def color(number: int) -> str:

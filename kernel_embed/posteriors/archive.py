@@ -66,7 +66,9 @@ def read(path: str | os.PathLike[str], embedding: E, objective: AnyObjective) ->
             settings = json.loads(str(archive["settings"]))
         written = settings["format"]
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"Expected a posterior written by save() in {path}, got no such file.") from error
+        raise FileNotFoundError(
+            f"Expected a posterior written by save() in {path}, got no such file. Look at the path."
+        ) from error
     except (
         ValueError,
         KeyError,
@@ -100,7 +102,8 @@ def _restore(potential: Potential, shapes: Mapping[str, list[int]], tensors: Map
     """Give the embedding what was not sampled."""
     if _shapes(potential) != shapes:
         raise ValueError(
-            f"Expected an embedding with the parameters {shapes}, as it was sampled, got {_shapes(potential)}."
+            f"Expected an embedding with the parameters {shapes}, as it was sampled, got {_shapes(potential)}. "
+            "Build the embedding as it was."
         )
     state = {name.removeprefix("state/"): value for name, value in tensors.items() if name.startswith("state/")}
     potential.embedding.load_state_dict(state)

@@ -43,7 +43,9 @@ def log_evidence(potential: Potential, u: Tensor, log_density: Tensor, seed: int
     The convention is that of ``Posterior.log_evidence``: priors count as they were registered.
     """
     if u.shape[0] < 8:
-        raise ValueError(f"Expected at least 8 draws of a mode to estimate its evidence, got {u.shape[0]}.")
+        raise ValueError(
+            f"Expected at least 8 draws of a mode to estimate its evidence, got {u.shape[0]}. Draw more, num_samples=."
+        )
     # Every other draw shapes the Gaussian, the rest meet it.
     shaping, points, q1 = u[::2].numpy(), u[1::2].numpy(), log_density[1::2].numpy()
     mean = shaping.mean(axis=0)

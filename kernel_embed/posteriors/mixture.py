@@ -10,6 +10,7 @@ from gpytorch.distributions import MultivariateNormal
 from linear_operator import to_linear_operator
 from torch import Tensor
 
+from ..validation import check_share
 from .potential import quiet_numbers
 
 
@@ -41,12 +42,12 @@ class GaussianMixture(NamedTuple):
 
     def band(self, level: float = 0.8) -> tuple[Tensor, Tensor]:
         """The lower and upper end of the central interval of probability ``level`` at each point."""
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"Expected a level between 0 and 1, got {level}.")
+        check_share("level", level, "Give 0.8, say.")
         return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
 
     def quantile(self, probability: float) -> Tensor:
         """Where the distribution function of the mixture reaches ``probability``, at each point, by bisection."""
+        check_share("probability", probability, "Give 0.5, say, for the median.")
         deviations = self.variances.clamp_min(torch.finfo(self.means.dtype).tiny).sqrt()
         reach = abs(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)).item())
         low, high = ((self.means + sign * reach * deviations) for sign in (-1.0, 1.0))

@@ -12,6 +12,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 from typing_extensions import Self, TypeVar
 
+from ..validation import check_count, check_tensor
 from . import archive
 from .batched import DrawnEmbeddings, load_one
 from .bridge import mode_weights
@@ -124,8 +125,12 @@ class Posterior(Generic[E_co, C_co]):
 
     def reweighted(self, weights: Tensor) -> Self:
         """The same draws with other ``weights`` ``(S,)``, which are normalized."""
+        check_tensor(weights, "weights")
         if weights.shape != self.weights.shape or not bool((weights >= 0).all()) or not float(weights.sum()) > 0:
-            raise ValueError(f"Expected weights of shape {tuple(self.weights.shape)}, not negative, got others.")
+            raise ValueError(
+                f"Expected weights of shape {tuple(self.weights.shape)}, not negative, got others. "
+                "Give one weight for each draw."
+            )
         return type(self)(self.potential, self.draws, self.method, weights.double() / weights.double().sum())
 
     def weigh_modes(self, seed: int = 0) -> Self:
@@ -174,8 +179,7 @@ class Posterior(Generic[E_co, C_co]):
         A posterior given the pooled sample does not see who belongs to which sample, so that a permutation test with
         this kernel stays exact.
         """
-        if num_draws < 1:
-            raise ValueError(f"Expected num_draws of at least 1, got {num_draws}.")
+        check_count("num_draws", num_draws)
         ticks = (torch.arange(num_draws, dtype=torch.float64) + 0.5) / num_draws
         chosen = torch.searchsorted(self.weights.cumsum(0), ticks).clamp_max(len(self.weights) - 1)
         parts = []

@@ -30,7 +30,7 @@ from ..kernels import DiagonalBoundError
 from ..kernels.initialization import initialize_parts
 from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..objectives import Objective
-from ..validation import check_number
+from ..validation import check_number, check_tensor
 from .priors import find_sites
 from .site import Site, constrained, log_density, on_log_scale, user_name
 
@@ -85,7 +85,8 @@ class Potential(Generic[E_co]):
         self, embedding: E_co, objective: AnyObjective, x: Tensor, y: Tensor | None, temperature: float = 1.0
     ) -> None:
         if not 0.0 < check_number("temperature", temperature) < math.inf:
-            raise ValueError(f"Expected a positive, finite temperature, got {temperature}. 1 is usual.")
+            raise ValueError(f"Expected a positive, finite temperature, got {temperature}. Give 1, which is usual.")
+        check_tensor(x, "x")
         x, y = x.detach(), y.detach() if isinstance(y, Tensor) else y
         self.embedding: E_co = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
         initialize_parts(self.embedding, x, y)
@@ -94,7 +95,10 @@ class Potential(Generic[E_co]):
         self.fixed = unidentified(self.embedding, objective)
         self.vector = ParameterVector(self.embedding, self.fixed)
         if not self.vector.parameters:
-            raise ValueError("Expected an embedding with parameters to sample, got none that require a gradient.")
+            raise ValueError(
+                "Expected an embedding with parameters to sample, got none that require a gradient. "
+                "Call embedding.requires_grad_() first."
+            )
         self.multiplier = temperature * (x.shape[-2] if objective.per_datum else 1.0)
         self.num_evaluations = self.num_refused = 0
         # Mistakes of the user show here.
@@ -184,7 +188,7 @@ class Potential(Generic[E_co]):
         known = {user_name(name): name for name in self.vector.named}
         for name, value in values.items():
             if name not in known:
-                raise ValueError(f"Expected names among {', '.join(known)} in initial, got {name!r}.")
+                raise ValueError(f"Expected names among {', '.join(known)} in initial, got {name!r}. Use these names.")
             raw = self.vector.named[known[name]]
             constraint: Interval | None = self.embedding.constraint_for_parameter_name(known[name])
             value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device).expand(raw.shape)
@@ -192,7 +196,9 @@ class Potential(Generic[E_co]):
                 raw.copy_(value if constraint is None else constraint.inverse_transform(value))
         u = self.vector.get()
         if not np.isfinite(u).all():
-            raise ValueError("Expected starting values inside the constraints of their parameters, got others.")
+            raise ValueError(
+                "Expected starting values inside the constraints of their parameters, got others. Give other values."
+            )
         return u
 
     def _write(self, u: Vector) -> None:

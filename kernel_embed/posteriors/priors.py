@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import AffineTransform, Distribution, LogNormal, Normal, TransformedDistribution, Uniform
 
 from ..learning.parameters import ParameterVector
+from ..validation import check_finite, check_tensor
 from .site import Site, constrained, describe, is_exponential, user_name
 
 DEFAULT_SPREAD = 1.5
@@ -148,6 +149,10 @@ def default_prior(raw: Tensor, constraint: Interval | None, in_network: bool = F
         >>> describe(default_prior(raw, positive))              # softplus(0) = log 2
         'LogNormal(loc=-0.367, scale=1.5)'
     """
+    check_tensor(raw, "raw")
+    check_finite(raw, "raw")
+    if not (constraint is None or isinstance(constraint, Interval)):
+        raise TypeError(f"Expected a constraint of gpytorch, got {constraint!r}. Pass Positive(), say, or None.")
     raw = raw.detach()
     if constraint is None:
         if not in_network:

@@ -182,33 +182,38 @@ def sample_posterior(
 
 def _check_values(objective: AnyObjective, sampler: Sampler, temperature: float) -> None:
     if not isinstance(objective, Objective):
-        raise TypeError(f"Expected an Objective, such as ConditionalEvidence(), got {type(objective).__name__}.")
+        raise TypeError(
+            f"Expected an Objective, such as ConditionalEvidence(), got {type(objective).__name__}. Pass an instance."
+        )
     if not isinstance(sampler, Sampler):
-        raise TypeError(f"Expected a Sampler, such as NUTS() or SMC(), got {sampler!r}.")
+        raise TypeError(f"Expected a Sampler, such as NUTS() or SMC(), got {sampler!r}. Pass an instance.")
     if not 0.0 < check_number("temperature", temperature) < math.inf:
-        raise ValueError(f"Expected a positive, finite temperature, got {temperature}.")
+        raise ValueError(f"Expected a positive, finite temperature, got {temperature}. Give 1, which is usual.")
 
 
 def _check_draws(draws: Draws, sampler: Sampler, dimension: int) -> None:
     """What a sampler of the user's own may get wrong."""
     if not isinstance(draws, Draws):
-        raise TypeError(f"Expected {sampler!r} to return Draws, got {type(draws).__name__}.")
+        raise TypeError(f"Expected {sampler!r} to return Draws, got {type(draws).__name__}. Return Draws.")
     shape = tuple(draws.u.shape)
     if len(shape) != 3 or shape[-1] != dimension or 0 in shape:
         raise ValueError(
-            f"Expected draws u of {sampler!r} of shape (num_chains, num_samples, {dimension}), got {shape}."
+            f"Expected draws u of {sampler!r} of shape (num_chains, num_samples, {dimension}), got {shape}. "
+            "Return u in that shape."
         )
     for name, values in (("log_density", draws.log_density), ("diverging", draws.diverging)):
         if values.shape != draws.u.shape[:2]:
-            raise ValueError(f"Expected {name} of {sampler!r} of shape {shape[:2]}, got {tuple(values.shape)}.")
+            raise ValueError(
+                f"Expected {name} of {sampler!r} of shape {shape[:2]}, got {tuple(values.shape)}. Return that shape."
+            )
 
 
 def _count(value: int, name: str, least: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"Expected {name} as a whole number, got {value!r}.") from None
+        raise TypeError(f"Expected {name} as a whole number, got {value!r}. Give an int.") from None
     if number < least:
-        remedy = " A posterior without draws answers nothing." if name == "num_samples" else ""
-        raise ValueError(f"Expected {name} of at least {least}, got {number}.{remedy}")
+        remedy = "A posterior without draws answers nothing." if name == "num_samples" else "Give a larger number."
+        raise ValueError(f"Expected {name} of at least {least}, got {number}. {remedy}")
     return number

@@ -80,7 +80,9 @@ def starting_points(potential: Potential, initial: Initial, num_chains: int, see
     elif initial == "prior":
         points = prior_draws(potential, num_chains, seed)
     else:
-        raise ValueError(f"Expected initial to be 'prior', 'current' or values by name, got {initial!r}.")
+        raise ValueError(
+            f"Expected initial to be 'prior', 'current' or values by name, got {initial!r}. Choose one of these."
+        )
     for point in points:
         if not math.isfinite(potential.value(point)):
             raise ValueError(

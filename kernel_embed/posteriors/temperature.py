@@ -95,9 +95,12 @@ def choose_temperature(
     if not isinstance(temperatures, Sequence) or isinstance(temperatures, str):
         raise TypeError(f"Expected temperatures as a sequence of numbers, got {temperatures!r}. Give a list.")
     if not temperatures or check_count("num_folds", num_folds, 0) < 2:
-        raise ValueError(f"Expected temperatures to try and at least 2 folds, got {temperatures} and {num_folds}.")
+        raise ValueError(
+            f"Expected temperatures to try and at least 2 folds, got {temperatures} and {num_folds}. "
+            "Give temperatures=(0.5, 1.0), say, and num_folds=5."
+        )
     if not isinstance(embedding, MulticlassEmbedding):
-        raise TypeError(f"Expected a MulticlassEmbedding, got {type(embedding).__name__}.")
+        raise TypeError(f"Expected a MulticlassEmbedding, got {type(embedding).__name__}. Give one.")
     x, sampler = check_features(x), Laplace() if sampler is None else sampler
     y = check_labels(x, y, embedding.num_classes)
     if num_folds > x.shape[-2]:

@@ -109,7 +109,9 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Any:
             content = json.loads(archive.read("description.json"))
             arrays = [_array(archive, number) for number in range(len(archive.namelist()) - 1)]
     except (zipfile.BadZipFile, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"Expected a file written by ke.save in {place}, got something else ({error}).") from error
+        raise ValueError(
+            f"Expected a file written by ke.save in {place}, got something else ({error}). Look at the path."
+        ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"Expected a file of format {FORMAT} in {place}, got another. Save the model again.")
     if content["kernel_embed"] != __version__:
@@ -128,7 +130,9 @@ def _array(archive: zipfile.ZipFile, number: int) -> NDArray[Any]:
     try:
         return np.asarray(np.load(io.BytesIO(archive.read(f"{number}.npy")), allow_pickle=False))
     except ValueError as error:
-        raise ValueError(f"Expected plain arrays in the file, got one that is not ({error}).") from error
+        raise ValueError(
+            f"Expected plain arrays in the file, got one that is not ({error}). Save the model again with ke.save."
+        ) from error
 
 
 def _versions() -> dict[str, str]:

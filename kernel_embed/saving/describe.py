@@ -108,7 +108,9 @@ class Describer:
 
     def _array(self, array: NDArray[Any], where: str) -> int:
         if array.dtype.kind not in "biufcUSmM":
-            raise ValueError(f"Expected numbers, text or dates in the array {where}, got {array.dtype}.")
+            raise ValueError(
+                f"Expected numbers, text or dates in the array {where}, got {array.dtype}. Convert it first."
+            )
         self.arrays.append(array)
         return len(self.arrays) - 1
 

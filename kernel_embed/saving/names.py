@@ -76,7 +76,7 @@ def find_class(name: str, extra: Sequence[type]) -> type:
         return scalar
     found = _found(name, KNOWN_CLASSES)
     if not isinstance(found, type):
-        raise ValueError(f"Expected the name of a class in the file, got {name!r}.")
+        raise ValueError(f"Expected the name of a class in the file, got {name!r}. Save the model again with ke.save.")
     return found
 
 
@@ -98,15 +98,20 @@ def _found(name: str, known: Sequence[str]) -> Any:
             "class of yours and you trust the file, give it: ke.load(path, classes=[…])."
         )
     if any(part.startswith("__") for part in qualname.split(".")):
-        raise ValueError(f"Expected the name of a class or function in the file, got {name!r}.")
+        raise ValueError(
+            f"Expected the name of a class or function in the file, got {name!r}. Save the model again with ke.save."
+        )
     try:
         found: Any = importlib.import_module(module)
         for part in qualname.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise ValueError(
-            f"Expected {name.replace(':', '.')}, which the model needs, to be installed ({error})."
+            f"Expected {name.replace(':', '.')}, which the model needs, got none ({error}). Install what defines it."
         ) from error
     if getattr(found, "__module__", module).partition(".")[0] not in {package.partition(".")[0] for package in known}:
-        raise ValueError(f"Expected a name of {module} itself in the file, got {qualname}, which it imports.")
+        raise ValueError(
+            f"Expected a name of {module} itself in the file, got {qualname}, which it imports. "
+            "Save the model again with ke.save."
+        )
     return found

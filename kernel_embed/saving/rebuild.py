@@ -39,7 +39,9 @@ class Rebuilder:
                 if "id" in node:
                     self._made[node["id"]] = made
                 return made
-        raise ValueError(f"Expected a description that is known, got {', '.join(map(str, node))}.")
+        raise ValueError(
+            f"Expected a description that is known, got {', '.join(map(str, node))}. Save the model again with ke.save."
+        )
 
     def _makers(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
         return {
@@ -115,5 +117,7 @@ def _torch(node: dict[str, Any]) -> Any:
         return torch.device(node["text"])
     found = getattr(torch, node["text"], None)
     if not isinstance(found, torch.dtype):
-        raise ValueError(f"Expected a type of torch in the file, got {node['text']!r}.")
+        raise ValueError(
+            f"Expected a type of torch in the file, got {node['text']!r}. Save the model again with ke.save."
+        )
     return found

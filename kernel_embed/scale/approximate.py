@@ -180,16 +180,20 @@ def approximate(
     """
     if not isinstance(method, RandomFeatures | Nystrom | ConjugateGradients):
         raise TypeError(
-            f"Expected RandomFeatures(...), Nystrom(...) or ConjugateGradients(...), got {type(method).__name__}."
+            f"Expected RandomFeatures(...), Nystrom(...) or ConjugateGradients(...), got {type(method).__name__}. "
+            "Pass one of these."
         )
     if len(embedding.batch_shape) > 0:
-        raise ValueError(f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}.")
+        raise ValueError(
+            f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}. "
+            "Approximate each kernel of the batch alone."
+        )
     if isinstance(x, DataLoader):
         first, targets = as_pair(next(iter(x)), next(embedding.parameters()))
     else:
         first, targets = check_features(x), y
     if targets is None:
-        raise ValueError("Expected targets y, got none.")
+        raise ValueError("Expected targets y, got none. Give y.")
     check_count("probe_size", probe_size)
     if isinstance(embedding, MulticlassEmbedding):
         targets = check_labels(first, targets, embedding.num_classes)
@@ -197,7 +201,7 @@ def approximate(
         targets = check_lengths(first, targets)
     if isinstance(method, ConjugateGradients):
         if isinstance(x, DataLoader):
-            raise TypeError("Expected tensors x and y for ConjugateGradients, which go through the rows many times.")
+            raise TypeError("Expected tensors x and y for ConjugateGradients, got a loader. Give tensors.")
         return _by_iteration(embedding, first, targets, method, probe_size)
     with torch.no_grad():
         twin = copy.copy(embedding)  # shares its parameters, but not its kernel

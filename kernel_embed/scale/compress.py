@@ -92,16 +92,20 @@ def compress(
         (torch.Size([20, 2]), True)
     """
     if len(conditioned.embedding.batch_shape) > 0:
-        raise ValueError(f"Expected an embedding without batch shape, got {tuple(conditioned.embedding.batch_shape)}.")
+        raise ValueError(
+            f"Expected an embedding without batch shape, got {tuple(conditioned.embedding.batch_shape)}. "
+            "Compress each kernel of the batch alone."
+        )
     num_points = check_count("num_points", num_points, -(2**31))
     if not 1 <= num_points <= conditioned.num_data:
         raise ValueError(
-            f"Expected num_points from 1 to the {conditioned.num_data} rows of the data, got {num_points}."
+            f"Expected num_points from 1 to the {conditioned.num_data} rows of the data, got {num_points}. "
+            "Give another number."
         )
     if choice not in ("greedy", "herding"):
-        raise ValueError(f"Expected choice 'greedy' or 'herding', got {choice!r}.")
+        raise ValueError(f"Expected choice 'greedy' or 'herding', got {choice!r}. Choose one of the two.")
     if (x is None) != (y is None):
-        raise ValueError("Expected both x and y to measure accuracy on, or neither.")
+        raise ValueError("Expected both x and y to measure accuracy on, or neither, got one of them. Give both.")
     basis = _NewtonBasis(conditioned, num_points)
     means = _mean_kernel(basis.kernel, conditioned.x) if choice == "herding" else None
     drawn = torch.zeros_like(basis.power)

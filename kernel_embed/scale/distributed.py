@@ -43,6 +43,15 @@ def collective(what: str, call: Callable[Arguments, T], *args: Arguments.args, *
         ) from error
 
 
+def check_process_group() -> None:
+    """Raise unless this process is one of several ranks."""
+    if not dist.is_initialized():
+        raise RuntimeError(
+            "Expected a process group, got none. Start the ranks with torchrun and call "
+            "torch.distributed.init_process_group first."
+        )
+
+
 class RankShards(Shards):
     """The rows of this rank, and collectives for those of the others.
 
@@ -61,8 +70,8 @@ class RankShards(Shards):
         refused = [rank for rank, count in enumerate(self.counts) if count <= 0]
         if refused and num_rows > 0:
             raise ValueError(
-                f"Expected rows on every rank, got none, or rows that were refused, on {refused}; the output of that "
-                "rank says why."
+                f"Expected rows on every rank, got none, or rows that were refused, on {refused}. Read the output of "
+                "that rank, which says why."
             )
         self.start = sum(self.counts[: self.rank])
 
@@ -109,11 +118,7 @@ class ShardedEmbedding:
     """
 
     def __init__(self, embedding: MulticlassEmbedding, group: Group = None) -> None:
-        if not dist.is_initialized():
-            raise RuntimeError(
-                "Expected a process group, got none. Start the ranks with torchrun and call "
-                "torch.distributed.init_process_group first."
-            )
+        check_process_group()
         if not has_explicit_features(embedding.kernel):
             raise ValueError(
                 f"Expected a kernel with explicit features, got {type(embedding.kernel).__name__}. Use a FeatureKernel "
@@ -200,16 +205,19 @@ def shard(embedding: MulticlassEmbedding, x: Tensor, y: Tensor | None, group: Gr
         labels = check_labels(x, y, embedding.num_classes)
         Z = explicit_features(embedding.kernel, x)
         if Z is None or not bool(torch.isfinite(Z).all()):
-            problem = NanError("Expected finite features, got NaN or infinite ones on this rank.")
+            problem = NanError("Expected finite features, got NaN or infinite ones on this rank. Look at its rows.")
     except (ValueError, TypeError) as error:
         problem = error
     device = embedding.raw_regularization.device
     shards = RankShards(-1 if problem is not None else x.shape[0], device, group)
     if problem is not None or Z is None:
-        raise problem or ValueError("Expected fewer features.")
+        raise problem or ValueError("Expected features that can be formed, got too many. Use scale.Nystrom.")
     widths = shards.sum(torch.tensor([Z.shape[-1], Z.shape[-1] ** 2], device=device))
     if int(widths[1]) * shards.size != int(widths[0]) ** 2:
-        raise ValueError(f"Expected as many features on every rank, got {Z.shape[-1]} here and others elsewhere.")
+        raise ValueError(
+            f"Expected as many features on every rank, got {Z.shape[-1]} here and others elsewhere. "
+            "Give every rank the same columns."
+        )
     return ShardedMulticlass(embedding, x, labels, Z.to(x), shards)
 
 
@@ -233,6 +241,7 @@ def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> Fea
         >>> def answers_of_all(embedding, x, y):          # called on every rank under torchrun, with its own rows
         ...     return ke.scale.reduce_statistics(ke.scale.accumulate(embedding, x, y)).condition()
     """
+    check_process_group()
     device = statistics.embedding.raw_regularization.device
     kernel = statistics.embedding.kernel
     marks = [value.detach().double().sum() for value in kernel.state_dict().values() if value.numel()]
@@ -249,7 +258,7 @@ def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> Fea
         )
     p, m = int(span[2]), int(span[3])
     if p == 0:
-        raise ValueError("Expected rows on at least one rank, got none on any.")
+        raise ValueError("Expected rows on at least one rank, got none on any. Load data on a rank.")
     G = torch.zeros(p, p, dtype=torch.float64, device=device) if statistics.G is None else statistics.G.clone()
     C = torch.zeros(p, m, dtype=torch.float64, device=device) if statistics.C is None else statistics.C.clone()
     if G.shape[0] != p:
@@ -258,7 +267,10 @@ def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> Fea
     for tensor in (G, C, n):
         collective("reducing statistics", dist.all_reduce, tensor, group=group)
     if bool(torch.isnan(G).any()):
-        raise ValueError(f"Expected as many features on every rank, got {p} on some and fewer on others.")
+        raise ValueError(
+            f"Expected as many features on every rank, got {p} on some and fewer on others. "
+            "Give every rank the same columns."
+        )
     total = FeatureStatistics(statistics.embedding)
     total.merge(G, C, float(n), float(diagonal))
     return total

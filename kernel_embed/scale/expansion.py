@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..embeddings import ConditionalEmbedding, KernelValues, LinearAnswers, MulticlassAnswers, MulticlassEmbedding
+from ..validation import check_features, check_finite, check_tensor
 
 
 class Expansion(LinearAnswers):
@@ -23,6 +24,14 @@ class Expansion(LinearAnswers):
     """
 
     def __init__(self, embedding: ConditionalEmbedding, points: Tensor, coefficients: Tensor) -> None:
+        points = check_features(points, "points")
+        check_tensor(coefficients, "coefficients")
+        check_finite(coefficients, "coefficients")
+        if coefficients.dim() != 2 or coefficients.shape[0] != points.shape[0]:
+            raise ValueError(
+                f"Expected coefficients of shape ({points.shape[0]}, m), got {tuple(coefficients.shape)}. "
+                "Give one row for each point."
+            )
         self.embedding, self.points, self._coefficients = embedding, points, coefficients
 
     @property

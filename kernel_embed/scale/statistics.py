@@ -61,7 +61,10 @@ class FeatureStatistics:
                 "Approximate it: approximate(embedding, x, y, method=RandomFeatures(512)) or method=Nystrom(500)."
             )
         if len(embedding.batch_shape) > 0:
-            raise ValueError(f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}.")
+            raise ValueError(
+                f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}. "
+                "Accumulate each kernel of the batch alone."
+            )
         self.embedding = frozen(embedding)
         self.num_data: float = 0
         """n, the weights of all rows added up."""
@@ -77,7 +80,9 @@ class FeatureStatistics:
         kernel: Kernel = self.embedding.kernel
         Z = explicit_features(kernel, x)
         if Z is None:
-            raise ValueError(f"Expected fewer features; {type(kernel).__name__} has too many to form them.")
+            raise ValueError(
+                f"Expected features that can be formed, got too many of {type(kernel).__name__}. Use scale.Nystrom."
+            )
         return Z
 
     @torch.no_grad()
@@ -293,12 +298,12 @@ def accumulate(
     statistics = FeatureStatistics(embedding)
     if not isinstance(x, DataLoader):
         if y is None:
-            raise ValueError("Expected targets y with a tensor x, got none.")
+            raise ValueError("Expected targets y with a tensor x, got none. Give y.")
         return statistics.update(x, y)
     like = next(embedding.parameters())
     for batch in x:
         rows, targets = as_pair(batch, like)
         if targets is None:
-            raise TypeError("Expected batches (x, y) from the loader, got x alone.")
+            raise TypeError("Expected batches (x, y) from the loader, got x alone. Yield pairs.")
         statistics.update(rows, targets)
     return statistics

@@ -32,11 +32,11 @@ class AnswersContract:
 
     def make_answers(self) -> ConditionalAnswers:
         """Answers without batch dimensions."""
-        raise TypeError("Expected a method make_answers that returns answers, got none.")
+        raise TypeError("Expected a method make_answers that returns answers, got none. Write it.")
 
     def make_points(self) -> Tensor:
         """New points to ask about, ``(t, d)``."""
-        raise TypeError("Expected a method make_points that returns points, got none.")
+        raise TypeError("Expected a method make_points that returns points, got none. Write it.")
 
     def test_the_mean_is_a_matrix(self) -> None:
         """``mean(x)`` has one row for each point."""
@@ -99,7 +99,7 @@ class MulticlassAnswersContract(AnswersContract):
 
     def make_answers(self) -> MulticlassAnswers:
         """Answers about classes."""
-        raise TypeError("Expected a method make_answers that returns answers about classes, got none.")
+        raise TypeError("Expected a method make_answers that returns answers about classes, got none. Write it.")
 
     def test_probabilities_are_probabilities(self) -> None:
         """Between 0 and 1, and 1 in all; a prediction is one of the classes."""

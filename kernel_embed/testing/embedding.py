@@ -30,7 +30,7 @@ class EmbeddingContract:
 
     def make_embedding(self) -> ConditionalEmbedding:
         """The embedding, in float64 and without batch dimensions."""
-        raise TypeError("Expected a method make_embedding that returns an embedding, got none.")
+        raise TypeError("Expected a method make_embedding that returns an embedding, got none. Write it.")
 
     def make_data(self) -> tuple[Tensor, Tensor]:
         """x and y."""

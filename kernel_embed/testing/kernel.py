@@ -31,7 +31,7 @@ class KernelContract:
 
     def make_kernel(self) -> Kernel:
         """A new kernel, with parameters at which it can be told from others."""
-        raise TypeError("Expected a method make_kernel that returns a kernel, got none.")
+        raise TypeError("Expected a method make_kernel that returns a kernel, got none. Write it.")
 
     def make_points(self, num_points: int = 9, seed: int = 0) -> Tensor:
         """Points on which to try it, in float64."""

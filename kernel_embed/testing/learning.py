@@ -24,7 +24,7 @@ class OptimizerContract:
 
     def make_optimizer(self) -> Optimizer:
         """The optimizer."""
-        raise TypeError("Expected a method make_optimizer that returns an optimizer, got none.")
+        raise TypeError("Expected a method make_optimizer that returns an optimizer, got none. Write it.")
 
     def _fit(self, seed: int = 0) -> tuple[FitResult, MulticlassEmbedding]:
         x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)

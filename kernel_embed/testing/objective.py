@@ -32,7 +32,7 @@ class ObjectiveContract:
 
     def make_objective(self) -> Objective[Any]:
         """The objective."""
-        raise TypeError("Expected a method make_objective that returns an objective, got none.")
+        raise TypeError("Expected a method make_objective that returns an objective, got none. Write it.")
 
     def make_embedding(self) -> gpytorch.Module:
         """What it is evaluated for: a multiclass embedding with an ARD Matérn kernel by default."""

@@ -33,7 +33,7 @@ class SamplerContract:
 
     def make_sampler(self) -> Sampler:
         """The sampler."""
-        raise TypeError("Expected a method make_sampler that returns a sampler, got none.")
+        raise TypeError("Expected a method make_sampler that returns a sampler, got none. Write it.")
 
     def _sample(self, seed: int = 0, num_samples: int | None = None) -> MeanPosterior:
         x = torch.randn(25, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -32,7 +32,7 @@ class SystemContract:
 
     def make_system(self) -> tuple[LinearSystem, Tensor, Tensor]:
         """The system, K and A."""
-        raise TypeError("Expected a method make_system that returns a system with K and A, got none.")
+        raise TypeError("Expected a method make_system that returns a system with K and A, got none. Write it.")
 
     def _targets(self, A: Tensor) -> Tensor:
         return torch.randn(A.shape[-1], 2, generator=torch.Generator().manual_seed(0), dtype=A.dtype)

@@ -22,18 +22,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..validation import check_count, check_number, check_seed
+from ..validation import check_array, check_count, check_number, check_seed
 from .families import Array
 
 
-def check_square(K: Array) -> None:
-    """Raise unless ``K`` is a square matrix of finite numbers."""
+def check_square(K: Array) -> Array:
+    """``K`` as a square matrix of finite numbers."""
+    K = check_array(K, "K")
     if K.ndim != 2 or K.shape[0] != K.shape[1] or not K.size:
         raise ValueError(
             f"Expected K as a square matrix, one row for each point, got shape {K.shape}. Give one kernel's."
         )
     if not np.isfinite(K).all():
         raise ValueError("Expected finite values in K, got NaN or infinity. Look at the kernel and the data.")
+    return K
 
 
 def trace_bound(K: Array) -> float:
@@ -44,7 +46,7 @@ def trace_bound(K: Array) -> float:
         >>> trace_bound(np.eye(4))
         0.5
     """
-    check_square(K)
+    K = check_square(K)
     m = len(K)
     diagonal = np.diag(K)
     return float(math.sqrt(max(diagonal.max(), 0.0)) * math.sqrt(max(diagonal.sum(), 0.0)) / m)
@@ -57,7 +59,7 @@ def feature_dimension(num_features: int, degree: int) -> int:
         >>> feature_dimension(2, 3)
         10
     """
-    return math.comb(num_features + degree, degree)
+    return math.comb(check_count("num_features", num_features) + check_count("degree", degree, 0, 10**4), degree)
 
 
 def dimension_bound(K: Array, num_features: int, degree: int) -> float:
@@ -68,13 +70,13 @@ def dimension_bound(K: Array, num_features: int, degree: int) -> float:
         >>> round(dimension_bound(np.ones((9, 9)), 2, 1), 3)
         12.28
     """
-    check_square(K)
+    K = check_square(K)
     return float(12.0 * np.diag(K).max() * math.sqrt(math.pi * feature_dimension(num_features, degree) / len(K)))
 
 
 def spectrum(K: Array) -> Array:
     """κ²λ_j, with λ_j the eigenvalues of K / m, largest first: what :func:`local_bound` is made of."""
-    check_square(K)
+    K = check_square(K)
     eigenvalues = np.linalg.eigvalsh(K / len(K))[::-1]
     return np.asarray(np.maximum(eigenvalues, 0.0)) * max(float(np.diag(K).max()), 0.0)
 
@@ -128,7 +130,10 @@ def own_radius(K: Array, values: Array | None = None) -> float:
 
 def _local(values: Array, r: float, m: int) -> float:
     if not check_number("radius", r) > 0:
-        raise ValueError(f"Expected a radius r > 0 of the local complexity, got {r}.")
+        raise ValueError(
+            f"Expected a radius r > 0 of the local complexity, got {r}. "
+            "Give a positive, finite number, or None for the default."
+        )
     return float(math.sqrt(2.0 / m * np.minimum(r, values).sum()))
 
 

@@ -220,7 +220,7 @@ def _own(k: int, kernel: KernelLike) -> KernelLike:
     if callable(kernel):
         return kernel
     raise TypeError(
-        f"Expected a GPyTorch kernel or a callable (x, z) -> matrix, got {type(kernel).__name__} for kernel {k}."
+        f"Expected a GPyTorch kernel or a callable of x and z, got {type(kernel).__name__} as number {k}. Give one."
     )
 
 
@@ -245,7 +245,7 @@ class SharedWork:
     def evaluate(self, kernel: KernelLike, used: NDArray[np.int64] | None = None) -> Array:
         """The matrix of ``kernel``, on the columns ``used`` only where they are given."""
         if not isinstance(kernel, Kernel):
-            return _as_matrix(kernel(self.x, self.z if used is None else self.z[used]))
+            return _as_matrix(_called(kernel, self.x, self.z if used is None else self.z[used]))
         if degree(kernel) is not None and kernel.active_dims is None:
             products = self.products if used is None else self.products[:, used]
             return _power(products + kernel.offset.item(), int(kernel.power))
@@ -253,6 +253,13 @@ class SharedWork:
         columns = None if used is None and z is x else z if used is None else z[torch.from_numpy(used)]
         with torch.no_grad():
             return _as_matrix(gram(kernel, x, columns))
+
+
+def _called(kernel: Callable[[Points, Points], ArrayLike | Tensor], x: Points, z: Points) -> ArrayLike | Tensor:
+    try:
+        return kernel(x, z)
+    except TypeError as error:
+        raise TypeError(f"Expected a function of x and z, got {kernel!r} ({error}). Return a matrix.") from error
 
 
 def degree(kernel: KernelLike) -> int | None:

@@ -24,7 +24,8 @@ def split_folds(n: int, num_folds: int, seed: int | None = 0) -> list[NDArray[np
     check_seed(seed)
     if not 3 <= check_count("num_folds", num_folds) <= n:
         raise ValueError(
-            f"Expected 3 ≤ num_folds ≤ {n} (training, validation and test need one each), got {num_folds}."
+            f"Expected 3 ≤ num_folds ≤ {n} (training, validation and test need one each), got {num_folds}. "
+            "Give another number of folds."
         )
     return [np.asarray(part) for part in np.array_split(np.random.default_rng(seed).permutation(n), num_folds)]
 

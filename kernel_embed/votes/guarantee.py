@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..validation import check_number
+from ..validation import check_array, check_at_least, check_count, check_number
 from .families import Array
 
 Theorem: TypeAlias = Literal[1, 2]
@@ -101,7 +101,8 @@ def theorem_1(margins: Array, mean_complexity: float, p: int, rho: float, confid
         >>> round(result.value, 4), result.is_vacuous
         (0.1684, False)
     """
-    m, delta = _check(margins, p, rho, confidence), 1.0 - confidence
+    margins, delta = _check(margins, mean_complexity, p, rho, confidence), 1.0 - confidence
+    m = len(margins)
     n = max(0, math.ceil(4.0 / rho**2 * math.log(rho**2 * m / math.log(p))))
     term = 2.0 / rho * math.sqrt(math.log(p) / m)
     term += math.sqrt(n * math.log(p) / m + math.log(2.0 / delta) / (2.0 * m))
@@ -127,9 +128,10 @@ def theorem_2(
         >>> round(result.value, 4), result.is_vacuous
         (0.0335, False)
     """
-    m, delta = _check(margins, p, rho, confidence), 1.0 - confidence
-    if not K > 1:
-        raise ValueError(f"Expected K > 1 in Theorem 2, got {K}.")
+    margins, delta = _check(margins, mean_complexity, p, rho, confidence), 1.0 - confidence
+    m = len(margins)
+    if not 1.0 < check_number("K", K) < math.inf:
+        raise ValueError(f"Expected K > 1 in Theorem 2, got {K}. Give K=2, say.")
     ratio = K / (K - 1.0)
     n = max(0, math.ceil(8.0 / rho**2 * math.log(rho**2 * (1.0 + ratio) * m / (40.0 * K * math.log(p)))))
     term = 40.0 * K / rho**2 * math.log(p) / m + 5.0 * K * math.log(2.0 / delta) / m
@@ -143,15 +145,17 @@ def margin_error(margins: Array, rho: float) -> float:
     return float((margins <= rho).mean())
 
 
-def _check(margins: Array, p: int, rho: float, confidence: float) -> int:
-    if p < 2:
+def _check(margins: Array, mean_complexity: float, p: int, rho: float, confidence: float) -> Array:
+    check_at_least(0.0, mean_complexity=mean_complexity)
+    if check_count("p", p) < 2:
         raise ValueError(
             f"Expected p > 1 kernels, as both theorems assume, got p = {p}. Vote over at least two kernels."
         )
     if not 1e-100 < check_number("rho", rho) < 1e100:
         raise ValueError(f"Expected a margin ρ > 0, between 1e-100 and 1e100, got {rho}. Leave it None for 1/A.")
     if not 0.0 < check_number("confidence", confidence) < 1.0:
-        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}.")
-    if not len(margins):
-        raise ValueError("Expected the margins of at least one point, got none.")
-    return len(np.asarray(margins))
+        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}. Give 0.95, which is usual.")
+    margins = check_array(margins, "margins", 1)
+    if not len(margins) or np.isnan(margins).any():
+        raise ValueError(f"Expected the margins of at least one point, got {len(margins)} with NaN or none. Give data.")
+    return margins

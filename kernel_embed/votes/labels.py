@@ -42,8 +42,13 @@ def check_classes(y: ArrayLike, num_points: int) -> tuple[NDArray[Any], NDArray[
         y = y.detach().cpu().numpy()
     labels = np.asarray(y)
     if labels.ndim != 1 or len(labels) != num_points:
-        raise ValueError(f"Expected one label per point, {num_points} in all, got labels of shape {labels.shape}.")
+        raise ValueError(
+            f"Expected one label per point, {num_points} in all, got labels of shape {labels.shape}. "
+            "Give a vector as long as x."
+        )
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
-        raise ValueError(f"Expected labels of at least two classes, got one class: {classes.tolist()}.")
+        raise ValueError(
+            f"Expected labels of at least two classes, got one class: {classes.tolist()}. Give rows of another class."
+        )
     return classes, codes

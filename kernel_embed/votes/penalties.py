@@ -66,7 +66,8 @@ def complexities(
         return _given(np.asarray(choice, dtype=np.float64), len(family))
     if choice not in NAMES:
         raise ValueError(
-            f"Expected complexity to be one of {', '.join(NAMES)} or one number per kernel, got {choice!r}."
+            f"Expected complexity to be one of {', '.join(NAMES)} or one number per kernel, got {choice!r}. "
+            "Choose one of these."
         )
     points = family.points(x)
     grams = family.grams(points, points) if grams is None else grams
@@ -89,10 +90,11 @@ def _everywhere(values: Array, rule: str) -> Complexities:
 def _given(values: Array, num_kernels: int) -> Complexities:
     if values.shape != (num_kernels,):
         raise ValueError(
-            f"Expected one complexity per kernel, {num_kernels} in all, got an array of shape {values.shape}."
+            f"Expected one complexity per kernel, {num_kernels} in all, got an array of shape {values.shape}. "
+            "Give a vector as long as the list of kernels."
         )
     if not (np.isfinite(values) & (values >= 0)).all():
-        raise ValueError(f"Expected finite complexities ≥ 0, got {values.tolist()}.")
+        raise ValueError(f"Expected finite complexities ≥ 0, got {values.tolist()}. Give other values.")
     return _everywhere(values, "given")
 
 

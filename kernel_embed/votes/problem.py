@@ -33,7 +33,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..validation import check_number
+from ..validation import check_array, check_number
 from .families import Array
 
 
@@ -129,11 +129,17 @@ class VoteProblem:
         self.elastic = check_elastic(elastic)
         self.m = len(self.y)
         if not grams:
-            raise ValueError("Expected at least one Gram, got none.")
+            raise ValueError("Expected at least one Gram, got none. Give one for each kernel.")
+        grams = [check_array(K, f"Gram {k}") for k, K in enumerate(grams)]
         for k, K in enumerate(grams):
             if K.ndim != 2 or K.shape[0] != self.m:
-                raise ValueError(f"Expected Gram {k} with {self.m} rows, one per label, got shape {K.shape}.")
-        self.grams = list(grams)
+                raise ValueError(
+                    f"Expected Gram {k} with {self.m} rows, one per label, got shape {K.shape}. "
+                    "Evaluate every kernel at the same points."
+                )
+            if not np.isfinite(K).all():
+                raise ValueError(f"Expected finite values in Gram {k}, got NaN or infinity. Look at the kernel.")
+        self.grams = grams
         # One base function per row, so that reading some of them, or pricing all, walks memory in order.
         self._functions = [K if _symmetric(K) else np.ascontiguousarray(K.T) for K in self.grams]
 
@@ -142,7 +148,9 @@ class VoteProblem:
         other = copy.copy(self)
         other.y = _checked_labels(y)
         if len(other.y) != self.m:
-            raise ValueError(f"Expected {self.m} labels, one per point, got {len(other.y)}.")
+            raise ValueError(
+                f"Expected {self.m} labels, one per point, got {len(other.y)}. Give a vector as long as x."
+            )
         return other
 
     def columns(
@@ -181,7 +189,7 @@ class VoteProblem:
 
 
 def _checked_labels(y: Array) -> Array:
-    y = np.asarray(y, dtype=np.float64)
+    y = check_array(y, "y")
     if y.ndim != 1 or not np.isin(y, (-1.0, 1.0)).all():
         values = np.unique(y)
         shown = ", ".join(f"{value:g}" for value in values[:5]) + (", …" if len(values) > 5 else "")
@@ -220,7 +228,7 @@ def dual_bound(total: float, violations: Array, elastic: float = 0.0) -> float:
 def check_elastic(elastic: float) -> float:
     """μ as a finite number ≥ 0."""
     if not 0.0 <= check_number("elastic", elastic) < np.inf:
-        raise ValueError(f"Expected elastic ≥ 0 and finite, got {elastic!r}. 0 is the vote of the paper.")
+        raise ValueError(f"Expected elastic ≥ 0 and finite, got {elastic!r}. Give 0 for the vote of the paper.")
     return float(elastic)
 
 
@@ -230,9 +238,12 @@ def _symmetric(K: Array) -> bool:
 
 def check_penalties(penalties: Array, num_kernels: int) -> Array:
     """Λ_k as an array, one positive number per kernel."""
-    penalties = np.asarray(penalties, dtype=np.float64)
+    penalties = check_array(penalties, "penalties")
     if penalties.shape != (num_kernels,):
-        raise ValueError(f"Expected one penalty per kernel, {num_kernels} in all, got shape {penalties.shape}.")
+        raise ValueError(
+            f"Expected one penalty per kernel, {num_kernels} in all, got shape {penalties.shape}. "
+            "Give a vector as long as the list of kernels."
+        )
     bad = ~(np.isfinite(penalties) & (penalties > 0))
     if bad.any():
         k = int(np.flatnonzero(bad)[0])

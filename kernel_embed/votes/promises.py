@@ -64,7 +64,8 @@ class BaseFunctions:
         values = np.asarray(bounds, dtype=np.float64)
         if values.shape != self.sup.shape or not (np.isfinite(values) & (values > 0)).all():
             raise ValueError(
-                f"Expected sup_diagonal to be one positive number per kernel, {len(self.sup)} in all, got {bounds!r}."
+                f"Expected sup_diagonal to be one positive number per kernel, {len(self.sup)} in all, got {bounds!r}. "
+                "Give such a vector, or None."
             )
         for name, value, highest in zip(self.names, values, self.sup, strict=True):
             if highest > value * (1.0 + 1e-6):
@@ -102,9 +103,9 @@ def vote_guarantee(
         num_outside_radius: votes that the local complexities do not cover.
     """
     if theorem not in (1, 2):
-        raise ValueError(f"Expected theorem 1 or 2, got {theorem}.")
+        raise ValueError(f"Expected theorem 1 or 2, got {theorem}. Choose one of the two.")
     if not norms.any():
-        raise ValueError("Expected a vote with at least one function, got none: lower lam or beta.")
+        raise ValueError("Expected a vote with at least one function, got none. Lower lam or beta.")
     missing = [base.names[k] for k in np.flatnonzero(norms) if np.isnan(base.kappa_squared[k])]
     certified = uniform and theorem == 1 and not missing
     A = float(norms @ (np.nan_to_num(base.kappa_squared) if certified else base.sup))

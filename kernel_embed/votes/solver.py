@@ -6,7 +6,7 @@ import abc
 import math
 from collections.abc import Iterable
 
-from ..validation import check_number
+from ..validation import check_count, check_number
 from .families import Array
 from .problem import Solution, VoteProblem, Votes
 
@@ -48,8 +48,7 @@ class VoteSolver(abc.ABC):
 
 def check_max_rounds(max_rounds: int) -> None:
     """Raise unless a solver may price all base functions at least once."""
-    if max_rounds < 1:
-        raise ValueError(f"Expected max_rounds ≥ 1, got {max_rounds}.")
+    check_count("max_rounds", max_rounds)
 
 
 def check_tolerance(tolerance: float) -> None:

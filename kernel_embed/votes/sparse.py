@@ -34,6 +34,9 @@ class SparseVote:
     def __init__(self, family: KernelFamily, votes: Sequence[Votes], x: Points) -> None:
         self.family, self.num_outputs = family, len(votes)
         self.support: NDArray[np.int64] = np.unique(np.concatenate([part.point for part in votes]))
+        x = family.points(x)
+        if len(self.support) and self.support[-1] >= len(x):
+            raise ValueError(f"Expected votes of the {len(x)} points, got one of point {self.support[-1]}. Give all.")
         self.points = x[self.support].copy()
         self._parts: dict[int, tuple[NDArray[np.int64], Array]] = {}
         for k in np.unique(np.concatenate([part.kernel for part in votes])):
@@ -46,6 +49,7 @@ class SparseVote:
 
     def __call__(self, x: Points) -> Array:
         """f at every point of x, shape (n, number of outputs)."""
+        x = self.family.points(x)
         f = np.zeros((len(x), self.num_outputs))
         for start in range(0, len(x), ROWS):
             part = x[start : start + ROWS]

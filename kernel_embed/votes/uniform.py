@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from ..validation import check_array, check_number, check_share
 from .families import Array
 from .guarantee import Guarantee, margin_error, theorem_1, theorem_2
 
@@ -82,7 +83,7 @@ def uniform_theorem_1(
     _check(rho, confidence)
     margin, share = margin_grid(rho)
     terms = theorem_1(margins, mean_complexity, p, PART * margin, 1.0 - share * (1.0 - confidence))
-    error = margin_error(margins, margin)
+    error = margin_error(check_array(margins, "margins"), margin)
     return dataclasses.replace(terms, margin_error=error, rho=margin, confidence=confidence, reasons=())
 
 
@@ -101,12 +102,11 @@ def uniform_theorem_2(
     _check(rho, confidence)
     margin, share = margin_grid(rho)
     terms = theorem_2(margins, mean_complexity, p, PART * margin, 1.0 - share * (1.0 - confidence), K)
-    error = K / (K - 1.0) * margin_error(margins, margin)
+    error = K / (K - 1.0) * margin_error(check_array(margins, "margins"), margin)
     return dataclasses.replace(terms, margin_error=error, rho=margin, confidence=confidence, reasons=(LOST_FACTOR,))
 
 
 def _check(rho: float, confidence: float) -> None:
-    if not (rho > 0 and math.isfinite(rho)):
-        raise ValueError(f"Expected a margin ρ > 0, got {rho}.")
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}.")
+    if not 0.0 < check_number("rho", rho) < math.inf:
+        raise ValueError(f"Expected a margin ρ > 0, got {rho}. Give a positive margin.")
+    check_share("confidence", confidence, "Give 0.95, which is usual.")

@@ -20,8 +20,9 @@ from .inputs import Inputs
 
 SECONDS = 30.0
 """A call of these sizes takes milliseconds; one that takes longer than this hangs."""
-REFUSALS = (ValueError, TypeError, MemoryError, FileNotFoundError, NotPSDError, NanError, ArithmeticError)
-FORM = re.compile(r"Expected .+?,? (got|but) .+", re.DOTALL)
+REFUSALS = (ValueError, TypeError, MemoryError, OSError, RuntimeError, NotPSDError, NanError, ArithmeticError)
+FORM = re.compile(r"Expected .+? (got|but) .+?[.?] [A-Z].+", re.DOTALL)
+"""What was expected, what came, and, in a sentence of its own, what to do."""
 
 
 class HangError(BaseException):
@@ -49,7 +50,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 def fault_of(call: Callable[[Inputs], object], inputs: Inputs) -> str | None:
     """What is wrong with a call, or ``None``."""
-    generator = torch.get_rng_state()
+    before = settings_of_process()
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
@@ -59,13 +60,23 @@ def fault_of(call: Callable[[Inputs], object], inputs: Inputs) -> str | None:
             return f"hang: {hang}"
         except Exception as error:
             return fault_of_error(error)
-    if not torch.equal(torch.get_rng_state(), generator):
-        return "the global generator was used"
-    return fault_of_answer(answer)
+    changed = [name for name, value in settings_of_process().items() if value != before[name]]
+    return f"changed for everybody: {', '.join(changed)}" if changed else fault_of_answer(answer)
+
+
+def settings_of_process() -> dict[str, object]:
+    """What belongs to the caller and has to be left as it was."""
+    return {
+        "torch's generator": torch.get_rng_state().numpy().tobytes(),
+        "NumPy's generator": str(np.random.get_state(legacy=False)),  # noqa: NPY002 — to see that nobody uses it
+        "default dtype": torch.get_default_dtype(),
+        "threads": torch.get_num_threads(),
+        "gradients": torch.is_grad_enabled(),
+    }
 
 
 def fault_of_error(error: Exception) -> str | None:
-    """A refusal says what was expected and what came. Estimators refuse in the words of scikit-learn."""
+    """A refusal says what was expected, what came and what to do. Estimators refuse in the words of scikit-learn."""
     frames = traceback.extract_tb(error.__traceback__)
     if any("/sklearn/" in frame.filename for frame in frames[-2:]):
         return None

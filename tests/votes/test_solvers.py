@@ -294,7 +294,7 @@ def test_solvers_are_values(sample, grams):
     assert ColumnGeneration(max_rounds=7) == ColumnGeneration(7)
     assert ColumnGeneration() != CoordinateDescent()
     for solver in (ColumnGeneration, CoordinateDescent):
-        with pytest.raises(ValueError, match="max_rounds ≥ 1"):
+        with pytest.raises(ValueError, match="max_rounds of at least 1"):
             solver(max_rounds=0)
         with pytest.raises(AttributeError):
             solver().max_rounds = 3

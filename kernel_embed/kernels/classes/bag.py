@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ...validation import check_count, check_features
 from ..gram import gram
+from ..structure import check_kernel
 from .based import BasedKernel, FollowingKernel
 
 BLOCK_ENTRIES = 2**24
@@ -45,15 +46,19 @@ def pack_bags(bags: Sequence[Tensor], size: int | None = None) -> Tensor:
                 [3.0000, 1.0000, 3.0000, 0.0000]])
     """
     if not bags:
-        raise ValueError("Expected at least one bag, got none.")
+        raise ValueError("Expected at least one bag, got none. Give a list of tensors.")
     bags = [check_features(bag, f"bag {i}") for i, bag in enumerate(bags)]
     widths = {bag.shape[-1] for bag in bags}
     if len(widths) > 1:
-        raise ValueError(f"Expected bags with one number of columns, got {sorted(widths)}.")
+        raise ValueError(
+            f"Expected bags with one number of columns, got {sorted(widths)}. Give every bag the same columns."
+        )
     largest = max(bag.shape[-2] for bag in bags)
     size = largest if size is None else check_count("size", size, 0)
     if size < largest:
-        raise ValueError(f"Expected a size of at least {largest}, the largest bag, got {size}.")
+        raise ValueError(
+            f"Expected a size of at least {largest}, the largest bag, got {size}. Leave size out, or give a larger one."
+        )
     rows = []
     for bag in bags:
         n = bag.shape[-2]
@@ -124,6 +129,8 @@ class MMDKernel(BasedKernel):
         lengthscale_prior: Prior | None = None,
         lengthscale_constraint: Interval | None = None,
     ) -> None:
+        check_kernel(base_kernel)
+        check_count("num_features", num_features)
         super().__init__(
             batch_shape=base_kernel.batch_shape if batch_shape is None else batch_shape,
             active_dims=active_dims,

@@ -58,7 +58,10 @@ class FeatureKernel(Kernel):
                 "Wrap a function in a module whose forward calls it."
             )
         if base_kernel is not None and not isinstance(base_kernel, Kernel):
-            raise TypeError(f"Expected base_kernel to be a gpytorch.kernels.Kernel, got {type(base_kernel).__name__}.")
+            raise TypeError(
+                f"Expected base_kernel to be a gpytorch.kernels.Kernel, got {type(base_kernel).__name__}. "
+                "Pass RBFKernel(), say, or leave it out for a linear kernel."
+            )
         self.feature_map = feature_map
         self.base_kernel = base_kernel
         self.num_features: int | None = None

@@ -40,11 +40,18 @@ class TiedLengthscales(Kernel):
         lengthscale_constraint: Interval | None = None,
         **kwargs: object,
     ) -> None:
-        numbers = torch.as_tensor(
-            groups, dtype=torch.long, device=getattr(groups, "device", torch.get_default_device())
-        ).flatten()
+        device = getattr(groups, "device", torch.get_default_device())
+        try:
+            numbers = torch.as_tensor(groups, dtype=torch.long, device=device).flatten()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"Expected groups as column numbers, got {groups!r}. Give a list of ints.") from error
         if numbers.numel() == 0 or int(numbers.min()) < 0:
-            raise ValueError(f"Expected groups as column numbers from 0, got {numbers.tolist()}.")
+            raise ValueError(
+                f"Expected groups as column numbers from 0, got {numbers.tolist()}. "
+                "Give the column of each input number."
+            )
+        if kwargs.get("nu", 0.5) not in (0.5, 1.5, 2.5):
+            raise ValueError(f"Expected nu of 0.5, 1.5 or 2.5, got {kwargs['nu']!r}. Choose one of these.")
         super().__init__(ard_num_dims=numbers.numel(), lengthscale_constraint=lengthscale_constraint, **kwargs)
         raw = next(self.parameters()).new_zeros(*self.batch_shape, 1, int(numbers.max()) + 1)
         self.raw_lengthscale = torch.nn.Parameter(raw)

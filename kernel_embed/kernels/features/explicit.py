@@ -62,6 +62,8 @@ def explicit_features(kernel: Kernel, x: Tensor, limit: int = MAX_WIDTH) -> Tens
     """
     check_kernel(kernel)
     check_tensor(x, "x")
+    if x.dim() == 0:
+        raise ValueError("Expected x of shape (n, d), got a single number. Give a row for each point.")
     if not has_explicit_features(kernel):
         return None
     check_columns(kernel, x.shape[-1])

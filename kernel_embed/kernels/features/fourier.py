@@ -13,7 +13,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from ...validation import check_count, check_seed
+from ...validation import check_count, check_features, check_seed, check_tensor
 from ..classes.feature import FeatureKernel
 from ..structure import COMPOSITES, Algebra, Composite, Node, Registry, all_known, check_columns, check_kernel, fold
 from .explicit import has_explicit_features
@@ -31,12 +31,15 @@ class FourierFeatures(torch.nn.Module):
 
     def __init__(self, Omega: Tensor) -> None:
         super().__init__()
-        self.register_buffer("Omega", Omega)
+        self.register_buffer("Omega", check_features(Omega, "Omega"))
 
     def forward(self, x: Tensor) -> Tensor:
         """Features of rows ``x`` ``(n, d)``: ``(n, 2p')``."""
-        if x.shape[-1] != self.Omega.shape[0]:
-            raise ValueError(f"Expected {self.Omega.shape[0]} features (d), got x with {x.shape[-1]}. Draw others.")
+        check_tensor(x, "x")
+        if x.dim() == 0 or x.shape[-1] != self.Omega.shape[0]:
+            raise ValueError(
+                f"Expected {self.Omega.shape[0]} features (d), got x of shape {tuple(x.shape)}. Draw others."
+            )
         angles = x.to(self.Omega.dtype) @ self.Omega
         scale = self.Omega.shape[1] ** -0.5
         if torch.is_grad_enabled():

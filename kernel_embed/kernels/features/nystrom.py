@@ -28,6 +28,13 @@ class NystromFeatures(torch.nn.Module):
 
     def __init__(self, kernel: Kernel, points: Tensor) -> None:
         super().__init__()
+        check_kernel(kernel)
+        if len(kernel.batch_shape) > 0:
+            raise ValueError(
+                f"Expected a kernel without batch shape, got {tuple(kernel.batch_shape)}. "
+                "Approximate each kernel of the batch alone."
+            )
+        points = check_features(points, "points")
         self.kernel = frozen(kernel).eval()
         with torch.no_grad():
             R = whitening(gram(self.kernel, points))
@@ -56,10 +63,9 @@ def nystrom_kernel(kernel: Kernel, points: Tensor) -> Kernel:
         >>> bool((gram(approximation, x) - gram(RBFKernel().double(), x)).abs().max() < 1e-4)
         True
     """
-    check_kernel(kernel)
-    if len(kernel.batch_shape) > 0:
-        raise ValueError(f"Expected a kernel without batch shape, got {tuple(kernel.batch_shape)}.")
     points = check_features(points, "points")
     if points.shape[0] > math.isqrt(2**31):
-        raise ValueError(f"Expected fewer inducing points, got {points.shape[0]}, whose own matrix would not fit.")
+        raise ValueError(
+            f"Expected fewer inducing points, got {points.shape[0]}, whose own matrix would not fit. Give fewer."
+        )
     return FeatureKernel(NystromFeatures(kernel, points))

@@ -95,7 +95,10 @@ class SmoothedKernel(FollowingKernel):
 
     def _features(self, x: Tensor, measure: DiscreteMeasure) -> Tensor:
         if measure.atoms.shape[-1] != x.shape[-1]:
-            raise ValueError(f"Expected x with the {measure.atoms.shape[-1]} columns of the atoms, got {x.shape[-1]}.")
+            raise ValueError(
+                f"Expected x with the {measure.atoms.shape[-1]} columns of the atoms, got {x.shape[-1]}. "
+                "Give x and the atoms the same columns."
+            )
         root: Tensor = measure.weights.to(x).sqrt()
         return gram(self.base_kernel, x, measure.atoms.to(x)) * root
 

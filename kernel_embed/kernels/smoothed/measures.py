@@ -13,7 +13,7 @@ import torch
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from ...validation import check_features
+from ...validation import check_features, check_number, check_tensor
 from ..parameters import positive, register_positive, set_positive
 
 NUM_ATOMS = 256
@@ -73,6 +73,8 @@ class GaussianMeasure(Measure):
         scale_prior: Prior | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(scale, Tensor):
+            check_number("scale", scale)
         value = torch.as_tensor(scale, dtype=None if isinstance(scale, Tensor) else torch.get_default_dtype())
         register_positive(self, "scale", value, scale_prior, learn=learn)
         self.register_buffer("center", center)
@@ -111,13 +113,17 @@ class DiscreteMeasure(Measure):
         atoms = check_features(atoms, "atoms")
         if weights is None:
             weights = atoms.new_full((atoms.shape[-2],), 1.0 / atoms.shape[-2])
+        check_tensor(weights, "weights")
         if weights.shape != atoms.shape[-2:-1]:
             raise ValueError(
                 f"Expected one weight for each of the {atoms.shape[-2]} atoms, got weights of shape "
-                f"{tuple(weights.shape)}."
+                f"{tuple(weights.shape)}. "
+                "Give a vector as long as the atoms."
             )
         if not bool((torch.isfinite(weights) & (weights >= 0)).all() and (weights > 0).any()):
-            raise ValueError("Expected finite weights of the atoms, none negative and one positive at least.")
+            raise ValueError(
+                "Expected finite weights of the atoms, none negative and one positive, got others. Mend the weights."
+            )
         self.register_buffer("atoms", atoms)
         self.register_buffer("weights", weights.to(atoms))
 

@@ -169,7 +169,8 @@ def _step(
     if not met:
         raise TypeError(
             f"Expected step(closure) to call its closure, as the optimizers of torch.optim do, but that of "
-            f"{type(stepper).__name__} did not."
+            f"{type(stepper).__name__} did not. "
+            "Call closure() inside step."
         )
     return met[0]
 

@@ -52,7 +52,7 @@ class VotedTable(Experiment):
         methods = settings.methods or self.methods
         for method in methods:
             if method not in METHODS:
-                raise ValueError(f"Expected methods among {', '.join(METHODS)}, got {method!r}.")
+                raise ValueError(f"Expected methods among {', '.join(METHODS)}, got {method!r}. Choose among these.")
         names = settings.datasets or (QUICK if settings.quick else tuple(TABLE_1))
         done = {task_of(record) for record in self.own(results.records)}
         tasks = [task for task in self._tasks(names, methods) if task not in done]

@@ -56,4 +56,4 @@ def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
     if kind == "strong nonlinearity":
         z = 6.0 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 3.0
         return torch.sin(4 * z) + 0.2 * e, torch.cos(4 * z) + torch.sin(4 * z) + 0.2 * f, z
-    raise ValueError(f"Expected one of {', '.join(MODELS)}, got {kind!r}.")
+    raise ValueError(f"Expected one of {', '.join(MODELS)}, got {kind!r}. Choose one of these.")

@@ -112,7 +112,9 @@ class CausalGraphs(Experiment):
         super().check(settings)
         for given, known, what in ((settings.datasets, NOISES, "data sets"), (settings.methods, TESTS, "methods")):
             if not set(given or ()) <= set(known):
-                raise ValueError(f"Expected {what} among {', '.join(known)}, got {', '.join(given or ())}.")
+                raise ValueError(
+                    f"Expected {what} among {', '.join(known)}, got {', '.join(given or ())}. Choose among these."
+                )
 
     def run(self, results: Results, settings: Settings) -> None:
         """Every test on the same graphs; ``datasets`` chooses among the noises, ``methods`` among the tests."""

@@ -25,7 +25,7 @@ from ...posteriors import NUTS, PosteriorWarning, sample_posterior
 from ...results import Record, Results, column, group, table
 from ..experiment import Experiment, Settings
 
-NUM_RANKS = 10
+NUM_RANKS = 5
 """L + 1; every so many-th draw of a chain is one of the L."""
 THINNING = 4
 NUM_DATA = 12
@@ -98,12 +98,12 @@ class PosteriorRanks(Experiment):
 
     name = "posterior-ranks"
     shows = "whether the truth is anywhere among the draws with equal probability, for three models"
-    duration = "an hour"
+    duration = "15 minutes"
     key = ("experiment", "model", "number")
     tags = ("posterior ranks",)
     options = frozenset({"repetitions"})
 
-    warmup_steps: int = 40
+    warmup_steps: int = 28
 
     def run(self, results: Results, settings: Settings) -> None:
         """Simulate, sample, and count the draws below the truth."""

@@ -88,11 +88,13 @@ class AveragedClassifiers(Experiment):
         names = settings.datasets or (("iris",) if settings.quick else ("iris", "wine", "digits"))
         chosen = {name: table for name, table in tables().items() if name.split()[0] in names}
         if unknown := set(names) - {name.split()[0] for name in chosen}:
-            raise ValueError(f"Expected data sets among iris, wine, digits, got {', '.join(sorted(unknown))}.")
+            raise ValueError(
+                f"Expected data sets among iris, wine, digits, got {', '.join(sorted(unknown))}. Choose among these."
+            )
         methods = settings.methods or (METHODS[:2] if settings.quick else METHODS)
         for method in methods:
             if method not in METHODS:
-                raise ValueError(f"Expected methods among {', '.join(METHODS)}, got {method!r}.")
+                raise ValueError(f"Expected methods among {', '.join(METHODS)}, got {method!r}. Choose among these.")
         run_tables(results, chosen, methods, num_folds=settings.num_folds or (1 if settings.quick else 5))
 
     def summary(self, records: Sequence[Record]) -> str:

@@ -92,7 +92,7 @@ def make_head(
         return EmbeddingHead(network, learning_rate, OBJECTIVES[objective], regularization)
     if name == "softmax":
         return SoftmaxHead(network, learning_rate, generator)
-    raise ValueError(f"Expected head 'cen' or 'softmax', got {name!r}.")
+    raise ValueError(f"Expected head 'cen' or 'softmax', got {name!r}. Choose one of the two.")
 
 
 def learn_epoch(learner: Head, x: Tensor, y: Tensor, batches: Sequence[Tensor], seed: int) -> Record:

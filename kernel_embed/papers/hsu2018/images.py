@@ -20,7 +20,7 @@ def load_mnist(directory: str | os.PathLike[str] | None = None) -> Images:
     place = data_directory(directory)
     if place is None:
         raise FileNotFoundError(
-            f"Expected the directory that holds mnist/, in --data or in {ENVIRONMENT_VARIABLE}, got none."
+            f"Expected the directory that holds mnist/, in --data or in {ENVIRONMENT_VARIABLE}, got none. Name it."
         )
     parts = []
     for name in ("train", "t10k"):
@@ -32,5 +32,5 @@ def load_mnist(directory: str | os.PathLike[str] | None = None) -> Images:
 
 def _read_idx(path: pathlib.Path, header: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     if not path.exists():
-        raise FileNotFoundError(f"Expected {path}, which does not exist.")
+        raise FileNotFoundError(f"Expected {path}, got no such file. Download MNIST into that directory.")
     return np.frombuffer(gzip.decompress(path.read_bytes()), dtype=np.uint8, offset=header)

@@ -50,7 +50,9 @@ class NetworkHeads(Experiment):
     def run(self, results: Results, settings: Settings) -> None:
         """Learn until the epochs or the minutes are over."""
         if self.objective not in OBJECTIVES:
-            raise ValueError(f"Expected objective among {', '.join(OBJECTIVES)}, got {self.objective!r}.")
+            raise ValueError(
+                f"Expected objective among {', '.join(OBJECTIVES)}, got {self.objective!r}. Choose among these."
+            )
         images = load_mnist(settings.data)
         if settings.quick:
             images = images[0][:1500], images[1][:1500], images[2][:500], images[3][:500]

@@ -82,7 +82,7 @@ class PixelLengthscales(Experiment):
         methods = settings.methods or (("ard + rademacher", "svc") if settings.quick else tuple(METHODS))
         for method in methods:
             if method not in METHODS:
-                raise ValueError(f"Expected methods among {', '.join(METHODS)}, got {method!r}.")
+                raise ValueError(f"Expected methods among {', '.join(METHODS)}, got {method!r}. Choose among these.")
         x_all, y_all, x_test, y_test = load_mnist(settings.data)
         order = torch.randperm(len(y_all), generator=torch.Generator().manual_seed(settings.seed))
         held = slice(500 if settings.quick else None)

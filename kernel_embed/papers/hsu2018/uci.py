@@ -72,7 +72,7 @@ class UCITable(Experiment):
         methods = settings.methods or (METHODS[:2] if settings.quick else METHODS)
         for method in methods:
             if method not in LEARNERS:
-                raise ValueError(f"Expected methods among {', '.join(LEARNERS)}, got {method!r}.")
+                raise ValueError(f"Expected methods among {', '.join(LEARNERS)}, got {method!r}. Choose among these.")
         limit = settings.num_folds or (2 if settings.quick else 10)
         with progress_bar(len(names) * len(methods) * limit, "uci") as bar:
             for dataset in names:

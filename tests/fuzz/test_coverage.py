@@ -1,0 +1,68 @@
+"""No public function or class is forgotten: each is called by an entry of the fuzz, or it is said here why not."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pathlib
+
+import kernel_embed as ke
+
+ROOMS = (
+    "embeddings", "estimators", "hypothesis", "kernels", "learning", "objectives", "plots", "posteriors", "scale",
+    "votes",
+)  # fmt: skip
+SOURCES = ("entries", "front_doors", "rooms")
+
+NOT_CALLED = {
+    "an answer, which the library makes and entries look through": """
+        CalibratedMulticlass ConditionedMeanEmbedding ConditionedMulticlass Distribution JointEmbedding
+        SquaredDistancePosterior Member PooledAnswers ColumnDifference ConditionalTestResult Diagnosis Differences
+        KernelTestResult RejectionStudy SamplesTestResult SupDiagonal Evaluation FitResult LocalMaximum Outcome Progress
+        Visit GeneralizationBound HoldoutBound LogarithmicPool PacBayesBound ScoreBound SoftmaxCalibration
+        ConditionalPosterior Draws EntropyParts GaussianMixture KernelDraws MeanPosterior MulticlassPosterior Posterior
+        TemperatureChoice WitnessPosterior ApproximationError CompressionReport FeatureAnswers MulticlassFeatureAnswers
+        ShardedMulticlass BaseFunctions Complexities CrossValidation Guarantee PathPoint Solution""",
+    "a base, or a piece, of classes of one's own, which the contract suites of kernel_embed.testing try": """
+        KernelEmbedding KernelFeatures KernelValues RealAnswers RegularizedEmbedding in_blocks Initialization
+        Lengthscale Measure Node PlainProfile Radial RadialProfile Whitening check_width plain_profile Problem Plan
+        Starts independent_draws Descent""",
+    "called by VotedKernelClassifier.guarantee, which has an entry": "vote_guarantee",
+    "the name of a type": "NoiseKind KernelChoice Warping",
+    "takes no arguments": "styled",
+}
+
+
+def called() -> set[str]:
+    """Every name that the entries take from a module or import."""
+    names: set[str] = set()
+    for source in SOURCES:
+        text = (pathlib.Path(__file__).parent / f"{source}.py").read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute):
+                names.add(node.attr)
+            elif isinstance(node, ast.ImportFrom):
+                names |= {alias.name for alias in node.names}
+    return names
+
+
+def callables() -> set[str]:
+    """Public functions and classes that can be called: no contracts, no warnings and errors."""
+    modules = [ke, *(importlib.import_module(f"kernel_embed.{room}") for room in ROOMS)]
+    found = {name: getattr(module, name) for module in modules for name in module.__all__}
+    return {name for name, thing in found.items() if callable(thing) and not _is_contract(thing)}
+
+
+def _is_contract(thing: object) -> bool:
+    return inspect.isclass(thing) and (
+        inspect.isabstract(thing) or getattr(thing, "_is_protocol", False) or issubclass(thing, Exception)
+    )
+
+
+def test_every_public_name_is_called_or_excused():
+    excused = {name for names in NOT_CALLED.values() for name in names.split()}
+    public, reached = callables(), called()
+    assert public - reached - excused == set(), "write an entry in tests/fuzz"
+    assert excused - public == set(), "no longer public"
+    assert excused & reached == set(), "called, and needs no excuse"
