@@ -279,5 +279,5 @@ def test_guarantee(sample):
         vote.guarantee(theorem=3)
     with pytest.raises(ValueError, match="p > 1"):
         VotedKernelClassifier(gaussian_kernels([1.0])).fit(x, y).guarantee()
-    with pytest.raises(ValueError, match="lower lam or beta"):
+    with pytest.raises(ValueError, match="Lower lam or beta"):
         VotedKernelClassifier(lam=1e6).fit(x, y).guarantee()
