@@ -123,7 +123,7 @@ def test_bytes_that_are_no_text(tmp_path):
     pytest.importorskip("pyarrow")
     with pytest.raises(ValueError, match="Expected a Parquet file"):
         read_user_table(tmp_path / "a.parquet")
-    with pytest.raises(FileNotFoundError, match="not a file"):
+    with pytest.raises(FileNotFoundError, match="no such file"):
         read_user_table(tmp_path / "none.csv")
 
 
