@@ -19,21 +19,22 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, LinearKernel
 from gpytorch.priors import LogNormalPrior
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
-from ..kernels import TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, Warping, log_scaled
+from ..kernels import FeatureKernel, Partitions, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, Warping, log_scaled
 from ..kernels.parameters import NamedParameter
 from ..learning import LBFGS, fit
 from ..objectives import Objective
 
-Family = Literal["rbf", "laplace", "matern", "linear"]
+Family = Literal["rbf", "laplace", "matern", "linear", "partition"]
 Relevance = Literal["common", "columns"]
 
 RELATIVE_LENGTHSCALE = 0.7
@@ -50,7 +51,7 @@ RIDGE = math.exp(-3.0)
 
 
 COMMON_STAGE = LBFGS(max_evaluations=15, tolerance=1e-3)
-COLUMN_STAGE = LBFGS(max_evaluations=30, tolerance=1e-4)
+COLUMN_STAGE = LBFGS(max_evaluations=30, tolerance=3e-4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +91,11 @@ class Rows:
         """n = Σ w."""
         return len(self.x) if self.weights is None else float(self.weights.sum())
 
+    @property
+    def Y(self) -> Tensor:
+        """One-hot or soft labels, ``(n, m)``."""
+        return self.y.to(self.x) if self.y.dim() == 2 else one_hot(self.y, self.num_classes).to(self.x)
+
     def taken(self, rows: Tensor) -> Rows:
         """Some of them."""
         weights = None if self.weights is None else self.weights[rows]
@@ -107,7 +113,7 @@ class Search:
     objective: Objective[ConditionedMulticlass]
     common: LBFGS = COMMON_STAGE
     columns: LBFGS = COLUMN_STAGE
-    again: int = 8
+    again: int = 5
     """Evaluations of a stage that goes on from where another part of the rows ended."""
 
     def learn(self, family: Family, rows: Rows, start: Learned | None = None) -> Learned:
@@ -190,9 +196,16 @@ def linear_kernel(like: Tensor) -> Kernel:
 
 
 def relevances(embedding: MulticlassEmbedding, groups: Tensor) -> Tensor:
-    """What one standard deviation of each column counts: 1/ℓ, or √v summed over the numbers of a column, ``(G,)``."""
+    """What one standard deviation of each column counts, ``(G,)``.
+
+    1/ℓ; √v summed over the numbers of a column; or, of partitions, how often it is split.
+    """
     num_columns = int(groups.max()) + 1
     kernel = embedding.kernel
+    if isinstance(kernel, FeatureKernel):
+        partitions = cast(Partitions, kernel.feature_map)
+        splits = partitions.splits(len(groups)).to(partitions.thresholds)
+        return torch.zeros_like(splits[:num_columns]).scatter_add_(0, groups, splits)
     if isinstance(kernel, AdditiveKernel):
         v = kernel.kernels[0].variance.detach().flatten().expand(len(groups))
         total: Tensor = v.new_zeros(num_columns).scatter_add_(0, groups, v)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..embeddings import LinearAnswers, MulticlassEmbedding
-from ..kernels import has_explicit_features
+from ..kernels import explicit_features, has_explicit_features
 from ..kernels.features.nystrom import nystrom_kernel
 from ..linalg import RidgePath
 from ..linalg.extension import joined_weights
@@ -101,8 +101,10 @@ def condition_exactly(
     embedding: MulticlassEmbedding, table: Table, judged: Tensor, ridge: float, probes: Tensor | None
 ) -> tuple[Tensor, LinearAnswers]:
     """Leave-one-out values at the ``judged`` rows, and the answers; ``probes`` are points that learn the ridge anew."""
-    if probes is not None and not has_explicit_features(embedding.kernel):
-        ridge = _Featured(through_features(embedding, table, probes), table, judged).best_ridge(ridge)
+    if probes is not None:
+        Z = _features(_featured(embedding, probes), table.x)
+        path = RidgePath.of_rows(Z, table.Y(torch.arange(len(Z), device=Z.device)), table.weights)
+        ridge = _Judge(path, Z[judged], table, judged).best_ridge(ridge)
     embedding.regularization = ridge / table.total_weight
     conditioned = embedding.condition(table.x, table.y, table.weights)
     values = conditioned.leave_one_out()[judged]
@@ -114,10 +116,19 @@ def condition_exactly(
 
 def through_features(embedding: MulticlassEmbedding, table: Table, points: Tensor) -> FeatureStatistics:
     """The sums of all rows, by the features of Nyström at ``points`` where the kernel has none of its own."""
-    if not has_explicit_features(embedding.kernel):
-        kernel = nystrom_kernel(embedding.kernel, points)
-        embedding = MulticlassEmbedding(kernel, embedding.num_classes).to(points)
-    return FeatureStatistics(embedding).update(table.x, table.y, table.weights)
+    return FeatureStatistics(_featured(embedding, points)).update(table.x, table.y, table.weights)
+
+
+def _featured(embedding: MulticlassEmbedding, points: Tensor) -> MulticlassEmbedding:
+    if has_explicit_features(embedding.kernel):
+        return embedding
+    return MulticlassEmbedding(nystrom_kernel(embedding.kernel, points), embedding.num_classes).to(points)
+
+
+def _features(embedding: MulticlassEmbedding, x: Tensor) -> Tensor:
+    Z = explicit_features(embedding.kernel, x)
+    assert Z is not None
+    return Z
 
 
 def condition_through_features(
@@ -127,7 +138,7 @@ def condition_through_features(
     if has_explicit_features(embedding.kernel) or len(points) < 1.5 * PROBES:
         return condition_on_sums(through_features(embedding, table, points), table, judged, ridge)
     probes = points[:: math.ceil(len(points) / PROBES)]
-    ridge = _Featured(through_features(embedding, table, probes), table, judged).best_ridge(ridge)
+    ridge = _judge(through_features(embedding, table, probes), table, judged).best_ridge(ridge)
     statistics = through_features(embedding, table, points)
     statistics.embedding.regularization = ridge / statistics.num_data
     answers = statistics.condition()
@@ -138,21 +149,24 @@ def condition_on_sums(
     statistics: FeatureStatistics, table: Table, judged: Tensor, ridge: float
 ) -> tuple[Tensor, LinearAnswers]:
     """The same from sums over rows, of which the table holds at least the ``judged`` ones."""
-    featured = _Featured(statistics, table, judged)
-    ridge = featured.best_ridge(ridge)
+    judge = _judge(statistics, table, judged)
+    ridge = judge.best_ridge(ridge)
     statistics.embedding.regularization = ridge / statistics.num_data
-    return featured.left_out(ridge), statistics.condition()
+    return judge.left_out(ridge), statistics.condition()
 
 
-class _Featured:
-    """An embedding through explicit features on all rows, for every ridge."""
+def _judge(statistics: FeatureStatistics, table: Table, judged: Tensor) -> _Judge:
+    G, C = statistics.G, statistics.C
+    if G is None or C is None:
+        raise ValueError("Expected at least one row, got none. Give data.")
+    return _Judge(RidgePath(G, C), statistics.features(table.x[judged]), table, judged)
 
-    def __init__(self, statistics: FeatureStatistics, table: Table, judged: Tensor) -> None:
-        G, C = statistics.G, statistics.C
-        if G is None or C is None:
-            raise ValueError("Expected at least one row, got none. Give data.")
-        self._path = RidgePath(G, C)
-        self._ZQ = self._path.rotated(statistics.features(table.x[judged]))
+
+class _Judge:
+    """An embedding through explicit features on all rows, for every ridge, at ``judged`` ones with features ``Z``."""
+
+    def __init__(self, path: RidgePath, Z: Tensor, table: Table, judged: Tensor) -> None:
+        self._path, self._ZQ = path, path.rotated(Z)
         self._Y, self._weights = table.Y(judged), table.weights_of(judged)
 
     def left_out(self, ridge: float) -> Tensor:

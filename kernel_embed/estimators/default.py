@@ -4,9 +4,11 @@ r"""How the default classifier is learned: candidates, on rows that are left out
    but not about hyperparameters that were learned from the same rows: with many columns and few rows they flatter.
    Rows are therefore split into three parts, and the hyperparameters that predict a part are learned without it. With
    more than :data:`CROSS_FITTED` rows they are learned from a sample, and all other rows are left out of that.
+   Partitions are cross-fitted likewise, on more rows: :mod:`kernel_embed.estimators.boosting`.
 2. **Coefficients from all rows.** Every embedding is then conditioned on all rows, exactly up to :data:`EXACT` of
-   them and through Nyström's features beyond. Its closed-form leave-one-out value at a row that its hyperparameters
-   have not seen is what the finished classifier would say of a new row.
+   them and through Nyström's features beyond: few points for all, more for the members that count most. Its
+   closed-form leave-one-out value at a row that its hyperparameters have not seen is what the finished classifier
+   would say of a new row.
 3. **One pool.** On those values each candidate is calibrated, and all are combined in one convex solve.
 
 Learning takes the same time for 10⁴ and 10⁶ rows; conditioning is linear in them.
@@ -15,10 +17,13 @@ Learning takes the same time for 10⁴ and 10⁶ rows; conditioning is linear in
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, LinearAnswers, MulticlassEmbedding
@@ -26,6 +31,7 @@ from ..kernels import FeatureKernel, Warping, make_warp
 from ..objectives import Objective, calibrate, pool
 from ..progress import ProgressBar
 from ..threads import few_threads
+from .boosting import boosted_embedding
 from .candidates import Candidate, Family, Learned, Relevance, Rows, Search, relevances
 from .conditioning import PROBES, Table, condition_exactly, condition_through_features, num_points
 from .pooled import Member, PooledAnswers
@@ -33,7 +39,7 @@ from .rows import folds, sample_rows
 
 WARPINGS: tuple[Warping, ...] = ("squash", "quantile")
 FAMILIES: tuple[Family, ...] = ("rbf", "laplace", "linear")
-NUM_STAGES = len(WARPINGS) * len(FAMILIES) + 1
+NUM_STAGES = len(WARPINGS) * len(FAMILIES) + 2
 """Of the progress bar."""
 
 WIDE = 300
@@ -50,10 +56,19 @@ CROSS_FITTED = 2000
 SAMPLE = 700
 """Rows that hyperparameters are learned from, at most."""
 
+GROWN = 20_000
+"""Rows that partitions are grown on, at most."""
+
+PARTITION_RIDGE = 3.0
+"""η of a partition kernel, around which it is learned."""
+
 EXACT = 5000
 """Rows up to which every embedding is conditioned exactly."""
 
-JUDGED = 20_000
+REFINED = 2
+"""Members of largest weight that are conditioned through more than :data:`PROBES` points."""
+
+JUDGED = 10_000
 """Rows that calibrate and pool, at most."""
 
 SAMPLED = 0.6
@@ -62,7 +77,7 @@ SAMPLED = 0.6
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The rows that hyperparameters are ``learned`` from, and ``judged`` ones that they have not seen."""
+    """The rows that hyperparameters or partitions are ``learned`` from, and ``judged`` ones they have not seen."""
 
     learned: Tensor
     judged: Tensor
@@ -81,36 +96,68 @@ def learn_default(
     """
     generator = np.random.default_rng(seed)
     n = num_rows or len(table.x)
-    parts = _parts(table, n, generator)
-    judged = torch.cat([part.judged for part in parts]).sort().values
+    parts, grown = _parts(table, n, generator)
+    judged = _common([parts, grown] if grown else [parts])
     if len(judged) > JUDGED:
         judged = judged[table.rows(sample_rows(table.labels[judged.cpu().numpy()], JUDGED, generator))]
     size = num_points(n) if n > EXACT else PROBES
     points = table.x[table.rows(sample_rows(table.labels, min(size, len(table.x) // 2 + 1), generator))]
-    learner = _Learner(table, Search(objective), parts, judged, points, exact=n <= EXACT)
-    members = [member for warping in WARPINGS for member in learner.members(warping, bar)]
+    few = points[:: math.ceil(len(points) / PROBES)]
+    learner = _Learner(table, Search(objective), judged, few, exact=n <= EXACT)
+    members = [member for warping in WARPINGS for member in learner.members(warping, parts, bar)]
+    members += learner.partitions(grown, seed, bar)
     bar.set_postfix_str("pooling")
     answers = pooled(table, judged, members)
+    if n > EXACT and len(few) < len(points):
+        bar.set_postfix_str("more points for the members that count")
+        fuller = dataclasses.replace(learner, points=points)
+        for k in _weightiest(answers):
+            members[k] = fuller.conditioned_again(members[k], parts)
+        answers = pooled(table, judged, members)
     bar.update()
     return answers
 
 
-def _parts(table: Table, num_rows: int, generator: np.random.Generator) -> list[Part]:
+def _weightiest(answers: PooledAnswers) -> list[int]:
+    """The numbers of the :data:`REFINED` members of largest weight among those that have no features of their own."""
+    order = answers.pool.weights.argsort(descending=True).tolist()
+    return [k for k in order if answers.members[k].candidate.family not in ("linear", "partition")][:REFINED]
+
+
+def _parts(table: Table, num_rows: int, generator: np.random.Generator) -> tuple[list[Part], list[Part]]:
+    """Parts of the rows for hyperparameters, and for partitions: none where rows are too few to be split."""
     labels, n = table.labels, len(table.x)
+    everything = np.arange(n)
     if n < FEWEST:
-        return [Part(table.rows(np.arange(n)), table.rows(np.arange(n)))]
-    if num_rows > CROSS_FITTED:
-        learned = sample_rows(labels, min(SAMPLE, n // 2), generator)
-        rest = np.setdiff1d(np.arange(n), learned)
-        return [Part(table.rows(learned), table.rows(rest))]
+        return [Part(table.rows(everything), table.rows(everything))], []
     number = folds(labels, NUM_PARTS, generator)
-    parts = []
-    for k in range(NUM_PARTS):
-        inside, outside = np.flatnonzero(number == k), np.flatnonzero(number != k)
-        if len(inside) and len(outside):
-            learned = outside[sample_rows(labels[outside], SAMPLE, generator)]
-            parts.append(Part(table.rows(learned), table.rows(inside)))
-    return parts
+    split = [(np.flatnonzero(number != k), np.flatnonzero(number == k)) for k in range(NUM_PARTS)]
+    split = [(outside, inside) for outside, inside in split if len(inside) and len(outside)]
+
+    def sampled(outside: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+        chosen: NDArray[np.int64] = outside[sample_rows(labels[outside], size, generator)]
+        return chosen
+
+    if num_rows > CROSS_FITTED:
+        learned = sampled(split[0][0], min(SAMPLE, n // 2))
+        parts = [(learned, np.setdiff1d(everything, learned))]
+    else:
+        parts = [(sampled(outside, SAMPLE), inside) for outside, inside in split]
+    grown = [
+        (sampled(outside, GROWN), inside)
+        for outside, inside in split[: 1 if num_rows > max(EXACT, CROSS_FITTED) else None]
+    ]
+    return _as_parts(table, parts), _as_parts(table, grown)
+
+
+def _as_parts(table: Table, pairs: list[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> list[Part]:
+    return [Part(table.rows(learned), table.rows(judged)) for learned, judged in pairs]
+
+
+def _common(partings: Sequence[Sequence[Part]]) -> Tensor:
+    """The rows that are judged in each of them."""
+    judged = [torch.cat([part.judged for part in parts]) for parts in partings]
+    return functools.reduce(lambda rows, others: rows[torch.isin(rows, others)], judged).sort().values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,64 +174,89 @@ class Unjudged:
 class _Learner:
     table: Table
     search: Search
-    parts: Sequence[Part]
     judged: Tensor
     points: Tensor
     exact: bool
 
-    def members(self, warping: Warping, bar: ProgressBar) -> Iterator[Unjudged]:
+    def members(self, warping: Warping, parts: Sequence[Part], bar: ProgressBar) -> Iterator[Unjudged]:
         """All candidates of one warping."""
-        table = self.table
-        warp = make_warp(warping, table.x, table.numbers, table.weights).to(table.x)
-        rows = Rows(warp(table.x), table.y, table.weights, table.groups, table.num_classes)
+        warp, rows = self._warped(warping)
         for family in self._families:
             bar.set_postfix_str(f"learning {warping} {family}")
-            with few_threads(len(self.parts[0].learned)):
-                learned = list(self._learn(family, rows))
-            for relevance in self._relevances(learned[0]):
+            with few_threads(len(parts[0].learned)):
+                learned = list(self._learn(family, rows, parts))
+            for relevance in self._relevances(learned[0], parts):
                 bar.set_postfix_str(f"answering with {warping} {family} {relevance}")
                 embeddings = tuple(found[relevance] for found in learned)
-                with torch.no_grad(), few_threads(len(table.x)):
-                    values, answers = self._condition(embeddings, warp)
-                yield Unjudged(Candidate(warping, family, relevance), embeddings, answers, values)
+                yield self._conditioned(Candidate(warping, family, relevance), embeddings, warp, parts)
             bar.update()
+
+    def partitions(self, parts: Sequence[Part], seed: int, bar: ProgressBar) -> Iterator[Unjudged]:
+        """The kernel of boosted trees, which see ranks: those hold the order of any numbers in single precision."""
+        bar.set_postfix_str("growing partitions")
+        if parts:
+            warp, rows = self._warped("quantile")
+            embeddings = [boosted_embedding(rows.taken(part.learned), seed + k) for k, part in enumerate(parts)]
+            yield self._conditioned(Candidate("quantile", "partition", "columns"), embeddings, warp, parts)
+        bar.update()
+
+    def conditioned_again(self, one: Unjudged, parts: Sequence[Part]) -> Unjudged:
+        """The same through the points of this learner."""
+        return self._conditioned(one.candidate, one.embeddings, self._warped(one.candidate.warping)[0], parts)
+
+    def _warped(self, warping: Warping) -> tuple[torch.nn.Module, Rows]:
+        table = self.table
+        warp = make_warp(warping, table.x, table.numbers, table.weights).to(table.x)
+        return warp, Rows(warp(table.x), table.y, table.weights, table.groups, table.num_classes)
 
     @property
     def _families(self) -> tuple[Family, ...]:
         wide = self.table.x.shape[1] > WIDE
         return tuple("matern" if wide and family == "laplace" else family for family in FAMILIES)
 
-    def _learn(self, family: Family, rows: Rows) -> Iterator[Learned]:
+    def _learn(self, family: Family, rows: Rows, parts: Sequence[Part]) -> Iterator[Learned]:
         start: Learned | None = None
-        for part in self.parts:
+        for part in parts:
             found = self.search.learn(family, rows.taken(part.learned), start)
             start = start or found
             yield found
 
-    def _relevances(self, learned: Learned) -> tuple[Relevance, ...]:
+    def _relevances(self, learned: Learned, parts: Sequence[Part]) -> tuple[Relevance, ...]:
         """Of what was learned, all where rows are few; where they are many, the last stage."""
         found = tuple(learned)
-        return found if len(self.parts) > 1 or len(self.table.x) < FEWEST else found[-1:]
+        return found if len(parts) > 1 or len(self.table.x) < FEWEST else found[-1:]
 
-    def _condition(
-        self, embeddings: Sequence[MulticlassEmbedding], warp: torch.nn.Module
-    ) -> tuple[Tensor, tuple[LinearAnswers, ...]]:
-        """Leave-one-out values at the judged rows, each by hyperparameters that have not seen it, and the answers."""
+    def _conditioned(
+        self,
+        candidate: Candidate,
+        embeddings: Sequence[MulticlassEmbedding],
+        warp: torch.nn.Module,
+        parts: Sequence[Part],
+    ) -> Unjudged:
+        """The answers, and leave-one-out values at the judged rows, each by an embedding that has not seen it."""
         table, answers = self.table, []
         left_out = table.x.new_empty(len(self.judged), table.num_classes)
-        for embedding, part in zip(embeddings, self.parts, strict=True):
-            whole = MulticlassEmbedding(FeatureKernel(warp, embedding.kernel), table.num_classes).to(table.x)
-            weights = table.weights_of(part.learned)
-            ridge = embedding.regularization.item() * (len(part.learned) if weights is None else float(weights.sum()))
-            if not self.exact:
-                values, answer = condition_through_features(whole, table, self.judged, ridge, self.points)
-            else:
-                probes = self.points if len(part.learned) < SAMPLED * len(table.x) else None
-                values, answer = condition_exactly(whole, table, self.judged, ridge, probes)
-            answers.append(answer)
-            unseen = torch.isin(self.judged, part.judged)
-            left_out[unseen] = values[unseen]
-        return left_out, tuple(answers)
+        with torch.no_grad(), few_threads(len(table.x)):
+            for embedding, part in zip(embeddings, parts, strict=True):
+                unseen = torch.isin(self.judged, part.judged)
+                left_out[unseen], answer = self._condition(candidate.family, embedding, warp, part, self.judged[unseen])
+                answers.append(answer)
+        return Unjudged(candidate, tuple(embeddings), tuple(answers), left_out)
+
+    def _condition(
+        self, family: Family, embedding: MulticlassEmbedding, warp: torch.nn.Module, part: Part, judged: Tensor
+    ) -> tuple[Tensor, LinearAnswers]:
+        table = self.table
+        whole = MulticlassEmbedding(FeatureKernel(warp, embedding.kernel), table.num_classes).to(table.x)
+        weights = table.weights_of(part.learned)
+        ridge = embedding.regularization.item() * (len(part.learned) if weights is None else float(weights.sum()))
+        if family == "partition":
+            ridge = PARTITION_RIDGE
+        if not self.exact:
+            return condition_through_features(whole, table, judged, ridge, self.points)
+        sampled = family != "linear" and len(part.learned) < SAMPLED * len(table.x)
+        probes = self.points if sampled or family == "partition" else None
+        return condition_exactly(whole, table, judged, ridge, probes)
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from .initialization import Initialization, initialize_from_data
 from .lipschitz import LipschitzBound
 from .median import median_distance, set_lengthscales_by_median
 from .parameters import log_scaled
+from .partition import Partitions, Tree
 from .profiles import PlainProfile, Radial, RadialProfile, plain_profile
 from .radial import Lengthscale, Metric, Whitening
 from .registration import register
@@ -42,6 +43,7 @@ __all__ = [
     "Metric",
     "Node",
     "NominalDiagonal",
+    "Partitions",
     "PlainProfile",
     "Radial",
     "RadialProfile",
@@ -50,6 +52,7 @@ __all__ = [
     "TiedLaplaceKernel",
     "TiedMaternKernel",
     "TiedRBFKernel",
+    "Tree",
     "Warping",
     "Whitening",
     "check_width",

@@ -1,0 +1,86 @@
+r"""Partitions of the input space as a feature map: the kernel that counts in how many of them two points share a cell.
+
+.. math::  \varphi(x) = \tfrac{1}{\sqrt T} \big( \mathbf 1\{x \in C_{tc}\} \big)_{t, c}, \qquad
+           k(x, x') = \frac1T \sum_{t=1}^T \mathbf 1\{x, x' \text{ share a cell of partition } t\} .
+
+The cells :math:`C_{tc}` are the leaves of a binary tree: boxes with sides along the axes. With random trees this is the
+random forest kernel (Breiman 2000; Davies and Ghahramani 2014), k(x, x) = 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    """The nodes of a binary tree, its root first; a leaf has ``below`` = −1.
+
+    Attributes:
+        columns: what a node looks at, ``(k,)``.
+        thresholds: up to which value it goes ``below``, ``(k,)``.
+        below: the number of the next node where the value is no larger than the threshold, ``(k,)``.
+        above: that where it is larger, ``(k,)``.
+    """
+
+    columns: Tensor
+    thresholds: Tensor
+    below: Tensor
+    above: Tensor
+
+
+class Partitions(torch.nn.Module):
+    """φ, from ``(n, d)`` to ``(n, p)`` with p the leaves of all ``trees``.
+
+    Example:
+        >>> halves = Tree(torch.tensor([0, 0, 0]), torch.tensor([0.5, 0.0, 0.0]), torch.tensor([1, -1, -1]),
+        ...               torch.tensor([2, -1, -1]))
+        >>> Partitions([halves])(torch.tensor([[0.2], [0.7]]))
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
+
+    columns: Tensor
+    thresholds: Tensor
+    below: Tensor
+    above: Tensor
+    cells: Tensor
+    roots: Tensor
+
+    def __init__(self, trees: Sequence[Tree]) -> None:
+        super().__init__()
+        sizes = torch.tensor([len(tree.columns) for tree in trees])
+        first = (sizes.cumsum(0) - sizes).tolist()
+        is_leaf = torch.cat([tree.below < 0 for tree in trees])
+        own = torch.arange(len(is_leaf))
+        # All trees in one list of nodes; a leaf leads to itself.
+        for name in ("below", "above"):
+            shifted = torch.cat([getattr(tree, name) + start for tree, start in zip(trees, first, strict=True)])
+            self.register_buffer(name, torch.where(is_leaf, own, shifted))
+        self.register_buffer("columns", torch.where(is_leaf, 0, torch.cat([tree.columns for tree in trees])))
+        self.register_buffer("thresholds", torch.cat([tree.thresholds for tree in trees]))
+        self.register_buffer("cells", torch.where(is_leaf, is_leaf.cumsum(0) - 1, -1))
+        self.register_buffer("roots", torch.tensor(first))
+
+    @property
+    def num_cells(self) -> int:
+        """p."""
+        return int(self.cells.max()) + 1
+
+    def splits(self, num_columns: int) -> Tensor:
+        """How often each column is split, ``(num_columns,)``."""
+        return torch.bincount(self.columns[self.cells < 0], minlength=num_columns)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """φ(x), ``(n, p)``."""
+        node = self.roots.expand(len(x), -1)
+        while bool((self.cells[node] < 0).any()):
+            goes_below = x.gather(1, self.columns[node]) <= self.thresholds[node]
+            node = torch.where(goes_below, self.below[node], self.above[node])
+        share = 1.0 / math.sqrt(len(self.roots))
+        return x.new_zeros(len(x), self.num_cells).scatter_(1, self.cells[node], share)
