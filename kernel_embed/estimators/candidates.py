@@ -51,7 +51,7 @@ RIDGE = math.exp(-3.0)
 
 
 COMMON_STAGE = LBFGS(max_evaluations=15, tolerance=1e-3)
-COLUMN_STAGE = LBFGS(max_evaluations=30, tolerance=3e-4)
+COLUMN_STAGE = LBFGS(max_evaluations=30, tolerance=1e-4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Search:
     objective: Objective[ConditionedMulticlass]
     common: LBFGS = COMMON_STAGE
     columns: LBFGS = COLUMN_STAGE
-    again: int = 5
+    again: int = 8
     """Evaluations of a stage that goes on from where another part of the rows ended."""
 
     def learn(self, family: Family, rows: Rows, start: Learned | None = None) -> Learned:
