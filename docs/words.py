@@ -16,6 +16,7 @@ MOST = 1500
 def prose(text: str) -> str:
     """The text of a page without code, formulas and roles."""
     text = re.sub(r"^(`{3,}|:{3,}).*?^\1", " ", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"<!--.*?-->", " ", text, flags=re.DOTALL)
     text = re.sub(r"\$\$.*?\$\$", " ", text, flags=re.DOTALL)
     text = re.sub(r"\{line\}`[^`]*`", " ", text)
     text = re.sub(r"\{[\w:]+\}`([^`<]*)[^`]*`", r" \1 ", text)
