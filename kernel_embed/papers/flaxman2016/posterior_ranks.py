@@ -27,7 +27,7 @@ from ..experiment import Experiment, Settings
 
 NUM_RANKS = 5
 """L + 1; every so many-th draw of a chain is one of the L."""
-THINNING = 4
+THINNING = 5
 NUM_DATA = 12
 NUM_COLUMNS = 2
 
@@ -98,12 +98,12 @@ class PosteriorRanks(Experiment):
 
     name = "posterior-ranks"
     shows = "whether the truth is anywhere among the draws with equal probability, for three models"
-    duration = "15 minutes"
+    duration = "half an hour"
     key = ("experiment", "model", "number")
     tags = ("posterior ranks",)
     options = frozenset({"repetitions"})
 
-    warmup_steps: int = 28
+    warmup_steps: int = 50
 
     def run(self, results: Results, settings: Settings) -> None:
         """Simulate, sample, and count the draws below the truth."""
