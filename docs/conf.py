@@ -63,6 +63,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_preserve_defaults = True
+_ALIASES = ["ArrayLike", "KernelChoice", "Categorical", "Null", "Method", "Data", "Kernels", "Array", "Initial"]
+autodoc_type_aliases = {name: name for name in _ALIASES}  # a name in place of the union it stands for
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
@@ -84,7 +86,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
     (r"py:.*", r"kernel_embed\.kernels\.(structure\.T|frozen\.M)"),
     (r"py:.*", r"kernel_embed\.learning\.cooperation\.Cooperative"),  # a protocol, for shards
-    (r"py:.*", r"(Points|Kernels|Stream|Block|Data|RandomState|Theorem|KernelChoice|Conformal)"),
+    (
+        r"py:.*",
+        r"(Categorical|Null|Method|Initial|Points|Kernels|Stream|Block|Data|RandomState|Theorem|KernelChoice|Conformal)",
+    ),
     (r"py:.*", r"kernel_embed\.estimators\.candidates\.Candidate"),  # named in the pool
     (r"py:.*", r"kernel_embed\.comparison\.(learners\.learners|ranking\.Row|recommendation\.Recommendation)"),
     (r"py:.*", r"kernel_embed\.votes\.cross_validation\.Scaler"),  # a protocol, for transformers

@@ -1,8 +1,12 @@
-"""Draw the pictures of the index and of the how-to pages: ``python docs/pictures.py``. It takes a few seconds."""
+"""Draw the pictures of the index, of the how-to pages and of the page on speed: ``python docs/pictures.py``.
+
+It takes a few seconds. The picture of speeds is drawn from the table on its page, so that the two cannot differ.
+"""
 
 from __future__ import annotations
 
 import pathlib
+import re
 
 import gpytorch
 import torch
@@ -64,6 +68,45 @@ def draw_witness(ax) -> None:
     ax.set_title("positive: more mass before")
 
 
+def measured() -> dict[str, list[tuple[str, int, float, float]]]:
+    """The tables of the page on speed: by title, rows of name, n, seconds and ratio."""
+    page = (STATIC.parent / "replication" / "speed.md").read_text(encoding="utf-8")
+    block = re.search(r"## Figures.*?```text\n(.*?)```", page, flags=re.DOTALL)
+    if block is None:
+        raise ValueError("Expected a block of tables under the heading Figures, got none.")
+    tables: dict[str, list[tuple[str, int, float, float]]] = {}
+    for line in block[1].splitlines():
+        title = re.match(r"(\S.*) \(ratio to: .*\)$", line)
+        row = re.match(r"(\S.*?)  +(\d+) +([\d.]+) (ms|s) +([\d.]+)", line)
+        if title:
+            rows = tables.setdefault(title[1], [])
+        elif row:
+            rows.append((row[1], int(row[2]), float(row[3]) / (1000 if row[4] == "ms" else 1), float(row[5])))
+    return tables
+
+
+def draw_benchmark() -> None:
+    """Seconds to a classifier by size, and how many times as long as ours the others take, sorted."""
+    tables = measured()
+    lines: dict[str, tuple[list[float], list[float]]] = {}
+    for name, n, seconds, _ in tables.pop("time to a learned classifier"):
+        sizes, values = lines.setdefault(name, ([], []))
+        sizes.append(n)
+        values.append(seconds)
+    tables.pop("objective and gradient")  # its unit is a factorization
+    ratios = {
+        f"{title}: {name}": ratio
+        for title, rows in tables.items()
+        for name, _, _, ratio in rows
+        if not name.startswith("ours")
+    }
+    figure = plots.free_figure(11, 4.2)
+    left, right = figure.subplots(1, 2, width_ratios=[1, 1.2])
+    plots.plot_seconds(lines, ax=left)
+    plots.plot_ratios(ratios, ax=right)
+    figure.savefig(STATIC / "benchmark.png", dpi=110)
+
+
 def main() -> None:
     """Draw and save all of them."""
     with plots.styled():
@@ -80,6 +123,7 @@ def main() -> None:
         draw_witness(alone.subplots())
         (STATIC / "how_to").mkdir(exist_ok=True)
         alone.savefig(STATIC / "how_to" / "witness.png", dpi=110)
+        draw_benchmark()
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ class ProgressBar(Protocol):
 
 
 def progress_bar(total: int | None, description: str, show: bool | None = None) -> ProgressBar:
-    """A tqdm bar; ``show=None`` shows it where somebody is looking: a terminal or a notebook."""
+    """A tqdm bar; ``show=None`` shows it on a terminal or in a notebook."""
     if show is None:
         show = _in_notebook() or sys.stderr.isatty()
     if show and _in_notebook() and _has_widgets():

@@ -1,4 +1,4 @@
-"""Data and settings are looked at once, at the door; the rest of the package trusts them."""
+"""Data and settings are checked once, at the start of a call; the rest of the package trusts them."""
 
 from __future__ import annotations
 

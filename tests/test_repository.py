@@ -125,6 +125,13 @@ def test_tutorial_is_committed_with_outputs_and_runs(path, monkeypatch):
     NotebookClient(notebook, timeout=300, kernel_name="python3").execute(cwd=str(path.parent))
 
 
+@pytest.mark.parametrize("path", [p for p in TUTORIALS if int(p.stem[:2]) not in range(8, 13)], ids=lambda p: p.stem)
+def test_tutorial_asserts_its_claims_where_readers_do_not_see_it(path):
+    hidden = [cell for cell in nbformat.read(path, as_version=4).cells if "assertion" in cell.metadata.get("tags", [])]
+    assert len(hidden) >= 2
+    assert all("remove-cell" in cell.metadata.tags and not cell.outputs for cell in hidden)
+
+
 def test_every_public_name_is_on_the_api_page():
     page = "".join(path.read_text() for path in (ROOT / "docs" / "reference").glob("*.md"))
     missing = [name for name in kernel_embed.__all__ if not re.search(rf"\b{name}\b", page)]

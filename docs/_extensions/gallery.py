@@ -48,6 +48,8 @@ def _script(notebook: dict[str, Any]) -> str:
     """The notebook as a program in percent format, which editors open as cells; magics become comments."""
     parts = []
     for cell in notebook["cells"]:
+        if "remove-cell" in cell["metadata"].get("tags", ()):
+            continue  # assertions, for the tests
         lines = "".join(cell["source"]).splitlines()
         if cell["cell_type"] == "markdown":
             parts.append("\n".join(["# %% [markdown]", *(f"# {line}".rstrip() for line in lines)]))

@@ -83,7 +83,9 @@ def first_sentence(doc: str) -> str:
     sentence = re.split(r"(?<=[\w)`’|²])[.:;](?:\s|$)", paragraph)[0].rstrip(".:")
     sentence = re.sub(r":math:`([^`]*)`", r"$\1$", sentence)
     sentence = re.sub(r":\w+:`~?([^`]*)`", lambda m: f"`{m.group(1).split('.')[-1]}`", sentence)
-    return sentence.replace("``", "`").replace("|", r"\|").replace("*", r"\*")
+    parts = sentence.replace("``", "`").replace("|", r"\|").split("`")
+    parts[::2] = [part.replace("*", r"\*") for part in parts[::2]]  # between literals
+    return "`".join(parts)
 
 
 def write_pages(docs: pathlib.Path, tutorials: list[pathlib.Path]) -> None:
@@ -140,7 +142,7 @@ class Objects(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """A table of two columns."""
-        rows = ["| name | |", "|---|---|"]
+        rows = ["| name | summary |", "|---|---|"]
         rows += [f"| {{py:obj}}`~{entry.name}` | {entry.summary} |" for entry in parse("\n".join(self.content))]
         container = nodes.container(classes=["objects"])
         self.state.nested_parse(StringList(rows, source=self.env.docname), self.content_offset, container)

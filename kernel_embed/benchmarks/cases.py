@@ -58,7 +58,7 @@ def in_own_process(function: Callable[..., Record], *arguments: object) -> Call:
 
 
 def run_case(case: Case) -> Record:
-    """Seconds on the clock and of the processor, and the figures that the call returns."""
+    """Wall-clock seconds, CPU seconds, and the figures that the call returns."""
     call = case.prepare()
     seconds, processor, figures = float("inf"), float("inf"), None
     for _ in range(case.repeats):

@@ -56,7 +56,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--budget",
         type=float,
         metavar="SECONDS",
-        help="of the processor for one learner on one table, all folds together (default: 90; 20 with --quick); one "
+        help="CPU seconds for one learner on one table, all folds together (default: 90; 20 with --quick); one "
         "that would take longer is learned on a part of the rows",
     )
     limit.add_argument("--all-rows", action="store_true", help="no budget: every learner has all rows")

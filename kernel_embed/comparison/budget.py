@@ -1,6 +1,6 @@
 """How many rows a learner can take in the time it has: tried on small parts first, and extrapolated.
 
-Time is that of the processor, so that a busy machine does not cut learners short, and two runs cut them alike.
+Time is CPU time, so that a busy machine does not cut learners short, and two runs cut them alike.
 """
 
 from __future__ import annotations

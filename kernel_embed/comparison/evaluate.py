@@ -27,7 +27,7 @@ def paper_folds(x: NDArray[np.float64], y: NDArray[Any], num_folds: int = 10) ->
     """
     low, high = x.min(axis=0), x.max(axis=0)
     x = (x - low) / np.where(high > low, high - low, 1.0)
-    # the stream of the legacy generator, because the printed figures were made with it
+    # the stream of the legacy generator, because the published figures were made with it
     order = np.random.RandomState(0).permutation(len(y))
     x, y = x[order], y[order]
     for train, test in KFold(num_folds).split(x):

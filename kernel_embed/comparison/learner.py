@@ -31,7 +31,7 @@ class Learner(NamedTuple):
         imports: the lines that the expression needs.
         form: the name of the transformer that brings a table into the form that suits the learner; ``None`` where it
             takes the table as it is.
-        is_reference: whether it is somebody else's.
+        is_reference: whether it comes from another library.
     """
 
     make: MakeClassifier

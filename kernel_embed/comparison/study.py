@@ -68,7 +68,7 @@ class Settings(NamedTuple):
         kernel: see :func:`kernel_embed.comparison.learners.learners`.
         folds: of the cross validation; 1 where a test table is given.
         seed: of folds and subsets.
-        budget: seconds of the processor for one learner on one table, all folds together; ``None`` for no limit, where
+        budget: CPU seconds for one learner on one table, all folds together; ``None`` for no limit, where
             every learner has all rows.
     """
 

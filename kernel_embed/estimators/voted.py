@@ -199,7 +199,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     ) -> Guarantee | list[Guarantee]:
         """The right-hand side of Theorem 1 or 2 for the fitted vote, of each vote where there are several.
 
-        As printed it is an estimate. ``uniform=True`` is a certificate for Theorem 1 and kernels whose K(x, x) is
+        As published it is an estimate. ``uniform=True`` is a certificate for Theorem 1 and kernels whose K(x, x) is
         bounded; ``kind`` and ``reasons`` of the result tell. The confidence is that of each vote by itself.
 
         Args:

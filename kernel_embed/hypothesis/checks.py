@@ -1,4 +1,4 @@
-"""What every test asks of its input, once, at the door."""
+"""Checks of the input that all tests share."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_sample(x: Tensor | ArrayLike, name: str, minimum: int = 2) -> Tensor:
     if x.shape[0] < minimum:
         raise ValueError(
             f"Expected at least {minimum} points in {name}, got {x.shape[0]}. "
-            f"A {'single' if minimum == 2 else 'smaller'} sample says nothing of its distribution."
+            f"A {'single' if minimum == 2 else 'smaller'} sample says nothing about its distribution."
         )
     return x
 
@@ -144,5 +144,5 @@ LARGE_TEST = 10_000
 
 
 def bar_of_test(steps: int, num_points: int, show: bool | None) -> ProgressBar:
-    """A progress bar of a test; ``None`` shows one where somebody is looking and the sample is large."""
+    """A progress bar of a test; ``None`` shows one on a terminal or in a notebook, for large samples."""
     return progress_bar(steps, "test", False if show is None and num_points < LARGE_TEST else show)

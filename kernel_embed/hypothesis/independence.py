@@ -42,8 +42,8 @@ def independence_test(
 ) -> KernelTestResult:
     """Whether ``x`` and ``y`` are independent, by the Hilbert–Schmidt independence criterion.
 
-    Kernels are learned on x alone and on y alone, which says nothing of who goes with whom: the test stays exact, and
-    rescaling x or y changes nothing.
+    Kernels are learned on x alone and on y alone, without looking at the pairs: the test stays exact, and rescaling x
+    or y changes nothing.
 
     Args:
         x: n observations, ``(n, d)``, as a tensor, a NumPy array, a data frame of numbers or lists.

@@ -1,6 +1,6 @@
 r"""What a user may say of the kernel of a test, and the kernels that follow from it.
 
-Who says nothing gets those at which the evidence has its maxima, beside the median heuristic.
+By default those at which the evidence has its maxima, and the median heuristic.
 
 The evidence (13) of the pooled sample does not know which point came from which sample (or which x goes with which y),
 so that a relabeling leaves the kernels what they are and the test stays exact: no part of the data is set aside. It
@@ -98,7 +98,7 @@ def choose_kernels(
     """The kernels for the pooled sample ``x`` (``(N, d)``, float64)."""
     if kernel is None or isinstance(kernel, str):
         rule = kernel or "evidence+median"
-        check_choice(rule, get_args(Rule), "kernel, where it is a word,")
+        check_choice(rule, get_args(Rule), "kernel, where it is a name,")
         return kernels_by_rule(x, cast(Rule, rule), categorical, generator)
     given = given_kernels(kernel)
     for one in given:

@@ -56,17 +56,17 @@ def two_sample_test(
 ) -> SamplesTestResult:
     """Whether ``x`` and ``y`` are samples of one distribution, by the maximum mean discrepancy.
 
-    The kernel is learned by evidence on the pooled sample unless one is given. The evidence does not know who belongs
-    to which sample, so the permutation test is exact: at level α it rejects equal distributions with probability at
-    most α, whatever n, the dimension and the kernel.
+    The kernel is learned by evidence on the pooled sample unless one is given. The evidence does not know which point
+    belongs to which sample, so the permutation test is exact: at level α it rejects equal distributions with
+    probability at most α, whatever n, the dimension and the kernel.
 
     Args:
         x: n points, ``(n, d)``, as a tensor, a NumPy array, a data frame of numbers or lists.
         y: m points, ``(m, d)``.
-        kernel: ``None`` for all maxima of the evidence beside the median heuristic; a GPyTorch kernel; several, of
-            which the most telling counts; a kernel with a batch dimension or a posterior, averaged over its draws; or
-            ``"evidence"`` (all maxima alone), ``"best"`` (the highest alone), ``"median"`` (the median heuristic),
-            ``"split"`` (chosen for power on one half, tested on the other).
+        kernel: ``None`` for all maxima of the evidence beside the median heuristic; a GPyTorch kernel; several,
+            whose largest standardized statistic counts; a kernel with a batch dimension or a posterior, averaged over
+            its draws; or ``"evidence"`` (all maxima alone), ``"best"`` (the highest alone), ``"median"`` (the median
+            heuristic), ``"split"`` (chosen for power on one half, tested on the other).
         num_permutations: B, the number of relabelings.
         seed: of the relabelings, and of the rows a large sample is learned from.
         statistic: ``"biased"``, ``"unbiased"``, or ``"linear"`` (linear time, exact by flips of signs; see

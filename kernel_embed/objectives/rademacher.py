@@ -26,7 +26,7 @@ RATES: dict[str, Callable[[float], float]] = {
     "4e/n": lambda n: 4.0 * math.e / n,
     "1/n": lambda n: 1.0 / n,
 }
-"""The named multipliers: eq. (12) as printed; the tight bound; the sharp one; the same rate with a smaller constant;
+"""The named multipliers: eq. (12) as published; the tight bound; the sharp one; the same rate with a smaller constant;
 the released code of the paper, which sums the cross-entropy over data where eq. (12) has the mean; and the touch of it
 that goes with a leave-one-out risk."""
 
@@ -38,7 +38,7 @@ class RademacherComplexity(Objective[ConditionedEmbedding]):
     :func:`kernel_embed.objectives.score_bound`.
 
     Args:
-        rate: τ. ``RademacherComplexity()`` is r itself. Named rates are ``"4e"`` (eq. 12 as printed),
+        rate: τ. ``RademacherComplexity()`` is r itself. Named rates are ``"4e"`` (eq. 12 as published),
             ``"4e/sqrt(n)"`` (the tight bound), ``"2e/sqrt(n)"`` (the sharp one), ``"e/sqrt(n)"``, ``"4e/n"`` (the
             paper's released code) and ``"1/n"`` (in the default objective).
 

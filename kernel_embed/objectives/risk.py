@@ -22,8 +22,8 @@ Below = Literal["flat", "linear"]
 def clipped_cross_entropy(f_y: Tensor, epsilon: float, below: Below = "flat") -> Tensor:
     """L_ε of eq. (7) for the decision probabilities ``f_y`` of the true classes.
 
-    Below ε the loss of eq. (7) is flat and a hopeless point has no gradient. ``below="linear"`` continues it there by
-    its tangent instead, −log ε + (ε − f)/ε, so that such points can be won back.
+    Below ε the loss of eq. (7) is flat and a badly predicted point has no gradient. ``below="linear"`` continues it
+    along its tangent instead, −log ε + (ε − f)/ε, so that learning can still correct such points.
     """
     loss = -f_y.clamp(epsilon, 1.0).log()
     if below == "flat":

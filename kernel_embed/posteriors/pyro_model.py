@@ -1,4 +1,4 @@
-"""The posterior as a piece of somebody's own Pyro program: ``pyro_model(embedding, objective, x, y)``."""
+"""The posterior as a part of a larger Pyro program: ``pyro_model(embedding, objective, x, y)``."""
 
 from __future__ import annotations
 

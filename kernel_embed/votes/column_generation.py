@@ -105,7 +105,7 @@ class Generation:
         """The vote for penalties Λ_k, one per kernel."""
         penalties = check_penalties(penalties, len(self.problem.grams))
         program = self._program(penalties, start)
-        # Nobody's vote is one to fall back on: rows beyond double precision can end in coefficients that are far worse.
+        # Fall back on α = 0: rows beyond double precision can end in coefficients that are far worse.
         best = Solution(Votes.none(), penalties, 1.0, 0.0, np.full(self.problem.m, 1.0 / self.problem.m), 0, False)
         for num_rounds in range(1, self.max_rounds + 1):
             votes, u = program.run()

@@ -6,7 +6,7 @@ weights and apply Hoeffding's inequality), so a vote :math:`f = \sum_t \alpha_t 
 :math:`A = \sum_t |\alpha_t| B_t`, the complexities :math:`r_t / B_t`, and a margin of :math:`\rho` for :math:`f / A` is
 one of :math:`\rho A` for :math:`f`. Then :math:`\sum_t \alpha_t r_t` becomes :math:`\sum_t |\alpha_t| r_t / A`.
 
-What is printed is an *estimate*: the theorems fix ρ before the data, and their proofs have the margin error at 3ρ/2.
+What is published is an *estimate*: the theorems fix ρ before the data, and their proofs have the margin error at 3ρ/2.
 :mod:`kernel_embed.votes.uniform` has the form that holds for all ρ at once, a *certificate* where its conditions hold.
 """
 
@@ -24,8 +24,8 @@ from .families import Array
 Theorem: TypeAlias = Literal[1, 2]
 
 
-AS_PRINTED = (
-    "the theorem as printed fixes ρ before the data are seen, and its proof has the margin error at 3ρ/2, not ρ; "
+AS_PUBLISHED = (
+    "the theorem as published fixes ρ before the data are seen, and its proof has the margin error at 3ρ/2, not ρ; "
     "use uniform=True"
 )
 """Why the right-hand side at one margin is no certificate."""
@@ -36,7 +36,7 @@ class Guarantee:
     """A right-hand side and the terms it is the sum of: a certificate, or an estimate and why it is no more.
 
     A certificate says that R(f) ≤ ``value`` with probability ``confidence`` over i.i.d. samples, for kernels that were
-    chosen without them. An estimate is a number of the same form, of which nobody has proved that.
+    chosen without them. An estimate is a number of the same form, for which there is no proof.
 
     Attributes:
         margin_error: the share of the sample with a margin of at most ρ (times K / (K − 1) in Theorem 2).
@@ -62,7 +62,7 @@ class Guarantee:
     confidence: float
     rho: float
     theorem: Theorem
-    reasons: tuple[str, ...] = (AS_PRINTED,)
+    reasons: tuple[str, ...] = (AS_PUBLISHED,)
     num_outside_radius: int = 0
 
     @property
@@ -82,7 +82,7 @@ class Guarantee:
 
 
 def theorem_1(margins: Array, mean_complexity: float, p: int, rho: float, confidence: float = 0.95) -> Guarantee:
-    r"""Theorem 1 as printed, an estimate, for a convex combination with margins :math:`y_i f(x_i)`.
+    r"""Theorem 1 as published, an estimate, for a convex combination with margins :math:`y_i f(x_i)`.
 
     .. math::  \hat R_{S,\rho}(f) + \frac4\rho \sum_t \alpha_t r_t + \frac2\rho \sqrt{\frac{\log p}{m}}
                + \sqrt{\Big\lceil \frac{4}{\rho^2} \log \frac{\rho^2 m}{\log p} \Big\rceil \frac{\log p}{m}
@@ -112,7 +112,7 @@ def theorem_1(margins: Array, mean_complexity: float, p: int, rho: float, confid
 def theorem_2(
     margins: Array, mean_complexity: float, p: int, rho: float, confidence: float = 0.95, K: float = 2.0
 ) -> Guarantee:
-    r"""Theorem 2 as printed, an estimate; its terms fall as 1/m where the complexities are local ones.
+    r"""Theorem 2 as published, an estimate; its terms fall as 1/m where the complexities are local ones.
 
     .. math::  \frac{K}{K-1} \hat R_{S,\rho}(f) + \frac{6K}{\rho} \sum_t \alpha_t r_t
                + \frac{40K}{\rho^2} \frac{\log p}{m}

@@ -69,7 +69,7 @@ class Votes:
 
     @classmethod
     def none(cls) -> Votes:
-        """The vote of nobody, α = 0."""
+        """No votes, α = 0."""
         return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
 
 

@@ -11,7 +11,7 @@ from .families import Array
 from .problem import Solution, VoteProblem, Votes
 
 TOLERANCE = 1e-7
-"""The gap that is asked for by default; F(0) = 1, so it is relative to the vote of nobody."""
+"""The gap that is asked for by default; F(0) = 1, so it is relative to the objective without votes."""
 
 
 class VoteSolver(abc.ABC):

@@ -27,10 +27,10 @@ STEPS = 8
 """Margins of the grid per factor of two."""
 
 PART = 2.0 / 3.0
-"""ϱ / ρ, the printed margin relative to that of the margin error."""
+"""ϱ / ρ, the published margin relative to that of the margin error."""
 
 LOST_FACTOR = (
-    "the proof of Theorem 2 ends with (2n − 1) log p where n log p is printed, so its constants are not proved; "
+    "the proof of Theorem 2 ends with (2n − 1) log p where the paper has n log p, so its constants are not proved; "
     "use theorem=1"
 )
 """Why Theorem 2 gives no certificate."""
@@ -90,7 +90,7 @@ def uniform_theorem_1(
 def uniform_theorem_2(
     margins: Array, mean_complexity: float, p: int, rho: float, confidence: float = 0.95, K: float = 2.0
 ) -> Guarantee:
-    """Theorem 2 in the same way; always an estimate, as its printed constants are not those of its proof.
+    """Theorem 2 in the same way; always an estimate, as its published constants are not those of its proof.
 
     Args are those of :func:`uniform_theorem_1`, and K > 1.
 

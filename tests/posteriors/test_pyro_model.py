@@ -1,4 +1,4 @@
-"""The posterior as a piece of somebody's own Pyro program."""
+"""The posterior as a part of a larger Pyro program."""
 
 from __future__ import annotations
 

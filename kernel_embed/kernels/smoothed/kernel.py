@@ -161,7 +161,7 @@ GRAMS.register(SmoothedKernel, _gram)
 
 
 def _width(kernel: Kernel) -> int:
-    """The number of columns a kernel speaks of, where it says so; else 1."""
+    """The number of columns of a kernel, where it is known; else 1."""
     widths: list[int] = [
         module.ard_num_dims for module in kernel.modules() if isinstance(module, Kernel) and module.ard_num_dims
     ]
