@@ -16,8 +16,13 @@ from .transforms import KINDS, Column, category_column, normal_scores, real_colu
 WEIGHT = 2
 """The lengthscale, of those of the regressions, whose eigenfunctions weigh the rows."""
 NUM_WEIGHTS = 8
+"""Of them at most."""
+SMALL_WEIGHT = 0.04
+"""The share of the largest eigenvalue below which an eigenfunction does not count."""
 MAX_PAIRED = 5
 """Above so many columns products of features of two columns are left out."""
+ALIKE = 0.99
+"""The correlation of the values of z with their normal scores above which one of the two is enough."""
 DETERMINED = 1e-6
 """A column is a function of z where its residual has less than this share of its variance."""
 
@@ -45,6 +50,11 @@ class Variable(NamedTuple):
         return sum(column.gain for column in self.columns) / len(self.columns)
 
     @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the regressions on z, the most over columns."""
+        return max(column.freedom for column in self.columns)
+
+    @property
     def ties(self) -> float:
         """The largest share of values of a column that repeat another."""
         return max(column.ties for column in self.columns)
@@ -68,6 +78,7 @@ class Given:
         (True, torch.Size([100, 6]))
     """
 
+    @torch.inference_mode()
     def __init__(self, z: Tensor, categories: Sequence[int], generator: torch.Generator) -> None:
         numbers = [j for j in range(z.shape[1]) if j not in categories]
         varying = [j for j in numbers if bool((z[:, j] != z[0, j]).any())]
@@ -75,8 +86,9 @@ class Given:
         values = z[:, varying]
         versions = [coordinates]
         if varying:
-            standard = (values - values.mean(dim=0)) / values.std(dim=0)
-            versions = [torch.cat([real, coordinates], dim=1) for real in (normal_scores(values), standard)]
+            scores, standard = normal_scores(values), (values - values.mean(dim=0)) / values.std(dim=0)
+            alike = bool((torch.nn.functional.cosine_similarity(scores, standard, dim=0) > ALIKE).all())
+            versions = [torch.cat([real, coordinates], dim=1) for real in ([scores] if alike else [scores, standard])]
         self.versions = [version if version.shape[1] else z.new_zeros(z.shape[0], 1) for version in versions]
         self.points = self.versions[0]
         self.smoothers = Smoothers(self.versions, generator)
@@ -85,8 +97,10 @@ class Given:
         self.constant = math.pow(1.0 + 2.0 / (p * ell**2), -0.5 * p)
         if len(self.smoothers.parts) > WEIGHT:
             lam, Q = self.smoothers.parts[WEIGHT]
-            self.weights = Q[:, -NUM_WEIGHTS:] * lam[-NUM_WEIGHTS:].sqrt()
+            count = min(NUM_WEIGHTS, int((lam > SMALL_WEIGHT * lam[-1]).sum()))
+            self.weights = Q[:, -count:] * lam[-count:].sqrt()
 
+    @torch.inference_mode()
     def variable(self, x: Tensor, categories: Sequence[int], generator: torch.Generator) -> Variable:
         """What is left of x ``(n, d)``: of every column, and for transforms of each given those before it."""
         columns, before = [], []

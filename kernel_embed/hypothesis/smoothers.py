@@ -11,12 +11,13 @@ so with the distance of z_i from the others, for whatever is regressed: a size t
 studentized residual, has the variance of the noise everywhere if S is close to a projection, and is what is left of Y.
 
 One decomposition of a kernel serves every η and every Y, so that kernel and η are chosen on a grid by the mean squared
-leave-one-out residual: no search, no refit. Of more than 100 rows each kernel is replaced by its Nyström features at
-100 + n/10 rows drawn at random, and Q has that many columns.
+leave-one-out residual: no search, no refit. Each kernel is replaced by its Nyström features at landmarks, all rows or
+100 + n/10 drawn at random if there are more, of which a factorization with pivots keeps as many as the kernel needs.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,12 +28,18 @@ from ..validation import check_memory
 
 LENGTHSCALES = (0.12, 0.3, 0.7, 1.6, 4.0)
 """For coordinates of unit spread, times √p in p dimensions."""
-RIDGES = tuple(10.0 ** (e / 2) for e in range(-6, 6))
+PAIRED = (2, 3)
+"""Which of them the kernels of two coordinates have."""
+MAX_PAIRED = 5
+"""Above so many coordinates there are none of two."""
+RIDGES = tuple(10.0 ** (2 * e / 3) for e in range(-4, 5))
 """η."""
 LEAST_LANDMARKS = 100
 """A sample of n rows has a tenth of n more."""
 MAX_FREEDOM = 0.5
 """tr S at most, for each row: more is interpolation, of which leave-one-out residuals of few rows are a poor judge."""
+PIVOT = 1e-6
+"""Of a row of unit size, what may be left of it when others are known."""
 RANK = 1e-7
 """Eigenvalues below this share of the largest are rounding."""
 SMALLEST = 1e-3
@@ -55,6 +62,11 @@ class Smoother(NamedTuple):
     leverage: Tensor
     gain: float
 
+    @property
+    def freedom(self) -> float:
+        """tr S."""
+        return 1.0 + float(self.f.sum())
+
     def residuals(self, Y: Tensor) -> Tensor:
         """ℛ[Y] for the columns of Y ``(n, m)``."""
         Y = Y - Y.mean(dim=0, keepdim=True)
@@ -71,7 +83,8 @@ class Smoothers:
 
     Beside squared exponentials there are a rough kernel, for steps, and the linear one, for what goes on far outside.
     In more than one dimension each lengthscale has two kernels, a squared exponential and the mean of those of single
-    coordinates, which needs fewer rows where causes add up.
+    coordinates, which needs fewer rows where causes add up. Of three to five coordinates every two have kernels of
+    their own, which need fewer rows where two causes act together and the others do not.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -93,7 +106,8 @@ class Smoothers:
         for lam, Q in self.parts:
             f = lam.unsqueeze(-1) / (lam.unsqueeze(-1) + eta)
             leverage = 1.0 / self.n + Q.square() @ f
-            self.grids.append((f, leverage, (1.0 - leverage).clamp_min(SMALLEST), f.sum(0) > MAX_FREEDOM * self.n))
+            weight = (1.0 - leverage).clamp_min(SMALLEST).pow(-2)
+            self.grids.append((f, leverage, weight, f.sum(0) > MAX_FREEDOM * self.n))
 
     def choose(self, Y: Tensor) -> Smoother:
         """The kernel and η with the least squared leave-one-out error over the columns of Y ``(n, m)``."""
@@ -107,10 +121,10 @@ class Smoothers:
         member = torch.block_diag(*(Y.new_ones(group.shape[1], 1) for group in groups))
         null = (Y / (1.0 - 1.0 / n)).square().sum(0) @ member
         errors = [null.expand(len(RIDGES), -1)]
-        for (_, Q), (f, _, free, excluded) in zip(self.parts, self.grids, strict=True):
+        for (_, Q), (f, _, weight, excluded) in zip(self.parts, self.grids, strict=True):
             weighted = f.unsqueeze(-1) * (Q.mT @ Y).unsqueeze(1)
-            fitted = (Q @ weighted.flatten(1)).reshape(n, f.shape[1], -1)
-            error = ((Y.unsqueeze(1) - fitted) / free.unsqueeze(-1)).square_().sum(0) @ member
+            rest = (Q @ weighted.flatten(1)).reshape(n, f.shape[1], -1).sub_(Y.unsqueeze(1))
+            error = torch.einsum("nem,ne->em", rest.square_(), weight) @ member
             errors.append(error.masked_fill_(excluded.unsqueeze(-1), torch.inf))
         least, found = torch.cat(errors).min(0)
         gains = torch.where(null > 0, 1.0 - least / null, 0.0).tolist()
@@ -127,49 +141,64 @@ class Smoothers:
 
 def _decompositions(z: Tensor, landmarks: Tensor) -> list[tuple[Tensor, Tensor]]:
     """(λ, Q) of HKH for every kernel; none where z does not vary."""
-    if len(landmarks) == z.shape[0]:
-        K = _grams(z, z)
-        K = K - K.mean(dim=-1, keepdim=True)
-        return _kept(K - K.mean(dim=-2, keepdim=True))
     answer = []
-    for K, small in zip(_grams(z, z[landmarks]), _grams(z[landmarks], z[landmarks]), strict=True):
-        # K ≈ ZZᵀ, Z = K_nm L⁻ᵀ with K_mm = LLᵀ
-        small = small + RANK * torch.eye(len(landmarks), dtype=z.dtype, device=z.device)
-        Z = torch.linalg.solve_triangular(torch.linalg.cholesky(small), K.mT, upper=False).mT
+    for K in _grams(z, z[landmarks]):
+        Z = _factor(K, landmarks)
         Z = Z - Z.mean(dim=0, keepdim=True)
-        for lam, W in _kept((Z.mT @ Z).unsqueeze(0)):
+        lam, W = torch.linalg.eigh(Z.mT @ Z)
+        keep = lam > RANK * lam.clamp_min(1.0).amax(0, keepdim=True) if len(lam) else lam > 0
+        if bool(keep.any()):
+            lam, W = lam[keep], W[:, keep]
             answer.append((lam, Z @ (W * lam.rsqrt())))
     return answer
 
 
-def _kept(matrices: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Eigenvalues above rounding and their vectors, of the matrices that have any."""
-    answer = []
-    for lam, Q in zip(*torch.linalg.eigh(matrices), strict=True):
-        keep = lam > max(RANK * float(lam[-1]), RANK)
-        if bool(keep.any()):
-            answer.append((lam[keep], Q[:, keep].contiguous()))
-    return answer
+def _factor(K: Tensor, landmarks: Tensor) -> Tensor:
+    """Z with ZZᵀ ≈ the Gram matrix of all rows, from its columns K ``(n, m)`` of the landmarks.
+
+    A Cholesky factorization with pivots takes the landmarks one by one, each time the one that those before it say the
+    least about, until what is left of all is below :data:`PIVOT`. Smooth kernels need few.
+    """
+    from scipy.linalg.lapack import dpstrf
+
+    L, pivots, rank, _ = dpstrf(K[landmarks].numpy(force=True), tol=PIVOT, lower=1)
+    chosen = torch.from_numpy(pivots[:rank] - 1).to(K.device)
+    L = torch.from_numpy(L[:rank, :rank]).to(K.device)
+    # K_nr L⁻ᵀ
+    return torch.linalg.solve_triangular(L, K[:, chosen].mT, upper=False).mT
 
 
 def _num_kernels(z: Tensor) -> int:
     """How many :func:`_grams` has."""
-    return (len(LENGTHSCALES) + 2) if z.shape[-1] == 1 else (2 * len(LENGTHSCALES) + 2)
+    p = z.shape[-1]
+    return len(LENGTHSCALES) * (1 if p == 1 else 2) + 2 + len(PAIRED) * len(_pairs(p))
+
+
+def _pairs(p: int) -> list[tuple[int, int]]:
+    """The pairs of coordinates that have kernels of their own."""
+    return list(itertools.combinations(range(p), 2)) if 2 < p <= MAX_PAIRED else []
 
 
 def _grams(a: Tensor, b: Tensor) -> Tensor:
-    """exp(−|a − b|²/2pℓ²) for every ℓ, exp(−|a − b|/√p), aᵀb/p, and in several dimensions the mean of
-    exp(−(a_j − b_j)²/2ℓ²) too.
+    """exp(−|a − b|²/2pℓ²) for every ℓ, exp(−|a − b|/√p), aᵀb/p; in several dimensions the means over coordinates of
+    exp(−(a_j − b_j)²/2ℓ²) too, and in a few a squared exponential of every two coordinates, and a tenth of that mean.
     """
     p = a.shape[-1]
     ell = a.new_tensor(LENGTHSCALES)[:, None, None]
-    joint = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
+    each = (a.mT.unsqueeze(-1) - b.mT.unsqueeze(-2)).square()  # one (n, m) for each coordinate
+    joint = each.sum(0)
     K = torch.exp(-0.5 * joint / (p * ell.square()))
     rough = torch.exp(-(joint / p).sqrt()).unsqueeze(0)
     linear = (a @ b.mT / p).unsqueeze(0)
     if p == 1:
         return torch.cat([K, rough, linear])
     added = torch.zeros_like(K)
-    for j in range(p):
-        added += torch.exp(-0.5 * (a[:, j, None] - b[:, j]).square() / ell.square())
-    return torch.cat([K, rough, linear, added / p])
+    for square in each:
+        added += torch.exp(-0.5 * square / ell.square())
+    added /= p
+    paired = [
+        0.9 * torch.exp(-0.25 * (each[i] + each[j]) / LENGTHSCALES[at] ** 2) + 0.1 * added[at]
+        for i, j in _pairs(p)
+        for at in PAIRED
+    ]
+    return torch.cat([K, rough, linear, added, *(gram.unsqueeze(0) for gram in paired)])

@@ -28,13 +28,13 @@ from torch import Tensor
 
 from ..kernels import FeatureKernel
 from .given import Given, Variable
-from .neighbors import are_groups, local_permutations
+from .neighbors import are_groups, block_size, local_permutations
 from .result import KernelTestResult
 from .transforms import KINDS, NUM_COSINES, NUM_SHAPES, TIES, cosines
 from .verdict import NullScale, by_permutations, gamma_pvalue
 
-MEMORY = 2**26
-"""Bytes of the sums of a chunk of permutations."""
+CHUNK = 2**17
+"""Entries of permuted columns that are held at once: as many as stay near the processor."""
 ENOUGH_ROWS = 5
 """Rows for each column of z, and for the constant, below which the level is not to be trusted."""
 NEARLY_ALL = 0.9
@@ -55,6 +55,8 @@ class Statistic(NamedTuple):
 
 STATISTICS = (Statistic("residual", weighted=False), *map(Statistic, KINDS))
 """The ones that take part. Of the others the unweighted ones add little to those weighted by z, which hold them."""
+CROSS = 8.0
+"""k·l at most."""
 COUNTS = {"residual": 0, "shape": NUM_SHAPES, "ranks": NUM_COSINES, "transform": NUM_COSINES}
 """Cosines of each kind."""
 
@@ -147,7 +149,7 @@ def transform_test(
     wanted = list(STATISTICS)
     if not given.weights.shape[1]:  # z does not vary, and there is nothing to weigh by
         wanted = [Statistic(kind, weighted=False) for kind in KINDS]
-    T = statistics(x, y, given, wanted, num_permutations, generator)
+    T = statistics(x, y, given, wanted, num_permutations, generator).clone()
     determined = [name for name, one in (("x", x), ("y", y)) if one.is_determined]
     if determined:
         T = torch.zeros_like(T)
@@ -164,7 +166,7 @@ def transform_test(
         null_kind=f"{num_permutations} permutations among neighbors",
         names=tuple(map(str, wanted)),
         diagnostics=diagnostics,
-        transforms=(x.U, y.U),
+        transforms=(x.U.clone(), y.U.clone()),
         warnings=words,
     )
 
@@ -174,6 +176,7 @@ def _kernel(statistic: Statistic) -> Kernel:
     return FeatureKernel(Weighted(statistic))
 
 
+@torch.inference_mode()
 def statistics(
     x: Variable,
     y: Variable,
@@ -183,31 +186,36 @@ def statistics(
     generator: torch.Generator,
 ) -> Tensor:
     """T ``(J, 1 + B)``, the observed pairing first."""
-    n = given.points.shape[0]
-    moved = local_permutations(given.points, num_permutations, generator)
+    n, p = given.points.shape
+    size = block_size(n, p, min(x.freedom, y.freedom))
+    moved = local_permutations(given.points, num_permutations, generator, size)
     orders = torch.cat([torch.arange(n, device=moved.device).unsqueeze(0), moved])
-    psi = torch.cat([given.points.new_ones(n, 1), given.weights], dim=1)
+    psi = torch.cat([given.points.new_full((n, 1), given.constant**0.5), given.weights], dim=1)
     found: dict[Statistic, Tensor] = {}
     for kind in dict.fromkeys(s.kind for s in wanted):
         own = [s for s in wanted if s.kind == kind]
         r = psi.shape[1] if any(s.weighted for s in own) else 1
-        a, b = x.kinds[kind], y.kinds[kind]
-        left = (a.unsqueeze(-1) * psi[:, None, :r]).flatten(1)
-        width = max(1, MEMORY // (8 * (left.shape[1] + n) * b.shape[1]))
-        chunks = []
-        for some in orders.split(width):
-            # Σ_i φ_k(x_i) ψ_s(z_i) φ_l(y_{π i}), squared
-            sums = left.mT @ b[some.mT.contiguous()].flatten(1)
-            square = sums.square_().reshape(a.shape[1], r, len(some), b.shape[1])
-            each = []
-            for s in own:
-                wx, wy = 1.0 / x.orders[kind], 1.0 / y.orders[kind]
-                total = torch.einsum("kl,l->k", square.permute(1, 2, 0, 3).reshape(-1, b.shape[1]), wy)
-                total = (total.reshape(r, len(some), -1) * wx).sum(-1)
-                each.append(given.constant * total[0] + total[1:].sum(0) if s.weighted else total[0])
-            chunks.append(torch.stack(each))
-        found.update(zip(own, torch.cat(chunks, dim=1), strict=True))
+        total = _sums(x.kinds[kind], psi[:, :r], y.kinds[kind], x.orders[kind], y.orders[kind], orders)
+        for s in own:
+            found[s] = total.sum(0) if s.weighted else total[0] / given.constant
     return torch.stack([found[s] for s in wanted])
+
+
+def _sums(a: Tensor, psi: Tensor, b: Tensor, k: Tensor, l: Tensor, orders: Tensor) -> Tensor:
+    """Σ_kl (Σ_i φ_k(x_i) ψ_s(z_i) φ_l(y_{π i}))² / kl over kl ≤ :data:`CROSS`, ``(r, 1 + B)``."""
+    k, place = k.sort()
+    left = (a[:, place].unsqueeze(-1) * psi.unsqueeze(1) * k.rsqrt().unsqueeze(-1)).flatten(1)
+    few = [int((k * order <= CROSS).sum()) * psi.shape[1] for order in l.tolist()]
+    right = b.mT * l.rsqrt().unsqueeze(-1)
+    total = a.new_zeros(len(orders), left.shape[1])
+    width = max(1, CHUNK // len(a))
+    for some, sums in zip(orders.split(width), total.split(width), strict=True):
+        index = some.flatten()
+        for column, count in zip(right, few, strict=True):
+            if count:
+                product = column.index_select(0, index).reshape(some.shape) @ left[:, :count]
+                sums[:, :count] += product.square_()
+    return total.reshape(len(orders), len(k), -1).sum(1).mT
 
 
 def diagnose(variable: Variable, given: Given, generator: torch.Generator) -> Diagnosis:

@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,7 +40,7 @@ NUM_COSINES = 6
 NUM_SHAPES = 4
 NUM_LEARN = 12
 """Cosines from which the regression of ranks is learned."""
-NUM_NOISES = 64
+NUM_NOISES = 16
 CLIP = 3.0
 TIES = 0.3
 """A column is discrete where more than this share of its values repeats another."""
@@ -49,8 +50,11 @@ CHUNK = 2**22
 
 def cosines(u: Tensor, count: int) -> Tensor:
     """c_k(u), k = 1, …, count: from ``(n,)`` to ``(n, count)``."""
-    k = torch.arange(1, count + 1, dtype=u.dtype, device=u.device)
-    return math.sqrt(2.0) * torch.cos(math.pi * k * u.unsqueeze(-1))
+    first = torch.cos(math.pi * u)
+    terms = [torch.ones_like(u), first]
+    while len(terms) <= count:  # cos (k+1)θ = 2 cos θ cos kθ − cos (k−1)θ
+        terms.append(2.0 * first * terms[-1] - terms[-2])
+    return math.sqrt(2.0) * torch.stack(terms[1 : count + 1], dim=-1)
 
 
 def mean_cosines(a: Tensor, b: Tensor, count: int) -> Tensor:
@@ -60,17 +64,18 @@ def mean_cosines(a: Tensor, b: Tensor, count: int) -> Tensor:
     return math.sqrt(2.0) * (torch.sin(k * b) - torch.sin(k * a)) / (k * (b - a))
 
 
-def ranks(x: Tensor) -> Tensor:
+def ranks(x: Tensor, at: Tensor | None = None) -> Tensor:
     """(mid-rank − ½)/n of each value of ``x`` ``(n,)``: their distribution function, ties in the middle.
+
+    With ``at`` that function of other numbers.
 
     Example:
         >>> ranks(torch.tensor([3.0, 1.0, 3.0, 7.0], dtype=torch.float64))
         tensor([0.5000, 0.1250, 0.5000, 0.8750], dtype=torch.float64)
     """
-    x = x.contiguous()
-    ordered = x.sort().values
-    low, high = torch.searchsorted(ordered, x), torch.searchsorted(ordered, x, right=True)
-    return (low + high).to(torch.float64) / (2 * len(x))
+    ordered, values = np.sort(x.numpy(force=True)), (x if at is None else at).numpy(force=True)
+    low, high = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+    return torch.from_numpy((low + high) / (2.0 * len(x))).to(x.device)
 
 
 def normal_scores(x: Tensor) -> Tensor:
@@ -107,11 +112,10 @@ def expected_cosines(x: Tensor, r: Tensor) -> Tensor:
     a regression on z is small, however fast the prediction changes with z.
     """
     levels = (torch.arange(NUM_NOISES, dtype=x.dtype, device=x.device) + 0.5) / NUM_NOISES
-    at = (x - r).unsqueeze(-1) + r.quantile(levels)
-    ordered = x.sort().values
-    low, high = torch.searchsorted(ordered, at), torch.searchsorted(ordered, at, right=True)
-    u = (low + high).to(x) / (2 * len(x))
-    return cosines(u.flatten(), NUM_COSINES).reshape(*at.shape, -1).mean(1)
+    prediction, place = (x - r).sort()  # ascending numbers are looked up faster
+    at = r.quantile(levels).unsqueeze(-1) + prediction
+    mean = cosines(ranks(x, at.flatten()), NUM_COSINES).reshape(*at.shape, -1).mean(0)
+    return torch.empty_like(mean).index_copy_(0, place, mean)
 
 
 def clipped(r: Tensor) -> Tensor:
@@ -123,13 +127,6 @@ def clipped(r: Tensor) -> Tensor:
     return r - r.mean()
 
 
-def residuals_of(Y: Tensor, smoothers: Smoothers) -> Tensor:
-    """ℛ of every column of Y, each with a regression of its own."""
-    columns = Y.split(1, dim=1)
-    chosen = smoothers.choose_each(columns)
-    return torch.cat([one.residuals(column) for one, column in zip(chosen, columns, strict=True)], dim=1)
-
-
 class Column(NamedTuple):
     """What is left of one column given z.
 
@@ -138,12 +135,14 @@ class Column(NamedTuple):
         U: the probability transform, ``(n,)``; of a category its code.
         gain: how much of the CRPS z explains.
         ties: the share of values that repeat another.
+        freedom: degrees of freedom of its regressions on z, the most of value, scores and noise.
     """
 
     kinds: dict[str, Tensor]
     U: Tensor
     gain: float
     ties: float
+    freedom: float
 
 
 def real_column(x: Tensor, smoothers: Smoothers, more: Smoothers) -> Column:
@@ -161,22 +160,28 @@ def real_column(x: Tensor, smoothers: Smoothers, more: Smoothers) -> Column:
     if more is not smoothers and not discrete:
         by_score = more.choose(score)
     noise = x if discrete else by_score.residuals(score).squeeze(-1)
-    by_noise = more.choose(karhunen_loeve(noise))
+    columns = torch.cat([shape, own], dim=1).split(1, dim=1)
+    *by_column, by_noise = smoothers.choose_each([*columns, karhunen_loeve(noise)])
+    if more is not smoothers:
+        by_noise = more.choose(karhunen_loeve(noise))
+    left = torch.cat([one.residuals(column) for one, column in zip(by_column, columns, strict=True)], dim=1)
     a, b = conditional_distribution(noise, by_noise)
     U = 0.5 * (a + b)
     transform = mean_cosines(a, torch.maximum(b, a + 1e-6), NUM_COSINES) if discrete else cosines(ranks(U), NUM_COSINES)
     kinds = {
         "residual": clipped(r),
-        "shape": residuals_of(shape, smoothers),
-        "ranks": residuals_of(own, smoothers),
+        "shape": left[:, :NUM_SHAPES],
+        "ranks": left[:, NUM_SHAPES:],
         "transform": transform,
     }
-    left = 1.0 - by_noise.gain if discrete else (1.0 - by_score.gain) * (1.0 - by_noise.gain)
-    return Column(kinds, U, 1.0 - left, ties)
+    missed = 1.0 - by_noise.gain if discrete else (1.0 - by_score.gain) * (1.0 - by_noise.gain)
+    freedom = max(one.freedom for one in (by_value, by_score, by_noise))
+    return Column(kinds, U, 1.0 - missed, ties, freedom)
 
 
 def category_column(x: Tensor, coordinates: Tensor, smoothers: Smoothers) -> Column:
     """Of a category ``(n,)`` with its coordinates ``(n, c)``: these minus their means given z, for every kind."""
     smoother = smoothers.choose(coordinates)
     rest = smoother.residuals(coordinates)
-    return Column(dict.fromkeys(KINDS, rest), x, smoother.gain, 1.0 - len(x.unique()) / len(x))
+    ties = 1.0 - len(x.unique()) / len(x)
+    return Column(dict.fromkeys(KINDS, rest), x, smoother.gain, ties, smoother.freedom)

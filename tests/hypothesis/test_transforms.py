@@ -12,9 +12,9 @@ import kernel_embed as ke
 from kernel_embed.hypothesis.given import Given
 from kernel_embed.hypothesis.neighbors import BLOCK, local_permutations, partitions
 from kernel_embed.hypothesis.smoothers import LENGTHSCALES, RIDGES, Smoothers
-from kernel_embed.hypothesis.transform_test import STATISTICS, statistics
+from kernel_embed.hypothesis.transform_test import CROSS, STATISTICS, statistics
 from kernel_embed.hypothesis.transforms import conditional_distribution, cosines, karhunen_loeve, mean_cosines, ranks
-from kernel_embed.papers.flaxman2016.conditional_nulls import MODELS, conditional
+from kernel_embed.papers.flaxman2016.conditional_nulls import HELD_APART, MODELS, conditional
 
 
 def normal(seed: int, *shape: int) -> torch.Tensor:
@@ -51,7 +51,7 @@ def test_leave_one_out_residuals_are_those_of_refits(regression):
     d = np.abs(z.numpy() - z.numpy().T)
     grams = [*(np.exp(-0.5 * d**2 / ell**2) for ell in LENGTHSCALES), np.exp(-d), z.numpy() @ z.numpy().T]
     for part, K in enumerate(grams):
-        for i in (5, 9):
+        for i in (3, 6):
             own = without_row(smoothers._smoother(part, i, 0.0), y).squeeze(-1)
             refit = [left_out(K, y.squeeze(-1).numpy(), RIDGES[i], row) for row in (0, 7, 29)]
             assert own[[0, 7, 29]].tolist() == pytest.approx(refit, rel=1e-5, abs=1e-6)
@@ -105,7 +105,7 @@ def test_permutations_stay_inside_blocks():
     z = normal(0, 97, 3)
     blocks = partitions(z, 6, generator())
     for block in blocks:
-        counts = block.unique(return_counts=True)[1]
+        counts = np.unique(block, return_counts=True)[1]
         assert int(counts.min()) >= BLOCK
         assert int(counts.max()) < 2 * BLOCK
     groups = torch.arange(100).unsqueeze(-1) % 4
@@ -125,6 +125,8 @@ def test_statistics_are_sums_over_rows():
         a, b = x.kinds[statistic.kind].numpy(), y.kinds[statistic.kind].numpy()
         for k in range(a.shape[1]):
             for m in range(b.shape[1]):
+                if (k + 1) * (m + 1) > CROSS:
+                    continue
                 product = a[:, k] * b[:, m]
                 if statistic.weighted:
                     term = given.constant * product.sum() ** 2 + ((given.weights.numpy().T @ product) ** 2).sum()
@@ -270,7 +272,7 @@ def test_units_and_monotone_maps_of_ranks():
     assert torch.allclose(ranks(x.squeeze(-1)), ranks(x.squeeze(-1).exp()))
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", (*MODELS, *HELD_APART))
 def test_models_of_the_level_study(kind):
     x, y, z = conditional(kind, 0, 50)
     assert x.shape == y.shape == (50, 1)

@@ -1,4 +1,7 @@
-"""Ten ways in which x and y are independent given z, for the level of conditional tests."""
+"""Ways in which x and y are independent given z, for the level of conditional tests.
+
+Ten were known while the test was made; its choices were made on other draws of them. Six took no part in any choice.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,15 @@ MODELS = (
     "discrete x",
     "strong nonlinearity",
 )
+HELD_APART = ("kinks", "skewed z", "saturation", "two categories", "rounded z", "ratio of causes")
+"""Looked at only once everything about the test was settled."""
 SIZES = (80, 200)
 FIRST_SEED = 1_000_000
 """Far from the data on which the test was made."""
 
 
 def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
-    """x, y and z, ``n`` rows, of one of :data:`MODELS`."""
+    """x, y and z, ``n`` rows, of one of :data:`MODELS` or :data:`HELD_APART`."""
     generator = torch.Generator().manual_seed(FIRST_SEED + repetition)
 
     def normal(*shape: int) -> Tensor:
@@ -56,4 +61,26 @@ def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
     if kind == "strong nonlinearity":
         z = 6.0 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 3.0
         return torch.sin(4 * z) + 0.2 * e, torch.cos(4 * z) + torch.sin(4 * z) + 0.2 * f, z
-    raise ValueError(f"Expected one of {', '.join(MODELS)}, got {kind!r}. Choose one of these.")
+    if kind in HELD_APART:
+        return _held_apart(kind, e, f, z, generator)
+    raise ValueError(f"Expected one of {', '.join((*MODELS, *HELD_APART))}, got {kind!r}. Choose one of these.")
+
+
+def _held_apart(kind: str, e: Tensor, f: Tensor, z: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """The same for normal e, f and z, ``(n, 1)`` each."""
+    if kind == "kinks":
+        return z.abs() + 0.3 * e, z.clamp_min(0.0) + 0.3 * f, z
+    if kind == "skewed z":
+        z = z.exp()
+        return torch.log1p(5 * z) + 0.3 * e, z.sqrt() + 0.3 * z * f, z
+    if kind == "saturation":
+        return torch.sigmoid(5 * z) + 0.1 * e, torch.sigmoid(-4 * z) + 0.2 * f, z
+    if kind == "two categories":
+        u = torch.rand(*z.shape, 2, generator=generator, dtype=z.dtype)
+        return (u[..., 0] < torch.sigmoid(2 * z)).long(), (u[..., 1] < torch.sigmoid(2 * z)).long(), z
+    if kind == "rounded z":
+        z = (2 * z).round() / 2
+        return torch.sin(2 * z) + 0.5 * e, z.square() + z * f, z
+    z = torch.randn(len(z), 3, generator=generator, dtype=z.dtype)  # the ratio of causes
+    a, b, c = z.split(1, dim=1)
+    return a / (1 + b.square()) + 0.4 * e, a * c / (1 + b.abs()) + 0.4 * f, z

@@ -22,7 +22,7 @@ from ...hypothesis.conditional import Method
 from ...hypothesis.result import KernelTestResult
 from ...results import Record, table
 from ..experiment import Settings
-from .conditional_nulls import MODELS, SIZES, conditional
+from .conditional_nulls import HELD_APART, MODELS, SIZES, conditional
 from .rejections import NUM_PERMUTATIONS, Design, RejectionExperiment, Simulator, Test
 
 
@@ -112,13 +112,13 @@ class LevelStudy(RejectionExperiment):
     duration = "hours; the default conditional test alone, --methods transforms, half an hour"
 
     def designs(self, settings: Settings) -> list[Design]:
-        """Every test of :data:`PLAN` on its own data; conditional tests on :data:`MODELS`, slow ones on fewer sets."""
+        """Every test of :data:`PLAN` on its own data; slow conditional tests on fewer sets."""
         count = settings.repetitions or (5 if settings.quick else 1000)
         single = [Design({name: test}, {"null": simulator}, count) for name, (simulator, test) in PLAN.items()]
         given = []
         for n in SIZES:
             models: dict[str, Simulator] = {
-                f"{kind}, n = {n}": functools.partial(conditional, kind, n=n) for kind in MODELS
+                f"{kind}, n = {n}": functools.partial(conditional, kind, n=n) for kind in (*MODELS, *HELD_APART)
             }
             for method in METHODS if n == SIZES[0] else METHODS[:1]:
                 test: Test = functools.partial(_conditional, method=method)
