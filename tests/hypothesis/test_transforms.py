@@ -272,7 +272,7 @@ def test_units_and_monotone_maps_of_ranks():
     assert torch.allclose(ranks(x.squeeze(-1)), ranks(x.squeeze(-1).exp()))
 
 
-@pytest.mark.parametrize("kind", (*MODELS, *HELD_APART))
+@pytest.mark.parametrize("kind", [*MODELS, *HELD_APART])
 def test_models_of_the_level_study(kind):
     x, y, z = conditional(kind, 0, 50)
     assert x.shape == y.shape == (50, 1)
