@@ -165,7 +165,8 @@ def _factor(K: Tensor, landmarks: Tensor) -> Tensor:
     chosen = torch.from_numpy(pivots[:rank] - 1).to(K.device)
     L = torch.from_numpy(L[:rank, :rank]).to(K.device)
     # K_nr L⁻ᵀ
-    return torch.linalg.solve_triangular(L, K[:, chosen].mT, upper=False).mT
+    Z: Tensor = torch.linalg.solve_triangular(L, K[:, chosen].mT, upper=False).mT
+    return Z
 
 
 def _num_kernels(z: Tensor) -> int:
