@@ -51,10 +51,9 @@ def confusion_html(comparison: Comparison, table: UserTable, method: str) -> str
 
 def learned_html(comparison: Comparison, table: UserTable, rows: Sequence[Row]) -> str:
     """λ and lengthscales of every learner that has them, the geometric means over folds."""
-    lines = []
+    lines, records = [], comparison.records(table)
     for row in rows:
-        records = [r for r in comparison.records(table) if r["method"] == row.method and "nll" in r]
-        kept = [comparison.arrays(record) for record in records]
+        kept = [comparison.arrays(r) for r in records if r["method"] == row.method and "nll" in r]
         cells = [_typical([arrays.get(name) for arrays in kept]) for name in ("regularization", "lengthscale")]
         weights = _mean_text([arrays.get("weights") for arrays in kept])
         if any([*cells, weights]):

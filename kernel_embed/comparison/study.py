@@ -119,10 +119,11 @@ class Comparison:
 
     def records(self, table: UserTable) -> list[Record]:
         """The finished records of one table, in the order of the methods and folds."""
+        named = self.name(table, "", 0)
         found = []
         for method in self.settings.methods:
             for fold in range(self.settings.folds):
-                found += self.results.find(self.name(table, method, fold))
+                found += self.results.find({**named, "method": method, "fold": fold})
         return found
 
     def arrays(self, record: Record) -> dict[str, NDArray[Any]]:
