@@ -27,6 +27,8 @@ NUM_TREES = 50
 LEAVES = 16
 RATE = 0.3
 """ρ."""
+COLUMNS_OF_A_SPLIT = 200
+"""Numbers that a split chooses among; of more, a random part, so that wide tables do not take long."""
 FEWEST_IN_LEAF = 3
 """Rows, by weight."""
 
@@ -39,7 +41,7 @@ def boosted_embedding(rows: Rows, seed: int) -> MulticlassEmbedding:
 
 def boosted_trees(rows: Rows, seed: int) -> list[Tree]:
     """:data:`NUM_TREES` trees of :data:`LEAVES` leaves at most."""
-    generator = np.random.RandomState(seed)
+    generator = np.random.RandomState(seed % 2**32)
     x, Y = rows.x.cpu().numpy().astype(np.float32), rows.Y.cpu().numpy()
     n, m = Y.shape
     w = np.ones(n) if rows.weights is None else rows.weights.cpu().numpy()
@@ -50,6 +52,7 @@ def boosted_trees(rows: Rows, seed: int) -> list[Tree]:
         tree = DecisionTreeRegressor(
             max_leaf_nodes=LEAVES,
             min_weight_fraction_leaf=min(FEWEST_IN_LEAF * (1.0 - 1e-9) / w.sum(), 0.5),  # 3 rows, however rounded
+            max_features=min(x.shape[1], COLUMNS_OF_A_SPLIT),
             random_state=generator,
         ).fit(x, Y - P, sample_weight=w)
         leaf = tree.apply(x)

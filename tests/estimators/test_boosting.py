@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import torch
 
+from kernel_embed.estimators import boosting
 from kernel_embed.estimators.boosting import boosted_embedding, boosted_trees
 from kernel_embed.estimators.candidates import Rows, relevances
 from kernel_embed.kernels import Partitions
@@ -54,3 +55,9 @@ def test_the_first_tree_fits_the_residuals_of_the_shares():
     own = loss(x[:, int(tree.columns[0])] <= float(tree.thresholds[0]))
     every = [x[:, j] <= value for j in range(3) for value in x[:, j]]
     assert np.isclose(own, min(loss(below) for below in every if 3 <= below.sum() <= 27))
+
+
+def test_wide_tables_are_split_on_a_part_of_their_columns(monkeypatch):
+    rows = checkerboard(60)
+    monkeypatch.setattr(boosting, "COLUMNS_OF_A_SPLIT", 1)
+    assert len({int(tree.columns[0]) for tree in boosted_trees(rows, 0)}) == 3
