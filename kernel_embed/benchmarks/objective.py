@@ -105,6 +105,36 @@ def _unit(n: int) -> Call:
     return cholesky(embedding, x)
 
 
+def _limit(n: int, inverse: bool, square: bool) -> Call:
+    """What an evaluation cannot do without: a factor, an inverse, half a square product, and thin ones."""
+    embedding, x, y = problem(n)
+    with torch.no_grad():
+        A = gram(embedding.kernel, x) + len(x) * embedding.regularization * torch.eye(len(x), dtype=x.dtype)
+    Y = torch.nn.functional.one_hot(y, embedding.num_classes).to(x)
+    half = A[: n // 2]
+
+    def products() -> None:
+        factor = torch.linalg.cholesky(A)
+        C = torch.cholesky_inverse(factor) if inverse else A
+        if square:
+            half @ C
+        torch.cholesky_solve(Y, factor)
+        for other in (x, Y):  # the Gram matrix and its gradient; fitted values and their gradient
+            C @ other
+            C.mT @ other
+        (x @ x.mT).exp_()
+
+    return products
+
+
+LIMITS = {
+    "limit: factor, inverse, half a square product": (True, True),
+    "limit: factor, inverse": (True, False),
+    "limit: factor": (False, False),
+}
+"""For leave-one-out risks, for the evidence, and for empirical risks."""
+
+
 def _ours(objective: Objective[ConditionedMulticlass], n: int) -> Call:
     embedding, x, y = problem(n)
     return _with_memory(lambda: objective(embedding, x, y).backward(), n)
@@ -119,6 +149,8 @@ def cases(scope: Scope) -> Iterator[Case]:
     """The factorization, our objectives, and autograd."""
     n = 300 if scope.quick else 2000
     yield Case(PART, CHOLESKY, n, partial(_unit, n), against=CHOLESKY, repeats=7)
+    for name, needs in LIMITS.items():
+        yield Case(PART, name, n, partial(_limit, n, *needs), against=CHOLESKY, repeats=7)
     for name, objective in OBJECTIVES.items():
         yield Case(PART, f"{OURS}: {name}", n, partial(_ours, objective, n), against=CHOLESKY, repeats=7)
     yield Case(PART, "plain autograd, first objective", n, partial(_autograd, n), against=CHOLESKY, repeats=7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -15,9 +15,13 @@ from torch import Tensor
 from ..embeddings import MulticlassEmbedding
 from ..kernels import log_scaled
 from ..objectives import ConditionalEvidence
+from ..posteriors import NUTS, Nutpie, Sampler, sample_posterior
+from ..posteriors.diagnostics import n_eff
 from ..results import Record
 from .cases import OURS, Call, Case, Scope
 
+CHAINS = 4
+SIZES = (50, 100, 200, 600)
 DEPTH = 6
 """Of a trajectory at the most, for all alike: 64 evaluations a draw."""
 PART = "NUTS, the same posterior"
@@ -44,26 +48,30 @@ def problem(n: int) -> tuple[MulticlassEmbedding, Tensor, Tensor]:
     return embedding.double(), x, y
 
 
-def _ours(n: int, draws: int) -> Call:
-    from ..posteriors import NUTS, sample_posterior
-
+def _ours(n: int, draws: int, sampler: Sampler) -> Call:
     embedding, x, y = problem(n)
 
     def call() -> Record:
+        began = time.perf_counter()
         posterior = sample_posterior(
-            embedding, ConditionalEvidence(), x, y,
-            num_samples=draws, warmup_steps=draws, num_chains=1, seed=0, progress=False, initial="current",
-            sampler=NUTS(max_tree_depth=DEPTH, parallel=False),
+            embedding, ConditionalEvidence(), x, y, num_samples=draws, warmup_steps=draws, num_chains=CHAINS, seed=0,
+            progress=False, initial="current", sampler=sampler,
         )  # fmt: skip
-        return _figures(posterior.samples["kernel.lengthscale"])
+        found = figures(posterior.samples["kernel.lengthscale"], time.perf_counter() - began)
+        return {**found, "num_evaluations": posterior.num_evaluations}
 
     return call
+
+
+def _nutpie(n: int, draws: int) -> Call:
+    return _ours(n, draws, Nutpie(max_tree_depth=DEPTH))
 
 
 def _recipe(n: int, draws: int) -> Call:
     """``pyro_sample_from_prior`` inside a Pyro model, as GPyTorch's example of fully Bayesian models has it."""
     import pyro
-    from pyro.infer import MCMC, NUTS
+    from pyro.infer import MCMC
+    from pyro.infer import NUTS as PyroNUTS
 
     embedding, x, y = problem(n)
     Y = torch.nn.functional.one_hot(y, 2).to(x)
@@ -75,11 +83,14 @@ def _recipe(n: int, draws: int) -> Call:
         pyro.factor("labels", prior.log_prob(Y.mT).sum())
 
     def call() -> Record:
+        began = time.perf_counter()
         with torch.random.fork_rng(devices=[]), gpytorch.settings.fast_computations(False, False, False):
             torch.manual_seed(0)
-            chain = MCMC(NUTS(model, max_tree_depth=DEPTH), num_samples=draws, warmup_steps=draws, disable_progbar=True)
+            kernel = PyroNUTS(model, max_tree_depth=DEPTH)
+            chain = MCMC(kernel, num_samples=draws, warmup_steps=draws, disable_progbar=True)
             chain.run()
-            return _figures(chain.get_samples()["kernel.lengthscale_prior"])
+        # One chain: four would only take four times as long.
+        return figures(chain.get_samples()["kernel.lengthscale_prior"], time.perf_counter() - began, 1)
 
     return call
 
@@ -92,21 +103,29 @@ def _stan(n: int, draws: int) -> Call:
     model = stan.build(STAN, data=data, random_seed=1)  # compiled here, outside the clock
 
     def call() -> Record:
-        chain = model.sample(num_chains=1, num_samples=draws, num_warmup=draws, max_depth=DEPTH)
-        return _figures(torch.as_tensor(chain["lengthscale"]))
+        began = time.perf_counter()
+        chain = model.sample(num_chains=CHAINS, num_samples=draws, num_warmup=draws, max_depth=DEPTH)
+        # Draws come chain after chain within each row.
+        values = torch.as_tensor(chain["lengthscale"]).reshape(-1, CHAINS).T
+        return figures(values, time.perf_counter() - began)
 
     return call
 
 
-def _figures(lengthscale: Tensor) -> Record:
-    """Mean and deviation of the log lengthscale, to see that all sample the same thing."""
-    values = lengthscale.detach().log().flatten()
-    return {"mean": float(values.mean()), "sd": float(values.std()) if len(values) > 1 else math.nan}
+def figures(lengthscale: Tensor, seconds: float, num_chains: int = CHAINS) -> Record:
+    """Mean and deviation of the log lengthscale, to see that all sample the same thing; effective draws per second."""
+    values = lengthscale.detach().double().log().reshape(num_chains, -1)
+    effective = max(float(n_eff(values)), 1.0)
+    place: Record = {"mean": float(values.mean()), "sd": float(values.std())}
+    return {**place, "n_eff": effective, "effective_per_second": effective / seconds}
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """As many draws of one chain by each."""
-    n, draws = (30, 10) if scope.quick else (100, 100)
-    yield Case(PART, OURS, n, partial(_ours, n, draws))
-    yield Case(PART, "GPyTorch with Pyro's recipe", n, partial(_recipe, n, draws))
-    yield Case(PART, "Stan", n, partial(_stan, n, draws), package="stan")
+    """As many draws of four chains by each, at four sizes."""
+    draws = 10 if scope.quick else 200
+    for n in (30,) if scope.quick else SIZES:
+        yield Case(PART, OURS, n, partial(_ours, n, draws, NUTS(max_tree_depth=DEPTH)))
+        yield Case(PART, f"{OURS}, nutpie", n, partial(_nutpie, n, draws), package="nutpie")
+        yield Case(PART, "Stan", n, partial(_stan, n, draws), package="stan")
+    n = 30 if scope.quick else SIZES[1]
+    yield Case(PART, "GPyTorch with Pyro's recipe, one chain", n, partial(_recipe, n, draws))

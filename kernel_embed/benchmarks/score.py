@@ -12,7 +12,7 @@ from torch import Tensor
 from ..embeddings import ConditionalEmbedding
 from ..kernels import gram
 from ..kernels.features import nystrom_kernel
-from ..linalg.dense import symmetric_product
+from ..linalg.products import symmetric_product
 from ..objectives import LeaveOneOutScore
 from .cases import OURS, Call, Case, Scope
 

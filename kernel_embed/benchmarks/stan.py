@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..objectives import EmbeddingEvidence
 from ..papers.flaxman2016.mixtures import mixture_samples, model
-from ..posteriors import NUTS, PosteriorWarning, sample_posterior
+from ..posteriors import NUTS, Nutpie, PosteriorWarning, Sampler, sample_posterior
 from ..posteriors.diagnostics import n_eff
 from ..posteriors.potential import Potential
 from ..results import Record
@@ -51,23 +51,23 @@ def part(start: float) -> str:
     return f"the paper's Stan program, mode {start:g}"
 
 
-def _ours(start: float, n: int, draws: int) -> Call:
+def _ours(start: float, n: int, draws: int, sampler: Sampler, num_chains: int = 1) -> Call:
     x = torch.cat(mixture_samples(n // 6))
 
     def call() -> Record:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PosteriorWarning)
             posterior = sample_posterior(
-                model(), EmbeddingEvidence(), x, num_samples=draws, warmup_steps=draws, num_chains=1, seed=0,
-                initial={NAME: torch.tensor(start)}, sampler=NUTS(parallel=False), progress=False,
+                model(), EmbeddingEvidence(), x, num_samples=draws, warmup_steps=draws, num_chains=num_chains,
+                seed=0, initial={NAME: torch.tensor(start)}, sampler=sampler, progress=False,
             )  # fmt: skip
-        found = _figures(posterior.samples[NAME].reshape(1, -1), posterior.seconds)
+        found = _figures(posterior.samples[NAME].reshape(num_chains, -1), posterior.seconds)
         return {**found, "num_evaluations": posterior.num_evaluations}
 
     return call
 
 
-def _stan(start: float, n: int, draws: int) -> Call:
+def _stan(start: float, n: int, draws: int, num_chains: int = 1) -> Call:
     import stan
 
     x = torch.cat(mixture_samples(n // 6))
@@ -76,9 +76,10 @@ def _stan(start: float, n: int, draws: int) -> Call:
 
     def call() -> Record:
         began = time.perf_counter()
-        chain = program.sample(init=[{"lengthscale": start}], num_chains=1, num_warmup=draws, num_samples=draws)
+        places = [{"lengthscale": start}] * num_chains
+        chain = program.sample(init=places, num_chains=num_chains, num_warmup=draws, num_samples=draws)
         seconds = time.perf_counter() - began
-        found = _figures(torch.as_tensor(chain["lengthscale"]).reshape(1, -1), seconds)
+        found = _figures(torch.as_tensor(chain["lengthscale"]).reshape(-1, num_chains).T, seconds)
         return {**found, "num_evaluations": int(chain["n_leapfrog__"].sum())}  # those after warm-up
 
     return call
@@ -113,6 +114,17 @@ def cases(scope: Scope) -> Iterator[Case]:
     n, draws, points = (60, 10, 21) if scope.quick else (600, 150, 601)
     for start in MODES:
         title = part(start)
-        yield Case(title, OURS, n, partial(_ours, start, n, draws))
+        yield Case(title, OURS, n, partial(_ours, start, n, draws, NUTS(parallel=False)))
         yield Case(title, "Stan", n, partial(_stan, start, n, draws), package="stan")
         yield Case(title, "quadrature", n, partial(_quadrature, start, n, points))
+
+
+def small_cases(scope: Scope) -> Iterator[Case]:
+    """The same program for few data, with four chains: by Pyro's NUTS, by nutpie and by Stan."""
+    start, chains, draws = 2.9, 4, 10 if scope.quick else 200
+    for n in (30,) if scope.quick else (48, 102, 198):
+        title = "the paper's Stan program, few data"
+        yield Case(title, OURS, n, partial(_ours, start, n, draws, NUTS(), chains))
+        nutpie = partial(_ours, start, n, draws, Nutpie(), chains)
+        yield Case(title, f"{OURS}, nutpie", n, nutpie, package="nutpie")
+        yield Case(title, "Stan", n, partial(_stan, start, n, draws, chains), package="stan")

@@ -237,7 +237,11 @@ class ConditionedEmbedding(LinearAnswers):
         The ridge nλ is held, so this equals n separate fits exactly. Of a row of weight w > 1, which stands for w
         equal rows, one is left out.
         """
-        c = self.system.inverse_diagonal()
+        if "_regression" in vars(self):
+            c = self.system.inverse_diagonal()
+        else:
+            V, P, c = self.system.regress_left_out(self.Y)
+            self._regression = V, P
         if self.row_weights is None:
             return self.Y - self.V / c.unsqueeze(-1)
         return left_out(self.Y, self.V, c, self.system.ridge, self.row_weights)

@@ -29,6 +29,9 @@ from .near import CHECKED_NORM, NearPairs, refine_, weighted_differences
 LOST_SPACING = 1e-3
 """Lengthscales between neighboring numbers of a dtype from which points are said to have lost their digits."""
 
+ROWS = 128
+"""Rows of a matrix that are done at a time in its gradient."""
+
 Profile = Callable[[Tensor], tuple[Tensor, "Tensor | None", float]]
 """From −s/2 (a fresh n × n' matrix, which may be overwritten) to φ(s), and φ'(s) as a matrix times a number.
 
@@ -63,18 +66,11 @@ class _RadialGram(torch.autograd.Function):
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         """∂q/∂z from G = ∂q/∂K."""
         z1, z2, slope = ctx.saved_tensors
-        # 2M = 2 G∘φ'(s)
-        M = (G * slope).mul_(2.0 * ctx.factor)
         if ctx.near:
+            # 2M = 2 G∘φ'(s)
+            M = (G * slope).mul_(2.0 * ctx.factor)
             return *_near_gradients(M, z1, z2, ctx.near), None, None
-        if z2 is None:
-            sums = M.sum(-1) + M.sum(-2)
-            return sums.unsqueeze(-1) * z1 - M @ z1 - M.mT @ z1, None, None, None
-        gradient1 = gradient2 = None
-        if ctx.needs_input_grad[0]:
-            gradient1 = _sum_to(M.sum(-1).unsqueeze(-1) * z1 - M @ z2, z1)
-        if ctx.needs_input_grad[1]:
-            gradient2 = _sum_to(M.sum(-2).unsqueeze(-1) * z2 - M.mT @ z1, z2)
+        gradient1, gradient2, _ = _differences(G, slope, z1, z2, 2.0 * ctx.factor)
         return gradient1, gradient2, None, None
 
 
@@ -116,19 +112,36 @@ class _GaussianGram(torch.autograd.Function):
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
         """∂q/∂z and ∂q/∂log_size from G = ∂q/∂K."""
         z1, z2, K = ctx.saved_tensors
-        other = z1 if z2 is None else z2
-        M = G * K
         if ctx.near:
+            M = G * K
             size = M.sum((-2, -1))
             return *_near_gradients(M.neg_(), z1, z2, ctx.near), size
-        rows = M @ torch.cat([other, torch.ones_like(other[..., :1])], dim=-1)
-        columns = M.mT @ torch.cat([z1, torch.ones_like(z1[..., :1])], dim=-1)
-        gradient1 = rows[..., :-1] - rows[..., -1:] * z1
-        gradient2 = columns[..., :-1] - columns[..., -1:] * other
-        size = rows[..., -1].sum(-1)
-        if z2 is None:
-            return gradient1 + gradient2, None, size
-        return gradient1, _sum_to(gradient2, z2), size
+        return _differences(G, K, z1, z2, -1.0)
+
+
+def _differences(
+    G: Tensor, slope: Tensor, z1: Tensor, z2: Tensor | None, factor: float
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """c Σ_j M_ij (z1_i − z2_j) and c Σ_i M_ij (z2_j − z1_i), and Σ M, for M = G∘φ′ and a ``factor`` c.
+
+    M is formed for some rows at a time, which stay in the processor's cache, and never as a whole. ``z2=None`` means
+    ``z1``, whose two gradients are then one.
+    """
+    other = z1 if z2 is None else z2
+    with_one1, with_one2 = (torch.cat([z, torch.ones_like(z[..., :1])], dim=-1) for z in (z1, other))
+    rows, columns = [], z1.new_zeros(*G.shape[:-2], *with_one2.shape[-2:])
+    for start in range(0, G.shape[-2], ROWS):
+        block = slice(start, start + ROWS)
+        M = G[..., block, :] * (slope[..., block, :] if slope.dim() > 1 else slope)
+        rows.append(M @ with_one2)
+        columns += M.mT @ with_one1[..., block, :]
+    row = torch.cat(rows, dim=-2)
+    gradient1 = (row[..., -1:] * z1 - row[..., :-1]).mul_(factor)
+    gradient2 = (columns[..., -1:] * other - columns[..., :-1]).mul_(factor)
+    total: Tensor = row[..., -1].sum(-1)
+    if z2 is None:
+        return _sum_to(gradient1 + gradient2, z1), None, total
+    return _sum_to(gradient1, z1), _sum_to(gradient2, z2), total
 
 
 def _near_gradients(M: Tensor, z1: Tensor, z2: Tensor | None, near: list[NearPairs]) -> tuple[Tensor, Tensor | None]:

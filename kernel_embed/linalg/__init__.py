@@ -1,10 +1,11 @@
 """Regularized systems A = K + ηW⁻¹, made ready once and asked many times: the only place that factorizes."""
 
-from .dense import DenseSystem, factorize, sandwich
+from .dense import DenseSystem, factorize
 from .extension import extended
 from .features import FeatureSystem
 from .forms import DenseForm, DistanceForm, QuadraticForm
 from .iterative import IterativeSystem, conjugate_gradients
+from .products import sandwich
 from .shards import Shards
 from .small import cholesky_factor, require_finite, whitening
 from .spectral import RidgePath, featured_left_out

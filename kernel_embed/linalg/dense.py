@@ -1,38 +1,30 @@
 r"""The system :math:`A = K + \eta W^{-1}` through the Cholesky factor of A: exact, in O(n³).
 
-Derivatives are implicit, never through the factor; with :math:`D = \eta W^{-1}`,
-
-.. math::
-    V = A^{-1} Y,\; P = K V &: \quad \partial q/\partial K = (G_P - B) V^\top, \; B = A^{-1} (G_V + K G_P) \\
-    c = \operatorname{diag} A^{-1} &: \quad \partial q/\partial K = -A^{-1} \operatorname{diag}(g) A^{-1} \\
-    (\operatorname{diag} A^{-1} L A^{-1}, c) &: \quad \partial q/\partial K = -A^{-1} (N + N^\top) A^{-1}, \;
-                                       N = L A^{-1} \operatorname{diag}(a) + \tfrac12 \operatorname{diag}(g) \\
-    \log \lvert A \rvert       &: \quad \partial q/\partial K = g A^{-1} \\
-    -\log \mathcal N(Y; 0, A) &: \quad \partial q/\partial K = \tfrac g2 (m A^{-1} - V V^\top), \;
-                                       \partial q/\partial Y = g V
-
-with :math:`\partial q / \partial D_{ii} = -\sum_c B_{ic} V_{ic}` for the first, and the diagonal of
-:math:`\partial q / \partial K` for the others.
+Derivatives are implicit, never through the factor: see :mod:`kernel_embed.linalg.implicit`.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from linear_operator.utils.errors import NanError, NotPSDError
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .forms import QuadraticForm
+from .implicit import (
+    InverseDiagonal,
+    InverseForms,
+    LogDeterminant,
+    NegativeLogDensity,
+    Regress,
+    RegressLeftOut,
+)
 from .system import LinearSystem
 
-BLOCK = 192
 JITTER_TRIES = 6
 
 
@@ -57,7 +49,8 @@ class DenseSystem(LinearSystem):
     def __init__(self, K: Tensor, ridge: Tensor, weights: Tensor | None = None) -> None:
         self.K, self.weights = K, weights
         noise = ridge.unsqueeze(-1) if weights is None else ridge.unsqueeze(-1) / weights
-        self._factor, self.jitter = factorize(K.detach(), noise.detach())
+        self._held: Tensor | None
+        self._held, self.jitter = factorize(K.detach(), noise.detach())
         jittered = bool(self.jitter.any())
         self.ridge = ridge + self.jitter if jittered else ridge
         self._noise = noise + self.jitter.unsqueeze(-1) if jittered else noise
@@ -65,12 +58,25 @@ class DenseSystem(LinearSystem):
     def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
         """V = A⁻¹Y and the fitted values P = KV, for ``Y`` of shape ``(*batch, n, m)``."""
         Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
-        V, P = _Regress.apply(self.K, self._noise, Y, self._factor)
+        V, P = Regress.apply(self.K, self._noise, Y, self._factor)
         return V, P
+
+    def regress_left_out(self, Y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """V = A⁻¹Y, P = KV and c = diag A⁻¹, whose gradients are one symmetric product.
+
+        Where a gradient is asked for, the inverse takes the place of the factor, so that no more than three n × n
+        matrices live at once; a later solve would factorize again.
+        """
+        if not (torch.is_grad_enabled() and self.K.requires_grad):
+            return super().regress_left_out(Y)
+        Y = Y.expand(*self.K.shape[:-1], Y.shape[-1])
+        V, P, c = RegressLeftOut.apply(self.K, self._noise, Y, self._factor, self._inverse)
+        self._held = None
+        return V, P, c
 
     def solve(self, Y: Tensor) -> Tensor:
         """V = A⁻¹Y, without P = KV where no gradient is asked for."""
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and any(t.requires_grad for t in (self.K, self._noise, Y)):
             return self.regress(Y)[0]
         return torch.cholesky_solve(Y.expand(*self._factor.shape[:-2], *Y.shape[-2:]), self._factor)
 
@@ -96,23 +102,23 @@ class DenseSystem(LinearSystem):
 
     def inverse_diagonal(self) -> Tensor:
         """c = diag A⁻¹, of shape ``(*batch, n)``."""
-        diagonal: Tensor = _InverseDiagonal.apply(self.K, self._noise, self._inverse)
+        diagonal: Tensor = InverseDiagonal.apply(self.K, self._noise, self._inverse)
         return diagonal
 
     def inverse_forms(self, form: QuadraticForm) -> tuple[Tensor, Tensor]:
         """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹: ``(*batch, n)`` each."""
-        q, c = _InverseForms.apply(self.K, self._noise, self._inverse, form)
+        q, c = InverseForms.apply(self.K, self._noise, self._inverse, form)
         return q, c
 
     def log_determinant(self) -> Tensor:
         """log |A|, of shape ``batch``."""
-        value: Tensor = _LogDeterminant.apply(self.K, self._noise, self)
+        value: Tensor = LogDeterminant.apply(self.K, self._noise, self)
         return value
 
     def negative_log_densities(self, Y: Tensor) -> Tensor:
         """−Σ_c log N(Y_c; 0, A) over the columns of ``Y`` ``(*batch, n, m)`` in nats, of shape ``batch``."""
         Y = Y.expand(*self._factor.shape[:-1], Y.shape[-1])
-        value: Tensor = _NegativeLogDensity.apply(self.K, self._noise, Y, self._factor)
+        value: Tensor = NegativeLogDensity.apply(self.K, self._noise, Y, self._factor)
         return value
 
     def conditional_covariance(self, representation: Tensor, prior: Callable[[], Tensor]) -> Tensor:
@@ -120,9 +126,16 @@ class DenseSystem(LinearSystem):
         spread = prior() - representation @ self.solve(representation.mT)
         return 0.5 * (spread + spread.mT)
 
+    @property
+    def _factor(self) -> Tensor:
+        if self._held is None:
+            self._held = factorize(self.K.detach(), self._noise.detach())[0]
+        return self._held
+
     @functools.cached_property
     def _inverse(self) -> Tensor:
-        return torch.cholesky_inverse(self._factor)
+        # The columns that LAPACK writes are the rows of the transpose, which is the same matrix.
+        return torch.cholesky_inverse(self._factor).mT
 
 
 def factorize(K: Tensor, noise: Tensor, name: str = "K + ηI") -> tuple[Tensor, Tensor]:
@@ -172,129 +185,3 @@ def _with_jitter(A: Tensor, info: Tensor, smallest: float, name: str) -> tuple[T
         f"{jitter.max().item():.2g} on a mean diagonal of {size.mean().item():.2g}. Is the kernel positive definite? "
         "If it is, raise the regularization or use float64."
     )
-
-
-class _Regress(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, K: Tensor, noise: Tensor, Y: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
-        """V = A⁻¹Y, P = KV."""
-        V = torch.cholesky_solve(Y, factor)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(K, noise, V, factor)
-        # P = Y − DV as well, but that form loses the digits of P where η is much larger than K.
-        return V, K @ V
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, G_V: Tensor | None, G_P: Tensor | None) -> tuple[Tensor | None, ...]:
-        """B = A⁻¹(G_V + KG_P), ∂q/∂K = (G_P − B)Vᵀ."""
-        K, noise, V, factor = ctx.saved_tensors
-        if G_V is None and G_P is None:
-            return None, None, None, None
-        right = torch.zeros_like(V) if G_V is None else G_V
-        B = torch.cholesky_solve(right if G_P is None else right + K @ G_P, factor)
-        left = -B if G_P is None else G_P - B
-        gradient_K = left @ V.mT if ctx.needs_input_grad[0] else None
-        return gradient_K, -(B * V).sum(-1).sum_to_size(noise.shape), B, None
-
-
-class _InverseDiagonal(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor) -> Tensor:
-        """c = diag A⁻¹."""
-        ctx.save_for_backward(noise, inverse)
-        return inverse.diagonal(dim1=-2, dim2=-1).clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
-        """∂q/∂K = −A⁻¹ diag(g) A⁻¹."""
-        noise, inverse = ctx.saved_tensors
-        gradient = sandwich(inverse, -g)
-        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None
-
-
-class _InverseForms(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor, form: QuadraticForm) -> tuple[Tensor, Tensor]:
-        """diag A⁻¹LA⁻¹ and diag A⁻¹."""
-        T = form.apply(inverse)
-        ctx.save_for_backward(noise, inverse, T)
-        return (inverse * T).sum(-2), inverse.diagonal(dim1=-2, dim2=-1).clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        """∂q/∂K = −A⁻¹(N + Nᵀ)A⁻¹, N = LA⁻¹ diag(a) + ½ diag(g): one full and one symmetric product."""
-        noise, inverse, T = ctx.saved_tensors
-        half = T * a.unsqueeze(-2)
-        N = half + half.mT
-        N.diagonal(dim1=-2, dim2=-1).add_(g)
-        gradient = symmetric_product(inverse, N @ inverse).neg_()
-        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None, None
-
-
-class _LogDeterminant(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, K: Tensor, noise: Tensor, system: DenseSystem) -> Tensor:
-        """log det A."""
-        ctx.system = system
-        ctx.save_for_backward(noise)
-        return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
-        """∂q/∂K = gA⁻¹."""
-        (noise,) = ctx.saved_tensors
-        gradient = g[..., None, None] * ctx.system._inverse
-        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None
-
-
-class _NegativeLogDensity(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, K: Tensor, noise: Tensor, Y: Tensor, factor: Tensor) -> Tensor:
-        """−Σ_c log N(Y_c; 0, A)."""
-        # Two triangular solves read the factor in place, where cholesky_solve copies it first.
-        V = torch.linalg.solve_triangular(factor, Y, upper=False)
-        V = torch.linalg.solve_triangular(factor.mT, V, upper=True)
-        ctx.save_for_backward(noise, V, factor)
-        half_log_determinant = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        quadratic: Tensor = (Y * V).sum((-2, -1))
-        n, m = Y.shape[-2:]
-        return 0.5 * quadratic + m * (half_log_determinant + 0.5 * n * math.log(2.0 * math.pi))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        """∂q/∂K = ½g(mA⁻¹ − VVᵀ), ∂q/∂Y = gV."""
-        noise, V, factor = ctx.saved_tensors
-        gradient_Y = g[..., None, None] * V
-        if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
-            return None, None, gradient_Y, None
-        gradient, m = torch.cholesky_inverse(factor), V.shape[-1]
-        if gradient.dim() == 2:
-            gradient.addmm_(V, V.mT, alpha=-0.5 * g.item(), beta=0.5 * m * g.item())
-        else:
-            gradient.mul_(m).sub_(V @ V.mT).mul_(0.5 * g[..., None, None])
-        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), gradient_Y, None
-
-
-def sandwich(C: Tensor, g: Tensor) -> Tensor:
-    """C diag(g) C for symmetric ``C``: half the work of the plain product, and none for entries with g = 0."""
-    if g.dim() == 1 and 2 * len(kept := g.nonzero().squeeze(-1)) < C.shape[-1]:
-        half = C[:, kept]
-        return (half * g[kept]) @ half.mT
-    return symmetric_product(C, C, g)
-
-
-def symmetric_product(left: Tensor, right: Tensor, scale: Tensor | None = None) -> Tensor:
-    """``left diag(scale) right`` for matrices whose product is symmetric: half the work, the rest is mirrored."""
-    n = left.shape[-2]
-    product = torch.empty_like(left)
-    for start in range(0, n, BLOCK):
-        stop = min(start + BLOCK, n)
-        rows = left[..., start:stop, :] if scale is None else left[..., start:stop, :] * scale.unsqueeze(-2)
-        product[..., start:stop, :stop] = rows = rows @ right[..., :, :stop]
-        product[..., :start, start:stop] = rows[..., :, :start].mT
-    return product

@@ -96,6 +96,11 @@ class LinearSystem(abc.ABC):
         """V = A⁻¹Y for ``Y`` of shape ``(*batch, n, m)``."""
         return self.regress(Y)[0]
 
+    def regress_left_out(self, Y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """V = A⁻¹Y, P = KV and diag A⁻¹: what leave-one-out values need, in one call."""
+        V, P = self.regress(Y)
+        return V, P, self.inverse_diagonal()
+
     def inverse_diagonal(self) -> Tensor:
         """diag A⁻¹, of shape ``(*batch, n)``."""
         raise self._unavailable("the diagonal of the inverse, which leave-one-out values need")

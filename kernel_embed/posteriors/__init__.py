@@ -8,7 +8,7 @@ from .potential import Potential
 from .priors import PosteriorWarning, default_prior
 from .pyro_model import pyro_model
 from .sample import sample_posterior
-from .samplers import NUTS, SMC, SVI, Laplace, Sampler
+from .samplers import NUTS, SMC, SVI, Laplace, Nutpie, Sampler
 from .starts import Plan, Starts
 from .storage import load_posterior
 from .temperature import TemperatureChoice, choose_temperature
@@ -25,6 +25,7 @@ __all__ = [
     "Laplace",
     "MeanPosterior",
     "MulticlassPosterior",
+    "Nutpie",
     "Plan",
     "Posterior",
     "PosteriorWarning",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import math
 import warnings
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,7 @@ from ..kernels.initialization import initialize_parts
 from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..objectives import Objective
 from ..validation import check_number, check_tensor
+from .closed import ClosedForm, closed_form
 from .priors import find_sites
 from .site import Site, constrained, log_density, on_log_scale, user_name
 
@@ -147,10 +149,35 @@ class Potential(Generic[E_co]):
 
     def value(self, u: Vector) -> float:
         """U(u)."""
-        return -sum(self.parts(u))
+        known = None if self._closed is None else self._closed(u, with_gradient=False)
+        if known is None:
+            return -sum(self.parts(u))
+        self.num_evaluations += 1
+        return known[0]
 
     def value_and_gradient(self, u: Vector) -> tuple[float, Vector]:
         """U(u) and ∂U/∂u; ∞ and zeros where U does not exist."""
+        known = None if self._closed is None else self._closed(u)
+        if known is None:
+            return self.general(u)
+        self.num_evaluations += 1
+        return known
+
+    @functools.cached_property
+    def _closed(self) -> ClosedForm | None:
+        before = self.num_evaluations, self.num_refused, self.vector.get()
+        with quiet_numbers():
+            found = closed_form(self)
+        self.num_evaluations, self.num_refused = before[:2]
+        self.vector.set(before[2])
+        return found
+
+    def __getstate__(self) -> dict[str, object]:
+        # A closed form is found again where it is needed: it holds functions, which no other process could read.
+        return {name: value for name, value in vars(self).items() if name != "_closed"}
+
+    def general(self, u: Vector) -> tuple[float, Vector]:
+        """U(u) and ∂U/∂u through the embedding and its objective, whatever they are."""
         self._write(u)
         try:
             total = self.multiplier * self.objective(self.embedding, self.x, self.y).sum() - self.log_prior()

@@ -61,6 +61,24 @@ def test_gradients_pass_gradcheck(batch):
     assert gradcheck(lambda R, ridge: DenseSystem(R @ R.mT, ridge).log_determinant(), (R, ridge))
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_left_out_values_have_one_gradient(batch):
+    R = torch.randn(*batch, 4, 4, dtype=torch.float64, requires_grad=True)
+    ridge = (0.5 + torch.rand(batch, dtype=torch.float64)).requires_grad_()
+    Y = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    for parts in (slice(0, 3), slice(0, 1), slice(1, 2), slice(2, 3)):
+        assert gradcheck(lambda R, r, Y, p=parts: DenseSystem(R @ R.mT, r).regress_left_out(Y)[p], (R, ridge, Y))
+    system = DenseSystem(R @ R.mT, ridge)
+    V, P, c = system.regress_left_out(Y)
+    # The factor was given up for the inverse; what needs it makes it again.
+    torch.testing.assert_close(system.solve(Y), V)
+    torch.testing.assert_close(system.regress(Y)[1], P)
+    torch.testing.assert_close(system.inverse_diagonal(), c)
+    with torch.no_grad():
+        for one, other in zip(DenseSystem(R @ R.mT, ridge).regress_left_out(Y), (V, P, c), strict=True):
+            torch.testing.assert_close(one, other)
+
+
 def test_gradients_reach_only_what_asks_for_them():
     K, Y = positive(4), torch.randn(4, 1, dtype=torch.float64)
     ridge = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)

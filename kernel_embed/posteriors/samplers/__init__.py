@@ -2,8 +2,9 @@
 
 from .base import Sampler
 from .laplace import Laplace
+from .nutpie import Nutpie
 from .nuts import NUTS
 from .smc import SMC
 from .svi import SVI
 
-__all__ = ["NUTS", "SMC", "SVI", "Laplace", "Sampler"]
+__all__ = ["NUTS", "SMC", "SVI", "Laplace", "Nutpie", "Sampler"]

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -50,7 +50,7 @@ class NUTS(Sampler):
         adapt_mass_matrix: during warm-up.
         use_multinomial_sampling: choose from a trajectory by weight; else by slices.
         walk: two random-walk steps after every draw, which step over ripples that NUTS crawls along; ``None`` for up to
-            five parameters.
+            five parameters. ``posterior.draws.details["walk"]`` says whether there were any.
         settle: random-walk steps before the first draw; ``None`` for starts from the prior.
         parallel: run chains in processes of their own; ``None`` where it saves at least some seconds.
 
@@ -85,7 +85,8 @@ class NUTS(Sampler):
         decided = self.decided(potential, plan.starts, (plan.warmup_steps + plan.num_samples) * len(plan.seeds))
         run = chains_in_processes if decided.parallel else chains_in_turn
         chains = run(decided.chain, potential, plan)
-        return joined(chains, potential, started)
+        walks = bool(decided.walk) and plan.warmup_steps > 0
+        return joined(chains, potential, started, {"walk": walks, "full_mass": bool(decided.full_mass)})
 
     def decided(self, potential: Potential, starts: Starts, num_draws: int) -> NUTS:
         """The same with a decision for every ``None``, where ``num_draws`` are to be made by all chains."""
@@ -220,8 +221,8 @@ def chains_in_turn(make: ChainMaker, potential: Potential, plan: Plan) -> Chains
     return Chains(found, [chain.divergences for chain in chains], [chain.step_size for chain in chains], interrupted)
 
 
-def joined(chains: Chains, potential: Potential, started: float) -> Draws:
-    """Chains as tensors, as long as the shortest."""
+def joined(chains: Chains, potential: Potential, started: float, decisions: Mapping[str, bool]) -> Draws:
+    """Chains as tensors, as long as the shortest, with the ``decisions`` they were made under."""
     length = min(len(draws) for draws in chains.found)
     if length == 0:
         raise KeyboardInterrupt("interrupted before the first draw after warm-up")
@@ -238,5 +239,5 @@ def joined(chains: Chains, potential: Potential, started: float) -> Draws:
         num_evaluations=potential.num_evaluations,
         num_refused=potential.num_refused,
         interrupted=chains.interrupted,
-        details={"step_size": chains.step_sizes},
+        details={"step_size": chains.step_sizes, **decisions},
     )

@@ -1,0 +1,198 @@
+r"""Derivatives of the answers of :math:`A = K + D`, :math:`D = \eta W^{-1}`: implicit, never through the factor.
+
+.. math::
+    V = A^{-1} Y,\; P = K V &: \quad \partial q/\partial K = (G_P - B) V^\top, \; B = A^{-1} (G_V + K G_P) \\
+    c = \operatorname{diag} A^{-1} &: \quad \partial q/\partial K = -A^{-1} \operatorname{diag}(g) A^{-1} \\
+    (\operatorname{diag} A^{-1} L A^{-1}, c) &: \quad \partial q/\partial K = -A^{-1} (N + N^\top) A^{-1}, \;
+                                       N = L A^{-1} \operatorname{diag}(a) + \tfrac12 \operatorname{diag}(g) \\
+    \log \lvert A \rvert       &: \quad \partial q/\partial K = g A^{-1} \\
+    -\log \mathcal N(Y; 0, A) &: \quad \partial q/\partial K = \tfrac g2 (m A^{-1} - V V^\top), \;
+                                       \partial q/\partial Y = g V
+
+with :math:`\partial q / \partial D_{ii} = -\sum_c B_{ic} V_{ic}` for the first, and the diagonal of
+:math:`\partial q / \partial K` for the others. (V, P, c) together are one node, whose gradient is one symmetric
+product: K is symmetric, so that (G_P − B)Vᵀ may be replaced by its symmetric part.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .forms import QuadraticForm
+from .products import blocks_of, sandwich, symmetric_product, updated_sandwich
+
+if TYPE_CHECKING:
+    from .dense import DenseSystem
+
+FORM_ROWS = 64
+"""Rows at a time of a product with a quadratic form, whose cumulative sums then stay in the processor's cache."""
+
+
+def solve_by(factor: Tensor, Y: Tensor) -> Tensor:
+    """A⁻¹Y by two triangular solves, which read the factor in place where ``cholesky_solve`` copies it first."""
+    half = torch.linalg.solve_triangular(factor, Y, upper=False)
+    V: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
+    return V
+
+
+class Regress(torch.autograd.Function):
+    """V and P."""
+
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, noise: Tensor, Y: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+        """V = A⁻¹Y, P = KV."""
+        V = solve_by(factor, Y)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(K, noise, V, factor)
+        # P = Y − DV as well, but that form loses the digits of P where η is much larger than K.
+        return V, K @ V
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, G_V: Tensor | None, G_P: Tensor | None) -> tuple[Tensor | None, ...]:
+        """B = A⁻¹(G_V + KG_P), ∂q/∂K = (G_P − B)Vᵀ."""
+        K, noise, V, factor = ctx.saved_tensors
+        right = _right(K, G_V, G_P)
+        if right is None:
+            return None, None, None, None
+        B = solve_by(factor, right)
+        left = -B if G_P is None else G_P - B
+        gradient_K = left @ V.mT if ctx.needs_input_grad[0] else None
+        return gradient_K, -(B * V).sum(-1).sum_to_size(noise.shape), B, None
+
+
+def _right(K: Tensor, G_V: Tensor | None, G_P: Tensor | None) -> Tensor | None:
+    """G_V + K G_P, where either may be missing."""
+    if G_P is None:
+        return G_V
+    product = K @ G_P
+    return product if G_V is None else product.add_(G_V)
+
+
+class RegressLeftOut(torch.autograd.Function):
+    """V, P and c, with one gradient for all three."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, K: Tensor, noise: Tensor, Y: Tensor, factor: Tensor, inverse: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """V = A⁻¹Y, P = KV and c = diag A⁻¹; the factor is not kept."""
+        ctx.set_materialize_grads(False)
+        V = solve_by(factor, Y)
+        ctx.save_for_backward(K, noise, V, inverse)
+        return V, K @ V, inverse.diagonal(dim1=-2, dim2=-1).clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, G_V: Tensor | None, G_P: Tensor | None, g: Tensor | None) -> tuple[Tensor | None, ...]:
+        """∂q/∂K = −A⁻¹ diag(g) A⁻¹ + ½(LVᵀ + VLᵀ), L = G_P − B."""
+        K, noise, V, C = ctx.saved_tensors
+        right = _right(K, G_V, G_P)
+        right = torch.zeros_like(V) if right is None else right
+        B = C @ right
+        # One step of refinement: the product with an inverse is not as stable as the solve that it stands for.
+        B += C @ (right - K @ B - noise.unsqueeze(-1) * B)
+        gradient_noise = -(B * V).sum(-1)
+        g = torch.zeros_like(V[..., 0]) if g is None else g
+        gradient, diagonal = updated_sandwich(C, -g, (-B if G_P is None else G_P - B, V))
+        return gradient, (gradient_noise + diagonal).sum_to_size(noise.shape), B, None, None
+
+
+class InverseDiagonal(torch.autograd.Function):
+    """c."""
+
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor) -> Tensor:
+        """c = diag A⁻¹."""
+        ctx.save_for_backward(noise, inverse)
+        return inverse.diagonal(dim1=-2, dim2=-1).clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        """∂q/∂K = −A⁻¹ diag(g) A⁻¹."""
+        noise, inverse = ctx.saved_tensors
+        gradient = sandwich(inverse, -g)
+        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None
+
+
+class InverseForms(torch.autograd.Function):
+    """diag A⁻¹LA⁻¹ and c."""
+
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor, form: QuadraticForm) -> tuple[Tensor, Tensor]:
+        """diag A⁻¹LA⁻¹ and diag A⁻¹, from T = A⁻¹L some rows at a time."""
+        T, q = torch.empty_like(inverse), torch.empty_like(inverse[..., 0])
+        for rows in blocks_of(inverse.shape[-2], FORM_ROWS):
+            C = inverse[..., rows, :]
+            T[..., rows, :] = block = form.apply(C.mT).mT
+            q[..., rows] = (C * block).sum(-1)
+        ctx.save_for_backward(noise, inverse, T)
+        return q, inverse.diagonal(dim1=-2, dim2=-1).clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """∂q/∂K = −A⁻¹(N + Nᵀ)A⁻¹, N = diag(a) A⁻¹L + ½ diag(g): one full and one symmetric product."""
+        noise, C, T = ctx.saved_tensors
+        product = torch.empty_like(C)
+        for rows in blocks_of(C.shape[-2]):
+            N = a[..., rows, None] * T[..., rows, :]
+            N += T[..., :, rows].mT * a.unsqueeze(-2)
+            N.diagonal(offset=rows.start, dim1=-2, dim2=-1).add_(g[..., rows])
+            product[..., rows, :] = N @ C
+        gradient = symmetric_product(C, product)[0].neg_()
+        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None, None
+
+
+class LogDeterminant(torch.autograd.Function):
+    """log |A|."""
+
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, noise: Tensor, system: DenseSystem) -> Tensor:
+        """log det A."""
+        ctx.system = system
+        ctx.save_for_backward(noise)
+        return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        """∂q/∂K = gA⁻¹."""
+        (noise,) = ctx.saved_tensors
+        gradient = g[..., None, None] * ctx.system._inverse
+        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None
+
+
+class NegativeLogDensity(torch.autograd.Function):
+    """−Σ_c log N(Y_c; 0, A)."""
+
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, noise: Tensor, Y: Tensor, factor: Tensor) -> Tensor:
+        """−Σ_c log N(Y_c; 0, A)."""
+        V = solve_by(factor, Y)
+        ctx.save_for_backward(noise, V, factor)
+        half_log_determinant = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        quadratic: Tensor = (Y * V).sum((-2, -1))
+        n, m = Y.shape[-2:]
+        return 0.5 * quadratic + m * (half_log_determinant + 0.5 * n * math.log(2.0 * math.pi))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        """∂q/∂K = ½g(mA⁻¹ − VVᵀ), ∂q/∂Y = gV."""
+        noise, V, factor = ctx.saved_tensors
+        gradient_Y = g[..., None, None] * V
+        if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
+            return None, None, gradient_Y, None
+        gradient, m = torch.cholesky_inverse(factor), V.shape[-1]
+        if gradient.dim() == 2:
+            gradient.addmm_(V, V.mT, alpha=-0.5 * g.item(), beta=0.5 * m * g.item())
+        else:
+            gradient.mul_(m).sub_(V @ V.mT).mul_(0.5 * g[..., None, None])
+        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), gradient_Y, None
