@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..comparison.evaluate import measure
-from ..comparison.learners import learners
-from ..comparison.study import METHODS
+from ..comparison.learners import METHODS, learners
 from ..results import Record
 from .cases import OURS, Call, Case, Scope
 

@@ -9,7 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+from ..comparison.evaluate_numbers import predicted
+from ..comparison.predictive import BoostedQuantiles, CatBoostLaw, GaussianProcess, NGBoost, QuantileForest
+from ..estimators import ConditionalEmbeddingRegressor
 from ..results import Record, group, number
 from .cases import OURS, Call, Case, Scope
 
@@ -18,8 +23,6 @@ Array = NDArray[np.float64]
 TABLES, LAWS = "distributions: tables", "distributions: known laws"
 NAMES = ("concrete", "boston", "sacramento", "ozone", "diabetes")
 FOLDS, COVERAGE = 5, 0.9
-LEVELS = np.linspace(0.005, 0.995, 100)
-"""At which quantile methods are asked; their CRPS is twice the mean pinball loss over these."""
 
 
 class Prediction(NamedTuple):
@@ -34,87 +37,26 @@ Learner = Callable[[Array, Array, Array, Array], Prediction]
 """From training inputs and targets, new inputs, and the targets there, which only score it."""
 
 
+def asked(model: Any, new: Array, outcomes: Array) -> Prediction:
+    """What a fitted learner says."""
+    arrays = predicted(model, new, outcomes)
+    return Prediction(arrays["crps"], arrays["mean"], arrays["interval"])
+
+
 def ours(x: Array, y: Array, new: Array, outcomes: Array) -> Prediction:
     """The regressor as it comes."""
-    import torch
-
-    from ..estimators import ConditionalEmbeddingRegressor
-
-    model = ConditionalEmbeddingRegressor(random_state=0, progress=False).fit(x, y)
-    (law,) = model.distribution(new)
-    return Prediction(
-        law.crps(torch.as_tensor(outcomes)).numpy(), model.predict(new), model.predict_interval(new, COVERAGE)
-    )
+    model = ConditionalEmbeddingRegressor(random_state=0, progress=False)
+    return asked(model.fit(x, y), new, outcomes)
 
 
-def normal(mean: Array, scale: Array, outcomes: Array) -> Prediction:
-    """A Gaussian predictive distribution, whose CRPS is known in closed form."""
-    from scipy.stats import norm
-
-    z = (outcomes - mean) / scale
-    crps = scale * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi))
-    half = norm.ppf(0.5 + 0.5 * COVERAGE) * scale
-    return Prediction(crps, mean, np.stack([mean - half, mean + half], axis=1))
-
-
-def from_quantiles(quantiles: Array, outcomes: Array) -> Prediction:
-    """Quantiles at :data:`LEVELS`, put in order: CRPS = 2 ∫ pinball loss."""
-    quantiles = np.sort(quantiles, axis=1)
-    error = outcomes[:, None] - quantiles
-    crps = 2 * np.maximum(LEVELS * error, (LEVELS - 1) * error).mean(axis=1)
-    low, high = (np.abs(LEVELS - level).argmin() for level in (0.5 - COVERAGE / 2, 0.5 + COVERAGE / 2))
-    return Prediction(crps, quantiles.mean(axis=1), quantiles[:, [low, high]])
-
-
-def ngboost(x: Array, y: Array, new: Array, outcomes: Array) -> Prediction:
-    """NGBoost with a Gaussian, 500 trees."""
-    from ngboost import NGBRegressor
-
-    law = NGBRegressor(n_estimators=500, verbose=False, random_state=0).fit(x, y).pred_dist(new)
-    return normal(law.params["loc"], law.params["scale"], outcomes)
-
-
-def quantile_forest(x: Array, y: Array, new: Array, outcomes: Array) -> Prediction:
-    """A quantile regression forest, 300 trees."""
-    from quantile_forest import RandomForestQuantileRegressor
-
-    forest = RandomForestQuantileRegressor(300, min_samples_leaf=3, random_state=0).fit(x, y)
-    answer = from_quantiles(forest.predict(new, quantiles=list(LEVELS)), outcomes)
-    return answer._replace(mean=forest.predict(new, quantiles="mean"))
+def reference(make: Callable[[], Any], x: Array, y: Array, new: Array, outcomes: Array) -> Prediction:
+    """A learner of the comparison on numbers as they are."""
+    return asked(make().fit(x, y), new, outcomes)
 
 
 def gaussian_process(x: Array, y: Array, new: Array, outcomes: Array) -> Prediction:
-    """scikit-learn's, with one lengthscale for each input, by evidence from two starts."""
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-    from sklearn.preprocessing import StandardScaler
-
-    scaler = StandardScaler().fit(x)
-    kernel = ConstantKernel() * RBF(np.full(x.shape[1], np.sqrt(x.shape[1])), (1e-2, 1e4)) + WhiteKernel(0.1)
-    process = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=1, random_state=0)
-    mean, scale = process.fit(scaler.transform(x), y).predict(scaler.transform(new), return_std=True)
-    return normal(mean, scale, outcomes)
-
-
-def catboost(x: Array, y: Array, new: Array, outcomes: Array) -> Prediction:
-    """CatBoost with its own uncertainty: mean and variance."""
-    from catboost import CatBoostRegressor
-
-    model = CatBoostRegressor(
-        loss_function="RMSEWithUncertainty", thread_count=1, verbose=False, random_seed=0, allow_writing_files=False
-    )
-    mean, variance = model.fit(x, y).predict(new).T
-    return normal(mean, np.sqrt(variance), outcomes)
-
-
-def boosted_quantiles(x: Array, y: Array, new: Array, outcomes: Array) -> Prediction:
-    """Histogram boosting with the pinball loss, at 19 levels and between them by interpolation."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    levels = np.linspace(0.05, 0.95, 19)
-    models = [HistGradientBoostingRegressor(loss="quantile", quantile=q, random_state=0).fit(x, y) for q in levels]
-    quantiles = np.sort(np.stack([model.predict(new) for model in models], axis=1), axis=1)
-    return from_quantiles(np.stack([np.interp(LEVELS, levels, row) for row in quantiles]), outcomes)
+    """On standard inputs."""
+    return asked(make_pipeline(StandardScaler(), GaussianProcess()).fit(x, y), new, outcomes)
 
 
 def mapie(base: Callable[[], Any], x: Array, y: Array, new: Array, outcomes: Array) -> Prediction:
@@ -140,11 +82,11 @@ def _boosting() -> Any:
 
 LEARNERS: dict[str, tuple[Learner, str]] = {
     OURS: (ours, ""),
-    "NGBoost": (ngboost, "ngboost"),
-    "quantile forest": (quantile_forest, "quantile_forest"),
+    "NGBoost": (partial(reference, NGBoost), "ngboost"),
+    "quantile forest": (partial(reference, QuantileForest), "quantile_forest"),
     "Gaussian process, ARD": (gaussian_process, ""),
-    "CatBoost with uncertainty": (catboost, "catboost"),
-    "histogram boosting, quantiles": (boosted_quantiles, ""),
+    "CatBoost with uncertainty": (partial(reference, CatBoostLaw), "catboost"),
+    "histogram boosting, quantiles": (partial(reference, BoostedQuantiles), ""),
     "MAPIE CV+, random forest": (partial(mapie, _forest), "mapie"),
     "MAPIE CV+, histogram boosting": (partial(mapie, _boosting), "mapie"),
 }

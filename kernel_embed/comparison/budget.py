@@ -61,7 +61,7 @@ def affordable(make: Callable[[], Classifier], x: Features, y: NDArray[Any], bud
 
 
 def subset(y: NDArray[Any], rows: int, seed: int = 0) -> NDArray[np.int64]:
-    """About ``rows`` positions in ``y``, drawn with the share of every class, at least one row of each.
+    """About ``rows`` positions in ``y``, drawn with the share of every class, at least one row of each; of numbers any.
 
     Example:
         >>> chosen = subset(np.array([0] * 90 + [1] * 9 + [2]), 20)
@@ -71,6 +71,8 @@ def subset(y: NDArray[Any], rows: int, seed: int = 0) -> NDArray[np.int64]:
     if rows >= len(y):
         return np.arange(len(y))
     generator = np.random.default_rng(seed)
+    if y.dtype.kind == "f":
+        return np.sort(generator.permutation(len(y))[:rows])
     parts = []
     for label in np.unique(y):
         members = np.flatnonzero(y == label)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pathlib
 import re
@@ -16,18 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from ..results import Results
 from ..saving import save
 from ..validation import check_count, check_number
-from .evaluate import Classifier
 from .ranking import Row, rows_of
 from .recommendation import Recommendation, is_tied, recommend
-from .study import KEY, METHODS, Comparison, Settings
+from .study import KEY, Comparison, Settings
 from .summary import explanation, summary
 from .tables import UserTable, read_user_table, table_of
+from .task import TASKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-NEEDS = {"catboost": "catboost", "lightgbm": "lightgbm"}
-"""Learners that need a package of the extra ``bench``."""
 
 
 def compare(
@@ -42,6 +38,7 @@ def compare(
     kernel: str = "rbf",
     drop: Sequence[str] = (),
     name: str | None = None,
+    task: str | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Compared:
@@ -49,9 +46,10 @@ def compare(
 
     Args:
         X: a data frame of pandas or polars, a matrix, or the path of a CSV or Parquet file.
-        y: the labels, or the name of the column that holds them; with a path, ``None`` takes the column ``target``,
+        y: labels or numbers, or the name of their column; with a path, ``None`` takes the column ``target``,
             else the last.
-        methods: names of learners (:func:`kernel_embed.comparison.learners.learners`); all that are installed by
+        methods: names of learners (:func:`kernel_embed.comparison.learners.learners` for classes,
+            :func:`kernel_embed.comparison.real_learners.real_learners` for numbers); all that are installed by
             default.
         test: features and labels to judge on, in place of folds.
         folds: of the cross validation.
@@ -61,6 +59,7 @@ def compare(
         kernel: of the learners that take one: ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``.
         drop: columns to leave out.
         name: of the table, in what is printed.
+        task: ``"classification"`` or ``"regression"``; ``None`` takes numbers of many values for regression.
         out: a directory for ``results.json`` and the predictions; what an earlier run finished there is not computed
             again. ``None`` keeps them in memory.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
@@ -79,9 +78,11 @@ def compare(
         array([0])
     """
     _check_settings(methods, folds, seed, budget)
-    train = _table(X, y, name, drop)
+    train = _table(X, y, name, drop, task)
     held = None if test is None else _held_out(test, train)
-    settings = Settings(tuple(methods or installed(METHODS)), kernel, 1 if held is not None else folds, seed, budget)
+    kind = TASKS[train.task]
+    chosen = tuple(methods or kind.installed(kind.methods))
+    settings = Settings(chosen, kernel, 1 if held is not None else folds, seed, budget, kind.name)
     place = None if out is None else pathlib.Path(out)
     results = Results(None if place is None else place / "results.json", KEY)
     results.check_writable()
@@ -119,12 +120,12 @@ class Compared:
 
     def __init__(self, comparison: Comparison, table: UserTable, test: UserTable | None = None) -> None:
         self.comparison, self.table, self.test = comparison, table, test
-        self.rows: list[Row] = rows_of(comparison.records(table), comparison.arrays)
+        self.rows: list[Row] = rows_of(comparison.records(table), comparison.arrays, comparison.task)
 
     @property
     def recommendation(self) -> Recommendation:
         """Which learner to use, which are tied with the best, and why."""
-        return recommend(self.rows)
+        return recommend(self.rows, self.comparison.task)
 
     @property
     def finished(self) -> bool:
@@ -138,11 +139,8 @@ class Compared:
         return pd.DataFrame(
             {
                 "learner": row.method,
-                "accuracy": row.accuracy.mean,
-                "nll": row.nll.mean,
-                "nll_error": row.nll.error,
-                "brier": row.brier.mean,
-                "calibration_error": row.calibration_error.mean,
+                **{name: row.scores[name].mean for name in self.comparison.task.scores},
+                f"{self.comparison.task.loss}_error": row.loss.error,
                 "behind": row.behind.mean,
                 "behind_error": row.behind.error,
                 "pvalue": row.pvalue,
@@ -154,19 +152,26 @@ class Compared:
         )
 
     def predictions(self, method: str | None = None) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Labels of all held-out rows and the probabilities that ``method`` gave to the classes, fold after fold."""
+        """Labels of all held-out rows and the probabilities that ``method`` gave to the classes, fold after fold.
+
+        Of numbers the values of all held-out rows, and their predicted quantiles at 0.5, 1.5, …, 99.5 %.
+        """
         method = method or self.recommendation.method
-        records = [r for r in self.comparison.records(self.table) if r["method"] == method and "nll" in r]
+        records = [r for r in self.comparison.records(self.table) if r["method"] == method and "left_out" not in r]
         kept = [self.comparison.arrays(record) for record in records]
         if not kept or not all(kept):
             raise ValueError(
                 f"Expected a learner with finished folds, got {method!r}. "
                 "Compare it without a budget, or with a larger one."
             )
-        truth, p = (np.concatenate([arrays[key] for arrays in kept]) for key in ("truth", "probabilities"))
+        real = self.comparison.task.name == "regression"
+        keys = ("truth", "quantiles" if real else "probabilities")
+        truth, p = (np.concatenate([arrays[key] for arrays in kept]) for key in keys)
+        if real:
+            return truth, p
         return np.unique(self.table.y)[truth], p
 
-    def fitted(self, method: str | None = None) -> Classifier:
+    def fitted(self, method: str | None = None) -> Any:
         """The learner ``method``, the recommended one by default, fitted to all rows of the table."""
         method = method or self.recommendation.method
         return self.comparison.learners[method].for_tables().fit(self.table.x, self.table.y)
@@ -186,13 +191,16 @@ class Compared:
         return self.comparison.learners[method or self.recommendation.method].code
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The learners by their NLL, with standard errors (extra ``plots``)."""
+        """The learners by their NLL, or CRPS, with standard errors (extra ``plots``)."""
         from ..plots import plot_ranking
 
         done = [row for row in self.rows if row.finished]
-        names, nll = [row.method for row in done], [row.nll for row in done]
+        names, losses = [row.method for row in done], [row.loss for row in done]
         chosen = self.recommendation.method
-        return plot_ranking(names, [e.mean for e in nll], [e.error for e in nll], chosen=chosen, ax=ax)
+        means, errors = [e.mean for e in losses], [e.error for e in losses]
+        axes = plot_ranking(names, means, errors, chosen=chosen, ax=ax)
+        axes.set_xlabel(self.comparison.task.axis)
+        return axes
 
     def report(self, path: str | os.PathLike[str], progress: bool | None = None) -> pathlib.Path:
         """Write the page with words, tables and pictures, and return its path."""
@@ -201,24 +209,20 @@ class Compared:
         return write_report([self], pathlib.Path(path), progress)
 
     def __str__(self) -> str:
-        return f"{summary(self.table, self.rows)}\n\n{explanation(len(self.rows) > 1)}"
+        task = self.comparison.task
+        return f"{summary(self.table, self.rows, task)}\n\n{explanation(len(self.rows) > 1, task)}"
 
     def __repr__(self) -> str:
         return f"<Compared {self.table.name}: {len(self.rows)} learners>"
 
 
-def installed(methods: Sequence[str]) -> tuple[str, ...]:
-    """The learners whose packages are there."""
-    return tuple(m for m in methods if m not in NEEDS or importlib.util.find_spec(NEEDS[m]) is not None)
-
-
-def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[str]) -> UserTable:
+def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[str], task: str | None) -> UserTable:
     if isinstance(X, str | os.PathLike):
         if not (y is None or isinstance(y, str)):
             raise ValueError(
                 "Expected the name of the target column with a path, got labels. Give y='name of the column'."
             )
-        table = read_user_table(X, y, drop)
+        table = read_user_table(X, y, drop, task=task)
         return table if name is None else table._replace(name=name)
     if y is None:
         raise ValueError(
@@ -232,7 +236,7 @@ def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[s
                 f"Expected a column {y!r} in X, got {', '.join(map(str, frame.columns))}. Give one of these names."
             )
         X, y = frame.drop(columns=y), frame[y]
-    return table_of(X, y, name or "table", drop)
+    return table_of(X, y, name or "table", drop, task=task)
 
 
 def _held_out(test: tuple[Any, ArrayLike], train: UserTable) -> UserTable:

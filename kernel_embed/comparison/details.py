@@ -18,7 +18,7 @@ MOST_NUMBERS = 6
 
 def confusion(comparison: Comparison, table: UserTable, method: str) -> tuple[list[str], NDArray[np.int64]] | None:
     """The classes, and how many held-out rows of each (rows) were predicted as each (columns)."""
-    records = [r for r in comparison.records(table) if r["method"] == method and "nll" in r]
+    records = [r for r in comparison.records(table) if r["method"] == method and "left_out" not in r]
     kept = [arrays for arrays in map(comparison.arrays, records) if arrays]
     if not kept:
         return None
@@ -53,7 +53,7 @@ def learned_html(comparison: Comparison, table: UserTable, rows: Sequence[Row]) 
     """λ and lengthscales of every learner that has them, the geometric means over folds."""
     lines, records = [], comparison.records(table)
     for row in rows:
-        kept = [comparison.arrays(r) for r in records if r["method"] == row.method and "nll" in r]
+        kept = [comparison.arrays(r) for r in records if r["method"] == row.method and "left_out" not in r]
         cells = [_typical([arrays.get(name) for arrays in kept]) for name in ("regularization", "lengthscale")]
         weights = _mean_text([arrays.get("weights") for arrays in kept])
         if any([*cells, weights]):

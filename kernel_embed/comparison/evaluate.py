@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -50,11 +50,16 @@ class Classifier(Protocol):
 
 
 class Measured(NamedTuple):
-    """A learner after one split: its flat record, its probabilities for the test rows, and itself."""
+    """A learner after one split: its flat record, what it said of the test rows, and itself."""
 
     record: Record
-    probabilities: NDArray[np.float64]
-    learner: Classifier
+    arrays: dict[str, NDArray[Any]]
+    learner: Any
+
+    @property
+    def probabilities(self) -> NDArray[np.float64]:
+        """Of the classes, ``(n, m)``."""
+        return self.arrays["probabilities"]
 
 
 def evaluate(make: Callable[[], Classifier], split: tuple[NDArray[Any], ...], classes: NDArray[Any]) -> Record:
@@ -99,7 +104,24 @@ def measure(make: Callable[[], Classifier], split: tuple[NDArray[Any], ...], cla
         "bound": bound.value if isinstance(bound, GeneralizationBound) else None,
         "tight_bound": tight.value if isinstance(tight, GeneralizationBound) else None,
     }
-    return Measured(record, probabilities, learner)
+    arrays = {"probabilities": probabilities, "truth": np.searchsorted(classes, y_test)}
+    return Measured(record, arrays, learner)
+
+
+def by_row(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
+    """Accuracy, NLL and Brier score of every row of a test table."""
+    if not arrays:
+        return {}
+    p = arrays["probabilities"]
+    truth = np.arange(p.shape[1])[None, :] == arrays["truth"][:, None]
+    correct = (p.argmax(axis=1) == arrays["truth"]).astype(np.float64)
+    return {"accuracy": correct, "nll": log_losses(p, truth), "brier": brier_losses(p, truth)}
+
+
+def pooled(kept: Sequence[dict[str, NDArray[Any]]]) -> dict[str, float]:
+    """The calibration error of the predictions of all folds together: a fold has too few of them for ten bins."""
+    p, truth = (np.concatenate([found[name] for found in kept]) for name in ("probabilities", "truth"))
+    return {"calibration_error": calibration_error(p.max(axis=1), p.argmax(axis=1) == truth)}
 
 
 def fitted_whole(learner: Classifier, x: Features, y: NDArray[Any]) -> Classifier:

@@ -32,6 +32,7 @@ class Learner(NamedTuple):
         form: the name of the transformer that brings a table into the form that suits the learner; ``None`` where it
             takes the table as it is.
         is_reference: whether it comes from another library.
+        answers: the line that asks it.
     """
 
     make: MakeClassifier
@@ -40,6 +41,7 @@ class Learner(NamedTuple):
     imports: tuple[str, ...] = ()
     form: str | None = "unit_range"
     is_reference: bool = False
+    answers: str = "classifier.predict_proba(X_new)"
 
     def for_tables(self) -> Classifier:
         """A new learner that takes a data frame."""
@@ -57,8 +59,9 @@ class Learner(NamedTuple):
                 "from sklearn.pipeline import make_pipeline",
             ]
             model = f"make_pipeline({self.form}(), {model})"
-        lines = [*sorted(_joined(imports)), "", f"classifier = {model}"]
-        return "\n".join([*lines, "classifier.fit(X, y)", "classifier.predict_proba(X_new)"])
+        name = self.answers.partition(".")[0]
+        lines = [*sorted(_joined(imports)), "", f"{name} = {model}"]
+        return "\n".join([*lines, f"{name}.fit(X, y)", self.answers])
 
 
 def _joined(imports: list[str]) -> list[str]:

@@ -23,6 +23,32 @@ from .posterior_average import PosteriorAverageClassifier
 from .reference_learners import reference_learners
 from .starts import SMOOTHNESS, Make, evidence_kernel, kernel_class, median_kernel, paper_kernel, scaled_kernel
 
+METHODS = (
+    "default",
+    "one kernel",
+    "evidence",
+    "evidence of inputs",
+    "nuts average",
+    "voted kernels",
+    "rademacher 4e/n",
+    "rademacher 4e/sqrt(n)",
+    "rademacher 4e",
+    "empirical risk",
+    "cross validation",
+    "median heuristic",
+    "svc grid",
+    "gpc",
+    "dirichlet",
+    "random forest",
+    "boosting",
+    "logistic",
+    "catboost",
+)
+QUICK_METHODS = ("default", "evidence", "rademacher 4e/n", "median heuristic", "logistic")
+
+NEEDS = {"catboost": "catboost", "lightgbm": "lightgbm"}
+"""Learners that need a package of the extra ``bench``."""
+
 OURS = "import kernel_embed as ke"
 HERE = "from kernel_embed.comparison import"
 

@@ -31,12 +31,13 @@ from ..plots import (
 from ..plots.style import CHOSEN, OTHER
 from ..results import Record
 from .budget import subset, take
-from .evaluate import Classifier, evaluate
+from .evaluate import Classifier
 from .planes import line_of, name_axes, plane_of, some_rows
 from .ranking import Row
 from .starts import inputs_model, kernel_class
 from .study import FAILURES, Comparison
 from .tables import UserTable
+from .task import CLASSIFICATION, Task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,13 +63,13 @@ def drawings(
 ) -> dict[str, Callable[[], Iterator[Picture]]]:
     """The pictures of one table by section, each drawn when called."""
     done = [row for row in rows if row.finished]
-    records = {str(r["method"]): r for r in reversed(comparison.records(table)) if "nll" in r}
+    records = {str(r["method"]): r for r in reversed(comparison.records(table)) if "left_out" not in r}
     return {
-        "ranking": lambda: _ranking(done, chosen),
+        "ranking": lambda: ranking(done, chosen),
         "reliability": lambda: _reliability(comparison, table, done),
         "maps": lambda: _maps(comparison, table, done, chosen),
-        "relevance": lambda: _relevance(comparison, table),
-        "curve": lambda: _curve(comparison, table, done, chosen),
+        "relevance": lambda: relevance(comparison, table),
+        "curve": lambda: curve(comparison, table, done, chosen),
         "learning": lambda: _learning(comparison, records),
         "evidence": lambda: _evidence(comparison, table),
         "posterior": lambda: _posterior(comparison, records),
@@ -77,15 +78,19 @@ def drawings(
 
 
 def pictures(
-    comparison: Comparison, table: UserTable, rows: Sequence[Row], chosen: str | None, drawn: Callable[[str], object]
+    sections: dict[str, Callable[[], Iterator[Picture]]],
+    comparison: Comparison,
+    table: UserTable,
+    chosen: str | None,
+    drawn: Callable[[str], object],
 ) -> dict[str, list[Picture]]:
-    """All pictures of one table by section; a section whose picture cannot be drawn for these data has none.
+    """The pictures of ``sections`` of one table; a section whose picture cannot be drawn for these data has none.
 
     What was drawn of the same figures before is taken from beside them; ``drawn`` is told the name of each section.
     """
     found: dict[str, list[Picture]] = {}
     figures = [*comparison.records(table), chosen]
-    for name, section in drawings(comparison, table, rows, chosen).items():
+    for name, section in sections.items():
         kept = comparison.kept_pictures(name, figures)
         if kept is not None:
             found[name] = [Picture(*picture) for picture in kept]
@@ -106,15 +111,16 @@ def _drawn(section: Callable[[], Iterator[Picture]]) -> list[Picture]:
         return []  # a picture less is no reason to lose the report
 
 
-def _ranking(done: Sequence[Row], chosen: str | None) -> Iterator[Picture]:
+def ranking(done: Sequence[Row], chosen: str | None, task: Task = CLASSIFICATION) -> Iterator[Picture]:
     figure = free_figure(5.6, 0.9 + 0.27 * len(done))
-    nll = [row.nll for row in done]
-    names, means, errors = [row.method for row in done], [e.mean for e in nll], [e.error for e in nll]
-    plot_ranking(names, means, errors, chosen=chosen, ax=figure.subplots())
-    yield _picture(
+    losses = [row.loss for row in done]
+    names, means, errors = [row.method for row in done], [e.mean for e in losses], [e.error for e in losses]
+    axes = plot_ranking(names, means, errors, chosen=chosen, ax=figure.subplots())
+    axes.set_xlabel(task.axis)
+    yield picture(
         figure,
         "Who predicts best",
-        "Each point is a learner: how much probability it gave to labels it had not seen, with one standard error. "
+        f"Each point is a learner: its {task.loss_name} on rows it had not seen, with one standard error. "
         "The gray band is one standard error of the best: what lies beyond it is not tied.",
         "wide",
     )
@@ -123,14 +129,14 @@ def _ranking(done: Sequence[Row], chosen: str | None) -> Iterator[Picture]:
 def _reliability(comparison: Comparison, table: UserTable, done: Sequence[Row]) -> Iterator[Picture]:
     records = comparison.records(table)
     for row in done:
-        arrays = [comparison.arrays(r) for r in records if r["method"] == row.method and "nll" in r]
+        arrays = [comparison.arrays(r) for r in records if r["method"] == row.method and "left_out" not in r]
         if not all(arrays):
             continue
         p = np.concatenate([a["probabilities"] for a in arrays])
         truth = np.concatenate([a["truth"] for a in arrays])
         figure = free_figure(2.6, 2.6)
         plot_reliability(p.max(axis=1), p.argmax(axis=1) == truth, ax=figure.subplots())
-        yield _picture(figure, row.method, f"calibration error {row.calibration_error.mean:.3f}", "small")
+        yield picture(figure, row.method, f"calibration error {row.calibration_error.mean:.3f}", "small")
 
 
 def _maps(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen: str | None) -> Iterator[Picture]:
@@ -156,11 +162,11 @@ def _maps(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen:
         axes = figure.subplots()
         plot_probability_map(probabilities, plane.points, numbers, len(classes), ax=axes)
         name_axes(axes, table)
-        yield _picture(figure, method, "", "quarter")
+        yield picture(figure, method, "", "quarter")
 
 
-def _relevance(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
-    records = [r for r in comparison.records(table) if r["method"] == "default" and "nll" in r]
+def relevance(comparison: Comparison, table: UserTable, what: str = "labels depend") -> Iterator[Picture]:
+    records = [r for r in comparison.records(table) if r["method"] == "default" and "left_out" not in r]
     kept = [arrays for arrays in map(comparison.arrays, records) if "relevance" in arrays]
     names = kept[0]["relevance_names"] if kept else np.array([])
     known = [arrays["relevance"] for arrays in kept if arrays["relevance_names"].tolist() == names.tolist()]
@@ -173,37 +179,40 @@ def _relevance(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
     axes.barh([str(names[j]) for j in most], share[most], color=OTHER)
     axes.invert_yaxis()
     axes.set_xlabel("relevance, the share of a column")
-    yield _picture(
+    yield picture(
         figure,
-        "What the labels depend on",
+        f"What the {what} on",
         f"Of {len(share)} columns, by the default learner: the faster its predictions change along one, the longer "
         "its bar. Averaged over its kernels by weight, and over folds.",
         "half",
     )
 
 
-def _curve(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen: str | None) -> Iterator[Picture]:
-    """NLL on the held-out rows of the first fold, for the chosen learner on a growing part of the others."""
+def curve(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen: str | None) -> Iterator[Picture]:
+    """The loss on the held-out rows of the first fold, for the chosen learner on a growing part of the others."""
     row = next((row for row in done if row.method == chosen), None)
     if row is None or row.seconds > CURVE_SECONDS or row.folds is None:
         return
     x, y, x_test, y_test = next(comparison.splits(table, None))
+    loss, name = comparison.task.loss, comparison.task.loss_name
+    known = table.y if comparison.task.name == "regression" else np.unique(table.y)
     sizes, values = [], []
     for share in (0.1, 0.2, 0.4, 0.7, 1.0):
         rows = subset(y, max(int(share * len(y)), 10), comparison.settings.seed)
         split = (take(x, rows), y[rows], x_test, y_test)
         sizes.append(len(rows))
-        values.append(evaluate(comparison.learners[row.method].for_tables, split, np.unique(table.y))["nll"])
+        measured = comparison.task.measure(comparison.learners[row.method].for_tables, split, known)
+        values.append(measured.record[loss])
     figure = free_figure(5.0, 3.2)
     axes = figure.subplots()
     axes.plot(sizes, np.array(values, dtype=np.float64), "o-", color=CHOSEN, ms=4)
-    axes.set(xlabel="rows to learn from", ylabel="NLL on held-out rows (nats)", xscale="log", ylim=(0, None))
+    axes.set(xlabel="rows to learn from", ylabel=f"{name} on held-out rows", xscale="log", ylim=(0, None))
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()
-    yield _picture(
+    yield picture(
         figure,
         "Would more rows help?",
-        f"NLL of “{row.method}” on the held-out rows of the first fold, learned on a growing part of the others. A "
+        f"{name} of “{row.method}” on the held-out rows of the first fold, learned on a growing part of the others. A "
         "curve that still falls at its end asks for more rows; one that is flat does not.",
         "half",
     )
@@ -218,7 +227,7 @@ def _learning(comparison: Comparison, records: dict[str, Record]) -> Iterator[Pi
     if lines:
         figure = free_figure(5.0, 3.4)
         plot_convergence(lines, ax=figure.subplots())
-        yield _picture(
+        yield picture(
             figure,
             "How learning converges",
             "The objective of each learner above the value it ends at, in the first fold. A line that ends early has "
@@ -242,7 +251,7 @@ def _evidence(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
     tops = [m.parameters["kernel.lengthscale"].item() for m in maxima]
     figure = free_figure(5.0, 3.2)
     plot_evidence_curve(lengthscales, np.array(values), median=median, maxima=tops, ax=figure.subplots())
-    yield _picture(
+    yield picture(
         figure,
         "Lengthscale by evidence, labels unseen",
         "How well a Bayesian kernel embedding explains the inputs alone, for every common lengthscale. The learner "
@@ -262,7 +271,7 @@ def _posterior(comparison: Comparison, records: dict[str, Record]) -> Iterator[P
     for ax, (name, values) in zip(panels, shown.items(), strict=True):
         plot_draws(values, name, ax=ax)
     panels[-1].set_xlabel("draw")
-    yield _picture(
+    yield picture(
         figure,
         "Draws of the hyperparameters",
         "NUTS in the first fold: one line for each parameter. A trace that wanders without trend has forgotten where "
@@ -288,7 +297,7 @@ def _witness(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
         for points, marker in ((p, "o"), (q, "x")):
             axes.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=9, c="black", marker=marker, linewidths=0.5)
         name_axes(axes, table)
-    yield _picture(
+    yield picture(
         figure,
         f"Where {first} and {second} differ",
         f"The witness function between the two largest classes: orange where {first} (circles) is denser, purple where "
@@ -297,7 +306,7 @@ def _witness(comparison: Comparison, table: UserTable) -> Iterator[Picture]:
     )
 
 
-def _picture(figure: Figure, title: str, caption: str, kind: str) -> Picture:
+def picture(figure: Figure, title: str, caption: str, kind: str) -> Picture:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
     return Picture(title, caption, base64.b64encode(buffer.getvalue()).decode(), kind)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ..results import Record, column, group, standard_error
-from .evaluate import brier_losses, calibration_error, log_losses
+from .task import CLASSIFICATION, Task
 
 Arrays = Callable[[Record], dict[str, NDArray[Any]]]
 
@@ -45,24 +45,24 @@ class Row(NamedTuple):
 
     Attributes:
         method: its name.
+        note: why it is cut or left out, in words; empty where it is neither.
+        loss: what learners are ranked by, the NLL of classes and the CRPS of numbers, with its standard error over
+            folds, or over rows of a single test table.
+        scores: all scores by name, the loss among them; coverage and calibration error of all held-out predictions
+            together.
         num_folds: folds that it finished.
         num_train: rows it was learned on, the mean over folds, and ``num_available``, those it might have had.
-        accuracy, nll, brier: with standard errors over folds, or over rows of a single test table.
-        calibration_error: of all held-out predictions together.
         bound: of the loss, in its tight form; NaN where there is none.
         num_evaluations, seconds, megabytes: what it cost, the mean over folds; NaN where not known.
-        losses: negative log probabilities, one mean for each fold or one value for each row of a single test table.
+        losses: the loss, one mean for each fold or one value for each row of a single test table.
         folds: which folds ``losses`` belong to; ``None`` for rows.
-        note: why it is cut or left out, in words; empty where it is neither.
-        behind: how far its NLL is behind the best one's, paired, and ``pvalue``, that this is chance.
+        behind: how far its loss is behind the best one's, paired, and ``pvalue``, that this is chance.
     """
 
     method: str
     note: str
-    accuracy: Estimate
-    nll: Estimate
-    brier: Estimate
-    calibration_error: Estimate
+    loss: Estimate
+    scores: dict[str, Estimate]
     num_folds: int = 0
     num_train: float = 0.0
     num_available: float = 0.0
@@ -81,41 +81,49 @@ class Row(NamedTuple):
         """Whether it has figures at all."""
         return self.num_folds > 0
 
+    @property
+    def nll(self) -> Estimate:
+        """Of classes, the loss."""
+        return self.scores["nll"]
 
-def rows_of(records: Sequence[Record], arrays: Arrays) -> list[Row]:
-    """One row for each method, the best NLL first, the ones left out last."""
-    rows = [
-        _row(str(method), chosen, arrays) for method, chosen in group(records, lambda record: record["method"]).items()
-    ]
-    ranked = sorted((row for row in rows if row.finished), key=lambda row: row.nll.mean)
+    @property
+    def calibration_error(self) -> Estimate:
+        """Of classes, of all held-out predictions together."""
+        return self.scores["calibration_error"]
+
+
+def rows_of(records: Sequence[Record], arrays: Arrays, task: Task = CLASSIFICATION) -> list[Row]:
+    """One row for each method, the lowest loss first, the ones left out last."""
+    by_method = group(records, lambda record: record["method"])
+    rows = [_row(str(method), chosen, arrays, task) for method, chosen in by_method.items()]
+    ranked = sorted((row for row in rows if row.finished), key=lambda row: row.loss.mean)
     return [*_compared(ranked), *(row for row in rows if not row.finished)]
 
 
-def _row(method: str, records: Sequence[Record], arrays: Arrays) -> Row:
-    done = [record for record in records if "nll" in record]
+def _row(method: str, records: Sequence[Record], arrays: Arrays, task: Task) -> Row:
+    done = [record for record in records if "left_out" not in record]
     if not done:
         nothing = Estimate(math.nan, math.nan)
         why = f"left out: {records[0].get('left_out')}"
-        return Row(method, note=why, accuracy=nothing, nll=nothing, brier=nothing, calibration_error=nothing)
+        return Row(method, why, nothing, dict.fromkeys(task.scores, nothing))
     train, available = column(done, "num_train").mean(), column(done, "num_available").mean()
     notes = []
     if train < available:
         notes.append(f"on {train:.0f} of {available:.0f} rows, to keep to the time")
     if len(done) < len(records):
-        missing = next(str(record["left_out"]) for record in records if "nll" not in record)
+        missing = next(str(record["left_out"]) for record in records if "left_out" in record)
         notes.append(f"{len(done)} of {len(records)} folds ({missing})")
     single = records[0]["folds"] == 1
-    values = _by_row(arrays(done[0])) if single else {}
-    accuracy, nll, brier = (
-        _estimate(values[name] if single and values else column(done, name)) for name in ("accuracy", "nll", "brier")
-    )
+    values = task.by_row(arrays(done[0])) if single else {}
+    scores = {name: _estimate(values[name] if name in values else column(done, name)) for name in task.scores}
+    kept = [found for found in map(arrays, done) if found]
+    if kept:
+        scores.update({name: Estimate(value, math.nan) for name, value in task.pooled(kept).items()})
     return Row(
         method,
         "; ".join(notes),
-        accuracy,
-        nll,
-        brier,
-        _calibration(done, arrays),
+        scores[task.loss],
+        scores,
         num_folds=len(done),
         num_train=float(train),
         num_available=float(available),
@@ -123,29 +131,10 @@ def _row(method: str, records: Sequence[Record], arrays: Arrays) -> Row:
         num_evaluations=_mean(done, "num_evaluations"),
         seconds=_mean(done, "fit_seconds"),
         megabytes=_mean(done, "peak_megabytes"),
-        losses=values["nll"] if values else column(done, "nll"),
+        losses=values[task.loss] if values else column(done, task.loss),
         folds=None if single else tuple(int(fold) for fold in column(done, "fold")),
         test_share=float((column(done, "num_test") / column(done, "num_available")).mean()),
     )
-
-
-def _calibration(done: Sequence[Record], arrays: Arrays) -> Estimate:
-    """Of the predictions of all folds together: a fold has too few of them for ten bins."""
-    kept = [found for found in map(arrays, done) if found]
-    if not kept:
-        return Estimate(float(column(done, "calibration_error").mean()), math.nan)
-    p, truth = (np.concatenate([found[name] for found in kept]) for name in ("probabilities", "truth"))
-    return Estimate(calibration_error(p.max(axis=1), p.argmax(axis=1) == truth), math.nan)
-
-
-def _by_row(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
-    """Accuracy, NLL and Brier score of every row of a test table."""
-    if not arrays:
-        return {}
-    p = arrays["probabilities"]
-    truth = np.arange(p.shape[1])[None, :] == arrays["truth"][:, None]
-    correct = (p.argmax(axis=1) == arrays["truth"]).astype(np.float64)
-    return {"accuracy": correct, "nll": log_losses(p, truth), "brier": brier_losses(p, truth)}
 
 
 def _estimate(values: NDArray[np.float64]) -> Estimate:
@@ -170,7 +159,7 @@ def _compared(ranked: list[Row]) -> list[Row]:
 
 
 def differences(row: Row, other: Row) -> NDArray[np.float64]:
-    """NLL(row) − NLL(other) on the folds that both have, or on every row of a single test table."""
+    """The loss of ``row`` less that of ``other`` on the folds that both have, or on every row of a test table."""
     if row.folds is None or other.folds is None:
         return row.losses - other.losses
     ours, theirs = (dict(zip(r.folds or (), r.losses, strict=True)) for r in (row, other))
@@ -178,7 +167,7 @@ def differences(row: Row, other: Row) -> NDArray[np.float64]:
 
 
 def paired(row: Row, best: Row) -> tuple[Estimate, float]:
-    """The mean of NLL(row) − NLL(best), its standard error with the correction above, and the p-value."""
+    """The mean difference of their losses, its standard error with the correction above, and the p-value."""
     difference = differences(row, best)
     k, share = len(difference), 0.0 if row.folds is None else best.test_share
     if k < 2:

@@ -10,18 +10,24 @@ import numpy as np
 
 from ..results import standard_error
 from .ranking import Row, differences
+from .task import CLASSIFICATION, Task
 
 LEVEL = 0.05
 """Below this p-value of the paired test a difference is not put down to chance."""
-RULE = (
-    "Take the learner with the lowest mean NLL on held-out rows; where others are tied with it, meaning within one "
-    "standard error of its mean and not told from it by the paired test at 5 %, take of the tied the one with the "
-    "fewest parts."
-)
-"""The whole rule. Neither time nor the presence of a third learner enters."""
+
+
+def rule(task: Task = CLASSIFICATION) -> str:
+    """The whole rule. Neither time nor the presence of a third learner enters."""
+    return (
+        f"Take the learner with the lowest mean {task.loss_name} on held-out rows; where others are tied with it, "
+        "meaning within one standard error of its mean and not told from it by the paired test at 5 %, take of the "
+        "tied the one with the fewest parts."
+    )
+
 
 ORDER = {
     "logistic": "one coefficient for each column",
+    "ridge": "one coefficient for each column",
     "one kernel": "one kernel, with a relevance for each column, and no validation set",
     "default": "a pool of kernels, with a relevance for each column, and no validation set",
     "evidence": "one kernel, with a relevance for each column",
@@ -36,12 +42,15 @@ ORDER = {
     "empirical risk": "one kernel, with a relevance for each column",
     "svc grid": "one kernel and its support vectors",
     "svc grid, pairwise": "one kernel and its support vectors",
+    "gaussian process": "one kernel, with a relevance for each column",
     "gpc": "one kernel for each class",
     "dirichlet": "one kernel for each class",
     "voted kernels": "a few votes",
     "random forest": "independent trees",
+    "quantile forest": "independent trees",
     "boosting": "a sum of trees",
     "lightgbm": "a sum of trees",
+    "ngboost": "a sum of trees",
     "catboost": "a sum of trees",
     "nuts average": "an average over draws",
     "cen-1": "a network",
@@ -51,12 +60,12 @@ ORDER = {
 
 
 def is_tied(row: Row, best: Row) -> bool:
-    """Within one standard error of the best row's mean NLL, and not told from it by the paired test."""
+    """Within one standard error of the best row's mean loss, and not told from it by the paired test."""
     if row.method == best.method:
         return True
-    slack = 0.0 if math.isnan(best.nll.error) else best.nll.error
+    slack = 0.0 if math.isnan(best.loss.error) else best.loss.error
     told_apart = not math.isnan(row.pvalue) and row.pvalue < LEVEL
-    return row.nll.mean <= best.nll.mean + slack and not told_apart
+    return row.loss.mean <= best.loss.mean + slack and not told_apart
 
 
 class Recommendation(NamedTuple):
@@ -68,8 +77,8 @@ class Recommendation(NamedTuple):
     why: str
 
 
-def recommend(rows: Sequence[Row]) -> Recommendation:
-    """Apply :data:`RULE` to rows as :func:`kernel_embed.comparison.ranking.rows_of` gives them, the best first.
+def recommend(rows: Sequence[Row], task: Task = CLASSIFICATION) -> Recommendation:
+    """Apply :func:`rule` to rows as :func:`kernel_embed.comparison.ranking.rows_of` gives them, the best first.
 
     Learners that missed folds take no part. One that the budget cut to a part of the rows can win, because its figures
     are those that it reaches in the time.
@@ -81,17 +90,18 @@ def recommend(rows: Sequence[Row]) -> Recommendation:
     tied = [row for row in done if is_tied(row, best)]
     order = list(ORDER)
     chosen = min(tied, key=lambda row: order.index(row.method) if row.method in ORDER else len(order))
-    return Recommendation(chosen.method, best.method, tuple(r.method for r in tied), _reason(chosen, best, done, tied))
+    why = _reason(chosen, done, tied, task)
+    return Recommendation(chosen.method, best.method, tuple(r.method for r in tied), why)
 
 
-def _reason(chosen: Row, best: Row, done: Sequence[Row], tied: Sequence[Row]) -> str:
+def _reason(chosen: Row, done: Sequence[Row], tied: Sequence[Row], task: Task) -> str:
     if len(done) == 1:
         return ""
     if len(tied) == 1:
-        return "It has the lowest negative log probability of held-out labels, and no other is tied with it."
+        return f"It has {task.lowest} of held-out rows, and no other is tied with it."
     names = ", ".join(row.method for row in tied)
     parts = f": {ORDER[chosen.method]}" if chosen.method in ORDER else ""
-    return f"Tied for the lowest negative log probability: {names}. Of these it has the fewest parts{parts}."
+    return f"Tied for {task.lowest}: {names}. Of these it has the fewest parts{parts}."
 
 
 class Tally(NamedTuple):
@@ -150,13 +160,13 @@ def against_best(tables: Sequence[Sequence[Row]], learner: str) -> AgainstBest:
             continue
         count += 1
         level += sign(ours, others[0]) <= 0
-        if ours.nll.mean > 1.05 * others[0].nll.mean:
+        if ours.loss.mean > 1.05 * others[0].loss.mean:
             worse.append(number)
     return AgainstBest(count, level, tuple(worse))
 
 
 def sign(row: Row, other: Row) -> int:
-    """−1 where ``row`` has the lower NLL by more than one standard error of the difference, 1 the higher, else 0."""
+    """−1 where ``row`` has the lower loss by more than one standard error of the difference, 1 the higher, else 0."""
     difference = differences(row, other)
     error = standard_error(difference)
     return 0 if abs(difference.mean()) <= error else int(np.sign(difference.mean()))

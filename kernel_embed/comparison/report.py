@@ -7,7 +7,7 @@ import html
 import importlib.util
 import pathlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ..files import write_whole
 from ..progress import progress_bar
@@ -17,15 +17,13 @@ from .details import confusion_html, html_table, learned_html
 from .pictures import MAP_SECONDS, Picture, drawings, pictures
 from .planes import is_drawable
 from .ranking import Row
-from .recommendation import LEVEL, RULE, Recommendation, is_tied
+from .real_pictures import drawings as real_drawings
+from .real_pictures import groups_html, speaking_html
+from .recommendation import LEVEL, Recommendation, is_tied, rule
 from .study import FAILURES, Comparison
 from .summary import heading, number
 from .tables import UserTable
-
-HEADER = (
-    "learner", "accuracy %", "NLL", "Brier", "calibration", "behind best", "p", "tied", "bound", "evals", "seconds",
-    "MB",
-)  # fmt: skip
+from .task import REGRESSION, Task
 
 STYLE = """
 :root { color-scheme: light; --line: #d8dee6; --soft: #f5f7fa; --mark: #c0392b; }
@@ -59,16 +57,9 @@ dt { font-weight: 600; margin-top: .4rem; } dd { margin: 0 0 .2rem 0; }
 """
 
 COLUMNS = {
-    "accuracy": "share of held-out labels that were predicted right.",
-    "NLL": "negative log probability of the held-out labels, in nats: 0 is certainty in the right label, log of the "
-    "number of classes is guessing. It is what learners are ranked by, because it asks for good probabilities, not "
-    "only for good labels.",
-    "Brier": "mean squared distance of the probabilities from the truth.",
-    "calibration": "how far stated probabilities are from the shares that turn out right (expected calibration error, "
-    "all held-out rows together).",
-    "behind best": "how much more NLL than the best learner, on the same folds, with its standard error.",
+    "behind best": "how much more of it than the best learner, on the same folds, with its standard error.",
     "p": "how often a difference of that size would be seen between learners that are equally good (paired test).",
-    "tied": "within one standard error of the best learner’s NLL, and p at least 0.05.",
+    "tied": "within one standard error of the best learner’s figure, and p at least 0.05.",
     "bound": "the tight form of the paper’s bound of a loss of at most 1 on new data; “vacuous” where it is 1 or more "
     "and says nothing. It is a measure of complexity, not a guarantee: kernel and norm were learned on the rows it is "
     "computed from.",
@@ -86,6 +77,13 @@ SECTIONS = {
         "What was learned, in two dimensions",
         "Colors are class probabilities, mixed where the learner is unsure; points are data. {plane}",
     ),
+    "fan": ("Where the target is certain, and where not", ""),
+    "pit": (
+        "Can the distributions be taken at their word?",
+        "Of all outcomes a tenth should fall into each tenth of what was predicted: level bars. Bars that are higher "
+        "at both ends say that distributions are too narrow, higher in the middle that they are too wide. Between the "
+        "gray limits nine in ten bars lie by chance.",
+    ),
     "more": ("Inside the learners", ""),
 }
 
@@ -93,7 +91,7 @@ SECTIONS = {
 def write_report(found: Sequence[Compared], path: pathlib.Path, progress: bool | None = None) -> pathlib.Path:
     """Draw and write the page of one or several tables, all of one comparison, and return its path."""
     comparison = found[0].comparison
-    sections = sum(len(drawings(comparison, one.table, one.rows, None)) for one in found)
+    sections = sum(len(_drawings(one, None)) for one in found)
     with progress_bar(sections, "report", progress) as bar:
         parts = []
         for one in found:
@@ -115,7 +113,7 @@ def _page(title: str, comparison: Comparison, body: str) -> str:
     several = len(settings.methods) > 1
     tried = (
         f"{len(settings.methods)} ways to learn were tried on the same rows and judged on rows they had not seen. This "
-        f"page says which one to use, and how sure that is. The rule: {RULE}"
+        f"page says which one to use, and how sure that is. The rule: {rule(comparison.task)}"
         if several
         else "One way to learn was tried, and judged on rows it had not seen."
     )
@@ -125,7 +123,9 @@ def _page(title: str, comparison: Comparison, body: str) -> str:
         else f"at most {settings.budget:g} CPU s for one learner on one table"
     )
     made = datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y")
-    terms = "".join(f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in COLUMNS.items())
+    terms = "".join(
+        f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in {**comparison.task.terms, **COLUMNS}.items()
+    )
     learned = "".join(f"<dt>{_t(name)}</dt><dd>{_t(comparison.learners[name].words)}</dd>" for name in settings.methods)
     return f"""<!doctype html>
 <html lang="en">
@@ -165,39 +165,73 @@ def _winner(one: Compared, folder: pathlib.Path) -> str:
             saved = one.save(folder)
     except FAILURES as error:
         return f"Fitted to all rows it could not be saved: {str(error).split('. ')[0]}."
-    return f"Fitted to all rows it is beside this page: ke.load({saved.name!r}).predict_proba(X_new)"
+    question = one.comparison.learners[row.method].answers.partition(".")[2]
+    return f"Fitted to all rows it is beside this page: ke.load({saved.name!r}).{question}"
 
 
 def _table_section(one: Compared, drawn: Callable[[str], None], winner: str) -> str:
     comparison, train, rows = one.comparison, one.table, one.rows
     advice = one.recommendation if one.finished else None
-    shown = pictures(comparison, train, rows, advice.method if advice else None, drawn)
+    chosen = advice.method if advice else None
+    shown = pictures(_drawings(one, chosen), comparison, train, chosen, drawn)
     parts = [f"<h2>{_t(heading(train))}</h2>", _advice(comparison, advice, rows)]
     parts += [f'<p class="note">{_t(winner)}</p>'] if winner else []
     parts += [f'<p class="note">{_t(note)}.</p>' for note in train.notes]
     if one.test is not None:
         parts.append(f'<p class="note">Judged on {len(one.test.y)} rows of {_t(one.test.name)}.</p>')
-    parts += [_figures(shown["ranking"]), _html_table(rows, advice)]
+    parts += [_figures(shown["ranking"]), _html_table(rows, advice, comparison.task)]
     parts += [f'<p class="note">* {_t(row.method)}: {_t(row.note)}.</p>' for row in rows if row.note]
-    if advice is not None:
+    if advice is not None and comparison.task is not REGRESSION:
         parts.append(f"<h3>Which classes “{_t(advice.method)}” takes for which</h3>")
         parts.append(confusion_html(comparison, train, advice.method))
-    for name in ("reliability", "maps"):
-        if shown[name]:
+    for name in ("reliability", "maps", "fan", "pit"):
+        if shown.get(name):
             title, words = SECTIONS[name]
             parts.append(f"<h3>{_t(title)}</h3><p>{_t(words.format(plane=_plane_words(train)))}</p>")
             parts.append(_figures(shown[name]))
+    if advice is not None and comparison.task is REGRESSION:
+        parts += _groups_and_rows(one, advice.method)
     parts += _inside(comparison, train, rows, shown)
     if not any(shown.values()) and importlib.util.find_spec("matplotlib") is None:
         parts.append('<p class="note">Pictures need matplotlib: pip install kernel-embed[plots].</p>')
     return "\n".join(parts)
 
 
+def _drawings(one: Compared, chosen: str | None) -> dict[str, Callable[[], Iterator[Picture]]]:
+    make = real_drawings if one.comparison.task is REGRESSION else drawings
+    return make(one.comparison, one.table, one.rows, chosen)
+
+
+def _groups_and_rows(one: Compared, chosen: str) -> list[str]:
+    groups = groups_html(one.comparison, one.table, chosen, one.test is not None)
+    parts = [
+        f"<h3>Does “{_t(chosen)}” cover every kind of row?</h3>",
+        "<p>Intervals that hold 90 % of all rows may hold more of some kinds and fewer of others.</p>",
+        groups,
+    ]
+    row = next((row for row in one.rows if row.method == "default" and row.finished), None)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            rows = "" if one.test is not None else speaking_html(one.comparison, one.table, row)
+    except FAILURES:
+        rows = ""  # a table less is no reason to lose the report
+    if rows:
+        parts += [
+            "<h3>Which rows speak for one prediction</h3>",
+            "<p>The mean of the default learner is a sum over training targets, with weights that add up to 1. For the "
+            "held-out row of the first fold with the middle prediction, these count most; columns are the most "
+            "relevant ones.</p>",
+            rows,
+        ]
+    return parts
+
+
 def _inside(
     comparison: Comparison, train: UserTable, rows: Sequence[Row], shown: dict[str, list[Picture]]
 ) -> list[str]:
     names = ("relevance", "curve", "learning", "evidence", "posterior", "witness")
-    drawn = [picture for name in names for picture in shown[name]]
+    drawn = [picture for name in names for picture in shown.get(name, [])]
     numbers = learned_html(comparison, train, rows)
     if not drawn and not numbers:
         return []
@@ -218,9 +252,9 @@ def _advice(comparison: Comparison, advice: Recommendation | None, rows: Sequenc
     )
 
 
-def _html_table(rows: Sequence[Row], advice: Recommendation | None) -> str:
-    lines = [_cells(row, rows[0]) for row in rows]
-    text = html_table(HEADER, lines)
+def _html_table(rows: Sequence[Row], advice: Recommendation | None, task: Task) -> str:
+    lines = [_cells(row, rows[0], task) for row in rows]
+    text = html_table(_header(task), lines)
     for row, line in zip(rows, lines, strict=True):
         kind = "out" if not row.finished else "chosen" if advice and row.method == advice.method else ""
         first = f"<tr><td>{_t(line[0])}</td>"
@@ -228,16 +262,18 @@ def _html_table(rows: Sequence[Row], advice: Recommendation | None) -> str:
     return text
 
 
-def _cells(row: Row, best: Row) -> list[str]:
+def _header(task: Task) -> list[str]:
+    names = [name for name, *_ in task.report_columns]
+    return ["learner", *names, "behind best", "p", "tied", "bound", "evals", "seconds", "MB"]
+
+
+def _cells(row: Row, best: Row, task: Task) -> list[str]:
     if not row.finished:
-        return [row.method, *["–"] * (len(HEADER) - 1)]
+        return [row.method, *["–"] * (len(_header(task)) - 1)]
     first = row.method == best.method
     return [
         row.method + ("*" if row.note else ""),
-        row.accuracy.text(1, 100.0),
-        row.nll.text(),
-        row.brier.text(),
-        number(row.calibration_error.mean, "{:.3f}"),
+        *(row.scores[name].text(digits, factor) for _, name, digits, factor in task.report_columns),
         "" if first else row.behind.text(),
         "" if first else number(row.pvalue, "{:.3f}"),
         "tied" if is_tied(row, best) and not first else "",

@@ -23,35 +23,13 @@ from ..threads import few_threads
 from ..version import __version__
 from .budget import affordable, subset, take
 from .data import Table
-from .evaluate import Classifier, Features, Measured, final, measure
+from .evaluate import Features, Measured, final
 from .learner import Learner
-from .learners import learners
+from .learners import METHODS
 from .tables import UserTable, named_table
+from .task import TASKS
 
 KEY = ("experiment", "dataset", "data", "kernel", "method", "fold", "folds", "seed", "budget")
-
-METHODS = (
-    "default",
-    "one kernel",
-    "evidence",
-    "evidence of inputs",
-    "nuts average",
-    "voted kernels",
-    "rademacher 4e/n",
-    "rademacher 4e/sqrt(n)",
-    "rademacher 4e",
-    "empirical risk",
-    "cross validation",
-    "median heuristic",
-    "svc grid",
-    "gpc",
-    "dirichlet",
-    "random forest",
-    "boosting",
-    "logistic",
-    "catboost",
-)
-QUICK_METHODS = ("default", "evidence", "rademacher 4e/n", "median heuristic", "logistic")
 
 FAILURES = (ValueError, ArithmeticError, MemoryError, ImportError, RuntimeError, NotPSDError, NanError)
 """What a learner may raise on data it cannot take; its row says so, and the others go on."""
@@ -70,6 +48,7 @@ class Settings(NamedTuple):
         seed: of folds and subsets.
         budget: CPU seconds for one learner on one table, all folds together; ``None`` for no limit, where
             every learner has all rows.
+        task: what is predicted, one of :data:`kernel_embed.comparison.task.TASKS`.
     """
 
     methods: tuple[str, ...] = METHODS
@@ -77,6 +56,7 @@ class Settings(NamedTuple):
     folds: int = 5
     seed: int = 0
     budget: float | None = 90.0
+    task: str = "classification"
 
 
 class Comparison:
@@ -90,7 +70,8 @@ class Comparison:
 
     def __init__(self, results: Results, settings: Settings, out: pathlib.Path | None = None) -> None:
         self.results, self.settings = results, settings
-        self.learners = learners(settings.kernel)
+        self.task = TASKS[settings.task]
+        self.learners = self.task.learners(settings.kernel)
         for method in settings.methods:
             if method not in self.learners:
                 raise ValueError(
@@ -112,7 +93,7 @@ class Comparison:
 
     def name(self, table: UserTable, method: str, fold: int) -> Record:
         """The fields that name a record."""
-        kernel, folds, seed, budget = self.settings[1:]
+        _, kernel, folds, seed, budget, _ = self.settings
         record: Record = {"experiment": "compare", "dataset": table.name, "data": table.fingerprint, "kernel": kernel}
         record.update(method=method, fold=fold, folds=folds, seed=seed, budget=budget)
         return record
@@ -162,7 +143,9 @@ class Comparison:
             yield take(x, rows), y[rows], take(x, held), y[held]
 
     def _method(self, method: str, train: UserTable, test: UserTable | None) -> Iterator[None]:
-        classes, learner = np.unique(train.y), self.learners[method]
+        # of classes what there is to tell apart, of numbers their spread
+        known = train.y if self.task.name == "regression" else np.unique(train.y)
+        learner = self.learners[method]
         limit: int | None = None
         for fold, split in enumerate(self.splits(train, test)):
             name = self.name(train, method, fold)
@@ -171,19 +154,19 @@ class Comparison:
             elif self._is_over_time(train, method, fold):
                 self._leave_out(name, "the budget is used up by the folds before", limit)
             else:
-                limit = self._fold(name, learner, split, classes, limit)
+                limit = self._fold(name, learner, split, known, limit)
             yield
 
     def _is_over_time(self, train: UserTable, method: str, fold: int) -> bool:
         """Whether two folds or more have used up the budget, and another would go far beyond it."""
         if self.settings.budget is None:
             return False
-        done = [r for f in range(fold) for r in self.results.find(self.name(train, method, f)) if "nll" in r]
+        done = [r for f in range(fold) for r in self.results.find(self.name(train, method, f)) if "left_out" not in r]
         seconds = column(done, "processor_seconds")
         return len(done) >= 2 and seconds.sum() + seconds.mean() > 1.5 * self.settings.budget
 
     def _fold(
-        self, name: Record, learner: Learner, split: tuple[NDArray[Any], ...], classes: NDArray[Any], limit: int | None
+        self, name: Record, learner: Learner, split: tuple[NDArray[Any], ...], known: NDArray[Any], limit: int | None
     ) -> int | None:
         x, y, x_test, y_test = split
         try:
@@ -195,12 +178,13 @@ class Comparison:
                     self._leave_out(name, "takes far more than its share of the budget even on the fewest rows", 0)
                     return 0
                 chosen = subset(y, limit, self.settings.seed)
-                measured = measure(learner.for_tables, (take(x, chosen), y[chosen], x_test, y_test), classes)
+                part = (take(x, chosen), y[chosen], x_test, y_test)
+                measured = self.task.measure(learner.for_tables, part, known)
         except FAILURES as error:
             self._leave_out(name, f"{type(error).__name__}: {_first_line(error)}", limit)
             return limit
         # The arrays first: a record in the file means that everything of this fold is there.
-        self._keep(name, measured, np.searchsorted(classes, y_test))
+        self._keep(name, measured)
         row_limit = None if limit == ALL_ROWS else limit
         self.results.add({**name, **measured.record, "num_available": len(y), "row_limit": row_limit})
         return limit
@@ -216,12 +200,8 @@ class Comparison:
     def _leave_out(self, name: Record, why: str, limit: int | None) -> None:
         self.results.add({**name, "left_out": why, "row_limit": None if limit == ALL_ROWS else limit})
 
-    def _keep(self, name: Record, measured: Measured, truth: NDArray[Any]) -> None:
-        arrays: dict[str, NDArray[Any]] = {
-            "probabilities": measured.probabilities,
-            "truth": truth,
-            **learned_arrays(measured.learner),
-        }
+    def _keep(self, name: Record, measured: Measured) -> None:
+        arrays: dict[str, NDArray[Any]] = {**measured.arrays, **learned_arrays(measured.learner)}
         if self._folder is None:
             self._memory[_file_name(name)] = arrays
         else:
@@ -243,7 +223,10 @@ def shipped() -> list[tuple[UserTable, UserTable | None]]:
 
 
 def folds_of(y: NDArray[Any], folds: int, seed: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Stratified folds, plain ones where no class has enough rows."""
+    """Stratified folds, plain ones for numbers and where no class has enough rows."""
+    if y.dtype.kind == "f":
+        yield from KFold(folds, shuffle=True, random_state=seed).split(y)
+        return
     most = np.unique(y, return_counts=True)[1].max()
     splitter = (StratifiedKFold if most >= folds else KFold)(folds, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
@@ -258,7 +241,7 @@ def scaled(x: NDArray[Any], y: NDArray[Any], x_test: NDArray[Any], y_test: NDArr
     return (x - low) / spread, y, (x_test - low) / spread, y_test
 
 
-def learned_arrays(learner: Classifier) -> dict[str, NDArray[Any]]:
+def learned_arrays(learner: Any) -> dict[str, NDArray[Any]]:
     """What a report can draw of a fitted learner: the history of its objective, its lengthscales, its draws."""
     arrays: dict[str, NDArray[Any]] = {}
     model = final(learner)

@@ -15,13 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from .columns import is_text, typed, usable_columns
 from .data import Table
 from .reading import listed, read_frame
+from .targets import CLASSIFICATION, MOST_FRACTIONS, REGRESSION, are_numbers, labels_of, numbers_of, task_of
 
 FEWEST_ROWS = 10
 FEWEST_OF_A_CLASS = 5
-MOST_FRACTIONS = 20
-"""A target with more different numbers than these, some of them no whole ones, is continuous."""
-CLASSIFICATION = "classification"
-"""The kind of task: the target is one of few classes."""
 
 
 class UserTable(NamedTuple):
@@ -30,7 +27,7 @@ class UserTable(NamedTuple):
     Attributes:
         name: the stem of the file.
         x: features, each column of float64 (numbers, with NaN), datetime64 (dates) or object (text).
-        y: labels as text or whole numbers.
+        y: labels as text or whole numbers; for a regression floats.
         notes: what a reader of the results should know: columns and rows left out, classes with few rows.
         task: what is predicted.
     """
@@ -66,7 +63,12 @@ def named_table(name: str, table: Table, features: Sequence[str]) -> UserTable:
 
 
 def table_of(
-    X: Any, y: ArrayLike, name: str = "table", drop: Sequence[str] = (), like: UserTable | None = None
+    X: Any,
+    y: ArrayLike,
+    name: str = "table",
+    drop: Sequence[str] = (),
+    like: UserTable | None = None,
+    task: str | None = None,
 ) -> UserTable:
     """A data frame (pandas, polars, or whatever has ``to_pandas``) or matrix with its labels, checked.
 
@@ -93,7 +95,7 @@ def table_of(
             "Give y with one entry for each row of x."
         )
     frame = _without(frame, drop, name)
-    return _table(name, frame, labels) if like is None else _alike(name, frame, labels, like)
+    return _table(name, frame, labels, task) if like is None else _alike(name, frame, labels, like)
 
 
 def _vector(y: ArrayLike) -> NDArray[Any]:
@@ -119,7 +121,11 @@ def _frame(X: Any) -> pd.DataFrame:
 
 
 def read_user_table(
-    path: str | os.PathLike[str], target: str | None = None, drop: Sequence[str] = (), like: UserTable | None = None
+    path: str | os.PathLike[str],
+    target: str | None = None,
+    drop: Sequence[str] = (),
+    like: UserTable | None = None,
+    task: str | None = None,
 ) -> UserTable:
     """Read a CSV (comma, semicolon, tab or bar between cells) or Parquet file with a header.
 
@@ -128,6 +134,7 @@ def read_user_table(
         target: the column to predict; by default one called ``target``, else the last.
         drop: columns to leave out.
         like: the training table, where this one holds the rows to test on: its columns and their types are taken.
+        task: ``"classification"`` or ``"regression"``; ``None`` looks at the target (:func:`task_of`).
 
     Text, dates, booleans and missing cells stay as they are. Rows without a label are left out, and so are columns from
     which nothing can be learned; ``notes`` says which.
@@ -149,11 +156,14 @@ def read_user_table(
             "Give a table with at least one more column."
         )
     labels, frame = frame[target], _without(frame.drop(columns=target), drop, str(path))
-    return _table(path.stem, frame, labels) if like is None else _alike(path.stem, frame, labels, like)
+    return _table(path.stem, frame, labels, task) if like is None else _alike(path.stem, frame, labels, like)
 
 
-def _table(name: str, frame: pd.DataFrame, cells: pd.Series) -> UserTable:
-    labels, has_label = _labels(cells)
+def _table(name: str, frame: pd.DataFrame, cells: pd.Series, task: str | None = None) -> UserTable:
+    task = task_of(cells) if task is None else task
+    if task not in (CLASSIFICATION, REGRESSION):
+        raise ValueError(f"Expected task 'classification' or 'regression', got {task!r}. Choose one.")
+    labels, has_label = numbers_of(cells, name) if task == REGRESSION else labels_of(cells)
     if not has_label.any():
         raise ValueError(f"Expected at least {FEWEST_ROWS} rows with a label in {name}, got none. Name another target.")
     attributes = frame.attrs
@@ -166,6 +176,8 @@ def _table(name: str, frame: pd.DataFrame, cells: pd.Series) -> UserTable:
             "Keep a column that varies."
         )
     notes = (*_unlabeled(has_label, cells), *columns.notes, *_incomplete(columns.frame))
+    if task == REGRESSION:
+        return _checked_numbers(name, columns.frame, labels[has_label], notes)
     return _checked(name, columns.frame, labels[has_label], notes)
 
 
@@ -177,9 +189,10 @@ def _alike(name: str, frame: pd.DataFrame, cells: pd.Series, reference: UserTabl
             f"Expected the columns of the training table in {name}, got none called {listed(absent)}. "
             "Give both tables the same columns."
         )
-    labels, has_label = _labels(cells)
+    real = reference.task == REGRESSION
+    labels, has_label = numbers_of(cells, name) if real else labels_of(cells)
     frame, labels = frame[has_label].reset_index(drop=True), labels[has_label]
-    unknown = sorted(set(map(str, labels)) - set(map(str, reference.y)))
+    unknown = [] if real else sorted(set(map(str, labels)) - set(map(str, reference.y)))
     if unknown:
         raise ValueError(
             f"Expected labels of the training table in {name}, got also {listed(unknown)}. "
@@ -190,9 +203,12 @@ def _alike(name: str, frame: pd.DataFrame, cells: pd.Series, reference: UserTabl
         feature: _of_type(typed(frame[feature], delimiter), reference.x[feature].dtype)
         for feature in reference.features
     }
+    notes = tuple(_unlabeled(has_label, cells))
+    if real:
+        return UserTable(name, pd.DataFrame(columns), labels, notes, REGRESSION)
     known = {str(label): label for label in np.unique(reference.y)}
     y = np.array([known[str(label)] for label in labels], dtype=reference.y.dtype)
-    return UserTable(name, pd.DataFrame(columns), y, tuple(_unlabeled(has_label, cells)))
+    return UserTable(name, pd.DataFrame(columns), y, notes)
 
 
 def _of_type(values: pd.Series, dtype: Any) -> pd.Series:
@@ -212,6 +228,14 @@ def _without(frame: pd.DataFrame, drop: Sequence[str], where: str) -> pd.DataFra
     return frame.drop(columns=list(drop))
 
 
+def _checked_numbers(name: str, x: pd.DataFrame, y: NDArray[Any], notes: tuple[str, ...]) -> UserTable:
+    if len(y) < FEWEST_ROWS:
+        raise ValueError(f"Expected at least {FEWEST_ROWS} rows with a target in {name}, got {len(y)}. Give more rows.")
+    if y.min() == y.max():
+        raise ValueError(f"Expected a target of {name} that varies, got {y[0]:g} in every row. Name another column.")
+    return UserTable(name, x, y, notes, REGRESSION)
+
+
 def _checked(name: str, x: pd.DataFrame, y: NDArray[Any], notes: tuple[str, ...]) -> UserTable:
     if len(y) < FEWEST_ROWS:
         raise ValueError(f"Expected at least {FEWEST_ROWS} rows with a label in {name}, got {len(y)}. Give more rows.")
@@ -221,31 +245,16 @@ def _checked(name: str, x: pd.DataFrame, y: NDArray[Any], notes: tuple[str, ...]
             f"Expected at least two classes in the target of {name}, got one: {classes[0]}. "
             "Name another column as the target."
         )
-    if 2 * len(classes) > len(y) or (len(classes) > MOST_FRACTIONS and _are_numbers(classes)):
+    if 2 * len(classes) > len(y) or (len(classes) > MOST_FRACTIONS and are_numbers(classes)):
         raise ValueError(
             f"Expected a target with few classes in {name}, got {len(classes)} of them in {len(y)} rows. "
-            "This is a continuous target or an identifier: name another column with --target."
+            "This is a number or an identifier: give --task regression, or name another column with --target."
         )
     rare = [str(label) for label, count in zip(classes, counts, strict=True) if count < FEWEST_OF_A_CLASS]
     if rare:
         few = f"classes with fewer than {FEWEST_OF_A_CLASS} rows, which some folds will miss: {listed(rare)}"
         notes = (*notes, few)
     return UserTable(name, x, y, notes)
-
-
-def _labels(cells: pd.Series) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Labels as whole numbers where all of them are, as text otherwise; and which rows have one."""
-    known = cells.notna().to_numpy()
-    numbers = pd.to_numeric(cells.where(known), errors="coerce").astype(np.float64)
-    whole = np.isfinite(numbers[known]).all() and (np.abs(numbers[known]) < 2**53).all()
-    if whole and known.any() and (numbers[known] % 1 == 0).all() and not pd.api.types.is_bool_dtype(cells.dtype):
-        return numbers.where(known, 0.0).astype(np.int64).to_numpy(), known
-    return np.array([str(cell).strip() if k else "" for cell, k in zip(cells, known, strict=True)]), known
-
-
-def _are_numbers(classes: NDArray[Any]) -> bool:
-    """Whether labels that are text, because some are no whole numbers, are numbers all the same."""
-    return classes.dtype.kind == "U" and bool(pd.to_numeric(pd.Series(classes), errors="coerce").notna().all())
 
 
 def _unlabeled(has_label: NDArray[np.bool_], cells: pd.Series) -> list[str]:

@@ -32,12 +32,13 @@ from .distribution import check_coverage, support_of
 BLOCK_NUMBERS = 2**24
 
 
-def conformal_quantile(scores: Tensor, coverage: float) -> Tensor:
+def conformal_quantile(scores: Tensor, coverage: float, weights: Tensor | None = None) -> Tensor:
     """Q, the ⌈coverage·(n + 1)⌉-th smallest of n ``scores``; infinite where n is too small for that coverage.
 
     Args:
         scores: nonconformity scores, ``(n,)``.
         coverage: 1 − α.
+        weights: how many times each score is there, ``(n,)``; n is then their sum.
 
     Returns:
         A scalar.
@@ -51,6 +52,11 @@ def conformal_quantile(scores: Tensor, coverage: float) -> Tensor:
     if scores.dim() != 1 or bool(scores.isnan().any()):
         raise ValueError(f"Expected n scores without NaN, got shape {tuple(scores.shape)}. Give one for each row.")
     scores = scores if scores.is_floating_point() else scores.to(torch.get_default_dtype())
+    if weights is not None:
+        ordered, order = scores.sort()
+        total = weights[order].cumsum(0)
+        reached = total >= coverage * (float(total[-1]) + 1.0) - 1e-9
+        return ordered[int(reached.int().argmax())] if bool(reached.any()) else scores.new_tensor(math.inf)
     n = len(scores)
     # A product such as 0.9 · 20 must not be rounded up to 19 for its last digit.
     rank = math.ceil(coverage * (n + 1) - 1e-9)

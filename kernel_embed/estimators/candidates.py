@@ -18,8 +18,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Iterator
-from typing import Literal, cast
+from collections.abc import Callable, Iterator
+from typing import Generic, Literal, TypeVar, cast
 
 import torch
 from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, LinearKernel
@@ -28,7 +28,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
+from ..embeddings import ConditionalEmbedding, ConditionedEmbedding
 from ..kernels import FeatureKernel, Partitions, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, Warping, log_scaled
 from ..kernels.parameters import NamedParameter
 from ..learning import LBFGS, fit
@@ -73,13 +73,14 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """What a candidate is learned from: warped ``x`` ``(n, D)``, labels, weights, and the column of each number."""
+    """What a candidate is learned from: warped ``x`` ``(n, D)``, targets, weights, and the column of each number."""
 
     x: Tensor
     y: Tensor
     weights: Tensor | None
     groups: Tensor
-    num_classes: int
+    num_classes: int = 0
+    """m; 0 for real targets."""
 
     @property
     def num_columns(self) -> int:
@@ -102,37 +103,41 @@ class Rows:
         return dataclasses.replace(self, x=self.x[rows], y=self.y[rows], weights=weights)
 
 
-Learned = dict[Relevance, MulticlassEmbedding]
+E = TypeVar("E", bound=ConditionalEmbedding)
+C = TypeVar("C", bound=ConditionedEmbedding)
+Learned = dict[Relevance, E]
 """An embedding of warped rows with a common lengthscale, and one with lengthscales of columns."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Search:
+class Search(Generic[E, C]):
     """How candidates are learned: what is minimized, and how long each of the two stages may take."""
 
-    objective: Objective[ConditionedMulticlass]
+    objective: Objective[C]
+    make: Callable[[Kernel, float, LogNormalPrior], E]
+    """An embedding of a kernel, λ, and the prior of λ."""
     common: LBFGS = COMMON_STAGE
     columns: LBFGS = COLUMN_STAGE
     again: int = 8
     """Evaluations of a stage that goes on from where another part of the rows ended."""
 
-    def learn(self, family: Family, rows: Rows, start: Learned | None = None) -> Learned:
+    def learn(self, family: Family, rows: Rows, start: Learned[E] | None = None) -> Learned[E]:
         """The embeddings of a family for these rows, from ``start`` where there is one."""
-        found: Learned = {}
+        found: Learned[E] = {}
         for relevance, optimizer in self._stages(family, rows.num_columns):
             kernel = self._kernel(family, relevance, rows, found)
             usual = RIDGE / rows.total_weight
             prior = LogNormalPrior(math.log(usual) + RIDGE_SPREAD**2, RIDGE_SPREAD)
             first = found["common"].regularization.item() if "common" in found else usual
-            embedding = MulticlassEmbedding(kernel, rows.num_classes, first, regularization_prior=prior).to(rows.x)
+            embedding = self.make(kernel, first, prior).to(rows.x)
             if start is not None:
                 embedding.load_state_dict(start[relevance].state_dict(), strict=False)
             with warnings.catch_warnings():
                 # A line search may visit scales that nobody keeps.
                 warnings.simplefilter("ignore", NumericalWarning)
-                result = fit(
+                result = fit(  # type: ignore[misc]  # E binds to C, which no type can say
                     embedding,
-                    self.objective,
+                    self.objective_of(found, rows),
                     rows.x,
                     rows.y,
                     weights=rows.weights,
@@ -146,13 +151,17 @@ class Search:
             found[relevance] = embedding
         return found
 
+    def objective_of(self, found: Learned[E], rows: Rows) -> Objective[C]:
+        """What the next stage minimizes after those that are ``found``."""
+        return self.objective
+
     def _stages(self, family: Family, num_columns: int) -> Iterator[tuple[Relevance, LBFGS]]:
         if family != "linear":
             yield "common", self.common
         if family == "linear" or num_columns <= MANY_COLUMNS:
             yield "columns", self.columns
 
-    def _kernel(self, family: Family, relevance: Relevance, rows: Rows, found: Learned) -> Kernel:
+    def _kernel(self, family: Family, relevance: Relevance, rows: Rows, found: Learned[E]) -> Kernel:
         if family == "linear":
             return linear_kernel(rows.x).to(rows.x)
         if relevance == "common":
@@ -195,7 +204,7 @@ def linear_kernel(like: Tensor) -> Kernel:
     return AdditiveKernel(linear, constant)
 
 
-def relevances(embedding: MulticlassEmbedding, groups: Tensor) -> Tensor:
+def relevances(embedding: ConditionalEmbedding, groups: Tensor) -> Tensor:
     """What one standard deviation of each column counts, ``(G,)``.
 
     1/ℓ; √v summed over the numbers of a column; or, of partitions, how often it is split.

@@ -65,8 +65,9 @@ class NumberCode(Code):
         self.median = _median(known, None if weights is None else weights[~missing])
         self.may_be_missing = bool(missing.any())
         self.varies = bool(known.min() < known.max())
-        # Two values are a choice, not a quantity.
+        # Two values are a choice, not a quantity, and at distance 1 like two categories, whatever they are called.
         self.is_quantity = self.varies and len(np.unique(known[:1000])) > 2
+        self.low, self.range = (0.0, 1.0) if self.is_quantity else (float(known.min()), float(np.ptp(known)) or 1.0)
 
     def encoded(self) -> list[EncodedColumn]:
         own = [self.entry(self.name, "", self.is_quantity)] * self.varies
@@ -75,7 +76,7 @@ class NumberCode(Code):
     def numbers(self, column: NDArray[Any]) -> Floats:
         values = as_floats(column, self.name)
         missing = np.isnan(values)
-        own = [np.where(missing, self.median, values)] * self.varies
+        own = [(np.where(missing, self.median, values) - self.low) / self.range] * self.varies
         return np.stack(own + [missing.astype(float)] * self.may_be_missing, axis=1)
 
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..embeddings import LinearAnswers, MulticlassEmbedding
+from ..embeddings import ConditionalEmbedding, LinearAnswers
 from ..kernels import explicit_features, has_explicit_features
 from ..kernels.features.nystrom import nystrom_kernel
+from ..kernels.frozen import frozen
 from ..linalg import RidgePath
 from ..linalg.extension import joined_weights
 from ..objectives import calibrate
@@ -41,11 +43,11 @@ class Table:
 
     Attributes:
         x: ``(n, D)``.
-        y: class numbers ``(n,)``, or soft labels ``(n, m)``.
+        y: class numbers ``(n,)``, soft labels ``(n, m)``, or real targets ``(n,)``.
         weights: how many rows each row stands for, ``(n,)``, or ``None``.
         groups: the column that each number encodes, ``(D,)``.
         numbers: which of them are quantities, ``(D,)``.
-        num_classes: m.
+        num_classes: m; 0 for real targets.
     """
 
     x: Tensor
@@ -53,7 +55,7 @@ class Table:
     weights: Tensor | None
     groups: Tensor
     numbers: Tensor
-    num_classes: int
+    num_classes: int = 0
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -97,14 +99,34 @@ def num_points(n: int) -> int:
     return int(min(max(math.sqrt(PRODUCTS / n), FEWEST_POINTS), MOST_POINTS))
 
 
+Loss = Callable[[Tensor, Tensor, Tensor | None], float]
+"""Of leave-one-out values and targets ``(n', m)``, with weights of the rows."""
+
+
+def calibrated_loss(F: Tensor, Y: Tensor, weights: Tensor | None) -> float:
+    """The negative log probability of the labels after calibration."""
+    log_p = calibrate(F, Y, weights=weights).log_probabilities(F)
+    return weighted_mean(-(Y * log_p).sum(-1), weights)
+
+
+def weighted_mean(losses: Tensor, weights: Tensor | None) -> float:
+    """Of one loss for each row."""
+    return float(losses.mean() if weights is None else (weights * losses).sum() / weights.sum())
+
+
 def condition_exactly(
-    embedding: MulticlassEmbedding, table: Table, judged: Tensor, ridge: float, probes: Tensor | None
+    embedding: ConditionalEmbedding,
+    table: Table,
+    judged: Tensor,
+    ridge: float,
+    probes: Tensor | None,
+    loss: Loss = calibrated_loss,
 ) -> tuple[Tensor, LinearAnswers]:
     """Leave-one-out values at the ``judged`` rows, and the answers; ``probes`` are points that learn the ridge anew."""
     if probes is not None:
-        Z = _features(_featured(embedding, probes), table.x)
-        path = RidgePath.of_rows(Z, table.Y(torch.arange(len(Z), device=Z.device)), table.weights)
-        ridge = _Judge(path, Z[judged], table, judged).best_ridge(ridge)
+        Z, Y = _features(_featured(embedding, probes), table.x), embedding.targets(table.y, table.x)
+        path = RidgePath.of_rows(Z, Y, table.weights)
+        ridge = _Judge(path, Z[judged], Y[judged], table.weights_of(judged), loss).best_ridge(ridge)
     embedding.regularization = ridge / table.total_weight
     conditioned = embedding.condition(table.x, table.y, table.weights)
     values = conditioned.leave_one_out()[judged]
@@ -114,31 +136,38 @@ def condition_exactly(
     return values, expansion(conditioned.embedding, conditioned.x, conditioned.V)
 
 
-def through_features(embedding: MulticlassEmbedding, table: Table, points: Tensor) -> FeatureStatistics:
+def through_features(embedding: ConditionalEmbedding, table: Table, points: Tensor) -> FeatureStatistics:
     """The sums of all rows, by the features of Nyström at ``points`` where the kernel has none of its own."""
     return FeatureStatistics(_featured(embedding, points)).update(table.x, table.y, table.weights)
 
 
-def _featured(embedding: MulticlassEmbedding, points: Tensor) -> MulticlassEmbedding:
+def _featured(embedding: ConditionalEmbedding, points: Tensor) -> ConditionalEmbedding:
     if has_explicit_features(embedding.kernel):
         return embedding
-    return MulticlassEmbedding(nystrom_kernel(embedding.kernel, points), embedding.num_classes).to(points)
+    kernel, embedding = nystrom_kernel(embedding.kernel, points), frozen(embedding)
+    embedding.kernel = kernel.to(points)
+    return embedding
 
 
-def _features(embedding: MulticlassEmbedding, x: Tensor) -> Tensor:
+def _features(embedding: ConditionalEmbedding, x: Tensor) -> Tensor:
     Z = explicit_features(embedding.kernel, x)
     assert Z is not None
     return Z
 
 
 def condition_through_features(
-    embedding: MulticlassEmbedding, table: Table, judged: Tensor, ridge: float, points: Tensor
+    embedding: ConditionalEmbedding,
+    table: Table,
+    judged: Tensor,
+    ridge: float,
+    points: Tensor,
+    loss: Loss = calibrated_loss,
 ) -> tuple[Tensor, LinearAnswers]:
     """The same through explicit features; where they are many, fewer of them learn the ridge."""
     if has_explicit_features(embedding.kernel) or len(points) < 1.5 * PROBES:
-        return condition_on_sums(through_features(embedding, table, points), table, judged, ridge)
+        return condition_on_sums(through_features(embedding, table, points), table, judged, ridge, loss)
     probes = points[:: math.ceil(len(points) / PROBES)]
-    ridge = _judge(through_features(embedding, table, probes), table, judged).best_ridge(ridge)
+    ridge = _judge(through_features(embedding, table, probes), table, judged, loss).best_ridge(ridge)
     statistics = through_features(embedding, table, points)
     statistics.embedding.regularization = ridge / statistics.num_data
     answers = statistics.condition()
@@ -146,40 +175,35 @@ def condition_through_features(
 
 
 def condition_on_sums(
-    statistics: FeatureStatistics, table: Table, judged: Tensor, ridge: float
+    statistics: FeatureStatistics, table: Table, judged: Tensor, ridge: float, loss: Loss = calibrated_loss
 ) -> tuple[Tensor, LinearAnswers]:
     """The same from sums over rows, of which the table holds at least the ``judged`` ones."""
-    judge = _judge(statistics, table, judged)
+    judge = _judge(statistics, table, judged, loss)
     ridge = judge.best_ridge(ridge)
     statistics.embedding.regularization = ridge / statistics.num_data
     return judge.left_out(ridge), statistics.condition()
 
 
-def _judge(statistics: FeatureStatistics, table: Table, judged: Tensor) -> _Judge:
+def _judge(statistics: FeatureStatistics, table: Table, judged: Tensor, loss: Loss) -> _Judge:
     G, C = statistics.G, statistics.C
     if G is None or C is None:
         raise ValueError("Expected at least one row, got none. Give data.")
-    return _Judge(RidgePath(G, C), statistics.features(table.x[judged]), table, judged)
+    Y = statistics.embedding.targets(table.y[judged], table.x)
+    return _Judge(RidgePath(G, C), statistics.features(table.x[judged]), Y, table.weights_of(judged), loss)
 
 
 class _Judge:
     """An embedding through explicit features on all rows, for every ridge, at ``judged`` ones with features ``Z``."""
 
-    def __init__(self, path: RidgePath, Z: Tensor, table: Table, judged: Tensor) -> None:
+    def __init__(self, path: RidgePath, Z: Tensor, Y: Tensor, weights: Tensor | None, loss: Loss) -> None:
         self._path, self._ZQ = path, path.rotated(Z)
-        self._Y, self._weights = table.Y(judged), table.weights_of(judged)
+        self._Y, self._weights, self._loss = Y, weights, loss
 
     def left_out(self, ridge: float) -> Tensor:
         """Leave-one-out values at the judged rows."""
         return self._path.leave_one_out(self._ZQ, self._Y, ridge, self._weights)
 
     def best_ridge(self, ridge: float) -> float:
-        """The multiple of ``ridge`` with the smallest calibrated leave-one-out loss."""
-        losses = [self._loss(factor * ridge) for factor in RIDGES]
+        """The multiple of ``ridge`` with the smallest leave-one-out loss."""
+        losses = [self._loss(self.left_out(factor * ridge), self._Y, self._weights) for factor in RIDGES]
         return RIDGES[int(np.argmin(losses))] * ridge
-
-    def _loss(self, ridge: float) -> float:
-        F = self.left_out(ridge)
-        log_p = calibrate(F, self._Y, weights=self._weights).log_probabilities(F)
-        losses = -(self._Y * log_p).sum(-1)
-        return float(losses.mean() if self._weights is None else (self._weights * losses).sum() / self._weights.sum())

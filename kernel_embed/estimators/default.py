@@ -23,6 +23,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
+from gpytorch.priors import LogNormalPrior
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -103,7 +105,9 @@ def learn_default(
     size = num_points(n) if n > EXACT else PROBES
     points = table.x[table.rows(sample_rows(table.labels, min(size, len(table.x) // 2 + 1), generator))]
     few = points[:: math.ceil(len(points) / PROBES)]
-    learner = _Learner(table, Search(objective), judged, few, exact=n <= EXACT)
+    learner = _Learner(
+        table, Search(objective, functools.partial(_embedding, table.num_classes)), judged, few, exact=n <= EXACT
+    )
     members = [member for warping in WARPINGS for member in learner.members(warping, parts, bar)]
     members += learner.partitions(grown, seed, bar)
     bar.set_postfix_str("pooling")
@@ -160,6 +164,10 @@ def _common(partings: Sequence[Sequence[Part]]) -> Tensor:
     return functools.reduce(lambda rows, others: rows[torch.isin(rows, others)], judged).sort().values
 
 
+def _embedding(num_classes: int, kernel: Kernel, regularization: float, prior: LogNormalPrior) -> MulticlassEmbedding:
+    return MulticlassEmbedding(kernel, num_classes, regularization, regularization_prior=prior)
+
+
 @dataclasses.dataclass(frozen=True)
 class Unjudged:
     """A candidate with its embeddings and answers, and its leave-one-out values at the judged rows."""
@@ -173,7 +181,7 @@ class Unjudged:
 @dataclasses.dataclass(frozen=True)
 class _Learner:
     table: Table
-    search: Search
+    search: Search[MulticlassEmbedding, ConditionedMulticlass]
     judged: Tensor
     points: Tensor
     exact: bool
@@ -214,14 +222,14 @@ class _Learner:
         wide = self.table.x.shape[1] > WIDE
         return tuple("matern" if wide and family == "laplace" else family for family in FAMILIES)
 
-    def _learn(self, family: Family, rows: Rows, parts: Sequence[Part]) -> Iterator[Learned]:
-        start: Learned | None = None
+    def _learn(self, family: Family, rows: Rows, parts: Sequence[Part]) -> Iterator[Learned[MulticlassEmbedding]]:
+        start: Learned[MulticlassEmbedding] | None = None
         for part in parts:
             found = self.search.learn(family, rows.taken(part.learned), start)
             start = start or found
             yield found
 
-    def _relevances(self, learned: Learned, parts: Sequence[Part]) -> tuple[Relevance, ...]:
+    def _relevances(self, learned: Learned[MulticlassEmbedding], parts: Sequence[Part]) -> tuple[Relevance, ...]:
         """Of what was learned, all where rows are few; where they are many, the last stage."""
         found = tuple(learned)
         return found if len(parts) > 1 or len(self.table.x) < FEWEST else found[-1:]

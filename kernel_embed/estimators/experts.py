@@ -1,10 +1,11 @@
 r"""What the regressor combines: predictive distributions of two kinds, each with what it says of rows it has not seen.
 
-A **direct** expert embeds the targets, as :mod:`kernel_embed.embeddings.distribution` does. A **shifted** one embeds
-the residuals of a mean, :math:`e_i = y_i - f_{-i}(x_i)`, and moves their distribution to where the mean is:
-:math:`\hat F(t \mid x) = \hat F_e(t - f(x) \mid x)`. The first knows atoms, skewness and several modes; the second
-follows a slope between the training rows. With :math:`r_{c,i}(t) = \hat F_{c,-i}(t \mid x_i) - \mathbf 1\{y_i \le t\}`
-their mixture is
+A **direct** expert embeds the targets by their indicators, :math:`y \mapsto (\mathbf 1\{y \le t_j\} - \bar F(t_j))_j`,
+so that the mean of the embedding is a distribution function, as in :mod:`kernel_embed.embeddings.distribution`. A
+**shifted** one embeds the residuals of a mean, :math:`e_i = y_i - f_{-i}(x_i)`, and moves their distribution to where
+the mean is: :math:`\hat F(t \mid x) = \hat F_e(t - f(x) \mid x)`. The first knows atoms, skewness and several modes;
+the second follows a slope between the training rows. With
+:math:`r_{c,i}(t) = \hat F_{c,-i}(t \mid x_i) - \mathbf 1\{y_i \le t\}` their mixture is
 
 .. math::  \hat F(t \mid x) = \sum_c \pi_c \hat F_c(t \mid x), \qquad
            \pi = \tfrac12 \Big( \operatorname*{arg\,min}_{\pi \in \Delta} \pi^\top H \pi + \tfrac1C \mathbf 1 \Big), \;
@@ -18,14 +19,15 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..embeddings import ConditionedEmbedding, LinearAnswers, in_blocks
-from ..embeddings.answers import real_targets
-from ..embeddings.distribution import Distribution, indicators, support_of
+from ..embeddings import ConditionalEmbedding, LinearAnswers
+from ..embeddings.distribution import Distribution
 
 MAX_DISTINCT = 64
 """Targets with no more different values than this are counts or ratings: no other value is predicted."""
@@ -59,60 +61,90 @@ class Grid:
         return torch.cat([middle, torch.full_like(self.support[:1], torch.inf)])
 
 
+class IndicatorEmbedding(ConditionalEmbedding):
+    """Real targets by their indicators 1{y ≤ t_j} − F̄(t_j): E[·| X = x] is a distribution function less F̄.
+
+    Args:
+        kernel: on the inputs.
+        support: t, ``(s,)``, ascending.
+        y: all targets, which have the distribution function F̄.
+        weights: how many rows each of them stands for.
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> y = torch.tensor([0.0, 1.0, 1.0, 3.0])
+        >>> embedding = IndicatorEmbedding(RBFKernel(), torch.tensor([0.0, 2.0]), y)
+        >>> embedding.targets(y, y)
+        tensor([[ 0.7500,  0.2500],
+                [-0.2500,  0.2500],
+                [-0.2500,  0.2500],
+                [-0.2500, -0.7500]])
+    """
+
+    support: Tensor
+    marginal: Tensor
+
+    def __init__(self, kernel: Kernel, support: Tensor, y: Tensor, weights: Tensor | None = None) -> None:
+        super().__init__(kernel)
+        # F̄(t_j), from the weight of the targets up to each of the t_j
+        order = y.argsort()
+        mass = torch.ones_like(y) if weights is None else weights[order]
+        total = torch.cat([mass.new_zeros(1), mass.cumsum(0)])
+        below = torch.searchsorted(y[order].contiguous(), support, right=True)
+        self.register_buffer("support", support)
+        self.register_buffer("marginal", total[below] / total[-1])
+
+    def targets(self, y: Tensor, like: Tensor) -> Tensor:
+        """The centered indicators, ``(n, s)``."""
+        return (y.reshape(-1, 1) <= self.support).to(like) - self.marginal
+
+
 class Expert(abc.ABC):
     """A predictive distribution of a real target, on a grid."""
 
+    @property
     @abc.abstractmethod
-    def left_out(self, grid: Grid) -> Distribution:
-        """At every training row, by what has not seen it."""
+    def speaker(self) -> LinearAnswers:
+        """What gives the rows their weights in the mean."""
 
     @abc.abstractmethod
-    def at(self, x: Tensor, grid: Grid) -> Distribution:
-        """At new points ``x`` ``(t, d)``."""
+    def at(self, x: Tensor) -> Distribution:
+        """At new points ``x`` ``(t, D)``."""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class DirectExpert(Expert):
-    """The embedding of the targets."""
+    """The embedding of the indicators of the targets."""
 
     law: LinearAnswers
+    embedding: IndicatorEmbedding
 
-    def left_out(self, grid: Grid) -> Distribution:
-        """F̄ + G − A⁻¹G / diag A⁻¹."""
-        return Distribution(grid.support, left_out_cdf(self.law, grid.support))
+    @property
+    def speaker(self) -> LinearAnswers:
+        """The law itself."""
+        return self.law
 
-    def at(self, x: Tensor, grid: Grid) -> Distribution:
+    def at(self, x: Tensor) -> Distribution:
         """F̄ + k(x)ᵀA⁻¹G."""
-        if getattr(self, "_of", None) is not grid:
-            G, F = indicators(real_targets(self.law), grid.support, self.law.row_weights)
-            self._of, self._F, self._coefficients = grid, F, self.law.coefficients_of(G)
-        return Distribution(grid.support, self._F + in_blocks(self.law.representation, x, self._coefficients))
+        return Distribution(self.embedding.support, self.embedding.marginal + self.law.mean(x))
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class ShiftedExpert(Expert):
-    """The embedding of the residuals of ``mean``, moved to where the mean is."""
+    """The ``law`` of the residuals of ``mean``, moved to where the mean is."""
 
     mean: LinearAnswers
-    law: ConditionedEmbedding
+    law: DirectExpert
+    grid: Grid
 
-    def left_out(self, grid: Grid) -> Distribution:
-        """Mean and law without row i, each in closed form; the residuals of the others are held."""
-        assert isinstance(self.mean, ConditionedEmbedding)
-        support = support_of(self.law.y)
-        law = Distribution(support, left_out_cdf(self.law, support))
-        return shifted(law, self.mean.leave_one_out().squeeze(-1), grid)
+    @property
+    def speaker(self) -> LinearAnswers:
+        """The mean that is moved to."""
+        return self.mean
 
-    def at(self, x: Tensor, grid: Grid) -> Distribution:
+    def at(self, x: Tensor) -> Distribution:
         """F̂_e(t − f(x) | x)."""
-        return shifted(self.law.distribution(x), self.mean.mean(x).squeeze(-1), grid)
-
-
-def left_out_cdf(law: LinearAnswers, support: Tensor) -> Tensor:
-    """F̂_{−i}(t_j | x_i), ``(n, s)``, not yet made to rise."""
-    assert isinstance(law, ConditionedEmbedding)
-    G, F = indicators(law.y, support, law.row_weights)
-    return F + G - law.system.solve(G) / law.system.inverse_diagonal().unsqueeze(-1)
+        return shifted(self.law.at(x), self.mean.mean(x).squeeze(-1), self.grid)
 
 
 def shifted(law: Distribution, by: Tensor, grid: Grid) -> Distribution:
@@ -123,7 +155,7 @@ def shifted(law: Distribution, by: Tensor, grid: Grid) -> Distribution:
     return Distribution(grid.support, padded.gather(-1, below))
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Mixture:
     """Σ π_c F̂_c.
 
@@ -131,44 +163,36 @@ class Mixture:
         experts: the F̂_c.
         weights: π.
         grid: the values predicted.
-        left_out: the mixture at every training row, by what has not seen it.
     """
 
-    experts: list[Expert]
+    experts: tuple[Expert, ...]
     weights: Tensor
     grid: Grid
-    left_out: Distribution | None = None
-
-    @classmethod
-    def stacked(cls, experts: list[Expert], y: Tensor, sample_weights: Tensor | None = None) -> Mixture:
-        """The mixture of least leave-one-out CRPS, halfway to equal weights."""
-        grid = Grid(y)
-        functions = [expert.left_out(grid).F for expert in experts]
-        weights = stacking_weights(functions, y, grid.support, sample_weights)
-        mixed = sum((w * F for w, F in zip(weights, functions, strict=True)), torch.zeros_like(functions[0]))
-        return cls(experts, weights, grid, Distribution(grid.support, mixed))
 
     def at(self, x: Tensor) -> Distribution:
-        """The mixture at new points ``x`` ``(t, d)``."""
+        """The mixture at new points ``x`` ``(t, D)``."""
         blocks = []
         for rows in x.split(BLOCK):
-            parts = [w * expert.at(rows, self.grid).F for w, expert in zip(self.weights, self.experts, strict=True)]
+            parts = [w * expert.at(rows).F for w, expert in zip(self.weights, self.experts, strict=True)]
             blocks.append(torch.stack(parts).sum(0))
         return Distribution(self.grid.support, torch.cat(blocks))
 
 
-def stacking_weights(
-    functions: list[Tensor], y: Tensor, support: Tensor, sample_weights: Tensor | None = None
-) -> Tensor:
-    """π of the module's text for distribution functions ``(n, s)`` at the rows of ``y``, left out."""
+def mixed(functions: Sequence[Distribution], weights: Tensor) -> Distribution:
+    """Σ π_c F̂_c of distributions on one support."""
+    parts = torch.stack([w * law.F for w, law in zip(weights, functions, strict=True)])
+    return Distribution(functions[0].support, parts.sum(0))
+
+
+def stacking_weights(functions: Sequence[Distribution], y: Tensor, sample_weights: Tensor | None = None) -> Tensor:
+    """π of the module's text for distributions at the rows of ``y``, each by what has not seen the row."""
     from scipy.optimize import nnls
 
-    C = len(functions)
+    C, support = len(functions), functions[0].support
     indicator = (y.unsqueeze(-1) <= support[:-1]).to(support)
-    scale = support.diff().sqrt()
     p = torch.full_like(y, 1.0 / len(y)) if sample_weights is None else sample_weights / sample_weights.sum()
-    scale = scale * p.sqrt().unsqueeze(-1)
-    residuals = [((F[..., :-1] - indicator) * scale).flatten() for F in functions]
+    scale = support.diff().sqrt() * p.sqrt().unsqueeze(-1)
+    residuals = [((law.F[..., :-1] - indicator) * scale).flatten() for law in functions]
     H = torch.stack([torch.stack([one @ other for other in residuals]) for one in residuals]).numpy()
     if not np.trace(H) > 0:
         return torch.full((C,), 1.0 / C, dtype=y.dtype)

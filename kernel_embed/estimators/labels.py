@@ -94,7 +94,7 @@ def read_labels(
         )
     if not bool((numbers >= 0).any()):
         raise ValueError("Expected at least one row with a label, got none. Give labels in y.")
-    weights = _weights(sample_weight, n)
+    weights = read_weights(sample_weight, n)
     if not bool((weights[numbers >= 0] > 0).any()):
         raise ValueError(
             "Expected positive weights, got zero weight for every row with a label. Leave sample_weight out."
@@ -150,7 +150,8 @@ def _soft(array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64], Floats]
     return np.arange(Y.shape[1]), np.where(known, Y.argmax(axis=1), -1), Y
 
 
-def _weights(sample_weight: ArrayLike | None, n: int) -> Floats:
+def read_weights(sample_weight: ArrayLike | None, n: int) -> Floats:
+    """How many rows each row stands for, ``(n,)``."""
     if sample_weight is None:
         return np.ones(n)
     weights = np.array(sample_weight, dtype=np.float64)

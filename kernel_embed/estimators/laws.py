@@ -1,174 +1,128 @@
-"""How the experts of the regressor are learned: a common lengthscale first, then one for each input."""
+"""How the experts of the regressor are learned and put on all rows, with the pieces that the classifier has.
+
+For one warping and one family of kernels (:mod:`kernel_embed.estimators.candidates`) three embeddings are learned by
+:class:`kernel_embed.LeaveOneOutScore`: of the targets by their CRPS, of their mean by squares, and of the residuals of
+that mean. Each is then conditioned on all rows (:mod:`kernel_embed.estimators.conditioning`).
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
 from gpytorch.constraints import Interval
-from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel
-from gpytorch.priors import LogNormalPrior
+from gpytorch.kernels import Kernel, LinearKernel
 from torch import Tensor
 
-from ..embeddings import ConditionalEmbedding, ConditionedEmbedding, LinearAnswers
-from ..kernels import default_kernel, feature_ranges, log_scaled
-from ..kernels.features import nystrom_kernel
-from ..learning import fit
+from ..embeddings import ConditionalEmbedding, ConditionedEmbedding, Distribution, LinearAnswers
+from ..embeddings.distribution import support_of
+from ..kernels import FeatureKernel
+from ..learning import LBFGS, fit
 from ..objectives import LeaveOneOutScore, Objective
-from ..scale import accumulate
-from .experts import DirectExpert, Expert, ShiftedExpert
+from .candidates import Learned, Rows, Search, tied_kernel
+from .conditioning import Table, condition_exactly, condition_through_features, weighted_mean
+from .experts import DirectExpert, Expert, Grid, IndicatorEmbedding, ShiftedExpert, shifted
 
-Family = Literal["rbf", "matern12"]
+RealFamily = Literal["rbf", "matern"]
 
-FAMILIES: tuple[Family, ...] = ("rbf", "matern12")
+FAMILIES: tuple[RealFamily, ...] = ("rbf", "matern")
 """Smooth and rough: the mixture decides between them."""
 
-ISOTROPIC_EVALUATIONS = 25
-LAW_EVALUATIONS = 20
-SIZE_EVALUATIONS, SIZE_ROWS = 10, 10_000
-
-REGULARIZATION = (1e-9, 10.0)
-"""Bounds of λ. Well below the upper one GPyTorch's interval is logarithmic in its raw parameter."""
+COMMON_EVALUATIONS, NOISE_EVALUATIONS = 25, 20
 
 DATA_WEIGHT = 0.3
 """Of the score against the priors of lengthscales. With 1 the score at left-out rows was up to 15 % below that at new
 rows, and intervals corrected by it covered too little; between 0.1 and 1 the score at new rows hardly changed."""
 
-START: dict[Family, float] = {"rbf": 1.0, "matern12": 3.0}
-"""Of the default lengthscale: a rougher kernel reaches as far with a longer one."""
+
+REGULARIZATION = (1e-9, 10.0)
+"""Bounds of λ. Well below the upper one GPyTorch's interval is logarithmic in its raw parameter."""
 
 
-def family_kernel(family: Family, x: Tensor, lengthscale: float | None = None) -> Kernel:
-    """The kernel of a family, one lengthscale for each input with the prior of :func:`kernel_embed.default_kernel`."""
-    smooth = default_kernel(x, lengthscale)
-    if family == "rbf":
-        return smooth
-    prior = copy.deepcopy(smooth.lengthscale_prior)
-    rough = MaternKernel(0.5, ard_num_dims=x.shape[-1], lengthscale_prior=prior, lengthscale_constraint=log_scaled())
-    rough.to(x).lengthscale = smooth.lengthscale.detach()
-    return rough
+def regularized(kernel: Kernel, regularization: float, prior: object = None) -> ConditionalEmbedding:
+    """An embedding whose λ stays inside bounds: on targets of pure noise it would otherwise run to infinity.
 
-
-def regularized(kernel: Kernel, regularization: float) -> ConditionalEmbedding:
-    """An embedding whose λ stays inside bounds: on targets of pure noise it would otherwise run to infinity."""
+    The ``prior`` of the classifier's λ is left out: it is in nats, and a score is not.
+    """
     low, high = REGULARIZATION
-    constraint = Interval(low, high)
     start = min(max(regularization, 2.0 * low), 0.5 * high)
-    return ConditionalEmbedding(kernel, start, regularization_constraint=constraint).double()
+    return ConditionalEmbedding(kernel, start, regularization_constraint=Interval(low, high))
 
 
 @dataclasses.dataclass(frozen=True)
-class Learned:
-    """Embeddings of the targets, of the targets for their mean, and of the residuals of that mean.
+class ScoreSearch(Search[ConditionalEmbedding, ConditionedEmbedding]):
+    """The search for a score, whose units are those of the target, or their squares.
 
-    Attributes:
-        num_rows: on how many rows they were learned.
+    For the lengthscales of columns the score is divided by its value at the common one: ``nats``·log score is what it
+    is worth in nats for a datum, so that priors count as in a likelihood, but for :data:`DATA_WEIGHT`.
     """
 
+    nats: float = 1.0
+
+    def objective_of(self, found: Learned[ConditionalEmbedding], rows: Rows) -> Objective[ConditionedEmbedding]:
+        """The score, or its multiple."""
+        if "common" not in found:
+            return self.objective
+        with torch.no_grad():
+            value = self.objective.evaluate(found["common"].bind(rows.x, rows.y, rows.weights)).item()
+        return self.objective * (DATA_WEIGHT * self.nats / max(value, 1e-12))
+
+
+@dataclasses.dataclass(frozen=True)
+class Law:
+    """Embeddings of warped rows: of the targets, of the targets for their mean, and of the residuals of that mean.
+
+    Attributes:
+        total_weight: of the rows they were learned from, by which λ becomes a ridge.
+    """
+
+    family: RealFamily
     law: ConditionalEmbedding
     mean: ConditionalEmbedding
     noise: ConditionalEmbedding
-    num_rows: int
+    total_weight: float
 
-    @torch.no_grad()
-    def experts(self, x: Tensor, y: Tensor) -> list[Expert]:
-        """The direct and the shifted expert, conditioned on all rows of ``x`` and ``y``."""
-        law, mean, noise = (self._at(embedding, len(y)) for embedding in (self.law, self.mean, self.noise))
-        known = mean.condition(x, y)
-        residuals = y - known.leave_one_out().squeeze(-1)
-        return [DirectExpert(law.condition(x, y)), ShiftedExpert(known, noise.condition(x, residuals))]
-
-    def _at(self, embedding: ConditionalEmbedding, n: int) -> ConditionalEmbedding:
-        """With λ for n rows. A = K + nλI: the ridge found on fewer rows is a better guess for all than their λ."""
-        return regularized(embedding.kernel, embedding.regularization.item() * self.num_rows / n)
+    def ridge(self, embedding: ConditionalEmbedding) -> float:
+        """η = nλ: the ridge found on fewer rows is a better guess for all than their λ."""
+        return embedding.regularization.item() * self.total_weight
 
 
-@dataclasses.dataclass(frozen=True)
-class Learner:
-    """Learns experts of one family on one view of the inputs.
+def learn_law(family: RealFamily, rows: Rows, max_evaluations: int) -> Law:
+    """What a direct and a shifted expert need, for targets ``(n,)`` of mean 0 and scale 1."""
+    crps, squares = LeaveOneOutScore(), LeaveOneOutScore(unit_linear(rows.y))
+    common = LBFGS(max_evaluations=min(COMMON_EVALUATIONS, max_evaluations), tolerance=1e-3)
+    columns = LBFGS(max_evaluations=max_evaluations)
+    law = _last(ScoreSearch(crps, regularized, common, columns).learn(family, rows))
+    mean = _last(ScoreSearch(squares, regularized, common, columns, nats=0.5).learn(family, rows))
+    with torch.no_grad():
+        residuals = rows.y - mean.condition(rows.x, rows.y, rows.weights).leave_one_out().squeeze(-1)
+    noise = _learn_size(family, law, dataclasses.replace(rows, y=residuals), crps, max_evaluations)
+    return Law(family, law, mean, noise, rows.total_weight)
 
-    Attributes:
-        family: of the kernel.
-        max_evaluations: of each stage.
-        regularization: the λ from which learning starts.
-        progress: show progress bars.
-    """
 
-    family: Family
-    max_evaluations: int
-    regularization: float = 0.01
-    progress: bool | None = None
+def _last(found: Learned[ConditionalEmbedding]) -> ConditionalEmbedding:
+    return found["columns"] if "columns" in found else found["common"]
 
-    def __call__(self, x: Tensor, y: Tensor) -> Learned:
-        """What the direct and the shifted expert need, for targets ``y`` ``(n,)`` of mean 0 and scale 1."""
-        crps, squares = LeaveOneOutScore(), LeaveOneOutScore(unit_linear(y))
-        law = self.learned(x, y, crps, nats=1.0)
-        mean = self.learned(x, y, squares, nats=0.5)
-        with torch.no_grad():
-            residuals = y - mean.condition(x, y).leave_one_out().squeeze(-1)
-        return Learned(law, mean, self.relearned(law, x, residuals, crps), len(y))
 
-    def learned(
-        self, x: Tensor, y: Tensor, score: Objective[ConditionedEmbedding], nats: float
-    ) -> ConditionalEmbedding:
-        """An embedding that minimizes ``score``, from the best common lengthscale.
-
-        The score is then divided by its value there: ``nats``·log score is what it is worth in nats for a datum, so
-        that priors of lengthscales count as in a likelihood, but for :data:`DATA_WEIGHT`.
-        """
-        isotropic, value = self._isotropic(x, y, score)
-        kernel = family_kernel(self.family, x, isotropic.kernel.lengthscale.item())
-        embedding = regularized(kernel, isotropic.regularization.item())
-        objective = score * (DATA_WEIGHT * nats / max(value, 1e-12))
-        fit(embedding, objective, x, y, max_evaluations=self.max_evaluations, progress=self.progress)
-        return embedding
-
-    def _isotropic(
-        self, x: Tensor, y: Tensor, score: Objective[ConditionedEmbedding]
-    ) -> tuple[ConditionalEmbedding, float]:
-        scaled = x / feature_ranges(x)
-        centre = START[self.family] * default_kernel(scaled).lengthscale.detach().mean()
-        prior = LogNormalPrior(centre.log() + 1.0, torch.ones_like(centre))
-        options = {"lengthscale_prior": prior, "lengthscale_constraint": log_scaled()}
-        kernel = RBFKernel(**options) if self.family == "rbf" else MaternKernel(0.5, **options)
-        kernel.to(x).lengthscale = centre
-        embedding = regularized(kernel, self.regularization)
-        fit(
-            embedding,
-            score,
-            scaled,
-            y,
-            max_evaluations=min(ISOTROPIC_EVALUATIONS, self.max_evaluations),
-            tolerance=1e-3,
-            progress=self.progress,
-        )
-        with torch.no_grad():
-            return embedding, score(embedding, scaled, y).item()
-
-    def relearned(
-        self, embedding: ConditionalEmbedding, x: Tensor, y: Tensor, score: Objective[ConditionedEmbedding]
-    ) -> ConditionalEmbedding:
-        """The same relative lengthscales for other targets; their common size and λ are learned anew."""
-        lengthscale = embedding.kernel.lengthscale.detach()
-        kernel = RBFKernel(lengthscale_constraint=log_scaled(), lengthscale_prior=LogNormalPrior(1.0, 1.0))
-        if self.family != "rbf":
-            kernel = MaternKernel(0.5, lengthscale_constraint=log_scaled(), lengthscale_prior=LogNormalPrior(1.0, 1.0))
-        kernel.to(x).lengthscale = 1.0
-        common = regularized(kernel, embedding.regularization.item())
-        fit(
-            common,
-            score,
-            x / lengthscale,
-            y,
-            max_evaluations=min(LAW_EVALUATIONS, self.max_evaluations),
-            tolerance=1e-3,
-            progress=self.progress,
-        )
-        answer = regularized(copy.deepcopy(embedding.kernel), common.regularization.item())
-        answer.kernel.lengthscale = lengthscale * kernel.lengthscale.detach()
-        return answer
+def _learn_size(
+    family: RealFamily,
+    embedding: ConditionalEmbedding,
+    rows: Rows,
+    score: Objective[ConditionedEmbedding],
+    max_evaluations: int,
+) -> ConditionalEmbedding:
+    """The same relative lengthscales for other targets; their common size and λ are learned anew."""
+    lengthscale = embedding.kernel.lengthscale.detach()
+    size = tied_kernel(family, torch.zeros_like(rows.groups), 1.0, 1.0)
+    found = regularized(size, embedding.regularization.item()).to(rows.x)
+    optimizer = LBFGS(max_evaluations=min(NOISE_EVALUATIONS, max_evaluations), tolerance=1e-3)
+    fit(found, score, rows.x / lengthscale, rows.y, weights=rows.weights, optimizer=optimizer, progress=False)
+    kernel = copy.deepcopy(embedding.kernel)
+    kernel.column_lengthscale = embedding.kernel.column_lengthscale.detach() * size.column_lengthscale.detach()
+    return ConditionalEmbedding(kernel, found.regularization.item()).to(rows.x)
 
 
 def unit_linear(like: Tensor) -> LinearKernel:
@@ -178,37 +132,61 @@ def unit_linear(like: Tensor) -> LinearKernel:
     return kernel.requires_grad_(False)
 
 
-def through_features(
-    learned: Learned, x: Tensor, y: Tensor, part: Tensor, num_features: int, seed: int
-) -> list[Expert]:
-    """The experts conditioned on all rows through features of Nyström's method, learned on the rows ``part``.
+@dataclasses.dataclass(frozen=True)
+class Conditioning:
+    """Where embeddings of warped rows meet all rows.
 
-    The distribution of residuals stays with those rows, whose mean is now the better one.
+    Attributes:
+        table: all rows, with standard targets.
+        warp: what embeddings see of the rows.
+        judged: numbers of the rows whose leave-one-out values are asked for: all where embeddings are exact.
+        points: of Nyström's features, which learn the ridge, or stand for the rows where ``exact`` is false.
+        exact: whether embeddings are.
     """
-    points = x[part[:num_features]]
-    law = _through_features(learned.law, learned.num_rows, LeaveOneOutScore(), x, y, points, seed)
-    squares = LeaveOneOutScore(unit_linear(y))
-    mean = _through_features(learned.mean, learned.num_rows, squares, x, y, points, seed)
-    with torch.no_grad():
-        residuals = y[part] - mean.mean(x[part]).squeeze(-1)
-        return [DirectExpert(law), ShiftedExpert(mean, learned.noise.condition(x[part], residuals))]
 
+    table: Table
+    warp: torch.nn.Module
+    judged: Tensor
+    points: Tensor | None
+    exact: bool
 
-def _through_features(
-    learned: ConditionalEmbedding,
-    num_rows: int,
-    score: Objective[ConditionedEmbedding],
-    x: Tensor,
-    y: Tensor,
-    points: Tensor,
-    seed: int,
-) -> LinearAnswers:
-    """All rows through features; λ is learned once more, on at most :data:`SIZE_ROWS` of them."""
-    n = len(y)
-    rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:SIZE_ROWS]
-    kernel = nystrom_kernel(learned.kernel, points).requires_grad_(False)
-    embedding = regularized(kernel, learned.regularization.item() * num_rows / len(rows))
-    fit(embedding, score, x[rows], y[rows], max_evaluations=SIZE_EVALUATIONS, tolerance=1e-3, progress=False)
-    embedding.regularization = embedding.regularization.detach() * (len(rows) / n)
-    with torch.no_grad():
-        return accumulate(embedding, x, y).condition(x, y)
+    @torch.no_grad()
+    def experts(self, learned: Law, grid: Grid) -> Iterator[tuple[Expert, Distribution]]:
+        """The direct and the shifted expert, each with its distributions at the judged rows, left out of them."""
+        table = self.table
+        direct, left_out = self._law(learned.law, learned.ridge(learned.law), table, self.judged, grid.support)
+        yield direct, left_out
+        embedding = ConditionalEmbedding(FeatureKernel(self.warp, learned.mean.kernel)).to(table.x)
+        values, mean = self._condition(embedding, learned.ridge(learned.mean), table, self.judged, table.y.new_ones(1))
+        centers = values.squeeze(-1)
+        residuals = dataclasses.replace(
+            table,
+            x=table.x[self.judged],
+            y=table.y[self.judged] - centers,
+            weights=table.weights_of(self.judged),
+        )
+        everywhere = torch.arange(len(self.judged))
+        support = support_of(residuals.y)
+        law, around = self._law(learned.noise, learned.ridge(learned.noise), residuals, everywhere, support)
+        yield ShiftedExpert(mean, law, grid), shifted(around, centers, grid)
+
+    def _law(
+        self, learned: ConditionalEmbedding, ridge: float, table: Table, judged: Tensor, support: Tensor
+    ) -> tuple[DirectExpert, Distribution]:
+        kernel = FeatureKernel(self.warp, learned.kernel)
+        embedding = IndicatorEmbedding(kernel, support, table.y, table.weights).to(table.x)
+        # The CRPS is the sum of squares over the t_j, each with the gap above it.
+        gaps = torch.cat([support.diff(), support.new_zeros(1)])
+        values, answers = self._condition(embedding, ridge, table, judged, gaps)
+        return DirectExpert(answers, embedding), Distribution(support, embedding.marginal + values)
+
+    def _condition(
+        self, embedding: ConditionalEmbedding, ridge: float, table: Table, judged: Tensor, gaps: Tensor
+    ) -> tuple[Tensor, LinearAnswers]:
+        def loss(F: Tensor, Y: Tensor, weights: Tensor | None) -> float:
+            return weighted_mean((F - Y).square() @ gaps, weights)
+
+        if self.exact:
+            return condition_exactly(embedding, table, judged, ridge, self.points, loss)
+        assert self.points is not None
+        return condition_through_features(embedding, table, judged, ridge, self.points, loss)

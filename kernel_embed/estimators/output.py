@@ -7,23 +7,40 @@ from typing import Literal
 
 import numpy as np
 import torch
-from sklearn.preprocessing import QuantileTransformer
 from torch import Tensor
 
-from ..embeddings import Distribution, conformal_quantile, interval_scores
-from .experts import Expert, Grid, Mixture
-from .laws import FAMILIES, Learner, through_features
+from ..embeddings import ConditionalEmbedding, Distribution, conformal_quantile, interval_scores
+from ..kernels import Warping, make_warp
+from ..progress import ProgressBar
+from ..threads import few_threads
+from .candidates import Rows, relevances
+from .conditioning import PROBES, Table, num_points
+from .experts import Expert, Grid, Mixture, mixed, stacking_weights
+from .laws import FAMILIES, Conditioning, learn_law
+from .rows import distinct_rows
 
 Conformal = Literal["auto", "leave-one-out", "split"]
 
+WARPINGS: tuple[Warping, ...] = ("standard", "quantile")
+"""Columns as they are, since a mean may follow one beyond its bulk, and by their ranks."""
+NUM_STAGES = len(WARPINGS) * len(FAMILIES)
+"""Of the progress bar, for each output."""
+
 CALIBRATION_ROWS = 1000
 """Most rows held out for conformal scores: their quantile then has a coverage known to about one percent."""
+
+SAMPLED = 0.6
+"""Share of the rows; where kernels were learned from less, the ridge is learned anew."""
+
+JUDGED = 4000
+"""Rows that weigh the experts and have residuals, at most, where embeddings go through features."""
 
 CERTIFICATE = "split conformal: P(Y ∈ C(X)) ≥ coverage for exchangeable rows"
 OBSERVATION = (
     "leave-one-out conformal: about the coverage asked for; no theorem for a finite sample, because the kernels were "
     "learned from the same rows"
 )
+WEIGHTED = "split conformal, rows counted by their weights: about the coverage asked for; no theorem for weighted rows"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,119 +50,157 @@ class Settings:
     conformal: Conformal
     subset_size: int
     max_rows: int
-    num_features: int
+    num_features: int | None
     max_evaluations: int
     seed: int
-    progress: bool | None
 
 
-class Warp:
-    """Each input by its quantile among the training values: heavy tails and many zeros lose their sting."""
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """Distributions at rows that they were made without, with the targets there and how many rows each stands for."""
 
-    def __init__(self, x: Tensor, seed: int) -> None:
-        self.quantiles = QuantileTransformer(n_quantiles=min(1000, len(x)), random_state=seed).fit(x.numpy())
+    law: Distribution
+    y: Tensor
+    weights: Tensor | None
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """The inputs in [0, 1]."""
-        return torch.as_tensor(self.quantiles.transform(x.numpy()))
-
-
-@dataclasses.dataclass
-class Seen(Expert):
-    """An expert with what it sees of the inputs: as they are, or warped."""
-
-    expert: Expert
-    warp: Warp | None
-
-    def left_out(self, grid: Grid) -> Distribution:
-        """At the training rows."""
-        return self.expert.left_out(grid)
-
-    def at(self, x: Tensor, grid: Grid) -> Distribution:
-        """At new points."""
-        return self.expert.at(self.view(x), grid)
-
-    def view(self, x: Tensor) -> Tensor:
-        """What the expert sees of ``x``."""
-        return x if self.warp is None else self.warp(x)
+    def quantile(self, coverage: float) -> Tensor:
+        """Q, by which an interval of this coverage is moved out, or in."""
+        return conformal_quantile(interval_scores(self.law.interval(coverage), self.y), coverage, self.weights)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Output:
     """What was learned about one target.
 
     Attributes:
-        centre: its mean, taken off before learning.
+        center: its mean, taken off before learning.
         scale: its standard deviation, divided by.
         mixture: the experts and their weights, on that scale.
-        calibration: distributions at rows that they were made without, and the targets there.
+        calibration: what corrects its intervals.
         guarantee: which theorem holds for the intervals.
+        relevances: what each column counts, ``(G,)``; they add up to 1.
+        table: the rows it was conditioned on, equal ones once.
+        numbers: which of the rows given they are, ``(n,)``.
     """
 
-    centre: float
+    center: float
     scale: float
     mixture: Mixture
-    calibration: tuple[Distribution, Tensor]
+    calibration: Calibration
     guarantee: str
+    relevances: Tensor
+    table: Table
+    numbers: Tensor
 
     @classmethod
-    def learned(cls, x: Tensor, y: Tensor, settings: Settings) -> Output:
-        """Learn from inputs ``x`` ``(n, d)`` and targets ``y`` ``(n,)``."""
-        n = len(y)
+    def learned(cls, table: Table, settings: Settings, bar: ProgressBar) -> Output:
+        """Learn from encoded rows with one real target each."""
+        n = len(table.y)
         order = torch.as_tensor(np.random.default_rng(settings.seed).permutation(n))
         split = settings.conformal == "split" or (settings.conformal == "auto" and n > settings.max_rows)
         held = min(CALIBRATION_ROWS, n // 4) if split else 0
-        calibration, rows = order[:held], order[held:].sort().values
+        apart, kept = _taken(table, order[:held]), order[held:].sort().values
+        rows, numbers = _distinct(_taken(table, kept))
         # Rows that calibrate are used for nothing else: not even for the scale.
-        centre, scale = float(y[rows].mean()), float(y[rows].std(correction=0))
-        # A spread of a few units in the last place is rounding.
-        scale = scale if scale > 1e-12 * max(1.0, abs(centre)) else 1.0
-        standard = (y - centre) / scale
-        mixture = learned_mixture(x[rows], standard[rows], settings)
-        with torch.no_grad():
-            if held:
-                known = (mixture.at(x[calibration]), standard[calibration])
-            else:
-                assert mixture.left_out is not None
-                known = (mixture.left_out, standard)
-        return cls(centre, scale, mixture, known, CERTIFICATE if held else OBSERVATION)
+        center, scale = _center_and_scale(rows.y, rows.weights)
+        rows = dataclasses.replace(rows, y=(rows.y - center) / scale)
+        mixture, calibration, relevance = _Learner(rows, settings, bar).learned()
+        guarantee = OBSERVATION
+        if held:
+            guarantee = CERTIFICATE if table.weights is None else WEIGHTED
+            with torch.no_grad():
+                calibration = Calibration(mixture.at(apart.x), (apart.y - center) / scale, apart.weights)
+        return cls(center, scale, mixture, calibration, guarantee, relevance, rows, kept[numbers])
 
     @torch.no_grad()
     def distribution(self, x: Tensor) -> Distribution:
-        """The predictive distributions at ``x`` ``(t, d)``, in the units of the target."""
+        """The predictive distributions at ``x`` ``(t, D)``, in the units of the target."""
         law = self.mixture.at(x)
-        return Distribution(self.centre + self.scale * law.support, law.F)
+        return Distribution(self.center + self.scale * law.support, law.F)
 
     def corrected(self, interval: Tensor, coverage: float) -> Tensor:
         """The ``interval`` ``(t, 2)`` moved out, or in, by the conformal quantile of its scores."""
-        law, y = self.calibration
-        Q = self.scale * conformal_quantile(interval_scores(law.interval(coverage), y), coverage)
+        Q = self.scale * self.calibration.quantile(coverage)
         low, high = interval[..., 0] - Q, interval[..., 1] + Q
         middle = 0.5 * (low + high)
         crossed = low > high
         return torch.stack([torch.where(crossed, middle, low), torch.where(crossed, middle, high)], dim=-1)
 
+    @torch.no_grad()
+    def row_weights(self, x: Tensor) -> Tensor:
+        """v(x) = Σ_c π_c (w_c + (1 − Σ w_c) p), p the weights of the rows, for the rows of ``table``: ``(t, n)``."""
+        table = self.table
+        p = table.y.new_full((len(table.y),), 1.0 / len(table.y)) if table.weights is None else table.weights
+        p, total = p / p.sum(), table.y.new_zeros(len(x), len(table.y))
+        for share, expert in zip(self.mixture.weights, self.mixture.experts, strict=True):
+            known = expert.speaker.embedding  # type: ignore[attr-defined]
+            embedding = ConditionalEmbedding(known.kernel, known.regularization.item()).to(table.x)
+            w = embedding.condition(table.x, table.y, table.weights).weights(x).mT
+            total += share * (w + (1.0 - w.sum(-1, keepdim=True)) * p)
+        return total
 
-def learned_mixture(x: Tensor, y: Tensor, settings: Settings) -> Mixture:
-    """The experts of every family on both views: kernels from a part of the rows, then conditioned on all.
 
-    Above ``max_rows`` rows the mixture is weighed on that part, and its experts see all rows through features.
-    """
-    n, rows = len(y), np.random.default_rng(settings.seed + 1)
-    part = torch.arange(n)
-    if n > settings.subset_size:
-        part = torch.as_tensor(rows.permutation(n)[: settings.subset_size])
-    exact = torch.arange(n) if n <= settings.max_rows else part
-    experts: list[Expert] = []
-    at_size: list[Expert] = []
-    for warp in (None, Warp(x, settings.seed)):
-        seen = x if warp is None else warp(x)
-        for family in FAMILIES:
-            learned = Learner(family, settings.max_evaluations, progress=settings.progress)(seen[part], y[part])
-            experts += [Seen(expert, warp) for expert in learned.experts(seen[exact], y[exact])]
-            if n > settings.max_rows:
-                large = through_features(learned, seen, y, part, settings.num_features, settings.seed)
-                at_size += [Seen(expert, warp) for expert in large]
-    with torch.no_grad():
-        mixture = Mixture.stacked(experts, y[exact])
-    return dataclasses.replace(mixture, experts=at_size, left_out=None) if at_size else mixture
+@dataclasses.dataclass(frozen=True)
+class _Learner:
+    """The experts of every family on both views: kernels from a part of the rows, then conditioned on all."""
+
+    table: Table
+    settings: Settings
+    bar: ProgressBar
+
+    def learned(self) -> tuple[Mixture, Calibration, Tensor]:
+        """The mixture, its calibration on the rows that weigh it, and what the columns count in it."""
+        table, settings = self.table, self.settings
+        n, generator = len(table.y), np.random.default_rng(settings.seed + 1)
+        order = torch.as_tensor(generator.permutation(n))
+        part = order[: settings.subset_size].sort().values
+        exact = n <= settings.max_rows
+        judged = torch.arange(n) if exact else order[: max(JUDGED, settings.subset_size)].sort().values
+        points = self._points(order, exact)
+        grid = Grid(table.y)
+        experts: list[Expert] = []
+        left_out, counts = [], []
+        for warping in WARPINGS:
+            warp = make_warp(warping, table.x, table.numbers, table.weights).to(table.x)
+            rows = Rows(warp(table.x), table.y, table.weights, table.groups).taken(part)
+            for family in FAMILIES:
+                self.bar.set_postfix_str(f"learning {warping} {family}")
+                with few_threads(len(part)):
+                    law = learn_law(family, rows, settings.max_evaluations)
+                with few_threads(n):
+                    for expert, known in Conditioning(table, warp, judged, points, exact).experts(law, grid):
+                        experts.append(expert)
+                        left_out.append(known)
+                counts += [relevances(law.law, table.groups), relevances(law.mean, table.groups)]
+                self.bar.update()
+        weights = stacking_weights(left_out, table.y[judged], table.weights_of(judged))
+        calibration = Calibration(mixed(left_out, weights), table.y[judged], table.weights_of(judged))
+        shares = torch.stack([count / count.sum() for count in counts])
+        return Mixture(tuple(experts), weights, grid), calibration, weights @ shares
+
+    def _points(self, order: Tensor, exact: bool) -> Tensor | None:
+        n, settings = len(order), self.settings
+        if exact:
+            return self.table.x[order[: min(PROBES, n // 2 + 1)]] if settings.subset_size < SAMPLED * n else None
+        return self.table.x[order[: settings.num_features or num_points(n)]]
+
+
+def _taken(table: Table, rows: Tensor) -> Table:
+    return dataclasses.replace(table, x=table.x[rows], y=table.y[rows], weights=table.weights_of(rows))
+
+
+def _distinct(table: Table) -> tuple[Table, Tensor]:
+    """Equal rows once, with how many there are, whatever the order; and the number of one row of each kind."""
+    weights = None if table.weights is None else table.weights.numpy()
+    found = distinct_rows(table.x.numpy(), table.y.numpy()[:, None], weights)
+    rows = torch.as_tensor(found.rows)
+    counts = None if found.weights is None else torch.as_tensor(found.weights)
+    return dataclasses.replace(table, x=table.x[rows], y=table.y[rows], weights=counts), rows
+
+
+def _center_and_scale(y: Tensor, weights: Tensor | None) -> tuple[float, float]:
+    p = torch.full_like(y, 1.0 / len(y)) if weights is None else weights / weights.sum()
+    center = float(p @ y)
+    scale = float((p @ (y - center).square()).sqrt())
+    # A spread of a few units in the last place is rounding.
+    return center, scale if scale > 1e-12 * max(1.0, abs(center)) else 1.0

@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
 
 from ..embeddings.distribution import Distribution, check_coverage, check_levels
-from ..validation import check_dense
-from .output import Conformal, Output, Settings
+from ..progress import progress_bar
+from ..validation import check_count, check_dense, check_memory
+from .conditioning import Table
+from .labels import read_weights
+from .output import NUM_STAGES, Conformal, Output, Settings
 from .random_state import RandomState, seed_of
+from .table import TableEncoder, takes_tables, validated
 
 Array = NDArray[np.float64]
+
+WIDE = "Give fewer columns or rows."
+
+
+class SpeakingRow(NamedTuple):
+    """A training row in one prediction: its number, its weight in the mean, and its target."""
+
+    number: int
+    weight: float
+    target: float
 
 
 class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
     """A regressor that predicts the distribution of the target, with learned kernels and no validation set.
 
-    Conditional embeddings on two views of the inputs (as they are, and by ranks), with a smooth and a rough kernel, of
+    Conditional embeddings on two views of the columns (as they are, and by ranks), with a smooth and a rough kernel, of
     the targets and of the residuals of a mean, are learned by :class:`kernel_embed.LeaveOneOutScore` and mixed with the
     weights that have the least leave-one-out CRPS, halfway to equal ones. Predictions are distributions on the range of
-    the training targets; intervals are made to cover by conformal prediction.
+    the training targets; intervals are made to cover by conformal prediction. Tables may hold numbers, texts, booleans,
+    dates and missing cells, as for :class:`kernel_embed.MulticlassEmbeddingClassifier`.
 
     With several outputs each has its distribution, and answers have one more, last dimension.
 
@@ -36,15 +53,18 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         subset_size: with more rows, kernels are learned on a random part of this size.
         max_rows: rows up to which embeddings are exact. With more, all rows are seen through ``num_features`` features
             of Nyström's method.
-        num_features: see ``max_rows``.
+        num_features: see ``max_rows``; ``None`` takes between 500 and 2500, fewer the more rows there are.
         max_evaluations: a limit for the optimizer, for each kernel.
         random_state: seed of the choice of rows and of draws.
-        progress: show progress bars; ``None`` shows them on a terminal or in a notebook.
+        progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
 
     Attributes:
         outputs_: for each output, what was learned: its ``mixture`` of experts with their ``weights``, and its
-            ``conformal`` rule, which says which theorem holds.
-        n_features_in_: number of inputs.
+            ``guarantee``, which says which theorem holds for its intervals.
+        encoder_: the :class:`kernel_embed.estimators.TableEncoder` of the columns.
+        feature_relevances_: what each column counts, by name; they add up to 1. The mean over outputs.
+        n_features_in_: number of columns.
+        feature_names_in_: their names, for data frames.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -62,7 +82,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         conformal: Conformal = "auto",
         subset_size: int = 1000,
         max_rows: int = 2000,
-        num_features: int = 500,
+        num_features: int | None = None,
         max_evaluations: int = 60,
         random_state: RandomState = None,
         progress: bool | None = None,
@@ -75,33 +95,56 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         self.random_state = random_state
         self.progress = progress
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> ConditionalEmbeddingRegressor:
-        """Learn the kernels and their mixture, and condition on the data."""
-        refuse_text(y)
-        features, targets = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ConditionalEmbeddingRegressor:
+        """Learn the kernels and their mixture, and condition on the data.
+
+        Args:
+            X: a matrix, or a data frame with numbers, texts, booleans, dates and missing cells.
+            y: a number for each row, or several: ``(n,)`` or ``(n, outputs)``.
+            sample_weight: how many rows each row stands for.
+        """
+        self._check_settings()
+        X = validated(self, X, reset=True)
+        targets = read_targets(X, y)
+        weights = None if sample_weight is None else read_weights(sample_weight, len(targets))
+        self._kept = np.arange(len(targets))
+        if weights is not None and not bool((weights > 0).all()):
+            # A row of weight 0 is not there.
+            self._kept = np.flatnonzero(weights > 0)
+            if len(self._kept) == 0:
+                raise ValueError("Expected positive weights, got zero weight for every row. Leave sample_weight out.")
+            X, targets, weights = _safe_indexing(X, self._kept), targets[self._kept], weights[self._kept]
+        self._is_vector = targets.ndim == 2
+        self.encoder_ = TableEncoder().fit(X, sample_weight=weights)
+        check_memory(len(targets), torch.empty(0, dtype=torch.float64), 1, WIDE, len(self.encoder_.encoded_), 5)
+        table = Table(
+            x=torch.tensor(self.encoder_.transform(X)),
+            y=torch.tensor(targets.reshape(len(targets), -1)),
+            weights=None if weights is None else torch.tensor(weights),
+            groups=torch.tensor(self.encoder_.groups_),
+            numbers=torch.tensor(self.encoder_.numbers_),
+        )
+        seed = seed_of(self.random_state)
+        self._seed = int(np.random.default_rng(seed).integers(2**31)) if seed is None else seed
+        settings = Settings(
+            self.conformal, self.subset_size, self.max_rows, self.num_features, self.max_evaluations, self._seed
+        )
+        columns = [dataclasses.replace(table, y=column.contiguous()) for column in table.y.T]
+        with progress_bar(NUM_STAGES * len(columns), "fit", self.progress) as bar:
+            self.outputs_ = [Output.learned(column, settings, bar) for column in columns]
+        shares = torch.stack([output.relevances for output in self.outputs_]).mean(0)
+        self.feature_relevances_ = self.encoder_.by_column(shares.numpy())
+        return self
+
+    def _check_settings(self) -> None:
         if self.conformal not in ("auto", "leave-one-out", "split"):
             raise ValueError(
                 f"Expected conformal 'auto', 'leave-one-out' or 'split', got {self.conformal!r}. Choose one of these."
             )
-        targets = np.asarray(targets, dtype=np.float64)
-        largest = float(np.abs(targets).max())
-        if not largest < np.finfo(np.float64).max ** 0.5:
-            raise ValueError(f"Expected targets whose squares float64 can hold, got up to {largest:.2g}. Rescale y.")
-        self._is_vector = targets.ndim == 2
-        x = torch.tensor(features)
-        seed = seed_of(self.random_state)
-        self._seed = int(np.random.default_rng(seed).integers(2**31)) if seed is None else seed
-        settings = Settings(
-            self.conformal,
-            self.subset_size,
-            self.max_rows,
-            self.num_features,
-            self.max_evaluations,
-            self._seed,
-            self.progress,
-        )
-        self.outputs_ = [Output.learned(x, torch.tensor(column), settings) for column in targets.reshape(len(x), -1).T]
-        return self
+        for name in ("subset_size", "max_rows", "num_features", "max_evaluations"):
+            value = getattr(self, name)
+            if not (name == "num_features" and value is None):
+                check_count(name, value)
 
     def predict(self, X: ArrayLike) -> Array:
         """The means of the predictive distributions: (n,), or (n, outputs)."""
@@ -137,7 +180,26 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
 
     def distribution(self, X: ArrayLike) -> list[Distribution]:
         """The predictive distributions, one object for each output."""
-        return [output.distribution(self._points(X)) for output in self._outputs()]
+        x = self._points(X)
+        return [output.distribution(x) for output in self._outputs()]
+
+    def speaking_rows(self, X: ArrayLike, k: int = 5) -> list[list[SpeakingRow]]:
+        """For each row of ``X``, the k training targets that count most in its mean; of the first output.
+
+        The mean of an embedding is a sum Σ v_j y_j over the training rows with Σ v_j = 1, some v_j negative. Rows that
+        are equal count as one. The systems are solved anew, which takes about as long as one step of learning.
+        """
+        check_count("k", k)
+        output, x = self._outputs()[0], self._points(X)
+        weights = output.row_weights(x)
+        found = []
+        for row in weights:
+            most = row.abs().topk(min(k, len(row))).indices
+            targets = output.center + output.scale * output.table.y[most]
+            numbers = self._kept[output.numbers[most].numpy()]
+            cells = zip(numbers.tolist(), row[most].tolist(), targets.tolist(), strict=True)
+            found.append([SpeakingRow(*cell) for cell in cells])
+        return found
 
     def _answer(self, X: ArrayLike, question: Callable[[Output, Distribution], torch.Tensor]) -> Array:
         x = self._points(X)
@@ -146,17 +208,34 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
 
     def _points(self, X: ArrayLike) -> torch.Tensor:
         check_is_fitted(self)
-        return torch.tensor(validate_data(self, X, dtype=np.float64, reset=False))
+        return torch.tensor(self.encoder_.transform(validated(self, X, reset=False)))
 
     def _outputs(self) -> list[Output]:
         check_is_fitted(self)
         return self.outputs_
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+        tags = takes_tables(super().__sklearn_tags__())
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
+
+
+def read_targets(X: Any, y: ArrayLike | None) -> Array:
+    """The targets of the rows of ``X`` as numbers, ``(n,)`` or ``(n, outputs)``; a clear error where they are none."""
+    if y is None:
+        raise ValueError(
+            "This ConditionalEmbeddingRegressor estimator requires y to be passed, but the target y is None."
+        )
+    refuse_text(y)
+    targets = np.asarray(_check_y(y, multi_output=True, y_numeric=True), dtype=np.float64)
+    check_consistent_length(X, targets)
+    if targets.size == 0:
+        raise ValueError(f"Expected at least one number in each target, got y of shape {targets.shape}. Give some.")
+    largest = float(np.abs(targets).max())
+    if not largest < np.finfo(np.float64).max ** 0.5:
+        raise ValueError(f"Expected targets whose squares float64 can hold, got up to {largest:.2g}. Rescale y.")
+    return targets
 
 
 def refuse_text(y: ArrayLike) -> None:

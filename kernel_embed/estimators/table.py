@@ -3,7 +3,7 @@
 =============  ======================================================================================================
 column         numbers
 =============  ======================================================================================================
-number         itself; a missing one is the median, and a second column says where it was missing
+number         itself, two values as 0 and 1; a missing one is the median, and a second column says where it was missing
 boolean        0 and 1
 date           days since 1970, and the place in the year and in the week on circles
 text           one-hot, each 1/√2, so that two different categories are at distance 1; rare ones share a place
@@ -48,9 +48,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         >>> list(encoder.get_feature_names_out())
         ['x0=b', 'x1', 'x1 is missing']
         >>> encoder.transform(table)
-        array([[0., 1., 0.],
-               [1., 2., 1.],
-               [0., 3., 0.]])
+        array([[0. , 0. , 0. ],
+               [1. , 0.5, 1. ],
+               [0. , 1. , 0. ]])
     """
 
     def __init__(self, max_categories: int = MAX_CATEGORIES) -> None:

@@ -1,19 +1,21 @@
 r"""Warpings: monotone maps of single columns, fixed by the data before a kernel sees them.
 
-Heavy tails and many equal values ruin a kernel of distances on the raw scale. Two maps mend that,
+Heavy tails and many equal values ruin a kernel of distances on the raw scale. The last two of these maps mend that,
 
 .. math::
+    \text{standard:} \quad & w(x) = (x - \text{mean}) / \text{sd} \\
     \text{squash:}   \quad & w(x) = t / \sqrt{1 + (t/3)^2}, \qquad t = (x - \text{median}) / s \\
     \text{quantile:} \quad & w(x) = \sqrt{12}\, \hat F(x)
 
 with s the interquartile range over 1.349, which is the standard deviation of a normal column, and :math:`\hat F` the
-mid-rank distribution function, linear between its knots. Both have unit variance on a normal or a uniform column, and
-both are bounded, so that one outlier moves nothing else.
+mid-rank distribution function, linear between its knots. All have unit variance on a normal or a uniform column; the
+last two are bounded, so that one outlier moves nothing else, and the first keeps what is linear in a column linear.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -21,13 +23,42 @@ from torch import Tensor
 
 from ..validation import check_features
 
-Warping = Literal["squash", "quantile"]
+Warping = Literal["standard", "squash", "quantile"]
 
 NUM_KNOTS = 256
 """Knots of F̂ at most: between them the ranks of more values are interpolated."""
 
 TAIL = 3.0
 """Standard deviations at which :class:`Squash` bends."""
+
+
+class Standard(torch.nn.Module):
+    """(x − mean)/sd of the columns of ``x`` ``(n, d)`` where ``numbers`` is true; the others stay as they are.
+
+    Example:
+        >>> x = torch.tensor([[1.0], [3.0]], dtype=torch.float64)
+        >>> Standard(x, torch.tensor([True]))(x).flatten()
+        tensor([-1.,  1.], dtype=torch.float64)
+    """
+
+    center: Tensor
+    scale: Tensor
+    numbers: Tensor
+
+    def __init__(self, x: Tensor, numbers: Tensor, weights: Tensor | None = None) -> None:
+        super().__init__()
+        p = x.new_full((len(x),), 1.0 / len(x)) if weights is None else weights / weights.sum()
+        # Divided by the largest value first, whose square may be too large for a float.
+        size = x.abs().amax(0).clamp_min(torch.finfo(x.dtype).tiny)
+        center = size * (p @ (x / size))
+        spread = size * (p @ ((x - center) / size).square()).sqrt()
+        self.register_buffer("center", center)
+        self.register_buffer("scale", torch.where(spread > 0, spread, torch.ones_like(spread)))
+        self.register_buffer("numbers", numbers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """w(x), ``(n, d)``."""
+        return torch.where(self.numbers, (x - self.center) / self.scale, x)
 
 
 class Squash(torch.nn.Module):
@@ -169,11 +200,16 @@ def make_warp(kind: Warping, x: Tensor, numbers: Tensor, weights: Tensor | None 
         >>> warp(torch.tensor([[1.0], [10.0], [100.0]])).shape
         torch.Size([3, 1])
     """
-    if kind not in ("squash", "quantile"):
-        raise ValueError(f"Expected a warping 'squash' or 'quantile', got {kind!r}. Choose one of the two.")
+    kinds: dict[str, Callable[[Tensor, Tensor, Tensor | None], torch.nn.Module]] = {
+        "standard": Standard,
+        "squash": Squash,
+        "quantile": Quantile,
+    }
+    if kind not in kinds:
+        raise ValueError(f"Expected a warping among {', '.join(map(repr, kinds))}, got {kind!r}. Choose one.")
     x = check_features(x)
     if not isinstance(numbers, Tensor) or numbers.dtype != torch.bool or numbers.shape != x.shape[1:]:
         raise TypeError(
             f"Expected numbers as {x.shape[1]} booleans, one for each column, got {numbers!r}. Give a boolean tensor."
         )
-    return (Squash if kind == "squash" else Quantile)(x, numbers, weights)
+    return kinds[kind](x, numbers, weights)

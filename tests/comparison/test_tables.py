@@ -98,10 +98,8 @@ def test_quoted_cells_and_a_mark_of_byte_order(tmp_path):
     [
         ("u,v,w\n" + rows(LABELS), "z", "Expected a column 'z'.*u, v, w"),
         ("u,v,w\n" + rows(["yes"] * 12), None, "two classes.*got one: yes"),
-        ("u,v,w\n" + rows(range(12)), None, "12 of them in 12 rows"),
-        ("u,v,w\n" + rows(LABELS), "u", "12 of them in 12 rows"),
+        ("u,v,w\n" + rows([f"name {i}" for i in range(12)]), None, "12 of them in 12 rows.*--task regression"),
         ("u,v,w\n" + "1,,yes\n1,,no\n" * 6, None, "columns to learn from.*every cell is missing: v; .*every row: u"),
-        ("u,w\n" + "".join(f"{i % 3},{i % 25 / 2}\n" for i in range(100)), None, "continuous target"),
         ("u,w\n1," + "x" * 140_000 + "\n", None, "cells of a usual length"),
         ("u,v,w\n1,2\n", None, "Expected 3 cells in every row.*got 2 in row 2"),
         ("u,u,w\n" + rows(LABELS), None, "different column names.*u more than once"),

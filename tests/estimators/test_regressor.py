@@ -80,12 +80,12 @@ def test_scale_and_place_of_the_target_do_not_matter(fitted):
 def test_split_conformal_holds_rows_out_and_says_so(fitted):
     X, y = waves(200)
     split = quick(conformal="split").fit(X, y)
-    law, targets = split.outputs_[0].calibration
-    assert len(targets) == 50
-    assert len(law.F) == 50
+    calibration = split.outputs_[0].calibration
+    assert len(calibration.y) == 50
+    assert len(calibration.law.F) == 50
     assert "P(Y ∈ C(X)) ≥ coverage" in split.outputs_[0].guarantee
     assert "no theorem" in fitted.outputs_[0].guarantee
-    assert len(split.outputs_[0].mixture.experts[0].expert.law.y) == 150
+    assert len(split.outputs_[0].table.y) == 150
 
 
 def test_many_rows_go_through_features():
@@ -149,6 +149,7 @@ def test_weights_of_the_mixture_are_those_of_the_quadratic_program():
     support = y.sort().values
     functions = [torch.as_tensor(np.sort(rng.uniform(size=(30, 30)), axis=1)) for _ in range(4)]
     functions[2] = 0.7 * (y[:, None] <= support).double() + 0.3 * functions[2]
+    laws = [Distribution(support, F) for F in functions]
     gaps = np.diff(support)
     indicator = (y[:, None] <= support).double()
 
@@ -158,7 +159,7 @@ def test_weights_of_the_mixture_are_those_of_the_quadratic_program():
 
     simplex = {"type": "eq", "fun": lambda p: p.sum() - 1}
     best = minimize(crps, np.full(4, 0.25), bounds=[(0, 1)] * 4, constraints=simplex, tol=1e-12).x
-    ours = stacking_weights(functions, y, support).numpy()
+    ours = stacking_weights(laws, y).numpy()
     np.testing.assert_allclose(ours, 0.5 * best + 0.125, atol=1e-4)
 
 
@@ -174,3 +175,61 @@ def test_targets_beyond_squares_are_refused():
         ke.ConditionalEmbeddingRegressor().fit(
             np.arange(6.0)[:, None], np.array([1.0, 2.0, 0.5, 1.0, 0.0, 1.0]) * 1e160
         )
+
+
+def people(n: int = 60, seed: int = 0):
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(
+        {
+            "size": rng.lognormal(size=n),
+            "town": rng.choice(["a", "b", "c"], size=n),
+            "since": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(900, size=n), "D"),
+            "garden": rng.uniform(size=n) < 0.5,
+            "same": "x",
+        }
+    )
+    y = np.log1p(X["size"].to_numpy()) + (X["town"] == "a") + 0.1 * rng.normal(size=n)
+    X.loc[3, "size"] = np.nan
+    X.loc[5, "town"] = None
+    return X, y.to_numpy()
+
+
+def test_tables_with_text_dates_booleans_and_gaps_and_saving(tmp_path):
+    X, y = people()
+    model = quick().fit(X, y)
+    assert list(model.feature_names_in_) == list(X.columns)
+    assert model.encoder_.dropped_ == {"same": "it is constant"}
+    relevances = model.feature_relevances_
+    assert set(relevances) == {"size", "town", "since", "garden"}
+    assert sum(relevances.values()) == pytest.approx(1.0)
+    assert min(relevances["size"], relevances["town"]) > relevances["garden"]
+    assert model.score(X, y) > 0.7
+    assert np.isfinite(model.predict(X.assign(town="new", size=np.nan))).all()
+    again = ke.load(ke.save(model, tmp_path / "model.ke"))
+    np.testing.assert_array_equal(again.predict_interval(X), model.predict_interval(X))
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(X.rename(columns={"size": "length"}))
+
+
+def test_a_row_of_weight_three_is_three_rows():
+    X, y = waves(40)
+    weights = np.random.default_rng(1).integers(4, size=40)
+    weighted, repeated = quick(), quick()
+    weighted.fit(X, y, sample_weight=weights)
+    repeated.fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    for question in (lambda m: m.predict(X), lambda m: m.predict_interval(X, 0.8)):
+        np.testing.assert_allclose(question(weighted), question(repeated), rtol=1e-7, atol=1e-9)
+    with pytest.raises(ValueError, match="zero weight for every row"):
+        quick().fit(X, y, sample_weight=np.zeros(40))
+
+
+@pytest.mark.parametrize("max_rows", [2000, 60])
+def test_speaking_rows_carry_the_mean(max_rows):
+    X, y = waves(120)
+    model = quick(max_rows=max_rows, subset_size=60, conformal="leave-one-out").fit(X, y)
+    (found,) = model.speaking_rows(X[:1], 120)
+    assert sum(row.weight for row in found) == pytest.approx(1.0)
+    assert all(row.target == pytest.approx(y[row.number]) for row in found)
+    # experts that move residuals add their mean, and steps of a distribution function are put in order
+    assert sum(row.weight * row.target for row in found) == pytest.approx(model.predict(X[:1])[0], abs=0.1)

@@ -73,7 +73,7 @@ def test_weighted_quantiles_are_those_of_repeated_rows():
 
 
 def test_an_unknown_warping_is_refused(columns):
-    with pytest.raises(ValueError, match=r"Expected a warping 'squash' or 'quantile', got 'log'"):
+    with pytest.raises(ValueError, match=r"Expected a warping among 'standard', 'squash', 'quantile', got 'log'"):
         make_warp("log", columns, NUMBERS)
 
 
@@ -158,3 +158,15 @@ def test_the_gradient_of_the_laplace_kernel(same):
     weights = torch.randn(6, 6 if same else 4, dtype=torch.float64, generator=generator)
     inputs = (z,) if same else (z, others)
     assert torch.autograd.gradcheck(lambda *points: laplace_gram(*points) * weights, inputs)
+
+
+def test_standard_columns_have_weighted_mean_0_and_deviation_1(columns):
+    numbers = torch.tensor([True, True, False])
+    weights = torch.arange(1.0, len(columns) + 1.0, dtype=torch.float64)
+    warped = make_warp("standard", columns, numbers, weights)(columns).numpy()
+    for j in (0, 1):
+        assert np.average(warped[:, j], weights=weights) == pytest.approx(0.0, abs=1e-12)
+        assert np.average(warped[:, j] ** 2, weights=weights) == pytest.approx(1.0)
+    np.testing.assert_array_equal(warped[:, 2], columns[:, 2])
+    huge = make_warp("standard", 1e200 * columns[:, :1], torch.tensor([True]))(1e200 * columns[:, :1])
+    torch.testing.assert_close(huge, make_warp("standard", columns[:, :1], torch.tensor([True]))(columns[:, :1]))
