@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ..validation import check_count
 from .batches import Batch, Batches, LoaderBatches, TensorBatches
 
 
@@ -41,7 +42,7 @@ class TensorData(Data):
     def batches(self, batch_size: int | None, num_epochs: int, generator: np.random.Generator) -> Batches:
         """A new permutation for each epoch."""
         n = self.num_data
-        if batch_size is not None and not 2 <= batch_size <= n:
+        if batch_size is not None and not 2 <= check_count("batch_size", batch_size) <= n:
             raise ValueError(
                 f"Expected batch_size from 2 to the {n} rows of x, got {batch_size}. "
                 "Give another batch_size, or none for all rows at once."

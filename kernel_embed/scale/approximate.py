@@ -183,6 +183,7 @@ def approximate(
             f"Expected RandomFeatures(...), Nystrom(...) or ConjugateGradients(...), got {type(method).__name__}. "
             "Pass one of these."
         )
+    check_count("seed", method.seed, 0, 2**63 - 1)
     if len(embedding.batch_shape) > 0:
         raise ValueError(
             f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}. "
