@@ -19,7 +19,9 @@ from .entries import Probabilities
 from .inputs import Inputs
 
 SECONDS = 30.0
-"""A call of these sizes takes milliseconds; one that takes longer than this hangs."""
+"""A call of these sizes takes milliseconds of processor time; one that takes more than this hangs."""
+WAITING = 600.0
+"""Seconds on the clock after which a call that does not even compute hangs; a busy machine is slow."""
 REFUSALS = (ValueError, TypeError, MemoryError, OSError, RuntimeError, NotPSDError, NanError, ArithmeticError)
 FORM = re.compile(r"Expected .+? (got|but) .+?[.?] [A-Z].+", re.DOTALL)
 """What was expected, what came, and, in a sentence of its own, what to do."""
@@ -39,13 +41,16 @@ def time_limit(seconds: float) -> Iterator[None]:
     def stop(*_: object) -> None:
         raise HangError(f"no end after {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    clocks = ((signal.ITIMER_PROF, signal.SIGPROF, seconds), (signal.ITIMER_REAL, signal.SIGALRM, WAITING))
+    before = [signal.signal(number, stop) for _, number, _ in clocks]
+    for clock, _, limit in clocks:
+        signal.setitimer(clock, limit)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+        for (clock, number, _), handler in zip(clocks, before, strict=True):
+            signal.setitimer(clock, 0.0)
+            signal.signal(number, handler)
 
 
 def fault_of(call: Callable[[Inputs], object], inputs: Inputs) -> str | None:
