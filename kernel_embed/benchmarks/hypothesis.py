@@ -152,9 +152,9 @@ def cases(scope: Scope) -> Iterator[Case]:
             {"hyppo": _hyppo_independence, "dcor": _dcor_independence},
         ),
     ):
-        yield Case(part, given, n, partial(ours, n, b, False), against=given, repeats=5)
+        yield Case(part, given, n, partial(ours, n, b, False), against=given, repeats=25)
         yield Case(part, f"{OURS}, kernel learned", n, partial(ours, n, b, True), against=given)
-        yield Case(part, "bare Gram and product", n, partial(bare, n, b), against=given, repeats=5)
+        yield Case(part, "bare Gram and product", n, partial(bare, n, b), against=given, repeats=25)
         for peer, prepare in peers.items():
             yield Case(part, peer, n, partial(prepare, n, b), package=peer, against=given)
     yield from _conditional_cases(60 if scope.quick else 300)
@@ -162,10 +162,12 @@ def cases(scope: Scope) -> Iterator[Case]:
 
 def _conditional_cases(n: int) -> Iterator[Case]:
     ours = f"{OURS}, transforms"
-    yield Case(CONDITIONAL, ours, n, partial(_ours_conditional, n, "transforms"), against=ours)
+    yield Case(CONDITIONAL, ours, n, partial(_ours_conditional, n, "transforms"), against=ours, repeats=5)
     yield Case(CONDITIONAL, f"{OURS}, kernel test", n, partial(_ours_conditional, n, "kernel"), against=ours)
     yield Case(CONDITIONAL, f"{OURS}, residuals", n, partial(_ours_conditional, n, "residuals"), against=ours)
-    yield Case(CONDITIONAL, "causal-learn", n, partial(_causal_learn, n), package="causallearn", against=ours)
+    yield Case(
+        CONDITIONAL, "causal-learn", n, partial(_causal_learn, n), package="causallearn", against=ours, repeats=5
+    )
 
 
 def large_cases(scope: Scope) -> Iterator[Case]:

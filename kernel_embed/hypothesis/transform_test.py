@@ -6,9 +6,9 @@ independent given z, the mean of :math:`\phi_k(x)\, \phi_l(y)\, \psi(z)` is zero
 .. math::  T = \sum_{kl} \frac1{kl} \Big[ c \Big( \sum_i \phi_k(x_i) \phi_l(y_i) \Big)^2
                + \sum_s \Big( \sum_i \phi_k(x_i) \phi_l(y_i) \psi_s(z_i) \Big)^2 \Big]
 
-is small. With ψ = 1 alone (c = 1) and one feature, the residual, it is the generalized covariance measure (Shah and
-Peters, 2020); with ψ the weighted one (Scheidegger et al., 2022); with the transforms a test of the partial copula; ψ
-sees what either averages out over z. The largest of five such statistics, on one scale, is compared with that of
+over k l ≤ 8 is small. With ψ = 1 alone (c = 1) and one feature, the residual, it is the generalized covariance measure
+(Shah and Peters, 2020); with ψ the weighted one (Scheidegger et al., 2022); with the transforms a test of the partial
+copula; ψ sees what either averages out over z. The largest of five such statistics, on one scale, is compared with that of
 permutations of y among neighbors in z (:mod:`.neighbors`).
 
 It is enough that one of x and y is predicted well: a feature of x that is independent of z has mean zero whatever
@@ -56,7 +56,7 @@ class Statistic(NamedTuple):
 STATISTICS = (Statistic("residual", weighted=False), *map(Statistic, KINDS))
 """The ones that take part. Of the others the unweighted ones add little to those weighted by z, which hold them."""
 CROSS = 8.0
-"""k·l at most."""
+"""k·l at most: products of two fast cosines add noise and time, and little else."""
 COUNTS = {"residual": 0, "shape": NUM_SHAPES, "ranks": NUM_COSINES, "transform": NUM_COSINES}
 """Cosines of each kind."""
 
