@@ -8,8 +8,8 @@ independent given z, the mean of :math:`\phi_k(x)\, \phi_l(y)\, \psi(z)` is zero
 
 over k l ≤ 8 is small. With ψ = 1 alone (c = 1) and one feature, the residual, it is the generalized covariance measure
 (Shah and Peters, 2020); with ψ the weighted one (Scheidegger et al., 2022); with the transforms a test of the partial
-copula; ψ sees what either averages out over z. The largest of five such statistics, on one scale, is compared with that of
-permutations of y among neighbors in z (:mod:`.neighbors`).
+copula; ψ sees what either averages out over z. The largest of five such statistics, on one scale, is compared with
+that of permutations of y among neighbors in z (:mod:`.neighbors`).
 
 It is enough that one of x and y is predicted well: a feature of x that is independent of z has mean zero whatever
 function of z is left in that of y.
