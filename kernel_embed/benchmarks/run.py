@@ -12,6 +12,7 @@ from ..comparison.study import FAILURES
 from ..progress import progress_bar
 from ..results import Record, Results, number
 from . import (
+    bounds,
     calculus,
     chains,
     classifier,
@@ -55,6 +56,7 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "votes-path": votes_path.cases,
     "distributions": distributions.table_cases,
     "laws": laws.cases,
+    "bounds": bounds.cases,
     "calculus": calculus.cases,
     "score": score.cases,
     "tables": tables.cases,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..plots import free_figure, plot_ratios, plot_seconds, save_picture, styled
 from ..results import Record, group, number, table
-from . import classifier, distributions, objective, recipe, sizes
+from . import bounds, classifier, distributions, objective, recipe, sizes
 
 FIGURES = {
     "nll": ("NLL", "{:.4g}"),
@@ -19,6 +19,7 @@ FIGURES = {
     "relative_error": ("error of the posterior mean", "{:.4f}"),
     "rmse": ("RMSE", "{:.3f}"),
     "coverage": ("coverage", "{:.3f}"),
+    **{f"exceeded_{form}": (f"{form} exceeded", "{:.3f}") for form in bounds.FORMS},
     "width": ("width", "{:.3f}"),
     "pvalue": ("p", "{:.4g}"),
     "objective": ("objective", "{:.6g}"),
