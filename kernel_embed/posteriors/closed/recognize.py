@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+import gpytorch
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 
 from ...embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
-from ...learning.parameters import Vector
+from ...learning.parameters import ParameterVector, Vector
 from ...objectives import ConditionalEvidence, EmbeddingEvidence
+from ..site import Site
 from .labels import Evaluate, closed_labels
 from .priors import ClosedPriors
 from .sample import closed_sample
 
-if TYPE_CHECKING:
-    from ..potential import Potential
-
 AGREEMENT = 1e-7
 """Of the closed form with the general road at the first point, relative to the size of U."""
+
+
+class General(Protocol):
+    """What is read of a potential that may have a closed form."""
+
+    x: torch.Tensor
+    y: torch.Tensor | None
+    vector: ParameterVector
+    sites: list[Site]
+    multiplier: float
+
+    @property
+    def embedding(self) -> gpytorch.Module:
+        """Whose parameters u are."""
+
+    @property
+    def objective(self) -> object:
+        """q."""
+
+    def general(self, u: Vector) -> tuple[float, Vector]:
+        """U(u) and ∂U/∂u, by the embedding and its objective."""
 
 
 class ClosedForm:
@@ -63,7 +83,7 @@ class ClosedForm:
         return (value, slopes) if math.isfinite(value) and np.isfinite(slopes).all() else None
 
 
-def closed_form(potential: Potential) -> ClosedForm | None:
+def closed_form(potential: General) -> ClosedForm | None:
     """The closed form of ``potential`` where every piece of it has one, and it agrees with the general road."""
     if potential.x.dtype is not torch.float64 or potential.x.device.type != "cpu" or potential.x.dim() != 2:
         return None
@@ -86,7 +106,7 @@ ROLES = {"raw_lengthscale": "lengthscale", "raw_outputscale": "outputscale", "ra
 ROLES |= {"raw_regularization": "regularization"}
 
 
-def _places(potential: Potential) -> dict[str, slice] | None:
+def _places(potential: General) -> dict[str, slice] | None:
     """Where in u each role stands; ``None`` for parameters without a role, or two of one."""
     places: dict[str, slice] = {}
     start = 0
@@ -99,7 +119,7 @@ def _places(potential: Potential) -> dict[str, slice] | None:
     return places
 
 
-def _pieces(potential: Potential, sampled: set[str]) -> tuple[Evaluate, dict[str, Vector]] | None:
+def _pieces(potential: General, sampled: set[str]) -> tuple[Evaluate, dict[str, Vector]] | None:
     """q, and the values of what is not sampled."""
     embedding, objective = potential.embedding, potential.objective
     kernel, scale = embedding.kernel, None
