@@ -26,6 +26,11 @@ class Tree:
         thresholds: up to which value it goes ``below``, ``(k,)``.
         below: the number of the next node where the value is no larger than the threshold, ``(k,)``.
         above: that where it is larger, ``(k,)``.
+
+    Example:
+        >>> below, above = torch.tensor([1, -1, -1]), torch.tensor([2, -1, -1])
+        >>> Tree(torch.tensor([0, 0, 0]), torch.tensor([0.5, 0.0, 0.0]), below, above).columns.shape
+        torch.Size([3])
     """
 
     columns: Tensor
@@ -36,6 +41,9 @@ class Tree:
 
 class Partitions(torch.nn.Module):
     """φ, from ``(n, d)`` to ``(n, p)`` with p the leaves of all ``trees``.
+
+    Args:
+        trees: at least one.
 
     Example:
         >>> halves = Tree(torch.tensor([0, 0, 0]), torch.tensor([0.5, 0.0, 0.0]), torch.tensor([1, -1, -1]),
