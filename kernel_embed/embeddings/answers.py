@@ -358,7 +358,7 @@ def clip_normalize(p: Tensor) -> Tensor:
     """
     check_tensor(p, "p")
     check_finite(p, "p")
-    if p.dim() == 0 or not p.is_floating_point():
+    if p.dim() == 0 or p.shape[-1] == 0 or not p.is_floating_point():
         raise ValueError(f"Expected rows of decimals in p, got shape {tuple(p.shape)} of {p.dtype}. Give p.double().")
     positive = p.clamp_min(0.0)
     total = positive.sum(dim=-1, keepdim=True)

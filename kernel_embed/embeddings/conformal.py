@@ -80,6 +80,7 @@ def interval_scores(interval: Tensor, y: Tensor) -> Tensor:
     """
     check_tensor(interval, "interval")
     check_tensor(y, "y")
+    interval = interval if interval.is_floating_point() else interval.to(torch.get_default_dtype())
     if interval.dim() < 2 or interval.shape[-1] != 2 or interval.shape[:-1] != y.shape:
         raise ValueError(
             f"Expected interval of shape (n, 2) and y of shape (n,), got {tuple(interval.shape)} and {tuple(y.shape)}. "

@@ -24,7 +24,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..validation import check_at_least, check_finite, check_number, check_tensor
+from ..validation import check_at_least, check_count, check_finite, check_number, check_tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ def holdout_bound(losses: Tensor, confidence: float = 0.95, candidates: int = 1)
     """
     check_confidence(confidence)
     _check_losses(losses, 1)
-    m, delta = len(losses), (1.0 - confidence) / (2.0 * candidates)
+    m, delta = len(losses), (1.0 - confidence) / (2.0 * check_count("candidates", candidates))
     mean = losses.double().mean().item()
     hoeffding = mean + math.sqrt(math.log(1.0 / delta) / (2.0 * m))
     if m < 2:

@@ -89,6 +89,7 @@ class Potential(Generic[E_co]):
         if not 0.0 < check_number("temperature", temperature) < math.inf:
             raise ValueError(f"Expected a positive, finite temperature, got {temperature}. Give 1, which is usual.")
         check_tensor(x, "x")
+        x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
         x, y = x.detach(), y.detach() if isinstance(y, Tensor) else y
         self.embedding: E_co = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
         initialize_parts(self.embedding, x, y)
