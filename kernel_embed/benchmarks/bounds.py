@@ -62,7 +62,7 @@ def exceeded(draws: int, n: int = 40, beta: float = BETA) -> dict[str, float]:
         known = [made.condition(x[:n], y[:n]) for made in grid]
         risks = [true_risk(c) for c in known]
         for form in ("tight", "sharp", "peeled"):
-            failures[form] += risks[1] > generalization_bound(known[1], 1 - beta, form).value
+            failures[form] += risks[1] > generalization_bound(known[1], 1 - beta, form, epsilon=1.0 / math.e).value
         bounds = [generalization_bound(c, 1 - beta, "holdout", holdout=held, candidates=3).value for c in known]
         best = min(range(3), key=bounds.__getitem__)
         failures["holdout"] += risks[best] > bounds[best]

@@ -75,7 +75,8 @@ class Comparison:
         for method in settings.methods:
             if method not in self.learners:
                 raise ValueError(
-                    f"Expected methods among {', '.join(self.learners)}, got {method!r}. Choose among these."
+                    f"Expected methods among {', '.join(self.learners)} for {self.task.name}, got {method!r}. Choose "
+                    "among these, or name another task."
                 )
         self._folder = None if out is None else out / "folds"
         self._memory: dict[str, dict[str, NDArray[Any]]] = {}
