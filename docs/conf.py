@@ -63,8 +63,6 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_preserve_defaults = True
-_ALIASES = ["ArrayLike", "KernelChoice", "Categorical", "Null", "Method", "Data", "Kernels", "Array", "Initial"]
-autodoc_type_aliases = {name: name for name in _ALIASES}  # a name in place of the union it stands for
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
@@ -93,6 +91,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"kernel_embed\.estimators\.candidates\.Candidate"),  # named in the pool
     (r"py:.*", r"kernel_embed\.comparison\.(learners\.learners|ranking\.Row|recommendation\.Recommendation)"),
     (r"py:.*", r"kernel_embed\.votes\.cross_validation\.Scaler"),  # a protocol, for transformers
+    (r"py:.*", r"(Loss|B|ParameterVector|Search|E_co)"),  # inside a problem and a posterior
     (r"py:.*", r"(LinearSystem|Figure|AnyObjective|RankShards|kernel_embed\.votes\.penalties\.Complexities)"),
     (r"py:.*", r"(clipped_cross_entropy|ridge|gram)"),  # written short in docstrings, for readers of the source
 ]
