@@ -136,6 +136,7 @@ def pac_bayes_bound(
     """
     check_confidence(confidence)
     _check_losses(losses, 2)
+    check_at_least(0.0, temperature=temperature)
     J, m = losses.shape
     P = torch.full((J,), 1.0 / J, dtype=torch.float64) if prior is None else prior.double() / prior.double().sum()
     R = losses.double().mean(-1)

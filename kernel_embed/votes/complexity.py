@@ -168,7 +168,9 @@ def monte_carlo(K: Array, num_draws: int = 500, seed: int | None = 0) -> Estimat
     """
     check_count("num_draws", num_draws, 2)
     check_seed(seed)
-    K = check_square(K)
+    K = check_array(K, "K", 2)
+    if not K.size or not np.isfinite(K).all():
+        raise ValueError("Expected finite values in K, got none, NaN or infinity. Look at the kernel and the data.")
     sigma = np.random.default_rng(seed).choice([-1.0, 1.0], size=(num_draws, len(K)))
     suprema = np.abs(sigma @ K).max(axis=1) / len(K)
     return Estimate(float(suprema.mean()), float(suprema.std(ddof=1) / math.sqrt(num_draws)))
