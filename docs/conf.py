@@ -89,7 +89,10 @@ nitpick_ignore_regex = [
         r"(Categorical|Null|Method|Initial|Points|Kernels|Stream|Block|Data|RandomState|Theorem|KernelChoice|Conformal)",
     ),
     (r"py:.*", r"kernel_embed\.estimators\.candidates\.Candidate"),  # named in the pool
-    (r"py:.*", r"kernel_embed\.comparison\.(learners\.learners|ranking\.Row|recommendation\.Recommendation)"),
+    (
+        r"py:.*",
+        r"kernel_embed\.comparison\.((real_)?learners\.(real_)?learners|ranking\.Row|recommendation\.Recommendation)",
+    ),
     (r"py:.*", r"kernel_embed\.votes\.cross_validation\.Scaler"),  # a protocol, for transformers
     (r"py:.*", r"(Loss|B|ParameterVector|Search|E_co)"),  # inside a problem and a posterior
     (r"py:.*", r"(LinearSystem|Figure|AnyObjective|RankShards|kernel_embed\.votes\.penalties\.Complexities)"),
