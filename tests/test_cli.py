@@ -71,7 +71,7 @@ def tables(tmp_path):
         ("compare --data none.csv", "no such file"),
         ("compare --data good.csv --target none", "Expected a column 'none'"),
         ("compare --data one-class.csv", "two classes"),
-        ("compare --data all-different.csv", "20 of them in 20 rows"),
+        ("compare --data all-different.csv --task classification", "20 of them in 20 rows"),
         ("compare --data useless.csv", "every cell is missing: b; a column left out, the same value in every row: a"),
         ("compare --data good.csv --drop none", "Columns there: a, b"),
         ("compare --data good.csv --drop target", "another column to drop than the target"),

@@ -59,7 +59,12 @@ def boosted_trees(rows: Rows, seed: int) -> list[Tree]:
         F += RATE * _newton_steps(leaf, w[:, None] * (Y - P), w[:, None] * P * (1.0 - P))[leaf]
         nodes = tree.tree_
         trees.append(
-            Tree(*map(torch.as_tensor, (nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right)))
+            Tree(
+                *(
+                    torch.as_tensor(of_nodes, device=rows.x.device)
+                    for of_nodes in (nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right)
+                )
+            )
         )
     return trees
 

@@ -10,6 +10,7 @@ random forest kernel (Breiman 2000; Davies and Ghahramani 2014), k(x, x) = 1.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -38,6 +39,23 @@ class Tree:
     below: Tensor
     above: Tensor
 
+    def __post_init__(self) -> None:
+        """A walk ends, since every step goes to a node of a larger number."""
+        parts = (self.columns, self.thresholds, self.below, self.above)
+        if not all(isinstance(part, Tensor) and part.dim() == 1 for part in parts) or len({len(p) for p in parts}) != 1:
+            raise ValueError(
+                "Expected a tree of four tensors of one length, got others. Give one number for each node."
+            )
+        inner = self.below >= 0
+        number = torch.arange(len(self.below), device=self.below.device)[inner]
+        for name, to in (("below", self.below[inner]), ("above", self.above[inner])):
+            if not bool(((number < to) & (to < len(self.below))).all()):
+                raise ValueError(
+                    f"Expected {name} to lead to nodes of larger numbers, got {to.tolist()}. Count from the root."
+                )
+        if bool((self.columns[inner] < 0).any()):
+            raise ValueError("Expected columns of at least 0, got a negative one. Count columns from 0.")
+
 
 class Partitions(torch.nn.Module):
     """φ, from ``(n, d)`` to ``(n, p)`` with p the leaves of all ``trees``.
@@ -62,10 +80,11 @@ class Partitions(torch.nn.Module):
 
     def __init__(self, trees: Sequence[Tree]) -> None:
         super().__init__()
-        sizes = torch.tensor([len(tree.columns) for tree in trees])
-        first = (sizes.cumsum(0) - sizes).tolist()
+        if not isinstance(trees, Sequence) or not trees or not all(isinstance(tree, Tree) for tree in trees):
+            raise ValueError(f"Expected a list of trees, got {trees!r}. Give at least one Tree.")
+        first = [0, *itertools.accumulate(len(tree.columns) for tree in trees[:-1])]
         is_leaf = torch.cat([tree.below < 0 for tree in trees])
-        own = torch.arange(len(is_leaf))
+        own = torch.arange(len(is_leaf), device=is_leaf.device)
         # All trees in one list of nodes; a leaf leads to itself.
         for name in ("below", "above"):
             shifted = torch.cat([getattr(tree, name) + start for tree, start in zip(trees, first, strict=True)])
@@ -73,7 +92,7 @@ class Partitions(torch.nn.Module):
         self.register_buffer("columns", torch.where(is_leaf, 0, torch.cat([tree.columns for tree in trees])))
         self.register_buffer("thresholds", torch.cat([tree.thresholds for tree in trees]))
         self.register_buffer("cells", torch.where(is_leaf, is_leaf.cumsum(0) - 1, -1))
-        self.register_buffer("roots", torch.tensor(first))
+        self.register_buffer("roots", torch.tensor(first, device=is_leaf.device))
 
     @property
     def num_cells(self) -> int:
@@ -86,6 +105,11 @@ class Partitions(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """φ(x), ``(n, p)``."""
+        if x.dim() != 2 or x.shape[1] <= int(self.columns.max()):
+            raise ValueError(
+                f"Expected points of shape (n, d) with d above {int(self.columns.max())}, got {tuple(x.shape)}. "
+                "Give the columns that the trees were grown on."
+            )
         node = self.roots.expand(len(x), -1)
         while bool((self.cells[node] < 0).any()):
             goes_below = x.gather(1, self.columns[node]) <= self.thresholds[node]

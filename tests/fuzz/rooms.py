@@ -68,6 +68,16 @@ def warpings(i: Inputs) -> object:
 
 
 @entry
+def partitions(i: Inputs) -> object:
+    columns = torch.tensor([i.setting("column", 0, (1, 7, -3)), 0, 0])
+    below = torch.tensor([i.setting("below", 1, (-1, 0, 2, 9)), -1, -1])
+    thresholds = i.setting("thresholds", torch.tensor([0.5, 0.0, 0.0]), (torch.zeros(2), torch.tensor(0.5), None, "0"))
+    tree = kernels.Tree(columns, thresholds, below, torch.tensor([2, -1, -1]))
+    trees = i.setting("trees", [tree], ([], [tree, tree], tree, None, [None]))
+    return ke.gram(ke.FeatureKernel(kernels.Partitions(trees)), i.x())
+
+
+@entry
 def distances_of_bags(i: Inputs) -> object:
     packed = kernels.pack_bags([i.x(), i.x("x2", 1), clean_x(2, 5)])
     return ke.gram(kernels.MMDKernel(i.kernel(), i.setting("num_features", 2)), packed)

@@ -28,6 +28,7 @@ NOT_CALLED = {
         KernelEmbedding KernelFeatures KernelValues RealAnswers RegularizedEmbedding in_blocks Initialization
         Lengthscale Measure Node PlainProfile Radial RadialProfile Whitening check_width plain_profile Problem Plan
         Starts independent_draws Descent""",
+    "needs a package that is not always there; the contract of samplers tries it where it is": "Nutpie",
     "called by VotedKernelClassifier.guarantee, which has an entry": "vote_guarantee",
     "the name of a type": "NoiseKind KernelChoice Warping",
     "takes no arguments": "styled",

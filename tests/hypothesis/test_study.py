@@ -67,7 +67,7 @@ def test_an_interrupted_study_goes_on(tmp_path):
     assert "median" in study.table()
     with pytest.raises(KeyError, match="No test 'mean'"):
         study.pvalues("null", "mean")
-    with pytest.raises(ValueError, match="Expected repetitions"):
+    with pytest.raises(ValueError, match="Expected num_repetitions"):
         ke.hypothesis.rejection_study({"median": median}, {"null": simulator}, 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from sklearn.ensemble import ExtraTreesClassifier
 
@@ -42,3 +43,15 @@ def test_it_is_saved_without_pickle(tmp_path):
     conditioned = ke.MulticlassEmbedding(FeatureKernel(Partitions([root])), 2).condition(x, y)
     ke.save(conditioned, tmp_path / "model.ke")
     assert torch.equal(ke.load(tmp_path / "model.ke").probabilities(x), conditioned.probabilities(x))
+
+
+def test_trees_that_go_in_circles_are_refused():
+    columns, thresholds, above = torch.tensor([0, 0, 0]), torch.zeros(3), torch.tensor([2, -1, -1])
+    with pytest.raises(ValueError, match="Expected below to lead to nodes of larger numbers"):
+        Tree(columns, thresholds, torch.tensor([0, -1, -1]), above)
+    with pytest.raises(ValueError, match="Expected a tree of four tensors of one length"):
+        Tree(columns, thresholds[:2], torch.tensor([1, -1, -1]), above)
+    with pytest.raises(ValueError, match="Expected a list of trees"):
+        Partitions([])
+    with pytest.raises(ValueError, match="with d above 0"):
+        Partitions([Tree(columns, thresholds, torch.tensor([1, -1, -1]), above)])(torch.zeros(3, 0))
