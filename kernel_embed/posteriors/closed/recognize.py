@@ -133,7 +133,8 @@ def _pieces(potential: General, sampled: set[str]) -> tuple[Evaluate, dict[str, 
             held["outputscale"] = _array(scale)
         if "regularization" not in sampled:
             held["regularization"] = _array(embedding.regularization)
-        Y = embedding.targets(potential.y, potential.x)
+        _, y, _ = embedding.checked(potential.x, potential.y, None)
+        Y = embedding.targets(y, potential.x)
         labels = None if "noise" in sampled else closed_labels(kernel, potential.x, Y)
         return None if labels is None else (labels, held)
     if type(objective) is not EmbeddingEvidence or type(embedding) is not BayesianMeanEmbedding:
