@@ -71,17 +71,16 @@ def draw_witness(ax) -> None:
 def measured() -> dict[str, list[tuple[str, int, float, float]]]:
     """The tables of the page on speed: by title, rows of name, n, seconds and ratio."""
     page = (STATIC.parent / "replication" / "speed.md").read_text(encoding="utf-8")
-    block = re.search(r"## Figures.*?```text\n(.*?)```", page, flags=re.DOTALL)
-    if block is None:
-        raise ValueError("Expected a block of tables under the heading Figures, got none.")
     tables: dict[str, list[tuple[str, int, float, float]]] = {}
-    for line in block[1].splitlines():
-        title = re.match(r"(\S.*) \(ratio to: .*\)$", line)
-        row = re.match(r"(\S.*?)  +(\d+) +([\d.]+) (ms|s) +([\d.]+)", line)
-        if title:
-            rows = tables.setdefault(title[1], [])
-        elif row:
-            rows.append((row[1], int(row[2]), float(row[3]) / (1000 if row[4] == "ms" else 1), float(row[5])))
+    for block in re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL):
+        rows: list[tuple[str, int, float, float]] = []  # of a table without a title, which is left out
+        for line in block.splitlines():
+            title = re.match(r"(\S.*) \(ratio to: .*\)$", line)
+            row = re.match(r"(\S.*?)  +(\d+) +([\d.]+) (ms|s) +([\d.]+)", line)
+            if title:
+                rows = tables.setdefault(title[1], [])
+            elif row:
+                rows.append((row[1], int(row[2]), float(row[3]) / (1000 if row[4] == "ms" else 1), float(row[5])))
     return tables
 
 
