@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ..kernels import gram
-from ..validation import check_count, check_seed, check_setting
+from ..validation import check_count, check_question, check_seed
 from .answers import MulticlassAnswers
 from .calibration import SoftmaxCalibration, calibrate
+from .distribution import check_coverage
 
 if TYPE_CHECKING:
     from .multiclass import ConditionedMulticlass
@@ -87,7 +88,7 @@ class CalibratedMulticlass(MulticlassAnswers):
         Returns:
             Lower and upper limits, ``(t, m)`` each.
         """
-        check_setting("coverage", coverage, 0.0 < coverage < 1.0, "a number between 0 and 1")
+        check_coverage(coverage)
         check_seed(seed)
         conditioned = self.conditioned
         if len(conditioned.embedding.batch_shape) > 0:
@@ -95,6 +96,7 @@ class CalibratedMulticlass(MulticlassAnswers):
                 f"Expected one kernel, got a batch of {tuple(conditioned.embedding.batch_shape)}. "
                 "Calibrate each kernel alone."
             )
+        x = check_question(x, conditioned.x)
         F, spread = conditioned.mean(x), self._spread(x)
         generator = torch.Generator(device=F.device)
         generator.seed() if seed is None else generator.manual_seed(seed)
@@ -102,6 +104,8 @@ class CalibratedMulticlass(MulticlassAnswers):
         z = torch.randn(size, generator=generator, dtype=F.dtype, device=F.device)
         p = self.calibration.probabilities(F + spread * z)
         levels = F.new_tensor([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
+        if p.numel() == 0:
+            return F, F  # no points
         lower, upper = torch.quantile(p, levels, dim=0)
         return lower, upper
 

@@ -24,7 +24,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..validation import check_features, check_labels, check_question, check_tensor
+from ..validation import check_features, check_finite, check_labels, check_question, check_tensor
 from .answers import real_targets
 from .conditional import ConditionedEmbedding
 from .distribution import check_coverage, support_of
@@ -85,6 +85,11 @@ def interval_scores(interval: Tensor, y: Tensor) -> Tensor:
         raise ValueError(
             f"Expected interval of shape (n, 2) and y of shape (n,), got {tuple(interval.shape)} and {tuple(y.shape)}. "
             "Give one interval for each target."
+        )
+    check_finite(y, "y")
+    if bool(interval.isnan().any()):
+        raise ValueError(
+            f"Expected intervals without NaN, got {int(interval.isnan().sum())} NaN. Leave those rows out."
         )
     return torch.maximum(interval[..., 0] - y, y - interval[..., 1])
 

@@ -19,7 +19,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..validation import check_count, check_number, check_seed, check_setting
+from ..validation import check_array, check_count, check_finite, check_number, check_seed, check_setting, check_tensor
 
 MAX_SUPPORT = 1024
 """Points of a support: all different training targets where they are not more, else as many of their quantiles."""
@@ -54,7 +54,11 @@ class Distribution:
 
     def cdf(self, t: float | Tensor) -> Tensor:
         """P(Y ≤ t): ``(*batch, t)``, or ``(*batch, t, k)`` for k thresholds."""
-        thresholds = torch.as_tensor(t, dtype=self.support.dtype, device=self.support.device)
+        thresholds = self._places(t, "t")
+        if thresholds.dim() > 1 or bool(thresholds.isnan().any()):
+            raise ValueError(
+                f"Expected thresholds t as a number or a vector without NaN, got {thresholds.tolist()}. Give t=0, say."
+            )
         below = torch.searchsorted(self.support, thresholds.reshape(-1).contiguous(), right=True)
         padded = torch.cat([torch.zeros_like(self.F[..., :1]), self.F], dim=-1)
         answer = padded[..., below]
@@ -66,7 +70,7 @@ class Distribution:
 
     def quantile(self, q: float | Tensor) -> Tensor:
         """inf{t : F(t) ≥ q}: ``(*batch, t)``, or ``(*batch, t, k)`` for k levels, each in (0, 1)."""
-        levels = torch.as_tensor(q, dtype=self.F.dtype, device=self.F.device)
+        levels = self._places(q, "q")
         check_levels(levels)
         index = torch.searchsorted(self.F.contiguous(), levels.reshape(-1).expand(*self.F.shape[:-1], -1).contiguous())
         answer = self.support[index.clamp_max(len(self.support) - 1)]
@@ -100,19 +104,36 @@ class Distribution:
 
     def density(self, t: Tensor, bandwidth: float) -> Tensor:
         """The density of the distribution smoothed by a Gaussian of scale ``bandwidth``, at t ``(k,)``: (…, t, k)."""
-        check_setting("bandwidth", bandwidth, 0.0 < bandwidth < math.inf, "positive and finite, in units of the target")
-        z = (t.to(self.support).reshape(-1) - self.support.unsqueeze(-1)) / bandwidth
+        width = check_number("bandwidth", bandwidth)
+        check_setting("bandwidth", bandwidth, 0.0 < width < math.inf, "positive and finite, in units of the target")
+        t = self._places(t, "t")
+        check_finite(t, "t")
+        z = (t.reshape(-1) - self.support.unsqueeze(-1)) / bandwidth
         return self.probabilities @ (torch.exp(-0.5 * z.square()) / (bandwidth * math.sqrt(2.0 * math.pi)))
 
     def crps(self, y: Tensor) -> Tensor:
         """∫ (F(t) − 1{y ≤ t})² dt for one outcome at each point, ``y`` of shape ``(t,)``: ``(*batch, t)``."""
-        y = y.to(self.support).unsqueeze(-1)
+        y = self._places(y, "y")
+        if y.dim() != 1 or self.F.shape[-2] not in (1, len(y)):
+            raise ValueError(
+                f"Expected one outcome y for each of the {self.F.shape[-2]} points, got shape {tuple(y.shape)}. Give a "
+                "vector."
+            )
+        check_finite(y, "y")
+        y = y.unsqueeze(-1)
         gaps, left, F = self.support.diff(), self.support[:-1], self.F[..., :-1]
         # Of a gap, the part above y counts (1 − F)², that below F²; outside the support F is 0 or 1.
         above = (self.support[1:] - torch.maximum(y, left)).clamp_min(0.0).minimum(gaps)
         inside = (above * (1.0 - F).square() + (gaps - above) * F.square()).sum(-1)
         outside = (self.support[0] - y).clamp_min(0.0) + (y - self.support[-1]).clamp_min(0.0)
         return inside + outside.squeeze(-1)
+
+    def _places(self, values: float | Tensor, name: str) -> Tensor:
+        """Numbers of the user as a tensor like the support."""
+        if isinstance(values, Tensor):
+            check_tensor(values, name)
+            return values.to(self.support)
+        return torch.as_tensor(check_array(values, name)).to(self.support)
 
 
 class RealAnswers:

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..validation import check_count, check_tensor
+
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
@@ -46,7 +48,16 @@ class Tree:
             raise ValueError(
                 "Expected a tree of four tensors of one length, got others. Give one number for each node."
             )
+        for name in ("columns", "below", "above"):
+            part = getattr(self, name)
+            if part.is_floating_point() or part.is_complex() or part.dtype == torch.bool:
+                raise TypeError(f"Expected {name} as whole numbers, got {part.dtype}. Convert them with .long().")
+        check_tensor(self.thresholds, "thresholds")
+        if len(self.below) == 0:
+            raise ValueError("Expected a tree of at least one node, got none. A single leaf is below = above = [-1].")
         inner = self.below >= 0
+        if bool(self.thresholds[inner].isnan().any()):
+            raise ValueError("Expected thresholds of numbers, got NaN, which no value is above or below. Give others.")
         number = torch.arange(len(self.below), device=self.below.device)[inner]
         for name, to in (("below", self.below[inner]), ("above", self.above[inner])):
             if not bool(((number < to) & (to < len(self.below))).all()):
@@ -101,7 +112,7 @@ class Partitions(torch.nn.Module):
 
     def splits(self, num_columns: int) -> Tensor:
         """How often each column is split, ``(num_columns,)``."""
-        return torch.bincount(self.columns[self.cells < 0], minlength=num_columns)
+        return torch.bincount(self.columns[self.cells < 0], minlength=check_count("num_columns", num_columns))
 
     def forward(self, x: Tensor) -> Tensor:
         """φ(x), ``(n, p)``."""

@@ -74,7 +74,14 @@ def test_the_spread_through_features_is_the_dense_one():
     torch.testing.assert_close(spread, (v.unsqueeze(-1) * scale).sqrt(), rtol=1e-7, atol=1e-10)
 
 
-@pytest.mark.parametrize("setting", [{"coverage": 1.0}, {"coverage": 0.0}, {"num_draws": 0}, {"seed": 1.5}])
+@pytest.mark.parametrize(
+    "setting", [{"coverage": 1.0}, {"coverage": 0.0}, {"coverage": "0.9"}, {"num_draws": 0}, {"seed": 1.5}]
+)
 def test_wrong_settings_are_named(conditioned, setting):
     with pytest.raises((ValueError, TypeError), match="Expected"):
         conditioned.calibrated().band(conditioned.x[:2], **setting)
+
+
+def test_a_band_at_no_points_is_empty(conditioned):
+    lower, upper = conditioned.calibrated().band(conditioned.x[:0])
+    assert lower.shape == upper.shape == (0, 3)

@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
-from kernel_embed.embeddings import conformal_quantile, jackknife_plus_interval, prediction_sets
+from kernel_embed.embeddings import conformal_quantile, interval_scores, jackknife_plus_interval, prediction_sets
 from kernel_embed.embeddings.conformal import _LeftOut
 
 
@@ -114,3 +114,12 @@ def test_too_few_rows_give_the_whole_line_and_weights_are_refused():
     assert torch.isinf(interval).all()
     with pytest.raises(ValueError, match="Expected coverage between 0 and 1"):
         jackknife_plus_interval(embedding(5).condition(x, y), x, 1.0)
+
+
+def test_an_interval_without_ends_has_no_score():
+    interval, y = torch.tensor([[0.0, math.inf], [0.0, 1.0]]), torch.tensor([1.0, 3.0])
+    assert interval_scores(interval, y).tolist() == [-1.0, 2.0]
+    with pytest.raises(ValueError, match="Expected intervals without NaN, got 1 NaN"):
+        interval_scores(torch.tensor([[0.0, math.nan], [0.0, 1.0]]), y)
+    with pytest.raises(ValueError, match="Expected finite values in y"):
+        interval_scores(interval, y * math.nan)

@@ -176,6 +176,27 @@ def test_questions_that_make_no_sense_are_refused_in_words():
         embedding().condition(x, y).density(y, x, bandwidth=0.0)
 
 
+@pytest.mark.parametrize(
+    ("question", "value"),
+    [
+        ("crps", "0"),
+        ("crps", torch.full((3,), float("nan"))),
+        ("crps", torch.zeros(2)),
+        ("crps", 0.0),
+        ("cdf", float("nan")),
+        ("cdf", None),
+        ("cdf", torch.zeros(2, 2)),
+        ("quantile", "0.5"),
+    ],
+)
+def test_places_that_are_no_numbers_are_refused(question, value):
+    x, y = problem()
+    law = embedding().condition(x, y).distribution(x[:3])
+    with pytest.raises((TypeError, ValueError), match=r"Expected .* got .*"):
+        getattr(law, question)(value)
+    assert law.cdf(float("inf")).tolist() == pytest.approx([1.0] * 3, abs=0.1)
+
+
 def test_batches_of_kernels_answer_for_each():
     x, y = problem(20)
     kernel = RBFKernel(batch_shape=torch.Size([2])).double()

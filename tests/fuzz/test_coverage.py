@@ -13,7 +13,7 @@ ROOMS = (
     "embeddings", "estimators", "hypothesis", "kernels", "learning", "objectives", "plots", "posteriors", "scale",
     "votes",
 )  # fmt: skip
-SOURCES = ("entries", "front_doors", "rooms")
+SOURCES = ("entries", "front_doors", "newer", "rooms")
 
 NOT_CALLED = {
     "an answer, which the library makes and entries look through": """
@@ -28,7 +28,6 @@ NOT_CALLED = {
         KernelEmbedding KernelFeatures KernelValues RealAnswers RegularizedEmbedding in_blocks Initialization
         Lengthscale Measure Node PlainProfile Radial RadialProfile Whitening check_width plain_profile Problem Plan
         Starts independent_draws Descent""",
-    "needs a package that is not always there; the contract of samplers tries it where it is": "Nutpie",
     "called by VotedKernelClassifier.guarantee, which has an entry": "vote_guarantee",
     "the name of a type": "NoiseKind KernelChoice Warping",
     "takes no arguments": "styled",

@@ -53,8 +53,11 @@ def time_limit(seconds: float) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def fault_of(call: Callable[[Inputs], object], inputs: Inputs) -> str | None:
-    """What is wrong with a call, or ``None``."""
+FINE, REFUSED = "fine", "refused"
+
+
+def outcome_of(call: Callable[[Inputs], object], inputs: Inputs) -> str:
+    """``"fine"``, ``"refused"``, or what is wrong with a call."""
     before = settings_of_process()
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -64,9 +67,9 @@ def fault_of(call: Callable[[Inputs], object], inputs: Inputs) -> str | None:
         except HangError as hang:
             return f"hang: {hang}"
         except Exception as error:
-            return fault_of_error(error)
+            return fault_of_error(error) or REFUSED
     changed = [name for name, value in settings_of_process().items() if value != before[name]]
-    return f"changed for everybody: {', '.join(changed)}" if changed else fault_of_answer(answer)
+    return f"changed for everybody: {', '.join(changed)}" if changed else fault_of_answer(answer) or FINE
 
 
 def settings_of_process() -> dict[str, object]:

@@ -55,3 +55,27 @@ def test_trees_that_go_in_circles_are_refused():
         Partitions([])
     with pytest.raises(ValueError, match="with d above 0"):
         Partitions([Tree(columns, thresholds, torch.tensor([1, -1, -1]), above)])(torch.zeros(3, 0))
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("columns", torch.tensor([0.0, 0.0, 0.0])),
+        ("below", torch.tensor([1.0, -1.0, -1.0])),
+        ("above", torch.tensor([True, False, False])),
+        ("thresholds", torch.tensor([float("nan"), 0.0, 0.0])),
+    ],
+)
+def test_nodes_that_are_no_numbers_of_nodes_are_refused(part, value):
+    parts = {
+        "columns": torch.tensor([0, 0, 0]),
+        "thresholds": torch.zeros(3),
+        "below": torch.tensor([1, -1, -1]),
+        "above": torch.tensor([2, -1, -1]),
+    }
+    with pytest.raises((TypeError, ValueError), match=r"Expected .* got .*"):
+        Tree(**{**parts, part: value})
+    with pytest.raises(ValueError, match="at least one node"):
+        Tree(**{name: some[:0] for name, some in parts.items()})
+    with pytest.raises(TypeError, match="Expected num_columns as a whole number"):
+        Partitions([Tree(**parts)]).splits("2")
