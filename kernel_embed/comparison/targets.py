@@ -19,7 +19,7 @@ CLASSIFICATION, REGRESSION = "classification", "regression"
 def task_of(cells: pd.Series) -> str:
     """Regression where every target is a number and there are many different ones; otherwise classification.
 
-    Many are more than 20 where some are no whole numbers, more than 50 or half as many as rows where all are.
+    Many are more than 20 where some are no whole numbers, more than 50 where all are, or more than half the rows.
 
     Example:
         >>> task_of(pd.Series(np.linspace(0, 1, 50))), task_of(pd.Series([1, 2] * 25)), task_of(pd.Series(["a", "b"]))

@@ -38,8 +38,8 @@ class BayesianMeanEmbedding(KernelEmbedding):
     Args:
         kernel: k, any GPyTorch kernel. Its ``batch_shape`` is the batch shape of every answer.
         noise: σ² of the likelihood (5), held at this value unless ``learn_noise``. Or what the central limit theorem
-            says of μ̂, eq. (6): ``"heteroscedastic"`` for its variance Var_j[k(x_j, x)] / n at each location, as the
-            paper suggests, or ``"central-limit"`` for the joint covariance Cov_j[k(x_j, x), k(x_j, y)] / n, which
+            says of μ̂, eq. (6): ``"heteroscedastic"`` for its variance Var_j[k(x_j, x)] / n at each location, which the
+            paper mentions, or ``"central-limit"`` for the joint covariance Cov_j[k(x_j, x), k(x_j, y)] / n, which
             knows that the errors at all locations are one smooth error.
         measure: ν of the prior covariance r; see :class:`kernel_embed.kernels.SmoothedKernel`. By default Lebesgue
             measure where k has a closed form under it, else a discrete measure at rows of the data.

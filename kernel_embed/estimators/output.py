@@ -95,18 +95,15 @@ class Output:
     @classmethod
     def learned(cls, table: Table, settings: Settings, bar: ProgressBar) -> Output:
         """Learn from encoded rows with one real target each."""
-        n = len(table.y)
-        order = torch.as_tensor(np.random.default_rng(settings.seed).permutation(n))
-        split = settings.conformal == "split" or (settings.conformal == "auto" and n > settings.max_rows)
-        held = min(CALIBRATION_ROWS, n // 4) if split else 0
-        apart, kept = _taken(table, order[:held]), order[held:].sort().values
+        held, kept = held_out_rows(len(table.y), settings)
+        apart = _taken(table, held)
         rows, numbers = _distinct(_taken(table, kept))
         # Rows that calibrate are used for nothing else: not even for the scale.
         center, scale = _center_and_scale(rows.y, rows.weights)
         rows = dataclasses.replace(rows, y=(rows.y - center) / scale)
         mixture, calibration, relevance = _Learner(rows, settings, bar).learned()
         guarantee = OBSERVATION
-        if held:
+        if len(held):
             guarantee = CERTIFICATE if table.weights is None else WEIGHTED
             with torch.no_grad():
                 calibration = Calibration(mixture.at(apart.x), (apart.y - center) / scale, apart.weights)
@@ -183,6 +180,14 @@ class _Learner:
         if exact:
             return self.table.x[order[: min(PROBES, n // 2 + 1)]] if settings.subset_size < SAMPLED * n else None
         return self.table.x[order[: settings.num_features or num_points(n)]]
+
+
+def held_out_rows(n: int, settings: Settings) -> tuple[Tensor, Tensor]:
+    """The numbers of the rows that calibrate intervals, none without a split, and of those that are learned from."""
+    order = torch.as_tensor(np.random.default_rng(settings.seed).permutation(n))
+    split = settings.conformal == "split" or (settings.conformal == "auto" and n > settings.max_rows)
+    num_held = min(CALIBRATION_ROWS, n // 4) if split else 0
+    return order[:num_held], order[num_held:].sort().values
 
 
 def _taken(table: Table, rows: Tensor) -> Table:

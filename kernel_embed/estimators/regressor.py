@@ -18,7 +18,7 @@ from ..progress import progress_bar
 from ..validation import check_count, check_dense, check_memory
 from .conditioning import Table
 from .labels import read_weights
-from .output import NUM_STAGES, Conformal, Output, Settings
+from .output import NUM_STAGES, Conformal, Output, Settings, held_out_rows
 from .random_state import RandomState, seed_of
 from .table import TableEncoder, takes_tables, validated
 
@@ -115,7 +115,16 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
                 raise ValueError("Expected positive weights, got zero weight for every row. Leave sample_weight out.")
             X, targets, weights = _safe_indexing(X, self._kept), targets[self._kept], weights[self._kept]
         self._is_vector = targets.ndim == 2
-        self.encoder_ = TableEncoder().fit(X, sample_weight=weights)
+        seed = seed_of(self.random_state)
+        self._seed = int(np.random.default_rng(seed).integers(2**31)) if seed is None else seed
+        settings = Settings(
+            self.conformal, self.subset_size, self.max_rows, self.num_features, self.max_evaluations, self._seed
+        )
+        # Rows that calibrate are used for nothing else: columns are read from the others.
+        kept = held_out_rows(len(targets), settings)[1].numpy()
+        self.encoder_ = TableEncoder().fit(
+            _safe_indexing(X, kept), sample_weight=None if weights is None else weights[kept]
+        )
         check_memory(len(targets), torch.empty(0, dtype=torch.float64), 1, WIDE, len(self.encoder_.encoded_), 5)
         table = Table(
             x=torch.tensor(self.encoder_.transform(X)),
@@ -123,11 +132,6 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
             weights=None if weights is None else torch.tensor(weights),
             groups=torch.tensor(self.encoder_.groups_),
             numbers=torch.tensor(self.encoder_.numbers_),
-        )
-        seed = seed_of(self.random_state)
-        self._seed = int(np.random.default_rng(seed).integers(2**31)) if seed is None else seed
-        settings = Settings(
-            self.conformal, self.subset_size, self.max_rows, self.num_features, self.max_evaluations, self._seed
         )
         columns = [dataclasses.replace(table, y=column.contiguous()) for column in table.y.T]
         with progress_bar(NUM_STAGES * len(columns), "fit", self.progress) as bar:
@@ -157,7 +161,10 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         return self._answer(X, lambda output, law: law.quantile(levels))
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9, *, plain: bool = False) -> Array:
-        """Intervals (n, 2) that hold the target with probability ``coverage``; ``plain`` ones are not corrected."""
+        """Intervals (n, 2) that hold the target at the rate ``coverage``; ``plain`` ones are not corrected.
+
+        ``outputs_[0].guarantee`` names the theorem that holds for the rate, or says that there is none.
+        """
         check_coverage(coverage)
 
         def question(output: Output, law: Distribution) -> torch.Tensor:

@@ -38,7 +38,7 @@ class LipschitzBound:
         True
     """
 
-    source = "Lipschitz bound"
+    source, is_bound = "Lipschitz bound", True
 
     def __init__(self, radius: float) -> None:
         if not 0.0 < check_number("radius", radius) < math.inf:

@@ -61,6 +61,7 @@ class SupDiagonal:
     Attributes:
         value: α², of the kernel's batch shape.
         source: where it comes from.
+        is_bound: whether it bounds k(x, x) for every x, and not only at the data, or nowhere.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -71,6 +72,7 @@ class SupDiagonal:
 
     value: Tensor
     source: str
+    is_bound: bool = False
 
     @property
     def alpha(self) -> Tensor:
@@ -80,6 +82,8 @@ class SupDiagonal:
 
 class DiagonalBound(Protocol):
     """α² as a function of the kernel and of its values k(x_i, x_i) at the data; ``source`` says what it is.
+
+    One that holds for every x says so by a further attribute, ``is_bound = True``; no certificate rests on others.
 
     Example:
         >>> import kernel_embed as ke
@@ -123,7 +127,8 @@ def sup_diagonal(
     check_columns(kernel, x.shape[-1])
     if bound is not None and callable(bound):
         value = bound(kernel, gram_diagonal(kernel, x) if diagonal is None else diagonal)
-        return SupDiagonal(value, getattr(bound, "source", "given by a function"))
+        source = getattr(bound, "source", "given by a function")
+        return SupDiagonal(value, source, bool(getattr(bound, "is_bound", False)))
     if bound is not None:
         bound = check_number("a bound of k(x, x)", bound)
         if not 0.0 < bound <= torch.finfo(x.dtype).max:
@@ -136,10 +141,10 @@ def sup_diagonal(
                 f"Expected k(x, x) ≤ {bound:g}, the given bound, got {highest:.6g} on the data. Give a bound that "
                 "holds for the hyperparameters in use, or none, and the largest value over the data is taken."
             )
-        return SupDiagonal(torch.full(kernel.batch_shape, bound, dtype=x.dtype, device=x.device), "given")
+        return SupDiagonal(torch.full(kernel.batch_shape, bound, dtype=x.dtype, device=x.device), "given", True)
     closed = fold(kernel, _Supremum(x))
     if closed is not None:
-        return SupDiagonal(closed, "closed form")
+        return SupDiagonal(closed, "closed form", True)
     diagonal = gram_diagonal(kernel, x) if diagonal is None else diagonal
     lowest = diagonal.detach().amin()
     if bool(lowest < 0):

@@ -15,11 +15,12 @@ form            middle term                                           a certific
 ``"paper"``     4e·r                                                  no: r takes its norm from the sample
 ``"tight"``     4e·r/√n                                               no, for the same reason
 ``"sharp"``     2e·r/√n                                               no, for the same reason
-``"peeled"``    2e·(r rounded up on a geometric grid)/√n              yes, for a kernel chosen without these rows
+``"peeled"``    2e·(r rounded up on a geometric grid)/√n              yes, for a kernel chosen without these rows, α
+                                                                      that bounds it everywhere, and no weights
 ``"holdout"``   0; rows held out                                      yes
 ==============  ====================================================  ================================================
 
-The documentation has the proofs. Who can hold rows out should: that bound is by far the smallest.
+The documentation has the proofs. Who can hold rows out should: that bound is usually by far the smallest.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ SMALLEST_TERM = 0.01
 
 LOSS = "cross-entropy clipped at 1/e, at most 1"
 NAMED_BEFORE = "a norm named before the rows were drawn; this one was read off them"
-FIXED_KERNEL = "a kernel, or one of the candidates, chosen without these rows; λ may be learned from them"
+FIXED_KERNEL = (
+    "a kernel, or one of the candidates, chosen without these rows; λ may be learned from them. A bound of k(x, x) for "
+    "every x, and rows without weights"
+)
 HELD_OUT = "rows that were held out: neither learned nor conditioned on"
 
 
@@ -98,7 +102,7 @@ class GeneralizationBound:
 
     @property
     def is_vacuous(self) -> bool:
-        """True where the bound exceeds 1, the largest value the bounded loss can take."""
+        """True where the bound is 1 or more, the largest value the bounded loss can take."""
         return self.value >= 1.0
 
 
@@ -157,14 +161,15 @@ def generalization_bound(
         )
     if form == "holdout":
         return _held_out(conditioned, confidence, candidates, holdout)
-    n, beta = conditioned.num_data, (1.0 - confidence) / candidates
+    # A row of weight 3 stands for three.
+    n, beta = conditioned.total_weight, (1.0 - confidence) / candidates
     r, source = rademacher_complexity(conditioned).item(), conditioned.sup_diagonal.source
     multiplier = RademacherComplexity(_RATE[form]).multiplier(n)
     risk = EmpiricalRisk(epsilon).evaluate(conditioned).item()
     if form == "peeled":
         r, j = peeled(r, multiplier)
         last = math.sqrt(math.log((j + 1) * (j + 2) / beta) / (2.0 * n))
-        known = source != "maximum over the data"
+        known = conditioned.sup_diagonal.is_bound and conditioned.row_weights is None
         return GeneralizationBound(risk, r, multiplier, last, confidence, form, source, known, LOSS, FIXED_KERNEL)
     last = math.sqrt(math.log(1.0 / beta) / (2.0 * n) if form == "sharp" else 8.0 / n * math.log(2.0 / beta))
     return GeneralizationBound(risk, r, multiplier, last, confidence, form, source)

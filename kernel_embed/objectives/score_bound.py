@@ -4,7 +4,7 @@ Let :math:`l(y, y) \le B^2` and :math:`\mathbf f = W \phi(x)`, :math:`\lVert W \
 k into that of l, :math:`k(x, x) \le \alpha^2`. With probability at least :math:`1 - \beta`, for all such W at once,
 
 .. math::
-    \mathbb E \lVert \phi(Y) - \mathbf f(X) \rVert^2 \le \frac1n \sum_i \lVert \phi(y_i) - \mathbf f(x_i) \rVert^2
+    \mathbb E \lVert \psi(Y) - \mathbf f(X) \rVert^2 \le \frac1n \sum_i \lVert \psi(y_i) - \mathbf f(x_i) \rVert^2
         + \frac{2 (2 B \alpha\rho + \alpha^2\rho^2)}{\sqrt n} + (B + \alpha\rho)^2 \sqrt{\tfrac1{2n}\log\tfrac1\beta} .
 
 The theory page has the proof, which needs no contraction inequality and no dimension of the targets. The norm is
@@ -31,7 +31,7 @@ from .score import target_features, target_form
 
 
 class EmpiricalScore(Objective[ConditionedEmbedding]):
-    """(1/n) Σ ‖φ(y_i) − μ̂(x_i)‖², the score at the training rows themselves: what the bound starts from.
+    """(1/n) Σ ‖ψ(y_i) − μ̂(x_i)‖², the score at the training rows themselves: what the bound starts from.
 
     Args:
         target_kernel: l; ``None`` takes that of the embedding.
@@ -49,7 +49,7 @@ class EmpiricalScore(Objective[ConditionedEmbedding]):
         self.target_kernel = target_kernel
 
     def evaluate(self, bound: ConditionedEmbedding) -> Tensor:
-        """η²[A⁻¹LA⁻¹]_ii averaged, for the residual at row i is η[A⁻¹φ(y)]_i."""
+        """η²[A⁻¹LA⁻¹]_ii averaged, for the residual at row i is η[A⁻¹ψ(y)]_i."""
         return training_scores(bound, require_target_kernel(bound, self.target_kernel)).mean(-1)
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class EmpiricalScore(Objective[ConditionedEmbedding]):
 
 
 def training_scores(bound: ConditionedEmbedding, kernel: Kernel) -> Tensor:
-    """‖φ(y_i) − μ̂(x_i)‖² at the training rows, not centered: ``(*batch, n)``."""
+    """‖ψ(y_i) − μ̂(x_i)‖² at the training rows, not centered: ``(*batch, n)``."""
     system = bound.system
     noise = system.ridge.unsqueeze(-1) if system.weights is None else system.ridge.unsqueeze(-1) / system.weights
     features = target_features(bound, kernel, centered=False)
@@ -84,7 +84,7 @@ class ScoreBound:
     """The bound of the expected kernel score, and its parts.
 
     Attributes:
-        empirical_score: (1/n) Σ ‖φ(y_i) − f(x_i)‖².
+        empirical_score: (1/n) Σ ‖ψ(y_i) − f(x_i)‖².
         complexity: αρ as read off the data.
         rounded: αρ rounded up on the grid, at which the bound is taken.
         target_sup: B.
@@ -156,7 +156,7 @@ def score_bound(
     first = 0.01 * B
     j = max(0, math.ceil(math.log(max(complexity, 1e-300) / first, STEP) - 1e-12))
     a = first * STEP**j
-    known = "maximum over the data" not in (conditioned.sup_diagonal.source, sup.source)
+    known = conditioned.sup_diagonal.is_bound and sup.is_bound
     return ScoreBound(
         empirical_score=training_scores(conditioned, kernel).mean().item(),
         complexity=complexity,
@@ -172,5 +172,5 @@ def score_bound(
 def _target_sup(bound: ConditionedEmbedding, kernel: Kernel) -> SupDiagonal:
     y = bound.y.to(bound.x).reshape(len(bound.y), -1)
     if isinstance(bound, ConditionedMulticlass) and isinstance(kernel, DeltaKernel):
-        return SupDiagonal(torch.ones(()), "closed form")
+        return SupDiagonal(torch.ones(()), "closed form", True)
     return sup_diagonal(kernel, y)

@@ -88,6 +88,19 @@ def test_split_conformal_holds_rows_out_and_says_so(fitted):
     assert len(split.outputs_[0].table.y) == 150
 
 
+def test_rows_that_calibrate_are_used_for_nothing_else():
+    """Whatever their columns and targets hold, predictions stay; the theorem of split conformal prediction asks it."""
+    X, y = waves(80)
+    split = quick(conformal="split").fit(X, y)
+    kept = np.isin(np.arange(80), split.outputs_[0].numbers.numpy())
+    assert kept.sum() == 60
+    other, targets = X.copy(), y.copy()
+    other[~kept] = np.nan  # the columns would get marks of missing cells
+    targets[~kept] = 1e3
+    again = quick(conformal="split").fit(other, targets)
+    np.testing.assert_array_equal(again.predict(X[kept]), split.predict(X[kept]))
+
+
 def test_many_rows_go_through_features():
     X, y = waves(700)
     large = quick(subset_size=150, max_rows=150, num_features=40).fit(X, y)

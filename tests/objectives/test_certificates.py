@@ -43,6 +43,39 @@ def test_the_sharp_form_by_hand(problem):
     assert not ke.generalization_bound(linear, form="peeled").is_certificate  # α is known on the data alone
 
 
+@pytest.mark.parametrize(
+    ("sup", "certified"),
+    [
+        (ke.kernels.NominalDiagonal(1.0), False),
+        (ke.kernels.MeanDiagonal(), False),
+        (lambda kernel, diagonal: diagonal.amax(-1), False),
+        (100.0, True),
+        (ke.LipschitzBound(10.0), True),
+    ],
+)
+def test_a_certificate_rests_on_a_bound_of_the_diagonal(sup, certified, problem):
+    network = ke.FeatureKernel(torch.nn.Linear(problem.x.shape[-1], 2).double())
+    target = RBFKernel().double()
+    classes = ke.MulticlassEmbedding(network, problem.m, 0.02, sup_diagonal=sup).condition(problem.x, problem.y)
+    assert classes.sup_diagonal.is_bound is certified
+    assert ke.generalization_bound(classes, form="peeled").is_certificate is certified
+    embedding = ke.ConditionalEmbedding(network, 0.02, target, sup_diagonal=sup)
+    scored = embedding.condition(problem.x, problem.y.double().unsqueeze(-1))
+    assert ke.objectives.score_bound(scored).is_certificate is certified
+
+
+@pytest.mark.parametrize("form", ["paper", "tight", "sharp", "peeled"])
+def test_a_row_of_weight_three_counts_as_three(form, problem):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m, 0.02)
+    w = torch.ones(len(problem.x), dtype=torch.float64)
+    w[:4] = 3.0
+    rows = torch.arange(len(w)).repeat_interleave(w.long())
+    once = ke.generalization_bound(embedding.condition(problem.x, problem.y, w), form=form)
+    plain = ke.generalization_bound(embedding.condition(problem.x[rows], problem.y[rows]), form=form)
+    assert once.value == pytest.approx(plain.value, rel=1e-9)
+    assert not once.is_certificate  # weights may be anything, and rows must be drawn alike
+
+
 def test_the_grid_of_norms_spends_all_of_beta_and_no_more():
     multiplier = 2 * math.e / 10
     assert sum(1.0 / ((j + 1) * (j + 2)) for j in range(100_000)) == pytest.approx(1.0, abs=1e-4)

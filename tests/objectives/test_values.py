@@ -7,8 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_iris
 
 import kernel_embed as ke
+from kernel_embed.embeddings.calibration import SCALE_RIDGE, smoothed
+from kernel_embed.objectives import SoftmaxCalibration, calibrate
 from kernel_embed.objectives.risk import permutation
 
 from .. import oracles
@@ -277,3 +280,32 @@ def test_permutations_leave_the_global_generator_alone():
     assert sorted(permutation(10, 5).tolist()) == list(range(10))
     assert torch.equal(permutation(10, 5), permutation(10, 5))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_ridge_on_scales_moves_the_calibration_as_little_as_the_pages_say():
+    """iris under the default objective, with and without the ridge, by Newton's method on autograd's derivatives."""
+    x, y = load_iris(return_X_y=True)
+    options = {"objective": ke.default_objective(), "random_state": 0, "progress": False}
+    conditioned = ke.MulticlassEmbeddingClassifier(**options).fit(x, y).conditioned_
+    F, T = conditioned.leave_one_out().detach(), smoothed(conditioned.Y, conditioned.total_weight)
+    w = conditioned.row_weights / conditioned.total_weight if conditioned.row_weights is not None else 1 / len(F)
+    found = calibrate(F, conditioned.Y, weights=conditioned.row_weights)
+
+    def q(u, ridge=0.0):
+        log_p = SoftmaxCalibration(u[:2], u[2:]).log_probabilities(F)
+        penalty = 0.5 / conditioned.total_weight * u[2:].square().sum() + 0.5 * ridge * u[:2].square().sum()
+        return -(w * (T * log_p).sum(-1)).sum() + penalty
+
+    ends = []
+    for ridge in (SCALE_RIDGE, 0.0):
+        u = torch.cat([found.scales, found.offset])
+        for _ in range(20):
+            slope = torch.autograd.functional.jacobian(lambda v, ridge=ridge: q(v, ridge), u)
+            u = u - torch.linalg.solve(torch.autograd.functional.hessian(lambda v, ridge=ridge: q(v, ridge), u), slope)
+        ends.append(u)
+    with_ridge, without = ends
+    torch.testing.assert_close(torch.cat([found.scales, found.offset]), with_ridge, rtol=0, atol=1e-8)
+    p = [SoftmaxCalibration(u[:2], u[2:]).probabilities(F) for u in ends]
+    assert 1e-4 < (with_ridge - without).abs().max() < 3e-3
+    assert (p[0] - p[1]).abs().max() < 6e-5
+    assert 0 <= q(with_ridge) - q(without) < 2e-10
