@@ -22,6 +22,7 @@ from .implicit import (
     NegativeLogDensity,
     Regress,
     RegressLeftOut,
+    inverse_forms,
 )
 from .system import LinearSystem
 
@@ -106,8 +107,14 @@ class DenseSystem(LinearSystem):
         return diagonal
 
     def inverse_forms(self, form: QuadraticForm) -> tuple[Tensor, Tensor]:
-        """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹: ``(*batch, n)`` each."""
-        q, c = InverseForms.apply(self.K, self._noise, self._inverse, form)
+        """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹: ``(*batch, n)`` each.
+
+        Where a gradient is asked for, the factor is let go, as in :meth:`regress_left_out`.
+        """
+        if not (torch.is_grad_enabled() and (self.K.requires_grad or self._noise.requires_grad)):
+            return inverse_forms(self._inverse, form), self.inverse_diagonal()
+        inverse, self._held = self._inverse, None
+        q, c = InverseForms.apply(self.K, self._noise, inverse, form)
         return q, c
 
     def log_determinant(self) -> Tensor:

@@ -88,15 +88,16 @@ class DistanceForm(QuadraticForm):
         self._F = p[self._order].cumsum(0)[:-1]
 
     def apply(self, B: Tensor) -> Tensor:
-        """L B = G Δ (Gᵀ B)."""
-        below = B[..., self._order, :].cumsum(-2)
-        total, below = below[..., -1:, :], below[..., :-1, :]
-        X = self._gaps.unsqueeze(-1) * (below - self._F.unsqueeze(-1) * total)
-        mean = (self._F.unsqueeze(-1) * X).sum(-2, keepdim=True)
-        # Σ_{j: t_j ≥ y_i} X_j, from the last gap down; the largest target has none above it
-        above = torch.zeros_like(B)
-        above[..., :-1, :] = X.flip(-2).cumsum(-2).flip(-2)
-        return (above - mean)[..., self._rank, :]
+        """L B = G Δ (Gᵀ B), where G X = (1 − F)ᵀX − Σ_{j: t_j < y_i} X_j: both sums run upward."""
+        F = self._F.unsqueeze(-1)
+        sums = B[..., self._order, :].cumsum(-2)
+        X = sums[..., :-1, :] - F * sums[..., -1:, :]
+        X *= self._gaps.unsqueeze(-1)
+        mean = (1.0 - F).mT @ X
+        # In the order of the targets: the smallest has none below it.
+        sums[..., :1, :] = mean
+        torch.sub(mean, X.cumsum(-2), out=sums[..., 1:, :])
+        return sums[..., self._rank, :]
 
     def diagonal(self) -> Tensor:
         """L_ii = Σ_j Δ_j G_ij²: below y_i that is F², above it (1 − F)²."""

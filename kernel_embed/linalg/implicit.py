@@ -3,8 +3,8 @@ r"""Derivatives of the answers of :math:`A = K + D`, :math:`D = \eta W^{-1}`: im
 .. math::
     V = A^{-1} Y,\; P = K V &: \quad \partial q/\partial K = (G_P - B) V^\top, \; B = A^{-1} (G_V + K G_P) \\
     c = \operatorname{diag} A^{-1} &: \quad \partial q/\partial K = -A^{-1} \operatorname{diag}(g) A^{-1} \\
-    (\operatorname{diag} A^{-1} L A^{-1}, c) &: \quad \partial q/\partial K = -A^{-1} (N + N^\top) A^{-1}, \;
-                                       N = L A^{-1} \operatorname{diag}(a) + \tfrac12 \operatorname{diag}(g) \\
+    (\operatorname{diag} M, c) &: \quad \partial q/\partial K = -(N + N^\top), \;
+               N = A^{-1} (\operatorname{diag}(a) M + \tfrac12 \operatorname{diag}(g) A^{-1}), \; M = A^{-1} L A^{-1} \\
     \log \lvert A \rvert       &: \quad \partial q/\partial K = g A^{-1} \\
     -\log \mathcal N(Y; 0, A) &: \quad \partial q/\partial K = \tfrac g2 (m A^{-1} - V V^\top), \;
                                        \partial q/\partial Y = g V
@@ -24,13 +24,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .forms import QuadraticForm
-from .products import blocks_of, sandwich, symmetric_product, updated_sandwich
+from .products import blocks_of, mirrored_, mutual_product_, sandwich, updated_sandwich
 
 if TYPE_CHECKING:
     from .dense import DenseSystem
-
-FORM_ROWS = 64
-"""Rows at a time of a product with a quadratic form, whose cumulative sums then stay in the processor's cache."""
 
 
 def solve_by(factor: Tensor, Y: Tensor) -> Tensor:
@@ -126,28 +123,37 @@ class InverseForms(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor, form: QuadraticForm) -> tuple[Tensor, Tensor]:
-        """diag A⁻¹LA⁻¹ and diag A⁻¹, from T = A⁻¹L some rows at a time."""
-        T, q = torch.empty_like(inverse), torch.empty_like(inverse[..., 0])
-        for rows in blocks_of(inverse.shape[-2], FORM_ROWS):
-            C = inverse[..., rows, :]
-            T[..., rows, :] = block = form.apply(C.mT).mT
-            q[..., rows] = (C * block).sum(-1)
-        ctx.save_for_backward(noise, inverse, T)
-        return q, inverse.diagonal(dim1=-2, dim2=-1).clone()
+        """The diagonals of M = A⁻¹LA⁻¹ and of A⁻¹."""
+        ctx.save_for_backward(noise, inverse)
+        ctx.form, ctx.M = form, _between(inverse, form)
+        return ctx.M.diagonal(dim1=-2, dim2=-1).clone(), inverse.diagonal(dim1=-2, dim2=-1).clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        """∂q/∂K = −A⁻¹(N + Nᵀ)A⁻¹, N = diag(a) A⁻¹L + ½ diag(g): one full and one symmetric product."""
-        noise, C, T = ctx.saved_tensors
-        product = torch.empty_like(C)
-        for rows in blocks_of(C.shape[-2]):
-            N = a[..., rows, None] * T[..., rows, :]
-            N += T[..., :, rows].mT * a.unsqueeze(-2)
-            N.diagonal(offset=rows.start, dim1=-2, dim2=-1).add_(g[..., rows])
-            product[..., rows, :] = N @ C
-        gradient = symmetric_product(C, product)[0].neg_()
+        """∂q/∂K = −(A⁻¹ diag(a) M + M diag(a) A⁻¹ + A⁻¹ diag(g) A⁻¹)."""
+        noise, inverse = ctx.saved_tensors
+        # The gradient takes the place of M, which a second pass through a retained graph forms again.
+        M, ctx.M = _between(inverse, ctx.form) if ctx.M is None else ctx.M, None
+        gradient = mutual_product_(inverse, M, -a, -g)
         return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None, None
+
+
+def _between(inverse: Tensor, form: QuadraticForm) -> Tensor:
+    """A⁻¹LA⁻¹ as one triangle of the product (LA⁻¹)ᵀA⁻¹, because L times a vector costs O(n) where it is not dense."""
+    M = torch.empty_like(inverse)
+    for block in blocks_of(inverse.shape[-1]):
+        M[..., block, block.start :] = form.apply(inverse[..., block]).mT @ inverse[..., block.start :]
+    return mirrored_(M)
+
+
+def inverse_forms(inverse: Tensor, form: QuadraticForm) -> Tensor:
+    """diag A⁻¹LA⁻¹ alone, which takes no product of n × n matrices."""
+    q = torch.empty_like(inverse[..., 0])
+    for block in blocks_of(inverse.shape[-1]):
+        columns = inverse[..., block]
+        q[..., block] = (columns * form.apply(columns)).sum(-2)
+    return q
 
 
 class LogDeterminant(torch.autograd.Function):

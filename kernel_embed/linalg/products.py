@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-BLOCK = 128
-"""Rows at a time: enough for the speed of a matrix product, few enough to waste little above the diagonal."""
+BLOCK = 192
+"""Rows at a time: enough for the speed of a matrix product, few enough to waste little above the diagonal, and no power
+of two, whose rows would compete for the same lines of the processor's cache."""
 
 
 def sandwich(C: Tensor, g: Tensor) -> Tensor:
@@ -49,6 +50,33 @@ def symmetric_product(
         product[..., block, :stop] = rows
         product[..., :start, block] = rows[..., :, :start].mT
     return product, diagonal
+
+
+def mutual_product_(C: Tensor, M: Tensor, a: Tensor, g: Tensor) -> Tensor:
+    """C diag(a) M + M diag(a) C + C diag(g) C for symmetric ``C`` and ``M``, which is overwritten by it.
+
+    A block of rows of the answer needs only that block of M and those after it, so that it can take its place.
+
+    Args:
+        C: ``(*batch, n, n)``.
+        M: ``(*batch, n, n)``.
+        a: ``(*batch, n)``.
+        g: ``(*batch, n)``.
+    """
+    a, g = a.unsqueeze(-2), g.unsqueeze(-2)
+    for block in blocks_of(C.shape[-1]):
+        c = C[..., block, :]
+        rows = (M[..., block, :] * a + c * g) @ C[..., block.start :, :].mT
+        rows += (c * a) @ M[..., block.start :, :].mT
+        M[..., block, block.start :] = rows
+    return mirrored_(M)
+
+
+def mirrored_(upper: Tensor) -> Tensor:
+    """The symmetric matrix whose upper triangle is given, in its place."""
+    for block in blocks_of(upper.shape[-1]):
+        upper[..., block.stop :, block] = upper[..., block, block.stop :].mT
+    return upper
 
 
 def blocks_of(n: int, size: int | None = None) -> Iterator[slice]:

@@ -7,7 +7,7 @@ import torch
 from torch.autograd import gradcheck
 
 from kernel_embed.linalg import DenseForm, DenseSystem, DistanceForm, FeatureSystem
-from kernel_embed.linalg.products import symmetric_product
+from kernel_embed.linalg.products import mutual_product_, symmetric_product
 
 
 def targets(n: int = 9) -> torch.Tensor:
@@ -60,3 +60,30 @@ def test_a_symmetric_product_is_mirrored(monkeypatch):
     C, g = C + C.T, torch.randn(10, dtype=torch.float64)
     torch.testing.assert_close(symmetric_product(C, C, g)[0], C @ g.diag() @ C)
     torch.testing.assert_close(symmetric_product(C, C)[0], C @ C)
+
+
+def test_a_mutual_product_takes_the_place_of_one_factor(monkeypatch):
+    monkeypatch.setattr("kernel_embed.linalg.products.BLOCK", 4)
+    C, M = (B + B.mT for B in torch.randn(2, 3, 10, 10, dtype=torch.float64))
+    a, g = torch.randn(2, 3, 10, dtype=torch.float64)
+    D, G = torch.diag_embed(a), torch.diag_embed(g)
+    expected = C @ D @ M + M @ D @ C + C @ G @ C
+    torch.testing.assert_close(mutual_product_(C, M, a, g), expected)
+    torch.testing.assert_close(M, expected)
+
+
+def test_a_retained_graph_gives_the_gradient_twice_in_blocks(monkeypatch):
+    monkeypatch.setattr("kernel_embed.linalg.products.BLOCK", 4)
+    Z, ridge = torch.randn(9, 3, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
+    K = (Z @ Z.mT).requires_grad_()
+    form = DistanceForm(targets())
+    q, c = DenseSystem(K, ridge).inverse_forms(form)
+    value = (q / c.square()).sum()
+    first, second = (torch.autograd.grad(value, K, retain_graph=True)[0] for _ in range(2))
+    inverse = torch.linalg.inv(K + ridge * torch.eye(9, dtype=torch.float64))
+    plain = (
+        (inverse @ form.apply(torch.eye(9, dtype=torch.float64)) @ inverse).diagonal() / inverse.diagonal() ** 2
+    ).sum()
+    (expected,) = torch.autograd.grad(plain, K)
+    torch.testing.assert_close(first, 0.5 * (expected + expected.mT))
+    torch.testing.assert_close(second, first, rtol=0.0, atol=0.0)
