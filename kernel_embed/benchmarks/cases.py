@@ -18,10 +18,11 @@ Call = Callable[[], object]
 
 
 class Scope(NamedTuple):
-    """How large a benchmark is: ``quick`` for small sizes, and ``data``, where the papers' data sets are."""
+    """How large a benchmark is: ``quick`` for small sizes, ``data``, where the data sets are, and which ``tables``."""
 
     quick: bool = False
     data: pathlib.Path | None = None
+    tables: tuple[str, ...] = ()
 
 
 class Case(NamedTuple):

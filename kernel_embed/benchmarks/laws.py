@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import norm
 
 from ..results import Record
 from .cases import OURS, Call, Case, Scope
-from .distributions import LAWS, LEARNERS, Learner
+from .distributions import LEARNERS, Learner
 
 Array = NDArray[np.float64]
+LAWS = "distributions: known laws"
 Law = Callable[[Array], tuple[Array, Array, Array]]
 """From inputs to the weights, means and scales of a mixture of Gaussians, ``(n, c)`` each."""
 
@@ -65,7 +67,7 @@ def _on_law(learner: Learner, law: Law, n: int) -> Call:
     new, outcomes = draw(law, 4000, 1)
 
     def call() -> Record:
-        answer = learner(x, y, new, outcomes)
+        answer = learner(pd.DataFrame(x), y, pd.DataFrame(new), outcomes)
         inside = (answer.interval[:, 0] <= outcomes) & (outcomes <= answer.interval[:, 1])
         best = mixture_crps(law(new), outcomes).mean()
         return {
@@ -79,9 +81,11 @@ def _on_law(learner: Learner, law: Law, n: int) -> Call:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """Ours, a Gaussian process and NGBoost on both laws."""
+    """Ours, one kernel by the score and by the evidence, and three others on both laws."""
+    names = [name for name in LEARNERS if name.startswith(OURS)]
+    names += ["quantile forest", "NGBoost", "Gaussian process, ARD"]
     for name, law in KNOWN.items():
         for n in (100,) if scope.quick else (500, 2000):
-            for learner in (OURS,) if scope.quick else (OURS, "quantile forest", "NGBoost", "Gaussian process, ARD"):
+            for learner in (OURS,) if scope.quick else names:
                 call, package = LEARNERS[learner]
                 yield Case(f"{LAWS}: {name}", learner, n, partial(_on_law, call, law, n), package)

@@ -76,6 +76,7 @@ def run(
     parts: Sequence[str] = DEFAULT,
     scope: Scope = WHOLE,
     sizes: Sequence[int] | None = None,
+    names: Sequence[str] | None = None,
     limit: float = 300.0,
     progress: bool | None = None,
 ) -> Outcome:
@@ -86,6 +87,7 @@ def run(
         parts: names of :data:`PARTS`.
         scope: how large, and where the data are.
         sizes: of the classifiers, to run only these.
+        names: of whose rows, to run only these.
         limit: seconds that one case may be expected to take, from its own smaller sizes.
         progress: show a progress bar.
     """
@@ -93,6 +95,8 @@ def run(
     todo = [case for part in parts for case in PARTS[part](scope)]
     if sizes is not None:
         todo = [case for case in todo if case.part not in (classifier.PART, classifier.GROWTH) or case.n in sizes]
+    if names is not None:
+        todo = [case for case in todo if case.name in names]
     with progress_bar(len(todo), "benchmark", progress) as bar:
         for case in todo:
             bar.set_postfix_str(f"{case.part}, {case.name}, n = {case.n}")

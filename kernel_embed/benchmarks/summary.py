@@ -66,7 +66,7 @@ def summary(records: Sequence[Record], outcome: Outcome) -> str:
     parts = []
     for part, chosen in group(records, lambda record: record["part"]).items():
         text = growth(chosen) if part == classifier.GROWTH else _ratios(chosen)
-        more = WORDS[str(part)](chosen) if part in WORDS else ""
+        more = next((words(chosen) for prefix, words in WORDS.items() if str(part).startswith(prefix)), "")
         against = "" if part == classifier.GROWTH else f" (ratio to: {chosen[0]['against']})"
         parts += [f"{part}{against}\n\n{text}", *([more] if more else [])]
     for title, lines in (("skipped", outcome.skipped), ("failed", outcome.failed)):
@@ -77,9 +77,9 @@ def summary(records: Sequence[Record], outcome: Outcome) -> str:
 
 WORDS: dict[str, Callable[[Sequence[Record]], str]] = {
     recipe.PART: recipe.words,
-    **{f"{distributions.TABLES}: {name}": distributions.words for name in distributions.NAMES},
+    distributions.TABLES: distributions.words,
 }
-"""By part: what is said under its table."""
+"""By how the name of a part begins: what is said under its table."""
 
 
 def _ratios(records: Sequence[Record]) -> str:

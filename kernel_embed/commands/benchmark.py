@@ -13,7 +13,8 @@ from .options import Unfinished, common, results_of
 
 EXAMPLES = """examples:
   kernel-embed benchmark --quick
-  kernel-embed benchmark --parts classifier --sizes 500 1000 --out results"""
+  kernel-embed benchmark --parts classifier --sizes 500 1000 --out results
+  kernel-embed benchmark --parts distributions --data DIR --tables mine --names ours NGBoost"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -27,9 +28,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"of {', '.join(benchmark.PARTS)} (default: {default})",
     )  # fmt: skip
     command.add_argument("--sizes", nargs="+", type=int, help="of the classifiers: only these numbers of rows")
+    command.add_argument("--names", nargs="+", metavar="NAME", help="only rows of these names, such as ours")
+    command.add_argument(
+        "--tables", nargs="+", metavar="TABLE", default=(),
+        help="of distributions: only these files TABLE.csv of --data, with numbers in a column target",
+    )  # fmt: skip
     command.add_argument("--limit", type=float, default=300.0, help="seconds that one case may be expected to take")
     command.add_argument(
-        "--data", type=pathlib.Path, help=f"of votes-path: directory of the data sets (default: {ENVIRONMENT_VARIABLE})"
+        "--data", type=pathlib.Path, help=f"directory of the data sets (default: {ENVIRONMENT_VARIABLE})"
     )
     common(command)
 
@@ -41,8 +47,9 @@ def run(options: argparse.Namespace) -> str:
     outcome = benchmark.run(
         results,
         parts=options.parts,
-        scope=Scope(options.quick, options.data),
+        scope=Scope(options.quick, options.data, tuple(options.tables)),
         sizes=options.sizes,
+        names=options.names,
         limit=options.limit,
     )
     text = f"{summary(results.records, outcome)}\n\nResults are in {options.out / 'results.json'}"
