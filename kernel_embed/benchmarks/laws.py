@@ -10,12 +10,15 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from ..results import Record
-from .cases import OURS, Call, Case, Scope
+from ..comparison.evaluate_numbers import measure
+from ..comparison.real_learners import real_learners
+from ..results import Record, number
+from .cases import OURS, Call, Case, Scope, in_own_process
 from .distributions import LEARNERS, Learner
 
 Array = NDArray[np.float64]
-LAWS = "distributions: known laws"
+LAWS, LARGE = "distributions: known laws", "distributions: many rows"
+MANY_ROWS = 100_000
 Law = Callable[[Array], tuple[Array, Array, Array]]
 """From inputs to the weights, means and scales of a mixture of Gaussians, ``(n, c)`` each."""
 
@@ -89,3 +92,23 @@ def cases(scope: Scope) -> Iterator[Case]:
             for learner in (OURS,) if scope.quick else names:
                 call, package = LEARNERS[learner]
                 yield Case(f"{LAWS}: {name}", learner, n, partial(_on_law, call, law, n), package)
+
+
+def _on_many(learner: str, name: str, n: int) -> Record:
+    """One learner on n rows of one law, in this process alone; 4000 new rows judge it."""
+    law = KNOWN[name]
+    x, y = draw(law, n, 0)
+    new, outcomes = draw(law, 4000, 1)
+    split = (pd.DataFrame(x), y, pd.DataFrame(new), outcomes)
+    record = measure(real_learners()[learner].for_tables, split, y).record
+    crps = number(record, "crps") * y.std()
+    kept = ("fit_seconds", "processor_seconds", "predict_seconds", "peak_megabytes", "coverage")
+    over_law = crps / mixture_crps(law(new), outcomes).mean()
+    return {"crps": float(crps), "over_law": float(over_law), **{field: record[field] for field in kept}}
+
+
+def many_cases(scope: Scope) -> Iterator[Case]:
+    """A hundred thousand rows: ours through features, and histogram boosting of quantiles."""
+    n, name = 200 if scope.quick else MANY_ROWS, "heteroscedastic"
+    for label, learner in {OURS: "default", "histogram boosting, quantiles": "boosting"}.items():
+        yield Case(f"{LARGE}: {name}", label, n, partial(in_own_process, _on_many, learner, name, n))

@@ -56,6 +56,7 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "votes-path": votes_path.cases,
     "distributions": distributions.table_cases,
     "laws": laws.cases,
+    "many-rows": laws.many_cases,
     "bounds": bounds.cases,
     "calculus": calculus.cases,
     "score": score.cases,

@@ -17,6 +17,7 @@ FIGURES = {
     "crps": ("CRPS", "{:.4f}"),
     "over_law": ("CRPS over that of the law", "{:.3f}"),
     "relative_error": ("error of the posterior mean", "{:.4f}"),
+    "largest_error": ("in the worst sample", "{:.4f}"),
     "rmse": ("RMSE", "{:.3f}"),
     "coverage": ("coverage", "{:.3f}"),
     **{f"exceeded_{form}": (f"{form} exceeded", "{:.3f}") for form in bounds.FORMS},

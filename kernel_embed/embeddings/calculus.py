@@ -24,10 +24,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..kernels import gram
-from ..linalg import DenseSystem
-from ..validation import check_features, check_memory, check_number
-from .conditional import MEMORY_REMEDY, ConditionalEmbedding, ConditionedEmbedding
+from ..validation import check_features, check_number
+from .conditional import ConditionalEmbedding, ConditionedEmbedding
 from .mean import WeightedEmbedding
 
 
@@ -139,12 +137,9 @@ def bayes_rule(
     y, x, weights = _columns(conditioned)[counts], conditioned.x[counts], alpha[counts]
     # In counts of rows, as weights of systems are: they add up to their number.
     weights = weights * (len(counts) / weights.sum())
-    check_memory(len(counts), y, 1, MEMORY_REMEDY)
     embedding = ConditionalEmbedding(kernel, regularization, conditioned.embedding.kernel).to(y)
-    with torch.no_grad():
-        system = DenseSystem(gram(kernel, y).to(y), len(counts) * embedding.regularization.to(y), weights)
-        targets = x.squeeze(-1) if x.shape[-1] == 1 else x
-        return ConditionedEmbedding(embedding, y, targets, system)
+    targets = x.squeeze(-1) if x.shape[-1] == 1 else x
+    return embedding.condition(y, targets, weights)
 
 
 @torch.no_grad()
