@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from kernel_embed.benchmarks import classifier, evidence, objective, summary, votes
+from kernel_embed.benchmarks import classifier, distributions, evidence, objective, summary, votes
 from kernel_embed.benchmarks import run as benchmark
 from kernel_embed.benchmarks.cases import OURS, Case, Scope, run_case
 from kernel_embed.cli import main
@@ -163,3 +163,39 @@ def test_a_point_of_the_curves_is_measured_in_a_process_of_its_own():
     record = run_case(case)
     assert record["peak_megabytes"] >= 0
     assert record["seconds"] > 0
+
+
+def test_distributions_read_any_table_and_only_the_names_asked_for(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    x, kind = rng.normal(size=60), rng.choice(["a", "b"], size=60)
+    lines = [f"{a},{k},{a + (k == 'b') + 0.1 * rng.normal()}" for a, k in zip(x, kind, strict=True)]
+    (tmp_path / "mine.csv").write_text("\n".join(["x,kind,target", *lines]))
+    ours = ["benchmark", "--parts", "distributions", "--data", str(tmp_path), "--tables", "mine"]
+    names = ["ours: one kernel by the score", "Gaussian process, ARD", "MAPIE CV+, histogram boosting"]
+    assert main([*ours, "--names", *names, "--out", str(tmp_path / "out")]) == 0
+    records = json.loads((tmp_path / "out" / "results.json").read_text())
+    found = {r["name"] for r in records}
+    assert names[:2] == [name for name in names if name in found and "MAPIE" not in name]
+    assert all(0.7 < r["coverage"] <= 1.0 for r in records)
+
+
+def test_paired_differences_and_widths_are_those_of_the_folds():
+    def record(name, crps, width):
+        part = f"{distributions.TABLES}: t"
+        folds = {f"crps_{k}": value for k, value in enumerate(crps)}
+        return {"part": part, "name": name, "crps": float(np.mean(crps)), "width": width, **folds}
+
+    ours, other = [0.1, 0.2, 0.3, 0.2, 0.2], [0.2, 0.2, 0.3, 0.3, 0.2]
+    text = distributions.words(
+        [
+            record(OURS, ours, 1.1),
+            record("ours: one kernel by the score", [0.0] * 5, 1.0),  # not another's
+            record("far", [9.0] * 5, 1.0),
+            record("near", other, 1.0),
+            record("MAPIE CV+, random forest", [np.nan] * 5, 1.0),
+        ]
+    )
+    difference = np.subtract(ours, other)
+    error = np.sqrt(((difference - difference.mean()) ** 2).sum() / 4 / 5)
+    assert f"ours less near, the best of the others: {difference.mean():+.4f} ± {error:.4f}" in text
+    assert "width of ours over that of MAPIE CV+, random forest: 1.100" in text
