@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pathlib
 import re
 import sys
+import textwrap
 import types
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -51,6 +55,52 @@ def test_a_name_of_the_reference_is_documented_in_full(entry):
     own = inspect.getdoc(value) or ""
     assert ">>> " in own, "no example"
     assert isinstance(value, type) or "Returns:" in own or "Yields:" in own, "nothing about what it returns"
+
+
+def refuses(function: Callable[..., Any]) -> bool:
+    """Whether its own body raises or calls a check; what inner functions do is theirs."""
+    if function.__code__.co_filename.startswith("<"):
+        return False  # written by a dataclass, which checks nothing
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    nodes: list[ast.AST] = list(definition.body)  # type: ignore[attr-defined]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
+            continue
+        if isinstance(node, ast.Raise):
+            return True
+        if isinstance(node, ast.Call) and re.match(r"_?check_", ast.unparse(node.func).rpartition(".")[2]):
+            return True
+        nodes.extend(ast.iter_child_nodes(node))
+    return False
+
+
+def refusing(entry: Entry) -> Iterator[tuple[str, str]]:
+    """Names and docstrings of what can refuse its arguments: the name itself, and its methods that have an entry."""
+    value = entry.value
+    if not isinstance(value, type):
+        if refuses(inspect.unwrap(value)):
+            yield entry.name, inspect.getdoc(value) or ""
+        return
+    if getattr(value, "_is_protocol", False):
+        return
+    own = [vars(value).get(name) for name in ("__init__", "__post_init__", "__call__")]
+    if any(inspect.isfunction(function) and refuses(inspect.unwrap(function)) for function in own):
+        yield entry.name, inspect.getdoc(value) or ""
+    public = [name for name in vars(value) if not name.startswith("_")]
+    for name in public if entry.members == "*" else [name.strip() for name in entry.members.split(",") if name]:
+        found = inspect.getattr_static(value, name, None)
+        function = getattr(found, "__func__", found)  # of a class method
+        ours = inspect.isfunction(function) and function.__module__.startswith("kernel_embed")
+        if ours and refuses(inspect.unwrap(function)):
+            yield f"{entry.name}.{name}", inspect.getdoc(function) or ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_can_refuse_says_when(page):
+    entries = entries_of(page.read_text())
+    silent = [name for entry in entries for name, text in refusing(entry) if "Raises:" not in text]
+    assert silent == [], "say which errors are raised, and when"
 
 
 def test_no_name_has_two_pages_and_every_public_name_has_one():

@@ -67,6 +67,11 @@ def compare(
     Returns:
         The ranking, the predictions, the fitted learners and the report.
 
+    Raises:
+        TypeError: if ``methods`` is not a list of names, or ``folds`` or ``seed`` is not a whole number.
+        ValueError: if ``folds`` is below 2, ``seed`` is negative, or ``budget`` is not positive.
+        OSError: if the results cannot be written.
+
     Example:
         >>> from sklearn.datasets import load_iris
         >>> iris = load_iris(as_frame=True)
@@ -155,6 +160,9 @@ class Compared:
         """Labels of all held-out rows and the probabilities that ``method`` gave to the classes, fold after fold.
 
         Of numbers the values of all held-out rows, and their predicted quantiles at 0.5, 1.5, …, 99.5 %.
+
+        Raises:
+            ValueError: if the learner has no finished folds.
         """
         method = method or self.recommendation.method
         records = [r for r in self.comparison.records(self.table) if r["method"] == method and "left_out" not in r]

@@ -62,6 +62,10 @@ class KernelValues:
         points: the x_i.
         block_numbers: how many numbers are held at once where points are many.
 
+    Raises:
+        ValueError: when called, if ``x`` has another number of columns than ``points``, or values that are not
+            finite.
+
     Example:
         >>> from gpytorch.kernels import RBFKernel
         >>> from kernel_embed.embeddings import KernelValues
@@ -88,6 +92,11 @@ class KernelFeatures:
         num_features: p.
         like: data whose dtype, device and columns new points must share.
         block_numbers: how many numbers are held at once where points are many.
+
+    Raises:
+        ValueError: when called, if ``x`` has another number of columns than the data, or values that are not finite;
+            or if the kernel gives another number of features.
+        RuntimeError: when called, if the kernel has no explicit features any more.
 
     Example:
         >>> from gpytorch.kernels import LinearKernel
@@ -181,7 +190,11 @@ class LinearAnswers(ConditionalAnswers):
         return None
 
     def coefficients_of(self, values: Tensor) -> Tensor:
-        """The coefficients for other ``values`` ``(n, q)`` at the training targets; only with data that are held."""
+        """The coefficients for other ``values`` ``(n, q)`` at the training targets; only with data that are held.
+
+        Raises:
+            TypeError: if the answers do not hold their data.
+        """
         raise TypeError(
             f"Expected answers that hold their data, got {type(self).__name__}. "
             "Ask what embedding.condition(x, y) returns."
@@ -192,7 +205,12 @@ class LinearAnswers(ConditionalAnswers):
         return in_blocks(self.representation, x, self.coefficients)
 
     def expectation(self, g: Function | Tensor, x: Tensor) -> Tensor:
-        """E[g(Y) | X = x], eq. (2); see :meth:`ConditionalAnswers.expectation`."""
+        """E[g(Y) | X = x], eq. (2); see :meth:`ConditionalAnswers.expectation`.
+
+        Raises:
+            TypeError: if the answers do not hold the training targets.
+            ValueError: if ``g`` does not return one value, or one row, for each training target.
+        """
         y = self.targets_held
         if y is None:
             raise TypeError(
@@ -264,6 +282,9 @@ class MulticlassAnswers(ConditionalAnswers):
             x: points of shape ``(t, d)``.
             kind: ``"clip-normalized"`` is h̃ of eq. (33), never negative; ``"expected-information"`` is ĥ of eq. (37),
                 the embedding's own expectation of −log p̂, which may fall slightly below zero.
+
+        Raises:
+            ValueError: if ``kind`` is neither of the two.
         """
         if kind == "clip-normalized":
             return _information(self.probabilities(x)).sum(dim=-1)
@@ -318,6 +339,9 @@ def in_blocks(representation: Function, x: Tensor, coefficients: Tensor, numbers
     Returns:
         ``(*batch, t, m)``.
 
+    Raises:
+        TypeError: if ``x`` is sparse, nested or without values.
+
     Example:
         >>> from kernel_embed.embeddings import in_blocks
         >>> in_blocks(torch.sin, torch.zeros(1000, 3), torch.ones(3, 2), numbers=300).shape
@@ -350,6 +374,10 @@ def clip_normalize(p: Tensor) -> Tensor:
 
     Returns:
         Probabilities of the same shape, with sums of one.
+
+    Raises:
+        TypeError: if ``p`` is not a tensor of real numbers.
+        ValueError: if ``p`` has no rows, integers, or values that are not finite.
 
     Example:
         >>> from kernel_embed.embeddings import clip_normalize

@@ -24,6 +24,9 @@ class KernelEmbedding(Module):
     Args:
         kernel: k, any GPyTorch kernel.
 
+    Raises:
+        TypeError: if ``kernel`` is not a :class:`gpytorch.kernels.Kernel`.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> issubclass(ke.MulticlassEmbedding, ke.embeddings.KernelEmbedding)

@@ -48,6 +48,10 @@ class BayesianMeanEmbedding(KernelEmbedding):
         noise_prior: a GPyTorch prior on σ².
         noise_constraint: a GPyTorch constraint on σ²; positive, learned on a logarithmic scale, by default.
 
+    Raises:
+        ValueError: if both a measure and a covariance are given, or ``noise`` is neither a number nor one of the
+            names, or is a name and has something to learn.
+
     Example:
         >>> import gpytorch
         >>> x = torch.randn(50, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -141,6 +145,9 @@ class ConditionedMeanEmbedding:
         rows: the rows of ``x`` at which μ̂ is observed, ``None`` for points that are not rows.
         locations: the points at which μ̂ is observed, ``(t, d)``.
         covariance: the prior covariance in force, its measure named.
+
+    Raises:
+        ValueError: when called, if the points have other columns than the sample, or values that are not finite.
 
     Example:
         >>> import gpytorch, kernel_embed as ke

@@ -111,6 +111,11 @@ def bayes_rule(
     Returns:
         The posterior as a conditioned embedding: ``mean(y)``, ``distribution(y)``, ``expectation(g, y)``.
 
+    Raises:
+        TypeError: if ``regularization`` is not a number.
+        ValueError: if ``regularization`` is not positive and finite, or no pair counts under the prior.
+        MemoryError: if the n × n matrices do not fit.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> generator = torch.Generator().manual_seed(0)

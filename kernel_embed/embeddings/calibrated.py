@@ -87,6 +87,11 @@ class CalibratedMulticlass(MulticlassAnswers):
 
         Returns:
             Lower and upper limits, ``(t, m)`` each.
+
+        Raises:
+            TypeError: if ``num_draws`` or ``seed`` is not a whole number.
+            ValueError: if ``coverage`` is not between 0 and 1, ``num_draws`` is below 2, or the embedding has a batch
+                shape.
         """
         check_coverage(coverage)
         check_seed(seed)

@@ -99,6 +99,11 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None
     Returns:
         The calibration.
 
+    Raises:
+        TypeError: if an argument is not a tensor of real numbers, or ``penalty`` not a number.
+        ValueError: if ``F`` and ``Y`` have different shapes or values that are not finite, ``penalty`` is not
+            positive, or a weight is not.
+
     Example:
         >>> F = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9], [0.5, 0.5]], dtype=torch.float64)
         >>> Y = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)

@@ -99,7 +99,11 @@ class ConditionalEmbedding(RegularizedEmbedding):
         return frozen(self).bind(x, y, weights)
 
     def targets(self, y: Tensor, like: Tensor) -> Tensor:
-        """Y, the targets as an n × m matrix of numbers in the dtype and on the device of ``like``."""
+        """Y, the targets as an n × m matrix of numbers in the dtype and on the device of ``like``.
+
+        Raises:
+            ValueError: if a target has no numbers, or numbers whose squares the dtype cannot hold.
+        """
         Y = y.to(like).reshape(y.shape[0], -1)
         if Y.numel() == 0:
             raise ValueError(
@@ -268,6 +272,10 @@ class ConditionedEmbedding(LinearAnswers):
         """k training rows for each point, drawn with the weights v = 1/n + w − (Σw)/n, clipped at 0 and normalized.
 
         ``y[rows]`` are draws of Y given X = x for targets of any kind: vectors, labels, structures. ``(t, k)``.
+
+        Raises:
+            TypeError: if ``seed`` is not a whole number.
+            ValueError: if ``seed`` is negative or too large.
         """
         check_seed(seed)
         w = self.weights(x).mT

@@ -43,6 +43,10 @@ def conformal_quantile(scores: Tensor, coverage: float, weights: Tensor | None =
     Returns:
         A scalar.
 
+    Raises:
+        TypeError: if ``scores`` is not a tensor of real numbers.
+        ValueError: if ``coverage`` is not between 0 and 1, or ``scores`` is no vector or has NaN.
+
     Example:
         >>> conformal_quantile(torch.arange(1.0, 20.0), 0.9), conformal_quantile(torch.ones(5), 0.9)
         (tensor(18.), tensor(inf))
@@ -72,6 +76,10 @@ def interval_scores(interval: Tensor, y: Tensor) -> Tensor:
 
     Returns:
         Nonconformity scores, for :func:`conformal_quantile`.
+
+    Raises:
+        TypeError: if an argument is not a tensor of real numbers.
+        ValueError: if ``interval`` is not ``(n, 2)`` and ``y`` not ``(n,)``.
 
     Example:
         >>> from kernel_embed.embeddings import interval_scores
@@ -105,6 +113,10 @@ def prediction_sets(left_out: Tensor, y: Tensor, probabilities: Tensor, coverage
 
     Returns:
         ``True`` for the classes in the set.
+
+    Raises:
+        TypeError: if an argument is not a tensor of numbers.
+        ValueError: if the two have different numbers of classes, or ``y`` is not one class number for each row.
 
     Example:
         >>> p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.7, 0.3]])
@@ -150,6 +162,10 @@ def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, covera
 
     Returns:
         Lower and upper ends.
+
+    Raises:
+        TypeError: if the rows have weights.
+        ValueError: if ``coverage`` is not between 0 and 1, or ``x`` has other columns than the data.
 
     Example:
         >>> import gpytorch, kernel_embed as ke

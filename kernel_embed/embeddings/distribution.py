@@ -53,7 +53,12 @@ class Distribution:
         return F.diff(dim=-1, prepend=torch.zeros_like(F[..., :1]))
 
     def cdf(self, t: float | Tensor) -> Tensor:
-        """P(Y ≤ t): ``(*batch, t)``, or ``(*batch, t, k)`` for k thresholds."""
+        """P(Y ≤ t): ``(*batch, t)``, or ``(*batch, t, k)`` for k thresholds.
+
+        Raises:
+            TypeError: if ``t`` is not made of real numbers.
+            ValueError: if ``t`` is neither a number nor a vector, or has NaN.
+        """
         thresholds = self._places(t, "t")
         if thresholds.dim() > 1 or bool(thresholds.isnan().any()):
             raise ValueError(
@@ -69,7 +74,11 @@ class Distribution:
         return 1.0 - self.cdf(t)
 
     def quantile(self, q: float | Tensor) -> Tensor:
-        """inf{t : F(t) ≥ q}: ``(*batch, t)``, or ``(*batch, t, k)`` for k levels, each in (0, 1)."""
+        """inf{t : F(t) ≥ q}: ``(*batch, t)``, or ``(*batch, t, k)`` for k levels, each in (0, 1).
+
+        Raises:
+            ValueError: if a level is not between 0 and 1, both excluded.
+        """
         levels = self._places(q, "q")
         check_levels(levels)
         index = torch.searchsorted(self.F.contiguous(), levels.reshape(-1).expand(*self.F.shape[:-1], -1).contiguous())
@@ -77,7 +86,11 @@ class Distribution:
         return answer.squeeze(-1) if levels.dim() == 0 else answer
 
     def interval(self, coverage: float = 0.9) -> Tensor:
-        """The central interval, from the quantile (1 − coverage)/2 to (1 + coverage)/2: ``(*batch, t, 2)``."""
+        """The central interval, from the quantile (1 − coverage)/2 to (1 + coverage)/2: ``(*batch, t, 2)``.
+
+        Raises:
+            ValueError: if ``coverage`` is not between 0 and 1, both excluded.
+        """
         check_coverage(coverage)
         return self.quantile(torch.tensor([0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage)], dtype=torch.float64))
 
@@ -93,7 +106,12 @@ class Distribution:
         return (p * (self.support - mean.unsqueeze(-1)).square()).sum(-1)
 
     def sample(self, k: int, seed: int | None = None) -> Tensor:
-        """k independent draws by inverse transform: ``(*batch, t, k)``."""
+        """k independent draws by inverse transform: ``(*batch, t, k)``.
+
+        Raises:
+            TypeError: if ``k`` or ``seed`` is not a whole number.
+            ValueError: if ``k`` is below 1, or ``seed`` is negative.
+        """
         check_seed(seed)
         k = check_count("k", k)
         generator = torch.Generator()
@@ -103,7 +121,12 @@ class Distribution:
         return self.support[index.clamp_max(len(self.support) - 1)]
 
     def density(self, t: Tensor, bandwidth: float) -> Tensor:
-        """The density of the distribution smoothed by a Gaussian of scale ``bandwidth``, at t ``(k,)``: (…, t, k)."""
+        """The density of the distribution smoothed by a Gaussian of scale ``bandwidth``, at t ``(k,)``: (…, t, k).
+
+        Raises:
+            TypeError: if ``bandwidth`` is not a number.
+            ValueError: if ``bandwidth`` is not positive and finite, or ``t`` is not finite.
+        """
         width = check_number("bandwidth", bandwidth)
         check_setting("bandwidth", bandwidth, 0.0 < width < math.inf, "positive and finite, in units of the target")
         t = self._places(t, "t")
@@ -112,7 +135,11 @@ class Distribution:
         return self.probabilities @ (torch.exp(-0.5 * z.square()) / (bandwidth * math.sqrt(2.0 * math.pi)))
 
     def crps(self, y: Tensor) -> Tensor:
-        """∫ (F(t) − 1{y ≤ t})² dt for one outcome at each point, ``y`` of shape ``(t,)``: ``(*batch, t)``."""
+        """∫ (F(t) − 1{y ≤ t})² dt for one outcome at each point, ``y`` of shape ``(t,)``: ``(*batch, t)``.
+
+        Raises:
+            ValueError: if there is not one finite outcome for each point.
+        """
         y = self._places(y, "y")
         if y.dim() != 1 or self.F.shape[-2] not in (1, len(y)):
             raise ValueError(
@@ -148,7 +175,11 @@ class RealAnswers:
     """
 
     def distribution(self, x: Tensor) -> Distribution:
-        """P(Y | X = x) of a real target, for each of the points ``x`` ``(t, d)``."""
+        """P(Y | X = x) of a real target, for each of the points ``x`` ``(t, d)``.
+
+        Raises:
+            TypeError: if there is no single real target, or it is not held.
+        """
         raise no_distribution(self)
 
     def cdf(self, t: float | Tensor, x: Tensor) -> Tensor:

@@ -56,6 +56,11 @@ class WeightedEmbedding:
         x: the sample, ``(n, d)``.
         weights: β, ``(*batch, n)``.
 
+    Raises:
+        TypeError: if ``kernel`` is not a kernel, or ``x`` or ``weights`` not a tensor of real numbers.
+        ValueError: if there is not one weight for each row of ``x``; when called, if the points have other columns
+            than ``x``.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x = torch.tensor([[0.0], [1.0]])

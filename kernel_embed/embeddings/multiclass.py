@@ -32,6 +32,10 @@ class MulticlassEmbedding(ConditionalEmbedding):
         regularization_constraint: a GPyTorch constraint on λ.
         sup_diagonal: α², a bound of k(x, x) where the kernel has none in closed form: a number, or a function.
 
+    Raises:
+        TypeError: if ``num_classes`` is not a whole number.
+        ValueError: if it is below 1.
+
     Example:
         >>> import gpytorch
         >>> x = torch.tensor([[0.0], [0.1], [1.0], [1.1]])

@@ -38,6 +38,10 @@ class Witness:
         x: the sample of P, ``(n, d)``.
         y: the sample of Q, ``(m, d)``.
 
+    Raises:
+        TypeError: if a sample is not a tensor of real numbers.
+        ValueError: if the samples have different columns, no rows, or values that are not finite.
+
     Example:
         >>> import gpytorch
         >>> generator = torch.Generator().manual_seed(0)

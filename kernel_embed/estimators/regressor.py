@@ -102,6 +102,10 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
             X: a matrix, or a data frame with numbers, texts, booleans, dates and missing cells.
             y: a number for each row, or several: ``(n,)`` or ``(n, outputs)``.
             sample_weight: how many rows each row stands for.
+
+        Raises:
+            ValueError: if a setting is out of range, or every row has weight zero.
+            MemoryError: if the encoded table does not fit.
         """
         self._check_settings()
         X = validated(self, X, reset=True)
@@ -155,7 +159,11 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         return self._answer(X, lambda output, law: law.mean)
 
     def predict_quantile(self, X: ArrayLike, q: float | ArrayLike) -> Array:
-        """Quantiles at the levels ``q``, each in (0, 1): (n, len(q)). They never cross."""
+        """Quantiles at the levels ``q``, each in (0, 1): (n, len(q)). They never cross.
+
+        Raises:
+            ValueError: if a level is not between 0 and 1, both excluded.
+        """
         levels = torch.as_tensor(np.atleast_1d(np.asarray(q, dtype=np.float64)))
         check_levels(levels)
         return self._answer(X, lambda output, law: law.quantile(levels))
@@ -164,6 +172,9 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         """Intervals (n, 2) that hold the target at the rate ``coverage``; ``plain`` ones are not corrected.
 
         ``outputs_[0].guarantee`` names the theorem that holds for the rate, or says that there is none.
+
+        Raises:
+            ValueError: if ``coverage`` is not between 0 and 1, both excluded.
         """
         check_coverage(coverage)
 
@@ -174,7 +185,11 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         return self._answer(X, question)
 
     def predict_cdf(self, X: ArrayLike, t: float | ArrayLike) -> Array:
-        """P(Y ≤ t) at the thresholds ``t``: (n, len(t))."""
+        """P(Y ≤ t) at the thresholds ``t``: (n, len(t)).
+
+        Raises:
+            ValueError: if ``t`` is neither a number nor a vector of numbers.
+        """
         thresholds = np.atleast_1d(np.asarray(t, dtype=np.float64))
         if thresholds.ndim != 1 or np.isnan(thresholds).any():
             raise ValueError(f"Expected thresholds as a number or a vector of numbers, got {t!r}. Give t=0.0, say.")

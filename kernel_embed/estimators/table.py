@@ -57,7 +57,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.max_categories = max_categories
 
     def fit(self, X: ArrayLike, y: object = None, sample_weight: Floats | None = None) -> TableEncoder:
-        """Look at the columns."""
+        """Look at the columns.
+
+        Raises:
+            TypeError: if ``max_categories`` is not a whole number.
+            ValueError: if it is below 1.
+        """
         check_count("max_categories", self.max_categories)
         columns, names = read_columns(X)
         if isinstance(names, list):
@@ -93,7 +98,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return total
 
     def transform(self, X: ArrayLike) -> Floats:
-        """The numbers, ``(n, D)``; a category not met before is like none of its column."""
+        """The numbers, ``(n, D)``; a category not met before is like none of its column.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: if ``fit`` was not called.
+            ValueError: if the columns are not those of ``fit``.
+        """
         check_is_fitted(self)
         columns, names = read_columns(X)
         check_same_columns(self, columns, names)
@@ -103,7 +113,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return np.concatenate([code.numbers(columns[code.place]) for code in self._codes], axis=1)
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> Objects:
-        """The names of the numbers."""
+        """The names of the numbers.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: if ``fit`` was not called.
+        """
         check_is_fitted(self)
         return np.array([entry.name for entry in self.encoded_], dtype=object)
 

@@ -119,7 +119,13 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Data, y: ArrayLike) -> VotedKernelClassifier:
-        """Solve eq. (1) on the sample."""
+        """Solve eq. (1) on the sample.
+
+        Raises:
+            TypeError: if ``solver`` is not a :class:`~kernel_embed.votes.VoteSolver`.
+            ValueError: if ``num_calibration_folds`` is 1 or negative, there is not one label for each point, or only
+                one class.
+        """
         self._check_settings()
         self.family_ = KernelFamily.of(self.kernels)
         x, labels = self._check_fit(X, y)
@@ -155,7 +161,12 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(self.classes_[codes])
 
     def predict_proba(self, X: Data) -> Array:
-        """Probabilities of the classes, one temperature away from the votes, fitted on held-out ones."""
+        """Probabilities of the classes, one temperature away from the votes, fitted on held-out ones.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: if ``fit`` was not called.
+            AttributeError: if ``num_calibration_folds`` was 0.
+        """
         check_is_fitted(self)
         if self.temperature_ is None:
             raise AttributeError(
@@ -166,6 +177,9 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
 
     def report(self) -> list[KernelReport]:
         """One record per kernel: its name, complexity and the rule it came from, penalty, total weight and votes.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: if ``fit`` was not called.
 
         Example:
             >>> import numpy as np
@@ -211,6 +225,9 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             uniform: the form for all ρ at once, rounded down to a grid, so that ρ may come from the data.
             sup_diagonal: sup K(x, x) of every kernel over all inputs, where you know them, for ``uniform=True``; the
                 closed form by default, which polynomials and callables do not have.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: if ``fit`` was not called.
         """
         check_is_fitted(self)
         base = self.base_.with_bounds(sup_diagonal)

@@ -29,6 +29,10 @@ class AverageKernel(Kernel):
     Args:
         draws: the kernels and their weights.
 
+    Raises:
+        TypeError: if a draw is not a kernel of GPyTorch.
+        ValueError: if there is not one weight for each draw, or the weights are negative or do not sum to 1.
+
     Example:
         >>> from gpytorch.kernels import RBFKernel
         >>> batch = RBFKernel(batch_shape=torch.Size([2])).double()

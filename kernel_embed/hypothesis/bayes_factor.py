@@ -78,6 +78,10 @@ def log_bayes_factor(
     Returns:
         The logarithm, in nats.
 
+    Raises:
+        TypeError: if ``num_locations`` is not a whole number.
+        ValueError: if it is below 1, or the samples have different columns or fewer than two rows.
+
     Example:
         >>> generator = torch.Generator().manual_seed(0)
         >>> x, y = torch.randn(2, 100, 1, generator=generator)

@@ -96,6 +96,11 @@ def conditional_independence_test(
     Returns:
         p-value, statistic and, for the default method, diagnostics.
 
+    Raises:
+        TypeError: if a sample is not made of real numbers.
+        ValueError: if the samples have different numbers of rows, fewer than four, or values that are not finite; if
+            an option is unknown; or if ``method="transforms"`` is given a kernel.
+
     Example:
         >>> generator = torch.Generator().manual_seed(0)
         >>> z, a, b = torch.randn(3, 200, 1, generator=generator)

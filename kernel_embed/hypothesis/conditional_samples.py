@@ -44,6 +44,11 @@ def conditional_two_sample_test(
     Returns:
         p-value, statistic and diagnostics.
 
+    Raises:
+        TypeError: if a sample is not made of numbers.
+        ValueError: if inputs and answers have different numbers of rows, the two sides different columns, or
+            ``num_permutations`` is below 1.
+
     Example:
         >>> generator = torch.Generator().manual_seed(0)
         >>> x, e, other_x, f = torch.randn(4, 100, 1, generator=generator)

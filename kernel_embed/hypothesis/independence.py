@@ -61,6 +61,11 @@ def independence_test(
     Returns:
         p-value, statistic, kernels and null distribution.
 
+    Raises:
+        TypeError: if a sample is not made of real numbers.
+        ValueError: if the samples have different numbers of rows, too few of them, or values that are not finite; if
+            an option is unknown; or if ``null="gamma"`` is asked for several kernels or the unbiased statistic.
+
     Example:
         >>> generator = torch.Generator().manual_seed(0)
         >>> x = torch.randn(100, 1, generator=generator)

@@ -50,6 +50,10 @@ class LinearTimeTwoSampleTest:
         num_permutations: B, the number of ways in which signs are flipped. Every pair of points costs B additions.
         seed: of the signs.
 
+    Raises:
+        TypeError: if ``kernel`` is neither one kernel nor a posterior.
+        ValueError: if ``num_permutations`` is below 1.
+
     Example:
         >>> from gpytorch.kernels import RBFKernel
         >>> generator = torch.Generator().manual_seed(0)
@@ -82,7 +86,13 @@ class LinearTimeTwoSampleTest:
         self._waiting: list[Tensor | None] = [None, None]
 
     def update(self, x: Tensor | ArrayLike, y: Tensor | ArrayLike) -> LinearTimeTwoSampleTest:
-        """Take the next points of both streams (any numbers of them); returns the test."""
+        """Take the next points of both streams (any numbers of them); returns the test.
+
+        Raises:
+            TypeError: if a sample is not made of real numbers.
+            ValueError: if the samples have different columns, or others than the kernel takes, or values that are not
+                finite.
+        """
         streams = []
         for name, new, old in zip("xy", (x, y), self._waiting, strict=True):
             new = check_sample(new, name, minimum=1)
@@ -100,7 +110,11 @@ class LinearTimeTwoSampleTest:
         return self
 
     def terms(self, x: Tensor, y: Tensor) -> Tensor:
-        """h(z_i) of consecutive pairs of rows: ``(M,)``."""
+        """h(z_i) of consecutive pairs of rows: ``(M,)``.
+
+        Raises:
+            ValueError: if a kernel value is not finite.
+        """
         x1, x2, y1, y2 = x[0::2], x[1::2], y[0::2], y[1::2]
         with cross_evaluation(self.kernel):
             values = [self.kernel(a, b, diag=True) for a, b in ((x1, x2), (y1, y2), (x1, y2), (x2, y1))]

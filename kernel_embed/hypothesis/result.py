@@ -132,6 +132,9 @@ class SamplesTestResult(KernelTestResult):
             num_permutations: B.
             seed: of the permutations and of that draw.
 
+        Raises:
+            ValueError: if ``level`` is not between 0 and 1, or ``points`` have other columns than the samples.
+
         Example:
             >>> from kernel_embed import two_sample_test
             >>> generator = torch.Generator().manual_seed(0)

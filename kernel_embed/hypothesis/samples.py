@@ -132,6 +132,9 @@ def k_sample_test(
     Returns:
         As of :func:`two_sample_test`.
 
+    Raises:
+        ValueError: if there are fewer than two samples, or they have different columns.
+
     Example:
         >>> generator = torch.Generator().manual_seed(0)
         >>> x, y, z = (torch.randn(50, 1, generator=generator) for _ in range(3))

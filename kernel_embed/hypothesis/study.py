@@ -67,6 +67,10 @@ def rejection_study(
     Returns:
         Rates of rejection with intervals, and all records.
 
+    Raises:
+        TypeError: if a simulator or a test is not a function, or ``num_repetitions`` is not a whole number.
+        ValueError: if ``num_repetitions`` is below 1, or ``level`` is not between 0 and 1.
+
     Example:
         >>> import torch, kernel_embed as ke
         >>> def shift(repetition):
@@ -154,7 +158,11 @@ class RejectionStudy:
         self.records, self.simulators, self.tests, self.level = records, simulators, tests, level
 
     def pvalues(self, simulator: str, test: str) -> NDArray[np.float64]:
-        """The p-values of one test on the data of one simulator, in the order of the repetitions."""
+        """The p-values of one test on the data of one simulator, in the order of the repetitions.
+
+        Raises:
+            KeyError: if there is no such test or simulator.
+        """
         chosen = [r for r in self.records if r["simulator"] == simulator and r["test"] == test]
         if not chosen:
             raise KeyError(

@@ -33,6 +33,11 @@ def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
     Returns:
         The kernel, in the dtype of ``x``.
 
+    Raises:
+        TypeError: if ``x`` is not a tensor of real numbers, or ``lengthscale`` not a number.
+        ValueError: if ``x`` is empty or not finite, ``lengthscale`` is not positive and finite, or the ranges of the
+            features are more than the dtype can hold.
+
     Example:
         >>> x = torch.tensor([[0.0, 10.0], [1.0, 30.0]], dtype=torch.float64)
         >>> default_kernel(x, lengthscale=0.5).lengthscale.detach()

@@ -47,6 +47,12 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
     Returns:
         The matrix, differentiable in the kernel's parameters.
 
+    Raises:
+        TypeError: if ``kernel`` is not a kernel, or a point set not a tensor of real numbers.
+        ValueError: if ``x1`` and ``x2`` have different columns, none, or others than the kernel takes; or values that
+            are not finite.
+        MemoryError: if the matrix does not fit.
+
     Example:
         >>> import torch, gpytorch
         >>> x = torch.tensor([[0.0], [1.0]], dtype=torch.float64)

@@ -72,6 +72,10 @@ def initialize_from_data(kernel: Kernel, x: Tensor) -> Kernel:
     Returns:
         The same ``kernel``.
 
+    Raises:
+        TypeError: if ``kernel`` is not a kernel, or ``x`` not a tensor of real numbers.
+        ValueError: if ``x`` is empty, not finite, or has other columns than the kernel takes.
+
     Example:
         >>> from gpytorch.kernels import RFFKernel, ScaleKernel
         >>> kernel = ScaleKernel(RFFKernel(num_samples=5))

@@ -31,6 +31,10 @@ class LipschitzBound:
     Lip(φ) is the product over the layers of a ``Sequential``: the spectral norm of a linear layer, the sum over taps of
     the spectral norms of a convolution, the largest slope of an activation, 1 for pooling without overlap.
 
+    Raises:
+        TypeError: if ``radius`` is not a number; when called, if the kernel is not a linear one on a feature map.
+        ValueError: if ``radius`` is not positive and finite.
+
     Example:
         >>> network = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
         >>> kernel, bound, x = FeatureKernel(network), LipschitzBound(radius=1.0), torch.tensor([[0.6, 0.8]])

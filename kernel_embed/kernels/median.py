@@ -30,6 +30,10 @@ def median_distance(x: Tensor) -> Tensor:
     Returns:
         A scalar.
 
+    Raises:
+        TypeError: if ``x`` is not a tensor of real numbers.
+        ValueError: if ``x`` is empty or not finite.
+
     Example:
         >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
         tensor(2.)
@@ -83,6 +87,11 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
 
     Returns:
         The same ``kernel``.
+
+    Raises:
+        TypeError: if ``kernel`` is not a kernel, or ``x`` not a tensor of real numbers.
+        ValueError: if the kernel has no lengthscale, or takes other columns than ``x`` has; or ``x`` is empty or not
+            finite.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel, ScaleKernel

@@ -30,6 +30,9 @@ class Tree:
         below: the number of the next node where the value is no larger than the threshold, ``(k,)``.
         above: that where it is larger, ``(k,)``.
 
+    Raises:
+        ValueError: if the four tensors differ in length, a branch leads back, or a column is negative.
+
     Example:
         >>> below, above = torch.tensor([1, -1, -1]), torch.tensor([2, -1, -1])
         >>> Tree(torch.tensor([0, 0, 0]), torch.tensor([0.5, 0.0, 0.0]), below, above).columns.shape
@@ -74,6 +77,9 @@ class Partitions(torch.nn.Module):
     Args:
         trees: at least one.
 
+    Raises:
+        ValueError: if ``trees`` is not a list of at least one tree.
+
     Example:
         >>> halves = Tree(torch.tensor([0, 0, 0]), torch.tensor([0.5, 0.0, 0.0]), torch.tensor([1, -1, -1]),
         ...               torch.tensor([2, -1, -1]))
@@ -111,7 +117,12 @@ class Partitions(torch.nn.Module):
         return int(self.cells.max()) + 1
 
     def splits(self, num_columns: int) -> Tensor:
-        """How often each column is split, ``(num_columns,)``."""
+        """How often each column is split, ``(num_columns,)``.
+
+        Raises:
+            TypeError: if ``num_columns`` is not a whole number.
+            ValueError: if it is below 1.
+        """
         return torch.bincount(self.columns[self.cells < 0], minlength=check_count("num_columns", num_columns))
 
     def forward(self, x: Tensor) -> Tensor:

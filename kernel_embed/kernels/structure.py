@@ -217,6 +217,9 @@ def fold(kernel: Kernel, algebra: Algebra[T]) -> T | None:
     Returns:
         The answer at the root; ``None`` where some part has none.
 
+    Raises:
+        TypeError: if ``kernel`` is not a kernel.
+
     Example:
         >>> from gpytorch.kernels import LinearKernel, RBFKernel
         >>> class Names(Algebra[str]):

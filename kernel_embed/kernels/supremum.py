@@ -112,6 +112,11 @@ def sup_diagonal(
     Returns:
         α² with its source.
 
+    Raises:
+        TypeError: if ``kernel`` is not a kernel, or ``bound`` not a number.
+        ValueError: if ``bound`` is not positive and finite, k(x, x) is negative somewhere, or it exceeds ``bound`` on
+            the data (a ``DiagonalBoundError``).
+
     Example:
         >>> import torch, gpytorch
         >>> x = torch.randn(5, 2)
@@ -223,6 +228,10 @@ class NominalDiagonal:
 
     Args:
         value: α².
+
+    Raises:
+        TypeError: if ``value`` is not a number.
+        ValueError: if ``value`` is not positive and finite.
 
     Example:
         >>> NominalDiagonal(1.0)(None, torch.tensor([3.0, 4.0]))

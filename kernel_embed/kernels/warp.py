@@ -194,6 +194,10 @@ def make_warp(kind: Warping, x: Tensor, numbers: Tensor, weights: Tensor | None 
     Returns:
         A module from ``(t, d)`` to ``(t, d)``.
 
+    Raises:
+        TypeError: if ``x`` is not a tensor of real numbers, or ``numbers`` not one boolean for each column.
+        ValueError: if ``kind`` is unknown, or ``x`` is empty or not finite.
+
     Example:
         >>> from kernel_embed.kernels import make_warp
         >>> warp = make_warp("quantile", torch.tensor([[1.0], [10.0], [100.0]]), torch.tensor([True]))

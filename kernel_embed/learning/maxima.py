@@ -90,6 +90,11 @@ def local_maxima(
     Returns:
         The maxima, each with its value, its parameters and a copy of the embedding.
 
+    Raises:
+        TypeError: if ``x`` is not a tensor of real numbers, or a setting not a number.
+        ValueError: if ``num_points`` is below 3, ``prominence`` is negative, or ``span`` is not two lengthscales, the
+            smaller first.
+
     Example:
         >>> from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
         >>> from kernel_embed.objectives.embedding_evidence import EmbeddingEvidence

@@ -183,7 +183,11 @@ class Problem:
         return self._search.optimizer_state
 
     def evaluate(self, point: Vector) -> Evaluation:
-        """Value and gradient on all rows; raises one of ``NO_VALUE`` where they do not exist or are not finite."""
+        """Value and gradient on all rows; raises one of ``NO_VALUE`` where they do not exist or are not finite.
+
+        Raises:
+            linear_operator.utils.errors.NanError: if the objective or its gradient is not finite.
+        """
         x, y = self._whole()
         self._vector.set(point)
         self._vector.clear_gradient()

@@ -129,6 +129,10 @@ def generalization_bound(
     Returns:
         The bound with its parts.
 
+    Raises:
+        ValueError: if ``form`` is unknown, ``confidence`` is not between 0 and 1, ``epsilon`` not between 0 and 1/e,
+            ``candidates`` is below 1, or the embedding has a batch shape.
+
     Example:
         >>> import torch, gpytorch, kernel_embed as ke
         >>> x, y = torch.rand(400, 1), torch.randint(2, (400,))

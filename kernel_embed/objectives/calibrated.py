@@ -27,6 +27,10 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
     Args:
         penalty: κ, the strength of the pull of the class offsets towards zero.
 
+    Raises:
+        TypeError: if ``penalty`` is not a number.
+        ValueError: if it is not positive and finite.
+
     Example:
         >>> import torch, gpytorch, kernel_embed as ke
         >>> x, y = torch.tensor([[0.0], [0.5], [2.0], [2.5]]), torch.tensor([0, 0, 1, 1])

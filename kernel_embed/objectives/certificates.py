@@ -68,6 +68,11 @@ def holdout_bound(losses: Tensor, confidence: float = 0.95, candidates: int = 1)
     Returns:
         Both bounds; ``value`` is the smaller.
 
+    Raises:
+        TypeError: if ``losses`` is not a tensor of real numbers, or ``candidates`` not a whole number.
+        ValueError: if ``losses`` is no vector, empty or not finite, ``confidence`` is not between 0 and 1, or
+            ``candidates`` is below 1.
+
     Example:
         >>> bound = holdout_bound(torch.zeros(300))
         >>> round(bound.hoeffding, 3), round(bound.bernstein, 3)
@@ -128,6 +133,11 @@ def pac_bayes_bound(
     Returns:
         The bound with its parts.
 
+    Raises:
+        TypeError: if ``losses`` is not a tensor of real numbers.
+        ValueError: if ``losses`` is not ``(J, m)``, empty or not finite, ``confidence`` is not between 0 and 1, or
+            ``temperature`` is negative.
+
     Example:
         >>> losses = torch.stack([torch.full((200,), 0.1), torch.full((200,), 0.6)]).double()
         >>> bound = pac_bayes_bound(losses)
@@ -156,6 +166,10 @@ def kl_inverse(q: float, c: float) -> float:
 
     Returns:
         p.
+
+    Raises:
+        TypeError: if an argument is not a number.
+        ValueError: if an argument is negative.
 
     Example:
         >>> round(kl_inverse(0.0, 0.1), 6) == round(1 - math.exp(-0.1), 6)

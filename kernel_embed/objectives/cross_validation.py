@@ -28,6 +28,10 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
     For a :class:`~kernel_embed.MulticlassEmbedding` H_l is ℝᵐ and the distance is ‖y − f(x)‖². Other embeddings need
     a ``target_kernel``, which ``fit`` holds as it is: a score cannot choose the ruler it is measured with.
 
+    Raises:
+        TypeError: if ``num_folds`` or ``seed`` is not a whole number.
+        ValueError: if ``num_folds`` is below 2.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x, y = torch.rand(20, 2), torch.arange(20) % 2
@@ -45,7 +49,11 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
         self.seed = seed
 
     def evaluate(self, bound: ConditionedEmbedding) -> Tensor:
-        """The objective above; one factorization for each fold."""
+        """The objective above; one factorization for each fold.
+
+        Raises:
+            ValueError: if there are fewer rows than folds.
+        """
         n = bound.num_data
         if n < self.num_folds:
             raise ValueError(

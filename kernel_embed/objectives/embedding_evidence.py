@@ -33,6 +33,10 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
             numbers: where a kernel is to be learned for a test of pooled samples, shuffle the rows first, so that the
             draw does not know the samples.
 
+    Raises:
+        TypeError: if ``seed`` is not a whole number.
+        ValueError: if ``num_locations`` is below 2.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> from kernel_embed.embeddings import BayesianMeanEmbedding
@@ -57,7 +61,13 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
         self.seed = seed
 
     def evaluate(self, bound: ConditionedMeanEmbedding) -> Tensor:
-        """−log N(μ̂; 0, R + σ²I) − Σ log γ(x_i)."""
+        """−log N(μ̂; 0, R + σ²I) − Σ log γ(x_i).
+
+        Raises:
+            TypeError: if what is bound is not a :class:`~kernel_embed.BayesianMeanEmbedding` with its sample.
+            ValueError: if the sample has one point only.
+            MemoryError: if its matrices do not fit.
+        """
         if not isinstance(bound, ConditionedMeanEmbedding):
             raise TypeError(
                 f"Expected a BayesianMeanEmbedding conditioned on a sample, got {type(bound).__name__}. For "

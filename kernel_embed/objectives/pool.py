@@ -62,6 +62,11 @@ def pool(log_p: Tensor, Y: Tensor, pull: float = PULL, weights: Tensor | None = 
     Returns:
         Weights and offsets.
 
+    Raises:
+        TypeError: if an argument is not a tensor of real numbers.
+        ValueError: if the shapes are not ``(K, n, m)`` and ``(n, m)``, a value is not finite, or ``pull`` is
+            negative.
+
     Example:
         >>> Y = torch.eye(2, dtype=torch.float64).repeat(50, 1)
         >>> right, wrong = (0.8 * Y + 0.1).log(), (0.8 * (1 - Y) + 0.1).log()

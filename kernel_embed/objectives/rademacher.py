@@ -42,6 +42,10 @@ class RademacherComplexity(Objective[ConditionedEmbedding]):
             ``"4e/sqrt(n)"`` (the tight bound), ``"2e/sqrt(n)"`` (the sharp one), ``"e/sqrt(n)"``, ``"4e/n"`` (the
             paper's released code) and ``"1/n"`` (in the default objective).
 
+    Raises:
+        TypeError: if ``rate`` is neither a name nor a number.
+        ValueError: if ``rate`` is an unknown name, negative or not finite.
+
     Example:
         >>> RademacherComplexity(), RademacherComplexity("4e/sqrt(n)"), 0.5 * RademacherComplexity()
         (RademacherComplexity(rate=1), RademacherComplexity(rate='4e/sqrt(n)'), 0.5 * RademacherComplexity(rate=1))

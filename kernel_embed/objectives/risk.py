@@ -121,6 +121,10 @@ class BatchValidationRisk(ClippedRisk):
         epsilon: ε of eq. (7).
         below: the loss below ε, see :func:`clipped_cross_entropy`.
 
+    Raises:
+        TypeError: if ``validation_fraction`` is not a number, or ``seed`` not a whole number.
+        ValueError: if ``validation_fraction`` is not between 0 and 1.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x, y = torch.rand(20, 2), torch.arange(20) % 2
@@ -146,7 +150,11 @@ class BatchValidationRisk(ClippedRisk):
         self.seed = seed
 
     def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
-        """q^(V) of eq. (13)."""
+        """q^(V) of eq. (13).
+
+        Raises:
+            ValueError: if there are fewer than two rows to split.
+        """
         require_classes(self, bound)
         n = bound.num_data
         if n < 2:

@@ -42,6 +42,9 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
         centered: whether L is centered, so that missing mass goes to the marginal distribution of the targets.
             ``None`` centers except for class labels, whose decision probabilities (5) leave it missing.
 
+    Raises:
+        TypeError: if ``target_kernel`` is neither ``None`` nor a kernel.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x = torch.linspace(0, 1, 30, dtype=torch.float64).unsqueeze(-1)
@@ -86,6 +89,9 @@ def leave_one_out_scores(
 
     Returns:
         The scores, lower is better.
+
+    Raises:
+        linear_operator.utils.errors.NanError: if the ridge nλ is so large that the square of its inverse vanishes.
 
     Example:
         >>> import gpytorch, kernel_embed as ke

@@ -134,6 +134,10 @@ def score_bound(
     Returns:
         The bound with its parts.
 
+    Raises:
+        ValueError: if ``confidence`` is not between 0 and 1, the embedding has a batch shape, or the rows have
+            weights.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x, y = torch.rand(500, 1).double(), torch.randn(500, 3).double()  # a target of three dimensions

@@ -99,7 +99,11 @@ class Experiment(abc.ABC):
         return [record for record in records if record.get("experiment") in self.tags]
 
     def check(self, settings: Settings) -> None:
-        """Refuse settings that this experiment would ignore."""
+        """Refuse settings that this experiment would ignore.
+
+        Raises:
+            ValueError: if a setting is given that this experiment does not understand.
+        """
         understood = ALWAYS | self.options
         foreign = settings.given() - understood
         if foreign:
@@ -119,6 +123,9 @@ def reproduce(experiment: Experiment, settings: Settings, results: Results | Non
 
     Returns:
         The table as text.
+
+    Raises:
+        OSError: if the results cannot be written.
 
     Example:
         >>> from kernel_embed.papers import EXPERIMENTS

@@ -77,6 +77,9 @@ def plot_witness(witness: Witness, grid: Tensor | None = None, *, level: float =
     Returns:
         The axes.
 
+    Raises:
+        ValueError: if the samples have more than two columns.
+
     Example:
         >>> import kernel_embed as ke
         >>> from kernel_embed import plots

@@ -42,6 +42,9 @@ def plot_decision_map(
     Returns:
         The axes.
 
+    Raises:
+        ValueError: if the inputs do not have two columns, or there are more classes than shapes.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> from kernel_embed import plots
@@ -88,6 +91,9 @@ def plot_learning_curve(history: Sequence[Mapping[str, float]], *, ax: Axes | No
 
     Returns:
         The axes.
+
+    Raises:
+        ValueError: if the history is empty.
 
     Example:
         >>> from kernel_embed import plots

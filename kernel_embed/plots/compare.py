@@ -101,6 +101,9 @@ def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes 
     Returns:
         The axes.
 
+    Raises:
+        ValueError: if ``confidence`` has values outside 0 to 1.
+
     Example:
         >>> import numpy as np
         >>> from kernel_embed import plots
@@ -176,6 +179,10 @@ def plot_probability_map(
 
     Returns:
         The axes.
+
+    Raises:
+        TypeError: if ``num_classes`` is not a whole number.
+        ValueError: if ``x`` is not finite with two columns, or ``num_classes`` is below 1.
 
     Example:
         >>> import numpy as np
@@ -340,6 +347,9 @@ def plot_ratios(bars: Mapping[str, float], *, ax: Axes | None = None) -> Axes:
 
     Returns:
         The axes.
+
+    Raises:
+        TypeError: if a ratio is not a number.
 
     Example:
         >>> from kernel_embed import plots

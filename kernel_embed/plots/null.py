@@ -25,6 +25,9 @@ def plot_null(null: Tensor, statistic: float, *, label: str = "observed", ax: Ax
     Returns:
         The axes.
 
+    Raises:
+        ValueError: if the statistics are not finite, or all the same.
+
     Example:
         >>> from kernel_embed import plots
         >>> ax = plots.plot_null(torch.randn(100), 2.5, ax=plots.free_figure(4, 3).subplots())

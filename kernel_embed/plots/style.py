@@ -79,6 +79,9 @@ def styled() -> AbstractContextManager[None]:
     Returns:
         a context manager.
 
+    Raises:
+        ImportError: if matplotlib is not installed.
+
     Example:
         >>> import matplotlib
         >>> before = matplotlib.rcParams["axes.spines.top"]
@@ -105,6 +108,9 @@ def free_figure(width: float, height: float) -> Figure:
 
     Returns:
         The figure.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
 
     Example:
         >>> from kernel_embed import plots

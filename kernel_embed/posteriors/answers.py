@@ -186,6 +186,10 @@ class WitnessPosterior:
         x: the sample of P, ``(n, d)``.
         y: the sample of Q, ``(m, d)``.
 
+    Raises:
+        TypeError: if a sample is not a tensor of real numbers.
+        ValueError: if a sample is empty or not finite.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x, y = torch.randn(15, 1, dtype=torch.float64), 2 + torch.randn(15, 1, dtype=torch.float64)

@@ -41,12 +41,22 @@ class GaussianMixture(NamedTuple):
     matched: MultivariateNormal
 
     def band(self, level: float = 0.8) -> tuple[Tensor, Tensor]:
-        """The lower and upper end of the central interval of probability ``level`` at each point."""
+        """The lower and upper end of the central interval of probability ``level`` at each point.
+
+        Raises:
+            TypeError: if ``level`` is not a number.
+            ValueError: if it is not between 0 and 1.
+        """
         check_share("level", level, "Give 0.8, say.")
         return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
 
     def quantile(self, probability: float) -> Tensor:
-        """Where the distribution function of the mixture reaches ``probability``, at each point, by bisection."""
+        """Where the distribution function of the mixture reaches ``probability``, at each point, by bisection.
+
+        Raises:
+            TypeError: if ``probability`` is not a number.
+            ValueError: if it is not between 0 and 1.
+        """
         check_share("probability", probability, "Give 0.5, say, for the median.")
         deviations = self.variances.clamp_min(torch.finfo(self.means.dtype).tiny).sqrt()
         reach = abs(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)).item())

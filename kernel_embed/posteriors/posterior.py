@@ -124,7 +124,12 @@ class Posterior(Generic[E_co, C_co]):
         archive.write(path, self.potential, self.draws, self.method, self.weights)
 
     def reweighted(self, weights: Tensor) -> Self:
-        """The same draws with other ``weights`` ``(S,)``, which are normalized."""
+        """The same draws with other ``weights`` ``(S,)``, which are normalized.
+
+        Raises:
+            TypeError: if ``weights`` is not a tensor of real numbers.
+            ValueError: if there is not one weight for each draw, or one is negative.
+        """
         check_tensor(weights, "weights")
         if weights.shape != self.weights.shape or not bool((weights >= 0).all()) or not float(weights.sum()) > 0:
             raise ValueError(
@@ -138,6 +143,10 @@ class Posterior(Generic[E_co, C_co]):
 
         Draws of an approximation, by ``Laplace()`` or ``SVI()``, are refused: all their chains are draws of one guide
         around one mode, and their density is not that of the posterior.
+
+        Raises:
+            ValueError: if the draws come from an approximation around one mode, such as
+                :class:`~kernel_embed.Laplace`.
         """
         if self.draws.is_approximate:
             raise ValueError(
@@ -178,6 +187,10 @@ class Posterior(Generic[E_co, C_co]):
 
         A posterior given the pooled sample does not see who belongs to which sample, so that a permutation test with
         this kernel stays exact.
+
+        Raises:
+            TypeError: if ``num_draws`` is not a whole number.
+            ValueError: if it is below 1.
         """
         check_count("num_draws", num_draws)
         ticks = (torch.arange(num_draws, dtype=torch.float64) + 0.5) / num_draws

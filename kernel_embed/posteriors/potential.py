@@ -74,6 +74,10 @@ class Potential(Generic[E_co]):
         y: targets, or ``None``.
         temperature: of a Gibbs posterior.
 
+    Raises:
+        TypeError: if ``temperature`` is not a number, or ``x`` not a tensor of real numbers.
+        ValueError: if ``temperature`` is not positive and finite, or no parameter requires a gradient.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
@@ -212,7 +216,11 @@ class Potential(Generic[E_co]):
         return values
 
     def unconstrained(self, values: Mapping[str, Tensor]) -> Vector:
-        """The raw vector of values that users see; parameters that are not named keep what they have."""
+        """The raw vector of values that users see; parameters that are not named keep what they have.
+
+        Raises:
+            ValueError: if a name is unknown, or a value is outside its constraint.
+        """
         known = {user_name(name): name for name in self.vector.named}
         for name, value in values.items():
             if name not in known:

@@ -143,6 +143,10 @@ def default_prior(raw: Tensor, constraint: Interval | None, in_network: bool = F
     Returns:
         A distribution of torch, over the parameter itself and not its raw form.
 
+    Raises:
+        TypeError: if ``raw`` is not a tensor of real numbers, or ``constraint`` not one of GPyTorch.
+        ValueError: if ``raw`` is not finite.
+
     Example:
         >>> from kernel_embed.posteriors.site import describe
         >>> raw, positive = torch.zeros(2), gpytorch.constraints.Positive()

@@ -43,6 +43,10 @@ def pyro_model(
     Returns:
         A function without arguments whose call samples the sites and returns their values by name.
 
+    Raises:
+        TypeError: if ``x`` is not a tensor of real numbers.
+        ValueError: if ``x`` is empty or not finite.
+
     Example:
         >>> import kernel_embed as ke
         >>> from pyro.infer import MCMC, NUTS

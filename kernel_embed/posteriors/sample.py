@@ -144,6 +144,12 @@ def sample_posterior(
     Returns:
         A posterior with ``samples``, ``summary()``, ``to_arviz()`` and the questions of ``embedding.condition(x, y)``.
 
+    Raises:
+        TypeError: if ``objective`` or ``sampler`` is of another kind, ``x`` is not a tensor of real numbers, or a count
+            is not a whole number.
+        ValueError: if ``x`` is empty or not finite, ``temperature`` is not positive and finite, a prior has no mass
+            inside its constraint, or the sampler returns draws of another shape.
+
     Example:
         >>> import kernel_embed as ke
         >>> x = torch.linspace(0, 1, 30, dtype=torch.float64).unsqueeze(-1)

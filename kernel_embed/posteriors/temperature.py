@@ -82,6 +82,12 @@ def choose_temperature(
     Returns:
         The choice, and the risk of each temperature.
 
+    Raises:
+        TypeError: if ``embedding`` is not a :class:`~kernel_embed.MulticlassEmbedding`, ``temperatures`` no sequence,
+            or ``x`` not a tensor of real numbers.
+        ValueError: if there is no temperature, there are fewer than two folds or more than rows, ``y`` is not one
+            class number for each row, or the embedding has a batch shape.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)

@@ -82,6 +82,11 @@ def compress(
     Returns:
         The few points with their coefficients, and what was lost.
 
+    Raises:
+        TypeError: if ``num_points`` is not a whole number.
+        ValueError: if ``num_points`` is not from 1 to n, ``choice`` is unknown, only one of ``x`` and ``y`` is given,
+            the embedding has a batch shape, or the kernel is zero on the data.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x = torch.rand(300, 2, dtype=torch.float64)

@@ -109,6 +109,10 @@ class ShardedEmbedding:
 
     In a training loop of one's own: ``objective(sharded, x, y).backward()``, then ``sharded.reduce_gradients()``.
 
+    Raises:
+        RuntimeError: if there is no process group.
+        ValueError: if the kernel has no explicit features.
+
     Example:
         >>> import kernel_embed as ke
         >>> def learn(embedding, x, y):                   # called on every rank under torchrun, with its own rows

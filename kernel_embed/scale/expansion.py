@@ -16,6 +16,10 @@ class Expansion(LinearAnswers):
         points: the x_i, ``(s, d)``.
         coefficients: V, ``(s, m)``.
 
+    Raises:
+        TypeError: if an argument is not a tensor of real numbers.
+        ValueError: if there is not one row of coefficients for each point, or a value is not finite.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel())

@@ -42,6 +42,9 @@ class FeatureStatistics:
         embedding: the embedding, of which a frozen copy is kept: its kernel as it is now decides the features. Call
             ``embedding.eval()`` first where its network has dropout or batch normalization.
 
+    Raises:
+        ValueError: if the kernel has no explicit features, or the embedding a batch shape.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RFFKernel(16, num_dims=2), num_classes=2)
@@ -124,7 +127,11 @@ class FeatureStatistics:
         return total
 
     def merge(self, G: Tensor | None, C: Tensor | None, num_data: float, largest_diagonal: float) -> None:
-        """Add the statistics of other rows."""
+        """Add the statistics of other rows.
+
+        Raises:
+            ValueError: if the other statistics have other numbers of features or targets.
+        """
         if G is None or C is None:
             return
         if self.G is None or self.C is None:
@@ -144,6 +151,9 @@ class FeatureStatistics:
         Args:
             x: all rows that were seen, where they are at hand: then the answer also knows the expectation of any g(Y).
             y: their targets.
+
+        Raises:
+            ValueError: if no rows have been counted yet.
         """
         if self.G is None or self.C is None:
             raise ValueError("Expected at least one row, got none. Call update(x, y) before condition().")
@@ -284,6 +294,10 @@ def accumulate(
 
     Returns:
         The statistics; their ``condition()`` answers as ``embedding.condition(x, y)`` does.
+
+    Raises:
+        TypeError: if the loader yields ``x`` alone.
+        ValueError: if ``x`` is a tensor and ``y`` is missing.
 
     Example:
         >>> import gpytorch, kernel_embed as ke

@@ -31,11 +31,19 @@ class AnswersContract:
     tolerance = 1e-8
 
     def make_answers(self) -> ConditionalAnswers:
-        """Answers without batch dimensions."""
+        """Answers without batch dimensions.
+
+        Raises:
+            TypeError: if the subclass does not write it.
+        """
         raise TypeError("Expected a method make_answers that returns answers, got none. Write it.")
 
     def make_points(self) -> Tensor:
-        """New points to ask about, ``(t, d)``."""
+        """New points to ask about, ``(t, d)``.
+
+        Raises:
+            TypeError: if the subclass does not write it.
+        """
         raise TypeError("Expected a method make_points that returns points, got none. Write it.")
 
     def test_the_mean_is_a_matrix(self) -> None:
@@ -98,7 +106,11 @@ class MulticlassAnswersContract(AnswersContract):
     """
 
     def make_answers(self) -> MulticlassAnswers:
-        """Answers about classes."""
+        """Answers about classes.
+
+        Raises:
+            TypeError: if the subclass does not write it.
+        """
         raise TypeError("Expected a method make_answers that returns answers about classes, got none. Write it.")
 
     def test_probabilities_are_probabilities(self) -> None:

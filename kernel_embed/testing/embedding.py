@@ -29,7 +29,11 @@ class EmbeddingContract:
     tolerance = 1e-8
 
     def make_embedding(self) -> ConditionalEmbedding:
-        """The embedding, in float64 and without batch dimensions."""
+        """The embedding, in float64 and without batch dimensions.
+
+        Raises:
+            TypeError: if the subclass does not write it.
+        """
         raise TypeError("Expected a method make_embedding that returns an embedding, got none. Write it.")
 
     def make_data(self) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,11 @@ class KernelContract:
     tolerance = 1e-7
 
     def make_kernel(self) -> Kernel:
-        """A new kernel, with parameters at which it can be told from others."""
+        """A new kernel, with parameters at which it can be told from others.
+
+        Raises:
+            TypeError: if the subclass does not write it.
+        """
         raise TypeError("Expected a method make_kernel that returns a kernel, got none. Write it.")
 
     def make_points(self, num_points: int = 9, seed: int = 0) -> Tensor:

@@ -23,7 +23,11 @@ class OptimizerContract:
     """
 
     def make_optimizer(self) -> Optimizer:
-        """The optimizer."""
+        """The optimizer.
+
+        Raises:
+            TypeError: if the subclass does not write it.
+        """
         raise TypeError("Expected a method make_optimizer that returns an optimizer, got none. Write it.")
 
     def _fit(self, seed: int = 0) -> tuple[FitResult, MulticlassEmbedding]:

@@ -31,7 +31,11 @@ class ObjectiveContract:
     tolerance = 1e-5
 
     def make_objective(self) -> Objective[Any]:
-        """The objective."""
+        """The objective.
+
+        Raises:
+            TypeError: if the subclass does not write it.
+        """
         raise TypeError("Expected a method make_objective that returns an objective, got none. Write it.")
 
     def make_embedding(self) -> gpytorch.Module:

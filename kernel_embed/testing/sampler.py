@@ -32,7 +32,11 @@ class SamplerContract:
     accuracy = 0.4
 
     def make_sampler(self) -> Sampler:
-        """The sampler."""
+        """The sampler.
+
+        Raises:
+            TypeError: if the subclass does not write it.
+        """
         raise TypeError("Expected a method make_sampler that returns a sampler, got none. Write it.")
 
     def _sample(self, seed: int = 0, num_samples: int | None = None) -> MeanPosterior:

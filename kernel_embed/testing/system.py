@@ -31,7 +31,11 @@ class SystemContract:
     is_factorized = True
 
     def make_system(self) -> tuple[LinearSystem, Tensor, Tensor]:
-        """The system, K and A."""
+        """The system, K and A.
+
+        Raises:
+            TypeError: if the subclass does not write it.
+        """
         raise TypeError("Expected a method make_system that returns a system with K and A, got none. Write it.")
 
     def _targets(self, A: Tensor) -> Tensor:

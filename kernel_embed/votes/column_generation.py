@@ -52,6 +52,10 @@ class ColumnGeneration(VoteSolver):
     Args:
         max_rounds: how often to price all base functions at most.
 
+    Raises:
+        TypeError: if ``max_rounds`` is not a whole number.
+        ValueError: if it is below 1.
+
     Example:
         >>> import numpy as np
         >>> from kernel_embed.votes import VoteProblem

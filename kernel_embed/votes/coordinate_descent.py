@@ -20,6 +20,10 @@ class CoordinateDescent(VoteSolver):
     Args:
         max_rounds: visits of the stream of base functions at most.
 
+    Raises:
+        TypeError: if ``max_rounds`` is not a whole number.
+        ValueError: if it is below 1.
+
     Example:
         >>> import numpy as np
         >>> from kernel_embed.votes import VoteProblem
@@ -65,6 +69,10 @@ class CoordinateDescent(VoteSolver):
         Returns:
             The finished :class:`~kernel_embed.votes.descent.Descent`; its ``weights`` map the names of base functions
             with a vote to their coefficients.
+
+        Raises:
+            TypeError: if ``elastic`` is not a number.
+            ValueError: if it is negative or not finite.
 
         Example:
             >>> import numpy as np

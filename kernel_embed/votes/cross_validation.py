@@ -140,6 +140,9 @@ def cross_validate_votes(
     Returns:
         Errors and numbers of votes of every fold and pair.
 
+    Raises:
+        ValueError: if there is not one label for each point, or only one class.
+
     Example:
         >>> from kernel_embed.votes import polynomial_kernels
         >>> from sklearn.datasets import load_breast_cancer

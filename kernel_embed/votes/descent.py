@@ -58,6 +58,10 @@ class Descent:
 
     After ``run()``, ``weights`` maps the names of base functions with a vote to their coefficients.
 
+    Raises:
+        TypeError: if ``tolerance`` is not a number.
+        ValueError: if it is not positive and finite.
+
     Example:
         >>> import numpy as np
         >>> from kernel_embed.votes.descent import Descent

@@ -49,6 +49,10 @@ def polynomial_kernels(degrees: Sequence[int] = range(1, 11), offset: float = 1.
     Returns:
         One kernel for each degree.
 
+    Raises:
+        TypeError: if ``offset`` is not a number, or a degree not a whole number.
+        ValueError: if ``offset`` is not positive and finite, or a degree below 1.
+
     Example:
         >>> [kernel.power for kernel in polynomial_kernels(range(1, 4))]
         [1, 2, 3]
@@ -77,6 +81,10 @@ def gaussian_kernels(gammas: Sequence[float] = GAMMAS) -> list[RBFKernel]:
     Returns:
         One kernel for each γ.
 
+    Raises:
+        TypeError: if a γ is not a number.
+        ValueError: if a γ is not positive and finite.
+
     Example:
         >>> [round(kernel.lengthscale.item(), 4) for kernel in gaussian_kernels([0.5, 2.0])]
         [1.0, 0.5]
@@ -103,6 +111,10 @@ class KernelFamily:
 
     Args:
         kernels: GPyTorch kernels or callables ``(x, z) -> matrix``. GPyTorch kernels are copied and made float64.
+
+    Raises:
+        TypeError: if ``kernels`` is neither a kernel nor a list of kernels.
+        ValueError: if the list is empty.
 
     Example:
         >>> import numpy as np
@@ -176,7 +188,11 @@ class KernelFamily:
         return points
 
     def grams(self, x: Points, z: Points) -> list[Array]:
-        """The matrices K_k(x_i, z_j), one per kernel, as float64 arrays."""
+        """The matrices K_k(x_i, z_j), one per kernel, as float64 arrays.
+
+        Raises:
+            MemoryError: if the Gram matrices do not fit.
+        """
         check_memory(len(x), None, len(self), MEMORY_REMEDY, len(z), matrices=1)
         shared = SharedWork(x, z)
         return [self.checked(k, shared) for k in range(len(self))]

@@ -80,6 +80,9 @@ def vote_path(
     Returns:
         One point for each pair.
 
+    Raises:
+        ValueError: if the labels are not of two classes, or not one for each point.
+
     Example:
         >>> import numpy as np
         >>> x = np.random.default_rng(0).normal(size=(40, 2))

@@ -54,6 +54,9 @@ def complexities(
     Returns:
         The values r_k, and the rule by which each was found.
 
+    Raises:
+        ValueError: if the choice is neither a known name nor one number for each kernel.
+
     Example:
         >>> import numpy as np
         >>> from kernel_embed.votes import polynomial_kernels

@@ -116,6 +116,11 @@ class VoteProblem:
         y: labels, −1 or +1, shape (m,).
         elastic: μ ≥ 0, the weight of the squares; 0 is the paper's problem.
 
+    Raises:
+        TypeError: if a Gram is not made of real numbers.
+        ValueError: if there is no Gram, one has not one row for each label, a value is not finite, or ``elastic`` is
+            negative.
+
     Example:
         >>> import numpy as np
         >>> problem = VoteProblem([np.array([[1.0, 0.0], [0.0, 1.0]])], np.array([1.0, -1.0]))
@@ -144,7 +149,11 @@ class VoteProblem:
         self._functions = [K if _symmetric(K) else np.ascontiguousarray(K.T) for K in self.grams]
 
     def with_labels(self, y: Array) -> VoteProblem:
-        """The same points with other labels; the Grams are shared."""
+        """The same points with other labels; the Grams are shared.
+
+        Raises:
+            ValueError: if there is not one label for each point.
+        """
         other = copy.copy(self)
         other.y = _checked_labels(y)
         if len(other.y) != self.m:

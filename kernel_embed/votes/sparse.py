@@ -22,6 +22,9 @@ class SparseVote:
         votes: one set of votes per output.
         x: the points the votes refer to, of which those without votes are dropped.
 
+    Raises:
+        ValueError: if a vote belongs to a point that ``x`` does not have.
+
     Example:
         >>> import numpy as np
         >>> from kernel_embed.votes import KernelFamily, polynomial_kernels

@@ -74,6 +74,9 @@ def uniform_theorem_1(
     Returns:
         The right-hand side with its terms.
 
+    Raises:
+        TypeError: if ``margins`` are not real numbers.
+
     Example:
         >>> import numpy as np
         >>> result = uniform_theorem_1(np.full(100_000, 0.5), 0.001, p=2, rho=0.4)

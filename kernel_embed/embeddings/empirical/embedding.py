@@ -60,6 +60,10 @@ def empirical_embedding(
     Returns:
         Both, differentiable in the kernel's parameters.
 
+    Raises:
+        TypeError: if ``kernel`` is not a kernel, or ``sample`` not a tensor of real numbers.
+        ValueError: if ``sample`` is empty, not finite, or has other columns than the kernel takes.
+
     Example:
         >>> from gpytorch.kernels import RBFKernel
         >>> x = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)

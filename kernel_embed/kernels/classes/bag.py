@@ -40,6 +40,10 @@ def pack_bags(bags: Sequence[Tensor], size: int | None = None) -> Tensor:
     Returns:
         The matrix; weights and points alternate in its rows.
 
+    Raises:
+        TypeError: if a bag is not a tensor of real numbers.
+        ValueError: if there is no bag, the bags have different columns, or ``size`` is smaller than the largest.
+
     Example:
         >>> pack_bags([torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0]])])
         tensor([[1.0000, 0.5000, 2.0000, 0.5000],
@@ -110,6 +114,10 @@ class MMDKernel(BasedKernel):
         active_dims: columns of the packed rows.
         lengthscale_prior: a GPyTorch prior on ℓ, a distance between embeddings, at most √2 where k(x, x) = 1.
         lengthscale_constraint: a GPyTorch constraint on ℓ.
+
+    Raises:
+        TypeError: if ``base_kernel`` is not a kernel, or ``num_features`` not a whole number.
+        ValueError: if ``num_features`` is below 1.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel

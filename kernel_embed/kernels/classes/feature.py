@@ -34,6 +34,9 @@ class FeatureKernel(Kernel):
     The map is evaluated once for each set of points, so that dropout drops the same units in every entry of a Gram
     matrix. ``embedding.train()`` and ``embedding.eval()`` set its mode: learn in the first, predict in the second.
 
+    Raises:
+        TypeError: if ``feature_map`` is not a module, or ``base_kernel`` not a kernel.
+
     Example:
         >>> import kernel_embed as ke
         >>> network = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
@@ -68,7 +71,13 @@ class FeatureKernel(Kernel):
         """p as it was when the map was last evaluated."""
 
     def features(self, x: Tensor) -> Tensor:
-        """φ(x) for ``x`` of shape ``(*batch, n, d)`` with its active dimensions already chosen: ``(*batch, n, p)``."""
+        """φ(x) for ``x`` of shape ``(*batch, n, d)`` with its active dimensions already chosen: ``(*batch, n, p)``.
+
+        Raises:
+            TypeError: if the weights of the feature map have another dtype than ``x``.
+            ValueError: if the feature map does not take the columns of ``x``, or does not return one row of features
+                for each row.
+        """
         rows = x.reshape(-1, x.shape[-1])
         try:
             z = self.feature_map(rows)

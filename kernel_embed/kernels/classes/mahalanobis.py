@@ -24,6 +24,10 @@ class MahalanobisKernel(Kernel):
         batch_shape: independent kernels in one.
         active_dims: columns used.
 
+    Raises:
+        TypeError: if ``num_dims`` is not a whole number.
+        ValueError: if it is below 1.
+
     Example:
         >>> kernel = MahalanobisKernel(num_dims=2)
         >>> kernel.covariance = torch.tensor([[2.0, 1.0], [1.0, 2.0]])

@@ -51,6 +51,10 @@ def explicit_features(kernel: Kernel, x: Tensor, limit: int = MAX_WIDTH) -> Tens
     Returns:
         The features, differentiable in the kernel's parameters, or ``None``.
 
+    Raises:
+        TypeError: if ``kernel`` is not a kernel, or ``x`` not a tensor of real numbers.
+        ValueError: if ``x`` is a single number, or has other columns than the kernel takes.
+
     Example:
         >>> from gpytorch.kernels import PolynomialKernel, RBFKernel
         >>> x = torch.randn(10, 2)

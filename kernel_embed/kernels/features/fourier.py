@@ -62,6 +62,10 @@ def random_feature_kernel(kernel: Kernel, d: int, num_features: int, seed: int =
     Returns:
         A kernel with explicit features.
 
+    Raises:
+        TypeError: if ``kernel`` is not a kernel, or a count not a whole number.
+        ValueError: if ``num_features`` is odd or below 2, or ``d`` does not fit the kernel.
+
     Example:
         >>> from gpytorch.kernels import RBFKernel
         >>> from kernel_embed.kernels import gram

@@ -56,6 +56,11 @@ def nystrom_kernel(kernel: Kernel, points: Tensor) -> Kernel:
     Returns:
         A kernel with explicit features.
 
+    Raises:
+        TypeError: if ``points`` is not a tensor of real numbers.
+        ValueError: if there are more points than a matrix of them can hold in memory, none, or values that are not
+            finite.
+
     Example:
         >>> from gpytorch.kernels import RBFKernel
         >>> x = torch.rand(40, 1, dtype=torch.float64)

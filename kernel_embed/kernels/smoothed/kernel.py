@@ -32,6 +32,9 @@ class SmoothedKernel(FollowingKernel):
             :class:`DiscreteMeasure`; :meth:`resolved` makes one from a sample.
         active_dims: columns used, before those of ``base_kernel``.
 
+    Raises:
+        TypeError: if ``base_kernel`` is not a kernel.
+
     Example:
         >>> import gpytorch
         >>> kernel = gpytorch.kernels.MaternKernel(nu=0.5).double()
@@ -67,7 +70,11 @@ class SmoothedKernel(FollowingKernel):
         return "discrete measure" if found is None else f"closed form: {found[0]}"
 
     def resolved(self, x: Tensor) -> SmoothedKernel:
-        """This kernel where it can be evaluated, else one with a discrete measure taken from the sample ``x``."""
+        """This kernel where it can be evaluated, else one with a discrete measure taken from the sample ``x``.
+
+        Raises:
+            ValueError: if r has no closed form under the measure, or ``x`` has other columns than the kernel takes.
+        """
         check_columns(self.base_kernel, x.shape[-1] if self.active_dims is None else len(self.active_dims))
         if isinstance(self.measure, DiscreteMeasure) or closed_form(self.base_kernel, x.shape[-1], self.measure):
             return self

@@ -59,6 +59,9 @@ class GaussianMeasure(Measure):
         learn: learn η with the rest of the parameters.
         scale_prior: a GPyTorch prior on η.
 
+    Raises:
+        TypeError: if ``scale`` is neither a number nor a tensor.
+
     Example:
         >>> GaussianMeasure(scale=3.0).scale
         tensor(3.)
@@ -102,6 +105,10 @@ class DiscreteMeasure(Measure):
     Args:
         atoms: u, of shape ``(M, d)``.
         weights: w, of shape ``(M,)``, none negative; 1/M each by default.
+
+    Raises:
+        TypeError: if ``atoms`` or ``weights`` is not a tensor of real numbers.
+        ValueError: if there is not one weight for each atom, or the weights are negative, all zero or not finite.
 
     Example:
         >>> DiscreteMeasure(torch.tensor([[0.0], [1.0]]))

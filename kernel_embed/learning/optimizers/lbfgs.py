@@ -28,6 +28,10 @@ class LBFGS(Optimizer):
         num_restarts: further starts.
         restart_spread: scale of the Gaussian noise that a restart adds to the raw parameters.
 
+    Raises:
+        TypeError: if a setting is not a number.
+        ValueError: if ``max_evaluations`` is below 1, or another setting negative.
+
     Example:
         >>> LBFGS(num_restarts=2)
         LBFGS(max_evaluations=200, tolerance=1e-05, num_restarts=2, restart_spread=1.0)

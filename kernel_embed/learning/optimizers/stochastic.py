@@ -38,6 +38,10 @@ class TorchOptimizer(Optimizer):
         batch_size: rows of a mini-batch, in a new permutation each epoch; all rows at once by default. A loader sets
             its own.
 
+    Raises:
+        TypeError: if ``num_epochs`` is not a number.
+        ValueError: if it is below 1.
+
     Example:
         >>> TorchOptimizer(torch.optim.SGD, num_epochs=5)
         TorchOptimizer(factory=<class 'torch.optim.sgd.SGD'>, num_epochs=5, batch_size=None)
@@ -78,6 +82,10 @@ class Adam(Optimizer):
         num_epochs: passes through the rows.
         learning_rate: of Adam.
         batch_size: rows of a mini-batch; all rows at once by default. A loader sets its own.
+
+    Raises:
+        TypeError: if a setting is not a number.
+        ValueError: if ``num_epochs`` is below 1, or ``learning_rate`` negative.
 
     Example:
         >>> Adam(num_epochs=50, batch_size=100)

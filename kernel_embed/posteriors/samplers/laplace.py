@@ -65,6 +65,10 @@ class Laplace(Sampler):
     Args:
         max_evaluations: of L-BFGS from each start.
 
+    Raises:
+        TypeError: if ``max_evaluations`` is not a whole number.
+        ValueError: if it is below 1.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())

@@ -38,6 +38,10 @@ class Nutpie(Sampler):
         max_tree_depth: a draw takes at most 2 to this power evaluations.
         full_mass: adapt directions in which parameters correlate too, by a low-rank change of the diagonal mass matrix.
 
+    Raises:
+        TypeError: if a setting is not a number.
+        ValueError: if ``target_accept_prob`` is not between 0 and 1, or ``max_tree_depth`` is below 1.
+
     Example:
         >>> Nutpie(max_tree_depth=6) == Nutpie(max_tree_depth=6), Nutpie().name
         (True, 'nutpie')

@@ -54,6 +54,11 @@ class NUTS(Sampler):
         settle: random-walk steps before the first draw; ``None`` for starts from the prior.
         parallel: run chains in processes of their own; ``None`` where it saves at least some seconds.
 
+    Raises:
+        TypeError: if a setting is not a number.
+        ValueError: if ``target_accept_prob`` is not between 0 and 1, ``max_tree_depth`` is below 1, or ``step_size``
+            is not positive and finite.
+
     Example:
         >>> NUTS(max_tree_depth=6) == NUTS(max_tree_depth=6), NUTS().name
         (True, 'nuts')

@@ -51,6 +51,10 @@ class SMC(Sampler):
         num_moves: Metropolis steps at every temperature.
         num_particles: of each run; ``None`` for as many as draws are asked for. Of more, every so many-th is a draw.
 
+    Raises:
+        TypeError: if a setting is not a whole number.
+        ValueError: if ``num_moves`` or ``num_particles`` is below 1.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())

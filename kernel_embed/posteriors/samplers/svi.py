@@ -35,6 +35,10 @@ class SVI(Sampler):
         guide: a class of ``pyro.infer.autoguide``; by default a Gaussian with dense covariance up to twenty parameters
             and with a diagonal one above.
 
+    Raises:
+        TypeError: if a setting is not a number.
+        ValueError: if ``num_steps`` is below 1, or ``learning_rate`` not positive.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
