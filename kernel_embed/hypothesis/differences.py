@@ -11,7 +11,8 @@ the N = n + m pooled points. Its largest excursion anywhere is
            |w_b(t)| \le c_\alpha s(t) \text{ for all t,}
 
 with c_α the 1 − α quantile of the M_b, the observed one among them: if the samples are of one distribution, the witness
-leaves the band anywhere with probability at most α.
+leaves the band anywhere with probability at most α. Where the kernel was chosen among several because its statistic
+stands out most, that choice has seen the labels: the maximum is then over all of them too.
 
 **Rows.** :math:`\mathrm{MMD}_b^2 = \frac1n \sum_i w(x_i) - \frac1m \sum_j w(y_j)`, so that w(x_i)/n and −w(y_j)/m are
 what single rows contribute; they sum to the statistic.
@@ -131,6 +132,7 @@ class Differences:
 def find_differences(
     samples: Sequence[Tensor],
     kernel: Kernel,
+    kernels: Sequence[Kernel],
     points: Tensor,
     names: Sequence[str],
     categorical: tuple[int, ...],
@@ -138,23 +140,25 @@ def find_differences(
     num_permutations: int,
     generator: torch.Generator,
 ) -> Differences:
-    """The places, rows and columns in which two samples differ."""
+    """The places, rows and columns in which two samples differ, by the ``kernel`` that was chosen among ``kernels``."""
     x, y = samples
     n, m = len(x), len(y)
     pooled = torch.cat([x, y])
     # w_b(t) = Σ_i a_ib k(u_i, t), a = 1/n for those labeled x and −1/m for the rest
     E = indicators((n, m), num_permutations, generator, pooled)
     A = E[:, 0] * (1.0 / n + 1.0 / m) - 1.0 / m
-    parts, width = [], max(1, MEMORY // (8 * len(pooled)))
+    width = max(1, MEMORY // (8 * len(pooled)))
     largest = pooled.new_zeros(1 + num_permutations)
-    for some in points.split(width):
-        K = check_gram(gram(kernel, some, pooled), kernel)
-        s = ((n + m) / (n * m)) ** 0.5 * K.std(-1)
-        w = K @ A
-        ratio = w.abs() / s.clamp_min(ROUNDING).unsqueeze(-1)
-        largest = torch.maximum(largest, ratio.amax(0))
-        parts.append(torch.stack([w[:, 0], s, ratio[:, 0]]))
-    witness, s, ratio = torch.cat(parts, dim=1)
+    for one in [*(other for other in kernels if other is not kernel), kernel]:
+        parts = []
+        for some in points.split(width):
+            K = check_gram(gram(one, some, pooled), one)
+            s = ((n + m) / (n * m)) ** 0.5 * K.std(-1)
+            w = K @ A
+            ratio = w.abs() / s.clamp_min(ROUNDING).unsqueeze(-1)
+            largest = torch.maximum(largest, ratio.amax(0))
+            parts.append(torch.stack([w[:, 0], s, ratio[:, 0]]))
+    witness, s, ratio = torch.cat(parts, dim=1)  # of the last one, the kernel that was chosen
     c = largest.quantile(level, interpolation="higher")
     pvalues = (1.0 + (largest[1:] >= ratio.unsqueeze(-1) * (1.0 - 1e-9)).sum(-1)) / (1.0 + num_permutations)
     own = torch.cat([check_gram(gram(kernel, some, pooled), kernel) @ A[:, 0] for some in pooled.split(width)])

@@ -156,7 +156,15 @@ class SamplesTestResult(KernelTestResult):
         else:
             points = check_features(points, "points", width=pooled.shape[1]).to(pooled)
         return find_differences(
-            samples, self.kernel, points, self.columns, self.categorical, level, num_permutations, generator
+            samples,
+            self.kernel,
+            self.kernels,
+            points,
+            self.columns,
+            self.categorical,
+            level,
+            num_permutations,
+            generator,
         )
 
 

@@ -83,6 +83,31 @@ def test_the_band_holds_everywhere_where_nothing_differs():
     assert left <= 15
 
 
+def test_a_kernel_chosen_among_several_pays_for_the_choice():
+    """The choice has seen the labels: with the same permutations the band is that of the largest excursion of all."""
+    x, y = samples(3, 20, 25)
+    several = [RBFKernel() for _ in range(3)]
+    for one, lengthscale in zip(several, (0.1, 0.7, 3.0), strict=True):
+        one.lengthscale = lengthscale
+    points = torch.linspace(-2, 2, 9, dtype=torch.float64).unsqueeze(-1)
+    result = ke.two_sample_test(x, y, several, 99, seed=0)
+    together = result.differences(points, num_permutations=99, seed=1)
+    best = result.kernels.index(result.kernel)
+    bands = [
+        ke.two_sample_test(x, y, one, 9, seed=0).differences(points, num_permutations=99, seed=1) for one in several
+    ]
+    torch.testing.assert_close(together.witness, bands[best].witness)
+    assert bool((together.band >= bands[best].band).all())
+    assert bool((together.pvalues >= bands[best].pvalues).all())
+    pooled = torch.as_tensor(np.concatenate([x, y]))
+    factors = []
+    for one, alone in zip(several, bands, strict=True):
+        K = one.double()(points, pooled).to_dense().detach()
+        factors.append(float((alone.band / K.std(-1)).mean()))
+    own = float((together.band / several[best].double()(points, pooled).to_dense().detach().std(-1)).mean())
+    assert own >= max(factors) * (1 - 1e-6)
+
+
 def test_bad_places_and_levels():
     result = ke.two_sample_test(*samples(0), kernel(), 9, seed=0)
     with pytest.raises(ValueError, match="level between 0 and 1"):
