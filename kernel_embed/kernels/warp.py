@@ -8,8 +8,9 @@ Heavy tails and many equal values ruin a kernel of distances on the raw scale. T
     \text{quantile:} \quad & w(x) = \sqrt{12}\, \hat F(x)
 
 with s the interquartile range over 1.349, which is the standard deviation of a normal column, and :math:`\hat F` the
-mid-rank distribution function, linear between its knots. All have unit variance on a normal or a uniform column; the
-last two are bounded, so that one outlier moves nothing else, and the first keeps what is linear in a column linear.
+mid-rank distribution function, linear between its knots. The first and the last have unit variance on every continuous
+column, the second 0.77 on a normal one. The last two are bounded, so that one outlier moves nothing else, and the first
+keeps what is linear in a column linear.
 """
 
 from __future__ import annotations

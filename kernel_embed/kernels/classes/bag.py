@@ -112,7 +112,7 @@ class MMDKernel(BasedKernel):
         num_features: d, the columns of a point.
         batch_shape: independent kernels in one; that of the base kernel by default.
         active_dims: columns of the packed rows.
-        lengthscale_prior: a GPyTorch prior on ℓ, a distance between embeddings, at most √2 where k(x, x) = 1.
+        lengthscale_prior: a GPyTorch prior on ℓ, a distance between embeddings, at most √2 for a k between 0 and 1.
         lengthscale_constraint: a GPyTorch constraint on ℓ.
 
     Raises:
