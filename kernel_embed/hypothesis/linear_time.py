@@ -38,9 +38,9 @@ COINS = 2**20
 
 
 class LinearTimeTwoSampleTest:
-    """A two-sample test of two streams, in memory that does not grow.
+    """A two-sample test of two streams, in memory that does not grow where both go at one pace.
 
-    Points are used in pairs; one that waits for its partner is kept until the next call. The p-value is exact. Learn
+    Points are used in pairs; those that wait for a partner are kept until it comes. The p-value is exact. Learn
     the kernel on other data than are tested, such as the beginning of the stream, or without looking at which stream a
     point comes from.
 
