@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -28,9 +29,25 @@ def test_compare_prints_a_table_and_writes_flat_records(tmp_path, capsys):
     assert (tmp_path / "results.json").stat().st_mtime_ns == stamp, "nothing is computed twice"
 
 
+@pytest.mark.parametrize("command", ["compare", "reproduce", "benchmark"])
+def test_help_has_examples_groups_and_every_name_once_in_eighty_columns(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    out = capsys.readouterr().out
+    assert out.count(f"  kernel-embed {command}") >= 2, "two examples"
+    assert "\nthe run:\n" in out
+    listed = re.findall(r"^ [ +](\S(?:[\w(),/ -]*\S)?)  ", out.partition("\n  --debug")[2], flags=re.MULTILINE)
+    assert len(listed) > 10
+    prose = [line for line in out.splitlines() if not line.startswith("  kernel-embed")]
+    assert max(map(len, prose)) <= 120
+
+
 def test_reproduce_iris(tmp_path, capsys):
     assert main(["reproduce", "iris", "--quick", "--out", str(tmp_path)]) == 0
-    assert "overfitted" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "overfitted" in out
+    assert out.splitlines()[-1] == f"--quick is too short to judge by. Pictures: {tmp_path / 'figure1.png'}."
     assert (tmp_path / "figure1.png").stat().st_size > 10_000
     before, after = (
         [r["complexity"] for r in json.loads((tmp_path / "results.json").read_text()) if r["when"] == when]

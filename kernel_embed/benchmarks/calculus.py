@@ -60,7 +60,7 @@ def _measured(n: int) -> Call:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """The error with more and more pairs."""
+    """The error of Bayes' rule with more and more pairs."""
     for n in (200,) if scope.quick else (500, 2000, 8000, 32_000, 100_000):
         # By a name of its own: through features the time grows with n, not with n³.
         name = OURS if n <= EXACT_ROWS else f"{OURS}, {POINTS} features, {n} pairs"

@@ -71,6 +71,6 @@ def _chains(count: int) -> Call:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """All of them in one row: n is their number."""
+    """Two hundred short chains from the prior, over five kinds of kernels."""
     count = 5 if scope.quick else 200
     yield Case(PART, OURS, count, partial(_chains, count))

@@ -52,7 +52,7 @@ def _prepare(name: str, n: int) -> Call:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """Ours and the references at every size."""
+    """Time to a learned classifier and its NLL, beside SVC, GPC and Dirichlet."""
     ours = f"{OURS}: default"
     for n in (150, 300) if scope.quick else (500, 1000, 2000, 4000):
         yield Case(PART, ours, n, partial(_prepare, "default", n), against=ours)
@@ -61,7 +61,7 @@ def cases(scope: Scope) -> Iterator[Case]:
 
 
 def growth_cases(scope: Scope) -> Iterator[Case]:
-    """Every way to learn at sizes that double; exponents are fitted to the upper half of them."""
+    """Time and memory of every learner at sizes that double, and the exponents."""
     for n in (75, 150) if scope.quick else (250, 500, 1000, 2000):
         for name in GROWING:
             yield Case(GROWTH, name, n, partial(_prepare, name, n), against="default")

@@ -140,7 +140,7 @@ def _large(n: int, permutations: int, num_features: int | None) -> Call:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """Ours with the kernel of the median heuristic, as the others have it, and with a learned one; then the others."""
+    """Permutation tests beside hyppo and dcor, the conditional test beside causal-learn."""
     n, b = (60, 100) if scope.quick else (500, 1000)
     given = f"{OURS}, median kernel"
     for part, ours, bare, peers in (

@@ -32,7 +32,7 @@ def _call(part: str, n: int, closed: bool) -> Call:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """Both roads to the same numbers, at the sizes of the posteriors."""
+    """A potential with its gradient, in closed form and by autograd."""
     for part in (LABELS, SAMPLE):
         for n in (30,) if scope.quick else (48, 102, 198, 600):
             yield Case(part, OURS, n, partial(_call, part, n, True), repeats=100)

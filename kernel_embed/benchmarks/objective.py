@@ -146,7 +146,7 @@ def _autograd(n: int) -> Call:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """The factorization, our objectives, and autograd."""
+    """Objective and gradient over one Cholesky factorization, beside plain autograd."""
     n = 300 if scope.quick else 2000
     yield Case(PART, CHOLESKY, n, partial(_unit, n), against=CHOLESKY, repeats=7)
     for name, needs in LIMITS.items():

@@ -121,7 +121,7 @@ def figures(lengthscale: Tensor, seconds: float, num_chains: int = CHAINS) -> Re
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """As many draws of four chains by each, at four sizes."""
+    """Four chains over one posterior at four sizes, by each sampler, in effective draws a second."""
     draws = 10 if scope.quick else 200
     for n in (30,) if scope.quick else SIZES:
         yield Case(PART, OURS, n, partial(_ours, n, draws, NUTS(max_tree_depth=DEPTH)))

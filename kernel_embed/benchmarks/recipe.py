@@ -133,7 +133,7 @@ def words(records: Sequence[Record]) -> str:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """As many draws of one chain by each."""
+    """Seven hyperparameters by NUTS, beside GPyTorch's recipe for Pyro."""
     n, draws = (20, 4) if scope.quick else (200, 200)
     yield Case(PART, OURS, n, partial(_ours, n, draws))
     yield Case(PART, RECIPE, n, partial(_recipe, n, draws))

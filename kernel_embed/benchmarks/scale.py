@@ -80,7 +80,7 @@ def _ours(n: int) -> Call:
 
 
 def million_cases(scope: Scope) -> Iterator[Case]:
-    """Ours against the bare products."""
+    """Statistics and prediction of a million rows, beside the bare matrix products."""
     n = 20_000 if scope.quick else 1_000_000
     yield Case(MILLION, BARE, n, partial(_bare, n), against=BARE, repeats=2)
     yield Case(MILLION, OURS, n, partial(_ours, n), against=BARE, repeats=2)
@@ -109,7 +109,7 @@ def _on_ranks(work: str, n: int, world: int) -> Call:
 
 
 def ranks_cases(scope: Scope) -> Iterator[Case]:
-    """Statistics of all rows, and steps of learning on a quarter of them."""
+    """Two ranks beside one: statistics, and steps of learning on a quarter of the rows."""
     n = 4_000 if scope.quick else 400_000
     for work in ("statistics", "learning"):
         for name, world in ((ONE, 1), (TWO, 2)):

@@ -63,7 +63,7 @@ def _features(n: int, p: int) -> Call:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """One evaluation with gradient, exactly and through features."""
+    """The leave-one-out score with its gradient, exactly and through features."""
     n = 200 if scope.quick else 2000
     yield Case(PART, CHOLESKY, n, partial(_unit, n), against=CHOLESKY, repeats=5)
     limit = "its factor, inverse and two products alone"

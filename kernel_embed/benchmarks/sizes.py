@@ -103,7 +103,7 @@ def _measure(way: str, n: int) -> Record:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """Every way at its sizes."""
+    """Time and memory by rows, for every way to learn and to answer."""
     for way, (sizes, _) in WAYS.items():
         for n in sizes[:1] if scope.quick else sizes:
             yield Case(PART, way, n, partial(in_own_process, _measure, way, n), against=way)

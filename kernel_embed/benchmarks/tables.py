@@ -77,5 +77,5 @@ def cases(scope: Scope) -> Iterator[Case]:
 
 
 def million_cases(scope: Scope) -> Iterator[Case]:
-    """A million rows."""
+    """A million rows of twenty columns, beside boosting."""
     yield from _cases(scope, {name: shape[0] for name, shape in MILLION.items()}, {"boosting": ""})

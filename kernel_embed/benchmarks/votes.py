@@ -72,7 +72,7 @@ def _mklpy(n: int) -> Call:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """The same program by two ways, and another learner of many kernels."""
+    """A vote by column generation, beside the whole linear program and EasyMKL."""
     n = 100 if scope.quick else 500
     yield Case(PART, OURS, n, partial(_ours, n), repeats=3)
     yield Case(PART, "the whole program (HiGHS)", n, partial(_whole, n))

@@ -104,7 +104,7 @@ def _predict(ours: bool, directory: Data) -> Call:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """All of them on the data of the papers; three repetitions each, fifteen of the fastest."""
+    """Votes on the data of the paper: prediction, single solves and paths of penalties."""
     place, cut = scope.data, 10 if scope.quick else 1
     yield Case(PREDICTION, OURS, NUM_TRAIN, partial(_predict, True, place), repeats=15)
     yield Case(PREDICTION, "SVC", NUM_TRAIN, partial(_predict, False, place), repeats=3)

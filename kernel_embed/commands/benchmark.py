@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+import textwrap
 
 from ..benchmarks import run as benchmark
 from ..benchmarks.cases import Scope
 from ..benchmarks.summary import draw, summary
 from ..comparison.data import ENVIRONMENT_VARIABLE
-from .options import Unfinished, common, results_of
+from .options import Unfinished, common, ended, results_of
 
 EXAMPLES = """examples:
   kernel-embed benchmark --quick
@@ -21,23 +22,55 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command."""
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.description = "Speed beside other libraries, as ratios measured in one run."
-    command.epilog = EXAMPLES
-    default = ", ".join(benchmark.DEFAULT)
-    command.add_argument(
-        "--parts", nargs="+", choices=list(benchmark.PARTS), metavar="PART", default=benchmark.DEFAULT,
-        help=f"of {', '.join(benchmark.PARTS)} (default: {default})",
-    )  # fmt: skip
-    command.add_argument("--sizes", nargs="+", type=int, help="of the classifiers: only these numbers of rows")
-    command.add_argument("--names", nargs="+", metavar="NAME", help="only rows of these names, such as ours")
-    command.add_argument(
-        "--tables", nargs="+", metavar="TABLE", default=(),
+    command.epilog = f"{_catalogue()}\n\n{EXAMPLES}"
+    what = command.add_argument_group("what to measure")
+    what.add_argument(
+        "--parts",
+        nargs="+",
+        choices=list(benchmark.PARTS),
+        metavar="PART",
+        default=benchmark.DEFAULT,
+        help="of the lists below (default: the first list)",
+    )
+    what.add_argument("--names", nargs="+", metavar="NAME", help="only rows of these names, such as ours")
+    what.add_argument("--sizes", nargs="+", type=int, metavar="ROWS", help="of the classifiers: only these sizes")
+    what.add_argument(
+        "--tables",
+        nargs="+",
+        metavar="TABLE",
+        default=(),
         help="of distributions: only these files TABLE.csv of --data, with numbers in a column target",
-    )  # fmt: skip
-    command.add_argument("--limit", type=float, default=300.0, help="seconds that one case may be expected to take")
-    command.add_argument(
-        "--data", type=pathlib.Path, help=f"directory of the data sets (default: {ENVIRONMENT_VARIABLE})"
+    )
+    what.add_argument(
+        "--data",
+        type=pathlib.Path,
+        metavar="DIR",
+        help=f"directory of the data sets (default: {ENVIRONMENT_VARIABLE})",
+    )
+    what.add_argument(
+        "--limit",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="skip a case that is expected to take longer (default: 300)",
     )
     common(command)
+
+
+def _catalogue() -> str:
+    """Every part with what its cases are, once."""
+    lists = {
+        "parts that run by default": benchmark.DEFAULT,
+        "parts that run when they are named": [part for part in benchmark.PARTS if part not in benchmark.DEFAULT],
+    }
+    lines: list[str] = []
+    for title, parts in lists.items():
+        lines += [f"\n{title}:" if lines else f"{title}:"]
+        for part in parts:
+            words = (benchmark.PARTS[part].__doc__ or "").split("\n")[0].rstrip(".")
+            first, *more = textwrap.wrap(words, 62)
+            lines += [f"  {part:<15}{first}", *(" " * 17 + line for line in more)]
+    return "\n".join(lines)
 
 
 def run(options: argparse.Namespace) -> str:
@@ -54,12 +87,9 @@ def run(options: argparse.Namespace) -> str:
     )
     text = f"{summary(results.records, outcome)}\n\nResults are in {options.out / 'results.json'}"
     try:
-        pictures = draw(results.records, options.out)
-        text += f", pictures in {', '.join(map(str, pictures))}."
+        text = ended(f"{text}.", draw(results.records, options.out), quick=options.quick)
     except ImportError:
-        text += "; the pictures need matplotlib, the extra plots."
-    if options.quick:
-        text += "\n--quick is too short to judge by."
+        text = ended(f"{text}; the pictures need matplotlib, the extra plots.", [], quick=options.quick)
     if outcome.failed:
         raise Unfinished(text, f"{len(outcome.failed)} did not work: {'; '.join(outcome.failed)}")
     return text

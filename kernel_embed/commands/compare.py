@@ -14,7 +14,7 @@ from ..comparison.starts import SMOOTHNESS
 from ..comparison.summary import explanation, overall, summary
 from ..comparison.tables import UserTable, read_user_table
 from ..comparison.task import TASKS
-from .options import Unfinished, common, results_of
+from .options import Unfinished, common, ended, results_of
 
 EXAMPLES = """examples:
   kernel-embed compare                                    iris and wine, which scikit-learn ships
@@ -64,8 +64,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "that would take longer is learned on a part of the rows",
     )
     limit.add_argument("--all-rows", action="store_true", help="no budget: every learner has all rows")
+    how.add_argument("--no-report", action="store_true", help="only the table and results.json, no pictures")
     common(command)
-    command.add_argument("--no-report", action="store_true", help="only the table and results.json, no pictures")
 
 
 def _names() -> list[str]:
@@ -101,10 +101,8 @@ def run(options: argparse.Namespace) -> str:
         text += f"\n\n\n{overall(names, [one.rows for one in found], settings.methods, comparison.task)}"
     text += f"\n\n{explanation(len(settings.methods) > 1, comparison.task)}"
     text += "".join(f"\n\nLeft out: {line}" for line in refused)
-    text += f"\n\nResults are in {options.out / 'results.json'}"
-    text += "." if report is None else f", pictures and words in {report}."
-    if options.quick:
-        text += f"\n--quick is too short to judge by: two folds, {len(settings.methods)} learners."
+    text += f"\n\nResults are in {options.out / 'results.json'}."
+    text = ended(text, [] if report is None else [report], quick=options.quick)
     if not any(one.finished for one in found):
         raise Unfinished(text, "no learner finished; the table says why")
     if refused and options.datasets:

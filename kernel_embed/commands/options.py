@@ -11,14 +11,28 @@ from ..results import Results
 
 def common(command: argparse.ArgumentParser) -> None:
     """Options of every command."""
-    command.add_argument("--out", type=pathlib.Path, default=pathlib.Path("results"), help="directory for the results")
-    command.add_argument("--quick", action="store_true", help="a small run, to see that everything works")
-    command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    run = command.add_argument_group("the run")
+    run.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("results"),
+        metavar="DIR",
+        help="directory for the results (default: results)",
+    )
+    run.add_argument("--quick", action="store_true", help="a small run, to see that everything works")
+    run.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def results_of(options: argparse.Namespace, key: Sequence[str]) -> Results:
     """The records in ``--out``, found again where an earlier run was interrupted."""
     return Results(options.out / "results.json", key)
+
+
+def ended(text: str, pictures: Sequence[pathlib.Path], *, quick: bool) -> str:
+    """``text`` with a last line that names the pictures made and, after ``--quick``, says that it proves nothing."""
+    words = ["--quick is too short to judge by."] if quick else []
+    words += [f"Pictures: {', '.join(map(str, pictures))}."] if pictures else []
+    return f"{text}\n{' '.join(words)}" if words else text
 
 
 class Unfinished(Exception):

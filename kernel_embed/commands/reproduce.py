@@ -9,7 +9,7 @@ import textwrap
 from ..comparison.data import ENVIRONMENT_VARIABLE
 from ..papers import EXPERIMENTS, Settings, reproduce
 from ..papers.experiment import option
-from .options import common, results_of
+from .options import common, ended, results_of
 
 EXAMPLES = """examples:
   kernel-embed reproduce iris --out results
@@ -21,19 +21,24 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.epilog = f"{EXAMPLES}\n\n{_catalogue()}"
     command.description = "A table or figure of the papers, our figures beside the published ones."
-    command.add_argument("name", nargs="?", choices=list(EXPERIMENTS), metavar="NAME", help="one of those below")
-    command.add_argument("--list", action="store_true", help="say what each name shows and how long it takes")
-    command.add_argument(
-        "--data", type=pathlib.Path, help=f"directory of the data sets (default: {ENVIRONMENT_VARIABLE}, else OpenML)"
+    what = command.add_argument_group("what to run")
+    what.add_argument("name", nargs="?", choices=list(EXPERIMENTS), metavar="NAME", help="one of the list below")
+    what.add_argument("--list", action="store_true", help="show the list: what each shows and how long it takes")
+    what.add_argument("--datasets", nargs="+", metavar="NAME", help="only these data sets")
+    what.add_argument("--methods", nargs="+", metavar="LEARNER", help="only these learners")
+    what.add_argument(
+        "--data",
+        type=pathlib.Path,
+        metavar="DIR",
+        help=f"directory of the data sets (default: {ENVIRONMENT_VARIABLE}, else OpenML)",
     )
-    command.add_argument("--full", action="store_true", help="all epochs of the paper, without a limit of time")
-    command.add_argument("--epochs", type=int, help="exactly so many, however long they take")
-    command.add_argument("--datasets", nargs="+", help="only these data sets")
-    command.add_argument("--repetitions", type=int, help="of a study on simulated data")
-    command.add_argument("--jobs", type=int, default=1, help="processes")
-    command.add_argument("--methods", nargs="+", help="only these learners")
-    command.add_argument("--folds", type=int, help="how many folds to run")
-    command.add_argument("--seed", type=int, default=0, help="of simulated data, folds or first weights")
+    much = command.add_argument_group("how much of it")
+    much.add_argument("--folds", type=int, help="how many folds to run")
+    much.add_argument("--repetitions", type=int, help="of a study on simulated data")
+    much.add_argument("--epochs", type=int, help="exactly this many, however long they take")
+    much.add_argument("--full", action="store_true", help="all epochs of the paper, without a time limit")
+    much.add_argument("--seed", type=int, default=0, help="of simulated data, folds or first weights (default: 0)")
+    much.add_argument("--jobs", type=int, default=1, help="number of processes (default: 1)")
     common(command)
 
 
@@ -46,11 +51,8 @@ def run(options: argparse.Namespace) -> str:
     experiment = EXPERIMENTS[options.name]
     before = _pictures(options.out)
     table = reproduce(experiment, settings_of(options), results_of(options, experiment.key))
-    text = f"{table}\n\nResults are in {options.out / 'results.json'}."
-    made = [str(path) for path, stamp in _pictures(options.out).items() if before.get(path) != stamp]
-    if made:
-        text += f" Pictures: {', '.join(made)}."
-    return f"{text}\n--quick is too short to judge by." if options.quick else text
+    made = [path for path, stamp in _pictures(options.out).items() if before.get(path) != stamp]
+    return ended(f"{table}\n\nResults are in {options.out / 'results.json'}.", made, quick=options.quick)
 
 
 def _pictures(out: pathlib.Path) -> dict[pathlib.Path, int]:
@@ -76,10 +78,10 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def _catalogue() -> str:
-    lines = ["experiments, what each shows, how long it takes, and the options beside --out and --quick:"]
+    lines = ["experiments: what each shows, how long it takes, and the options it understands:"]
     for experiment in EXPERIMENTS.values():
         options = " ".join(sorted(map(option, experiment.options)))
         words = f"{experiment.shows} ({experiment.duration}) {options}".rstrip()
-        first, *more = textwrap.wrap(words, 90)
+        first, *more = textwrap.wrap(words, 58)
         lines += [f"  {experiment.name:<19}{first}", *(" " * 21 + line for line in more)]
     return "\n".join(lines)
