@@ -1,4 +1,4 @@
-"""Time and memory of objective and gradient, against one Cholesky factorization and against plain autograd."""
+"""Objectives of classes, a problem for them, plain autograd beside them, and the peak of memory of a call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 from collections.abc import Iterator
-from functools import partial
 
 import torch
 from gpytorch.kernels import RBFKernel
@@ -14,7 +13,6 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
-from ..kernels import gram
 from ..objectives import (
     CalibratedLeaveOneOutRisk,
     ConditionalEvidence,
@@ -23,8 +21,7 @@ from ..objectives import (
     Objective,
     RademacherComplexity,
 )
-from ..results import Record
-from .cases import OURS, Call, Case, Scope
+from .cases import Call
 
 OBJECTIVES: dict[str, Objective[ConditionedMulticlass]] = {
     "EmpiricalRisk + RademacherComplexity": EmpiricalRisk() + RademacherComplexity("4e/n"),
@@ -32,8 +29,6 @@ OBJECTIVES: dict[str, Objective[ConditionedMulticlass]] = {
     "CalibratedLeaveOneOutRisk": CalibratedLeaveOneOutRisk(),
     "ConditionalEvidence": ConditionalEvidence(),
 }
-PART = "objective and gradient"
-CHOLESKY = "one Cholesky factorization"
 
 
 def problem(n: int, d: int = 20, m: int = 7) -> tuple[MulticlassEmbedding, Tensor, Tensor]:
@@ -55,13 +50,6 @@ def plain_autograd(embedding: MulticlassEmbedding, x: Tensor, y: Tensor) -> None
     P = K @ V
     risk = -P.gather(1, y[:, None]).clamp(1e-15, 1.0).log().mean()
     (risk + 4 * math.e / n * (V * P).sum().sqrt()).backward()
-
-
-def cholesky(embedding: MulticlassEmbedding, x: Tensor) -> Call:
-    """One factorization of the same size, whose time is the unit."""
-    with torch.no_grad():
-        A = gram(embedding.kernel, x) + len(x) * embedding.regularization * torch.eye(len(x), dtype=x.dtype)
-    return lambda: torch.linalg.cholesky(A)
 
 
 @contextlib.contextmanager
@@ -87,6 +75,7 @@ def peak_doubles(call: Call) -> float:
             live += event.nbytes()
             peak = max(peak, live)
     return peak / 8.0
+<<<<<<< HEAD
 
 
 def _with_memory(call: Call, n: int) -> Call:
@@ -154,3 +143,5 @@ def cases(scope: Scope) -> Iterator[Case]:
     for name, objective in OBJECTIVES.items():
         yield Case(PART, f"{OURS}: {name}", n, partial(_ours, objective, n), against=CHOLESKY, repeats=7)
     yield Case(PART, "plain autograd, first objective", n, partial(_autograd, n), against=CHOLESKY, repeats=7)
+=======
+>>>>>>> 6e4f4d1 (The benchmark of objectives counts and measures their limit, with one thread and two, at every size, and few rows above the bare linear algebra)

@@ -17,11 +17,11 @@ from . import (
     chains,
     classifier,
     distributions,
+    evaluation,
     evidence,
     hypothesis,
     laws,
     leapfrog,
-    objective,
     posterior,
     recipe,
     scale,
@@ -37,7 +37,7 @@ from .summary import Outcome
 
 KEY = ("experiment", "part", "name", "n", "threads")
 PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
-    "objective": objective.cases,
+    "objective": evaluation.cases,
     "classifier": classifier.cases,
     "hypothesis": hypothesis.cases,
     "posterior": posterior.cases,
@@ -59,6 +59,8 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "many-rows": laws.many_cases,
     "bounds": bounds.cases,
     "calculus": calculus.cases,
+    "objective-growth": evaluation.growth_cases,
+    "small": evaluation.small_cases,
     "score": score.cases,
     "tables": tables.cases,
     "million-rows": tables.million_cases,

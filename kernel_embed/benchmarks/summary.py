@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..plots import free_figure, plot_ratios, plot_seconds, save_picture, styled
 from ..results import Record, group, number, table
-from . import bounds, classifier, distributions, objective, recipe, sizes
+from . import bounds, classifier, distributions, evaluation, recipe, sizes
 
 FIGURES = {
     "nll": ("NLL", "{:.4g}"),
@@ -39,6 +39,12 @@ FIGURES = {
     "fit_seconds": ("of which fit, s", "{:.2f}"),
     "processor_seconds": ("CPU, s", "{:.1f}"),
     "predict_seconds": ("to predict, s", "{:.2f}"),
+    "over_cholesky": ("over Cholesky", "{:.2f}"),
+    "limit_counted": ("limit counted", "{:.0f}"),
+    "limit_measured": ("limit measured", "{:.2f}"),
+    "over_limit": ("over the limit measured", "{:.2f}"),
+    "evaluation_milliseconds": ("ms", "{:.2f}"),
+    "overhead_milliseconds": ("ms above the linear algebra", "{:.2f}"),
     "peak_megabytes": ("peak MB", "{:.0f}"),
     "peak_squares": ("peak / n² doubles", "{:.1f}"),
 }
@@ -78,6 +84,7 @@ def summary(records: Sequence[Record], outcome: Outcome) -> str:
 
 WORDS: dict[str, Callable[[Sequence[Record]], str]] = {
     recipe.PART: recipe.words,
+    evaluation.GROWTH: evaluation.growth_words,
     distributions.TABLES: distributions.words,
 }
 """By how the name of a part begins: what is said under its table."""
@@ -120,7 +127,8 @@ def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
         str(name): ([int(number(r, "n")) for r in found], [number(r, "seconds") for r in found])
         for name, found in group(times, lambda r: r["name"]).items()
     }
-    other = (classifier.GROWTH, classifier.PART, objective.PART, sizes.PART)
+    parts = (evaluation.PART.format(words) for words in evaluation.THREADS.values())
+    other = (classifier.GROWTH, classifier.PART, *parts, evaluation.GROWTH, evaluation.SMALL, sizes.PART)
     bars = {
         f"{r['part']}: {r['name']}": ratio(r, records)
         for r in records

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from kernel_embed.benchmarks import classifier, distributions, evidence, objective, summary, votes
+from kernel_embed.benchmarks import classifier, distributions, evaluation, evidence, summary, votes
 from kernel_embed.benchmarks import run as benchmark
 from kernel_embed.benchmarks.cases import OURS, Case, Scope, run_case
 from kernel_embed.cli import main
@@ -128,12 +128,28 @@ def test_the_problem_of_the_classifiers_can_be_learned():
 
 def test_the_command_measures_objectives_and_draws(tmp_path, capsys):
     assert main(["benchmark", "--quick", "--parts", "objective", "--out", str(tmp_path)]) == 0
-    assert "one Cholesky factorization" in capsys.readouterr().out
+    assert "over Cholesky" in capsys.readouterr().out
     assert (tmp_path / "benchmark.png").stat().st_size > 5_000
     figures = json.loads((tmp_path / "results.json").read_text())
     ours = [r["peak_squares"] for r in figures if "peak_squares" in r]
-    assert len(ours) > len(objective.OBJECTIVES)  # and plain autograd
+    assert len(ours) == 2 * len(evaluation.WORK) + 1  # with one thread and two, and plain autograd
     assert all(2.5 < peak < 12 for peak in ours)
+
+
+def test_limits_are_counted_in_factorizations():
+    assert [work.counted for work in evaluation.WORK.values()] == [1, 6, 6, 3, 12]
+
+
+def test_few_rows_and_growth_measure_themselves():
+    record = evaluation.measure_step("LeaveOneOutScore", 20, repeats=3)
+    assert 0.0 < record["overhead_milliseconds"] < record["evaluation_milliseconds"]
+    records = [
+        {"name": name, "n": n, **evaluation.measure_growth(name, n)}
+        for name in ("ConditionalEvidence", "LeaveOneOutScore")
+        for n in (20, 40)
+    ]
+    text = evaluation.growth_words(records)
+    assert [line.split()[3] for line in text.splitlines()[2:]] == ["3", "12"]
 
 
 @pytest.mark.parametrize("part", list(benchmark.PARTS))
