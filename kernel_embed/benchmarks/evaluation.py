@@ -161,7 +161,7 @@ def measure(name: str, n: int, threads: int, rounds: int = ROUNDS, repeats: int 
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-    """Every objective with one thread and with two, and autograd as one would write it."""
+    """Objective and gradient over one Cholesky factorization and beside their limit, with one thread and two."""
     n = 200 if scope.quick else 2000
     for threads, words in THREADS.items():
         part = PART.format(words)
@@ -215,7 +215,7 @@ def measure_growth(name: str, n: int) -> Record:
 
 
 def growth_cases(scope: Scope) -> Iterator[Case]:
-    """Every objective at sizes that double."""
+    """Time and memory of objective and gradient from 250 to 16,000 rows, and the exponents."""
     for n in (100, 200) if scope.quick else SIZES:
         for name in WORK:
             yield Case(GROWTH, name, n, _call(measure_growth, name, n), against=next(iter(WORK)))
@@ -258,7 +258,7 @@ def measure_step(name: str, n: int, repeats: int = 30) -> Record:
 
 
 def small_cases(scope: Scope) -> Iterator[Case]:
-    """Every objective at few rows."""
+    """One evaluation of `fit` at 50 to 300 rows, above the bare linear algebra."""
     for n in (50,) if scope.quick else (50, 100, 200, 300):
         for name in WORK:
             yield Case(SMALL, f"{OURS}: {name}", n, _call(measure_step, name, n), against=FIRST)

@@ -59,7 +59,7 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "many-rows": laws.many_cases,
     "bounds": bounds.cases,
     "calculus": calculus.cases,
-    "objective-growth": evaluation.growth_cases,
+    "gradients": evaluation.growth_cases,
     "small": evaluation.small_cases,
     "score": score.cases,
     "tables": tables.cases,

@@ -34,16 +34,7 @@ def _features(n: int, p: int) -> Call:
 
 
 def cases(scope: Scope) -> Iterator[Case]:
-<<<<<<< HEAD
-    """The leave-one-out score with its gradient, exactly and through features."""
-    n = 200 if scope.quick else 2000
-    yield Case(PART, CHOLESKY, n, partial(_unit, n), against=CHOLESKY, repeats=5)
-    limit = "its factor, inverse and two products alone"
-    yield Case(PART, limit, n, partial(_limit, n), against=CHOLESKY, repeats=5)
-    yield Case(PART, OURS, n, partial(_ours, n), against=CHOLESKY, repeats=5)
-=======
-    """One evaluation with gradient through features."""
->>>>>>> 6e4f4d1 (The benchmark of objectives counts and measures their limit, with one thread and two, at every size, and few rows above the bare linear algebra)
+    """The leave-one-out score with its gradient through features, at many rows."""
     for rows in (1000,) if scope.quick else (10_000, 100_000):
         p = 50 if scope.quick else 200
         yield Case(SIZE, f"{OURS}: {p} features", rows, partial(_features, rows, p), against=f"{OURS}: {p} features")
