@@ -110,6 +110,16 @@ def test_every_learner_has_a_place_in_the_order():
     assert set(ORDER) == set(learners()) | set(real_learners())
 
 
+def test_a_pool_has_more_parts_than_one_kernel_and_a_relevance_more_than_one_lengthscale():
+    place = {name: number for number, name in enumerate(ORDER)}
+    single = [place[name] for name, words in ORDER.items() if words.startswith("one kernel")]
+    shared = [place[name] for name, words in ORDER.items() if words == "one kernel with one lengthscale"]
+    assert place["default"] > max(single)
+    assert max(shared) < min(set(single) - set(shared))
+    table = [*records("default", BASE), *records("leave-one-out", BASE + NOISE), *records("boosting", BASE + 0.2)]
+    assert recommend(rows_of(table, no_arrays)).method == "leave-one-out"
+
+
 def test_the_calibration_error_is_that_of_all_folds_together():
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1.0, size=(4, 30))

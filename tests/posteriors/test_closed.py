@@ -11,6 +11,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior, HalfCauchyPrior, LogNormalPrior
 
 import kernel_embed as ke
+from kernel_embed.posteriors.closed import ClosedForm
 from kernel_embed.posteriors.potential import Potential
 
 X = torch.as_tensor(np.random.RandomState(0).randn(25, 2))
@@ -78,6 +79,26 @@ def test_a_closed_form_agrees_with_the_general_road(name):
 )
 def test_what_is_not_known_takes_the_general_road(make):
     assert make()._closed is None
+
+
+def test_a_closed_form_that_disagrees_is_not_used_and_not_in_silence(monkeypatch):
+    evaluate = ClosedForm.__call__
+
+    def off(self, u, with_gradient=True):
+        value, gradient = evaluate(self, u, with_gradient)
+        return value * (1.0 + 1e-6), gradient
+
+    monkeypatch.setattr(ClosedForm, "__call__", off)
+    with pytest.warns(RuntimeWarning, match="the general ones are used"):
+        posterior = ke.sample_posterior(
+            ke.MulticlassEmbedding(RBFKernel(), 2).double(), ke.ConditionalEvidence(), X, Y,
+            num_samples=2, warmup_steps=2, num_chains=1, seed=0, sampler=ke.NUTS(max_tree_depth=2),
+        )  # fmt: skip
+    potential = labels(RBFKernel())
+    with pytest.warns(RuntimeWarning, match="close to singular"):
+        assert potential._closed is None
+    assert potential.value_and_gradient(potential.vector.get())[0] == potential.general(potential.vector.get())[0]
+    assert all(bool(values.isfinite().all()) for values in posterior.samples.values())
 
 
 def test_numbers_out_of_the_ordinary_take_the_general_road():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Protocol
 
 import gpytorch
@@ -19,7 +20,7 @@ from .priors import ClosedPriors
 from .sample import closed_sample
 
 AGREEMENT = 1e-7
-"""Of the closed form with the general road at the first point, relative to the size of U."""
+"""Of the closed form with the general road at the first point, relative to the size of U; else it is not used."""
 
 
 class General(Protocol):
@@ -98,8 +99,17 @@ def closed_form(potential: General) -> ClosedForm | None:
     closed, general = found(u), potential.general(u)
     if closed is None or not math.isfinite(general[0]):
         return found
-    agrees = abs(closed[0] - general[0]) <= AGREEMENT * (1.0 + abs(general[0]))
-    return found if agrees else None
+    if abs(closed[0] - general[0]) <= AGREEMENT * (1.0 + abs(general[0])):
+        return found
+    # Not a NumericalWarning, which samplers keep quiet: this one is said once, before the first step.
+    warnings.warn(
+        f"The closed form of the posterior gives U = {closed[0]:.12g} where it starts and the general formulas "
+        f"{general[0]:.12g}, so that the general ones are used, which are slower. K + nλI is close to singular there: "
+        "a larger regularization or noise, shorter lengthscales or rows without duplicates keep its digits.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return None
 
 
 ROLES = {"raw_lengthscale": "lengthscale", "raw_outputscale": "outputscale", "raw_noise": "noise"}
