@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import warnings
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
+from linear_operator.utils.warnings import NumericalWarning
+from torch.nn.modules.module import _IncompatibleKeys
 
 from ..kernels.parameters import PositiveParameter, register_positive
 from ..kernels.structure import check_kernel
@@ -43,10 +47,36 @@ class KernelEmbedding(Module):
         check_kernel(kernel)
         self.kernel = kernel
 
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> _IncompatibleKeys:
+        """Take parameters and buffers; where they lose digits, because these are narrower, with a warning."""
+        own = {} if assign else self.state_dict()
+        rounded = [
+            name
+            for name, value in state_dict.items()
+            if name in own and isinstance(value, torch.Tensor) and _loses_digits(value, own[name].dtype)
+        ]
+        if rounded:
+            warnings.warn(
+                f"{', '.join(rounded)} are rounded to {own[rounded[0]].dtype} by load_state_dict. Call "
+                "embedding.double() before, to keep all digits.",
+                NumericalWarning,
+                stacklevel=2,
+            )
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
     @property
     def batch_shape(self) -> torch.Size:
         """The batch shape of the kernel, and so of every parameter and answer."""
         return torch.Size(self.kernel.batch_shape)
+
+
+def _loses_digits(value: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Whether ``value`` is another number in ``dtype``."""
+    if not (value.is_floating_point() and dtype.is_floating_point):
+        return False
+    return not torch.equal(value.to(dtype).to(value.dtype).nan_to_num(), value.nan_to_num())
 
 
 class RegularizedEmbedding(KernelEmbedding):

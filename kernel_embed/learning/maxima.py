@@ -35,7 +35,7 @@ class LocalMaximum:
     """A local maximum of −objective.
 
     Attributes:
-        value: −objective there, priors included: the log evidence.
+        value: −objective there, priors included: the log evidence, where ``FitResult.value`` is the objective itself.
         parameters: the values of all parameters, by name, as users see them (``kernel.lengthscale``, not its raw form).
         embedding: a copy of the embedding with these parameters.
 

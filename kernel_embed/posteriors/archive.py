@@ -46,6 +46,7 @@ def write(path: str | os.PathLike[str], potential: Potential, draws: Draws, meth
         "objective": repr(potential.objective),
         "temperature": potential.temperature,
         "shapes": _shapes(potential),
+        "num_classes": getattr(potential.embedding, "num_classes", None),
         **{name: getattr(draws, name) for name in KEPT},
     }
     arrays = {"u": draws.u, "log_density": draws.log_density, "diverging": draws.diverging, "weights": weights}
@@ -61,7 +62,8 @@ def write(path: str | os.PathLike[str], potential: Potential, draws: Draws, meth
 def read(path: str | os.PathLike[str], embedding: E, objective: AnyObjective) -> tuple[Potential[E], Restored]:
     """The potential and the draws that :func:`write` wrote; refused where embedding or objective are others."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # A file of our own to open is closed again where its content is not read.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             tensors = {name: torch.from_numpy(archive[name]) for name in archive.files if name != "settings"}
             settings = json.loads(str(archive["settings"]))
         written = settings["format"]
@@ -90,6 +92,12 @@ def read(path: str | os.PathLike[str], embedding: E, objective: AnyObjective) ->
         raise ValueError(
             f"Expected a posterior under {objective!r} in {path}, got one under {settings['objective']}. "
             "Give the objective it was sampled with."
+        )
+    classes = getattr(embedding, "num_classes", None)
+    if settings.get("num_classes", classes) != classes:  # which older files do not tell
+        raise ValueError(
+            f"Expected an embedding with num_classes={settings['num_classes']}, as it was sampled, got {classes}. "
+            "Build the embedding as it was."
         )
     potential = Potential(embedding, objective, tensors["x"], tensors.get("y"), settings["temperature"])
     _restore(potential, settings["shapes"], tensors)

@@ -12,6 +12,7 @@ import torch
 from gpytorch.constraints import GreaterThan, Interval
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, RFFKernel, ScaleKernel
 from gpytorch.priors import LogNormalPrior
+from linear_operator.utils.warnings import NumericalWarning
 
 import kernel_embed as ke
 from kernel_embed.kernels import initialize_from_data
@@ -253,6 +254,15 @@ def test_state_dict_round_trip(problem):
     other = ke.MulticlassEmbedding(rbf(lengthscale=3.0), problem.m)
     other.load_state_dict(embedding.state_dict())
     torch.testing.assert_close(other.condition(problem.x, problem.y).P, embedding.condition(problem.x, problem.y).P)
+
+
+def test_digits_that_are_lost_by_load_state_dict_are_said(problem):
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m, 0.2).double()
+    narrow = copy.deepcopy(embedding).float()
+    with pytest.warns(NumericalWarning, match=r"raw_regularization.* are rounded to torch.float32"):
+        narrow.load_state_dict(embedding.state_dict())
+    embedding.load_state_dict(narrow.state_dict())  # nothing is lost this way, or in what was rounded before
+    narrow.load_state_dict(embedding.state_dict())
 
 
 def test_wrong_values_of_g_are_refused(continuous):

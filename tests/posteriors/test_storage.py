@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -28,9 +31,24 @@ def test_save_and_load_without_pickle(tmp_path, multiclass, problem):
     other = ke.MulticlassEmbedding(RBFKernel(), problem.m)
     with pytest.raises(ValueError, match="as it was sampled"):
         ke.load_posterior(tmp_path / "p.npz", other, ke.ConditionalEvidence())
+    other = copy.deepcopy(embedding)
+    other.num_classes = problem.m + 1
+    with pytest.raises(ValueError, match=f"Expected an embedding with num_classes={problem.m}"):
+        ke.load_posterior(tmp_path / "p.npz", other, ke.ConditionalEvidence())
     (tmp_path / "no.npz").write_bytes(b"something else")
     with pytest.raises(ValueError, match="written by save"):
         ke.load_posterior(tmp_path / "no.npz", embedding, ke.ConditionalEvidence())
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("end", [0, 60, -40])
+def test_a_file_that_was_cut_is_refused_and_closed(tmp_path, multiclass, end):
+    embedding, posterior = multiclass
+    posterior.save(tmp_path / "p.npz")
+    (tmp_path / "p.npz").write_bytes((tmp_path / "p.npz").read_bytes()[:end])
+    with pytest.raises(ValueError, match="written by save"):
+        ke.load_posterior(tmp_path / "p.npz", embedding, ke.ConditionalEvidence())
+    gc.collect()
 
 
 def test_a_file_of_another_version_is_refused(tmp_path, multiclass, monkeypatch):
