@@ -64,7 +64,8 @@ class KernelEmbedding(Module):
                 NumericalWarning,
                 stacklevel=2,
             )
-        return super().load_state_dict(state_dict, strict=strict, assign=assign)
+        missing: _IncompatibleKeys = super().load_state_dict(state_dict, strict=strict, assign=assign)
+        return missing
 
     @property
     def batch_shape(self) -> torch.Size:

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
 
 from ..embeddings.distribution import Distribution, check_coverage, check_levels
 from ..progress import progress_bar
-from ..validation import check_count, check_dense, check_memory
+from ..validation import check_array, check_count, check_dense, check_memory
 from .conditioning import Table
 from .labels import read_weights
 from .output import NUM_STAGES, Conformal, Output, Settings, held_out_rows
@@ -164,7 +165,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         Raises:
             ValueError: if a level is not between 0 and 1, both excluded.
         """
-        levels = torch.as_tensor(np.atleast_1d(np.asarray(q, dtype=np.float64)))
+        levels = torch.as_tensor(np.atleast_1d(check_array(q, "q")))
         check_levels(levels)
         return self._answer(X, lambda output, law: law.quantile(levels))
 
@@ -190,7 +191,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         Raises:
             ValueError: if ``t`` is neither a number nor a vector of numbers.
         """
-        thresholds = np.atleast_1d(np.asarray(t, dtype=np.float64))
+        thresholds = np.atleast_1d(check_array(t, "t"))
         if thresholds.ndim != 1 or np.isnan(thresholds).any():
             raise ValueError(f"Expected thresholds as a number or a vector of numbers, got {t!r}. Give t=0.0, say.")
         return self._answer(X, lambda output, law: law.cdf(torch.as_tensor(thresholds)))
@@ -249,22 +250,32 @@ def read_targets(X: Any, y: ArrayLike | None) -> Array:
         raise ValueError(
             "This ConditionalEmbeddingRegressor estimator requires y to be passed, but the target y is None."
         )
-    refuse_text(y)
+    refuse_what_is_no_number(y)
     targets = np.asarray(_check_y(y, multi_output=True, y_numeric=True), dtype=np.float64)
     check_consistent_length(X, targets)
     if targets.size == 0:
         raise ValueError(f"Expected at least one number in each target, got y of shape {targets.shape}. Give some.")
+    if np.isnan(targets).any():
+        missing = int(np.isnan(targets).sum())
+        raise ValueError(f"Expected a number as target of each row, got {missing} missing. Leave those rows out.")
     largest = float(np.abs(targets).max())
     if not largest < np.finfo(np.float64).max ** 0.5:
         raise ValueError(f"Expected targets whose squares float64 can hold, got up to {largest:.2g}. Rescale y.")
     return targets
 
 
-def refuse_text(y: ArrayLike) -> None:
-    """Raise for targets that are words, and offer the classifier."""
+def refuse_what_is_no_number(y: ArrayLike) -> None:
+    """Raise for targets that are words, and offer the classifier; for dates, and for sparse ones."""
     if isinstance(y, torch.Tensor):
         check_dense(y, "y")
+    if issparse(y):
+        raise TypeError("Expected y as an array of numbers, got a sparse matrix. Give y.toarray().ravel().")
     values = np.asarray(y)
+    if values.dtype.kind in "mM":
+        raise ValueError(
+            f"Expected numbers as targets, got {values.dtype}. Choose a unit: days since the first, for example, are "
+            "(y - y.min()) / np.timedelta64(1, 'D')."
+        )
     if values.dtype.kind in "USO" and values.size and any(isinstance(value, str) for value in values.ravel()[:100]):
         raise ValueError(
             f"Expected numbers as targets, got text such as {values.ravel()[0]!r}. Use "

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import kernel_embed as ke
@@ -150,8 +151,21 @@ def test_bad_questions_and_settings_are_refused_in_words(fitted):
             fitted.predict_quantile(X, level)
     with pytest.raises(ValueError, match="Expected thresholds"):
         fitted.predict_cdf(X, np.nan)
+    for question in (fitted.predict_quantile, fitted.predict_cdf):
+        with pytest.raises(TypeError, match="as numbers, got str"):
+            question(X, "0.5")
     with pytest.raises(ValueError, match="Expected k of at least 1"):
         fitted.sample(X, 0)
+
+
+def test_targets_that_are_no_numbers_are_refused_in_words():
+    X, y = waves(20)
+    with pytest.raises(ValueError, match=r"got 1 missing\. Leave those rows out"):
+        quick().fit(X, [None, *y[1:]])
+    with pytest.raises(ValueError, match="Choose a unit"):
+        quick().fit(X, np.datetime64("2020-01-01") + np.arange(20))
+    with pytest.raises(TypeError, match="got a sparse matrix"):
+        quick().fit(X, csr_matrix(y))
 
 
 def test_weights_of_the_mixture_are_those_of_the_quadratic_program():
