@@ -2,8 +2,8 @@
 
 In a page such a figure is followed by its name in a comment, which no reader sees: ``1.44<!-- evidence-maximum -->``.
 
-    kernel-embed reproduce two-sample --out DIR
-    python docs/figures.py DIR/results.json     # takes the figures it knows from the records, and sets the pages
+    kernel-embed reproduce two-sample --out DIR    # and witness
+    python docs/figures.py DIR/results.json        # takes the figures it knows from the records, and sets the pages
 """
 
 from __future__ import annotations
@@ -33,10 +33,19 @@ def of_grid(kind: str, place: int) -> Callable[[Records], str]:
     return figure
 
 
+def between_modes(records: Records) -> str:
+    """Nats between the two maxima of the records of ``kernel-embed reproduce witness``."""
+    values = [
+        float(str(r["log_evidence"])) for r in records if r["experiment"] == "mixtures" and r["kind"] == "maximum"
+    ]
+    return f"{values[0] - values[1]:.0f}"
+
+
 FIGURES: dict[str, Callable[[Records], str]] = {
     "evidence-maximum": of_grid("maximum", 0),
     "evidence-local-maximum": of_grid("maximum", 1),
     "evidence-median": of_grid("median", 0),
+    "mode-difference": between_modes,
 }
 """What each figure is in the records of its command."""
 
