@@ -12,7 +12,7 @@ from gpytorch.priors import GammaPrior, HalfCauchyPrior, LogNormalPrior
 
 import kernel_embed as ke
 from kernel_embed.posteriors.closed import ClosedForm
-from kernel_embed.posteriors.potential import Potential
+from kernel_embed.posteriors.potential import Potential, quiet_numbers
 
 X = torch.as_tensor(np.random.RandomState(0).randn(25, 2))
 Y = (X[:, 0] > 0).long()
@@ -114,6 +114,16 @@ def test_numbers_out_of_the_ordinary_take_the_general_road():
     assert potential.num_evaluations == evaluations + 1
     assert potential.value_and_gradient(np.full(len(far), 1e4))[0] == np.inf
     assert potential.num_refused == 1
+
+
+@pytest.mark.parametrize("far", [-400.0, -370.0, 340.0, 400.0])
+@pytest.mark.parametrize("name", POTENTIALS)
+def test_a_wild_step_is_refused_and_does_not_end_the_chain(name, far):
+    potential = POTENTIALS[name]()
+    with quiet_numbers():  # as samplers do
+        value, gradient = potential.value_and_gradient(np.full(len(potential.vector.get()), far))
+    assert value == np.inf or np.isfinite(value)
+    assert np.isfinite(gradient).all()
 
 
 def test_a_copy_finds_its_own_closed_form():

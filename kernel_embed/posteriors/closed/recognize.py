@@ -72,8 +72,11 @@ class ClosedForm:
             if not (np.isfinite(theta).all() and (theta > 0.0).all()):
                 return None
             values = {role: theta[place] for role, place in self.roles.items()}
-            with torch.no_grad():
-                answer = self.evaluate({**self.held, **values}, with_gradient)
+            try:
+                with torch.no_grad():
+                    answer = self.evaluate({**self.held, **values}, with_gradient)
+            except (ZeroDivisionError, OverflowError):  # ℓ² or ℓ^D beyond what a double holds
+                return None
             if answer is None:
                 return None
             value, slopes = self.multiplier * answer[0] - self.priors.value(u), np.zeros_like(u)
