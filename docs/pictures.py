@@ -1,6 +1,7 @@
-"""Draw the pictures of the index, of the how-to pages and of the page on speed: ``python docs/pictures.py``.
+"""Draw the pictures of the index, of the how-to pages and of tables: ``python docs/pictures.py``.
 
-It takes a few seconds. The picture of speeds is drawn from the table on its page, so that the two cannot differ.
+It takes a few seconds. Pictures of speeds and sizes and the graphs of ozone are drawn from the tables on their pages,
+so that the two cannot differ.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from sklearn.datasets import make_moons
 
 import kernel_embed as ke
 from kernel_embed import plots
+from kernel_embed.benchmarks import sizes
+from kernel_embed.papers import EXPERIMENTS
+from kernel_embed.papers.flaxman2016 import ozone
 from kernel_embed.plots.style import BAND, line_style
 
 STATIC = pathlib.Path(__file__).parent / "_static"
@@ -99,11 +103,39 @@ def draw_benchmark() -> None:
         for name, _, _, ratio in rows
         if not name.startswith("ours")
     }
-    figure = plots.free_figure(11, 4.2)
-    left, right = figure.subplots(1, 2, width_ratios=[1, 1.2])
-    plots.plot_seconds(lines, ax=left)
-    plots.plot_ratios(ratios, ax=right)
-    figure.savefig(STATIC / "benchmark.png", dpi=110)
+    figure = plots.free_figure(7.2, 7.2)
+    upper, lower = figure.subplots(2, 1, height_ratios=[1, 1.2])
+    plots.plot_seconds(lines, ax=upper)
+    plots.plot_ratios(ratios, ax=lower)
+    figure.savefig(STATIC / "benchmark.png", dpi=100)
+
+
+def draw_sizes() -> None:
+    """Time and memory over rows, from the table of the page on speed."""
+    page = (STATIC.parent / "replication" / "speed.md").read_text(encoding="utf-8")
+    found = re.findall(r"^(\S.*?)  +(\d+) +([\d.]+) s +([\d.]+) MiB$", page, flags=re.MULTILINE)
+    records = [
+        {"name": name, "n": int(n), "seconds": float(seconds), "peak_megabytes": float(memory) * 2**20 / 1e6}
+        for name, n, seconds, memory in found
+    ]
+    sizes.draw(records, STATIC / "features" / "sizes.png")
+
+
+def draw_ozone() -> None:
+    """The graphs of ozone, from the table of edges on its page."""
+    page = (STATIC.parent / "replication" / "bayesian.md").read_text(encoding="utf-8")
+    lines = re.search(r"```text\nedge  (.*?)```", page, flags=re.DOTALL)
+    if lines is None:
+        raise ValueError("Expected a table of edges on the page of the Bayesian embeddings, got none. Write it there.")
+    _, rule, *rows = f"edge  {lines[1]}".splitlines()
+    ends = [match.end() for match in re.finditer("-+", rule)]
+    records = []
+    for row in rows:
+        for test, start, end in zip(ozone.TESTS, ends, ends[1:], strict=False):
+            cell = row[start:end].split()
+            if cell:
+                records.append({"test": test, "first": cell[0], "mark": cell[1], "second": cell[2]})
+    EXPERIMENTS["ozone"].draw(records, STATIC / "tests")
 
 
 def main() -> None:
@@ -123,6 +155,8 @@ def main() -> None:
         (STATIC / "how_to").mkdir(exist_ok=True)
         alone.savefig(STATIC / "how_to" / "witness.png", dpi=110)
         draw_benchmark()
+    draw_sizes()
+    draw_ozone()
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def cases(scope: Scope) -> Iterator[Case]:
 def draw(records: Sequence[Record], path: pathlib.Path) -> None:
     """Seconds and memory over rows, a curve for each way."""
     with styled():
-        figure = free_figure(10, 4.6)
+        figure = free_figure(7.2, 4.6)
         left, right = figure.subplots(1, 2)
     for place, way in enumerate(WAYS):
         chosen = [r for r in records if r["name"] == way]

@@ -7,6 +7,7 @@ evidence of their modes they give another picture. Both are drawn.
 
 from __future__ import annotations
 
+import math
 import pathlib
 import warnings
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from ...objectives import EmbeddingEvidence
 from ...plots import free_figure, plot_traces, save_picture, styled
-from ...plots.style import BAND, FIRST, array, legend_outside
+from ...plots.style import BAND, FIRST, array
 from ...posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load_posterior, sample_posterior
 from ...posteriors.bridge import log_evidence
 from ...posteriors.diagnostics import modes, n_eff, r_hat
@@ -104,11 +105,11 @@ def quadrature(potential: Potential, u: NDArray[np.float64], num_points: int = 1
 def draw_traces(posterior: MeanPosterior, path: pathlib.Path) -> None:
     """Figure 4: the lengthscale along each chain."""
     with styled():
-        figure = free_figure(7.6, 3.4)
+        figure = free_figure(7.2, 3.4)
         panel = figure.subplots()
     plot_traces(posterior, NAME, ax=panel)
     for value in PRINTED:
-        panel.axhline(value, color="0.6", linewidth=0.8, linestyle="--")
+        panel.axhline(value, color="0.3", linewidth=1.0, linestyle="--", label=f"published {value}")
     panel.set_yscale("log")
     panel.set_ylabel("lengthscale")
     save_picture(figure, path, 100)
@@ -127,9 +128,11 @@ def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, pat
     ]
     panels += [("equal chains, as published", thin), ("modes weighed by evidence", weighed)]
     with styled():
-        figure = free_figure(3.4 * len(panels), 3.4)
-        axes = figure.subplots(1, len(panels), sharey=True)
-    for axis, (title, chosen) in zip(axes, panels, strict=True):
+        figure = free_figure(7.2, 2.8 * math.ceil(len(panels) / 2))
+        axes = list(figure.subplots(math.ceil(len(panels) / 2), 2, sharex=True, sharey=True, squeeze=False).flat)
+    for empty in axes[len(panels) :]:
+        empty.set_axis_off()
+    for axis, (title, chosen) in zip(axes, panels, strict=False):
         mixture = chosen.witness(p, q).mixture(grid)
         lower, upper = mixture.band(0.8)
         axis.fill_between(
@@ -138,9 +141,9 @@ def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, pat
         axis.plot(array(grid.squeeze(-1)), array(mixture.matched.mean), color=FIRST, label="witness")
         axis.axhline(0.0, color="0.5", linewidth=0.8)
         axis.set_title(title, fontsize=10)
-        axis.set_xlabel("x")
-    axes[0].set_ylabel("witness μ_P(x) − μ_Q(x)")
-    legend_outside(axes[-1])
+        axis.set(xlabel="x", ylabel="witness μ_P(x) − μ_Q(x)")
+        axis.label_outer()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     save_picture(figure, path, 100)
 
 

@@ -98,17 +98,17 @@ class GridOfGaussians(Experiment):
         embedding = BayesianMeanEmbedding(RBFKernel().double(), noise=0.1)
         embedding.kernel.lengthscale = highest(records)
         with styled():
-            figure = free_figure(11, 7.2)
-            panels = figure.subplots(2, 3)
-        for panel, name, ratio in zip(panels[0], "AB", (2.0, 10.0), strict=False):
+            figure = free_figure(7.2, 9.6)  # two columns, which a narrow screen can still show
+            panels = figure.subplots(3, 2)
+        for panel, name, ratio in zip(panels[0], "AB", (2.0, 10.0), strict=True):
             samples(panel, *grid_samples(ratio, per_centre, seed))
             panel.set_title(f"({name}) samples, ratio ε = {ratio:g}")
-        self._draw_errors(panels[0, 2], out)
-        curve(records, panels[1, 0])
-        panels[1, 0].set_title("(D) log evidence, eq. (13)")
-        plot_witness(Witness(embedding, *grid_samples(2.0, per_centre, seed)), ax=panels[1, 1])
-        panels[1, 1].set_title(f"(E) witness, lengthscale {embedding.kernel.lengthscale.item():.2f}")
-        panels[1, 2].set_axis_off()
+        self._draw_errors(panels[1, 0], out)
+        curve(records, panels[1, 1])
+        panels[1, 1].set_title("(D) log evidence, eq. (13)")
+        plot_witness(Witness(embedding, *grid_samples(2.0, per_centre, seed)), ax=panels[2, 0])
+        panels[2, 0].set_title(f"(E) witness, lengthscale {embedding.kernel.lengthscale.item():.2f}")
+        panels[2, 1].set_axis_off()
         out.mkdir(parents=True, exist_ok=True)
         save_picture(figure, out / "figure2.png", 100)
 

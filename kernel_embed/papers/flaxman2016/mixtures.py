@@ -86,8 +86,9 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
     distances = grid - torch.as_tensor(centres)
     truth = lengthscale / math.sqrt(variance) * torch.exp(-0.5 * distances.square() / variance).mean(-1)
     with styled():
-        figure = free_figure(11, 4.0)
-        panels = figure.subplots(1, 3, sharex=True)
+        figure = free_figure(7.2, 6.4)  # two columns, which a narrow screen can still show
+        *panels, empty = figure.subplots(2, 2, sharex=True).flat
+    empty.set_axis_off()
     with torch.no_grad():
         R = embedding.prior(grid).covariance_matrix
         root = torch.linalg.cholesky(R + 1e-8 * torch.eye(len(R), dtype=R.dtype, device=R.device))
@@ -109,6 +110,7 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
     panels[2].set_title("(C) posterior")
     for panel in panels:
         panel.set_xlabel("x")
+        panel.tick_params(labelbottom=True)
         legend_below(panel)
     save_picture(figure, path, 100)
 
@@ -116,13 +118,13 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
 def draw_mixtures(records: Sequence[Record], path: pathlib.Path) -> None:
     """Figure 3, the densities, and the evidence of the pooled sample."""
     with styled():
-        figure = free_figure(9, 3.2)
+        figure = free_figure(7.2, 3.4)
         panels = figure.subplots(1, 2)
     grid = torch.linspace(-6, 6, 400, dtype=torch.float64)
     normal, laplace = densities(grid)
     panels[0].plot(array(grid), array(normal), label="normal", **line_style(0))
     panels[0].plot(array(grid), array(laplace), label="Laplace", **line_style(1))
-    panels[0].legend()
+    legend_below(panels[0])
     panels[0].set_xlabel("x")
     panels[0].set_ylabel("density")
     curve(records, panels[1])
@@ -133,7 +135,7 @@ def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pa
     """Figure 5 (A, B): the witness with its 80 % band at each maximum, with σ² = 0.1 and by the central limit."""
     columns = len(lengthscales)
     with styled():
-        figure = free_figure(5.6 * columns, 5.6)
+        figure = free_figure(3.6 * columns, 5.6)
         panels = figure.subplots(2, columns, squeeze=False)
     grid = torch.linspace(-5, 5, 200, dtype=p.dtype, device=p.device).unsqueeze(-1)
     for row, noise in zip(panels, (0.1, "central-limit"), strict=True):
@@ -142,11 +144,12 @@ def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pa
             embedding.kernel.lengthscale = lengthscale
             plot_witness(Witness(embedding, p, q), grid, ax=panel)
             panel.set_title(f"lengthscale {lengthscale:.2f}, noise {noise}", fontsize=10)
+            legend_below(panel)
     save_picture(figure, path, 100)
 
 
 def summary(records: Sequence[Record]) -> str:
     """The maxima beside the paper's."""
     rows = [[f"{r['lengthscale']:.2f}", f"{r['log_evidence']:.0f}"] for r in records if r["kind"] == "maximum"]
-    note = f"Printed: chains around {PRINTED[0]} and {PRINTED[1]}."
+    note = f"Published: chains around {PRINTED[0]} and {PRINTED[1]}."
     return table(["normal against Laplace: lengthscale", "log evidence"], rows) + "\n\n" + note

@@ -26,7 +26,7 @@ from ...hypothesis.checks import generator_of
 from ...hypothesis.conditional import Method
 from ...hypothesis.encoding import Encoding
 from ...hypothesis.residuals import residuals
-from ...plots import free_figure, save_picture
+from ...plots import free_figure, save_picture, styled
 from ...plots.style import SECOND
 from ...results import Record, Results, table
 from ..experiment import Experiment, Settings
@@ -111,18 +111,21 @@ class OzoneGraph(Experiment):
             if record["mark"] == "separated by" and record["second"]:
                 answer += f"\n\nBy {record['test']}, temperature and ozone are separated by: {record['second']}."
         return (
-            f"{answer}\n\nPrinted (Figure 6): Temp → Ozone by residuals with the evidence; "
+            f"{answer}\n\nPublished (Figure 6): Temp → Ozone by residuals with the evidence; "
             "no such edge with the median heuristic."
         )
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
-        """``ozone.png``: the graphs on circles, edges at ozone in red."""
-        figure = free_figure(13.5, 4.6)
-        for panel, test in zip(figure.subplots(1, len(TESTS)), TESTS, strict=True):
+        """``ozone.png``: the graphs on circles, edges at ozone in orange and thicker."""
+        with styled():
+            figure = free_figure(8.0, 8.0)
+            *panels, empty = figure.subplots(2, 2).flat
+        empty.set_axis_off()
+        for panel, test in zip(panels, TESTS, strict=True):
             _graph(panel, [r for r in records if r["test"] == test and r["mark"] != "separated by"])
             panel.set_title(test)
         out.mkdir(parents=True, exist_ok=True)
-        save_picture(figure, out / "ozone.png", 80)
+        save_picture(figure, out / "ozone.png", 100)
 
 
 def _found(values: NDArray[np.float64], test: str) -> Iterator[Record]:

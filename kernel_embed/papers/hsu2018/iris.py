@@ -97,7 +97,7 @@ class IrisStarts(Experiment):
         """``figure1.png``: the four models over the plane."""
         x, y, *_ = iris_split()
         with styled():
-            figure = free_figure(10, 8)
+            figure = free_figure(7.6, 6.4)
             panels = figure.subplots(2, 2)
         shown = [r for r in records if r["rate"] == self.rate]
         for axes, r in zip(panels.flat, shown, strict=True):
@@ -106,7 +106,7 @@ class IrisStarts(Experiment):
             axes.set(xlabel="first attribute (scaled)", ylabel="second attribute (scaled)")
             axes.set_title(f"{r['start']}, {r['when']}: r = {r['complexity']:.2f}, {r['test_accuracy']:.1f} %")
         out.mkdir(parents=True, exist_ok=True)
-        save_picture(figure, out / "figure1.png", 110)
+        save_picture(figure, out / "figure1.png", 100)
 
 
 @torch.no_grad()

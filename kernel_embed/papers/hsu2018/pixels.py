@@ -21,7 +21,7 @@ from ...files import read_array, write_whole
 from ...kernels import log_scaled, median_distance
 from ...learning import Adam, fit
 from ...objectives import EmpiricalRisk, LeaveOneOutRisk, Objective, RademacherComplexity
-from ...plots import free_figure, save_picture
+from ...plots import free_figure, save_picture, styled
 from ...plots.style import MAP
 from ...progress import progress_bar
 from ...results import Record, Results, number, table
@@ -148,8 +148,9 @@ def _file_name(method: str, n: int) -> str:
 
 def _draw_relevance(relevance: NDArray[np.float64], path: pathlib.Path) -> None:
     """The brightest hundredth share one color: some pixels at the rim are lit in few images, and learn any value."""
-    figure = free_figure(4, 4)
-    axes = figure.subplots()
+    with styled():
+        figure = free_figure(4.4, 4)
+        axes = figure.subplots()
     image = axes.imshow(relevance, cmap=MAP, vmax=float(np.quantile(relevance, 0.99)))
     axes.set_axis_off()
     figure.colorbar(image, ax=axes, label="inverse lengthscale", shrink=0.8)
