@@ -164,6 +164,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
 
         Raises:
             ValueError: if a level is not between 0 and 1, both excluded.
+            TypeError: if the levels are no numbers.
         """
         levels = torch.as_tensor(np.atleast_1d(check_array(q, "q")))
         check_levels(levels)
@@ -265,7 +266,7 @@ def read_targets(X: Any, y: ArrayLike | None) -> Array:
 
 
 def refuse_what_is_no_number(y: ArrayLike) -> None:
-    """Raise for targets that are words, and offer the classifier; for dates, and for sparse ones."""
+    """Raise for words, with the classifier as an offer, for dates, sparse and complex ones, and for gaps."""
     if isinstance(y, torch.Tensor):
         check_dense(y, "y")
     if issparse(y):
@@ -277,7 +278,17 @@ def refuse_what_is_no_number(y: ArrayLike) -> None:
             "(y - y.min()) / np.timedelta64(1, 'D')."
         )
     if values.dtype.kind in "USO" and values.size and any(isinstance(value, str) for value in values.ravel()[:100]):
+        first = next(str(value) for value in values.ravel() if isinstance(value, str))
         raise ValueError(
-            f"Expected numbers as targets, got text such as {values.ravel()[0]!r}. Use "
-            "MulticlassEmbeddingClassifier for classes."
+            f"Expected numbers as targets, got text such as {first!r}. Use MulticlassEmbeddingClassifier for classes."
+        )
+    if values.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: expected real targets, got {values.dtype}. Give y.real, say.")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        # In scikit-learn's own words first, which its checks look for.
+        gaps = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+        kind = "NaN" if np.isnan(values).any() else "infinity or a value too large for dtype('float64')"
+        raise ValueError(
+            f"Input y contains {kind}. Expected a finite number in each target, got {len(gaps)} rows without one, the "
+            f"first at index {gaps[0]}. Leave those rows out."
         )

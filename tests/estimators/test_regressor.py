@@ -131,8 +131,29 @@ def test_constant_targets_counts_and_one_row():
 def test_targets_that_are_not_finite_are_refused(bad):
     X, y = waves(20)
     y[3] = bad
-    with pytest.raises(ValueError, match=r"contains NaN|contains infinity"):
+    with pytest.raises(ValueError, match=r"contains (NaN|infinity).* 1 rows .*index 3\. Leave those rows out"):
         quick().fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        (np.arange(20).astype("datetime64[D]"), "Choose a unit"),
+        (np.arange(20) + 1j, "expected real targets"),
+        (np.array([1.0, "b"] * 10, dtype=object), "got text such as 'b'"),
+    ],
+)
+def test_targets_that_are_no_numbers_are_refused(y, words):
+    with pytest.raises(ValueError, match=words):
+        quick().fit(waves(20)[0], y)
+
+
+def test_ties_stay_ties_at_a_scale_of_1e9():
+    X, y = waves(60)
+    new, large = waves(10, seed=3)[0], 1e9 * np.round(2 * y)
+    quantiles = quick().fit(X, large).predict_quantile(new, [0.05, 0.5, 0.95])
+    assert np.isin(quantiles, large).all()
+    assert len(np.unique(quantiles)) > 2
 
 
 def test_bad_questions_and_settings_are_refused_in_words(fitted):
@@ -149,6 +170,8 @@ def test_bad_questions_and_settings_are_refused_in_words(fitted):
     for level in (0.0, 1.0, [0.5, 2.0], []):
         with pytest.raises(ValueError, match="Expected quantile levels between 0 and 1"):
             fitted.predict_quantile(X, level)
+    with pytest.raises(TypeError, match="Expected q as numbers"):
+        fitted.predict_quantile(X, "half")
     with pytest.raises(ValueError, match="Expected thresholds"):
         fitted.predict_cdf(X, np.nan)
     for question in (fitted.predict_quantile, fitted.predict_cdf):
