@@ -81,6 +81,7 @@ class Output:
         relevances: what each column counts, ``(G,)``; they add up to 1.
         table: the rows it was conditioned on, equal ones once.
         numbers: which of the rows given they are, ``(n,)``.
+        support: the values predicted, in the units of the target; training targets to the last digit.
     """
 
     center: float
@@ -91,6 +92,7 @@ class Output:
     relevances: Tensor
     table: Table
     numbers: Tensor
+    support: Tensor
 
     @classmethod
     def learned(cls, table: Table, settings: Settings, bar: ProgressBar) -> Output:
@@ -100,20 +102,20 @@ class Output:
         rows, numbers = _distinct(_taken(table, kept))
         # Rows that calibrate are used for nothing else: not even for the scale.
         center, scale = _center_and_scale(rows.y, rows.weights)
-        rows = dataclasses.replace(rows, y=(rows.y - center) / scale)
+        given, rows = rows.y, dataclasses.replace(rows, y=(rows.y - center) / scale)
         mixture, calibration, relevance = _Learner(rows, settings, bar).learned()
         guarantee = OBSERVATION
         if len(held):
             guarantee = CERTIFICATE if table.weights is None else WEIGHTED
             with torch.no_grad():
                 calibration = Calibration(mixture.at(apart.x), (apart.y - center) / scale, apart.weights)
-        return cls(center, scale, mixture, calibration, guarantee, relevance, rows, kept[numbers])
+        support = _given_back(mixture.grid.support, center, scale, rows.y, given)
+        return cls(center, scale, mixture, calibration, guarantee, relevance, rows, kept[numbers], support)
 
     @torch.no_grad()
     def distribution(self, x: Tensor) -> Distribution:
         """The predictive distributions at ``x`` ``(t, D)``, in the units of the target."""
-        law = self.mixture.at(x)
-        return Distribution(self.center + self.scale * law.support, law.F)
+        return Distribution(self.support, self.mixture.at(x).F)
 
     def corrected(self, interval: Tensor, coverage: float) -> Tensor:
         """The ``interval`` ``(t, 2)`` moved out, or in, by the conformal quantile of its scores."""
@@ -209,3 +211,11 @@ def _center_and_scale(y: Tensor, weights: Tensor | None) -> tuple[float, float]:
     scale = float((p @ (y - center).square()).sqrt())
     # A spread of a few units in the last place is rounding.
     return center, scale if scale > 1e-12 * max(1.0, abs(center)) else 1.0
+
+
+def _given_back(support: Tensor, center: float, scale: float, standard: Tensor, given: Tensor) -> Tensor:
+    """The values of a standard ``support`` in the units of the target: those that were ``given`` without rounding."""
+    order = standard.argsort()
+    place = torch.searchsorted(standard[order].contiguous(), support).clamp_max(len(order) - 1)
+    known = standard[order][place] == support
+    return torch.where(known, given[order][place], center + scale * support)

@@ -12,6 +12,7 @@ from .evidence import ConditionalEvidence
 from .pool import LogarithmicPool, pool
 from .rademacher import RATES, RademacherComplexity, rademacher_complexity
 from .risk import BatchValidationRisk, EmpiricalRisk, LeaveOneOutRisk
+from .risk_bound import RiskBound
 from .score import LeaveOneOutScore, leave_one_out_scores
 from .score_bound import EmpiricalScore, ScoreBound, score_bound
 
@@ -32,6 +33,7 @@ __all__ = [
     "Objective",
     "PacBayesBound",
     "RademacherComplexity",
+    "RiskBound",
     "ScoreBound",
     "SoftmaxCalibration",
     "bound",

@@ -278,6 +278,12 @@ def generalization_bound(i: Inputs) -> object:
 
 
 @entry
+def risk_bound(i: Inputs) -> object:
+    objective = objectives.RiskBound(i.setting("confidence", 0.95), i.setting("candidates", 3))
+    return objective(multiclass(i), i.x(), i.labels())
+
+
+@entry
 def calibrate(i: Inputs) -> object:
     Y = torch.nn.functional.one_hot(torch.arange(N) % D, D).double()
     found = objectives.calibrate(i.x(), Y, i.setting("penalty", 1.0))

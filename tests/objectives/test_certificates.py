@@ -13,6 +13,7 @@ import kernel_embed as ke
 from kernel_embed.benchmarks.bounds import embedding, exceeded, labels
 from kernel_embed.objectives import (
     EmpiricalScore,
+    RiskBound,
     holdout_bound,
     kl_inverse,
     pac_bayes_bound,
@@ -41,6 +42,23 @@ def test_the_sharp_form_by_hand(problem):
     assert more.value > once.value
     linear = ke.MulticlassEmbedding(LinearKernel().double(), problem.m).condition(problem.x, problem.y)
     assert not ke.generalization_bound(linear, form="peeled").is_certificate  # α is known on the data alone
+
+
+@pytest.mark.parametrize("regularization", [1e-3, 0.1, 1e6])
+def test_the_bound_is_an_objective(regularization, problem):
+    made = ke.MulticlassEmbedding(rbf(), problem.m, regularization)
+    bound = ke.generalization_bound(made.condition(problem.x, problem.y), 0.9, "peeled", candidates=7)
+    objective = RiskBound(0.9, candidates=7)
+    assert objective(made, problem.x, problem.y).item() == pytest.approx(bound.value, rel=1e-9)
+    assert repr(objective) == "RiskBound(confidence=0.9, candidates=7)"
+    assert (0.5 * objective + ke.EmpiricalRisk())(made, problem.x, problem.y).item() > 0.5 * bound.value
+    # Its gradient is that of the risk and of r scaled to r_j.
+    raw = made.kernel.raw_lengthscale
+    (found,) = torch.autograd.grad(objective(made, problem.x, problem.y), raw)
+    r, smooth = ke.RademacherComplexity(), ke.EmpiricalRisk(1 / math.e)
+    factor = bound.multiplier * bound.complexity / r(made, problem.x, problem.y).item()
+    (expected,) = torch.autograd.grad((factor * r + smooth)(made, problem.x, problem.y), raw)
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize(
