@@ -37,6 +37,9 @@ class RiskBound(Objective[ConditionedMulticlass]):
         confidence: 1 − β.
         candidates: J, how many kernels are compared.
 
+    Raises:
+        ValueError: if the confidence is not between 0 and 1, both excluded, or J is less than 1.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x = torch.linspace(0, 1, 200, dtype=torch.float64).unsqueeze(-1)
