@@ -24,6 +24,7 @@ from ..learning.data import TensorData
 from ..learning.parameters import ParameterVector
 from ..learning.problem import Alone, Loss, Problem
 from ..learning.state import Search
+from ..linalg import single_precision
 from ..objectives import LeaveOneOutScore, Objective
 from ..results import Record, group, number, table
 from . import objective, score
@@ -33,6 +34,7 @@ from .classifier import exponent
 PART = "objective and gradient, {}"
 THREADS = {1: "one thread", 2: "two threads"}
 GROWTH = "objective and gradient by rows"
+SINGLE = "factors in single precision"
 SMALL = "few rows: one evaluation of fit"
 ROUNDS = 3
 SIZES = (250, 500, 1000, 2000, 4000, 8000, 16_000)
@@ -236,6 +238,39 @@ def growth_words(records: Sequence[Record]) -> str:
         rows.append([str(name), *ratios, limit_counted, *(f"{power:.2f}" for power in powers), squares])
     head = ["over one Cholesky", *map(str, sizes), "limit", "time ∝ n^", "memory ∝ n^", "n² doubles at last"]
     return table(head, rows)
+
+
+def measure_single(name: str, n: int, rounds: int = ROUNDS) -> Record:
+    """CPU time in double over that with factors in single precision, and the error of value and gradient."""
+    work = WORK[name]
+    embedding, x, y = work.problem(n)
+
+    def evaluate(single: bool) -> tuple[float, Tensor]:
+        embedding.zero_grad()
+        with single_precision(single):
+            value = work.objective(embedding, x, y)
+        value.backward()
+        return value.item(), torch.cat([p.grad.flatten() for p in embedding.parameters() if p.grad is not None])
+
+    with with_threads(1):
+        (exact, slope), (value, other) = evaluate(False), evaluate(True)
+        calls = partial(evaluate, False), partial(evaluate, True)
+        found = [[seconds(call, 2) for call in calls] for _ in range(rounds)]
+    return {
+        "seconds": statistics.median(single[1] for _, single in found),
+        "processor_seconds": statistics.median(single[0] for _, single in found),
+        "over_single": statistics.median(double[0] / single[0] for double, single in found),
+        "value_error": abs(value - exact) / abs(exact),
+        "gradient_error": float((other - slope).norm() / slope.norm()),
+    }
+
+
+def single_cases(scope: Scope) -> Iterator[Case]:
+    """Learning with factors in single precision: the gain in time, and the error it makes."""
+    for n in (200,) if scope.quick else (2000, 4000):
+        for name in WORK:
+            call = _call(measure_single, name, n, 1 if scope.quick or n > 2000 else ROUNDS)
+            yield Case(SINGLE, f"{OURS}: {name}", n, call, against=FIRST)
 
 
 def measure_step(name: str, n: int, repeats: int = 30) -> Record:

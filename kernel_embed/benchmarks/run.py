@@ -61,6 +61,7 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "calculus": calculus.cases,
     "gradients": evaluation.growth_cases,
     "small": evaluation.small_cases,
+    "single": evaluation.single_cases,
     "score": score.cases,
     "tables": tables.cases,
     "million-rows": tables.million_cases,

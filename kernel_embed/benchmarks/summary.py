@@ -43,6 +43,9 @@ FIGURES = {
     "limit_counted": ("limit counted", "{:.0f}"),
     "limit_measured": ("limit measured", "{:.2f}"),
     "over_limit": ("over the limit measured", "{:.2f}"),
+    "over_single": ("times faster than double", "{:.2f}"),
+    "value_error": ("relative error of the value", "{:.1e}"),
+    "gradient_error": ("of the gradient", "{:.1e}"),
     "evaluation_milliseconds": ("ms", "{:.2f}"),
     "overhead_milliseconds": ("ms above the linear algebra", "{:.2f}"),
     "peak_megabytes": ("peak MB", "{:.0f}"),
@@ -128,7 +131,15 @@ def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
         for name, found in group(times, lambda r: r["name"]).items()
     }
     parts = (evaluation.PART.format(words) for words in evaluation.THREADS.values())
-    other = (classifier.GROWTH, classifier.PART, *parts, evaluation.GROWTH, evaluation.SMALL, sizes.PART)
+    other = (
+        classifier.GROWTH,
+        classifier.PART,
+        *parts,
+        evaluation.GROWTH,
+        evaluation.SMALL,
+        evaluation.SINGLE,
+        sizes.PART,
+    )
     bars = {
         f"{r['part']}: {r['name']}": ratio(r, records)
         for r in records

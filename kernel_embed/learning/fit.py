@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import cast
+from typing import Literal, cast
 
 import gpytorch
 import numpy as np
@@ -48,6 +48,7 @@ def fit(
     batch_size: int | None = None,
     num_epochs: int | None = None,
     learning_rate: float | None = None,
+    precision: Literal["double", "single"] = "double",
     seed: int | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -85,6 +86,10 @@ def fit(
         batch_size: rows of a mini-batch for Adam; by default all rows.
         num_epochs: epochs of Adam, 200 by default.
         learning_rate: of Adam, 0.1 by default.
+        precision: ``"single"`` factorizes in float32 while learning, and refines solutions once in float64: faster
+            where the machine is, for condition numbers up to 1e5; beyond, an evaluation is done in double, with a
+            warning. It changes dense systems of data in float64 only. What is asked of the embedding afterwards is
+            computed in double, while ``value`` and ``history`` have the error of single precision.
         seed: of restarts and permutations.
         progress: show a progress bar; by default on a terminal or in a notebook.
         checkpoint: a file; written while working, and resumed from where it exists. Another kind of optimizer goes on
@@ -114,6 +119,8 @@ def fit(
             f"Expected an Objective, such as EmpiricalRisk(), got {type(objective).__name__}. Pass an instance."
         )
     check_seed(seed)
+    if precision not in ("double", "single"):
+        raise ValueError(f"Expected precision 'double' or 'single', got {precision!r}. Choose one of the two.")
     short = ShortOptions(max_evaluations, tolerance, num_restarts, batch_size, num_epochs, learning_rate)
     chosen = choose_optimizer(optimizer, short, from_loader=isinstance(x, DataLoader))
     together = _together(embedding, weights)
@@ -132,7 +139,7 @@ def fit(
     num_data = None if data.num_data is None else together.total_rows(data.num_data)
     file = None if checkpoint is None else _checkpoint(checkpoint, objective, vector, data, weights, chosen)
     search = Search(together, vector, file, callback)
-    loss = Loss(together, objective, num_data)
+    loss = Loss(together, objective, num_data, precision == "single")
     problem = Problem(loss, data, vector, search, np.random.default_rng(seed), progress)
     outcome, interrupted = _run(chosen, problem, search)
     return FitResult(

@@ -13,6 +13,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from ..kernels import DiagonalBoundError
+from ..linalg import single_precision
 from ..objectives import Objective
 from ..objectives.base import B, Embedding, bound
 from ..progress import ProgressBar, progress_bar
@@ -68,11 +69,13 @@ class Loss(Generic[B]):
         embedding: whose parameters it depends on.
         objective: without priors.
         num_data: n over all rows and processes, where it is known; priors need it.
+        single: factorize in single precision.
     """
 
     embedding: Cooperative[B]
     objective: Objective[B]
     num_data: float | None
+    single: bool = False
 
     def __call__(self, x: Tensor, y: Tensor | None) -> tuple[Tensor, Terms]:
         """The loss on these rows, and its terms."""
@@ -90,7 +93,8 @@ class Loss(Generic[B]):
 
     def backpropagate(self, x: Tensor, y: Tensor | None) -> tuple[float, Terms]:
         """The loss as a number and its terms; a finite one adds its gradient, over all rows, to the parameters'."""
-        loss, terms = self(x, y)
+        with single_precision(self.single):
+            loss, terms = self(x, y)
         if torch.isfinite(loss):
             loss.backward()
             self.embedding.reduce_gradients()

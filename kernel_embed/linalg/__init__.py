@@ -7,6 +7,7 @@ from .forms import DenseForm, DistanceForm, QuadraticForm
 from .iterative import IterativeSystem, conjugate_gradients
 from .products import sandwich
 from .shards import Shards
+from .single import single_precision
 from .small import cholesky_factor, require_finite, whitening
 from .spectral import RidgePath, featured_left_out
 from .system import LinearSystem, left_out
@@ -29,5 +30,6 @@ __all__ = [
     "left_out",
     "require_finite",
     "sandwich",
+    "single_precision",
     "whitening",
 ]

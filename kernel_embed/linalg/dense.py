@@ -23,7 +23,9 @@ from .implicit import (
     Regress,
     RegressLeftOut,
     inverse_forms,
+    solved,
 )
+from .single import single_factor
 from .system import LinearSystem
 
 JITTER_TRIES = 6
@@ -51,7 +53,9 @@ class DenseSystem(LinearSystem):
         self.K, self.weights = K, weights
         noise = ridge.unsqueeze(-1) if weights is None else ridge.unsqueeze(-1) / weights
         self._held: Tensor | None
-        self._held, self.jitter = factorize(K.detach(), noise.detach())
+        self._held, self.jitter = single_factor(K.detach(), noise.detach()), noise.new_zeros(noise.shape[:-1])
+        if self._held is None:
+            self._held, self.jitter = factorize(K.detach(), noise.detach())
         jittered = bool(self.jitter.any())
         self.ridge = ridge + self.jitter if jittered else ridge
         self._noise = noise + self.jitter.unsqueeze(-1) if jittered else noise
@@ -79,7 +83,10 @@ class DenseSystem(LinearSystem):
         """V = A⁻¹Y, without P = KV where no gradient is asked for."""
         if torch.is_grad_enabled() and any(t.requires_grad for t in (self.K, self._noise, Y)):
             return self.regress(Y)[0]
-        return torch.cholesky_solve(Y.expand(*self._factor.shape[:-2], *Y.shape[-2:]), self._factor)
+        Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
+        if self._factor.dtype != Y.dtype:
+            return solved(self.K, self._noise, self._factor, Y)
+        return torch.cholesky_solve(Y, self._factor)
 
     def coefficients(self, Y: Tensor) -> Tensor:
         """What the values k(x, x_i) are multiplied with to predict at x: V = A⁻¹Y itself."""
@@ -112,8 +119,8 @@ class DenseSystem(LinearSystem):
         Where a gradient is asked for, the factor is let go, as in :meth:`regress_left_out`.
         """
         if not (torch.is_grad_enabled() and (self.K.requires_grad or self._noise.requires_grad)):
-            return inverse_forms(self._inverse, form), self.inverse_diagonal()
-        inverse, self._held = self._inverse, None
+            return inverse_forms(self._inverse.to(self.K), form), self.inverse_diagonal()
+        inverse, self._held = self._inverse.to(self.K), None
         q, c = InverseForms.apply(self.K, self._noise, inverse, form)
         return q, c
 

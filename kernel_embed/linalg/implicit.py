@@ -37,13 +37,22 @@ def solve_by(factor: Tensor, Y: Tensor) -> Tensor:
     return V
 
 
+def solved(K: Tensor, noise: Tensor, factor: Tensor, Y: Tensor) -> Tensor:
+    """A⁻¹Y, with one step of iterative refinement where the factor has fewer digits than Y."""
+    if factor.dtype == Y.dtype:
+        return solve_by(factor, Y)
+    V = solve_by(factor, Y.to(factor)).to(Y)
+    residual = Y - K @ V - noise.unsqueeze(-1) * V
+    return V + solve_by(factor, residual.to(factor)).to(Y)
+
+
 class Regress(torch.autograd.Function):
     """V and P."""
 
     @staticmethod
     def forward(ctx: Any, K: Tensor, noise: Tensor, Y: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
         """V = A⁻¹Y, P = KV."""
-        V = solve_by(factor, Y)
+        V = solved(K, noise, factor, Y)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(K, noise, V, factor)
         # P = Y − DV as well, but that form loses the digits of P where η is much larger than K.
@@ -57,7 +66,7 @@ class Regress(torch.autograd.Function):
         right = _right(K, G_V, G_P)
         if right is None:
             return None, None, None, None
-        B = solve_by(factor, right)
+        B = solved(K, noise, factor, right)
         left = -B if G_P is None else G_P - B
         gradient_K = left @ V.mT if ctx.needs_input_grad[0] else None
         return gradient_K, -(B * V).sum(-1).sum_to_size(noise.shape), B, None
@@ -80,9 +89,9 @@ class RegressLeftOut(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """V = A⁻¹Y, P = KV and c = diag A⁻¹; the factor is not kept."""
         ctx.set_materialize_grads(False)
-        V = solve_by(factor, Y)
+        V = solved(K, noise, factor, Y)
         ctx.save_for_backward(K, noise, V, inverse)
-        return V, K @ V, inverse.diagonal(dim1=-2, dim2=-1).clone()
+        return V, K @ V, inverse.diagonal(dim1=-2, dim2=-1).to(Y, copy=True)
 
     @staticmethod
     @once_differentiable
@@ -91,13 +100,14 @@ class RegressLeftOut(torch.autograd.Function):
         K, noise, V, C = ctx.saved_tensors
         right = _right(K, G_V, G_P)
         right = torch.zeros_like(V) if right is None else right
-        B = C @ right
+        B = (C @ right.to(C)).to(right)
         # One step of refinement: the product with an inverse is not as stable as the solve that it stands for.
-        B += C @ (right - K @ B - noise.unsqueeze(-1) * B)
+        B += C @ (right - K @ B - noise.unsqueeze(-1) * B).to(C)
         gradient_noise = -(B * V).sum(-1)
         g = torch.zeros_like(V[..., 0]) if g is None else g
-        gradient, diagonal = updated_sandwich(C, -g, (-B if G_P is None else G_P - B, V))
-        return gradient, (gradient_noise + diagonal).sum_to_size(noise.shape), B, None, None
+        left = -B if G_P is None else G_P - B
+        gradient, diagonal = updated_sandwich(C, -g.to(C), (left.to(C), V.to(C)))
+        return gradient.to(K), (gradient_noise + diagonal).sum_to_size(noise.shape), B, None, None
 
 
 class InverseDiagonal(torch.autograd.Function):
@@ -107,14 +117,14 @@ class InverseDiagonal(torch.autograd.Function):
     def forward(ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor) -> Tensor:
         """c = diag A⁻¹."""
         ctx.save_for_backward(noise, inverse)
-        return inverse.diagonal(dim1=-2, dim2=-1).clone()
+        return inverse.diagonal(dim1=-2, dim2=-1).to(K, copy=True)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
         """∂q/∂K = −A⁻¹ diag(g) A⁻¹."""
         noise, inverse = ctx.saved_tensors
-        gradient = sandwich(inverse, -g)
+        gradient = sandwich(inverse, -g.to(inverse)).to(g)
         return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None
 
 
@@ -164,7 +174,7 @@ class LogDeterminant(torch.autograd.Function):
         """log det A."""
         ctx.system = system
         ctx.save_for_backward(noise)
-        return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).to(K).log().sum(-1)
 
     @staticmethod
     @once_differentiable
@@ -181,9 +191,9 @@ class NegativeLogDensity(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, K: Tensor, noise: Tensor, Y: Tensor, factor: Tensor) -> Tensor:
         """−Σ_c log N(Y_c; 0, A)."""
-        V = solve_by(factor, Y)
+        V = solved(K, noise, factor, Y)
         ctx.save_for_backward(noise, V, factor)
-        half_log_determinant = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        half_log_determinant = factor.diagonal(dim1=-2, dim2=-1).to(Y).log().sum(-1)
         quadratic: Tensor = (Y * V).sum((-2, -1))
         n, m = Y.shape[-2:]
         return 0.5 * quadratic + m * (half_log_determinant + 0.5 * n * math.log(2.0 * math.pi))
@@ -196,7 +206,7 @@ class NegativeLogDensity(torch.autograd.Function):
         gradient_Y = g[..., None, None] * V
         if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
             return None, None, gradient_Y, None
-        gradient, m = torch.cholesky_inverse(factor), V.shape[-1]
+        gradient, m = torch.cholesky_inverse(factor).to(V), V.shape[-1]
         if gradient.dim() == 2:
             gradient.addmm_(V, V.mT, alpha=-0.5 * g.item(), beta=0.5 * m * g.item())
         else:

@@ -143,6 +143,9 @@ def test_limits_are_counted_in_factorizations():
 def test_few_rows_and_growth_measure_themselves():
     record = evaluation.measure_step("LeaveOneOutScore", 20, repeats=3)
     assert 0.0 < record["overhead_milliseconds"] < record["evaluation_milliseconds"]
+    record = evaluation.measure_single("ConditionalEvidence", 20, rounds=1)
+    assert 0.0 < record["value_error"] < 1e-4
+    assert 0.0 < record["gradient_error"] < 1e-3
     records = [
         {"name": name, "n": n, **evaluation.measure_growth(name, n)}
         for name in ("ConditionalEvidence", "LeaveOneOutScore")
