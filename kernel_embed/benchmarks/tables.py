@@ -1,4 +1,4 @@
-"""Whole tables, as the classifier meets them: processor time, memory and NLL beside what people use today.
+"""Whole tables, as the classifier meets them: CPU time, memory and NLL beside what people use today.
 
 Every learner gets four fifths of the rows, in the form that suits it, in a process of its own; the other rows judge it.
 """

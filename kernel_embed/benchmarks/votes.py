@@ -28,7 +28,7 @@ def problem(n: int) -> tuple[VoteProblem, NDArray[np.float64]]:
 
 
 def whole_program(problem: VoteProblem, penalties: NDArray[np.float64]) -> float:
-    """Section 5.1 as printed, all columns at once, scaled by their penalties, to HiGHS with its defaults."""
+    """Section 5.1 as published, all columns at once, scaled by their penalties, to HiGHS with its defaults."""
     import highspy
 
     m = problem.m

@@ -53,7 +53,7 @@ def real_learners(kernel: str = "rbf") -> dict[str, Learner]:
     return {
         "default": Learner(
             partial(ConditionalEmbeddingRegressor, random_state=0, progress=False),
-            "several embeddings in one mixture, weighed by rows they have not seen; what the regressor does with "
+            "several embeddings in one mixture, weighted by rows they have not seen; what the regressor does with "
             "nothing set",
             "ke.ConditionalEmbeddingRegressor(random_state=0)",
             (OURS,),

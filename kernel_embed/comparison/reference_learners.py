@@ -52,13 +52,13 @@ def reference_learners(smoothness: float | None = None) -> dict[str, Learner]:
             True,
         ),
         "boosting": _of_ours(
-            Boosting, "scikit-learn's histogram gradient boosting, as it comes", "Boosting()", "Categories"
+            Boosting, "scikit-learn's histogram gradient boosting with its defaults", "Boosting()", "Categories"
         ),
         "logistic": _of_ours(
             TunedLogistic, "scikit-learn's logistic regression, C by three folds", "TunedLogistic()", "standardized"
         ),
-        "catboost": _of_ours(CatBoost, "CatBoost as it comes (extra bench)", "CatBoost()", "Categories"),
-        "lightgbm": _of_ours(LightGBM, "LightGBM as it comes (extra bench)", "LightGBM()", "Categories"),
+        "catboost": _of_ours(CatBoost, "CatBoost with its defaults (extra bench)", "CatBoost()", "Categories"),
+        "lightgbm": _of_ours(LightGBM, "LightGBM with its defaults (extra bench)", "LightGBM()", "Categories"),
     }
 
 

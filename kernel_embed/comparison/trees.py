@@ -60,7 +60,7 @@ class TunedLogistic(LogisticRegression):
 
 
 class Boosting(HistGradientBoostingClassifier):
-    """scikit-learn's histogram gradient boosting as it comes, categories by their type."""
+    """scikit-learn's histogram gradient boosting with its defaults, categories by their type."""
 
     def __init__(self) -> None:
         super().__init__(categorical_features="from_dtype", random_state=0)
@@ -73,7 +73,7 @@ class Boosting(HistGradientBoostingClassifier):
 
 
 class CatBoost(ClassifierMixin, BaseEstimator):
-    """CatBoost as it comes, on one thread, told which columns are text (extra ``bench``)."""
+    """CatBoost with its defaults, on one thread, told which columns are text (extra ``bench``)."""
 
     def fit(self, X: Any, y: ArrayLike) -> CatBoost:
         """Fit with 1000 trees, CatBoost's own default."""
@@ -114,7 +114,7 @@ class CatBoost(ClassifierMixin, BaseEstimator):
 
 
 class LightGBM(ClassifierMixin, BaseEstimator):
-    """LightGBM as it comes, on one thread, categories by their type (extra ``bench``)."""
+    """LightGBM with its defaults, on one thread, categories by their type (extra ``bench``)."""
 
     def fit(self, X: Any, y: ArrayLike) -> LightGBM:
         """Fit with 100 trees, LightGBM's own default."""

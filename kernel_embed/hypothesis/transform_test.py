@@ -117,7 +117,7 @@ class ConditionalTestResult(KernelTestResult):
     warnings: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        """One line: what was tested, p, the most telling statistic, how well z predicts; then the warnings."""
+        """One line: what was tested, p, the strongest statistic, how well z predicts; then the warnings."""
         told = ", ".join(f"{name} {d.explained:.0%}" for name, d in self.diagnostics.items())
         line = (
             f"{self.test} (n = {', '.join(map(str, self.sizes))}): p = {self.pvalue:.4g}, "

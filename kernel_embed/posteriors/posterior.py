@@ -139,7 +139,7 @@ class Posterior(Generic[E_co, C_co]):
         return type(self)(self.potential, self.draws, self.method, weights.double() / weights.double().sum())
 
     def weigh_modes(self, seed: int = 0) -> Self:
-        """The same draws with chains in different modes weighed by the evidence of their mode, a bridge estimate.
+        """The same draws with chains in different modes weighted by the evidence of their mode, a bridge estimate.
 
         Draws of an approximation, by ``Laplace()`` or ``SVI()``, are refused: all their chains are draws of one guide
         around one mode, and their density is not that of the posterior.

@@ -1,4 +1,4 @@
-"""The table of results: our figures beside the printed ones."""
+"""The table of results: our figures beside the published ones."""
 
 from kernel_embed.papers.cortes2015.voted_table import METHODS, TABLE_1, chosen_vote, markdown, summary
 

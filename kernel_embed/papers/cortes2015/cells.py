@@ -39,7 +39,7 @@ def run_cell(
     num_folds: int = 5,
     seed: int = 0,
 ) -> Record:
-    """Our figures beside the printed ones."""
+    """Our figures beside the published ones."""
     start = time.perf_counter()
     data = load_two_classes(task.dataset, directory)
     found = _measured(task, data, quick, num_folds, seed)

@@ -27,7 +27,7 @@ from .cells import SCALERS, figures, load_two_classes
 from .voted import SIZES
 
 MANY_FEATURES = ("musk", "ocr49", "phishing")
-"""Where Lemma 4 falls behind the printed figures."""
+"""Where Lemma 4 falls behind the published figures."""
 
 SMALL = ("vertebral", "ionosphere", "musk", "breastcancer", "diabetes")
 

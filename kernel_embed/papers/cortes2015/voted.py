@@ -3,7 +3,7 @@ r"""Table 1 of voted kernel regularization: votes against L1- and L2-SVMs on nin
 Every method goes through the paper's five-fold cross validation (:func:`kernel_embed.votes.cross_validate_votes`): test
 on fold i, validate on fold i + 1, train on the rest; the setting with the least mean validation error is the result.
 The paper does not name its feature scaling. Unit range and unit variance are tried, each fitted on the training part,
-and points of unit norm, which come closest to the printed figures: above all to those that are worse than usual
+and points of unit norm, which come closest to the published figures: above all to those that are worse than usual
 (breastcancer 11 %, diabetes 31 %), because the size of a point is then lost.
 """
 

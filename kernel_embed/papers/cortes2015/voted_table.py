@@ -1,4 +1,4 @@
-"""The printed Table 1 of voted kernel regularization, and ours beside it."""
+"""The published Table 1 of voted kernel regularization, and ours beside it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 from ...results import Record, number
 
 
-class Printed(NamedTuple):
-    """Error in percent, its standard deviation, and the number of support vectors, as printed in Table 1."""
+class Published(NamedTuple):
+    """Error in percent, its standard deviation, and the number of support vectors, as published in Table 1."""
 
     error: float
     std: float
@@ -19,63 +19,63 @@ class Printed(NamedTuple):
 METHODS = ("L2-SVM", "L1-SVM", "VKR dimension", "VKR trace")
 """In the order of the table: VKR2 is Lemma 4, VKRc is Lemma 3."""
 
-TABLE_1: dict[str, tuple[Printed, Printed, Printed, Printed]] = {
+TABLE_1: dict[str, tuple[Published, Published, Published, Published]] = {
     "ocr49": (
-        Printed(5.05, 0.65, 449.8),
-        Printed(3.50, 0.85, 140.0),
-        Printed(2.70, 0.97, 6.8),
-        Printed(3.50, 0.85, 164.6),
+        Published(5.05, 0.65, 449.8),
+        Published(3.50, 0.85, 140.0),
+        Published(2.70, 0.97, 6.8),
+        Published(3.50, 0.85, 164.6),
     ),
     "phishing": (
-        Printed(4.64, 1.38, 221.4),
-        Printed(4.11, 0.71, 188.8),
-        Printed(3.62, 0.44, 73.0),
-        Printed(3.87, 0.80, 251.8),
+        Published(4.64, 1.38, 221.4),
+        Published(4.11, 0.71, 188.8),
+        Published(3.62, 0.44, 73.0),
+        Published(3.87, 0.80, 251.8),
     ),
     "waveform01": (
-        Printed(8.38, 0.63, 415.6),
-        Printed(8.47, 0.52, 13.6),
-        Printed(8.41, 0.97, 18.4),
-        Printed(8.57, 0.58, 14.6),
+        Published(8.38, 0.63, 415.6),
+        Published(8.47, 0.52, 13.6),
+        Published(8.41, 0.97, 18.4),
+        Published(8.57, 0.58, 14.6),
     ),
     "breastcancer": (
-        Printed(11.45, 0.74, 83.8),
-        Printed(12.60, 2.88, 46.4),
-        Printed(11.73, 2.73, 66.6),
-        Printed(11.30, 1.31, 29.4),
+        Published(11.45, 0.74, 83.8),
+        Published(12.60, 2.88, 46.4),
+        Published(11.73, 2.73, 66.6),
+        Published(11.30, 1.31, 29.4),
     ),
     "ionosphere": (
-        Printed(6.54, 3.07, 152.0),
-        Printed(7.12, 3.18, 73.8),
-        Printed(4.27, 2.00, 43.6),
-        Printed(3.99, 2.12, 30.6),
+        Published(6.54, 3.07, 152.0),
+        Published(7.12, 3.18, 73.8),
+        Published(4.27, 2.00, 43.6),
+        Published(3.99, 2.12, 30.6),
     ),
     "diabetes": (
-        Printed(31.90, 1.17, 330.0),
-        Printed(30.85, 1.54, 26.4),
-        Printed(31.77, 2.68, 33.8),
-        Printed(30.73, 1.46, 40.6),
+        Published(31.90, 1.17, 330.0),
+        Published(30.85, 1.54, 26.4),
+        Published(31.77, 2.68, 33.8),
+        Published(30.73, 1.46, 40.6),
     ),
     "musk": (
-        Printed(15.34, 2.23, 251.8),
-        Printed(11.55, 1.49, 115.4),
-        Printed(10.71, 1.13, 125.6),
-        Printed(9.03, 1.39, 108.0),
+        Published(15.34, 2.23, 251.8),
+        Published(11.55, 1.49, 115.4),
+        Published(10.71, 1.13, 125.6),
+        Published(9.03, 1.39, 108.0),
     ),
     "retinopathy": (
-        Printed(24.58, 2.28, 648.2),
-        Printed(24.85, 2.65, 42.6),
-        Printed(25.46, 2.08, 43.6),
-        Printed(24.06, 2.43, 48.0),
+        Published(24.58, 2.28, 648.2),
+        Published(24.85, 2.65, 42.6),
+        Published(25.46, 2.08, 43.6),
+        Published(24.06, 2.43, 48.0),
     ),
     "vertebral": (
-        Printed(17.74, 6.35, 75.4),
-        Printed(18.06, 5.51, 4.4),
-        Printed(17.10, 7.27, 9.6),
-        Printed(17.10, 6.99, 8.2),
+        Published(17.74, 6.35, 75.4),
+        Published(18.06, 5.51, 4.4),
+        Published(17.10, 7.27, 9.6),
+        Published(17.10, 6.99, 8.2),
     ),
 }
-"""Printed figures per data set, in the order of :data:`METHODS`; the paper's pima is diabetes here."""
+"""Published figures per data set, in the order of :data:`METHODS`; the paper's pima is diabetes here."""
 
 
 class Task(NamedTuple):
@@ -103,11 +103,11 @@ def chosen_vote(cells: Sequence[Record]) -> Record | None:
 
 
 def summary(results: Sequence[Record]) -> list[Record]:
-    """Per kernel family and scaling, on how many data sets the chosen vote keeps up with the printed table.
+    """Per kernel family and scaling, on how many data sets the chosen vote keeps up with the published table.
 
-    ``within`` counts errors at most one printed standard deviation above the printed error, ``sparse`` votes of at most
-    1.5 times the printed count, ``below_both`` errors below both SVMs of the same scaling. ``either_below_both`` counts
-    data sets on which one of the two votes is, whichever it be, as the paper counts its own table.
+    ``within`` counts errors at most one published standard deviation above the published error, ``sparse`` votes of at
+    most 1.5 times the published count, ``below_both`` errors below both SVMs of the same scaling. ``either_below_both``
+    counts data sets on which one of the two votes is, whichever it be, as the paper counts its own table.
     """
     rows: list[Record] = []
     for family, scaling in dict.fromkeys((result["family"], result["scaling"]) for result in results):
@@ -143,7 +143,7 @@ def _counts(cells: Sequence[Record]) -> dict[str, int]:
 def markdown(results: Sequence[Record], family: str, scaling: str) -> str:
     """One table in Markdown: error in percent ± its deviation over the folds / the mean of the votes.
 
-    The printed figures stand below ours in the same form.
+    The published figures stand below ours in the same form.
     """
     methods = [method for method in METHODS if not (family == "gaussian" and method == "VKR dimension")]
     lines = ["| data set | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
@@ -160,7 +160,7 @@ def markdown(results: Sequence[Record], family: str, scaling: str) -> str:
         if any(cell != "—" for cell in ours):
             lines.append(f"| {name} | " + " | ".join(ours) + " |")
             if family == "polynomial":
-                lines.append("| *printed* | " + " | ".join(theirs) + " |")
+                lines.append("| *published* | " + " | ".join(theirs) + " |")
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
 """Figures 4 and 5 of the Bayesian kernel embeddings: eight NUTS chains over the lengthscale, and the witness.
 
 The mixtures of :mod:`kernel_embed.papers.flaxman2016.mixtures`, the pooled sample of 600 points, a Gamma(1, 1) prior on
-the lengthscale. The chains stay in the mode they start in. Figure 5 as printed averages them equally; weighed by the
+the lengthscale. The chains stay in the mode they start in. Figure 5 as published averages them equally; weighted by the
 evidence of their modes they give another picture. Both are drawn.
 """
 
@@ -23,7 +23,7 @@ from ...posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load
 from ...posteriors.bridge import log_evidence
 from ...posteriors.diagnostics import modes, n_eff, r_hat
 from ...results import Record, table
-from .mixtures import PRINTED, mixture_samples, model
+from .mixtures import PUBLISHED, mixture_samples, model
 
 WITNESS_DRAWS = 160
 NAME = "kernel.lengthscale"
@@ -108,7 +108,7 @@ def draw_traces(posterior: MeanPosterior, path: pathlib.Path) -> None:
         figure = free_figure(7.2, 3.4)
         panel = figure.subplots()
     plot_traces(posterior, NAME, ax=panel)
-    for value in PRINTED:
+    for value in PUBLISHED:
         panel.axhline(value, color="0.3", linewidth=1.0, linestyle="--", label=f"published {value}")
     panel.set_yscale("log")
     panel.set_ylabel("lengthscale")
@@ -126,7 +126,7 @@ def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, pat
         for g in modes(posterior.draws.u)
         if len(g) > 1
     ]
-    panels += [("equal chains, as published", thin), ("modes weighed by evidence", weighed)]
+    panels += [("equal chains, as published", thin), ("modes weighted by evidence", weighed)]
     with styled():
         figure = free_figure(7.2, 2.8 * math.ceil(len(panels) / 2))
         axes = list(figure.subplots(math.ceil(len(panels) / 2), 2, sharex=True, sharey=True, squeeze=False).flat)

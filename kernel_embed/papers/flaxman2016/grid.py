@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-PRINTED = {"maximum": 1.5, "median": 20.0}
+PUBLISHED = {"maximum": 1.5, "median": 20.0}
 
 
 def curve(records: Sequence[Record], ax: Axes | None = None) -> Axes:
@@ -83,13 +83,13 @@ class GridOfGaussians(Experiment):
         results.extend({**shared, **record} for record in found)
 
     def summary(self, records: Sequence[Record]) -> str:
-        """The maxima and the median, beside what the paper prints."""
+        """The maxima and the median, beside what the paper publishes."""
         rows = [
             [str(r["kind"]), f"{r['lengthscale']:.2f}", "" if r["log_evidence"] is None else f"{r['log_evidence']:.0f}"]
             for r in records
             if r["kind"] in ("maximum", "median")
         ]
-        note = f"Published: maximum at {PRINTED['maximum']}, median heuristic {PRINTED['median']:g}."
+        note = f"Published: maximum at {PUBLISHED['maximum']}, median heuristic {PUBLISHED['median']:g}."
         return table(["grid of Gaussians", "lengthscale", "log evidence"], rows) + "\n\n" + note
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:

@@ -28,7 +28,7 @@ from .grid import curve, evidence_records
 CENTRES = (-3.0, 0.0, 3.0)
 LAPLACE_SCALE = math.sqrt(0.5)
 """Which gives unit variance."""
-PRINTED = (0.49, 2.9)
+PUBLISHED = (0.49, 2.9)
 
 
 def mixture_samples(num_per_centre: int = 100, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -151,5 +151,5 @@ def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pa
 def summary(records: Sequence[Record]) -> str:
     """The maxima beside the paper's."""
     rows = [[f"{r['lengthscale']:.2f}", f"{r['log_evidence']:.0f}"] for r in records if r["kind"] == "maximum"]
-    note = f"Published: chains around {PRINTED[0]} and {PRINTED[1]}."
+    note = f"Published: chains around {PUBLISHED[0]} and {PUBLISHED[1]}."
     return table(["normal against Laplace: lengthscale", "log evidence"], rows) + "\n\n" + note

@@ -25,14 +25,14 @@ def _arrays(*tensors: Tensor) -> list[NDArray[np.float64]]:
 
 
 def hyppo_mmd(x: Tensor, y: Tensor, seed: int) -> float:
-    """hyppo's MMD as it comes: one bandwidth by the median, a chi-square approximation."""
+    """hyppo's MMD with its defaults: one bandwidth by the median, a chi-square approximation."""
     from hyppo.ksample import MMD
 
     return float(MMD().test(*_arrays(x, y), random_state=seed)[1])
 
 
 def hyppo_hsic(x: Tensor, y: Tensor, seed: int) -> float:
-    """hyppo's HSIC as it comes."""
+    """hyppo's HSIC with its defaults."""
     from hyppo.independence import Hsic
 
     return float(Hsic().test(*_arrays(x, y), random_state=seed)[1])
@@ -62,7 +62,7 @@ def dcor_covariance(x: Tensor, y: Tensor, seed: int) -> float:
 
 
 def causal_learn_kci(x: Tensor, y: Tensor, z: Tensor | None = None, *, seed: int) -> float:
-    """causal-learn's KCI as it comes, with or without a condition."""
+    """causal-learn's KCI with its defaults, with or without a condition."""
     from causallearn.utils.KCI.KCI import KCI_CInd, KCI_UInd
 
     if z is None:

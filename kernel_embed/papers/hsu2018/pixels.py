@@ -35,7 +35,7 @@ METHODS: dict[str, Objective[ConditionedMulticlass] | None] = {
     "svc": None,
     "gpc": None,
 }
-PRINTED = {
+PUBLISHED = {
     ("ard + rademacher", 500): 86.69,
     ("ard", 500): 86.96,
     ("ard + rademacher", 5000): 96.05,
@@ -96,7 +96,7 @@ class PixelLengthscales(Experiment):
                         began = time.perf_counter()
                         labels = self._labels(method, x, y, x_test[held].double(), settings)
                         accuracy = 100.0 * (labels == y_test[held]).double().mean().item()
-                        found: Record = {"test_accuracy": accuracy, "printed": PRINTED.get((method, n))}
+                        found: Record = {"test_accuracy": accuracy, "printed": PUBLISHED.get((method, n))}
                         results.add({**record, **found, "seconds": time.perf_counter() - began})
                     bar.update()
 

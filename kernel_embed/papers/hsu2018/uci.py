@@ -18,7 +18,7 @@ from ..experiment import Experiment, Settings
 
 DATASETS = ("banknote", "ecoli", "robot", "segment", "wine", "yeast")
 
-PRINTED: dict[str, dict[str, tuple[float, float]]] = {
+PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
     "rademacher 4e/n": {
         "banknote": (99.9, 0.2), "ecoli": (87.5, 4.4), "robot": (96.7, 0.9),
         "segment": (98.4, 0.8), "wine": (97.2, 3.7), "yeast": (52.5, 2.1),
@@ -91,7 +91,7 @@ class UCITable(Experiment):
         for folds in group(records, lambda record: (record["dataset"], record["method"])).values():
             dataset, method = str(folds[0]["dataset"]), str(folds[0]["method"])
             accuracy, nll = 100.0 * column(folds, "accuracy"), column(folds, "nll")
-            printed = PRINTED.get(method, {}).get(dataset)
+            printed = PUBLISHED.get(method, {}).get(dataset)
             rows.append([
                 dataset, method, f"{len(folds)}",
                 f"{accuracy.mean():.1f} ± {accuracy.std():.1f}",
