@@ -31,8 +31,10 @@ from gpytorch.kernels import (
     ConstantKernel,
     CosineKernel,
     Kernel,
+    MaternKernel,
     PeriodicKernel,
     PiecewisePolynomialKernel,
+    RBFKernel,
     RFFKernel,
     SpectralMixtureKernel,
 )
@@ -203,6 +205,11 @@ def constant_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     return gram_diagonal(kernel, x[..., :1, :])[..., 0]
 
 
+def _one(kernel: Kernel, x: Tensor) -> Tensor:
+    """φ(0) = 1, without an evaluation: learning asks for it at every step."""
+    return x.new_ones(kernel.batch_shape)
+
+
 def _of_base(kernel: Kernel, x: Tensor) -> Tensor:
     """The base kernel's: its diagonal is the same at every φ(x), so at φ = 0 too, without evaluating the network."""
     x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
@@ -220,6 +227,8 @@ for _kind in (
     *(PeriodicKernel, CosineKernel, PiecewisePolynomialKernel, SpectralMixtureKernel, RFFKernel, ConstantKernel),
 ):
     SUPREMA.register(_kind, constant_diagonal)
+for _kind in (RBFKernel, MaternKernel):
+    SUPREMA.register(_kind, _one)
 SUPREMA.register(FeatureKernel, _of_base, when=_is_known_of_base)
 
 
