@@ -82,7 +82,8 @@ def fit(
             the leader's answer counts.
         max_evaluations: a limit for L-BFGS, for each start, 200 by default.
         tolerance: of L-BFGS, 1e-5 by default.
-        num_restarts: further starts of L-BFGS, none by default.
+        num_restarts: further starts of L-BFGS, none by default; a few are worth their time where many features do not
+            count, and the first search ends where it began.
         batch_size: rows of a mini-batch for Adam; by default all rows.
         num_epochs: epochs of Adam, 200 by default.
         learning_rate: of Adam, 0.1 by default.

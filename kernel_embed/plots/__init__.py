@@ -6,19 +6,12 @@ touched; without, a new pyplot figure is made, which a notebook shows and its us
 
 from .bayesian import plot_embedding, plot_witness
 from .classes import plot_decision_map, plot_learning_curve, plot_relevance
-from .compare import (
-    plot_convergence,
-    plot_draws,
-    plot_evidence_curve,
-    plot_probability_map,
-    plot_ranking,
-    plot_ratios,
-    plot_reliability,
-    plot_seconds,
-)
+from .compare import plot_probability_map, plot_ranking, plot_reliability
 from .differences import plot_differences
+from .learning import plot_convergence, plot_draws, plot_evidence_curve
 from .null import plot_null
 from .posterior import plot_density, plot_traces
+from .speed import plot_ratios, plot_seconds
 from .style import free_figure, save_picture, styled
 
 __all__ = [

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..validation import check_count, check_number
+from ..validation import check_count
 from .style import (
     BAND,
     CHOSEN,
-    COLORS,
-    FIRST,
     OTHER,
     array,
     axes_or_new,
     certainty_colors,
-    legend_outside,
-    line_style,
-    marker,
     same_length,
     scatter_classes,
 )
@@ -206,164 +200,4 @@ def plot_probability_map(
     ax.imshow(image, origin="lower", extent=extent, aspect="auto")
     scatter_classes(ax, x, y, num_classes, size=14)
     ax.set(xlim=extent[:2], ylim=extent[2:], xlabel="first feature", ylabel="second feature")
-    return ax
-
-
-def plot_convergence(lines: Mapping[str, Array], *, ax: Axes | None = None) -> Axes:
-    """Each objective above its own end, by evaluation, on a logarithmic scale: how fast learning converges.
-
-    Args:
-        lines: the values of the objective by the name of the learner.
-        ax: where to draw; a new figure by default.
-
-    Returns:
-        The axes.
-
-    Example:
-        >>> import numpy as np
-        >>> from kernel_embed import plots
-        >>> lines = {"default": np.array([3.0, 2.0, 1.5, 1.4])}
-        >>> ax = plots.plot_convergence(lines, ax=plots.free_figure(4, 3).subplots())
-    """
-    ax = axes_or_new(ax)
-    for number, (name, values) in enumerate(lines.items()):
-        values = array(values, name, 1)
-        above = np.minimum.accumulate(values) - values.min()
-        above = np.where(above > 0, above, np.nan)
-        ax.plot(np.arange(1, len(values) + 1), above, label=name, lw=1.4, **line_style(number))
-    ax.set_yscale("log")
-    ax.set(xlabel="evaluations of objective and gradient", ylabel="objective above its final value")
-    legend_outside(ax, fontsize="x-small")
-    ax.grid(color="0.92")
-    return ax
-
-
-def plot_evidence_curve(
-    lengthscales: Array,
-    values: Array,
-    *,
-    median: float | None = None,
-    maxima: Sequence[float] = (),
-    ax: Axes | None = None,
-) -> Axes:
-    """The log evidence of the inputs over a common lengthscale, with the median heuristic and the maxima.
-
-    Args:
-        lengthscales: where it was evaluated.
-        values: the log evidence there.
-        median: the lengthscale of the median heuristic.
-        maxima: the lengthscales of the maxima.
-        ax: where to draw; a new figure by default.
-
-    Returns:
-        The axes.
-
-    Example:
-        >>> import numpy as np
-        >>> from kernel_embed import plots
-        >>> lengthscales = np.geomspace(0.1, 10, 30)
-        >>> curve = -np.log(lengthscales) ** 2
-        >>> ax = plots.plot_evidence_curve(lengthscales, curve, median=2.0, ax=plots.free_figure(4, 3).subplots())
-    """
-    ax = axes_or_new(ax)
-    lengthscales, values = array(lengthscales, "lengthscales", 1), array(values, "values", 1)
-    same_length(lengthscales=lengthscales, values=values)
-    ax.semilogx(lengthscales, values, color=FIRST, lw=1.5)
-    for lengthscale in maxima:
-        ax.axvline(lengthscale, color=CHOSEN, lw=1, label=f"maximum: {lengthscale:.2g}")
-    if median is not None:
-        ax.axvline(median, color="0.5", ls="--", lw=1, label=f"median heuristic: {median:.2g}")
-    ax.set(xlabel="lengthscale (features of unit range)", ylabel="log evidence (nats)")
-    finite = values[np.isfinite(values)]
-    if len(finite):
-        top = finite.max()
-        # The short end falls by orders of magnitude; the maxima are what is looked for.
-        ax.set_ylim(max(finite.min(), top - 3.0 * abs(top - np.median(finite)) - 1.0), top + 0.05 * abs(top) + 1.0)
-    legend_outside(ax, fontsize="small")
-    return ax
-
-
-def plot_draws(values: Array, name: str, *, ax: Axes | None = None) -> Axes:
-    """The draws of a parameter in order, on a logarithmic scale, one line for each of its entries.
-
-    Args:
-        values: ``(num_draws, …)``.
-        name: of the parameter.
-        ax: where to draw; a new figure by default.
-
-    Returns:
-        The axes.
-
-    Example:
-        >>> import numpy as np
-        >>> from kernel_embed import plots
-        >>> ax = plots.plot_draws(np.exp(np.arange(20) % 3), "lengthscale", ax=plots.free_figure(4, 3).subplots())
-    """
-    ax = axes_or_new(ax)
-    values = array(values, name)
-    entries = values.reshape(len(values), -1) if values.ndim else values.reshape(1, 1)
-    for number in range(min(entries.shape[1], len(COLORS))):
-        ax.plot(entries[:, number], lw=0.9, **line_style(number))
-    ax.set_yscale("log")
-    ax.set(ylabel=name)
-    ax.grid(color="0.92")
-    return ax
-
-
-def plot_seconds(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, ax: Axes | None = None) -> Axes:
-    """Seconds by size, one line for each learner.
-
-    Args:
-        lines: sizes and seconds by the name of the learner.
-        ax: where to draw; a new figure by default.
-
-    Returns:
-        The axes.
-
-    Example:
-        >>> from kernel_embed import plots
-        >>> ax = plots.plot_seconds({"default": ([100, 1000], [0.1, 2.0])}, ax=plots.free_figure(4, 3).subplots())
-    """
-    ax = axes_or_new(ax)
-    for number, (name, (sizes, seconds)) in enumerate(lines.items()):
-        same_length(sizes=array(sizes, name, 1), seconds=array(seconds, name, 1))
-        ax.loglog(sizes, seconds, marker=marker(number), label=name, **line_style(number))
-    ax.set(xlabel="rows", ylabel="seconds to a learned classifier")
-    ax.grid(color="0.92", which="both")
-    if lines:
-        measured = sorted({size for sizes, _ in lines.values() for size in sizes})
-        ax.set_xticks(measured, [f"{size:g}" for size in measured])
-        ax.set_xticks([], minor=True)
-        legend_outside(ax, fontsize="small")
-    return ax
-
-
-def plot_ratios(bars: Mapping[str, float], *, ax: Axes | None = None) -> Axes:
-    """Bars of how many times as long as ours the others take, the longest on top, each with its number.
-
-    Args:
-        bars: the ratio by name; those that are not finite are left out.
-        ax: where to draw; a new figure by default.
-
-    Returns:
-        The axes.
-
-    Raises:
-        TypeError: if a ratio is not a number.
-
-    Example:
-        >>> from kernel_embed import plots
-        >>> ax = plots.plot_ratios({"another library": 3.5}, ax=plots.free_figure(4, 3).subplots())
-    """
-    ax = axes_or_new(ax)
-    known = {name: value for name, value in bars.items() if math.isfinite(check_number(name, value))}
-    order = sorted(known, key=lambda name: known[name])
-    drawn = ax.barh(order, [known[name] for name in order], color=OTHER)
-    ax.bar_label(drawn, [f"{known[name]:.3g}×" for name in order], padding=3, fontsize="x-small")
-    ax.axvline(1.0, color=CHOSEN, lw=1)
-    if known:
-        ax.set_xscale("log")
-        ax.set_xlim(right=4.0 * max(known.values()))
-    ax.set_xlabel("time as a multiple of ours (log scale)")
-    ax.tick_params(axis="y", labelsize="x-small")
     return ax
