@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("sklearn", "scipy.optimize", "scipy.stats", "matplotlib", "pandas", "highspy", "joblib")
+HEAVY = ("sympy", "sklearn", "scipy.optimize", "scipy.stats", "matplotlib", "pandas", "highspy", "joblib")
 
 
 def loaded(code: str) -> list[str]:
@@ -33,6 +33,15 @@ def test_a_process_loads_only_what_it_uses(code):
 
 def test_front_ends_are_loaded_when_asked_for():
     assert "sklearn" in loaded("import kernel_embed as ke\nke.MulticlassEmbeddingClassifier")
+
+
+def test_a_fit_loads_no_computer_algebra():
+    """PyTorch's own broadcast_shapes would, at its first call."""
+    code = (
+        "import kernel_embed as ke, torch\nx = torch.arange(24.0).reshape(12, 2)\n"
+        "ke.MulticlassEmbeddingClassifier(progress=False).fit(x.numpy(), [0, 1] * 6).predict_proba(x.numpy())"
+    )
+    assert "sympy" not in loaded(code)
 
 
 def test_importing_costs_little_above_the_libraries_it_stands_on():

@@ -15,6 +15,7 @@ from torch.nn.modules.module import _IncompatibleKeys
 
 from ..kernels.parameters import PositiveParameter, register_positive
 from ..kernels.structure import check_kernel
+from ..shapes import batch_shape_of
 from .module import Module
 
 
@@ -70,7 +71,7 @@ class KernelEmbedding(Module):
     @property
     def batch_shape(self) -> torch.Size:
         """The batch shape of the kernel, and so of every parameter and answer."""
-        return torch.Size(self.kernel.batch_shape)
+        return batch_shape_of(self.kernel)
 
 
 def _loses_digits(value: torch.Tensor, dtype: torch.dtype) -> bool:

@@ -20,6 +20,7 @@ from ..kernels import DiagonalBound, SupDiagonal, explicit_features, gram, sup_d
 from ..kernels.features import MAX_WIDTH
 from ..kernels.frozen import frozen
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem, left_out
+from ..shapes import batch_shape_of
 from ..validation import check_features, check_finite, check_lengths, check_memory, check_seed, check_weights
 from .answers import KernelFeatures, KernelValues, LinearAnswers, Representation, clip_normalize, real_targets
 from .base import RegularizedEmbedding
@@ -307,7 +308,7 @@ def kernel_system(kernel: Kernel, x: Tensor, ridge: Tensor, weights: Tensor | No
     Z = explicit_features(kernel, x, limit=min(MAX_WIDTH, n))
     if Z is not None and Z.shape[-1] < n:
         return FeatureSystem(Z.to(x), ridge, weights)
-    check_memory(n, x, kernel.batch_shape.numel(), MEMORY_REMEDY)
+    check_memory(n, x, batch_shape_of(kernel).numel(), MEMORY_REMEDY)
     K = (gram(kernel, x) if Z is None else Z @ Z.mT).to(x)
     if K.shape[-2:] != (n, n):
         raise ValueError(

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
+from sklearn import config_context
 from sklearn.tree import DecisionTreeRegressor
 
 from ..embeddings import MulticlassEmbedding
@@ -42,7 +43,7 @@ def boosted_embedding(rows: Rows, seed: int) -> MulticlassEmbedding:
 def boosted_trees(rows: Rows, seed: int) -> list[Tree]:
     """:data:`NUM_TREES` trees of :data:`LEAVES` leaves at most."""
     generator = np.random.RandomState(seed % 2**32)
-    x, Y = rows.x.cpu().numpy().astype(np.float32), rows.Y.cpu().numpy()
+    x, Y = np.ascontiguousarray(rows.x.cpu().numpy(), dtype=np.float32), rows.Y.cpu().numpy()
     n, m = Y.shape
     w = np.ones(n) if rows.weights is None else rows.weights.cpu().numpy()
     F = np.tile(np.log((w @ Y + 1.0) / (w.sum() + m)), (n, 1))
@@ -54,8 +55,10 @@ def boosted_trees(rows: Rows, seed: int) -> list[Tree]:
             min_weight_fraction_leaf=min(FEWEST_IN_LEAF * (1.0 - 1e-9) / w.sum(), 0.5),  # 3 rows, however rounded
             max_features=min(x.shape[1], COLUMNS_OF_A_SPLIT),
             random_state=generator,
-        ).fit(x, Y - P, sample_weight=w)
-        leaf = tree.apply(x)
+        )
+        with config_context(skip_parameter_validation=True):  # which takes longer than a small tree
+            tree.fit(x, Y - P, sample_weight=w, check_input=False)
+        leaf = tree.tree_.apply(x)
         F += RATE * _newton_steps(leaf, w[:, None] * (Y - P), w[:, None] * P * (1.0 - P))[leaf]
         nodes = tree.tree_
         trees.append(
@@ -73,8 +76,6 @@ def _newton_steps(
     leaf: NDArray[np.int64], residuals: NDArray[np.float64], curvatures: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """What each node adds to the scores, ``(nodes, m)``."""
-    slope, curvature = np.zeros((2, leaf.max() + 1, residuals.shape[1]))
-    np.add.at(slope, leaf, residuals)
-    np.add.at(curvature, leaf, curvatures)
-    steps: NDArray[np.float64] = slope / (1.0 + curvature)
+    at = np.eye(leaf.max() + 1)[leaf]
+    steps: NDArray[np.float64] = (at.T @ residuals) / (1.0 + at.T @ curvatures)
     return steps

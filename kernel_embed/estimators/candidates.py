@@ -97,6 +97,15 @@ class Rows:
         """One-hot or soft labels, ``(n, m)``."""
         return self.y.to(self.x) if self.y.dim() == 2 else one_hot(self.y, self.num_classes).to(self.x)
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether columns are too many for lengthscales of their own, and more than rows."""
+        return self.num_columns > MANY_COLUMNS and self.x.shape[1] > len(self.x)
+
+    def narrowed(self) -> Rows:
+        """The same rows in n coordinates: X = RᵀQᵀ, of which Rᵀ has all distances and products."""
+        return dataclasses.replace(self, x=torch.linalg.qr(self.x.mT, mode="r").R.mT.contiguous())
+
     def taken(self, rows: Tensor) -> Rows:
         """Some of them."""
         weights = None if self.weights is None else self.weights[rows]
@@ -123,15 +132,30 @@ class Search(Generic[E, C]):
 
     def learn(self, family: Family, rows: Rows, start: Learned[E] | None = None) -> Learned[E]:
         """The embeddings of a family for these rows, from ``start`` where there is one."""
+        if not rows.is_wide or family == "laplace":
+            return self._learn(family, rows, start)
+        narrow = self._learn(family, rows.narrowed(), start)
+        return {relevance: self._like(narrow[relevance], family, relevance, rows) for relevance in narrow}
+
+    def _like(self, embedding: E, family: Family, relevance: Relevance, rows: Rows) -> E:
+        """What was learned from rows in few coordinates, for these rows."""
+        wide = self._made(family, relevance, rows, {})
+        wide.load_state_dict(_learned_state(embedding), strict=False)
+        return wide
+
+    def _made(self, family: Family, relevance: Relevance, rows: Rows, found: Learned[E]) -> E:
+        kernel = self._kernel(family, relevance, rows, found)
+        usual = RIDGE / rows.total_weight
+        prior = LogNormalPrior(math.log(usual) + RIDGE_SPREAD**2, RIDGE_SPREAD)
+        first = found["common"].regularization.item() if "common" in found else usual
+        return self.make(kernel, first, prior).to(rows.x)
+
+    def _learn(self, family: Family, rows: Rows, start: Learned[E] | None) -> Learned[E]:
         found: Learned[E] = {}
         for relevance, optimizer in self._stages(family, rows.num_columns):
-            kernel = self._kernel(family, relevance, rows, found)
-            usual = RIDGE / rows.total_weight
-            prior = LogNormalPrior(math.log(usual) + RIDGE_SPREAD**2, RIDGE_SPREAD)
-            first = found["common"].regularization.item() if "common" in found else usual
-            embedding = self.make(kernel, first, prior).to(rows.x)
+            embedding = self._made(family, relevance, rows, found)
             if start is not None:
-                embedding.load_state_dict(start[relevance].state_dict(), strict=False)
+                embedding.load_state_dict(_learned_state(start[relevance]), strict=False)
             with warnings.catch_warnings():
                 # A line search may visit scales that nobody keeps.
                 warnings.simplefilter("ignore", NumericalWarning)
@@ -163,10 +187,11 @@ class Search(Generic[E, C]):
 
     def _kernel(self, family: Family, relevance: Relevance, rows: Rows, found: Learned[E]) -> Kernel:
         if family == "linear":
-            return linear_kernel(rows.x).to(rows.x)
+            return linear_kernel(rows.x, len(rows.groups)).to(rows.x)
         if relevance == "common":
             center = RELATIVE_LENGTHSCALE * rows.num_columns ** (1.0 if family == "laplace" else 0.5)
-            return tied_kernel(family, torch.zeros_like(rows.groups), center, COMMON_SPREAD).to(rows.x)
+            common = rows.groups.new_zeros(rows.x.shape[1])
+            return tied_kernel(family, common, center, COMMON_SPREAD).to(rows.x)
         center = found["common"].kernel.column_lengthscale.item()
         return tied_kernel(family, rows.groups, center, COLUMN_SPREAD).to(rows.x)
 
@@ -188,9 +213,14 @@ def tied_kernel(family: Family, groups: Tensor, center: float, spread: float) ->
     return kernel
 
 
-def linear_kernel(like: Tensor) -> Kernel:
-    """1 + Σ_j v_j x_j x'_j, with the v_j around 1/D, for rows ``like`` ``(n, D)``; one v where D is large."""
-    num_inputs = like.shape[-1]
+def _learned_state(embedding: ConditionalEmbedding) -> dict[str, Tensor]:
+    """All of its state but which number belongs to which column, which the rows say."""
+    state = embedding.state_dict()
+    return {name: value for name, value in state.items() if not name.endswith("groups")}
+
+
+def linear_kernel(like: Tensor, num_inputs: int) -> Kernel:
+    """1 + Σ_j v_j x_j x'_j, with the v_j around 1/D, for D inputs, in the dtype of ``like``; one v where D is large."""
     free = num_inputs if num_inputs <= MANY_COLUMNS else 1
     location = like.new_full((1, free), -math.log(num_inputs) + 1.0)
     prior = LogNormalPrior(location, torch.ones_like(location))

@@ -128,7 +128,9 @@ def condition_exactly(
         path = RidgePath.of_rows(Z, Y, table.weights)
         ridge = _Judge(path, Z[judged], Y[judged], table.weights_of(judged), loss).best_ridge(ridge)
     embedding.regularization = ridge / table.total_weight
-    conditioned = embedding.condition(table.x, table.y, table.weights)
+    learns = any(parameter.requires_grad for parameter in embedding.parameters())
+    # What learns no more needs no copy; that of a warping of many columns is large.
+    conditioned = (embedding.condition if learns else embedding.bind)(table.x, table.y, table.weights)
     values = conditioned.leave_one_out()[judged]
     if conditioned.system.num_features is not None:
         return values, conditioned

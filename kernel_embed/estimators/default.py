@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -30,6 +30,8 @@ from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, LinearAnswers, MulticlassEmbedding
 from ..kernels import FeatureKernel, Warping, make_warp
+from ..kernels.frozen import frozen
+from ..kernels.warp import remembering
 from ..objectives import Objective, calibrate, pool
 from ..progress import ProgressBar
 from ..threads import few_threads
@@ -105,11 +107,12 @@ def learn_default(
     size = num_points(n) if n > EXACT else PROBES
     points = table.x[table.rows(sample_rows(table.labels, min(size, len(table.x) // 2 + 1), generator))]
     few = points[:: math.ceil(len(points) / PROBES)]
-    learner = _Learner(
-        table, Search(objective, functools.partial(_embedding, table.num_classes)), judged, few, exact=n <= EXACT
-    )
-    members = [member for warping in WARPINGS for member in learner.members(warping, parts, bar)]
-    members += learner.partitions(grown, seed, bar)
+    warps = {warping: make_warp(warping, table.x, table.numbers, table.weights).to(table.x) for warping in WARPINGS}
+    search = Search(objective, functools.partial(_embedding, table.num_classes))
+    learner = _Learner(table, search, warps, judged, few, exact=n <= EXACT)
+    with remembering():
+        members = [member for warping in WARPINGS for member in learner.members(warping, parts, bar)]
+        members += learner.partitions(grown, seed, bar)
     bar.set_postfix_str("pooling")
     answers = pooled(table, judged, members)
     if n > EXACT and len(few) < len(points):
@@ -124,8 +127,9 @@ def learn_default(
 
 def _weightiest(answers: PooledAnswers) -> list[int]:
     """The numbers of the :data:`REFINED` members of largest weight among those that have no features of their own."""
-    order = answers.pool.weights.argsort(descending=True).tolist()
-    return [k for k in order if answers.members[k].candidate.family not in ("linear", "partition")][:REFINED]
+    weights = answers.pool.weights
+    counting = [k for k in weights.argsort(descending=True).tolist() if weights[k] > 0]
+    return [k for k in counting if answers.members[k].candidate.family not in ("linear", "partition")][:REFINED]
 
 
 def _parts(table: Table, num_rows: int, generator: np.random.Generator) -> tuple[list[Part], list[Part]]:
@@ -182,6 +186,7 @@ class Unjudged:
 class _Learner:
     table: Table
     search: Search[MulticlassEmbedding, ConditionedMulticlass]
+    warps: Mapping[Warping, torch.nn.Module]
     judged: Tensor
     points: Tensor
     exact: bool
@@ -210,11 +215,10 @@ class _Learner:
 
     def conditioned_again(self, one: Unjudged, parts: Sequence[Part]) -> Unjudged:
         """The same through the points of this learner."""
-        return self._conditioned(one.candidate, one.embeddings, self._warped(one.candidate.warping)[0], parts)
+        return self._conditioned(one.candidate, one.embeddings, self.warps[one.candidate.warping], parts)
 
     def _warped(self, warping: Warping) -> tuple[torch.nn.Module, Rows]:
-        table = self.table
-        warp = make_warp(warping, table.x, table.numbers, table.weights).to(table.x)
+        table, warp = self.table, self.warps[warping]
         return warp, Rows(warp(table.x), table.y, table.weights, table.groups, table.num_classes)
 
     @property
@@ -255,7 +259,8 @@ class _Learner:
         self, family: Family, embedding: MulticlassEmbedding, warp: torch.nn.Module, part: Part, judged: Tensor
     ) -> tuple[Tensor, LinearAnswers]:
         table = self.table
-        whole = MulticlassEmbedding(FeatureKernel(warp, embedding.kernel), table.num_classes).to(table.x)
+        kernel = FeatureKernel(warp, frozen(embedding.kernel))
+        whole = MulticlassEmbedding(kernel, table.num_classes).to(table.x).requires_grad_(False)
         weights = table.weights_of(part.learned)
         ridge = embedding.regularization.item() * (len(part.learned) if weights is None else float(weights.sum()))
         if family == "partition":

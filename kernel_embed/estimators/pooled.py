@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..embeddings import LinearAnswers, MulticlassAnswers, MulticlassEmbedding
+from ..kernels.warp import remembering
 from ..objectives import LogarithmicPool, SoftmaxCalibration
 from .candidates import Candidate
 
@@ -91,7 +92,8 @@ class PooledAnswers(MulticlassAnswers):
     def log_probabilities(self, x: Tensor) -> Tensor:
         """log p(x): ``(t, m)``."""
         kept = [(k, member) for k, member in enumerate(self.members) if self.pool.weights[k] > 0]
-        log_p = [member.calibration.log_probabilities(member.decision_probabilities(x)) for _, member in kept]
+        with remembering():
+            log_p = [member.calibration.log_probabilities(member.decision_probabilities(x)) for _, member in kept]
         weights = self.pool.weights[[k for k, _ in kept]]
         if not log_p:
             return self.pool.offset.log_softmax(-1).expand(len(x), -1)

@@ -19,6 +19,7 @@ from linear_operator import LinearOperator
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
+from ..shapes import batch_shape_of, broadcast_shapes
 from ..validation import check_finite, check_memory, check_tensor
 from .initialization import check_initialized
 from .profiles import RadialProfile, radial_of
@@ -74,9 +75,9 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
     check_columns(kernel, x1.shape[-1])
     rows, columns = x1.shape[-2], (x1 if x2 is None else x2).shape[-2]
     if rows * columns == 0:
-        return x1.new_zeros(*torch.broadcast_shapes(kernel.batch_shape, x1.shape[:-2]), rows, columns)
+        return x1.new_zeros(*broadcast_shapes(batch_shape_of(kernel), x1.shape[:-2]), rows, columns)
     if rows * columns > LARGE:
-        check_memory(rows, x1, kernel.batch_shape.numel(), LARGE_REMEDY, columns, matrices=1)
+        check_memory(rows, x1, batch_shape_of(kernel).numel(), LARGE_REMEDY, columns, matrices=1)
     K = fold(kernel, _Gram(x1, x2))
     return by_gpytorch(kernel, x1, x2) if K is None else K
 
@@ -87,7 +88,7 @@ def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     x = _check_points(x, "x", kernel)
     check_columns(kernel, x.shape[-1])
     if x.shape[-2] == 0:
-        return x.new_zeros(*kernel.batch_shape, 0)
+        return x.new_zeros(*batch_shape_of(kernel), 0)
     check_initialized(kernel)
     with cross_evaluation(kernel):
         if type(kernel) is ProductStructureKernel:

@@ -11,6 +11,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
+from ..shapes import batch_shape_of, broadcast_shapes
 from ..validation import check_number
 
 
@@ -51,7 +52,7 @@ def register_positive(
     """
     if isinstance(like, Kernel):
         own = next(like.parameters(), None)
-        shape = like.batch_shape
+        shape = batch_shape_of(like)
         like = torch.zeros(shape, device=torch.get_default_device()) if own is None else own.new_zeros(shape)
     zero = torch.zeros_like(like, requires_grad=False)
     module.register_parameter(f"raw_{name}", torch.nn.Parameter(zero, requires_grad=learn))
@@ -76,7 +77,7 @@ def set_positive(module: gpytorch.Module, name: str, value: float | Tensor) -> N
     if not bool((torch.isfinite(value) & (value > 0)).all()):
         raise ValueError(f"Expected a positive, finite {name}, got {value.tolist()}. Give another start.")
     # Draws of a posterior come with one more dimension.
-    value = value.expand(torch.broadcast_shapes(value.shape, raw.shape))
+    value = value.expand(broadcast_shapes(value.shape, raw.shape))
     module.initialize(**{f"raw_{name}": getattr(module, f"raw_{name}_constraint").inverse_transform(value)})
 
 

@@ -24,6 +24,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..shapes import broadcast_shapes
 from .near import CHECKED_NORM, NearPairs, refine_, weighted_differences
 
 LOST_SPACING = 1e-3
@@ -92,7 +93,7 @@ def gaussian_gram(z1: Tensor, z2: Tensor | None, log_size: Tensor) -> Tensor:
     """
     warn_lost_digits(z1)
     centre = z1.detach().mean(dim=-2, keepdim=True)
-    shape = torch.broadcast_shapes(z1.shape[:-2], log_size.shape)
+    shape = broadcast_shapes(z1.shape[:-2], log_size.shape)
     z1 = (z1 - centre).expand(*shape, *z1.shape[-2:])
     matrix: Tensor = _GaussianGram.apply(z1, None if z2 is None else z2 - centre, log_size.expand(shape))
     return matrix

@@ -40,6 +40,7 @@ from gpytorch.kernels import (
 )
 from torch import Tensor
 
+from ..shapes import batch_shape_of, broadcast_shapes
 from ..validation import check_features, check_number
 from .classes.feature import FeatureKernel
 from .gram import gram_diagonal
@@ -207,7 +208,13 @@ def constant_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
 
 def _one(kernel: Kernel, x: Tensor) -> Tensor:
     """φ(0) = 1, without an evaluation: learning asks for it at every step."""
-    return x.new_ones(kernel.batch_shape)
+    return x.new_ones(batch_shape_of(kernel))
+
+
+def _of_constant(kernel: Kernel, x: Tensor) -> Tensor:
+    batch = batch_shape_of(kernel)
+    constant: Tensor = kernel.constant.to(x).reshape(batch)
+    return constant.expand(broadcast_shapes(batch, x.shape[:-2]))
 
 
 def _of_base(kernel: Kernel, x: Tensor) -> Tensor:
@@ -223,12 +230,11 @@ def _is_known_of_base(kernel: Kernel) -> bool:
     return kernel.base_kernel is not None and all_leaves(kernel.base_kernel, _is_known)
 
 
-for _kind in (
-    *(PeriodicKernel, CosineKernel, PiecewisePolynomialKernel, SpectralMixtureKernel, RFFKernel, ConstantKernel),
-):
+for _kind in (PeriodicKernel, CosineKernel, PiecewisePolynomialKernel, SpectralMixtureKernel, RFFKernel):
     SUPREMA.register(_kind, constant_diagonal)
 for _kind in (RBFKernel, MaternKernel):
     SUPREMA.register(_kind, _one)
+SUPREMA.register(ConstantKernel, _of_constant)
 SUPREMA.register(FeatureKernel, _of_base, when=_is_known_of_base)
 
 

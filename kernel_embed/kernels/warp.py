@@ -15,8 +15,10 @@ keeps what is linear in a column linear.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import torch
@@ -31,6 +33,44 @@ NUM_KNOTS = 256
 
 TAIL = 3.0
 """Standard deviations at which :class:`Squash` bends."""
+
+
+RECENT = 4
+"""Warped rows that :func:`remembering` holds: old and new ones, by two warpings."""
+
+_Recent = dict[tuple[object, ...], tuple[torch.nn.Module, Tensor, Tensor]]
+_recent: contextvars.ContextVar[_Recent | None] = contextvars.ContextVar("recent", default=None)
+
+
+@contextlib.contextmanager
+def remembering() -> Iterator[None]:
+    """Inside, rows that one warping has just warped are not warped again: embeddings by the dozen ask for the same.
+
+    Example:
+        >>> x = torch.tensor([[1.0], [3.0], [4.0]])
+        >>> warp = Squash(x, torch.tensor([True]))
+        >>> with remembering():
+        ...     warp(x) is warp(x)
+        True
+    """
+    token = _recent.set({})
+    try:
+        yield
+    finally:
+        _recent.reset(token)
+
+
+def _once(module: torch.nn.Module, x: Tensor, warped: Callable[[Tensor], Tensor]) -> Tensor:
+    recent = _recent.get()
+    if recent is None or x.requires_grad or x.is_inference():
+        return warped(x)
+    key = (id(module), x.data_ptr(), x._version, x.shape, x.stride(), x.dtype)
+    if key not in recent:
+        if len(recent) == RECENT:
+            del recent[next(iter(recent))]
+        # Module and rows are held, so that nothing else comes to lie where they are.
+        recent[key] = (module, x, warped(x))
+    return recent[key][-1]
 
 
 class Standard(torch.nn.Module):
@@ -89,6 +129,9 @@ class Squash(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """w(x), ``(n, d)``."""
         check_width(x, self.numbers)
+        return _once(self, x, self._bent)
+
+    def _bent(self, x: Tensor) -> Tensor:
         t = (x - self.center) / self.scale
         # t / √(1 + (t/3)²) without squaring a large t
         bent = t / torch.hypot(torch.ones_like(t), t / TAIL)
@@ -110,13 +153,7 @@ class Quantile(torch.nn.Module):
 
     def __init__(self, x: Tensor, numbers: Tensor, weights: Tensor | None = None) -> None:
         super().__init__()
-        columns = [mid_ranks(column, weights) for column in x[:, numbers].T]
-        width = max((len(values) for values, _ in columns), default=2)
-        knots, ranks = x.new_zeros(len(columns), width), x.new_zeros(len(columns), width)
-        for j, (values, F) in enumerate(columns):
-            # Shorter columns repeat their last knot.
-            knots[j], ranks[j] = values[-1], F[-1]
-            knots[j, : len(values)], ranks[j, : len(values)] = values, F
+        knots, ranks = _knots(x[:, numbers].T, weights)
         self.register_buffer("knots", knots)
         self.register_buffer("ranks", ranks * math.sqrt(12.0))
         self.register_buffer("numbers", numbers)
@@ -124,6 +161,9 @@ class Quantile(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """w(x), ``(n, d)``."""
         check_width(x, self.numbers)
+        return _once(self, x, self._ranked)
+
+    def _ranked(self, x: Tensor) -> Tensor:
         answer = x.clone()
         if bool(self.numbers.any()):
             answer[:, self.numbers] = self._interpolate(x[:, self.numbers].T.contiguous()).T
@@ -137,6 +177,24 @@ class Quantile(torch.nn.Module):
         step = x1 - x0
         t = torch.where(step > 0, (columns - x0) / torch.where(step > 0, step, 1.0), 0.0).clamp(0.0, 1.0)
         return torch.lerp(r0, r1, t)
+
+
+def _knots(columns: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Values and ranks of :func:`mid_ranks` of each of the ``columns`` ``(d, n)``, in rows of one length."""
+    d, n = columns.shape
+    if weights is None and d > 0 and 1 < n <= NUM_KNOTS:
+        values = columns.sort(dim=1).values.contiguous()
+        if bool((values.diff(dim=1) > 0).all()):  # all at once, which matters where columns are many
+            mid = (torch.arange(n, dtype=values.dtype, device=values.device) + 0.5) / n
+            return values, mid.repeat(d, 1)
+    found = [mid_ranks(column, weights) for column in columns]
+    width = max((len(values) for values, _ in found), default=2)
+    knots, ranks = columns.new_zeros(d, width), columns.new_zeros(d, width)
+    for j, (values, F) in enumerate(found):
+        # Shorter columns repeat their last knot.
+        knots[j], ranks[j] = values[-1], F[-1]
+        knots[j, : len(values)], ranks[j, : len(values)] = values, F
+    return knots, ranks
 
 
 def check_width(x: Tensor, numbers: Tensor) -> None:

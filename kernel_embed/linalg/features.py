@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..shapes import broadcast_shapes
 from .dense import DenseSystem, factorize
 from .forms import QuadraticForm
 from .shards import Shards
@@ -51,7 +52,7 @@ class FeatureSystem(LinearSystem):
 
     def __init__(self, Z: Tensor, ridge: Tensor, weights: Tensor | None = None, shards: Shards | None = None) -> None:
         self.shards = shards = shards or Shards()
-        self.Z = Z = Z.expand(*torch.broadcast_shapes(Z.shape[:-2], ridge.shape), *Z.shape[-2:])
+        self.Z = Z = Z.expand(*broadcast_shapes(Z.shape[:-2], ridge.shape), *Z.shape[-2:])
         require_finite(Z)
         self.weights, self.num_features = weights, Z.shape[-1]
         # F = W^½ Z, and w of all ranks' rows as a column

@@ -155,6 +155,47 @@ def test_many_columns_have_a_common_lengthscale(monkeypatch):
     assert {candidate.relevance for candidate in members if candidate.family in ("rbf", "laplace")} == {"common"}
 
 
+@pytest.mark.parametrize("family", ["rbf", "matern", "linear"])
+def test_rows_with_many_columns_are_learned_in_few_coordinates(monkeypatch, family):
+    generator = np.random.default_rng(0)
+    x = torch.as_tensor(generator.standard_normal((30, 50)))
+    y = (x[:, :5].sum(1) > 0).long()
+    rows = candidates.Rows(x, y, None, torch.arange(50), 2)
+    few = rows.narrowed().x
+    assert few.shape == (30, 30)
+    torch.testing.assert_close(few @ few.T, x @ x.T)
+    torch.testing.assert_close(torch.pdist(few), torch.pdist(x))
+    monkeypatch.setattr(candidates, "MANY_COLUMNS", 40)
+    search = candidates.Search(ke.default_objective(), lambda *given: default._embedding(2, *given))
+    direct = search._learn(family, rows, None)
+    start = search.learn(family, rows)
+    for relevance, embedding in start.items():
+        torch.testing.assert_close(embedding.regularization, direct[relevance].regularization, rtol=1e-4, atol=0.0)
+        K, expected = ke.kernels.gram(embedding.kernel, x), ke.kernels.gram(direct[relevance].kernel, x)
+        torch.testing.assert_close(K, expected, rtol=1e-4, atol=1e-6)
+    assert search.learn(family, rows, start).keys() == start.keys()
+
+
+def test_members_share_their_warping(fitted):
+    warps = {
+        id(answers.embedding.kernel.feature_map)
+        for member in fitted.conditioned_.members
+        for answers in member.answers
+        if member.candidate.warping == "quantile" and member.candidate.family != "partition"
+    }
+    assert len(warps) == 1
+
+
+def test_members_without_weight_get_no_more_points(fitted):
+    pooled = fitted.conditioned_
+    alone = torch.zeros_like(pooled.pool.weights)
+    alone[1] = 1.0
+    without = PooledAnswers(
+        pooled.members, ke.objectives.LogarithmicPool(alone, pooled.pool.offset), pooled.left_out, pooled.left_out_rows
+    )
+    assert default._weightiest(without) == [1]
+
+
 def test_ctrl_c_leaves_no_half_classifier(monkeypatch, table):
     X, y = table
 

@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 
 from kernel_embed.kernels import DeltaKernel, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, gram, make_warp
 from kernel_embed.kernels.manhattan import laplace_gram
-from kernel_embed.kernels.warp import NUM_KNOTS, weighted_quantiles
+from kernel_embed.kernels.warp import NUM_KNOTS, RECENT, mid_ranks, remembering, weighted_quantiles
 from kernel_embed.testing import KernelContract
 
 
@@ -34,6 +34,35 @@ def test_quantile_is_the_mid_rank(columns):
         expected = (rankdata(columns[:, j]) - 0.5) / 200 * math.sqrt(12)
         np.testing.assert_allclose(w[:, j], expected, atol=0.003 * math.sqrt(12))
     assert torch.equal(w[:, 2], columns[:, 2])
+
+
+def test_knots_of_all_columns_at_once_are_those_of_each():
+    x = torch.as_tensor(np.random.default_rng(0).standard_normal((30, 4)))
+    warp = make_warp("quantile", x, torch.ones(4, dtype=torch.bool))
+    for j in range(4):
+        values, F = mid_ranks(x[:, j])
+        assert torch.equal(warp.knots[j], values)
+        torch.testing.assert_close(warp.ranks[j], F * math.sqrt(12.0))
+
+
+@pytest.mark.parametrize("kind", ["squash", "quantile"])
+def test_rows_are_warped_once_while_they_stay_as_they_are(columns, kind):
+    warp, other = make_warp(kind, columns, NUMBERS), make_warp(kind, 2.0 * columns, NUMBERS)
+    expected, others = warp(columns), other(columns)
+    assert warp(columns) is not expected
+    with remembering():
+        first = warp(columns)
+        assert warp(columns.reshape(-1, 3)) is first
+        assert torch.equal(first, expected)
+        assert torch.equal(other(columns), others)
+        assert torch.equal(warp(columns[50:60]), expected[50:60])
+        columns[0, 0] = 0.5
+        changed = warp(columns)
+        for k in range(RECENT + 1):
+            warp(columns[k:])
+        assert warp(columns) is not changed
+    assert torch.equal(changed, warp(columns))
+    assert not torch.equal(changed, expected)
 
 
 def test_squash_is_its_formula_and_bounded(columns):

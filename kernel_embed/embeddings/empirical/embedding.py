@@ -23,6 +23,7 @@ from torch import Tensor
 from ...kernels.profiles import RadialProfile, radial_of
 from ...kernels.radial import Metric
 from ...kernels.structure import Algebra, Node, check_columns, check_kernel, fold
+from ...shapes import broadcast_shapes
 from ...validation import check_features
 from .radial import radial_slope
 from .rules import expand
@@ -167,7 +168,7 @@ def _general_embedding(kernel: Kernel, sample: Tensor, points: Tensor, own: Tens
     if own is not None:
         mask = torch.zeros(points.shape[-2], n, dtype=torch.bool, device=sample.device)
         mask[torch.arange(points.shape[-2], device=sample.device), own] = True
-    batch = torch.broadcast_shapes(kernel.batch_shape, points.shape[:-2])
+    batch = broadcast_shapes(kernel.batch_shape, points.shape[:-2])
     points = points.expand(*batch, *points.shape[-2:])
     with torch.enable_grad():
         K, slope = expand(kernel, points, sample, mask)

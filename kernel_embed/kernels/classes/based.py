@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from gpytorch.kernels import Kernel
 
+from ...shapes import batch_shape_of
+
 
 class BasedKernel(Kernel):
     """A kernel with a ``base_kernel``; what is below that is its own affair."""
@@ -34,7 +36,7 @@ class FollowingKernel(BasedKernel):
     @property
     def batch_shape(self) -> torch.Size:
         """That of the base kernel."""
-        return torch.Size(self.base_kernel.batch_shape)
+        return batch_shape_of(self.base_kernel)
 
     @batch_shape.setter
     def batch_shape(self, value: torch.Size) -> None:

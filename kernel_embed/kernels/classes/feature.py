@@ -14,6 +14,7 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ...linalg import require_finite
+from ...shapes import batch_shape_of, broadcast_shapes
 from ..gram import GRAMS, gram
 from ..initialization import INITIALIZATIONS, Initialization, initialize_from_data, is_initialized
 
@@ -127,7 +128,7 @@ class FeatureKernel(Kernel):
             return answer
         K = (z1 * z2).sum(-1) if diag else z1 @ z2.mT
         own = K.shape[:-1] if diag else K.shape[:-2]
-        return K.expand(*torch.broadcast_shapes(self.batch_shape, own), *K.shape[len(own) :])
+        return K.expand(*broadcast_shapes(batch_shape_of(self), own), *K.shape[len(own) :])
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> FeatureKernel:
         """The kernel of some elements of the batch, with the same feature map."""
@@ -153,7 +154,7 @@ def _gram(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
                 require_finite(z)
         return gram(kernel.base_kernel, z1, z2)
     K: Tensor = z1 @ (z1 if z2 is None else z2).mT
-    return K.expand(*torch.broadcast_shapes(kernel.batch_shape, K.shape[:-2]), *K.shape[-2:])
+    return K.expand(*broadcast_shapes(batch_shape_of(kernel), K.shape[:-2]), *K.shape[-2:])
 
 
 def _is_complete(kernel: Kernel) -> bool:

@@ -15,6 +15,7 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
+from ...shapes import broadcast_shapes
 from ..manhattan import laplace_gram
 from ..parameters import NamedParameter
 from ..registration import register
@@ -70,7 +71,7 @@ class TiedLengthscales(Kernel):
     def column_lengthscale(self, value: float | Tensor) -> None:
         """Set ℓ of each column."""
         value = torch.as_tensor(value, dtype=self.raw_lengthscale.dtype, device=self.raw_lengthscale.device)
-        value = value.expand(torch.broadcast_shapes(value.shape, self.raw_lengthscale.shape))
+        value = value.expand(broadcast_shapes(value.shape, self.raw_lengthscale.shape))
         self.initialize(raw_lengthscale=self.raw_lengthscale_constraint.inverse_transform(value))
 
     @property

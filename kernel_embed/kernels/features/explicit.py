@@ -26,6 +26,7 @@ import torch
 from gpytorch.kernels import ConstantKernel, Kernel, LinearKernel, PolynomialKernel, RFFKernel
 from torch import Tensor
 
+from ...shapes import batch_shape_of, broadcast_shapes
 from ...validation import check_tensor
 from ..classes.feature import FeatureKernel
 from ..initialization import check_initialized
@@ -111,7 +112,7 @@ class _Features(Algebra[Tensor]):
 def _of_map(kernel: Kernel, x: Tensor, limit: int) -> Tensor | None:
     z = kernel.features(x)
     Z = z if kernel.base_kernel is None else fold(kernel.base_kernel, _Features(z, limit))
-    return None if Z is None else Z.expand(*torch.broadcast_shapes(kernel.batch_shape, Z.shape[:-2]), *Z.shape[-2:])
+    return None if Z is None else Z.expand(*broadcast_shapes(batch_shape_of(kernel), Z.shape[:-2]), *Z.shape[-2:])
 
 
 def _has_features_on_map(kernel: Kernel) -> bool:
@@ -175,7 +176,7 @@ FEATURES.register(FeatureKernel, _of_map, when=_has_features_on_map)
 
 def _side_by_side(parts: list[Tensor]) -> Tensor:
     """K₁ + K₂ = [Z₁ Z₂][Z₁ Z₂]ᵀ."""
-    batch = torch.broadcast_shapes(*(Z.shape[:-2] for Z in parts))
+    batch = broadcast_shapes(*(Z.shape[:-2] for Z in parts))
     return torch.cat([Z.expand(*batch, *Z.shape[-2:]) for Z in parts], dim=-1)
 
 

@@ -13,6 +13,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ...linalg import whitening
+from ...shapes import batch_shape_of
 from ...validation import check_features
 from ..classes.feature import FeatureKernel
 from ..frozen import frozen
@@ -29,7 +30,7 @@ class NystromFeatures(torch.nn.Module):
     def __init__(self, kernel: Kernel, points: Tensor) -> None:
         super().__init__()
         check_kernel(kernel)
-        if len(kernel.batch_shape) > 0:
+        if len(batch_shape_of(kernel)) > 0:
             raise ValueError(
                 f"Expected a kernel without batch shape, got {tuple(kernel.batch_shape)}. "
                 "Approximate each kernel of the batch alone."

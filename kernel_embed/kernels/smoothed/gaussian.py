@@ -26,6 +26,7 @@ import torch
 from gpytorch.kernels import ConstantKernel, CosineKernel, Kernel, RBFKernel, SpectralMixtureKernel
 from torch import Tensor
 
+from ...shapes import broadcast_shapes
 from ..profiles import SQUARED_EXPONENTIAL
 from ..radial import gaussian_gram, radial_gram
 from ..structure import Algebra, Node, Registry, fold
@@ -188,7 +189,7 @@ TERMS.register(ConstantKernel, _constant)
 
 
 def _cat(one: Tensor, two: Tensor, trailing: int) -> Tensor:
-    shape = torch.broadcast_shapes(one.shape[:-trailing], two.shape[:-trailing])
+    shape = broadcast_shapes(one.shape[:-trailing], two.shape[:-trailing])
     parts = [t.expand(*shape, *t.shape[-trailing:]) for t in (one, two)]
     return torch.cat(parts, dim=-trailing)
 

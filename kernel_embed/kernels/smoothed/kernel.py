@@ -16,6 +16,7 @@ from linear_operator import LinearOperator
 from linear_operator.operators import MatmulLinearOperator, RootLinearOperator
 from torch import Tensor
 
+from ...shapes import broadcast_shapes
 from ..classes.based import FollowingKernel
 from ..gram import GRAMS, gram
 from ..structure import check_columns, check_kernel
@@ -147,7 +148,7 @@ class SmoothedKernel(FollowingKernel):
         if not diag:
             return form(x1, None if same else x2)
         if same and not isinstance(self.measure, GaussianMeasure):
-            batch = torch.broadcast_shapes(self.batch_shape, x1.shape[:-2])
+            batch = broadcast_shapes(self.batch_shape, x1.shape[:-2])
             return form(torch.zeros_like(x1[..., :1, :]), None)[..., 0].expand(*batch, x1.shape[-2])
         # One row at a time as a batch of its own would need other parameter shapes; blocks of rows do not.
         blocks = zip(x1.split(64, dim=-2), x2.split(64, dim=-2), strict=True)
