@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -275,3 +275,26 @@ def check_at_least(lowest: float, **settings: float) -> None:
     for name, value in settings.items():
         if not check_number(name, value) >= lowest:
             raise ValueError(f"Expected {name} of at least {lowest:g}, got {value}. Give a larger number.")
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:
+    """What :func:`torch.broadcast_shapes` returns, which loads SymPy at its first call: longer than a small fit takes.
+
+    Args:
+        shapes: of tensors.
+
+    Returns:
+        The shape of their sum.
+
+    Raises:
+        RuntimeError: if tensors of these shapes cannot be added.
+
+    Example:
+        >>> broadcast_shapes((2,), (3, 1))
+        torch.Size([3, 2])
+    """
+    try:
+        return torch.Size(np.broadcast_shapes(*(tuple(shape) for shape in shapes)))
+    except ValueError as error:
+        given = ", ".join(str(tuple(shape)) for shape in shapes)
+        raise RuntimeError(f"Expected shapes that broadcast, got {given}. Give equal sizes, or 1.") from error

@@ -67,8 +67,8 @@ def test_every_refusal_says_what_to_do():
 
 
 ROOMS = [
-    *("version", "files", "saving", "results", "validation", "progress", "threads", "shapes", "linalg", "kernels"),
-    *("embeddings", "objectives", "learning", "scale", "posteriors", "plots", "hypothesis", "votes", "estimators"),
+    *("version", "files", "saving", "results", "validation", "progress", "threads", "linalg", "kernels", "embeddings"),
+    *("objectives", "learning", "scale", "posteriors", "plots", "hypothesis", "votes", "estimators"),
     *("testing", "comparison", "papers", "benchmarks", "commands", "cli"),
 ]
 """Every room of the package, in the order in which they may import: each only the ones before it."""

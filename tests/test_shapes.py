@@ -9,7 +9,8 @@ import torch
 from gpytorch.kernels import ConstantKernel, LinearKernel, RBFKernel, ScaleKernel
 
 from kernel_embed.kernels import FeatureKernel
-from kernel_embed.shapes import batch_shape_of, broadcast_shapes
+from kernel_embed.kernels.structure import batch_shape_of
+from kernel_embed.validation import broadcast_shapes
 
 SHAPES = [(), (1,), (3,), (2, 1), (1, 3), (4, 1, 1), (0,)]
 

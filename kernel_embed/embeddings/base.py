@@ -14,8 +14,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch.nn.modules.module import _IncompatibleKeys
 
 from ..kernels.parameters import PositiveParameter, register_positive
-from ..kernels.structure import check_kernel
-from ..shapes import batch_shape_of
+from ..kernels.structure import batch_shape_of, check_kernel
 from .module import Module
 
 

@@ -19,8 +19,8 @@ from typing_extensions import Self
 from ..kernels import DiagonalBound, SupDiagonal, explicit_features, gram, sup_diagonal
 from ..kernels.features import MAX_WIDTH
 from ..kernels.frozen import frozen
+from ..kernels.structure import batch_shape_of
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem, left_out
-from ..shapes import batch_shape_of
 from ..validation import check_features, check_finite, check_lengths, check_memory, check_seed, check_weights
 from .answers import KernelFeatures, KernelValues, LinearAnswers, Representation, clip_normalize, real_targets
 from .base import RegularizedEmbedding

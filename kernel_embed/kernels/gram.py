@@ -19,12 +19,11 @@ from linear_operator import LinearOperator
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
-from ..shapes import batch_shape_of, broadcast_shapes
-from ..validation import check_finite, check_memory, check_tensor
+from ..validation import broadcast_shapes, check_finite, check_memory, check_tensor
 from .initialization import check_initialized
 from .profiles import RadialProfile, radial_of
 from .radial import radial_gram, square_distances
-from .structure import Algebra, Node, Registry, check_columns, check_kernel, fold
+from .structure import Algebra, Node, Registry, batch_shape_of, check_columns, check_kernel, fold
 
 GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
 """From a kernel and the points that reach its ``forward``, x1 and x2 (``None`` for x1), to k(x1_i, x2_j)."""

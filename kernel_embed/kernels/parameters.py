@@ -11,8 +11,8 @@ from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from ..shapes import batch_shape_of, broadcast_shapes
-from ..validation import check_number
+from ..validation import broadcast_shapes, check_number
+from .structure import batch_shape_of
 
 
 def log_scaled() -> Positive:

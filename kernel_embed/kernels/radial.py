@@ -24,7 +24,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..shapes import broadcast_shapes
+from ..validation import broadcast_shapes
 from .near import CHECKED_NORM, NearPairs, refine_, weighted_differences
 
 LOST_SPACING = 1e-3

@@ -12,8 +12,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
+
+from ..validation import broadcast_shapes
 
 T = TypeVar("T")
 
@@ -310,3 +313,22 @@ class _Columns(Algebra[None]):
                 f"Expected {kernel.ard_num_dims} features (ard_num_dims of {type(kernel).__name__}), got x with "
                 f"{width}. Build the kernel with ard_num_dims={width}, or choose columns with active_dims."
             )
+
+
+def batch_shape_of(kernel: Kernel) -> torch.Size:
+    """``kernel.batch_shape``, without what PyTorch loads to put shapes together.
+
+    Args:
+        kernel: any kernel.
+
+    Returns:
+        The shape of the batch.
+
+    Example:
+        >>> from gpytorch.kernels import LinearKernel, RBFKernel
+        >>> batch_shape_of(RBFKernel(batch_shape=torch.Size([2])) + LinearKernel())
+        torch.Size([2])
+    """
+    if type(kernel).batch_shape is not Kernel.batch_shape:
+        return torch.Size(kernel.batch_shape)
+    return broadcast_shapes(kernel._batch_shape, *(batch_shape_of(part) for part in kernel.sub_kernels()))

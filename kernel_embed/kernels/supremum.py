@@ -40,12 +40,11 @@ from gpytorch.kernels import (
 )
 from torch import Tensor
 
-from ..shapes import batch_shape_of, broadcast_shapes
-from ..validation import check_features, check_number
+from ..validation import broadcast_shapes, check_features, check_number
 from .classes.feature import FeatureKernel
 from .gram import gram_diagonal
 from .profiles import PROFILES
-from .structure import Algebra, Node, Registry, all_known, all_leaves, check_columns, check_kernel, fold
+from .structure import Algebra, Node, Registry, all_known, all_leaves, batch_shape_of, check_columns, check_kernel, fold
 
 SupremumRule = Callable[[Kernel, Tensor], Tensor]
 """From a kernel and points x to call it with, to sup k(x, x) over all x, of the kernel's batch shape."""

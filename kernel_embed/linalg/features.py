@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..shapes import broadcast_shapes
+from ..validation import broadcast_shapes
 from .dense import DenseSystem, factorize
 from .forms import QuadraticForm
 from .shards import Shards

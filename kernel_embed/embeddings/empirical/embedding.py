@@ -23,8 +23,7 @@ from torch import Tensor
 from ...kernels.profiles import RadialProfile, radial_of
 from ...kernels.radial import Metric
 from ...kernels.structure import Algebra, Node, check_columns, check_kernel, fold
-from ...shapes import broadcast_shapes
-from ...validation import check_features
+from ...validation import broadcast_shapes, check_features
 from .radial import radial_slope
 from .rules import expand
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from gpytorch.kernels import Kernel
 
-from ...shapes import batch_shape_of
+from ..structure import batch_shape_of
 
 
 class BasedKernel(Kernel):

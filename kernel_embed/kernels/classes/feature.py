@@ -14,9 +14,10 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ...linalg import require_finite
-from ...shapes import batch_shape_of, broadcast_shapes
+from ...validation import broadcast_shapes
 from ..gram import GRAMS, gram
 from ..initialization import INITIALIZATIONS, Initialization, initialize_from_data, is_initialized
+from ..structure import batch_shape_of
 
 Index = int | slice | Tensor | None
 """What selects elements of a batch."""

@@ -15,7 +15,7 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from ...shapes import broadcast_shapes
+from ...validation import broadcast_shapes
 from ..manhattan import laplace_gram
 from ..parameters import NamedParameter
 from ..registration import register

@@ -26,11 +26,20 @@ import torch
 from gpytorch.kernels import ConstantKernel, Kernel, LinearKernel, PolynomialKernel, RFFKernel
 from torch import Tensor
 
-from ...shapes import batch_shape_of, broadcast_shapes
-from ...validation import check_tensor
+from ...validation import broadcast_shapes, check_tensor
 from ..classes.feature import FeatureKernel
 from ..initialization import check_initialized
-from ..structure import Algebra, Node, Registry, all_known, all_leaves, check_columns, check_kernel, fold
+from ..structure import (
+    Algebra,
+    Node,
+    Registry,
+    all_known,
+    all_leaves,
+    batch_shape_of,
+    check_columns,
+    check_kernel,
+    fold,
+)
 
 FeatureRule = Callable[[Kernel, Tensor, int], "Tensor | None"]
 """From a kernel, the points that reach its ``forward`` and a limit, to Z with K = ZZᵀ; ``None`` beyond the limit."""

@@ -13,12 +13,11 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ...linalg import whitening
-from ...shapes import batch_shape_of
 from ...validation import check_features
 from ..classes.feature import FeatureKernel
 from ..frozen import frozen
 from ..gram import gram
-from ..structure import check_kernel
+from ..structure import batch_shape_of, check_kernel
 
 
 class NystromFeatures(torch.nn.Module):

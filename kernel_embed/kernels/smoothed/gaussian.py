@@ -26,7 +26,7 @@ import torch
 from gpytorch.kernels import ConstantKernel, CosineKernel, Kernel, RBFKernel, SpectralMixtureKernel
 from torch import Tensor
 
-from ...shapes import broadcast_shapes
+from ...validation import broadcast_shapes
 from ..profiles import SQUARED_EXPONENTIAL
 from ..radial import gaussian_gram, radial_gram
 from ..structure import Algebra, Node, Registry, fold

@@ -16,7 +16,7 @@ from linear_operator import LinearOperator
 from linear_operator.operators import MatmulLinearOperator, RootLinearOperator
 from torch import Tensor
 
-from ...shapes import broadcast_shapes
+from ...validation import broadcast_shapes
 from ..classes.based import FollowingKernel
 from ..gram import GRAMS, gram
 from ..structure import check_columns, check_kernel
