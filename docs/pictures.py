@@ -96,7 +96,7 @@ def draw_benchmark() -> None:
         sizes, values = lines.setdefault(name, ([], []))
         sizes.append(n)
         values.append(seconds)
-    tables.pop("objective and gradient")  # its unit is a factorization
+    tables.pop("objective and gradient", None)  # its unit is a factorization
     ratios = {
         f"{title}: {name}": ratio
         for title, rows in tables.items()
