@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from gpytorch.kernels import RBFKernel
 from numpy.typing import NDArray
 from sklearn.pipeline import make_pipeline
 
 from ..comparison.evaluate_numbers import predicted
-from ..comparison.forms import Categories, ordinal
+from ..comparison.forms import Categories, ordinal, unit_range
+from ..comparison.one_law import EmbeddingLaw
 from ..comparison.real_learners import NEEDS, real_learners
+from ..objectives import EmpiricalScore, RademacherComplexity
 from ..results import Record, group, number
 from .cases import OURS, Call, Case, Scope
 
@@ -42,6 +45,14 @@ def compared(name: str, x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: 
     """A learner of ``kernel-embed compare``, with the table in the form that it has there."""
     model = real_learners()[name].for_tables().fit(x, y)
     arrays = predicted(model, new, outcomes)
+    return Prediction(arrays["crps"], arrays["mean"], arrays["interval"])
+
+
+def by_bound(x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> Prediction:
+    """One kernel by the empirical score and the complexity for any bounded target, l a squared exponential."""
+    target = RBFKernel().requires_grad_(False)
+    law = EmbeddingLaw(EmpiricalScore() + RademacherComplexity("4e/n"), target)
+    arrays = predicted(make_pipeline(unit_range(), law).fit(x, y), new, outcomes)
     return Prediction(arrays["crps"], arrays["mean"], arrays["interval"])
 
 
@@ -81,6 +92,7 @@ LEARNERS: dict[str, tuple[Learner, str]] = {
             "Gaussian process, ARD": "gaussian process",
         }.items()
     },
+    f"{OURS}: one kernel by the complexity": (by_bound, ""),
     f"{MAPIE}, random forest": (partial(mapie, _forest), "mapie"),
     f"{MAPIE}, histogram boosting": (partial(mapie, _boosting), "mapie"),
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 
 from ..embeddings import ConditionalEmbedding, ConditionedEmbedding, Distribution, conformal_quantile, interval_scores
@@ -20,6 +21,7 @@ class EmbeddingLaw(PredictiveRegressor):
 
     Args:
         objective: what learns the kernel and λ; ``None`` for :class:`kernel_embed.LeaveOneOutScore`, the CRPS.
+        target_kernel: l, for objectives that need one; of targets with mean 0 and deviation 1.
 
     Example:
         >>> x = np.linspace(0, 1, 30)[:, None]
@@ -28,15 +30,18 @@ class EmbeddingLaw(PredictiveRegressor):
         (2, 2)
     """
 
-    def __init__(self, objective: Objective[ConditionedEmbedding] | None = None) -> None:
+    def __init__(
+        self, objective: Objective[ConditionedEmbedding] | None = None, target_kernel: Kernel | None = None
+    ) -> None:
         self.objective = objective
+        self.target_kernel = target_kernel
 
     def fit(self, X: Any, y: ArrayLike) -> EmbeddingLaw:
         """Learn from standard targets."""
         x, targets = torch.tensor(np.asarray(X, dtype=np.float64)), torch.tensor(np.asarray(y, dtype=np.float64))
         self.center_, self.scale_ = float(targets.mean()), float(targets.std(correction=0)) or 1.0
         standard = (targets - self.center_) / self.scale_
-        self.embedding_ = ConditionalEmbedding(default_kernel(x)).double()
+        self.embedding_ = ConditionalEmbedding(default_kernel(x), target_kernel=self.target_kernel).double()
         objective = LeaveOneOutScore() if self.objective is None else self.objective
         self.result_ = fit(self.embedding_, objective, x, standard, progress=False)
         with torch.no_grad():
@@ -68,4 +73,4 @@ class EmbeddingLaw(PredictiveRegressor):
 
     def crps(self, X: Any, y: Array) -> Array:
         """Exactly, for a step function."""
-        return self.distribution(X).crps(torch.as_tensor(y)).numpy()
+        return self.distribution(X).crps(torch.tensor(y)).numpy()
