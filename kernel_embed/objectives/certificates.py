@@ -26,6 +26,14 @@ from torch import Tensor
 
 from ..validation import check_at_least, check_count, check_finite, check_number, check_tensor
 
+LOSS = "the one whose values were given, in [0, 1]"
+HELD_OUT = (
+    "independent rows that neither learning nor conditioning has seen; one of the candidates, if these rows chose"
+)
+FIXED_BEFORE = (
+    "independent rows that none of the functions and not the prior has seen; the posterior may depend on them"
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class HoldoutBound:
@@ -37,6 +45,9 @@ class HoldoutBound:
         bernstein: the empirical Bernstein bound.
         confidence: 1 − β, for both at once, and for all candidates at once.
         num_data: m.
+        is_certificate: that a theorem covers the value, under ``conditions``.
+        loss: whose expectation is bounded.
+        conditions: what must hold.
 
     Example:
         >>> from kernel_embed.objectives import holdout_bound
@@ -50,6 +61,9 @@ class HoldoutBound:
     bernstein: float
     confidence: float
     num_data: int
+    is_certificate: bool = True
+    loss: str = LOSS
+    conditions: str = HELD_OUT
 
     @property
     def value(self) -> float:
@@ -100,6 +114,9 @@ class PacBayesBound:
         value: the bound of E_Q R, the risk of a function drawn from Q.
         weights: Q, ``(J,)``.
         confidence: 1 − β.
+        is_certificate: that a theorem covers the value, under ``conditions``.
+        loss: whose expectation, over rows and over Q, is bounded.
+        conditions: what must hold.
 
     Example:
         >>> from kernel_embed.objectives import pac_bayes_bound
@@ -113,6 +130,9 @@ class PacBayesBound:
     value: float
     weights: Tensor
     confidence: float
+    is_certificate: bool = True
+    loss: str = LOSS
+    conditions: str = FIXED_BEFORE
 
 
 def pac_bayes_bound(

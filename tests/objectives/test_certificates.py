@@ -129,6 +129,13 @@ def test_hoeffding_and_bernstein_by_hand():
     assert holdout_bound(losses[:1]).bernstein == math.inf
 
 
+def test_every_bound_says_what_it_is_a_certificate_of():
+    for found in (holdout_bound(torch.zeros(20)), pac_bayes_bound(torch.zeros(2, 20, dtype=torch.float64))):
+        assert found.is_certificate
+        assert "[0, 1]" in found.loss
+        assert "rows that n" in found.conditions
+
+
 def test_the_inverse_of_kl():
     for q in (0.0, 0.2, 0.9):
         for c in (0.01, 0.5):

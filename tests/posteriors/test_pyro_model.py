@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyro
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -48,6 +49,20 @@ def test_pyro_model_has_the_gradient_of_its_value(problem):
         return _log_factor(potential, potential.sites, values, flat)
 
     assert torch.autograd.gradcheck(factor, (flat,), eps=1e-6, rtol=1e-4)
+
+
+def test_pyro_model_of_the_score_weighs_by_n_times_the_score(problem):
+    """A Gibbs posterior: the factor is −n times the mean score of the targets, whatever they are."""
+    kernel = RBFKernel(ard_num_dims=3, lengthscale_prior=LogNormalPrior(0.0, 0.5)).double()
+    embedding, y = ke.ConditionalEmbedding(kernel, 0.02).double(), problem.x.sin().sum(-1)
+    trace = pyro.poutine.trace(ke.pyro_model(embedding, ke.LeaveOneOutScore(), problem.x, y)).get_trace()
+    trace.compute_log_prob()
+    sampled = {name: site["value"] for name, site in trace.nodes.items() if site["type"] == "sample"}
+    observed = sum(site["log_prob_sum"] for site in trace.nodes.values() if site.get("is_observed"))
+    again = ke.ConditionalEmbedding(RBFKernel(ard_num_dims=3).double(), float(sampled["regularization"])).double()
+    again.kernel.lengthscale = sampled["kernel.lengthscale"]
+    expected = -len(y) * ke.LeaveOneOutScore()(again, problem.x, y)
+    torch.testing.assert_close(observed, expected.detach(), rtol=1e-6, atol=1e-8, check_dtype=False)
 
 
 def test_pyro_model_refuses_a_prior_that_pyro_cannot_sample(problem):
