@@ -50,6 +50,7 @@ figcaption { font-size: .85rem; color: #44505e; }
 figcaption b { color: #1d2733; }
 .wide { max-width: 40rem; }
 .half { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1.2rem; }
+.half > figure { max-width: 40rem; }
 .quarter { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 1rem; }
 .small { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); gap: .8rem; }
 dt { font-weight: 600; margin-top: .4rem; } dd { margin: 0 0 .2rem 0; }
@@ -123,9 +124,10 @@ def _page(title: str, comparison: Comparison, body: str) -> str:
         else f"at most {settings.budget:g} CPU s for one learner on one table"
     )
     made = datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y")
-    terms = "".join(
-        f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in {**comparison.task.terms, **COLUMNS}.items()
-    )
+    said = {**comparison.task.terms, **COLUMNS}
+    if comparison.task is REGRESSION:
+        del said["bound"]
+    terms = "".join(f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in said.items())
     learned = "".join(f"<dt>{_t(name)}</dt><dd>{_t(comparison.learners[name].words)}</dd>" for name in settings.methods)
     return f"""<!doctype html>
 <html lang="en">
@@ -216,6 +218,11 @@ def _groups_and_rows(one: Compared, chosen: str) -> list[str]:
             rows = "" if one.test is not None else speaking_html(one.comparison, one.table, row)
     except FAILURES:
         rows = ""  # a table less is no reason to lose the report
+    if not rows and one.test is None and row is not None and row.seconds > MAP_SECONDS:
+        parts.append(
+            f'<p class="note">The default took more than {MAP_SECONDS:.0f} s to fit and was not fitted again to name '
+            "the rows that speak for one prediction; regressor.speaking_rows(X_new) does.</p>"
+        )
     if rows:
         parts += [
             "<h3>Which rows speak for one prediction</h3>",
@@ -264,20 +271,22 @@ def _html_table(rows: Sequence[Row], advice: Recommendation | None, task: Task) 
 
 def _header(task: Task) -> list[str]:
     names = [name for name, *_ in task.report_columns]
-    return ["learner", *names, "behind best", "p", "tied", "bound", "evals", "seconds", "MB"]
+    bound = [] if task is REGRESSION else ["bound"]
+    return ["learner", *names, "behind best", "p", "tied", *bound, "evals", "seconds", "MB"]
 
 
 def _cells(row: Row, best: Row, task: Task) -> list[str]:
     if not row.finished:
         return [row.method, *["–"] * (len(_header(task)) - 1)]
     first = row.method == best.method
+    bound = "vacuous" if row.bound >= 1.0 else number(row.bound, "{:.2f}")
     return [
         row.method + ("*" if row.note else ""),
         *(row.scores[name].text(digits, factor) for _, name, digits, factor in task.report_columns),
         "" if first else row.behind.text(),
         "" if first else number(row.pvalue, "{:.3f}"),
         "tied" if is_tied(row, best) and not first else "",
-        "vacuous" if row.bound >= 1.0 else number(row.bound, "{:.2f}"),
+        *([] if task is REGRESSION else [bound]),
         number(row.num_evaluations, "{:.0f}"),
         number(row.seconds, "{:.2f}"),
         number(row.megabytes, "{:.0f}"),
