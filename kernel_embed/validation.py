@@ -193,10 +193,19 @@ def check_finite(x: Tensor, name: str) -> None:
     )
 
 
+def _holds_text(y: object) -> bool:
+    return np.ndim(y) == 1 and any(isinstance(label, str) for label in np.asarray(y, dtype=object)[:1])  # type: ignore[arg-type]
+
+
 def check_lengths(x: Tensor, y: Tensor | None) -> Tensor:
     """``y``, which must have one entry for each row of ``x``."""
     if not isinstance(y, Tensor):
-        raise TypeError(f"Expected y to be a torch.Tensor, got {type(y).__name__}. Convert it with torch.as_tensor(y).")
+        remedy = (
+            "Number the classes from 0, or use MulticlassEmbeddingClassifier, which takes any labels"
+            if _holds_text(y)
+            else "Convert it with torch.as_tensor(y)"
+        )
+        raise TypeError(f"Expected y to be a torch.Tensor, got {type(y).__name__}. {remedy}.")
     check_dense(y, "y")
     if y.is_inference():
         y = y.clone()

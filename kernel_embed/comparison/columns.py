@@ -106,14 +106,19 @@ def useless(values: pd.Series) -> str | None:
     return None
 
 
+def read_dates(text: pd.Series) -> pd.Series:
+    """Dates of their text, the day first where a point follows it; NaT where there is none."""
+    day_first = text.str.contains(r"^\d{1,2}\.", regex=True).any()
+    return pd.to_datetime(text, errors="coerce", format="mixed", dayfirst=bool(day_first))
+
+
 def _of_text(known: pd.Series, index: pd.Index, delimiter: str, found: dict[str, list[str]]) -> pd.Series:
     name = str(known.name)
     lower = known.str.lower()
     if lower.isin(["true", "false"]).all():
         return (lower == "true").astype(np.float64).reindex(index)
     if known.str.fullmatch(DATE).all():
-        day_first = known.str.contains(r"^\d{1,2}\.", regex=True).any()
-        dates = pd.to_datetime(known, errors="coerce", format="mixed", dayfirst=bool(day_first))
+        dates = read_dates(known)
         if dates.notna().all():
             return dates.reindex(index)
     commas = known.str.contains(",", regex=False)

@@ -17,7 +17,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import FunctionTransformer, Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
-from .columns import is_text
+from .columns import is_text, read_dates
 
 MOST_CATEGORIES = 30
 """Columns made of one column of text; rarer values share the last."""
@@ -63,6 +63,7 @@ class Categories(TransformerMixin, BaseEstimator):
             for name in X.columns
             if is_text(X[name].dtype)
         }
+        self.dates_ = [name for name in X.columns if X[name].dtype.kind == "M"]
         self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         return self
 
@@ -77,12 +78,23 @@ class Categories(TransformerMixin, BaseEstimator):
     def _column(self, values: pd.Series) -> pd.Series:
         if values.name in self.categories_:
             return pd.Series(pd.Categorical(values, self.categories_[values.name]), index=values.index)
-        return days(values.to_frame())[values.name] if values.dtype.kind == "M" else values
+        return days(values.to_frame())[values.name] if values.name in self.dates_ else values
 
 
 def days(X: pd.DataFrame) -> pd.DataFrame:
-    """Dates as days since 1970, NaN where one is missing."""
-    return X.apply(lambda column: (column - pd.Timestamp(0)) / DAY).astype(np.float64)
+    """Dates, or their text as a file has it, as days since 1970; NaN where one is missing."""
+    return X.apply(lambda column: (_dates(column) - pd.Timestamp(0)) / DAY).astype(np.float64)
+
+
+def _dates(column: pd.Series) -> pd.Series:
+    if column.dtype.kind == "M":
+        return column
+    known = column.dropna().astype(str).str.strip()
+    dates = read_dates(known)
+    if dates.isna().any():
+        first = known[dates.isna()].iloc[0]
+        raise ValueError(f"Expected dates in column {column.name!r}, got {first!r}. Give dates, or their text.")
+    return dates.reindex(column.index)
 
 
 def _all_numbers(scaler: TransformerMixin) -> ColumnTransformer:

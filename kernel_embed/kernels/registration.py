@@ -70,6 +70,7 @@ def register(
 
     Raises:
         ValueError: if ``kind`` already has one of the rules and ``replace`` is not set.
+        TypeError: if ``kind`` is not a class of kernels, or a rule is not a function.
 
     Example:
         >>> import torch, gpytorch
@@ -81,6 +82,13 @@ def register(
         'closed form'
     """
     check_kind(kind)
+    functions = {"gram": gram, "features": features, "supremum": supremum, "terms": terms, "smoothing": smoothing}
+    for name, rule in {**functions, "spectrum": spectrum, "initialize": initialize}.items():
+        if rule is not None and not callable(rule):
+            raise TypeError(
+                f"Expected a function as the rule {name}= of {kind.__name__}, got {type(rule).__name__}. "
+                "Give a function of the kernel."
+            )
     plan = functools.partial(_plan, kind, replace)
     own = [
         plan(PROFILES, None if profile is None else _profile_rule(profile)),

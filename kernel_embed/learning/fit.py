@@ -116,9 +116,8 @@ def fit(
         (True, True)
     """
     if not isinstance(objective, Objective):
-        raise TypeError(
-            f"Expected an Objective, such as EmpiricalRisk(), got {type(objective).__name__}. Pass an instance."
-        )
+        remedy = "Write fit(embedding, objective, …)" if isinstance(embedding, Objective) else "Pass an instance"
+        raise TypeError(f"Expected an Objective, such as EmpiricalRisk(), got {type(objective).__name__}. {remedy}.")
     check_seed(seed)
     if precision not in ("double", "single"):
         raise ValueError(f"Expected precision 'double' or 'single', got {precision!r}. Choose one of the two.")

@@ -10,7 +10,9 @@ from torch import Tensor
 from .style import BAND, DIVERGING, FIRST, array, axes_or_new, legend_outside
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
     from ..embeddings import ConditionedMeanEmbedding
     from ..embeddings.witness import Witness
@@ -65,12 +67,14 @@ def plot_embedding(
     return ax
 
 
-def plot_witness(witness: Witness, grid: Tensor | None = None, *, level: float = 0.8, ax: Axes | None = None) -> Axes:
+def plot_witness(
+    witness: Witness, grid: Tensor | NDArray[np.floating] | None = None, *, level: float = 0.8, ax: Axes | None = None
+) -> Axes:
     """μ_P − μ_Q: a curve with its band in one dimension, a map with the samples in two.
 
     Args:
         witness: a :class:`kernel_embed.Witness`, or ``result.witness()`` of a test.
-        grid: points ``(m, 1)`` or a mesh ``(rows, columns, 2)``; by default they cover the samples.
+        grid: points ``(m, 1)`` or a mesh ``(rows, columns, 2)``, tensor or array; by default they cover the samples.
         level: of the band.
         ax: where to draw; a new figure by default.
 
@@ -93,10 +97,11 @@ def plot_witness(witness: Witness, grid: Tensor | None = None, *, level: float =
             f"Expected samples of one or two columns to draw, got {width}. Evaluate witness(points) instead."
         )
     ax = axes_or_new(ax)
+    points = None if grid is None else torch.as_tensor(grid).to(witness.first.x)
     if width == 1:
-        _witness_curve(ax, witness, grid, level)
+        _witness_curve(ax, witness, points, level)
     else:
-        _witness_map(ax, witness, grid)
+        _witness_map(ax, witness, points)
     return ax
 
 

@@ -125,11 +125,19 @@ def plot_relevance(lengthscale: Tensor, names: Sequence[str] | None = None, *, a
     Returns:
         The axes.
 
+    Raises:
+        TypeError: if an estimator is given in place of lengthscales.
+
     Example:
         >>> from kernel_embed import plots
         >>> names = ["age", "height"]
         >>> ax = plots.plot_relevance(torch.tensor([0.5, 2.0]), names, ax=plots.free_figure(4, 3).subplots())
     """
+    if hasattr(lengthscale, "feature_relevances_"):
+        raise TypeError(
+            f"Expected lengthscales, got {type(lengthscale).__name__}. Its relevances by column are in "
+            "feature_relevances_; give the lengthscales of one of its kernels."
+        )
     ax = axes_or_new(ax, 5.0, 4.0)
     relevance = 1.0 / array(lengthscale, "lengthscale").ravel()
     names = names or [f"x{j}" for j in range(len(relevance))]

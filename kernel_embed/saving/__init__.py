@@ -46,7 +46,7 @@ def save(model: object, path: str | os.PathLike[str]) -> pathlib.Path:
         ``path``.
 
     Raises:
-        ValueError: if a part of the model cannot be described; the message names it.
+        ValueError: if a part of the model cannot be described, which the message names, or it is a posterior.
 
     Example:
         >>> import tempfile, kernel_embed as ke
@@ -58,6 +58,11 @@ def save(model: object, path: str | os.PathLike[str]) -> pathlib.Path:
         >>> bool((again.predict_proba(X) == classifier.predict_proba(X)).all())
         True
     """
+    if hasattr(model, "samples_by_chain"):
+        raise ValueError(
+            f"Expected an estimator or an embedding, got {type(model).__name__}. Use posterior.save(path), and "
+            "load_posterior to read it."
+        )
     describer = Describer()
     content = {
         "format": FORMAT,
@@ -79,13 +84,13 @@ def save(model: object, path: str | os.PathLike[str]) -> pathlib.Path:
     return pathlib.Path(path)
 
 
-def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Any:
+def load(path: str | os.PathLike[str], *, classes: Sequence[type] | type = ()) -> Any:
     """What :func:`save` wrote.
 
     Args:
         path: the file.
-        classes: classes of your own that the model holds, such as a kernel. A class that is neither one of these nor of
-            a known library is refused by name.
+        classes: classes of your own that the model holds, such as a kernel, or one such class. A class that is neither
+            one of these nor of a known library is refused by name.
 
     A file of another version of kernel_embed is refused; another version of a library below it is said in a warning.
 
@@ -103,6 +108,8 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Any:
         >>> torch.equal(again.kernel.lengthscale, embedding.kernel.lengthscale)
         True
     """
+    if isinstance(classes, type):
+        classes = [classes]
     place = pathlib.Path(path)
     try:
         with zipfile.ZipFile(place) as archive:
@@ -110,7 +117,8 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Any:
             arrays = [_array(archive, number) for number in range(len(archive.namelist()) - 1)]
     except (zipfile.BadZipFile, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(
-            f"Expected a file written by ke.save in {place}, got something else ({error}). Look at the path."
+            f"Expected a file written by ke.save in {place}, got something else ({error}). Look at the path; a "
+            "posterior is read by load_posterior."
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"Expected a file of format {FORMAT} in {place}, got another. Save the model again.")

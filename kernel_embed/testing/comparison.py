@@ -41,6 +41,8 @@ def check_close(what: str, actual: Tensor, expected: Tensor, tolerance: float = 
 
 def gradients(value: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     """∂value/∂p for every parameter, zero for those it does not depend on."""
+    if not parameters:
+        return []
     found = torch.autograd.grad(value, parameters, allow_unused=True)
     return [torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters, strict=True)]
 

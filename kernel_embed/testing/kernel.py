@@ -43,7 +43,11 @@ class KernelContract:
         return torch.randn(num_points, self.num_columns, generator=generator, dtype=torch.float64)
 
     def _kernel(self) -> Kernel:
-        return self.make_kernel().double()
+        kernel = self.make_kernel()
+        if not isinstance(kernel, Kernel):
+            got = f"the class {kernel.__name__}" if isinstance(kernel, type) else type(kernel).__name__
+            raise TypeError(f"Expected a kernel from make_kernel, got {got}. Return an instance, such as RBFKernel().")
+        return kernel.double()
 
     def _own(self, kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
         """K as GPyTorch evaluates it."""
