@@ -25,7 +25,8 @@ from torch import Tensor
 MAX_CONDITION = 1e5
 """The largest bound of κ for which a factor is made in single precision: uκ is 0.006 there, at worst."""
 
-_asked = contextvars.ContextVar("single precision is asked for", default=False)
+ASKED = contextvars.ContextVar("single precision is asked for", default=False)
+"""Whether dense systems that are made now are to try :func:`single_factor`."""
 
 
 @contextlib.contextmanager
@@ -43,16 +44,16 @@ def single_precision(asked: bool = True) -> Iterator[None]:
         >>> system.solve(torch.tensor([[8.0], [0.0]], dtype=torch.float64)).flatten().round(decimals=9)
         tensor([ 3., -1.], dtype=torch.float64)
     """
-    token = _asked.set(asked)
+    token = ASKED.set(asked)
     try:
         yield
     finally:
-        _asked.reset(token)
+        ASKED.reset(token)
 
 
 def single_factor(K: Tensor, noise: Tensor) -> Tensor | None:
-    """The factor of K + diag(noise) in float32; ``None`` where it is not asked for, or would not be good enough."""
-    if not _asked.get() or K.dtype != torch.float64:
+    """The factor of K + diag(noise) in float32; ``None`` where it would not be good enough, or no saving."""
+    if K.dtype != torch.float64:
         return None
     condition = float(((torch.linalg.vector_norm(K, ord=1, dim=-1) + noise) / noise.amin(-1, keepdim=True)).amax())
     if condition <= MAX_CONDITION:
