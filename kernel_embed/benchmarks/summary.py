@@ -34,6 +34,7 @@ FIGURES = {
     "sd": ("sd", "{:.4g}"),
     "n_eff": ("n_eff", "{:.0f}"),
     "effective_per_second": ("n_eff per second", "{:.3f}"),
+    "effective_per_processor_second": ("per CPU second", "{:.1f}"),
     "num_refused": ("refused", "{:.0f}"),
     "num_divergences": ("diverged", "{:.0f}"),
     "fit_seconds": ("of which fit, s", "{:.2f}"),

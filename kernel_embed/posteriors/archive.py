@@ -29,6 +29,9 @@ FORMAT = "kernel_embed posterior 2"
 KEPT = ("seconds", "num_evaluations", "num_refused", "interrupted", "log_evidence", "is_approximate")
 """What is kept of :class:`Draws` beside its tensors."""
 
+TRAJECTORIES = ("energy", "depth")
+"""Tensors that only samplers with trajectories have."""
+
 
 class Restored(NamedTuple):
     """What was read: the draws, the name of their sampler, and their weights."""
@@ -50,6 +53,7 @@ def write(path: str | os.PathLike[str], potential: Potential, draws: Draws, meth
         **{name: getattr(draws, name) for name in KEPT},
     }
     arrays = {"u": draws.u, "log_density": draws.log_density, "diverging": draws.diverging, "weights": weights}
+    arrays |= {name: value for name in TRAJECTORIES if (value := getattr(draws, name)) is not None}
     arrays |= dict(zip(("x", "y"), potential.data, strict=False))
     # What is not sampled: fixed parameters, and buffers such as random features.
     arrays |= {f"state/{name}": value for name, value in potential.embedding.state_dict().items()}
@@ -102,6 +106,7 @@ def read(path: str | os.PathLike[str], embedding: E, objective: AnyObjective) ->
     potential = Potential(embedding, objective, tensors["x"], tensors.get("y"), settings["temperature"])
     _restore(potential, settings["shapes"], tensors)
     kept = {name: settings[name] for name in KEPT if name in settings}
+    kept |= {name: tensors[name] for name in TRAJECTORIES if name in tensors}
     draws = Draws(tensors["u"], tensors["log_density"], tensors["diverging"], **kept)
     return potential, Restored(draws, settings["method"], tensors["weights"])
 
@@ -129,4 +134,6 @@ def inference_data(samples_by_chain: Mapping[str, Tensor], draws: Draws) -> Infe
         raise ImportError("to_arviz needs arviz: pip install 'kernel-embed[posteriors]'.") from error
     by_chain = {name: values.cpu().numpy() for name, values in samples_by_chain.items()}
     statistics = {"lp": draws.log_density.numpy(), "diverging": draws.diverging.numpy()}
+    if draws.energy is not None and draws.depth is not None:
+        statistics |= {"energy": draws.energy.numpy(), "tree_depth": draws.depth.numpy()}
     return arviz.from_dict(posterior=by_chain, sample_stats=statistics)

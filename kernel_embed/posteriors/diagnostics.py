@@ -7,9 +7,11 @@ import warnings
 from collections.abc import Mapping
 
 import torch
-from pyro.ops.stats import effective_sample_size, split_gelman_rubin
+from pyro.ops.stats import split_gelman_rubin
 from torch import Tensor
 
+from .draws import Draws
+from .effective import bulk_size, energy_information, rank_r_hat, tail_size
 from .priors import PosteriorWarning
 
 LARGEST_R_HAT = 1.1
@@ -17,34 +19,55 @@ FEWEST_DRAWS = 20
 """Of a chain, for its R-hat to be worth a warning."""
 TOLERATED_DIVERGENCES = 0.01
 """Share of the draws; a single one after a short warm-up is common, and is counted in any case."""
+SMALLEST_E_BFMI = 0.3
+TOLERATED_CUTS = 0.1
+"""Share of trajectories that end at the largest depth."""
 SAME_MODE = 1.5
 """Two chains whose R-hat is below this in every parameter are in one mode; chains apart by 2 sd have 1.5 and more."""
 
 
 class Summary(dict[str, dict[str, Tensor]]):
-    """For each parameter its mean, sd, quantiles, ``n_eff`` and ``r_hat``, each of its shape; printed, a table."""
+    """For each parameter its mean, sd, quantiles, ``n_eff``, ``n_eff_tail`` and ``r_hat``; printed, a table.
+
+    Attributes:
+        num_divergences: trajectories that diverged.
+        e_bfmi: of each chain, ``(num_chains,)``; ``None`` for samplers without trajectories.
+        tree_depth: the largest of any trajectory; likewise.
+    """
+
+    num_divergences: int = 0
+    e_bfmi: Tensor | None = None
+    tree_depth: int | None = None
 
     def __str__(self) -> str:
-        rows = [["", "mean", "std", "10%", "median", "90%", "n_eff", "r_hat"]]
+        rows = [["", "mean", "std", "10%", "median", "90%", "n_eff", "tail", "r_hat"]]
         for name, statistics in self.items():
             columns = {key: value.reshape(-1).tolist() for key, value in statistics.items()}
             count = len(columns["mean"])
             for i in range(count):
                 label = name if count == 1 else f"{name}[{i}]"
                 numbers = [f"{columns[key][i]:.3g}" for key in ("mean", "std", "10%", "median", "90%")]
-                rows.append([label, *numbers, f"{columns['n_eff'][i]:.0f}", f"{columns['r_hat'][i]:.2f}"])
+                sizes = [f"{columns[key][i]:.0f}" for key in ("n_eff", "n_eff_tail")]
+                rows.append([label, *numbers, *sizes, f"{columns['r_hat'][i]:.2f}"])
         widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
-        return "\n".join(
+        lines = [
             "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
             for row in rows
+        ]
+        return "\n".join(lines if self.e_bfmi is None else [*lines, self._trajectories(self.e_bfmi)])
+
+    def _trajectories(self, e_bfmi: Tensor) -> str:
+        return (
+            f"{self.num_divergences} divergences, tree depth up to {self.tree_depth}, "
+            f"E-BFMI {float(e_bfmi.min()):.2f} or more"
         )
 
 
-def summarize(by_chain: Mapping[str, Tensor], weights: Tensor) -> Summary:
+def summarize(by_chain: Mapping[str, Tensor], weights: Tensor, draws: Draws) -> Summary:
     """Statistics of draws ``(num_chains, num_samples, *shape)`` by name, with weights ``(num_chains, num_samples)``."""
     summary = Summary()
-    for name, draws in by_chain.items():
-        flat, w = draws.flatten(0, 1).double(), weights.reshape(-1)
+    for name, values in by_chain.items():
+        flat, w = values.flatten(0, 1).double(), weights.reshape(-1)
         column = w.reshape(-1, *[1] * (flat.dim() - 1))
         mean = (column * flat).sum(0)
         summary[name] = {
@@ -53,9 +76,13 @@ def summarize(by_chain: Mapping[str, Tensor], weights: Tensor) -> Summary:
             "10%": weighted_quantile(flat, w, 0.1),
             "median": weighted_quantile(flat, w, 0.5),
             "90%": weighted_quantile(flat, w, 0.9),
-            "n_eff": n_eff(draws.double()),
-            "r_hat": r_hat(draws.double()),
+            "n_eff": n_eff(values),
+            "n_eff_tail": tail_size(values),
+            "r_hat": rank_r_hat(values),
         }
+    summary.num_divergences = int(draws.diverging.sum())
+    if draws.energy is not None and draws.depth is not None:
+        summary.e_bfmi, summary.tree_depth = energy_information(draws.energy), int(draws.depth.max())
     return summary
 
 
@@ -71,11 +98,8 @@ def r_hat(draws: Tensor) -> Tensor:
 
 
 def n_eff(draws: Tensor) -> Tensor:
-    """Effective sample size of ``(num_chains, num_samples, *shape)``."""
-    if draws.shape[1] < 4:
-        return draws.new_full(draws.shape[2:], float(draws.shape[0] * draws.shape[1]))
-    value: Tensor = effective_sample_size(draws)
-    return torch.where(torch.isfinite(value), value, 1.0)
+    """Effective sample size of ``(num_chains, num_samples, *shape)``, for the middle of the distribution."""
+    return bulk_size(draws)
 
 
 def weighted_quantile(draws: Tensor, weights: Tensor, level: float) -> Tensor:
@@ -112,15 +136,58 @@ def _overlap(pair: Tensor) -> bool:
     return pair.shape[1] < 4 or bool((r_hat(pair) < SAME_MODE).all())
 
 
-def tell(u: Tensor, by_chain: Mapping[str, Tensor], diverging: Tensor) -> None:
-    """Warn in words where chains disagree or trajectories diverge."""
-    for concern in (_disagreement(u, by_chain), _divergence(diverging)):
+def tell(draws: Draws, by_chain: Mapping[str, Tensor], max_depth: int | None) -> None:
+    """Warn in words where chains stand still or disagree, or trajectories diverge or are cut off."""
+    concerns = (
+        _stillness(draws.u),
+        _disagreement(draws.u, by_chain),
+        _divergence(draws.diverging),
+        _inertia(draws.energy),
+        _shortness(draws.depth, max_depth),
+    )
+    for concern in concerns:
         if concern is not None:
             warnings.warn(concern, PosteriorWarning, stacklevel=3)
 
 
+def _stillness(u: Tensor) -> str | None:
+    if u.shape[1] < FEWEST_DRAWS:
+        return None
+    still = (u == u[:, :1]).all(-1).all(-1).nonzero().flatten().tolist()
+    if not still:
+        return None
+    return (
+        f"Chains that never moved: {_listed(still)}, of {u.shape[0]}. Every proposal was rejected there. Start "
+        "elsewhere, initial='current' or values of yours, or take smaller steps, sampler=NUTS(step_size=0.01)."
+    )
+
+
+def _inertia(energy: Tensor | None) -> str | None:
+    if energy is None or energy.shape[1] < FEWEST_DRAWS or not bool((energy.var(1) > 0).all()):
+        return None
+    smallest = float(energy_information(energy).min())
+    if smallest >= SMALLEST_E_BFMI:
+        return None
+    return (
+        f"The energy of a chain moves slowly: its E-BFMI is {smallest:.2f}, and should be above {SMALLEST_E_BFMI}. The "
+        "posterior has long tails that momenta do not reach. Use priors that hold the tails, or raise num_samples."
+    )
+
+
+def _shortness(depth: Tensor | None, max_depth: int | None) -> str | None:
+    if depth is None or max_depth is None:
+        return None
+    share = float((depth >= max_depth).double().mean())
+    if share <= TOLERATED_CUTS:
+        return None
+    return (
+        f"{share:.0%} of the trajectories were cut off at max_tree_depth={max_depth}, so that draws are closer to one "
+        "another than they need be. Raise it, or warmup_steps, in which the mass matrix is learned."
+    )
+
+
 def _disagreement(u: Tensor, by_chain: Mapping[str, Tensor]) -> str | None:
-    largest = {name: float(r_hat(draws.double()).max()) for name, draws in by_chain.items()}
+    largest = {name: float(rank_r_hat(draws).max()) for name, draws in by_chain.items()}
     worst = max(largest, key=lambda name: largest[name])
     if not largest[worst] > LARGEST_R_HAT or u.shape[1] < FEWEST_DRAWS:
         return None

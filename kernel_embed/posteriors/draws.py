@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -29,6 +30,8 @@ class Draws:
         interrupted: whether Ctrl-C ended it.
         log_evidence: log ∫ exp(−U) du, for samplers that estimate it.
         is_approximate: whether the draws are those of an approximation, the same for all chains.
+        energy: of the trajectories, U + ½‖r‖² at each draw, ``(num_chains, num_samples)``, for samplers that have any.
+        depth: how often each trajectory was doubled, likewise.
         details: what else the sampler has to say.
         num_refused: evaluations at points where the density does not exist.
 
@@ -49,27 +52,50 @@ class Draws:
     interrupted: bool = False
     log_evidence: float | None = None
     is_approximate: bool = False
+    energy: Tensor | None = None
+    depth: Tensor | None = None
     details: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     def at(self, keep: Tensor) -> Draws:
         """The draws with the numbers ``keep`` of each chain."""
         u, log_density, diverging = (values[:, keep] for values in (self.u, self.log_density, self.diverging))
-        return dataclasses.replace(self, u=u, log_density=log_density, diverging=diverging)
+        energy, depth = (None if values is None else values[:, keep] for values in (self.energy, self.depth))
+        return dataclasses.replace(self, u=u, log_density=log_density, diverging=diverging, energy=energy, depth=depth)
+
+
+class Drawn(NamedTuple):
+    """One draw of a chain; as a row, its entries one after the other with the log density last."""
+
+    u: Vector
+    log_density: float
+    energy: float
+    depth: int
+    diverging: bool
+
+    def row(self) -> Vector:
+        """As numbers."""
+        return np.array([*self.u, self.energy, self.depth, self.diverging, self.log_density])
+
+    @classmethod
+    def of(cls, row: Vector) -> Drawn:
+        """From numbers."""
+        energy, depth, diverging, log_density = row[-4:].tolist()
+        return cls(row[:-4].copy(), log_density, energy, int(depth), bool(diverging))
 
 
 class Chains(NamedTuple):
     """What chains found one draw at a time; interrupted ones may not be equally long.
 
     Attributes:
-        found: for each chain its draws after warm-up, u and log density.
-        divergences: for each chain the numbers of the draws whose trajectory diverged.
+        found: for each chain its draws after warm-up.
         step_sizes: for each chain, as adapted; none where it was not heard of again.
+        dense: for each chain, whether its mass matrix is dense; likewise.
         interrupted: whether Ctrl-C ended them.
     """
 
-    found: list[list[tuple[Vector, float]]]
-    divergences: list[list[int]]
+    found: list[list[Drawn]]
     step_sizes: list[float]
+    dense: list[bool]
     interrupted: bool
 
 

@@ -106,8 +106,13 @@ class Posterior(Generic[E_co, C_co]):
         return int(self.draws.diverging.sum())
 
     def summary(self) -> Summary:
-        """Mean, sd, quantiles, ``n_eff`` and ``r_hat`` of every parameter, by name; printed, a table."""
-        return summarize(self.samples_by_chain, self.weights.reshape(self.num_chains, self.num_samples))
+        """Mean, sd, quantiles, ``n_eff``, ``n_eff_tail`` and ``r_hat`` of every parameter, by name; printed, a table.
+
+        The last three are ArviZ's: effective draws for the middle and for the 5 % and 95 % quantiles, and R-hat by
+        ranks. ``num_divergences``, ``e_bfmi`` and ``tree_depth`` say how the trajectories went.
+        """
+        weights = self.weights.reshape(self.num_chains, self.num_samples)
+        return summarize(self.samples_by_chain, weights, self.draws)
 
     def __repr__(self) -> str:
         head = f"{type(self).__name__}({self.num_chains} chains × {self.num_samples} draws by {self.method}"

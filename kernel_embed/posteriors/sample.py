@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import math
 import operator
+import os
 import threading
 from typing import TYPE_CHECKING, TypedDict, overload
 
@@ -25,6 +28,7 @@ from ..progress import progress_bar
 from ..threads import few_threads
 from ..validation import check_features, check_number, check_seed
 from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
+from .checkpoint import Checkpoint
 from .diagnostics import tell
 from .draws import Draws
 from .posterior import Posterior
@@ -53,6 +57,7 @@ class Settings(TypedDict, total=False):
     temperature: float
     initial: Initial
     progress: bool | None
+    checkpoint: str | os.PathLike[str] | None
 
 
 @overload
@@ -113,6 +118,7 @@ def sample_posterior(
     temperature: float = 1.0,
     initial: Initial = "prior",
     progress: bool | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Posterior:
     r"""Draws of the hyperparameters of ``embedding`` given data, and every question averaged over them.
 
@@ -140,6 +146,9 @@ def sample_posterior(
         initial: where chains start: ``"prior"``, ``"current"`` for the embedding as it is, or values by name
             (``{"kernel.lengthscale": values}``), with a leading dimension of ``num_chains`` or the same for all.
         progress: show a progress bar; by default on a terminal or in a notebook.
+        checkpoint: where chains are written while they run, ``checkpoint.0`` and so on, and resumed from after an
+            interruption: the same call gives the draws of a run that never stopped. More ``num_samples`` go on
+            where the chains ended. Of :class:`~kernel_embed.NUTS` only, and with a seed.
 
     Returns:
         A posterior with ``samples``, ``summary()``, ``to_arviz()`` and the questions of ``embedding.condition(x, y)``.
@@ -161,8 +170,8 @@ def sample_posterior(
         ... )
         >>> posterior.kind, posterior.samples["kernel.lengthscale"].shape
         ('posterior: prior × evidence', torch.Size([30, 1, 1]))
-        >>> posterior.probabilities(x).shape, sorted(posterior.summary()["regularization"])[-3:]
-        (torch.Size([30, 2]), ['n_eff', 'r_hat', 'std'])
+        >>> posterior.probabilities(x).shape, sorted(posterior.summary()["regularization"])[-4:]
+        (torch.Size([30, 2]), ['n_eff', 'n_eff_tail', 'r_hat', 'std'])
     """
     sampler = NUTS() if sampler is None else sampler
     _check_values(objective, sampler, temperature)
@@ -178,11 +187,12 @@ def sample_posterior(
         starts = starting_points(potential, initial, num_chains, first) if sampler.uses_starts else Starts()
         steps = num_samples + (warmup_steps if sampler.uses_warmup else 0)
         with progress_bar(steps * num_chains, sampler.name, progress) as bar:
-            draws = sampler.sample(potential, Plan(starts, num_samples, warmup_steps, seeds, bar))
+            files = None if checkpoint is None else _checkpoint(checkpoint, potential, sampler, seed, warmup_steps)
+            draws = sampler.sample(potential, Plan(starts, num_samples, warmup_steps, seeds, bar, files))
     _check_draws(draws, sampler, potential.dimension)
     posterior = posterior_class(embedding)(potential, draws, sampler.name)
     if not sampler.is_independent:
-        tell(draws.u, posterior.samples_by_chain, draws.diverging)
+        tell(draws, posterior.samples_by_chain, getattr(sampler, "max_tree_depth", None))
     return posterior
 
 
@@ -195,6 +205,26 @@ def _check_values(objective: AnyObjective, sampler: Sampler, temperature: float)
         raise TypeError(f"Expected a Sampler, such as NUTS() or SMC(), got {sampler!r}. Pass an instance.")
     if not 0.0 < check_number("temperature", temperature) < math.inf:
         raise ValueError(f"Expected a positive, finite temperature, got {temperature}. Give 1, which is usual.")
+
+
+def _checkpoint(
+    path: str | os.PathLike[str], potential: Potential, sampler: Sampler, seed: int | None, warmup_steps: int
+) -> Checkpoint:
+    """Where chains are written, and what makes them chains of this posterior and no other."""
+    if not sampler.can_resume or seed is None:
+        got = "seed=None" if sampler.can_resume else repr(sampler)
+        raise ValueError(f"Expected NUTS() and a seed with checkpoint=, got {got}. Give both, or no checkpoint.")
+    data = " ".join(hashlib.sha256(part.cpu().numpy().tobytes()).hexdigest()[:16] for part in potential.data)
+    identity = {
+        "objective": f"{potential.objective!r} at temperature {potential.temperature!r}",
+        "priors": {site.name: site.describe() for site in potential.sites},
+        "data": data,
+        "sampler": repr(dataclasses.replace(sampler, **({"parallel": None} if hasattr(sampler, "parallel") else {}))),
+        "seed": seed,
+        "warmup_steps": warmup_steps,
+        "point": potential.vector.get().tolist(),
+    }
+    return Checkpoint(os.fspath(path), identity)
 
 
 def _check_draws(draws: Draws, sampler: Sampler, dimension: int) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..learning.parameters import Vector
 from ..progress import ProgressBar
+from .checkpoint import ChainFile, Checkpoint
 from .potential import Potential
 
 Initial = Literal["prior", "current"] | Mapping[str, Tensor]
@@ -45,6 +46,7 @@ class Plan(NamedTuple):
         warmup_steps: draws of each chain before them.
         seeds: one for each chain: the same seeds give the same draws.
         bar: to be told of progress; it expects one step for each draw of each chain, unless it is ``reset``.
+        checkpoint: where chains are written while they run, for samplers that can be resumed.
 
     Example:
         >>> from kernel_embed.posteriors import Plan, Starts
@@ -60,6 +62,11 @@ class Plan(NamedTuple):
     warmup_steps: int
     seeds: Sequence[int]
     bar: ProgressBar
+    checkpoint: Checkpoint | None = None
+
+    def file(self, chain: int) -> ChainFile | None:
+        """Where a chain is written; ``None`` where it is not."""
+        return None if self.checkpoint is None else self.checkpoint.file(chain)
 
 
 def starting_points(potential: Potential, initial: Initial, num_chains: int, seed: int) -> Starts:

@@ -63,6 +63,17 @@ def test_a_closed_form_agrees_with_the_general_road(name):
         assert potential.value(start + step) == pytest.approx(value, rel=1e-12)
 
 
+@pytest.mark.parametrize("name", ["ard", "matern 5/2 ard"])
+def test_many_features_take_the_other_sum(monkeypatch, name):
+    """Squared differences are kept for few numbers only; the result is the same."""
+    kept = POTENTIALS[name]()
+    u = kept.vector.get() + 0.3
+    monkeypatch.setattr("kernel_embed.posteriors.closed.labels.FEW_NUMBERS", 0)
+    other = POTENTIALS[name]()
+    assert other._closed(u)[0] == pytest.approx(kept._closed(u)[0], rel=1e-11)
+    np.testing.assert_allclose(other._closed(u)[1], kept._closed(u)[1], rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -66,7 +66,7 @@ def test_nuts_decides_what_is_left_open():
     potential = Potential(embedding(), Flat(), X, None)
     start = potential.vector.get()
     decided = NUTS(walk=False).decided(potential, Starts((start,), from_prior=True), num_draws=10)
-    assert decided == NUTS(full_mass=True, walk=False, settle=True, parallel=False)
+    assert decided == NUTS(walk=False, settle=True, parallel=False)
     assert not NUTS().decided(potential, Starts((start,)), num_draws=10).settle
 
 

@@ -79,7 +79,7 @@ def test_chains_in_two_modes_are_told_and_weighed():
     start = {"kernel.lengthscale": torch.tensor(CENTRES * 2).exp()}
     with pytest.warns(ke.posteriors.PosteriorWarning, match="do not pass between them"):
         posterior = sample(TwoModes(width=0.04), initial=start)  # 700 nats between them: no leap of NUTS crosses that
-    assert posterior.summary()["kernel.lengthscale"]["r_hat"].item() > 2
+    assert posterior.summary()["kernel.lengthscale"]["r_hat"].item() > 1.5
     assert modes(posterior.draws.u) == [[0, 2], [1, 3]]
     share, _ = exact_share_of_the_upper_mode(0.04)
     upper = log_lengthscale(posterior) > 0

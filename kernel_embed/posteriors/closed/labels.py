@@ -22,6 +22,10 @@ from ...kernels.near import CHECKED_NORM
 from ...kernels.profiles import RadialProfile, radial_of
 from ...kernels.radial import half_squares
 from ...learning.parameters import Vector
+from .factor import Factor
+
+FEW_NUMBERS = 2**20
+"""Up to so many squared differences of points in single features are kept: 8 MiB."""
 
 Parameters = dict[str, Vector]
 """Values θ by their role: ``lengthscale``, ``outputscale``, ``regularization``."""
@@ -40,17 +44,12 @@ def closed_labels(kernel: Kernel, x: Tensor, Y: Tensor) -> Evaluate | None:
     halves, near = half_squares(centered, None)
     if near:
         return None
-    squares = halves.mul_(-2.0)
+    # Squared differences, a row for each lengthscale: −s/2 and its slopes are then one product each.
+    isotropic = halves.mul_(-2.0).reshape(1, -1).numpy()
+    few = x.shape[-1] * n * n <= FEW_NUMBERS
+    relevant = (centered.T.unsqueeze(2) - centered.T.unsqueeze(1)).square().reshape(-1, n * n).numpy() if few else None
     constant = 0.5 * n * m * math.log(2.0 * math.pi)
-
-    def gram(lengthscale: Vector) -> tuple[Tensor, Tensor, float, Tensor | None]:
-        """φ(s), φ′(s) as a matrix times a number, and z for several lengthscales."""
-        if len(lengthscale) == 1:
-            K, slope, factor = profile(squares * (-0.5 / lengthscale[0] ** 2))
-            return K, K if slope is None else slope, factor, None
-        z = centered / torch.from_numpy(lengthscale)
-        K, slope, factor = profile(half_squares(z, None)[0])
-        return K, K if slope is None else slope, factor, z
+    factor, targets = Factor(n), np.asfortranarray(Y.numpy())
 
     def evaluate(theta: Parameters, with_gradient: bool) -> tuple[float, Parameters] | None:
         lengthscale, ridge = theta["lengthscale"], n * float(theta["regularization"][0])
@@ -58,28 +57,38 @@ def closed_labels(kernel: Kernel, x: Tensor, Y: Tensor) -> Evaluate | None:
         # Squared distances at such norms have lost digits, which the general road gives back.
         if not 2.0 * largest / float(lengthscale.min()) ** 2 < CHECKED_NORM:
             return None
-        K, slope, factor, z = gram(lengthscale)
-        A = K * scale
-        A.diagonal().add_(ridge)
-        L, info = torch.linalg.cholesky_ex(A)
-        if info.item() != 0:
+        squares = isotropic if len(lengthscale) == 1 else relevant
+        if squares is None:
+            exponent = half_squares(centered / torch.from_numpy(lengthscale), None)[0]
+        else:
+            exponent = torch.from_numpy(((-0.5 / lengthscale**2) @ squares).reshape(n, n))
+        values, slopes, slope = profile(exponent)
+        K = values.numpy()
+        np.multiply(K, scale, out=factor.A.T)
+        factor.diagonal += ridge
+        if not factor.factorize():
             return None
-        V = torch.cholesky_solve(Y, L)
-        value = 0.5 * float(torch.vdot(Y.reshape(-1), V.reshape(-1))) + m * float(L.diagonal().log().sum()) + constant
+        V = factor.solve(targets)
+        value = 0.5 * float(np.vdot(targets, V)) + 0.5 * m * factor.log_determinant() + constant
         if not with_gradient:
             return value, {}
-        W = torch.addmm(torch.cholesky_inverse(L).mT, V, V.mT, beta=float(m), alpha=-1.0)
-        gradient = {"regularization": np.array([0.5 * ridge * float(W.trace())])}
+        factor.invert()
+        T, diagonal = factor.T.T, factor.diagonal  # K is symmetric: its order in memory is that of T'
+        gradient = {"regularization": np.array([0.5 * ridge * (m * float(diagonal.sum()) - float(np.vdot(V, V)))])}
         if "outputscale" in theta:
-            gradient["outputscale"] = np.array([0.5 * scale * float(torch.vdot(W.view(-1), K.view(-1)))])
-        M = W * slope
-        if z is None:
-            along = float(torch.vdot(M.view(-1), squares.view(-1))) / lengthscale[0] ** 2
-            gradient["lengthscale"] = np.array([-scale * factor * along])
+            along = m * (2.0 * float(np.vdot(T, K)) - float(diagonal @ K.diagonal())) - float(np.vdot(V, K @ V))
+            gradient["outputscale"] = np.array([0.5 * scale * along])
+        # W ∘ φ′, but for its diagonal, where differences are zero; it need not be symmetric.
+        M = np.multiply(T, 2.0 * m)
+        M -= V @ V.T
+        M *= K if slopes is None else slopes.numpy()
+        if squares is None:
+            # Σ_ij M_ij (z_i − z_j)² = Σ_i z_i² (M 1 + M' 1)_i − 2 Σ_i z_i (M z)_i
+            z = centered.numpy() / lengthscale
+            along = (M.sum(0) + M.sum(1)) @ np.square(z) - 2.0 * (z * (M @ z)).sum(0)
         else:
-            # Σ_ij M_ij (z_i − z_j)² = 2 Σ_i z_i (z_i Σ_j M_ij − Σ_j M_ij z_j)
-            along = (z * (M.sum(-1, keepdim=True) * z - M @ z)).sum(0).numpy()
-            gradient["lengthscale"] = -2.0 * scale * factor * along
+            along = squares @ M.reshape(-1) / lengthscale**2
+        gradient["lengthscale"] = -scale * slope * along
         return value, gradient
 
     return evaluate

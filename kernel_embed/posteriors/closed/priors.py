@@ -41,13 +41,13 @@ class ClosedPriors(NamedTuple):
         constants, *others = zip(*(piece for piece in pieces if piece is not None), strict=True)
         return cls(float(sum(constants)), *(np.concatenate(parts) for parts in others))
 
-    def value(self, u: Vector) -> float:
-        """log p(u)."""
-        return self.constant + float(self.linear @ u - 0.5 * (self.quadratic * u) @ u - self.rate @ np.exp(u))
+    def value(self, u: Vector, theta: Vector) -> float:
+        """log p(u), with θ = e^u."""
+        return self.constant + float((self.linear - 0.5 * self.quadratic * u) @ u - self.rate @ theta)
 
-    def slope(self, u: Vector) -> Vector:
+    def slope(self, u: Vector, theta: Vector) -> Vector:
         """∂ log p / ∂u."""
-        answer: Vector = self.linear - self.quadratic * u - self.rate * np.exp(u)
+        answer: Vector = self.linear - self.quadratic * u - self.rate * theta
         return answer
 
 

@@ -19,6 +19,9 @@ from .labels import Evaluate, closed_labels
 from .priors import ClosedPriors
 from .sample import closed_sample
 
+LARGEST = 300.0
+"""Of a logarithm: the square of its exponential is still a number."""
+
 AGREEMENT = 1e-7
 """Of the closed form with the general road at the first point, relative to the size of U; else it is not used."""
 
@@ -64,27 +67,28 @@ class ClosedForm:
         multiplier: float,
     ) -> None:
         self.evaluate, self.priors, self.roles, self.held, self.multiplier = evaluate, priors, roles, held, multiplier
+        self.nothing = np.zeros(0)
 
     def __call__(self, u: Vector, with_gradient: bool = True) -> tuple[float, Vector] | None:
         """U and its gradient; ``None`` where the general road must decide."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            theta = np.exp(u)
-            if not (np.isfinite(theta).all() and (theta > 0.0).all()):
-                return None
-            values = {role: theta[place] for role, place in self.roles.items()}
-            try:
-                with torch.no_grad():
-                    answer = self.evaluate({**self.held, **values}, with_gradient)
-            except (ZeroDivisionError, OverflowError):  # ℓ² or ℓ^D beyond what a double holds
-                return None
-            if answer is None:
-                return None
-            value, slopes = self.multiplier * answer[0] - self.priors.value(u), np.zeros_like(u)
-            if with_gradient:
-                for role, place in self.roles.items():
-                    slopes[place] = self.multiplier * answer[1][role]
-                slopes -= self.priors.slope(u)
-        return (value, slopes) if math.isfinite(value) and np.isfinite(slopes).all() else None
+        # Beyond it e^u or its square overflows; NaN compares as False.
+        if not np.abs(u).max() < LARGEST:
+            return None
+        theta = np.exp(u)
+        values = {**self.held, **{role: theta[place] for role, place in self.roles.items()}}
+        try:
+            answer = self.evaluate(values, with_gradient)
+        except (ZeroDivisionError, OverflowError):  # ℓ^D beyond what a double holds
+            return None
+        if answer is None:
+            return None
+        value = self.multiplier * answer[0] - self.priors.value(u, theta)
+        if not with_gradient:
+            return (value, self.nothing) if math.isfinite(value) else None
+        slopes = -self.priors.slope(u, theta)
+        for role, place in self.roles.items():
+            slopes[place] += self.multiplier * answer[1][role]
+        return (value, slopes) if math.isfinite(value + float(slopes.sum())) else None
 
 
 def closed_form(potential: General) -> ClosedForm | None:

@@ -20,10 +20,14 @@ import torch
 from torch import Tensor
 
 from ...kernels.radial import flushed_exp
+from .factor import Factor
 from .labels import Evaluate, Parameters
 
 FEWEST_DIGITS = 1e-10
 """Of the sizes that t_i is a difference of: where it is smaller, the general road decides what is noise."""
+
+SMALLEST_WEIGHT = 1e-100
+"""Of the other points at a point, Σ_j k_ij: below it sums of squares are near to underflow."""
 
 
 def closed_sample(x: Tensor, noise: float) -> Evaluate | None:
@@ -31,53 +35,56 @@ def closed_sample(x: Tensor, noise: float) -> Evaluate | None:
     n, D = x.shape
     centered = x - x.mean(-2, keepdim=True)
     squares = torch.cdist(centered, centered, compute_mode="donot_use_mm_for_euclid_dist").square_()
-    diagonal = squares.diagonal()
-    with_one = torch.cat([centered, torch.ones_like(centered[:, :1])], dim=-1)
     size = float(centered.abs().max())
-    if n < 2 or not bool((squares + torch.diag_embed(diagonal + 1.0)).min() > 1e-20 * size**2):
+    if n < 2 or not bool((squares + torch.diag_embed(squares.diagonal() + 1.0)).min() > 1e-20 * size**2):
         return None
     constant = n * (0.5 * math.log(2.0 * math.pi) + math.log(n))
+    points, distances, factor = centered.numpy(), squares.numpy(), Factor(n)
+    with_one = np.concatenate([points, np.ones((n, 1))], axis=1)
+    K, M = np.empty((n, n)), np.empty((n, n))
+    own = K.reshape(-1)[:: n + 1]
 
     def evaluate(theta: Parameters, with_gradient: bool) -> tuple[float, Parameters] | None:
         lengthscale = float(theta["lengthscale"][0])
         variance = float(theta["noise"][0]) if "noise" in theta else noise
-        halves = squares * (-0.5 / lengthscale**2)
-        R = flushed_exp(halves * 0.5).mul_(math.pi ** (0.5 * D) * lengthscale**D)
-        L, info = torch.linalg.cholesky_ex(_plus_diagonal(R, variance))
-        # In the log domain: k_ij is taken over the largest of its row, own terms apart.
-        E = halves.clone()
-        E.diagonal().fill_(-math.inf)
-        largest = E.amax(-1, keepdim=True)
-        k = flushed_exp(E.sub_(largest))
-        sums = k @ with_one
-        t = sums[:, -1:] * centered - sums[:, :-1]
-        square = t.square().sum(-1)
-        if info.item() != 0 or not bool((square > (FEWEST_DIGITS * size * sums[:, -1]) ** 2).all()):
+        # One exponential serves both: e^(−s/4), and its square.
+        root = flushed_exp(squares * (-0.25 / lengthscale**2)).numpy()
+        height = math.pi ** (0.5 * D) * lengthscale**D
+        np.multiply(root, height, out=factor.A.T)
+        factor.diagonal += variance
+        if not factor.factorize():
             return None
-        height = largest.squeeze(-1).exp()
-        mean = (sums[:, -1] * height + 1.0) / n
-        alpha = torch.cholesky_solve(mean.unsqueeze(-1), L).squeeze(-1)
-        log_slope = float((0.5 * square.log() + largest.squeeze(-1)).sum()) - 2.0 * n * math.log(lengthscale)
-        value = 0.5 * float(mean @ alpha) + float(L.diagonal().log().sum()) - log_slope + constant
+        np.multiply(root, root, out=K)
+        own.fill(0.0)
+        sums = K @ with_one
+        weight = sums[:, -1:]
+        t = weight * points - sums[:, :-1]
+        square = np.square(t).sum(-1)
+        # A point far from all others at this lengthscale wants the log domain, which the general road has.
+        if not (weight.min() > SMALLEST_WEIGHT and (square > (FEWEST_DIGITS * size * weight[:, 0]) ** 2).all()):
+            return None
+        mean = (sums[:, -1] + 1.0) / n
+        alpha = factor.solve(mean)
+        log_slope = 0.5 * float(np.log(square).sum()) - 2.0 * n * math.log(lengthscale)
+        value = 0.5 * float(mean @ alpha) + 0.5 * factor.log_determinant() - log_slope + constant
         if not with_gradient:
             return value, {}
-        W = torch.addmm(torch.cholesky_inverse(L).mT, alpha.unsqueeze(-1), alpha.unsqueeze(0), alpha=-1.0)
-        s = halves.mul_(-2.0)
-        turned = k.mul_(s) @ with_one
-        t_dot = turned[:, -1:] * centered - turned[:, :-1]
+        factor.invert()
+        T, diagonal = factor.T.T, factor.diagonal
+        np.multiply(K, distances, out=K)
+        turned = K @ with_one
+        turned /= lengthscale**2
+        t_dot = turned[:, -1:] * points - turned[:, :-1]
         slope = float(((t * t_dot).sum(-1) / square).sum()) - 2.0 * n
-        spread = W.mul(R)
-        along = 0.5 * (D * float(spread.sum()) + 0.5 * float(torch.vdot(spread.view(-1), s.view(-1))))
-        along += float(alpha @ (turned[:, -1] * height)) / n - slope
+        # Ṙ = R (D + s/2), whose diagonal is D times the height.
+        np.multiply(distances, 0.5 * height / lengthscale**2, out=M)
+        np.add(M, D * height, out=M)
+        np.multiply(M, root, out=M)
+        along = 2.0 * float(np.vdot(T, M)) - D * height * float(diagonal.sum()) - float(alpha @ (M @ alpha))
+        along = 0.5 * along + float(alpha @ turned[:, -1]) / n - slope
         gradient = {"lengthscale": np.array([along])}
         if "noise" in theta:
-            gradient["noise"] = np.array([0.5 * variance * float(W.trace())])
+            gradient["noise"] = np.array([0.5 * variance * (float(diagonal.sum()) - float(alpha @ alpha))])
         return value, gradient
 
     return evaluate
-
-
-def _plus_diagonal(R: Tensor, variance: float) -> Tensor:
-    A = R.clone()
-    A.diagonal().add_(variance)
-    return A

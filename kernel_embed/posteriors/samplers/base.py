@@ -47,6 +47,9 @@ class Sampler(abc.ABC):
     is_independent: ClassVar[bool] = False
     """Whether draws are independent, so that chains cannot disagree and no warning says so."""
 
+    can_resume: ClassVar[bool] = False
+    """Whether it writes its chains to ``plan.checkpoint`` and goes on from there."""
+
     name: ClassVar[str]
     """What ``posterior.method`` says: the name of the class in lower case, unless the class gives another."""
 

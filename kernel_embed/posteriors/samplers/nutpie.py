@@ -123,5 +123,7 @@ def _joined(traces: list[Any], potential: Potential, started: float, interrupted
         num_evaluations=potential.num_evaluations,
         num_refused=potential.num_refused,
         interrupted=interrupted,
-        details={"step_size": steps.tolist(), "depth": stacked("sample_stats", "depth").long()},
+        energy=stacked("sample_stats", "energy"),
+        depth=stacked("sample_stats", "depth").long(),
+        details={"step_size": steps.tolist(), "walk": False},
     )

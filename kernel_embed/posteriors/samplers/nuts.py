@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
-import pyro.infer
 import torch
-from torch import Tensor
 
 from ...learning.parameters import Vector
 from ...threads import num_cpus
 from ...validation import check_count, check_number, check_setting
 from ..draws import Chains, Draws
-from ..potential import SITE, Potential, quiet_numbers
+from ..potential import Potential, quiet_numbers
 from ..starts import Plan, Starts
 from .base import Sampler
+from .chain import Chain, Run
+from .flat import FlatNUTS
 from .parallel import ChainMaker, chains_in_processes
-from .walk import Walk, settle
 
-DENSE_DIMENSIONS = 20
-"""Up to so many parameters the mass matrix is dense by default."""
+DENSE_DIMENSIONS = 200
+"""Above so many parameters a dense mass matrix is not even considered by default."""
 
 WALK_DIMENSIONS = 5
 """Up to so many parameters NUTS is joined by a random walk."""
-
-NUM_WALKS = 2
-"""Steps of the walk after every draw of NUTS."""
 
 WORTHWHILE = 2e10
 """Operations, counted as n³ for each draw, above which starting processes pays: seconds of work for each of them."""
@@ -41,16 +36,20 @@ WORTHWHILE = 2e10
 class NUTS(Sampler):
     """Pyro's No-U-Turn sampler; chains in step, each with random numbers of its own.
 
+    Pyro adapts step size and mass matrix; the trajectories are walked in NumPy, because for few data Pyro's graph and
+    dictionaries cost more than the density.
+
     Args:
         target_accept_prob: the acceptance that the step size is adapted to; nearer 1, smaller steps.
         max_tree_depth: a draw takes at most 2 to this power evaluations.
-        full_mass: a dense mass matrix; ``None`` for up to twenty parameters.
+        full_mass: a dense mass matrix; ``None`` chooses in the warm-up, dense where parameters correlate.
+            ``posterior.draws.details["full_mass"]`` says what each chain chose.
         step_size: to begin with.
         adapt_step_size: during warm-up.
         adapt_mass_matrix: during warm-up.
         use_multinomial_sampling: choose from a trajectory by weight; else by slices.
-        walk: two random-walk steps after every draw, which step over ripples that NUTS crawls along; ``None`` for up to
-            five parameters. ``posterior.draws.details["walk"]`` says whether there were any.
+        walk: a random-walk step and an independent proposal after every draw, which step over ripples that NUTS crawls
+            along; ``None`` for up to five parameters. ``posterior.draws.details["walk"]`` says whether there were any.
         settle: random-walk steps before the first draw; ``None`` for starts from the prior.
         parallel: run chains in processes of their own; ``None`` where it saves at least some seconds.
 
@@ -76,6 +75,7 @@ class NUTS(Sampler):
     parallel: bool | None = None
 
     uses_warmup: ClassVar[bool] = True
+    can_resume: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         accepted = check_number("target_accept_prob", self.target_accept_prob)
@@ -91,27 +91,28 @@ class NUTS(Sampler):
         run = chains_in_processes if decided.parallel else chains_in_turn
         chains = run(decided.chain, potential, plan)
         walks = bool(decided.walk) and plan.warmup_steps > 0
-        return joined(chains, potential, started, {"walk": walks, "full_mass": bool(decided.full_mass)})
+        return joined(chains, potential, started, {"walk": walks})
 
     def decided(self, potential: Potential, starts: Starts, num_draws: int) -> NUTS:
         """The same with a decision for every ``None``, where ``num_draws`` are to be made by all chains."""
         dimension = potential.dimension
         decisions = {
-            "full_mass": dimension <= DENSE_DIMENSIONS,
             "walk": dimension <= WALK_DIMENSIONS,
             "settle": starts.from_prior,
             "parallel": worthwhile(potential, len(starts.points), num_draws),
         }
+        if dimension > DENSE_DIMENSIONS:
+            decisions["full_mass"] = False
         return dataclasses.replace(self, **{k: value for k, value in decisions.items() if getattr(self, k) is None})
 
     def chain(self, potential: Potential, start: Vector, warmup_steps: int, seed: int) -> Chain:
         """A chain with these options, once they are :meth:`decided`."""
-        kernel = pyro.infer.NUTS(
-            potential_fn=potential,
+        kernel = FlatNUTS(
+            potential,
+            full_mass=self.full_mass,
             step_size=self.step_size,
             adapt_step_size=self.adapt_step_size,
             adapt_mass_matrix=self.adapt_mass_matrix,
-            full_mass=bool(self.full_mass),
             use_multinomial_sampling=self.use_multinomial_sampling,
             target_accept_prob=self.target_accept_prob,
             max_tree_depth=self.max_tree_depth,
@@ -126,104 +127,32 @@ def worthwhile(potential: Potential, num_chains: int, num_draws: int) -> bool:
     return num_chains > 1 and num_cpus() > 1 and potential.x.device.type == "cpu" and n**3 * num_draws > WORTHWHILE
 
 
-class Chain:
-    """One NUTS chain with random numbers of its own.
-
-    Args:
-        kernel: Pyro's NUTS on ``potential``.
-        potential: U.
-        start: the raw vector it starts at.
-        warmup_steps: draws in which it adapts.
-        seed: of its random numbers.
-        walks: take random-walk steps between draws.
-        settles: take some before the first.
-    """
-
-    def __init__(
-        self,
-        kernel: pyro.infer.NUTS,
-        potential: Potential,
-        start: Vector,
-        warmup_steps: int,
-        seed: int,
-        *,
-        walks: bool,
-        settles: bool,
-    ) -> None:
-        self.kernel, self.potential, self.warmup_steps, self.num_draws = kernel, potential, warmup_steps, 0
-        generator = np.random.default_rng(seed)
-        self.walk = Walk(len(start), generator) if walks else None
-        if settles:
-            start = settle(potential, start, generator)
-        self.kernel.initial_params = {SITE: torch.from_numpy(start.copy())}
-        self.generator = torch.Generator().manual_seed(seed).get_state()
-        self.params: dict[str, Tensor] | None = None
-
-    def step(self) -> tuple[Vector, float]:
-        """One more draw: u and log density."""
-        with self._own_random_numbers():
-            if self.params is None:
-                self.kernel.setup(self.warmup_steps)
-                self.params = self.kernel.initial_params
-            self.params = self.kernel.sample(self.params)
-        u, energy = self.params[SITE].detach().numpy().copy(), float(self.kernel._potential_energy_last)
-        if self.walk is not None:
-            u, energy = self._walk(self.walk, u, energy)
-        self.num_draws += 1
-        return u, -energy
-
-    def _walk(self, walk: Walk, here: Vector, energy: float) -> tuple[Vector, float]:
-        u, adapting = here, self.num_draws < self.warmup_steps
-        for _ in range(NUM_WALKS):
-            u, energy = walk.step(self.potential, u, energy, adapting)
-        if adapting:
-            walk.learn(u)
-        if u is not here:
-            self.params = {SITE: torch.from_numpy(u.copy())}
-            self.kernel.clear_cache()
-        return u, energy
-
-    @property
-    def divergences(self) -> list[int]:
-        """The numbers of draws whose trajectory diverged."""
-        return list(self.kernel._divergences)
-
-    @property
-    def step_size(self) -> float:
-        """Of the trajectories, as adapted."""
-        return float(self.kernel.step_size)
-
-    @contextlib.contextmanager
-    def _own_random_numbers(self) -> Iterator[None]:
-        # Pyro draws from torch's global generator: it is lent to the chain and given back as it was.
-        outside = torch.get_rng_state()
-        torch.set_rng_state(self.generator)
-        try:
-            yield
-        finally:
-            self.generator = torch.get_rng_state()
-            torch.set_rng_state(outside)
-
-
 def chains_in_turn(make: ChainMaker, potential: Potential, plan: Plan) -> Chains:
     """Run one chain from each start, a draw of each in turn; Ctrl-C ends them all and keeps what there is."""
-    chains = [
-        make(potential, start, plan.warmup_steps, seed)
-        for start, seed in zip(plan.starts.points, plan.seeds, strict=True)
+    runs = [
+        Run(make(potential, start, plan.warmup_steps, seed), plan.file(number))
+        for number, (start, seed) in enumerate(zip(plan.starts.points, plan.seeds, strict=True))
     ]
-    found: list[list[tuple[Vector, float]]] = [[] for _ in chains]
     interrupted = False
     with quiet_numbers():
         try:
             for step in range(plan.warmup_steps + plan.num_samples):
-                for chain, draws in zip(chains, found, strict=True):
-                    draw = chain.step()
-                    if step >= plan.warmup_steps:
-                        draws.append(draw)
+                for run in runs:
+                    if run.chain.num_draws <= step:
+                        run.step()
                     plan.bar.update()
         except KeyboardInterrupt:
             interrupted = True
-    return Chains(found, [chain.divergences for chain in chains], [chain.step_size for chain in chains], interrupted)
+        finally:
+            for run in runs:
+                run.save()
+    chains = [run.chain for run in runs]
+    return Chains(
+        [run.found[: plan.num_samples] for run in runs],
+        [c.step_size for c in chains],
+        [c.is_dense for c in chains],
+        interrupted,
+    )
 
 
 def joined(chains: Chains, potential: Potential, started: float, decisions: Mapping[str, bool]) -> Draws:
@@ -231,18 +160,21 @@ def joined(chains: Chains, potential: Potential, started: float, decisions: Mapp
     length = min(len(draws) for draws in chains.found)
     if length == 0:
         raise KeyboardInterrupt("interrupted before the first draw after warm-up")
-    u = np.stack([np.stack([point for point, _ in draws[:length]]) for draws in chains.found])
-    heights = [[height for _, height in draws[:length]] for draws in chains.found]
-    diverging = torch.zeros((len(chains.found), length), dtype=torch.bool)
-    for row, numbers in zip(diverging, chains.divergences, strict=True):
-        row[[number for number in numbers if number < length]] = True
+    found = [draws[:length] for draws in chains.found]
+    u = np.stack([np.stack([draw.u for draw in draws]) for draws in found])
+
+    def numbers(name: str) -> torch.Tensor:
+        return torch.from_numpy(np.array([[getattr(draw, name) for draw in draws] for draws in found]))
+
     return Draws(
         torch.from_numpy(u),
-        torch.tensor(heights, dtype=torch.float64),
-        diverging,
+        numbers("log_density").double(),
+        numbers("diverging").bool(),
         seconds=time.perf_counter() - started,
         num_evaluations=potential.num_evaluations,
         num_refused=potential.num_refused,
         interrupted=chains.interrupted,
-        details={"step_size": chains.step_sizes, **decisions},
+        energy=numbers("energy").double(),
+        depth=numbers("depth").long(),
+        details={"step_size": chains.step_sizes, "full_mass": chains.dense, **decisions},
     )

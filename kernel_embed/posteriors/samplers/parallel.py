@@ -7,7 +7,7 @@ import contextlib
 import pathlib
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -15,60 +15,47 @@ import torch
 from ...learning.parameters import Vector
 from ...progress import ProgressBar
 from ...threads import num_cpus
-from ..draws import Chains
+from ..checkpoint import ChainFile
+from ..draws import Chains, Drawn
 from ..potential import Potential, quiet_numbers
 from ..starts import Plan
+from .chain import Chain, Run
 
 File: TypeAlias = "np.memmap[tuple[int, int], np.dtype[np.float64]]"
-"""The draws of a chain, a row each: u and log density; NaN where none is written yet."""
-
-
-class Chain(Protocol):
-    """What a process runs: it is asked for one draw after another."""
-
-    @property
-    def divergences(self) -> list[int]:
-        """The numbers of draws whose trajectory diverged."""
-
-    @property
-    def step_size(self) -> float:
-        """Of the trajectories, as adapted."""
-
-    def step(self) -> tuple[Vector, float]:
-        """One more draw: u and log density."""
+"""The draws of a chain, a row each (:class:`~kernel_embed.posteriors.draws.Drawn`); NaN where none is written yet."""
 
 
 ChainMaker: TypeAlias = Callable[[Potential, Vector, int, int], Chain]
 """A chain from a potential, its start, its warm-up steps and its seed."""
-Task: TypeAlias = tuple[ChainMaker, Potential, str, Vector, int, int, int]
+Task: TypeAlias = tuple[ChainMaker, Potential, str, Vector, int, int, int, ChainFile | None]
 
 
 class Finished(NamedTuple):
     """What a process says at its end; its draws are in its file."""
 
-    divergences: list[int]
     num_evaluations: int
     num_refused: int
     step_size: float
+    is_dense: bool
 
 
 def chains_in_processes(make: ChainMaker, potential: Potential, plan: Plan) -> Chains:
     """Run one chain from each start, each in a process with one thread; Ctrl-C keeps what they have written."""
     starts, num_samples, warmup_steps = plan.starts.points, plan.num_samples, plan.warmup_steps
-    shape = (warmup_steps + num_samples, potential.dimension + 1)
+    shape = (warmup_steps + num_samples, potential.dimension + 4)
     with tempfile.TemporaryDirectory() as folder:
         files = [_new_file(pathlib.Path(folder) / f"chain{chain}", shape) for chain in range(len(starts))]
         tasks = [
-            (make, potential, str(file.filename), start, seed, num_samples, warmup_steps)
-            for file, start, seed in zip(files, starts, plan.seeds, strict=True)
+            (make, potential, str(file.filename), start, seed, num_samples, warmup_steps, plan.file(number))
+            for number, (file, start, seed) in enumerate(zip(files, starts, plan.seeds, strict=True))
         ]
         finished = _run_all(tasks, files, plan.bar)
-        found = [[(row[:-1].copy(), float(row[-1])) for row in file[warmup_steps : _length(file)]] for file in files]
+        found = [[Drawn.of(row) for row in file[warmup_steps : _length(file)]] for file in files]
         del files
     potential.num_evaluations += sum(one.num_evaluations for one in finished)
     potential.num_refused += sum(one.num_refused for one in finished)
-    divergences = [one.divergences for one in finished] or [[] for _ in starts]
-    return Chains(found, divergences, [one.step_size for one in finished], interrupted=not finished)
+    step_sizes, dense = [one.step_size for one in finished], [one.is_dense for one in finished]
+    return Chains(found, step_sizes, dense, interrupted=not finished)
 
 
 def _run_all(tasks: Sequence[Task], files: Sequence[File], bar: ProgressBar) -> list[Finished]:
@@ -93,18 +80,29 @@ def _run_all(tasks: Sequence[Task], files: Sequence[File], bar: ProgressBar) -> 
 
 
 def _run(
-    make: ChainMaker, potential: Potential, path: str, start: Vector, seed: int, num_samples: int, warmup_steps: int
+    make: ChainMaker,
+    potential: Potential,
+    path: str,
+    start: Vector,
+    seed: int,
+    num_samples: int,
+    warmup_steps: int,
+    checkpoint: ChainFile | None,
 ) -> Finished:
     """One chain, in its process; Ctrl-C on the terminal reaches it too and ends it quietly."""
     torch.set_num_threads(1)
     potential.num_evaluations = potential.num_refused = 0
-    file = np.memmap(path, np.float64, "r+", shape=(warmup_steps + num_samples, potential.dimension + 1))
+    file = np.memmap(path, np.float64, "r+", shape=(warmup_steps + num_samples, potential.dimension + 4))
+    run = Run(make(potential, start, warmup_steps, seed), checkpoint)
     with quiet_numbers(), contextlib.suppress(KeyboardInterrupt):
-        chain = make(potential, start, warmup_steps, seed)
-        for row in file:
-            u, log_density = chain.step()
-            row[:] = [*u, log_density]
-    return Finished(chain.divergences, potential.num_evaluations, potential.num_refused, chain.step_size)
+        done = min(run.chain.num_draws, len(file))
+        file[: min(done, warmup_steps)] = 0.0  # the draws of a warm-up are not kept
+        for row, draw in zip(file[warmup_steps:done], run.found, strict=False):
+            row[:] = draw.row()
+        for row in file[done:]:
+            row[:] = run.step().row()
+    run.save()
+    return Finished(potential.num_evaluations, potential.num_refused, run.chain.step_size, run.chain.is_dense)
 
 
 def _new_file(path: pathlib.Path, shape: tuple[int, int]) -> File:

@@ -1,43 +1,71 @@
-"""Random-walk Metropolis steps beside NUTS: before its first draw, and for few parameters between its draws."""
+r"""Metropolis steps beside NUTS: before its first draw, and for few parameters between its draws.
+
+Between draws there are two: a random walk, and an independent proposal from a t distribution q with the mean and
+covariance of the warm-up, accepted with probability :math:`\min(1, e^{U(u) - U(u')} q(u) / q(u'))`.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import torch
 
 from ...learning.parameters import Vector
 from ..potential import Potential
 
 WALK_ACCEPTANCE = 0.3
 
+FREEDOM = 5.0
+"""Degrees of freedom of independent proposals: tails heavier than those of the posterior, as a rule."""
+
 SETTLING_STEPS = 30
 SETTLING_SCALES = (0.3, 0.1, 0.03)
 
 
 class Walk:
-    """Random-walk Metropolis steps between the draws of NUTS, for few parameters.
+    """Metropolis steps between the draws of NUTS, for few parameters.
 
     Where the density has ripples, NUTS takes steps as small as they are and crawls; a walk on the scale of the whole
-    mode steps over them. Scale and shape are learned in the warm-up and then held.
+    mode steps over them, and an independent proposal forgets where it came from. Each costs one value of U where a
+    draw of NUTS costs several gradients. Scale and shape are learned in the warm-up and then held.
     """
 
     def __init__(self, dimension: int, generator: np.random.Generator) -> None:
         self.generator = generator
         self.factor, self.log_scale = 0.1 * np.eye(dimension), math.log(2.38 / math.sqrt(dimension))
+        self.centre: Vector | None = None
         self.past: list[Vector] = []
         self.num_proposals = 0
 
-    def learn(self, u: Vector) -> None:
-        """Take the spread of the later half of the draws so far, at 10, 20, 40, … of them."""
+    def state(self) -> dict[str, Any]:
+        """What was learned."""
+        past = torch.from_numpy(np.array(self.past).reshape(-1, len(self.factor)))
+        counts = [self.log_scale, self.num_proposals]
+        centre = None if self.centre is None else torch.from_numpy(self.centre)
+        return {"factor": torch.from_numpy(self.factor), "centre": centre, "counts": counts, "past": past}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a :meth:`state`."""
+        self.factor = state["factor"].numpy()
+        self.centre = None if state["centre"] is None else state["centre"].numpy()
+        self.log_scale, self.num_proposals = state["counts"]
+        self.past = list(state["past"].numpy())
+
+    def learn(self, u: Vector, is_last: bool) -> None:
+        """Take centre and spread of the later half of the draws so far, at 10, 16, 32, … of them and at the last."""
         self.past.append(u)
         count = len(self.past)
-        if (count >= 10 and count & (count - 1) == 0) or count in (10, 20):
-            covariance = np.atleast_2d(np.cov(np.stack(self.past[count // 2 :]).T))
-            self.factor[:] = np.linalg.cholesky(covariance + 1e-10 * np.eye(len(u)))
+        if count >= 10 and (count == 10 or is_last or count & (count - 1) == 0):
+            later = np.stack(self.past[count // 2 :])
+            covariance = np.atleast_2d(np.cov(later.T))
+            self.centre = later.mean(0)
+            self.factor = np.asarray(np.linalg.cholesky(covariance + 1e-10 * np.eye(len(u))), np.float64)
 
     def step(self, potential: Potential, u: Vector, energy: float, adapting: bool) -> tuple[Vector, float]:
-        """One Metropolis step from ``u``, where the potential is ``energy``."""
+        """One step of the walk from ``u``, where the potential is ``energy``."""
         there = u + math.exp(self.log_scale) * (self.factor @ self.generator.standard_normal(len(u)))
         proposed = potential.value(there)
         accepted = math.log(self.generator.uniform()) < energy - proposed
@@ -45,6 +73,23 @@ class Walk:
             self.num_proposals += 1
             self.log_scale += ((1.0 if accepted else 0.0) - WALK_ACCEPTANCE) * 2.0 / math.sqrt(self.num_proposals)
         return (there, proposed) if accepted else (u, energy)
+
+    def leap(self, potential: Potential, u: Vector, energy: float) -> tuple[Vector, float]:
+        """One independent proposal, once a centre is known."""
+        if self.centre is None:
+            return u, energy
+        z = self.generator.standard_normal(len(u))
+        z *= math.sqrt(FREEDOM / self.generator.chisquare(FREEDOM))
+        there = self.centre + self.factor @ z
+        proposed = potential.value(there)
+        here = np.asarray(np.linalg.solve(self.factor, u - self.centre), np.float64)
+        ratio = energy - proposed + _log_t(here) - _log_t(z)
+        return (there, proposed) if math.log(self.generator.uniform()) < ratio else (u, energy)
+
+
+def _log_t(z: Vector) -> float:
+    """log density of the t distribution around 0, but for a constant."""
+    return -0.5 * (FREEDOM + len(z)) * math.log1p(float(z @ z) / FREEDOM)
 
 
 def settle(potential: Potential, start: Vector, generator: np.random.Generator) -> Vector:

@@ -1,0 +1,84 @@
+"""Effective sizes, R-hat and E-BFMI against ArviZ, and the warnings that name a remedy."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from kernel_embed.posteriors import PosteriorWarning
+from kernel_embed.posteriors.diagnostics import summarize, tell
+from kernel_embed.posteriors.draws import Draws
+from kernel_embed.posteriors.effective import bulk_size, energy_information, rank_r_hat, tail_size
+
+
+def chains(kind, num_chains=4, num_samples=101):
+    generator = np.random.default_rng(0)
+    noise = generator.standard_normal((num_chains, num_samples))
+    if kind == "walk":
+        return noise.cumsum(1)
+    if kind == "antithetic":
+        noise[:, 1::2] = -0.9 * noise[:, :-1:2] if num_samples % 2 else -0.9 * noise[:, ::2]
+        return noise
+    if kind == "apart":
+        return noise + np.arange(num_chains)[:, None]
+    if kind == "ties":
+        return noise.round()
+    return noise if kind == "independent" else np.tan(noise)
+
+
+@pytest.mark.parametrize("kind", ["independent", "walk", "antithetic", "apart", "ties", "heavy tails"])
+@pytest.mark.parametrize("shape", [(4, 101), (1, 60), (3, 8)])
+def test_they_are_arvizs(kind, shape):
+    arviz = pytest.importorskip("arviz")
+    draws = chains(kind, *shape)
+    tensor = torch.from_numpy(draws)
+    assert bulk_size(tensor).item() == pytest.approx(float(arviz.ess(draws, method="bulk")), rel=1e-9)
+    assert tail_size(tensor).item() == pytest.approx(float(arviz.ess(draws, method="tail")), rel=1e-9)
+    if shape[0] > 1:
+        assert rank_r_hat(tensor).item() == pytest.approx(float(arviz.rhat(draws, method="rank")), rel=1e-9)
+    np.testing.assert_allclose(energy_information(tensor).numpy(), arviz.bfmi(draws), rtol=1e-9)
+
+
+def test_every_entry_is_its_own():
+    draws = torch.from_numpy(np.stack([chains("walk"), chains("independent")], axis=-1)).unsqueeze(2)
+    assert bulk_size(draws).shape == (1, 2)
+    assert bulk_size(draws)[0, 1] == bulk_size(draws[:, :, 0, 1])
+
+
+def draws(u, **fields):
+    zeros = torch.zeros(u.shape[:2])
+    return Draws(u, zeros, zeros.bool(), seconds=0.0, num_evaluations=1, num_refused=0, **fields)
+
+
+def told(found, max_depth=10):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tell(found, {"a": found.u}, max_depth)
+    assert all(issubclass(one.category, PosteriorWarning) for one in caught)
+    return " ".join(str(one.message) for one in caught)
+
+
+def test_good_chains_are_quiet_and_bad_ones_name_the_remedy():
+    u = torch.from_numpy(chains("independent", 2, 200)).unsqueeze(-1)
+    energy, depth = torch.from_numpy(chains("independent", 2, 200)), torch.full((2, 200), 3)
+    assert told(draws(u, energy=energy, depth=depth)) == ""
+    still = u.clone()
+    still[1] = 0.0
+    assert "Chains that never moved: 1, of 2" in told(draws(still))
+    slow = torch.from_numpy(chains("walk", 2, 200))
+    assert "E-BFMI" in told(draws(u, energy=slow, depth=depth))
+    assert "max_tree_depth=3" in told(draws(u, energy=energy, depth=depth), max_depth=3)
+
+
+def test_the_summary_says_how_trajectories_went():
+    u = torch.from_numpy(chains("independent", 2, 50)).unsqueeze(-1)
+    found = draws(u, energy=torch.from_numpy(chains("independent", 2, 50)), depth=torch.full((2, 50), 3))
+    summary = summarize({"a": u}, torch.full((2, 50), 0.01), found)
+    assert (summary.num_divergences, summary.tree_depth) == (0, 3)
+    assert summary.e_bfmi.shape == (2,)
+    assert "0 divergences, tree depth up to 3, E-BFMI" in str(summary)
+    assert summary["a"]["n_eff_tail"].shape == (1,)
+    assert "divergences" not in str(summarize({"a": u}, torch.full((2, 50), 0.01), draws(u)))

@@ -1,0 +1,137 @@
+"""NUTS on a flat vector against known densities and Pyro's own tree; its adaptation; and a run under Pyro's MCMC."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyro.infer
+import pytest
+import torch
+
+from kernel_embed.posteriors.effective import bulk_size
+from kernel_embed.posteriors.samplers.flat import FlatNUTS, correlate
+from kernel_embed.posteriors.samplers.trajectory import Trajectory
+
+
+class Density:
+    """U of a skewed and correlated pair: u₀ ~ log of a gamma(3), u₁ | u₀ ~ N(2 u₀, 0.5²)."""
+
+    def value_and_gradient(self, u):
+        a, b = u
+        off = 4.0 * (b - 2.0 * a)
+        return math.exp(a) - 3.0 * a + off**2 / 8.0, np.array([math.exp(a) - 3.0 - 2.0 * off, off])
+
+    def __call__(self, z):
+        a, b = z["u"]
+        return a.exp() - 3.0 * a + 2.0 * (b - 2.0 * a) ** 2
+
+
+# log of a gamma(3): digamma and trigamma at 3.
+MEAN, SD = 0.9227843350984671, math.sqrt(0.3949340668482264)
+
+
+def run(kernel, num_samples=800, warmup_steps=200, seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        mcmc = pyro.infer.MCMC(
+            kernel, num_samples=num_samples, warmup_steps=warmup_steps, disable_progbar=True,
+            initial_params={"u": torch.tensor([0.5, 1.0], dtype=torch.float64)},
+        )  # fmt: skip
+        mcmc.run()
+    return mcmc.get_samples()["u"]
+
+
+@pytest.mark.parametrize("options", [{}, {"full_mass": False}, {"use_multinomial_sampling": False}], ids=str)
+def test_known_moments(options):
+    """Mean and sd within four standard errors of the effective draws; the seed is fixed."""
+    draws = run(FlatNUTS(Density(), **options))
+    for column, mean, sd in zip(draws.T, (MEAN, 2 * MEAN), (SD, math.sqrt(4 * SD**2 + 0.25)), strict=True):
+        error = sd / math.sqrt(bulk_size(column[None]).item())
+        assert abs(column.mean().item() - mean) < 4 * error
+        assert abs(column.std().item() - sd) < 4 * error
+
+
+def test_pyros_own_tree_draws_the_same():
+    ours, theirs = run(FlatNUTS(Density())), run(pyro.infer.NUTS(potential_fn=Density(), full_mass=True), 200, 100)
+    for a, b in zip(ours.T, theirs.T, strict=True):
+        errors = [v.std().item() / math.sqrt(bulk_size(v[None]).item()) for v in (a, b)]
+        assert abs(a.mean() - b.mean()).item() < 4 * math.hypot(*errors)
+
+
+def test_one_seed_one_result_under_pyros_mcmc():
+    first, second, other = (run(FlatNUTS(Density()), 20, 20, seed) for seed in (1, 1, 2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+
+
+def test_the_gradient_is_that_of_the_density():
+    u = torch.tensor([0.3, 1.2], dtype=torch.float64, requires_grad=True)
+    value = Density()({"u": u})
+    (gradient,) = torch.autograd.grad(value, u)
+    assert Density().value_and_gradient(u.detach().numpy())[0] == pytest.approx(value.item())
+    np.testing.assert_allclose(Density().value_and_gradient(u.detach().numpy())[1], gradient.numpy())
+
+
+def test_a_step_goes_back_to_where_it_came_from():
+    """Leapfrog steps are reversible, and their error in H falls with the square of the step."""
+    density, u, r = Density(), np.array([0.3, 1.0]), np.array([0.7, -0.4])
+    value, slope = density.value_and_gradient(u)
+
+    def leap(step, state):
+        trajectory.start = trajectory.level = 0.0
+        return trajectory._leap(state, step).last
+
+    errors = []
+    for step in (0.1, 0.05):
+        trajectory = Trajectory(density.value_and_gradient, np.ones(2), step, 5, np.random.default_rng(0))
+        here = trajectory._leap(_state(u, r, value, slope), step).last
+        back = leap(-step, here)
+        np.testing.assert_allclose(back.u, u, atol=1e-12)
+        np.testing.assert_allclose(back.r, r, atol=1e-12)
+        errors.append(abs(here.energy - (value + 0.5 * r @ r)))
+    assert 5.0 < errors[0] / errors[1] < 11.0  # of one step: the third power
+
+
+def _state(u, r, value, slope):
+    from kernel_embed.posteriors.samplers.trajectory import State
+
+    return State(u, r, value, slope, slope, value + 0.5 * float(r @ r))
+
+
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_a_place_without_density_ends_the_trajectory_and_is_never_chosen(bad):
+    def evaluate(u):
+        return (0.5 * float(u @ u), u) if u[0] < 0.5 else (bad, np.zeros(1))
+
+    trajectory = Trajectory(evaluate, np.ones(1), 0.4, 6, np.random.default_rng(0))
+    u, value, slope = np.zeros(1), 0.0, np.zeros(1)
+    diverged = 0
+    for _ in range(300):
+        u, value, slope, *_, diverging, _ = trajectory.draw(u, value, slope)
+        assert u[0] < 0.5
+        diverged += diverging
+    assert diverged > 0
+
+
+def test_the_mass_matrix_is_dense_where_parameters_correlate():
+    kernel = FlatNUTS(Density())
+    kernel.initial_params = params = {"u": torch.tensor([0.5, 1.0], dtype=torch.float64)}
+    assert not kernel.is_dense
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        kernel.setup(150)
+        for _ in range(150):
+            params = kernel.sample(params)
+    assert kernel.is_dense
+    assert not correlate(torch.eye(3), 1000)
+    assert not correlate(torch.tensor([[1.0, 0.9], [0.9, 1.0]]), 4)  # too few draws to say
+
+
+def test_short_warm_ups_leave_a_third_to_the_step_size():
+    kernel = FlatNUTS(Density())
+    for warmup_steps, ends in ((50, [7, 31, 49]), (20, [2, 12, 19]), (200, [74, 99, 149, 199]), (10, [9])):
+        kernel._adapter._warmup_steps = warmup_steps
+        windows = kernel._adapter._build_adaptation_schedule()
+        assert [window.end for window in windows] == ends
+        assert [window.start for window in windows] == [0, *(end + 1 for end in ends[:-1])]
