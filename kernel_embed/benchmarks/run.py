@@ -90,7 +90,7 @@ def run(
         results: where records go; what an interrupted run finished is not run again.
         parts: names of :data:`PARTS`.
         scope: how large, and where the data are.
-        sizes: of the classifiers, to run only these.
+        sizes: of the classifiers and of the posteriors beside Stan, to run only these.
         names: of whose rows, to run only these.
         limit: seconds that one case may be expected to take, from its own smaller sizes.
         progress: show a progress bar.
@@ -98,7 +98,8 @@ def run(
     outcome, threads = Outcome([], []), torch.get_num_threads()
     todo = [case for part in parts for case in PARTS[part](scope)]
     if sizes is not None:
-        todo = [case for case in todo if case.part not in (classifier.PART, classifier.GROWTH) or case.n in sizes]
+        sized = (classifier.PART, classifier.GROWTH, posterior.PART, stan.FEW)
+        todo = [case for case in todo if case.part not in sized or case.n in sizes]
     if names is not None:
         todo = [case for case in todo if case.name in names]
     with progress_bar(len(todo), "benchmark", progress) as bar:

@@ -44,6 +44,7 @@ model {
 MODES = {0.5: (0.46, 0.57), 2.9: (2.4, 3.6)}
 """Where a chain starts, and between which lengthscales its mode lies."""
 NAME = "kernel.lengthscale"
+FEW = "the paper's Stan program, few data"
 
 
 def part(start: float) -> str:
@@ -123,8 +124,7 @@ def small_cases(scope: Scope) -> Iterator[Case]:
     """The same program for few data, with four chains: by Pyro's NUTS, by nutpie and by Stan."""
     start, chains, draws = 2.9, 4, 10 if scope.quick else 200
     for n in (30,) if scope.quick else (48, 102, 198):
-        title = "the paper's Stan program, few data"
-        yield Case(title, OURS, n, partial(_ours, start, n, draws, NUTS(), chains))
+        yield Case(FEW, OURS, n, partial(_ours, start, n, draws, NUTS(), chains))
         nutpie = partial(_ours, start, n, draws, Nutpie(), chains)
-        yield Case(title, f"{OURS}, nutpie", n, nutpie, package="nutpie")
-        yield Case(title, "Stan", n, partial(_stan, start, n, draws, chains), package="stan")
+        yield Case(FEW, f"{OURS}, nutpie", n, nutpie, package="nutpie")
+        yield Case(FEW, "Stan", n, partial(_stan, start, n, draws, chains), package="stan")

@@ -33,7 +33,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="of the lists below (default: the first list)",
     )
     what.add_argument("--names", nargs="+", metavar="NAME", help="only rows of these names, such as ours")
-    what.add_argument("--sizes", nargs="+", type=int, metavar="ROWS", help="of the classifiers: only these sizes")
+    what.add_argument("--sizes", nargs="+", type=int, metavar="ROWS", help="of classifiers and posteriors")
     what.add_argument(
         "--tables",
         nargs="+",

@@ -37,6 +37,19 @@ def test_a_sampler_is_a_value(sampler):
         sampler.anything = 1
 
 
+@pytest.mark.filterwarnings("ignore::kernel_embed.posteriors.PosteriorWarning")
+@pytest.mark.parametrize(
+    "sampler", [NUTS(), NUTS(walk=False, full_mass=True), SMC(num_moves=1), SVI(num_steps=5), Laplace()], ids=repr
+)
+def test_one_seed_one_result(sampler):
+    def draws(seed):
+        settings = {"num_samples": 6, "warmup_steps": 8, "num_chains": 2, "seed": seed, "sampler": sampler}
+        return ke.sample_posterior(embedding(), ke.EmbeddingEvidence(), X, **settings).draws.u
+
+    assert torch.equal(draws(1), draws(1))
+    assert not torch.equal(draws(1), draws(2))
+
+
 def test_a_class_of_samplers_may_name_itself():
     class Mine(Laplace):
         name = "a first look"
