@@ -19,10 +19,10 @@ class Factor:
     Example:
         >>> factor = Factor(2)
         >>> factor.A[:] = [[4.0, 2.0], [2.0, 3.0]]
-        >>> factor.factorize(), factor.solve(np.array([[1.0], [0.0]])).ravel().tolist()
+        >>> factor.factorize(), factor.solve(np.array([[1.0], [0.0]])).ravel().round(6).tolist()
         (True, [0.375, -0.25])
         >>> factor.invert()
-        >>> factor.T.tolist()
+        >>> factor.T.round(6).tolist()
         [[0.375, 0.0], [-0.25, 0.5]]
     """
 
