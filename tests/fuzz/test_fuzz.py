@@ -64,4 +64,4 @@ def test_answers_or_refuses(name: str, request: pytest.FixtureRequest) -> None:
     try:
         run()
     finally:
-        request.node.user_properties.append((CASES, done))
+        request.node.user_properties.append((CASES, dict(done)))
