@@ -105,8 +105,8 @@ class RegressLeftOut(torch.autograd.Function):
         B += C @ (right - K @ B - noise.unsqueeze(-1) * B).to(C)
         gradient_noise = -(B * V).sum(-1)
         g = torch.zeros_like(V[..., 0]) if g is None else g
-        left = -B if G_P is None else G_P - B
-        gradient, diagonal = updated_sandwich(C, -g.to(C), (left.to(C), V.to(C)))
+        L = -B if G_P is None else G_P - B
+        gradient, diagonal = updated_sandwich(C, -g.to(C), (L.to(C), V.to(C)))
         return gradient.to(K), (gradient_noise + diagonal).sum_to_size(noise.shape), B, None, None
 
 
