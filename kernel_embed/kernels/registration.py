@@ -83,7 +83,7 @@ def register(
     """
     check_kind(kind)
     functions = {"gram": gram, "features": features, "supremum": supremum, "terms": terms, "smoothing": smoothing}
-    for name, rule in {**functions, "spectrum": spectrum, "initialize": initialize}.items():
+    for name, rule in {**functions, "spectrum": spectrum}.items():
         if rule is not None and not callable(rule):
             raise TypeError(
                 f"Expected a function as the rule {name}= of {kind.__name__}, got {type(rule).__name__}. "
