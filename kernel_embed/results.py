@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pathlib
 import tempfile
@@ -123,6 +124,23 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         ).rstrip()
 
     return "\n".join([text(lines[0]), "  ".join("-" * width for width in widths), *map(text, lines[1:])])
+
+
+def decimal(value: float, digits: int = 4) -> str:
+    """A number for readers: so many digits, commas between thousands, an exponent only beyond nine places.
+
+    Example:
+        >>> decimal(54321.7), decimal(0.05), decimal(3.0), decimal(2.5e12)
+        ('54,320', '0.05', '3', '2.5e+12')
+    """
+    if value == 0.0 or not math.isfinite(value):
+        return f"{value:g}"
+    rounded = float(f"{value:.{digits}g}")
+    if not 1e-4 <= abs(rounded) < 1e9:
+        return f"{rounded:g}"
+    places = max(digits - 1 - math.floor(math.log10(abs(rounded))), 0)
+    text = f"{rounded:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if places else text
 
 
 def group(records: Iterable[Record], key: Callable[[Record], Hashable]) -> dict[Hashable, list[Record]]:

@@ -11,7 +11,7 @@ import pytest
 from kernel_embed import __version__
 from kernel_embed.comparison.evaluate import calibration_error, evaluate, paper_folds
 from kernel_embed.files import write_whole
-from kernel_embed.results import Results, standard_error, table
+from kernel_embed.results import Results, decimal, standard_error, table
 
 
 def test_records_are_found_again(tmp_path):
@@ -125,3 +125,11 @@ def test_paper_folds_scale_and_cover_every_row_once():
         assert x_train.min() >= 0.0
         assert x_train.max() <= 1.0
         assert (x_train[:, 1] == 0.0).all(), "a constant column becomes zero, not NaN"
+
+
+@pytest.mark.parametrize("value", [1.0, -2.0, 54321.7, 999999.0, 0.05, -0.000123456, 99995.0, 1.5e-7, 3e12, 0.0, 1 / 3])
+def test_numbers_for_readers_keep_four_digits(value):
+    text = decimal(value)
+    assert float(text.replace(",", "")) == float(f"{value:.4g}")
+    assert ("e" in text) == (value != 0.0 and not 1e-4 <= abs(value) < 1e9)
+    assert not text.endswith(".")

@@ -182,8 +182,8 @@ def relevance(comparison: Comparison, table: UserTable, what: str = "labels depe
     yield picture(
         figure,
         f"What the {what} on",
-        f"Of {len(share)} columns, by the default learner: the faster its predictions change along one, the longer "
-        "its bar. Averaged over its kernels by weight, and over folds.",
+        f"Of {len(share)} columns, by the default learner: the faster its kernels change along one, the longer its "
+        "bar; bars of one length count alike. Averaged over kernels by weight, and over folds.",
         "half",
     )
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..estimators import ConditionalEmbeddingRegressor
 from ..plots import free_figure
 from ..plots.style import CHOSEN, OTHER
+from ..results import decimal
 from .columns import is_text
 from .details import html_table
 from .evaluate_numbers import by_row, pit
@@ -25,6 +26,9 @@ from .tables import UserTable
 FAN_ROWS = 60
 BANDS = ((0.05, 0.95, 0.18), (0.25, 0.75, 0.35))
 MOST_GROUPS, FEWEST_OF_A_GROUP = 6, 10
+
+Groups = tuple[list[str], NDArray[np.int64]]
+"""Their names in order, and the number of the group of each row."""
 
 
 def drawings(
@@ -57,7 +61,7 @@ def _fan(comparison: Comparison, table: UserTable, chosen: str | None) -> Iterat
         return
     some = np.random.default_rng(0).permutation(len(arrays["truth"]))[:FAN_ROWS]
     order = some[np.argsort(arrays["mean"][some])]
-    figure = free_figure(8.0, 3.4)
+    figure = free_figure(5.6, 3.2)
     axes = figure.subplots()
     place = np.arange(len(order))
     for low, high, alpha in BANDS:
@@ -83,13 +87,13 @@ def _pit(comparison: Comparison, table: UserTable, done: Sequence[Row]) -> Itera
         if not arrays:
             continue
         values, bins = pit(arrays), 10
-        figure = free_figure(2.6, 2.2)
+        figure = free_figure(2.0, 1.7)
         axes = figure.subplots()
         axes.hist(values, bins=[k / bins for k in range(bins + 1)], density=True, color=OTHER, edgecolor="white")
         error = 1.645 * math.sqrt((bins - 1) / len(values))
         axes.axhspan(1 - error, 1 + error, color="black", alpha=0.12, lw=0)
         axes.axhline(1.0, color="black", lw=1, ls="--")
-        axes.set(xlim=(0, 1), xlabel="place in the prediction", yticks=[])
+        axes.set(xlim=(0, 1), xlabel="place in the prediction", xticks=[0, 0.5, 1], yticks=[])
         yield picture(figure, row.method, f"90 % intervals hold {100 * row.scores['coverage'].mean:.0f} %", "small")
 
 
@@ -99,7 +103,7 @@ def groups_html(comparison: Comparison, table: UserTable, method: str, tested: b
     if not arrays:
         return ""
     inside, width = (by_row(arrays)[name] for name in ("coverage", "width"))
-    groups = [("predicted mean", _thirds(arrays["mean"]))]
+    groups = [("predicted mean", _thirds(arrays["mean"], decimal))]
     if not tested:
         held = np.concatenate(
             [rows for _, rows in folds_of(table.y, comparison.settings.folds, comparison.settings.seed)]
@@ -107,40 +111,40 @@ def groups_html(comparison: Comparison, table: UserTable, method: str, tested: b
         frame = table.x.iloc[held].reset_index(drop=True)
         groups += [(str(name), _groups(frame[name])) for name in _most_relevant(comparison, table)]
     lines = []
-    for name, labels in groups:
-        for label in dict.fromkeys(sorted(labels, key=str)):
-            members = labels == label
+    for name, (labels, member) in groups:
+        for j, label in enumerate(labels):
+            members = member == j
             n = int(members.sum())
             if n < FEWEST_OF_A_GROUP:
                 continue
             share = inside[members].mean()
             error = math.sqrt(max(share * (1 - share), 0.01) / n)
-            lines.append(
-                [
-                    name,
-                    str(label)[3:],
-                    str(n),
-                    f"{100 * share:.0f} ± {100 * error:.0f} %",
-                    f"{width[members].mean():.2f}",
-                ]
-            )
+            covered = f"{100 * share:.0f} ± {100 * error:.0f} %"
+            lines.append([name, label, str(n), covered, f"{width[members].mean():.2f}"])
     return html_table(["group by", "group", "rows", "coverage", "mean width"], lines)
 
 
-def _thirds(values: NDArray[np.float64]) -> NDArray[Any]:
+def _thirds(values: NDArray[np.float64], words: Callable[[float], str]) -> Groups:
     low, high = np.quantile(values, [1 / 3, 2 / 3])
-    words = np.array([f"1: up to {low:.3g}", "2: between", f"3: above {high:.3g}"], dtype=object)
-    return np.asarray(words[(values > low).astype(int) + (values > high).astype(int)])
+    labels = [f"up to {words(low)}", "between", f"above {words(high)}"]
+    return labels, (values > low).astype(int) + (values > high).astype(int)
 
 
-def _groups(column: pd.Series) -> NDArray[Any]:
+def _groups(column: pd.Series) -> Groups:
+    is_date = column.dtype.kind == "M"
     if is_text(column.dtype) or column.nunique() <= MOST_GROUPS:
-        most = column.value_counts().index[:MOST_GROUPS]
-        return np.array([f"1: {cell}" if cell in set(most) else "9: others" for cell in column], dtype=object)
-    values = (
-        column.to_numpy(dtype=np.float64) if column.dtype.kind != "M" else column.astype("int64").to_numpy() / 864e11
-    )
-    return _thirds(np.where(np.isnan(values), np.nanmedian(values), values))
+        most = list(column.value_counts().index[:MOST_GROUPS])
+        shown = most if is_text(column.dtype) else sorted(most)
+        place = {cell: j for j, cell in enumerate(shown)}
+        return [*map(_text, shown), "others"], np.array([place.get(cell, len(shown)) for cell in column])
+    if is_date:
+        values = (column - pd.Timestamp(0)) / pd.Timedelta(days=1)
+        return _filled_thirds(values, lambda day: f"{pd.Timestamp(0) + pd.Timedelta(days=day):%Y-%m-%d}")
+    return _filled_thirds(column, decimal)
+
+
+def _filled_thirds(column: pd.Series, words: Callable[[float], str]) -> Groups:
+    return _thirds(column.fillna(column.median()).to_numpy(dtype=np.float64), words)
 
 
 def _most_relevant(comparison: Comparison, table: UserTable, count: int = 2) -> list[str]:
@@ -160,16 +164,25 @@ def speaking_html(comparison: Comparison, table: UserTable, row: Row | None) -> 
     x, y, x_test, y_test = split
     model = comparison.learners["default"].for_tables().fit(x, y)
     assert isinstance(model, ConditionalEmbeddingRegressor)
-    asked = int(np.argsort(model.predict(x_test))[len(y_test) // 2])
+    means = model.predict(x_test)
+    asked = int(np.argsort(means)[len(y_test) // 2])
     (found,) = model.speaking_rows(x_test.iloc[[asked]], 6)
     shown = _most_relevant(comparison, table, 4)
-    cells = [["asked", "", f"{y_test[asked]:.4g} (held out)", *_texts(x_test, asked, shown)]]
+    cells = [
+        ["the row asked", "", decimal(y_test[asked]), *_texts(x_test, asked, shown)],
+        ["its predicted mean", "", decimal(means[asked]), *[""] * len(shown)],
+    ]
     for one in found:
-        cells.append(
-            [f"training row {one.number}", f"{one.weight:.2f}", f"{one.target:.4g}", *_texts(x, one.number, shown)]
-        )
+        texts = _texts(x, one.number, shown)
+        cells.append([f"training row {one.number}", f"{one.weight:.2f}", decimal(one.target), *texts])
     return html_table(["row", "weight", "target", *shown], cells)
 
 
 def _texts(frame: pd.DataFrame, row: int, names: Sequence[str]) -> list[str]:
-    return [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in frame.iloc[row][list(names)]]
+    return [_text(cell) for cell in frame.iloc[row][list(names)]]
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, pd.Timestamp):
+        return f"{cell:%Y-%m-%d}"
+    return decimal(cell) if isinstance(cell, float) else str(cell)

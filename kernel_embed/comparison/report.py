@@ -26,33 +26,37 @@ from .tables import UserTable
 from .task import REGRESSION, Task
 
 STYLE = """
-:root { color-scheme: light; --line: #d8dee6; --soft: #f5f7fa; --mark: #c0392b; }
+:root { color-scheme: light dark; --text: #1d2733; --page: #fff; --line: #d8dee6; --soft: #f5f7fa; --mark: #c0392b;
+  --quiet: #505d6c; --chosen: #fdf3f1; --out: #6f7a88; }
+@media (prefers-color-scheme: dark) { :root { --text: #e3e8ee; --page: #14181e; --line: #37414d; --soft: #1d242c;
+  --mark: #e8705c; --quiet: #a9b4c1; --chosen: #35241f; --out: #8893a1; } figure img { border-radius: 4px; } }
 * { box-sizing: border-box; }
-body { font: 16px/1.55 system-ui, sans-serif; color: #1d2733; background: #fff; margin: 0 auto; padding: 1.2rem;
-  max-width: 70rem; }
+body { font: 16px/1.55 system-ui, sans-serif; color: var(--text); background: var(--page); margin: 0 auto;
+  padding: 1.2rem; max-width: 70rem; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: .4rem 0; }
 h2 { font-size: 1.35rem; margin: 2.4rem 0 .6rem; border-top: 2px solid var(--line); padding-top: 1.2rem; }
 h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
 p, li, dd { max-width: 46rem; }
-.note { color: #566373; font-size: .92rem; }
+.note { color: var(--quiet); font-size: .92rem; }
 .use { background: var(--soft); border-left: 5px solid var(--mark); padding: .8rem 1rem; margin: 1rem 0; }
 .use strong { font-size: 1.15rem; }
-pre { background: #fff; border: 1px solid var(--line); padding: .6rem .8rem; overflow-x: auto; font-size: .85rem; }
-.scroll { overflow-x: auto; }
+pre { background: var(--page); border: 1px solid var(--line); padding: .6rem .8rem; overflow-x: auto;
+  font-size: .85rem; }
+.scroll { overflow-x: auto; margin: .8rem 0; }
 table { border-collapse: collapse; font-size: .85rem; white-space: nowrap; }
 th, td { padding: .3rem .45rem; text-align: right; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
-tr.chosen td { background: #fdf3f1; font-weight: 600; }
-tr.out td { color: #8a95a3; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--page); }
+tr.chosen td { background: var(--chosen); font-weight: 600; }
+tr.out td { color: var(--out); }
 figure { margin: 0; }
-figure img { width: 100%; height: auto; display: block; }
-figcaption { font-size: .85rem; color: #44505e; }
-figcaption b { color: #1d2733; }
+figure img { width: 100%; height: auto; display: block; background: #fff; }
+figcaption { font-size: .85rem; color: var(--quiet); margin-top: .3rem; }
+figcaption b { color: var(--text); }
 .wide { max-width: 40rem; }
 .half { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1.2rem; }
 .half > figure { max-width: 40rem; }
 .quarter { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 1rem; }
-.small { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); gap: .8rem; }
+.small { display: grid; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); gap: .8rem; }
 dt { font-weight: 600; margin-top: .4rem; } dd { margin: 0 0 .2rem 0; }
 @media (max-width: 40rem) { body { padding: .8rem; } h1 { font-size: 1.35rem; } }
 """
@@ -298,7 +302,8 @@ def _figures(found: Sequence[Picture]) -> str:
         return ""
     items = []
     for picture in found:
-        caption = f"<b>{_t(picture.title)}.</b> {_t(picture.caption)}"
+        stop = "" if picture.title.endswith("?") else "."
+        caption = f"<b>{_t(picture.title)}{stop}</b> {_t(picture.caption)}"
         image = f'<img alt="{_t(picture.title)}" src="data:image/png;base64,{picture.data}">'
         items.append(f"<figure>{image}<figcaption>{caption}</figcaption></figure>")
     return f'<div class="{found[0].kind}">{"".join(items)}</div>'

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from ..results import table
+from ..results import decimal, table
 from .ranking import Row
 from .recommendation import against_best, is_tied, mean_ranks, recommend, rule, tally
 from .tables import UserTable
@@ -87,7 +87,11 @@ def heading(data: UserTable) -> str:
     """``wine: 178 rows, 13 features, 3 classes``."""
     n, d = data.x.shape
     real = data.task == REGRESSION.name
-    kinds = f"target from {data.y.min():.4g} to {data.y.max():.4g}" if real else f"{len(set(data.y.tolist()))} classes"
+    kinds = (
+        f"target from {decimal(data.y.min())} to {decimal(data.y.max())}"
+        if real
+        else f"{len(set(data.y.tolist()))} classes"
+    )
     return f"{data.name}: {n} rows, {d} feature{'' if d == 1 else 's'}, {kinds}"
 
 

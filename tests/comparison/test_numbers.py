@@ -20,6 +20,7 @@ from kernel_embed.comparison.predictive import (
     RidgeLaw,
 )
 from kernel_embed.comparison.real_learners import METHODS, real_learners
+from kernel_embed.comparison.real_pictures import _groups
 from kernel_embed.comparison.recommendation import ORDER
 from kernel_embed.comparison.tables import table_of
 from kernel_embed.embeddings import Distribution
@@ -77,6 +78,24 @@ def test_the_report_shows_fans_groups_and_rows(compared, tmp_path):
     ):
         assert words in page
     assert "confus" not in page
+
+
+def test_groups_are_named_in_order_and_count_every_row():
+    labels, member = _groups(pd.Series([10.0, 2.0, 2.0, 33.5, 10.0, 2.0]))
+    assert labels == ["2", "10", "33.5", "others"]
+    np.testing.assert_array_equal(member, [1, 0, 0, 2, 1, 0])
+
+    values = pd.Series(1000.0 * np.arange(1, 91))
+    values[0] = np.nan
+    labels, member = _groups(values)
+    low, high = np.quantile(values.fillna(values.median()), [1 / 3, 2 / 3])
+    assert labels == [f"up to {round(low, -1):,.0f}", "between", f"above {round(high, -1):,.0f}"]
+    assert np.bincount(member).tolist() == [30, 30, 30]
+
+    days = pd.Series(pd.date_range("2024-01-01", periods=90))
+    labels, member = _groups(days)
+    assert labels == ["up to 2024-01-30", "between", "above 2024-02-29"]
+    assert (member == 0).sum() == (days < "2024-01-31").sum()
 
 
 def test_what_a_target_is():
