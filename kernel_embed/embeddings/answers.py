@@ -314,7 +314,7 @@ class MulticlassAnswers(ConditionalAnswers):
 def real_targets(answers: LinearAnswers) -> Tensor:
     """The targets held by ``answers``, one real number for each row, ``(n,)``; a clear error where they are not."""
     y = answers.targets_held
-    if y is None:
+    if y is None or isinstance(answers, MulticlassAnswers):
         raise no_distribution(answers)
     if y.numel() != y.shape[0]:
         raise TypeError(

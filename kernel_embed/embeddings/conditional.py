@@ -21,10 +21,11 @@ from ..kernels.features import MAX_WIDTH
 from ..kernels.frozen import frozen
 from ..kernels.structure import batch_shape_of
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem, left_out
-from ..validation import check_features, check_finite, check_lengths, check_memory, check_seed, check_weights
-from .answers import KernelFeatures, KernelValues, LinearAnswers, Representation, clip_normalize, real_targets
+from ..validation import check_features, check_finite, check_lengths, check_memory, check_weights
+from .answers import KernelFeatures, KernelValues, LinearAnswers, Representation, real_targets
 from .base import RegularizedEmbedding
 from .distribution import Distribution, indicators
+from .drawn import drawn_rows
 from .growth import grown
 
 MEMORY_REMEDY = (
@@ -275,16 +276,10 @@ class ConditionedEmbedding(LinearAnswers):
         ``y[rows]`` are draws of Y given X = x for targets of any kind: vectors, labels, structures. ``(t, k)``.
 
         Raises:
-            TypeError: if ``seed`` is not a whole number.
-            ValueError: if ``seed`` is negative or too large.
+            TypeError: if ``k`` or ``seed`` is not a whole number.
+            ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
         """
-        check_seed(seed)
-        w = self.weights(x).mT
-        p = torch.full_like(w[0], 1.0 / self.num_data) if self.row_weights is None else self.row_weights
-        v = clip_normalize(w + (1.0 - w.sum(-1, keepdim=True)) * (p / p.sum()))
-        generator = torch.Generator(device=v.device)
-        generator.seed() if seed is None else generator.manual_seed(seed)
-        return torch.multinomial(v, k, replacement=True, generator=generator)
+        return drawn_rows(self.weights(x), k, seed, self.row_weights)
 
     def updated(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Self:
         """The same with more rows and the ridge nλ held; an exact factor grows by a block, for n²t operations."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -279,9 +280,8 @@ def refuse_what_is_no_number(y: ArrayLike) -> None:
         )
     if values.dtype.kind in "USO" and values.size and any(isinstance(value, str) for value in values.ravel()[:100]):
         first = next(str(value) for value in values.ravel() if isinstance(value, str))
-        raise ValueError(
-            f"Expected numbers as targets, got text such as {first!r}. Use MulticlassEmbeddingClassifier for classes."
-        )
+        advice = "Give y.astype(float)" if _is_number(first) else "Use MulticlassEmbeddingClassifier for classes"
+        raise ValueError(f"Expected numbers as targets, got text such as {first!r}. {advice}.")
     if values.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: expected real targets, got {values.dtype}. Give y.real, say.")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -292,3 +292,10 @@ def refuse_what_is_no_number(y: ArrayLike) -> None:
             f"Input y contains {kind}. Expected a finite number in each target, got {len(gaps)} rows without one, the "
             f"first at index {gaps[0]}. Leave those rows out."
         )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

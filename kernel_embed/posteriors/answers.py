@@ -24,6 +24,7 @@ from ..embeddings import (
     clip_normalize,
 )
 from ..embeddings.distribution import Distribution, support_of
+from ..embeddings.drawn import drawn_rows
 from ..objectives import calibrate
 from ..validation import check_features
 from .mixture import GaussianMixture, gaussian_mixture
@@ -80,10 +81,7 @@ class ConditionalPosterior(Posterior[Conditional_co, Conditioned_co], Conditiona
         def question(conditioned: ConditionedEmbedding) -> Tensor:
             return conditioned.distribution(x).F
 
-        y = self.potential.y
-        assert y is not None  # a conditional embedding has targets
-        support = support_of(y.reshape(-1).to(self.potential.x))
-        return Distribution(support, self.average(question))
+        return Distribution(self._support, self.average(question))
 
     def expectation(self, g: Callable[[Tensor], Tensor] | Tensor, x: Tensor) -> Tensor:
         """E[g(Y) | X = x], eq. (2), averaged over draws; g as for one embedding with its data."""
@@ -92,6 +90,43 @@ class ConditionalPosterior(Posterior[Conditional_co, Conditioned_co], Conditiona
             return conditioned.expectation(g, x)
 
         return self.average(question)
+
+    def weights_of_rows(self, x: Tensor) -> Tensor:
+        """w(x) = A⁻¹k(x), the weights of the rows in the answer at ``x``, averaged over draws: ``(n, t)``.
+
+        What one embedding calls ``weights(x)``; the ``weights`` of a posterior are those of its draws.
+        """
+
+        def question(conditioned: ConditionedEmbedding) -> Tensor:
+            return conditioned.weights(x)
+
+        return self.average(question)
+
+    def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
+        """k training rows for each point, ``(t, k)``, drawn as by one embedding; ``y[rows]`` are draws of Y.
+
+        Raises:
+            TypeError: if ``k`` or ``seed`` is not a whole number.
+            ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
+        """
+        return drawn_rows(self.weights_of_rows(x), k, seed)
+
+    def leave_one_out_distribution(self) -> Distribution:
+        """P(Y | X = x_i) of a real target by embeddings that have not seen row i, averaged over draws.
+
+        The draws themselves have seen every row.
+        """
+
+        def question(conditioned: ConditionedEmbedding) -> Tensor:
+            return conditioned.leave_one_out_distribution().F
+
+        return Distribution(self._support, self.average(question))
+
+    @property
+    def _support(self) -> Tensor:
+        y = self.potential.y
+        assert y is not None  # a conditional embedding has targets
+        return support_of(y.reshape(-1).to(self.potential.x))
 
 
 class MulticlassPosterior(MulticlassAnswers, ConditionalPosterior[MulticlassEmbedding, ConditionedMulticlass]):

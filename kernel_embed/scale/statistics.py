@@ -26,7 +26,9 @@ from ..embeddings import (
     MulticlassAnswers,
     MulticlassEmbedding,
 )
-from ..embeddings.answers import FEATURE_NUMBERS
+from ..embeddings.answers import FEATURE_NUMBERS, real_targets
+from ..embeddings.distribution import Distribution, indicators
+from ..embeddings.drawn import drawn_rows
 from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_features
 from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
@@ -241,15 +243,58 @@ class FeatureAnswers(LinearAnswers):
 
     def leave_one_out_at(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """The values at rows that were seen, by the embedding that has not seen each of them: ``(t, m)``."""
+        return self._left_out(x, self.embedding.targets(y, self._W), self._W, weights)
+
+    @torch.no_grad()
+    def leave_one_out_distribution(self) -> Distribution:
+        """P(Y | X = x_i) of a real target by what has not seen row i, at every row; nλ and F̄ are held.
+
+        Raises:
+            TypeError: if there is no single real target, or the rows are not held.
+        """
+        y = real_targets(self)
+        support, F, coefficients = self._cumulative
+        G, _ = indicators(y, support)
+        return Distribution(support, F + self._left_out(self._inputs(), G, coefficients, None))
+
+    @torch.no_grad()
+    def weights(self, x: Tensor) -> Tensor:
+        """w(x) = Z(G + nλI)⁻¹φ(x), the weights of the rows in the answer at ``x``: ``(n, t)``.
+
+        Raises:
+            TypeError: if the rows are not held.
+        """
+        inputs, phi = self._inputs(), self.representation
+        B = self._system.solve(phi(x).mT.to(self._W))
+        rows = max(FEW, FEATURE_NUMBERS // self._W.shape[-2])
+        return torch.cat([phi(block).to(B) @ B for block in inputs.split(rows)])
+
+    def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
+        """k training rows for each point, ``(t, k)``, drawn as by one embedding; ``y[rows]`` are draws of Y.
+
+        Raises:
+            TypeError: if the rows are not held, or ``k`` or ``seed`` is not a whole number.
+            ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
+        """
+        return drawn_rows(self.weights(x), k, seed)
+
+    def _inputs(self) -> Tensor:
+        if self._data is None:
+            raise TypeError(
+                f"Expected answers that hold their rows, got {type(self).__name__} of sums alone. Ask "
+                "approximate(embedding, x, y, ...) with tensors, or statistics.condition(x, y)."
+            )
+        return self._data[0]
+
+    def _left_out(self, x: Tensor, Y: Tensor, coefficients: Tensor, weights: Tensor | None) -> Tensor:
         phi, ridge = self.representation, float(self._system.ridge)
         rows, parts = max(FEW, FEATURE_NUMBERS // self._W.shape[-2]), []
-        Y = self.embedding.targets(y, self._W)
         for start in range(0, len(x), rows):
             part = slice(start, start + rows)
             Z = phi(x[part]).to(self._W)
             leverage = (Z * self._system.solve(Z.mT).mT).sum(-1)
             own = None if weights is None else weights[part]
-            parts.append(featured_left_out(Z @ self._W, leverage, Z.square().sum(-1), Y[part], ridge, own))
+            parts.append(featured_left_out(Z @ coefficients, leverage, Z.square().sum(-1), Y[part], ridge, own))
         return torch.cat(parts)
 
     @property

@@ -141,6 +141,7 @@ def test_targets_that_are_not_finite_are_refused(bad):
         (np.arange(20).astype("datetime64[D]"), "Choose a unit"),
         (np.arange(20) + 1j, "expected real targets"),
         (np.array([1.0, "b"] * 10, dtype=object), "got text such as 'b'"),
+        (np.array(["1.5", "2"] * 10), "got text such as '1.5'. Give y.astype.float.."),
     ],
 )
 def test_targets_that_are_no_numbers_are_refused(y, words):
