@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Protocol, cast
@@ -43,12 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser(command).parse_args(given)
     assert command is not None  # parse_args has left with its own words otherwise
     try:
-        print(command[1].run(options))
+        _print(command[1].run(options))
     except KeyboardInterrupt:
         print("kernel-embed: interrupted; finished parts are kept and the same command goes on", file=sys.stderr)
         return 130
     except Unfinished as unfinished:
-        print(unfinished.text)
+        _print(unfinished.text)
         print(f"kernel-embed: {unfinished}", file=sys.stderr)
         return 2
     except (ValueError, OSError, ImportError, MemoryError) as error:
@@ -57,6 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"kernel-embed: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
+
+
+def _print(text: str) -> None:
+    """To the output; a reader such as ``head`` that has seen enough is no error, and the rest goes nowhere."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _command(arguments: Sequence[str]) -> tuple[str, Command] | None:

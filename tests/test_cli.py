@@ -164,6 +164,15 @@ def test_module_is_the_command():
     assert "compare" in answer.stdout
 
 
+def test_a_reader_that_has_seen_enough_is_no_error():
+    run = [sys.executable, "-m", "kernel_embed", "reproduce", "--list"]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        command.stdout.close()
+        _, complaint = command.communicate()
+    assert (command.returncode, complaint) == (0, b"")
+
+
 def test_the_command_loads_no_room_before_it_is_told_which():
     code = (
         "import sys, kernel_embed.cli as cli\n"
