@@ -47,6 +47,8 @@ MAP_SECONDS = 20.0
 CURVE_SECONDS = 10.0
 """Nor a learning curve, which takes five fits, of one that took longer than this."""
 MOST_FEATURES = 15
+LONGEST_NAME = 16
+"""Letters of a class in the legend of a map; more would leave no room for the map."""
 
 
 class Picture(NamedTuple):
@@ -144,6 +146,7 @@ def _maps(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen:
     if plane is None:
         return
     classes, numbers = np.unique(plane.y, return_inverse=True)
+    names = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in map(str, classes)]
     seconds = {row.method: row.seconds for row in done}
     wanted = dict.fromkeys([chosen, "default", "median heuristic", "rademacher 4e/n", "svc grid", "evidence"])
     shown = [m for m in wanted if m is not None and seconds.get(m, math.inf) < MAP_SECONDS][:4]
@@ -160,7 +163,7 @@ def _maps(comparison: Comparison, table: UserTable, done: Sequence[Row], chosen:
 
         figure = free_figure(4.2, 3.1)
         axes = figure.subplots()
-        plot_probability_map(probabilities, plane.points, numbers, len(classes), ax=axes)
+        plot_probability_map(probabilities, plane.points, numbers, len(classes), class_names=names, ax=axes)
         name_axes(axes, table)
         yield picture(figure, method, "", "quarter")
 

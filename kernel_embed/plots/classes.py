@@ -28,6 +28,7 @@ def plot_decision_map(
     low: float | tuple[float, float] | None = None,
     high: float | tuple[float, float] | None = None,
     show_data: bool = True,
+    class_names: Sequence[object] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """The clip-normalized probabilities (6) over a plane: the hue says which class, lightness how certain (Figure 1).
@@ -37,13 +38,14 @@ def plot_decision_map(
         low: lower corner of the map; by default the data's, with a margin.
         high: upper corner of the map.
         show_data: draw the training points over the map.
+        class_names: for the legend, by class number; class 0, class 1, … by default.
         ax: where to draw; a new figure by default.
 
     Returns:
         The axes.
 
     Raises:
-        ValueError: if the inputs do not have two columns, or there are more classes than shapes.
+        ValueError: if the inputs do not have two columns, there are more classes than shapes, or names are missing.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -67,7 +69,8 @@ def plot_decision_map(
     extent = (float(lower[0]), float(upper[0]), float(lower[1]), float(upper[1]))
     ax.imshow(image, origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
     if show_data:
-        scatter_classes(ax, array(conditioned.x), conditioned.y.cpu().numpy(), conditioned.embedding.num_classes)
+        labels, m = conditioned.y.cpu().numpy(), conditioned.embedding.num_classes
+        scatter_classes(ax, array(conditioned.x), labels, m, class_names)
         ax.set(xlim=extent[:2], ylim=extent[2:])
     ax.set(xlabel="first feature", ylabel="second feature")
     return ax

@@ -160,6 +160,7 @@ def plot_probability_map(
     y: NDArray[np.int64],
     num_classes: int,
     *,
+    class_names: Sequence[object] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Class probabilities over a plane: the hue says which class, lightness how certain; the data on top.
@@ -169,6 +170,7 @@ def plot_probability_map(
         x: the data, ``(n, 2)``.
         y: their class numbers, ``(n,)``.
         num_classes: the number of classes.
+        class_names: for the legend, by class number; class 0, class 1, … by default.
         ax: where to draw; a new figure by default.
 
     Returns:
@@ -176,7 +178,7 @@ def plot_probability_map(
 
     Raises:
         TypeError: if ``num_classes`` is not a whole number.
-        ValueError: if ``x`` is not finite with two columns, or ``num_classes`` is below 1.
+        ValueError: if ``x`` is not finite with two columns, ``num_classes`` is below 1, or names are missing.
 
     Example:
         >>> import numpy as np
@@ -198,6 +200,6 @@ def plot_probability_map(
     image = certainty_colors(predict_proba(grid)).reshape(GRID_POINTS, GRID_POINTS, 3)
     extent = (low[0], high[0], low[1], high[1])
     ax.imshow(image, origin="lower", extent=extent, aspect="auto")
-    scatter_classes(ax, x, y, num_classes, size=14)
+    scatter_classes(ax, x, y, num_classes, class_names, size=14)
     ax.set(xlim=extent[:2], ylim=extent[2:], xlabel="first feature", ylabel="second feature")
     return ax

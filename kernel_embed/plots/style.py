@@ -8,7 +8,7 @@ pictures to files draws on a :func:`free_figure`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -209,9 +209,22 @@ def certainty_colors(p: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.clip(1.0 - TINT * certainty * (1.0 - p @ palette), 0.0, 1.0))
 
 
-def scatter_classes(ax: Axes, x: NDArray[np.float64], y: NDArray[np.int64], num_classes: int, size: float = 18) -> None:
+def scatter_classes(
+    ax: Axes,
+    x: NDArray[np.float64],
+    y: NDArray[np.int64],
+    num_classes: int,
+    class_names: Sequence[object] | None = None,
+    size: float = 18,
+) -> None:
     """Points of each class in its color and shape, with a legend outside."""
-    for number in range(num_classes):
+    names = [f"class {number}" for number in range(num_classes)] if class_names is None else list(map(str, class_names))
+    if len(names) != num_classes:
+        raise ValueError(
+            f"Expected a name for each of {num_classes} classes, got {len(names)}. Give class_names in the order of "
+            "the class numbers."
+        )
+    for number, name in enumerate(names):
         rows = y == number
         shape: dict[str, Any] = {
             "marker": marker(number),
@@ -219,5 +232,5 @@ def scatter_classes(ax: Axes, x: NDArray[np.float64], y: NDArray[np.int64], num_
             "edgecolors": "white",
             "linewidths": 0.6,
         }
-        ax.scatter(x[rows, 0], x[rows, 1], s=size, label=f"class {number}", **shape)
+        ax.scatter(x[rows, 0], x[rows, 1], s=size, label=name, **shape)
     legend_outside(ax)

@@ -145,6 +145,25 @@ def test_refusals_open_nothing(classifier, posterior):
     assert pyplot.get_fignums() == before
 
 
+def test_maps_name_their_classes(classifier):
+    def legend(ax):
+        return [text.get_text() for text in ax.get_legend().get_texts()]
+
+    def half(points):
+        return np.full((len(points), 2), 0.5)
+
+    m = classifier.embedding.num_classes
+    names = [f"kind {number}" for number in range(m)]
+    ax = plots.free_figure(3, 2).subplots()
+    assert legend(plots.plot_decision_map(classifier, class_names=names, ax=ax)) == names
+    assert legend(plots.plot_decision_map(classifier, ax=plots.free_figure(3, 2).subplots()))[0] == "class 0"
+    places, labels = np.random.default_rng(0).random((6, 2)), np.arange(6) % 2
+    ax = plots.free_figure(3, 2).subplots()
+    assert legend(plots.plot_probability_map(half, places, labels, 2, class_names=["no", 1], ax=ax)) == ["no", "1"]
+    with pytest.raises(ValueError, match="Expected a name for each of 2 classes, got 1"):
+        plots.plot_probability_map(half, places, labels, 2, class_names=["no"], ax=ax)
+
+
 def test_what_the_pictures_say(drawings, posterior):
     ax = plots.free_figure(3, 2).subplots()
     assert len(drawings["plot_traces"](ax=ax).lines) == 2, "one for each chain"
