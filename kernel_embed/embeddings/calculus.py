@@ -19,6 +19,7 @@ everything: means, quantiles, draws.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from gpytorch.kernels import Kernel
@@ -42,13 +43,30 @@ class JointEmbedding:
         >>> joint = JointEmbedding(torch.rand(3, 1), torch.rand(2, 1), torch.full((3, 2), 1 / 6))
         >>> round(joint.weights.sum().item(), 4)
         1.0
+        >>> joint.expectation(lambda y, x: y * x).shape           # E[YX]
+        torch.Size([])
     """
 
     def __init__(self, y: Tensor, u: Tensor, weights: Tensor) -> None:
         self.y, self.u, self.weights = y, u, weights
 
-    def expectation(self, values: Tensor) -> Tensor:
-        """Σ_ij B_ij g(y_i, u_j) for the values of g, ``(n, m)``."""
+    def expectation(self, g: Callable[[Tensor, Tensor], Tensor] | Tensor) -> Tensor:
+        """E[g(Y, X)] = Σ_ij B_ij g(y_i, u_j).
+
+        Args:
+            g: a function of ``y`` ``(n, 1, q)`` and ``x`` ``(1, m, d)``, or its values ``(n, m)``.
+
+        Raises:
+            ValueError: if g does not have one value for each pair.
+        """
+        values = torch.as_tensor(g(self.y.unsqueeze(1), self.u.unsqueeze(0)) if callable(g) else g).to(self.weights)
+        if values.dim() == 3 and values.shape[-1] == 1:
+            values = values.squeeze(-1)
+        if values.shape != self.weights.shape:
+            raise ValueError(
+                f"Expected one value of g for each pair (y_i, u_j), of shape {tuple(self.weights.shape)}, got "
+                f"{tuple(values.shape)}. Give lambda y, x: (y * x).sum(-1), say."
+            )
         return (self.weights * values).sum()
 
 
@@ -62,6 +80,9 @@ def sum_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> Wei
     Returns:
         The embedded distribution of Y.
 
+    Raises:
+        TypeError: if ``conditioned`` holds no data, or ``prior`` is no embedded distribution.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x = torch.linspace(-3, 3, 200, dtype=torch.float64).unsqueeze(-1)
@@ -72,6 +93,7 @@ def sum_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> Wei
         >>> round(doubled.expectation(lambda y: y.squeeze(-1)).item(), 3)
         2.0
     """
+    _check(conditioned, prior)
     kernel = _target_kernel(conditioned)
     return WeightedEmbedding(kernel, _columns(conditioned), transported(conditioned, prior))
 
@@ -86,6 +108,9 @@ def chain_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> J
     Returns:
         The embedded joint distribution.
 
+    Raises:
+        TypeError: if ``conditioned`` holds no data, or ``prior`` is no embedded distribution.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x = torch.linspace(-3, 3, 100, dtype=torch.float64).unsqueeze(-1)
@@ -95,6 +120,7 @@ def chain_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> J
         >>> joint.weights.shape
         torch.Size([100, 10])
     """
+    _check(conditioned, prior)
     return JointEmbedding(_columns(conditioned), prior.x, conditioned.weights(prior.x) * prior.weights)
 
 
@@ -112,7 +138,8 @@ def bayes_rule(
         The posterior as a conditioned embedding: ``mean(y)``, ``distribution(y)``, ``expectation(g, y)``.
 
     Raises:
-        TypeError: if ``regularization`` is not a number.
+        TypeError: if ``conditioned`` holds no data, ``prior`` is no embedded distribution, or ``regularization`` is not
+            a number.
         ValueError: if ``regularization`` is not positive and finite, or no pair counts under the prior.
         MemoryError: if the n × n matrices do not fit.
 
@@ -130,6 +157,7 @@ def bayes_rule(
         >>> abs(posterior.distribution(torch.ones(1, 1, dtype=torch.float64)).mean.item() - exact) < 0.15
         True
     """
+    _check(conditioned, prior)
     if not 0.0 < check_number("regularization", regularization) < math.inf:
         raise ValueError(f"Expected a positive, finite regularization, got {regularization}. Give 1e-3, say.")
     kernel, alpha = _target_kernel(conditioned), transported(conditioned, prior)
@@ -153,6 +181,19 @@ def transported(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> 
     if prior.weights.dim() != 1 or len(conditioned.embedding.batch_shape) > 0:
         raise ValueError("Expected embeddings without batch shape, got one with. Take one element of the batch.")
     return conditioned.weights(prior.x) @ prior.weights.to(conditioned.x)
+
+
+def _check(conditioned: object, prior: object) -> None:
+    if not isinstance(conditioned, ConditionedEmbedding):
+        raise TypeError(
+            f"Expected P(Y | X) embedded with its data, got {type(conditioned).__name__}. Give "
+            "ConditionalEmbedding(kernel, target_kernel=l).condition(x, y), before the distribution of X."
+        )
+    if not isinstance(prior, WeightedEmbedding):
+        raise TypeError(
+            f"Expected an embedded distribution of X, got {type(prior).__name__}. Give "
+            "MeanEmbedding(kernel).condition(u) for a sample u of it."
+        )
 
 
 def _target_kernel(conditioned: ConditionedEmbedding) -> Kernel:

@@ -38,6 +38,8 @@ def test_the_rules_are_their_formulas():
     torch.testing.assert_close(joint.weights, (B * prior.weights).detach())
     g = torch.cos(y) * u.squeeze(-1)
     torch.testing.assert_close(joint.expectation(g), (joint.weights * g).sum())
+    torch.testing.assert_close(joint.expectation(lambda y, x: torch.cos(y) * x), joint.expectation(g))
+    torch.testing.assert_close(joint.expectation(lambda y, x: (torch.cos(y) * x).sum(-1)), joint.expectation(g))
     # the joint has the sum rule as its margin
     torch.testing.assert_close(joint.weights.sum(1), alpha)
     # Bayes: (L + ηD⁻¹)⁻¹ l(y), over the pairs that count
@@ -83,3 +85,16 @@ def test_what_is_missing_is_named():
         bayes_rule(made().condition(x, y), far)
     with pytest.raises(ValueError, match="regularization"):
         bayes_rule(made().condition(x, y), prior, 0.0)
+
+
+def test_arguments_of_another_kind_are_refused_in_words():
+    x, y = pairs()
+    conditioned = made().condition(x, y)
+    prior = ke.MeanEmbedding(made().kernel).condition(x)
+    for rule in (sum_rule, chain_rule, bayes_rule):
+        with pytest.raises(TypeError, match=r"got WeightedEmbedding\. Give ConditionalEmbedding"):
+            rule(prior, conditioned)
+        with pytest.raises(TypeError, match="Expected an embedded distribution of X, got Tensor"):
+            rule(conditioned, x)
+    with pytest.raises(ValueError, match="Expected one value of g for each pair"):
+        chain_rule(conditioned, prior).expectation(lambda y, x: y)
