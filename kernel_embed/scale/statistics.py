@@ -33,6 +33,7 @@ from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_
 from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
 from ..linalg import DenseSystem, featured_left_out
+from ..linalg.products import blocks_of, mirrored_
 
 FEW = 256
 
@@ -95,31 +96,38 @@ class FeatureStatistics:
         """Add rows ``x`` ``(n, d)`` with targets ``y``, each ``weights`` times; gone through in blocks."""
         x, y, weights = self.embedding.checked(x, y, weights)
         start = 0
-        while start < x.shape[0]:
-            # At first a few rows, which tell how many features there are.
-            rows = FEW if self.G is None else max(FEW, FEATURE_NUMBERS // self.G.shape[0])
-            part = slice(start, start + rows)
-            self._add(x[part], y[part], None if weights is None else weights[part])
-            start += rows
+        try:
+            while start < x.shape[0]:
+                # At first a few rows, which tell how many features there are.
+                rows = FEW if self.G is None else max(FEW, FEATURE_NUMBERS // self.G.shape[0])
+                part = slice(start, start + rows)
+                self._add(x[part], y[part], None if weights is None else weights[part])
+                start += rows
+        finally:
+            if self.G is not None:
+                mirrored_(self.G)
         return self
 
     def _add(self, x: Tensor, y: Tensor, weights: Tensor | None) -> None:
         Z = self.features(x)
         Y = self.embedding.targets(y, Z)
         left = Z if weights is None else weights.unsqueeze(-1) * Z
-        G, C = left.mT @ Z, left.mT @ Y
-        if not bool(torch.isfinite(G).all()):
+        diagonal = torch.linalg.vector_norm(Z, dim=-1).square()
+        # |[ZᵀZ]_ij| ≤ Σ ‖z‖²: where this is finite, so is every sum.
+        if not bool(torch.isfinite(diagonal.sum())):
             raise NanError(
                 f"Expected finite features, got NaN or infinite ones among rows {self.num_data:.0f} to "
                 f"{self.num_data + x.shape[0] - 1:.0f}. Look for weights of the feature map that overflowed."
             )
         if self.G is None or self.C is None:
-            self.G, self.C = torch.zeros_like(G, dtype=torch.float64), torch.zeros_like(C, dtype=torch.float64)
+            self.G = Z.new_zeros(Z.shape[-1], Z.shape[-1], dtype=torch.float64)
+            self.C = Z.new_zeros(Z.shape[-1], Y.shape[-1], dtype=torch.float64)
         check_width(Z, self.G.shape[0])
-        self.G += G
-        self.C += C
+        for block in blocks_of(Z.shape[-1]):  # above the diagonal; update mirrors it
+            _add_product(self.G[block, block.start :], left[:, block], Z[:, block.start :])
+        _add_product(self.C, left, Y)
         self.num_data += x.shape[0] if weights is None else float(weights.sum())
-        self.largest_diagonal = max(self.largest_diagonal, torch.linalg.vector_norm(Z, dim=-1).amax().item() ** 2)
+        self.largest_diagonal = max(self.largest_diagonal, diagonal.amax().item())
 
     def __add__(self, other: FeatureStatistics) -> FeatureStatistics:
         """The statistics of both sets of rows together, which must be of the same kernel."""
@@ -165,6 +173,14 @@ class FeatureStatistics:
         kind = MulticlassFeatureAnswers if isinstance(self.embedding, MulticlassEmbedding) else FeatureAnswers
         data = None if x is None or y is None else (x, y)
         return kind(self.embedding, system, self.C.clone(), self.num_data, self.largest_diagonal, data)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """``total`` + leftᵀright in its place, where dtypes agree without a matrix between."""
+    if left.dtype == total.dtype:
+        total.addmm_(left.mT, right)
+    else:
+        total += left.mT @ right
 
 
 class FeatureAnswers(LinearAnswers):

@@ -131,3 +131,21 @@ def test_leave_one_out_values_at_rows_that_were_seen(weighted):
     expected = embedding.condition(x, y, w).leave_one_out()
     found = answers.leave_one_out_at(x[5:20], y[5:20], None if w is None else w[5:20])
     torch.testing.assert_close(found, expected[5:20], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_half_of_the_sums_stand_for_the_whole(dtype):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 450, generator=generator, dtype=torch.float64).to(dtype)  # more features than one block holds
+    y, weights = torch.randn(300, 2, generator=generator).to(dtype), torch.rand(300, generator=generator).to(dtype)
+    embedding = ke.ConditionalEmbedding(FeatureKernel(nn.Identity())).to(dtype)
+    statistics = FeatureStatistics(embedding).update(x[:100], y[:100], weights[:100])
+    statistics.update(x[100:], y[100:], weights[100:])
+    Z, W = x.double(), weights.double().unsqueeze(-1)
+    close = {"rtol": 1e-10, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-3}
+    torch.testing.assert_close(statistics.G, Z.mT @ (W * Z), **close)
+    torch.testing.assert_close(statistics.C, Z.mT @ (W * y.double()), **close)
+    x[290, 3] = 1e200 if dtype == torch.float64 else 1e30  # finite, but its square is not
+    with pytest.raises(NanError, match="Expected finite features"):
+        statistics.update(x, y, weights)
+    torch.testing.assert_close(statistics.G, statistics.G.mT, rtol=0.0, atol=0.0)
