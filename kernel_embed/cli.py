@@ -14,8 +14,8 @@ from .version import __version__
 
 COMMANDS = {
     "compare": "learn a kernel in several ways and compare them",
-    "reproduce": "a table or figure of the papers",
-    "benchmark": "speed beside other libraries, as ratios",
+    "reproduce": "run a table or figure of the papers again",
+    "benchmark": "measure speed beside other libraries, as ratios",
 }
 """Every command with its line of help: a module of :mod:`kernel_embed.commands`, imported when it is called."""
 
@@ -24,7 +24,7 @@ EXAMPLES = """examples:
   kernel-embed compare --data people.csv --target churned
   kernel-embed reproduce --list
 
-kernel-embed COMMAND --help says more of each."""
+Run kernel-embed COMMAND --help for the options of a command."""
 
 
 class Command(Protocol):

@@ -23,7 +23,7 @@ EXAMPLES = """examples:
   kernel-embed compare --data tables/ --all-rows --methods default logistic boosting
   kernel-embed compare --data train.csv --test test.csv --quick
 
-The same command goes on where it was interrupted, and runs with other --methods into one --out are merged."""
+Run the same command again to resume after an interruption. Runs with other --methods and the same --out are merged."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -61,7 +61,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=float,
         metavar="SECONDS",
         help="CPU seconds for one learner on one table, all folds together (default: 90; 20 with --quick); one "
-        "that would take longer is learned on a part of the rows",
+        "that would take longer gets a part of the rows",
     )
     limit.add_argument("--all-rows", action="store_true", help="no budget: every learner has all rows")
     how.add_argument("--no-report", action="store_true", help="only the table and results.json, no pictures")

@@ -20,7 +20,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command."""
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.epilog = f"{EXAMPLES}\n\n{_catalogue()}"
-    command.description = "A table or figure of the papers, our figures beside the published ones."
+    command.description = "Run a table or figure of the papers again, and show our figures beside the published ones."
     what = command.add_argument_group("what to run")
     what.add_argument("name", nargs="?", choices=list(EXPERIMENTS), metavar="NAME", help="one of the list below")
     what.add_argument("--list", action="store_true", help="show the list: what each shows and how long it takes")

@@ -174,8 +174,8 @@ def marker(number: int) -> str:
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Color and dash of a line by its number, as matplotlib takes them."""
-    return {"color": color(number), "linestyle": DASHES[number % len(DASHES)]}
+    """Color and dash of a line by its number, as matplotlib takes them; where colors return, dashes are others."""
+    return {"color": color(number), "linestyle": DASHES[(number + number // len(COLORS)) % len(DASHES)]}
 
 
 def legend_outside(ax: Axes, **options: Any) -> None:

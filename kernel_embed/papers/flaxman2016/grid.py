@@ -63,7 +63,7 @@ class GridOfGaussians(Experiment):
     """Records of the evidence over lengthscales, of its maxima, and of the median heuristic."""
 
     name = "two-sample"
-    shows = "Figure 2 of Flaxman et al.: the evidence chooses the size of a blob, the median the distance of blobs"
+    shows = "Figure 2 of Flaxman et al.: the evidence chooses the size of a blob, the median the distance between blobs"
     duration = "a minute"
     key = ("experiment", "kind", "lengthscale")
     tags = ("grid",)

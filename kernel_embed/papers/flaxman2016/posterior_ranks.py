@@ -97,7 +97,7 @@ class PosteriorRanks(Experiment):
     """One record for each model and simulated data set."""
 
     name = "posterior-ranks"
-    shows = "whether the truth is anywhere among the draws with equal probability, for three models"
+    shows = "simulation-based calibration: is the rank of the truth among the draws uniform, for three models"
     duration = "half an hour"
     key = ("experiment", "model", "number")
     tags = ("posterior ranks",)

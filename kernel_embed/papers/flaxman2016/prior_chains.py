@@ -36,7 +36,7 @@ class PriorChains(Experiment):
     """One record for each chain: its draws, rejections and divergences, or the error that ended it."""
 
     name = "prior-chains"
-    shows = "whether NUTS ends with an error from any start in the prior, for five families of kernels"
+    shows = "does NUTS run without an error from every start in the prior, for five families of kernels"
     duration = "ten minutes"
     key = ("experiment", "family", "number")
     tags = ("prior chains",)
