@@ -62,32 +62,32 @@ dt { font-weight: 600; margin-top: .4rem; } dd { margin: 0 0 .2rem 0; }
 """
 
 COLUMNS = {
-    "behind best": "how much more of it than the best learner, on the same folds, with its standard error.",
-    "p": "how often a difference of that size would be seen between learners that are equally good (paired test).",
+    "behind best": "how much higher the loss is than the best learner’s, on the same folds, with its standard error.",
+    "p": "how often equally good learners would show a difference of that size (paired test).",
     "tied": "within one standard error of the best learner’s figure, and p at least 0.05.",
-    "bound": "the tight form of the paper’s bound of a loss of at most 1 on new data; “vacuous” where it is 1 or more "
-    "and says nothing. It is a measure of complexity, not a guarantee: kernel and norm were learned on the rows it is "
+    "bound": "the tight form of the paper’s bound on a loss of at most 1 on new data; “vacuous” if it is 1 or more "
+    "and says nothing. It measures complexity and guarantees nothing: kernel and norm were learned on the rows it is "
     "computed from.",
     "evals, seconds, MB": "evaluations of objective and gradient, time and memory of one fit.",
 }
 
 SECTIONS = {
     "reliability": (
-        "Can the probabilities be taken at their word?",
+        "Are the probabilities calibrated?",
         "Of all predictions made with about 70 % confidence, 70 % should be right: points on the dashed line. Points "
         "below it are overconfident, unless the line through them, their 90 % interval, reaches it. Bars show how many "
         "predictions were made with that confidence.",
     ),
     "maps": (
         "What was learned, in two dimensions",
-        "Colors are class probabilities, mixed where the learner is unsure; points are data. {plane}",
+        "The color says which class is most probable; it is pale where the learner is unsure. Points are data. {plane}",
     ),
     "fan": ("Where the target is certain, and where not", ""),
     "pit": (
-        "Can the distributions be taken at their word?",
-        "Of all outcomes a tenth should fall into each tenth of what was predicted: level bars. Bars that are higher "
-        "at both ends say that distributions are too narrow, higher in the middle that they are too wide. Between the "
-        "gray limits nine in ten bars lie by chance.",
+        "Are the distributions calibrated?",
+        "A tenth of all outcomes should fall into each tenth of the predicted distribution: level bars. Bars that are "
+        "higher at both ends mean that distributions are too narrow; higher in the middle, too wide. By chance, nine "
+        "bars in ten lie between the gray limits.",
     ),
     "more": ("Inside the learners", ""),
 }
@@ -148,7 +148,7 @@ def _page(title: str, comparison: Comparison, body: str) -> str:
 <p class="note">kernel_embed {_t(__version__)}, {made}; {_t(held)}; kernel {_t(settings.kernel)}; {_t(limit)}. Every
 learner gets the table in the form that suits it, learned on the training rows.</p>
 {body}
-<h2>Words</h2>
+<h2>Glossary</h2>
 <h3>Columns</h3>
 <dl>{terms}</dl>
 <h3>Learners</h3>
@@ -188,7 +188,7 @@ def _table_section(one: Compared, drawn: Callable[[str], None], winner: str) -> 
     parts += [_figures(shown["ranking"]), _html_table(rows, advice, comparison.task)]
     parts += [f'<p class="note">* {_t(row.method)}: {_t(row.note)}.</p>' for row in rows if row.note]
     if advice is not None and comparison.task is not REGRESSION:
-        parts.append(f"<h3>Which classes “{_t(advice.method)}” takes for which</h3>")
+        parts.append(f"<h3>Which classes “{_t(advice.method)}” confuses</h3>")
         parts.append(confusion_html(comparison, train, advice.method))
     for name in ("reliability", "maps", "fan", "pit"):
         if shown.get(name):
@@ -212,7 +212,7 @@ def _groups_and_rows(one: Compared, chosen: str) -> list[str]:
     groups = groups_html(one.comparison, one.table, chosen, one.test is not None)
     parts = [
         f"<h3>Does “{_t(chosen)}” cover every kind of row?</h3>",
-        "<p>Intervals that hold 90 % of all rows may hold more of some kinds and fewer of others.</p>",
+        "<p>Intervals that cover 90 % of all rows may cover more of some kinds of rows and less of others.</p>",
         groups,
     ]
     row = next((row for row in one.rows if row.method == "default" and row.finished), None)
@@ -229,7 +229,7 @@ def _groups_and_rows(one: Compared, chosen: str) -> list[str]:
         )
     if rows:
         parts += [
-            "<h3>Which rows speak for one prediction</h3>",
+            "<h3>Which rows one prediction rests on</h3>",
             "<p>The mean of the default learner is a sum over training targets, with weights that add up to 1. For the "
             "held-out row of the first fold with the middle prediction, these count most; columns are the most "
             "relevant ones.</p>",

@@ -70,9 +70,9 @@ def test_the_report_shows_fans_groups_and_rows(compared, tmp_path):
     page = compared.report(tmp_path / "report.html", progress=False).read_text()
     for words in (
         "What was predicted, and what happened",
-        "Can the distributions be taken at their word?",
+        "Are the distributions calibrated?",
         "cover every kind of row?",
-        "Which rows speak for one prediction",
+        "Which rows one prediction rests on",
         "What the target depends on",
         "Would more rows help?",
     ):

@@ -116,7 +116,7 @@ def draw_traces(posterior: MeanPosterior, path: pathlib.Path) -> None:
 
 
 def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, path: pathlib.Path) -> None:
-    """Figure 5: the witness with its 80 % band in chains near the published modes, over equal chains, and by evidence."""
+    """Figure 5: the witness with its 80 % band near the published modes, over equal chains, and by evidence."""
     p, q = mixture_samples(num_per_centre, seed)
     grid = torch.linspace(-5, 5, 160, dtype=p.dtype).unsqueeze(-1)
     thin = posterior.thinned(WITNESS_DRAWS)
