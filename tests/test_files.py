@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
+import operator
 import os
 import pathlib
 import pickle
@@ -190,12 +192,15 @@ def _saved_by_torch(content: object) -> bytes:
     return buffer.getvalue()
 
 
-def test_a_checkpoint_with_nan_is_refused(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("place", [("best",), ("best_value",), ("origin",), ("optimizer_state", "point")])
+def test_a_checkpoint_with_nan_is_refused(tmp_path: pathlib.Path, place: tuple[str, ...]) -> None:
     problem, path = make_problem(), tmp_path / "checkpoint"
     embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), problem.m)
     ke.fit(embedding, ke.EmpiricalRisk(), problem.x, problem.y, checkpoint=path, max_evaluations=2)
     content = torch.load(path, weights_only=True)
-    content["best"] = content["best"] * float("nan")
+    *holders, name = place
+    holder = functools.reduce(operator.getitem, holders, content)
+    holder[name] = holder[name] * float("nan")
     torch.save(content, path)
-    with pytest.raises(ValueError, match=r"Expected finite parameters in the checkpoint .*, got NaN"):
+    with pytest.raises(ValueError, match=r"Expected (finite parameters|numbers) in the checkpoint .*, got NaN"):
         ke.fit(embedding, ke.EmpiricalRisk(), problem.x, problem.y, checkpoint=path, max_evaluations=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pathlib
 import pickle
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..files import write_whole
 
@@ -36,4 +38,25 @@ def load_checkpoint(path: str | os.PathLike[str], **expected: object) -> dict[st
                 f"Expected a checkpoint with {key} = {value!r} in {source}, got {content.get(key)!r}. "
                 "It belongs to another problem: name another file or delete this one."
             )
+    if has_nan(content):
+        raise ValueError(
+            f"Expected numbers in the checkpoint {source}, got NaN among them. "
+            "It is damaged: name another file or delete this one."
+        )
     return content
+
+
+def has_nan(content: object) -> bool:
+    """Whether a number of ``content`` is none, in dicts and lists too. Against NaN no value is ever the best.
+
+    Example:
+        >>> has_nan({"history": [{"value": 0.5}], "best": torch.zeros(2)}), has_nan([{"value": float("nan")}])
+        (False, True)
+    """
+    if isinstance(content, Mapping):
+        return any(map(has_nan, content.values()))
+    if isinstance(content, list | tuple):
+        return any(map(has_nan, content))
+    if isinstance(content, Tensor):
+        return bool(content.isnan().any())
+    return isinstance(content, float) and math.isnan(content)
