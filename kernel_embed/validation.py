@@ -117,7 +117,7 @@ def check_array(values: ArrayLike | Tensor, name: str, dim: int | None = None) -
 def check_count(name: str, value: object, least: int = 1, most: int = 2**31 - 1) -> int:
     """``value`` as a whole number from ``least`` to ``most``."""
     try:
-        number = operator.index(value)  # type: ignore[arg-type]
+        number = operator.index(None if isinstance(value, bool) else value)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"Expected {name} as a whole number, got {value!r}. Give an int.") from None
     if number < least:

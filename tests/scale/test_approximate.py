@@ -65,6 +65,8 @@ def test_random_features_need_a_spectral_density(problem):
         random_feature_kernel(PeriodicKernel(), 3, 10)
     with pytest.raises(ValueError, match="even number"):
         random_feature_kernel(RBFKernel(), 3, 7)
+    with pytest.raises(TypeError, match="Expected d as a whole number, got True"):
+        random_feature_kernel(RBFKernel(), True, 8)
 
 
 def test_nystrom_with_all_points_is_exact(problem):
