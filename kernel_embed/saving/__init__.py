@@ -25,6 +25,7 @@ from ..files import write_whole
 from ..version import __version__
 from .describe import Describer
 from .rebuild import Rebuilder
+from .sources import changed, checksums, modules_of
 
 __all__ = ["load", "save"]
 
@@ -64,11 +65,13 @@ def save(model: object, path: str | os.PathLike[str]) -> pathlib.Path:
             "load_posterior to read it."
         )
     describer = Describer()
+    description = describer.describe(model)
     content = {
         "format": FORMAT,
         "kernel_embed": __version__,
+        "sources": checksums(modules_of(describer.kinds)),
         "packages": _versions(),
-        "model": describer.describe(model),
+        "model": description,
     }
     text = json.dumps(content, allow_nan=False)
 
@@ -92,7 +95,8 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type] | type = ()) -
         classes: classes of your own that the model holds, such as a kernel, or one such class. A class that is neither
             one of these nor of a known library is refused by name.
 
-    A file of another version of kernel_embed is refused; another version of a library below it is said in a warning.
+    A file of another version of kernel_embed is refused; another version of a library below it, or other code of the
+    classes in the same version, is said in a warning.
 
     Returns:
         The model.
@@ -131,7 +135,15 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type] | type = ()) -
     other = [f"{name} {v} (here {ours.get(name)})" for name, v in content["packages"].items() if ours.get(name) != v]
     if other:
         warnings.warn(f"The model in {place} was saved with {', '.join(other)}.", stacklevel=2)
-    return Rebuilder(arrays, classes).rebuild(content["model"])
+    model = Rebuilder(arrays, classes).rebuild(content["model"])
+    differ = changed(content.get("sources", {}))
+    if differ:
+        warnings.warn(
+            f"The model in {place} was saved by another state of kernel_embed {__version__}, with other code in "
+            f"{', '.join(differ)}. Where its answers are wrong or missing, fit and save it again.",
+            stacklevel=2,
+        )
+    return model
 
 
 def _array(archive: zipfile.ZipFile, number: int) -> NDArray[Any]:

@@ -20,10 +20,11 @@ Node = Any
 
 
 class Describer:
-    """Describes objects; ``arrays`` holds the arrays that the descriptions number."""
+    """Describes objects; ``arrays`` holds the arrays that the descriptions number, ``kinds`` the classes."""
 
     def __init__(self) -> None:
         self.arrays: list[NDArray[Any]] = []
+        self.kinds: set[type] = set()
         self._seen: dict[int, int] = {}
         self._alive: list[object] = []  # so that no id is used twice
 
@@ -87,6 +88,7 @@ class Describer:
         if type(value) in (dict, collections.OrderedDict, collections.defaultdict):
             pairs = [[self.describe(k, where), self.describe(v, f"{where}[{k!r}]")] for k, v in value.items()]
             return {"dict": pairs, "ordered": type(value) is collections.OrderedDict}
+        self.kinds.add(type(value))
         return {"object": name_of(type(value), where), "state": self._state(value, where)}
 
     def _state(self, value: Any, where: str) -> list[Node]:

@@ -159,6 +159,22 @@ def test_another_version_of_a_library_is_said(tmp_path):
         ke.load(path)
 
 
+def test_other_code_of_the_classes_in_one_version_is_said(tmp_path):
+    path = ke.save(embedding(), tmp_path / "m.ke")
+    with zipfile.ZipFile(path) as archive:
+        content = json.loads(archive.read("description.json"))
+        arrays = {name: archive.read(name) for name in archive.namelist() if name.endswith(".npy")}
+    assert "kernel_embed.embeddings.multiclass" in content["sources"]
+    content["sources"]["kernel_embed.embeddings.multiclass"] += 1
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("description.json", json.dumps(content))
+        for name, array in arrays.items():
+            archive.writestr(name, array)
+    with pytest.warns(UserWarning, match=r"another state of kernel_embed .* in kernel_embed\.embeddings\.multiclass\."):
+        again = ke.load(path)
+    assert torch.equal(again.kernel.outputscale, embedding().kernel.outputscale)
+
+
 def test_what_cannot_be_described_is_named_and_nothing_is_written(tmp_path):
     def inner(x):
         return gpytorch.kernels.RBFKernel()

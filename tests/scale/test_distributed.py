@@ -32,7 +32,7 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def torchrun(task: str, file: pathlib.Path, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+def torchrun(task: str, file: pathlib.Path, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1"),
         *(f"--master-port={free_port()}", "-m", "tests.scale.worker", task, str(file)),
@@ -113,10 +113,11 @@ def test_a_refusal_on_one_rank_reaches_all(classifiers):
 
 
 def test_a_rank_that_dies_ends_the_run_and_spares_the_checkpoint(tmp_path):
-    started = time.monotonic()
     done = torchrun("dying", tmp_path / "found")
+    ended = time.time()
     assert done.returncode != 0
-    assert time.monotonic() - started < 90
+    # From the death on: how long two processes take to start says how busy the machine is, and nothing of ours.
+    assert ended - (tmp_path / "found.dead").stat().st_mtime < 60
     assert "exitcode  : 3" in done.stderr or "exitcode: 3" in done.stderr
     content = load_checkpoint(tmp_path / "found.checkpoint")
     assert len(content["history"]) == 2
@@ -134,7 +135,7 @@ def test_a_killed_rank_ends_the_other_within_a_minute(dead, tmp_path):
         for r in range(2)
     ]
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         ranks[dead].kill()

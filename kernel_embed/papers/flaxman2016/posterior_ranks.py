@@ -98,7 +98,7 @@ class PosteriorRanks(Experiment):
 
     name = "posterior-ranks"
     shows = "simulation-based calibration: is the rank of the truth among the draws uniform, for three models"
-    duration = "half an hour"
+    duration = "six minutes"
     key = ("experiment", "model", "number")
     tags = ("posterior ranks",)
     options = frozenset({"repetitions"})
