@@ -1,7 +1,7 @@
 """Chains that start anywhere in the prior, over five families of kernels: none may end with an error.
 
-The priors are the default ones, log θ ~ N(log θ₀, 1.5²) around the values of a new kernel: one start in twenty is off by
-a factor of 19 or more. Proposals at which the objective does not exist are rejections, and are counted.
+The priors are the default ones, log θ ~ N(log θ₀, 1.5²) around the values of a new kernel: one value in twenty is off
+by a factor of 19 or more. Proposals at which the objective does not exist are rejections, and are counted.
 """
 
 from __future__ import annotations
