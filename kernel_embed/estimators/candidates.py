@@ -34,7 +34,7 @@ from ..kernels.parameters import NamedParameter
 from ..learning import LBFGS, fit
 from ..objectives import Objective
 
-Family = Literal["rbf", "laplace", "matern", "linear", "partition"]
+Family = Literal["rbf", "laplace", "matern", "linear", "logistic", "partition"]
 Relevance = Literal["common", "columns"]
 
 RELATIVE_LENGTHSCALE = 0.7

@@ -81,6 +81,10 @@ class Table:
         """The weights of some rows."""
         return None if self.weights is None else self.weights[rows]
 
+    def taken(self, rows: Tensor) -> Table:
+        """Some of the rows."""
+        return dataclasses.replace(self, x=self.x[rows], y=self.y[rows], weights=self.weights_of(rows))
+
     def joined(self, other: Table) -> Table:
         """The rows of both, these first."""
         soft = 2 in (self.y.dim(), other.y.dim())

@@ -32,18 +32,18 @@ from ..embeddings import ConditionedMulticlass, LinearAnswers, MulticlassEmbeddi
 from ..kernels import FeatureKernel, Warping, make_warp
 from ..kernels.frozen import frozen
 from ..kernels.warp import remembering
-from ..objectives import Objective, calibrate, pool
+from ..objectives import Objective
 from ..progress import ProgressBar
 from ..threads import few_threads
 from .boosting import boosted_embedding
-from .candidates import Candidate, Family, Learned, Relevance, Rows, Search, relevances
+from .candidates import Candidate, Family, Learned, Relevance, Rows, Search
 from .conditioning import PROBES, Table, condition_exactly, condition_through_features, num_points
-from .pooled import Member, PooledAnswers
+from .logistic import MOST_NUMBERS, fit_logistic
+from .pooled import PooledAnswers, Unjudged, pooled
 from .rows import folds, sample_rows
 
-WARPINGS: tuple[Warping, ...] = ("squash", "quantile")
-FAMILIES: tuple[Family, ...] = ("rbf", "laplace", "linear")
-NUM_STAGES = len(WARPINGS) * len(FAMILIES) + 2
+FAMILIES: dict[Warping, tuple[Family, ...]] = {"squash": ("rbf", "laplace", "linear"), "quantile": ("laplace",)}
+NUM_STAGES = sum(map(len, FAMILIES.values())) + 3
 """Of the progress bar."""
 
 WIDE = 300
@@ -107,12 +107,13 @@ def learn_default(
     size = num_points(n) if n > EXACT else PROBES
     points = table.x[table.rows(sample_rows(table.labels, min(size, len(table.x) // 2 + 1), generator))]
     few = points[:: math.ceil(len(points) / PROBES)]
-    warps = {warping: make_warp(warping, table.x, table.numbers, table.weights).to(table.x) for warping in WARPINGS}
+    warps = {warping: make_warp(warping, table.x, table.numbers, table.weights).to(table.x) for warping in FAMILIES}
     search = Search(objective, functools.partial(_embedding, table.num_classes))
     learner = _Learner(table, search, warps, judged, few, exact=n <= EXACT)
     with remembering():
-        members = [member for warping in WARPINGS for member in learner.members(warping, parts, bar)]
+        members = [member for warping in FAMILIES for member in learner.members(warping, parts, bar)]
         members += learner.partitions(grown, seed, bar)
+        members += learner.logistic(grown, seed, bar)
     bar.set_postfix_str("pooling")
     answers = pooled(table, judged, members)
     if n > EXACT and len(few) < len(points):
@@ -129,7 +130,9 @@ def _weightiest(answers: PooledAnswers) -> list[int]:
     """The numbers of the :data:`REFINED` members of largest weight among those that have no features of their own."""
     weights = answers.pool.weights
     counting = [k for k in weights.argsort(descending=True).tolist() if weights[k] > 0]
-    return [k for k in counting if answers.members[k].candidate.family not in ("linear", "partition")][:REFINED]
+    return [k for k in counting if answers.members[k].candidate.family not in ("linear", "logistic", "partition")][
+        :REFINED
+    ]
 
 
 def _parts(table: Table, num_rows: int, generator: np.random.Generator) -> tuple[list[Part], list[Part]]:
@@ -173,16 +176,6 @@ def _embedding(num_classes: int, kernel: Kernel, regularization: float, prior: L
 
 
 @dataclasses.dataclass(frozen=True)
-class Unjudged:
-    """A candidate with its embeddings and answers, and its leave-one-out values at the judged rows."""
-
-    candidate: Candidate
-    embeddings: tuple[MulticlassEmbedding, ...]
-    answers: tuple[LinearAnswers, ...]
-    left_out: Tensor
-
-
-@dataclasses.dataclass(frozen=True)
 class _Learner:
     table: Table
     search: Search[MulticlassEmbedding, ConditionedMulticlass]
@@ -194,7 +187,7 @@ class _Learner:
     def members(self, warping: Warping, parts: Sequence[Part], bar: ProgressBar) -> Iterator[Unjudged]:
         """All candidates of one warping."""
         warp, rows = self._warped(warping)
-        for family in self._families:
+        for family in self._families(warping):
             bar.set_postfix_str(f"learning {warping} {family}")
             with few_threads(len(parts[0].learned)):
                 learned = list(self._learn(family, rows, parts))
@@ -213,6 +206,17 @@ class _Learner:
             yield self._conditioned(Candidate("quantile", "partition", "columns"), embeddings, warp, parts)
         bar.update()
 
+    def logistic(self, parts: Sequence[Part], seed: int, bar: ProgressBar) -> Iterator[Unjudged]:
+        """Logistic regression of all rows; where they are many, of those that partitions are grown on."""
+        bar.set_postfix_str("learning squash logistic")
+        if parts and self.table.x.shape[1] <= MOST_NUMBERS:
+            learned = None if self.exact else parts[0].learned
+            with few_threads(len(self.table.x)):
+                found = fit_logistic(self.table, self.warps["squash"], self.judged, learned, seed)
+            candidate = Candidate("squash", "logistic", "common")
+            yield Unjudged(candidate, (found.embedding,), (found.answers,), found.left_out)
+        bar.update()
+
     def conditioned_again(self, one: Unjudged, parts: Sequence[Part]) -> Unjudged:
         """The same through the points of this learner."""
         return self._conditioned(one.candidate, one.embeddings, self.warps[one.candidate.warping], parts)
@@ -221,10 +225,9 @@ class _Learner:
         table, warp = self.table, self.warps[warping]
         return warp, Rows(warp(table.x), table.y, table.weights, table.groups, table.num_classes)
 
-    @property
-    def _families(self) -> tuple[Family, ...]:
+    def _families(self, warping: Warping) -> tuple[Family, ...]:
         wide = self.table.x.shape[1] > WIDE
-        return tuple("matern" if wide and family == "laplace" else family for family in FAMILIES)
+        return tuple("matern" if wide and family == "laplace" else family for family in FAMILIES[warping])
 
     def _learn(self, family: Family, rows: Rows, parts: Sequence[Part]) -> Iterator[Learned[MulticlassEmbedding]]:
         start: Learned[MulticlassEmbedding] | None = None
@@ -270,25 +273,3 @@ class _Learner:
         sampled = family != "linear" and len(part.learned) < SAMPLED * len(table.x)
         probes = self.points if sampled or family == "partition" else None
         return condition_exactly(whole, table, judged, ridge, probes)
-
-
-@torch.no_grad()
-def pooled(table: Table, judged: Tensor, found: Sequence[Unjudged]) -> PooledAnswers:
-    """Every candidate calibrated on the ``judged`` rows of the table, and all in one pool."""
-    Y, weights = table.Y(judged), table.weights_of(judged)
-    calibrations = [calibrate(one.left_out, Y, weights=weights) for one in found]
-    log_p = torch.stack(
-        [calibration.log_probabilities(one.left_out) for one, calibration in zip(found, calibrations, strict=True)]
-    )
-    combined = pool(log_p, Y, weights=weights)
-    members = tuple(
-        Member(
-            one.candidate,
-            one.embeddings,
-            one.answers,
-            calibration,
-            torch.stack([relevances(embedding, table.groups) for embedding in one.embeddings]).mean(0),
-        )
-        for one, calibration in zip(found, calibrations, strict=True)
-    )
-    return PooledAnswers(members, combined, combined.log_probabilities(log_p), judged)

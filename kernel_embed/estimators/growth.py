@@ -17,6 +17,7 @@ from ..scale.expansion import MulticlassExpansion, expansion
 from ..scale.statistics import MulticlassFeatureAnswers
 from .conditioning import Table, num_points, through_features
 from .default import EXACT
+from .logistic import LogisticAnswers
 from .pooled import PooledAnswers
 from .rows import sample_rows
 
@@ -36,6 +37,10 @@ def grown(pooled: PooledAnswers, old: Table, new: Table) -> tuple[PooledAnswers,
 def _grown(answers: LinearAnswers, whole: Table, new: Table) -> LinearAnswers:
     if isinstance(answers, MulticlassFeatureAnswers | ConditionedMulticlass):
         return answers.updated(new.x, new.y, new.weights)
+    if isinstance(answers, LogisticAnswers):
+        if len(whole.x) <= EXACT:
+            return answers.refitted(whole)
+        return answers.updated(new.x, new.Y(torch.arange(len(new.x), device=new.x.device)), new.weights)
     if not isinstance(answers, MulticlassExpansion):
         raise TypeError(f"Expected a member that can take rows, got {type(answers).__name__}. Fit anew.")
     embedding = MulticlassEmbedding(answers.embedding.kernel, answers.num_classes).to(whole.x)

@@ -3,14 +3,55 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ..embeddings import LinearAnswers, MulticlassAnswers, MulticlassEmbedding
 from ..kernels.warp import remembering
-from ..objectives import LogarithmicPool, SoftmaxCalibration
-from .candidates import Candidate
+from ..objectives import LogarithmicPool, SoftmaxCalibration, calibrate, pool
+from .candidates import Candidate, relevances
+from .conditioning import Table
+from .logistic import LogisticAnswers
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainSoftmax:
+    """The calibration of logits whose cross-entropy was minimized: none.
+
+    Example:
+        >>> PlainSoftmax().log_probabilities(torch.zeros(1, 2)).exp()
+        tensor([[0.5000, 0.5000]])
+    """
+
+    def log_probabilities(self, F: Tensor) -> Tensor:
+        """log softmax(F), ``(n, m)``."""
+        return F.log_softmax(dim=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Unjudged:
+    """A candidate with its embeddings and answers, and its values at the judged rows, which it has not seen."""
+
+    candidate: Candidate
+    embeddings: tuple[MulticlassEmbedding, ...]
+    answers: tuple[LinearAnswers, ...]
+    left_out: Tensor
+
+    def calibration(self, Y: Tensor, weights: Tensor | None) -> SoftmaxCalibration | PlainSoftmax:
+        """From the values to probabilities."""
+        if self.candidate.family == "logistic":
+            return PlainSoftmax()
+        return calibrate(self.left_out, Y, weights=weights)
+
+    def relevances(self, groups: Tensor) -> Tensor:
+        """Of each column of the table."""
+        of_each = [
+            answers.relevances(groups) if isinstance(answers, LogisticAnswers) else relevances(embedding, groups)
+            for embedding, answers in zip(self.embeddings, self.answers, strict=True)
+        ]
+        return torch.stack(of_each).mean(0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +62,7 @@ class Member:
         candidate: which kernel.
         embeddings: on warped rows; one for each part of the rows that hyperparameters were learned without.
         answers: the same with data, as functions of encoded rows.
-        calibration: from decision probabilities to probabilities.
+        calibration: from decision probabilities, or the logits of logistic regression, to probabilities.
         relevances: of each column of the table.
 
     Example:
@@ -36,7 +77,7 @@ class Member:
     candidate: Candidate
     embeddings: tuple[MulticlassEmbedding, ...]
     answers: tuple[LinearAnswers, ...]
-    calibration: SoftmaxCalibration
+    calibration: SoftmaxCalibration | PlainSoftmax
     relevances: Tensor
 
     def decision_probabilities(self, x: Tensor) -> Tensor:
@@ -106,3 +147,19 @@ class PooledAnswers(MulticlassAnswers):
     def mean(self, x: Tensor) -> Tensor:
         """E[Y | X = x] for one-hot targets, the probabilities themselves: ``(t, m)``."""
         return self.probabilities(x)
+
+
+@torch.no_grad()
+def pooled(table: Table, judged: Tensor, found: Sequence[Unjudged]) -> PooledAnswers:
+    """Every candidate calibrated on the ``judged`` rows of the table, and all in one pool."""
+    Y, weights = table.Y(judged), table.weights_of(judged)
+    calibrations = [one.calibration(Y, weights) for one in found]
+    log_p = torch.stack(
+        [calibration.log_probabilities(one.left_out) for one, calibration in zip(found, calibrations, strict=True)]
+    )
+    combined = pool(log_p, Y, weights=weights)
+    members = tuple(
+        Member(one.candidate, one.embeddings, one.answers, calibration, one.relevances(table.groups))
+        for one, calibration in zip(found, calibrations, strict=True)
+    )
+    return PooledAnswers(members, combined, combined.log_probabilities(log_p), judged)

@@ -22,9 +22,9 @@ from sklearn.utils import _safe_indexing
 from ..scale.distributed import collective, reduce_statistics
 from ..scale.statistics import FeatureStatistics, MulticlassFeatureAnswers
 from .conditioning import Table, condition_on_sums
-from .default import Unjudged, pooled
 from .labels import Labels, read_labels
-from .pooled import PooledAnswers
+from .logistic import LogisticAnswers
+from .pooled import Member, PooledAnswers, Unjudged, pooled
 from .random_state import seed_of
 from .rows import sample_rows
 from .table import validated
@@ -109,6 +109,9 @@ def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) ->
         raise TypeError("Expected the default classifier with distributed=True, got one kernel. See ShardedEmbedding.")
     for member in answers.members:
         (old,) = member.answers
+        if isinstance(old, LogisticAnswers):
+            found.append(_logistic_with_sums(classifier, member, old, rest))
+            continue
         if not isinstance(old, MulticlassFeatureAnswers):
             raise TypeError(
                 f"Expected a member through features, got {type(old).__name__}. "
@@ -122,6 +125,18 @@ def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) ->
         values, new = condition_on_sums(whole, classifier._table, answers.left_out_rows, ridge)
         found.append(Unjudged(member.candidate, member.embeddings, (new,), values))
     return pooled(classifier._table, answers.left_out_rows, found)
+
+
+def _logistic_with_sums(
+    classifier: MulticlassEmbeddingClassifier, member: Member, old: LogisticAnswers, rest: Table | None
+) -> Unjudged:
+    """The same for logistic regression, whose judged rows take no part in its sums."""
+    own = FeatureStatistics(old.logits.embedding)
+    if rest is not None:
+        own = old.statistics_of(rest.x, rest.Y(torch.arange(len(rest.x), device=rest.x.device)), rest.weights)
+    new = old.joined(reduce_statistics(own))
+    judged = classifier._table.x[classifier.conditioned_.left_out_rows]
+    return Unjudged(member.candidate, member.embeddings, (new,), new.mean(judged))
 
 
 def _gathered(value: Any) -> list[Any]:

@@ -57,7 +57,7 @@ def test_it_learns_from_a_data_frame(fitted, table):
 def test_one_can_look_inside(fitted):
     answers = fitted.conditioned_
     assert isinstance(answers, PooledAnswers)
-    assert {str(member.candidate) for member in answers.members} >= {"squash rbf columns", "quantile linear columns"}
+    assert {str(member.candidate) for member in answers.members} >= {"squash rbf columns", "quantile laplace common"}
     assert (answers.pool.weights >= 0).all()
     assert "quantile" in repr(answers)
     assert answers.left_out.exp().sum(-1).allclose(torch.ones(160).double())

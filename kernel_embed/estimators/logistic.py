@@ -1,0 +1,210 @@
+r"""The linear kernel with the loss that is judged in the end: multinomial logistic regression of warped rows.
+
+Least squares charges a row that is right by a wide margin as much as one that is wrong, which moves the boundary where
+classes are nearly separated. For the features :math:`z_i` of the kernel :math:`c + \sum_j x_j x'_j`, with a large c,
+
+.. math::  \min_B \; \sum_i w_i \big( \log \textstyle\sum_c e^{F_{ic}} - y_i^\top F_i \big)
+           + \frac{\eta}{2} \lVert B \rVert^2, \qquad F = Z B .
+
+At the minimum :math:`\eta B = Z^\top W (Y - P)`, and therefore
+
+.. math::  (Z^\top W Z + \eta I) \, B = Z^\top W (F + Y - P) :
+
+an embedding by least squares of the working targets :math:`F + Y - P`. It is held as their sums, like that of every
+other kernel with features, and answers and takes rows like it. New rows add their own working targets; that is one step
+of a descent on the loss of all rows, because 1 is above the curvature of the log-sum-exp.
+
+The ridge is chosen, and the left-out values come, from fits that have not seen the row; all folds are one problem.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+from torch import Tensor
+
+from ..embeddings import ConditionalEmbedding, KernelFeatures, LinearAnswers, MulticlassEmbedding
+from ..embeddings.calibration import smoothed
+from ..kernels import FeatureKernel, explicit_features
+from ..scale.statistics import FeatureAnswers, FeatureStatistics
+from .candidates import linear_kernel
+from .conditioning import Table
+from .rows import folds
+
+Array = NDArray[np.float64]
+
+RIDGES = tuple(float(ridge) for ridge in 10.0 ** np.arange(2.0, -3.26, -0.75))
+"""η, from strong to weak."""
+PATIENCE = 2
+"""Ridges without a smaller left-out loss after which weaker ones are not tried."""
+NUM_FOLDS = 5
+CONSTANT = 1e4
+"""c: offsets of the classes are hardly held back."""
+MOST_NUMBERS = 1000
+"""Numbers of a row, above which there is no such member."""
+
+
+class LogisticAnswers(LinearAnswers):
+    """Logits of the classes, linear in warped rows; see the module's text.
+
+    Attributes:
+        logits: the embedding of the working targets.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> classifier = ke.MulticlassEmbeddingClassifier(progress=False).fit(X[::5], y[::5])
+        >>> (member,) = [one for one in classifier.conditioned_.members if one.candidate.family == "logistic"]
+        >>> member.answers[0].coefficients.shape
+        torch.Size([5, 3])
+    """
+
+    def __init__(self, logits: FeatureAnswers) -> None:
+        self.logits = logits
+
+    @property
+    def representation(self) -> KernelFeatures:
+        """z, a function of new rows."""
+        return self.logits.representation
+
+    @property
+    def coefficients(self) -> Tensor:
+        """B, ``(p, m)``."""
+        return self.logits.coefficients
+
+    def relevances(self, groups: Tensor) -> Tensor:
+        """What one standard deviation of each column moves the logits, ``(G,)``."""
+        B = self.coefficients[: len(groups)]
+        total: Tensor = B.new_zeros(int(groups.max()) + 1).scatter_add_(0, groups, B.square().sum(-1))
+        return total.sqrt()
+
+    def statistics_of(self, x: Tensor, Y: Tensor, weights: Tensor | None) -> FeatureStatistics:
+        """The sums of the working targets of rows, by the logits as they are."""
+        F = self.mean(x)
+        return FeatureStatistics(self.logits.embedding).update(x, F + Y.to(F) - F.softmax(-1), weights)
+
+    def updated(self, x: Tensor, Y: Tensor, weights: Tensor | None) -> LogisticAnswers:
+        """With more rows, whose labels are ``Y`` ``(n, m)``: one step towards the minimum of all."""
+        return self.joined(self.statistics_of(x, Y, weights))
+
+    def joined(self, sums: FeatureStatistics) -> LogisticAnswers:
+        """With the sums of other rows, and the ridge held."""
+        whole = self.logits.statistics + sums
+        ridge = self.logits.num_data * self.logits.embedding.regularization.item()
+        whole.embedding.regularization = ridge / whole.num_data
+        return LogisticAnswers(whole.condition())
+
+    def refitted(self, table: Table) -> LogisticAnswers:
+        """The minimum for the rows of ``table``, with the same kernel and ridge."""
+        ridge = self.logits.num_data * self.logits.embedding.regularization.item()
+        return _answers(self.logits.embedding, table, ridge)
+
+
+@dataclasses.dataclass(frozen=True)
+class Logistic:
+    """What is found: the embedding of warped rows, the answers, and logits of the judged rows by fits without them."""
+
+    embedding: MulticlassEmbedding
+    answers: LogisticAnswers
+    left_out: Tensor
+
+
+def fit_logistic(table: Table, warp: torch.nn.Module, judged: Tensor, learned: Tensor | None, seed: int) -> Logistic:
+    """Logistic regression of the rows ``learned``, which judge nothing; without them of all rows, judged in folds."""
+    kernel = linear_kernel(table.x, table.x.shape[1])
+    kernel.kernels[0].variance = 1.0
+    kernel.kernels[1].constant = table.x.new_full((1,), CONSTANT)
+    embedding = ConditionalEmbedding(FeatureKernel(warp, kernel)).to(table.x).requires_grad_(False)
+    Z, Y, w = _arrays(embedding, table)
+    number = folds(table.labels, NUM_FOLDS, np.random.default_rng(seed))
+    if learned is None:
+        left_out_of = number[None, :] == np.arange(NUM_FOLDS)[:, None]
+    else:
+        left_out_of = np.ones((1, len(Z)), dtype=bool)
+        left_out_of[0, learned.cpu().numpy()] = False
+    rows = judged.cpu().numpy()
+    ridge, left_out = _path(Z, Y, w, left_out_of, rows)
+    fitted = table if learned is None else table.taken(learned)
+    found = MulticlassEmbedding(kernel, table.num_classes, ridge / table.total_weight).to(table.x)
+    return Logistic(found, _answers(embedding, fitted, ridge), table.x.new_tensor(left_out))
+
+
+def _arrays(embedding: ConditionalEmbedding, table: Table) -> tuple[Array, Array, Array]:
+    """Z, Y and w."""
+    Z = explicit_features(embedding.kernel, table.x)
+    assert Z is not None
+    Y = table.Y(torch.arange(len(table.x), device=table.x.device))
+    w = torch.ones_like(Y[:, 0]) if table.weights is None else table.weights
+    return tuple(array.detach().cpu().double().numpy() for array in (Z, Y, w))  # type: ignore[return-value]
+
+
+def _answers(embedding: ConditionalEmbedding, table: Table, ridge: float) -> LogisticAnswers:
+    """The minimum, as the least-squares embedding that it is."""
+    Z, Y, w = _arrays(embedding, table)
+    (B,) = minimized(Z, Y, w[None, :], ridge, np.zeros((1, Z.shape[1], Y.shape[1])), 1e-12)
+    F = Z @ B
+    statistics = FeatureStatistics(embedding)
+    statistics.embedding.regularization = ridge / table.total_weight
+    working = table.x.new_tensor(F + Y - np.exp(log_softmax(F, axis=1)))
+    return LogisticAnswers(statistics.update(table.x, working, table.weights).condition())
+
+
+def _path(
+    Z: Array, Y: Array, w: Array, left_out_of: NDArray[np.bool_], judged: NDArray[np.int64]
+) -> tuple[float, Array]:
+    """The ridge of smallest left-out loss and the logits of the ``judged`` rows there."""
+    own = left_out_of[:, judged].argmax(0)  # the fit that has not seen each of them
+    T = smoothed(torch.from_numpy(Y[judged]), float(w[judged].sum())).numpy()
+    B = np.zeros((len(left_out_of), Z.shape[1], Y.shape[1]))
+    best, found, worse = np.inf, (RIDGES[0], np.zeros_like(T)), 0
+    for ridge in RIDGES:
+        B = minimized(Z, Y, np.where(left_out_of, 0.0, w), ridge, B)
+        F = np.einsum("np,npm->nm", Z[judged], B[own]) if len(B) > 1 else Z[judged] @ B[0]
+        loss = -float(w[judged] @ (T * log_softmax(F, axis=1)).sum(1))
+        worse = 0 if loss < best else worse + 1
+        if loss < best:
+            best, found = loss, (ridge, F)
+        if worse == PATIENCE:
+            break
+    return found
+
+
+def minimized(Z: Array, Y: Array, W: Array, ridge: float, start: Array, tolerance: float = 1e-7) -> Array:
+    """B of q fits with row weights ``W`` ``(q, n)``: ``(q, p, m)``; in coordinates that make the curvature about one.
+
+    Example:
+        >>> Z, Y = np.array([[-1.0], [1.0]]), np.eye(2)
+        >>> minimized(Z, Y, np.ones((1, 2)), 1.0, np.zeros((1, 1, 2))).round(2) + 0.0
+        array([[[-0.44,  0.44]]])
+    """
+    q, p, m = start.shape
+    w = W.max(0)
+    # M = LLᵀ is above the Hessian of every fit; B = L⁻ᵀU
+    L = np.linalg.cholesky(0.5 * (Z.T * w) @ Z + ridge * np.eye(p))
+    inverse = solve_triangular(L, np.eye(p), lower=True)
+    X, A = inverse @ Z.T, ridge * inverse @ inverse.T
+    T, total = Y.T[:, None, :], w.sum()
+
+    def loss(u: Array) -> tuple[float, Array]:
+        U = u.reshape(m * q, p)
+        F = (U @ X).reshape(m, q, -1)
+        log_p = F - F.max(0)
+        log_p -= np.log(np.exp(log_p).sum(0))
+        residual = W * (np.exp(log_p) - T)
+        pull = U @ A
+        value = 0.5 * float((U * pull).sum()) - float((W * (T * log_p).sum(0)).sum())
+        gradient: Array = residual.reshape(m * q, -1) @ X.T + pull
+        return value / total, gradient.ravel() / total
+
+    first = np.ascontiguousarray((start.transpose(2, 0, 1).reshape(m * q, p) @ L).ravel())
+    options = {"maxiter": 300, "ftol": tolerance, "gtol": 1e-9}
+    u = minimize(loss, first, jac=True, method="L-BFGS-B", options=options).x
+    B: Array = (u.reshape(m * q, p) @ inverse).reshape(m, q, p).transpose(1, 2, 0)
+    return B
