@@ -81,6 +81,8 @@ class Rows:
     groups: Tensor
     num_classes: int = 0
     """m; 0 for real targets."""
+    coordinates: Tensor | None = None
+    """The rows of :meth:`narrowed`, where they are known."""
 
     @property
     def num_columns(self) -> int:
@@ -104,12 +106,18 @@ class Rows:
 
     def narrowed(self) -> Rows:
         """The same rows in n coordinates: X = RᵀQᵀ, of which Rᵀ has all distances and products."""
-        return dataclasses.replace(self, x=torch.linalg.qr(self.x.mT, mode="r").R.mT.contiguous())
+        x = torch.linalg.qr(self.x.mT, mode="r").R.mT.contiguous() if self.coordinates is None else self.coordinates
+        return dataclasses.replace(self, x=x, coordinates=None)
+
+    def with_coordinates(self) -> Rows:
+        """The same, with the coordinates found once for all parts of the rows, where they will be asked for."""
+        return dataclasses.replace(self, coordinates=self.narrowed().x) if self.is_wide else self
 
     def taken(self, rows: Tensor) -> Rows:
         """Some of them."""
         weights = None if self.weights is None else self.weights[rows]
-        return dataclasses.replace(self, x=self.x[rows], y=self.y[rows], weights=weights)
+        coordinates = None if self.coordinates is None else self.coordinates[rows]
+        return dataclasses.replace(self, x=self.x[rows], y=self.y[rows], weights=weights, coordinates=coordinates)
 
 
 E = TypeVar("E", bound=ConditionalEmbedding)

@@ -187,6 +187,7 @@ class _Learner:
     def members(self, warping: Warping, parts: Sequence[Part], bar: ProgressBar) -> Iterator[Unjudged]:
         """All candidates of one warping."""
         warp, rows = self._warped(warping)
+        rows = rows.with_coordinates()
         for family in self._families(warping):
             bar.set_postfix_str(f"learning {warping} {family}")
             with few_threads(len(parts[0].learned)):

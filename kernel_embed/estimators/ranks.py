@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import _safe_indexing
+from torch import Tensor
 
 from ..scale.distributed import collective, reduce_statistics
 from ..scale.statistics import FeatureStatistics, MulticlassFeatureAnswers
@@ -110,7 +111,7 @@ def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) ->
     for member in answers.members:
         (old,) = member.answers
         if isinstance(old, LogisticAnswers):
-            found.append(_logistic_with_sums(classifier, member, old, rest))
+            found.append(_logistic_with_sums(member, old, rest, classifier._table.x[answers.left_out_rows]))
             continue
         if not isinstance(old, MulticlassFeatureAnswers):
             raise TypeError(
@@ -127,15 +128,12 @@ def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) ->
     return pooled(classifier._table, answers.left_out_rows, found)
 
 
-def _logistic_with_sums(
-    classifier: MulticlassEmbeddingClassifier, member: Member, old: LogisticAnswers, rest: Table | None
-) -> Unjudged:
+def _logistic_with_sums(member: Member, old: LogisticAnswers, rest: Table | None, judged: Tensor) -> Unjudged:
     """The same for logistic regression, whose judged rows take no part in its sums."""
     own = FeatureStatistics(old.logits.embedding)
     if rest is not None:
         own = old.statistics_of(rest.x, rest.Y(torch.arange(len(rest.x), device=rest.x.device)), rest.weights)
     new = old.joined(reduce_statistics(own))
-    judged = classifier._table.x[classifier.conditioned_.left_out_rows]
     return Unjudged(member.candidate, member.embeddings, (new,), new.mean(judged))
 
 
