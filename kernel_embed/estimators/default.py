@@ -4,7 +4,8 @@ r"""How the default classifier is learned: candidates, on rows that are left out
    but not about hyperparameters that were learned from the same rows: with many columns and few rows they flatter.
    Rows are therefore split into three parts, and the hyperparameters that predict a part are learned without it. With
    more than :data:`CROSS_FITTED` rows they are learned from a sample, and all other rows are left out of that.
-   Partitions are cross-fitted likewise, on more rows: :mod:`kernel_embed.estimators.boosting`.
+   Partitions are cross-fitted likewise, on more rows (:mod:`kernel_embed.estimators.boosting`), and logistic
+   regression in folds of its own (:mod:`kernel_embed.estimators.logistic`).
 2. **Coefficients from all rows.** Every embedding is then conditioned on all rows, exactly up to :data:`EXACT` of
    them and through Nyström's features beyond: few points for all, more for the members that count most. Its
    closed-form leave-one-out value at a row that its hyperparameters have not seen is what the finished classifier

@@ -72,12 +72,12 @@ def test_the_answers_are_the_minimum(table):
     assert float((gradient / scale).abs().max()) < 1e-5
 
 
-def test_rows_that_judge_are_not_learned_from(table):
-    """Another label of such a row moves nothing but, perhaps, the choice of the ridge."""
+def test_rows_that_judge_are_not_learned_from(table, monkeypatch):
+    """Another label of such a row may move the choice of the ridge; with one ridge it moves nothing."""
+    monkeypatch.setattr(logistic, "RIDGES", (1.0,))
     y = table.y.clone()
     y[7] = (y[7] + 1) % 3
     one, two = (found(rows, torch.arange(0, 90, 2)) for rows in (table, dataclasses.replace(table, y=y)))
-    assert one.embedding.regularization.item() == two.embedding.regularization.item()
     assert torch.equal(one.left_out, two.left_out)
     assert torch.equal(one.answers.coefficients, two.answers.coefficients)
     torch.testing.assert_close(one.left_out, one.answers.mean(table.x[1::2]), rtol=0.0, atol=0.03)
