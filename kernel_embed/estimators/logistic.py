@@ -182,7 +182,7 @@ def minimized(Z: Array, Y: Array, W: Array, ridge: float, start: Array, toleranc
     Example:
         >>> Z, Y = np.array([[-1.0], [1.0]]), np.eye(2)
         >>> minimized(Z, Y, np.ones((1, 2)), 1.0, np.zeros((1, 1, 2))).round(2) + 0.0
-        array([[[-0.44,  0.44]]])
+        array([[[-0.52,  0.52]]])
     """
     q, p, m = start.shape
     w = W.max(0)
