@@ -160,7 +160,9 @@ class Distribution:
         if isinstance(values, Tensor):
             check_tensor(values, name)
             return values.to(self.support)
-        return torch.as_tensor(check_array(values, name)).to(self.support)
+        return torch.tensor(check_array(values, name)).to(
+            self.support
+        )  # a copy: pandas lends arrays that are read-only
 
 
 class RealAnswers:

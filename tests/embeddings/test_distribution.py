@@ -95,6 +95,9 @@ def test_crps_is_the_integral():
     for y, ours in zip(outcomes, d.crps(outcomes), strict=True):
         integrand = (d.cdf(fine)[0] - (y <= fine).double()).square()
         assert ours.item() == pytest.approx(torch.trapezoid(integrand, fine).item(), abs=1e-4)
+    lent = outcomes.numpy().copy()
+    lent.flags.writeable = False  # as pandas lends it: no warning, which would be an error here
+    torch.testing.assert_close(d.crps(lent), d.crps(outcomes))
     # and E|Y − y| − ½E|Y − Y′|
     t, p = d.support, d.probabilities[0]
     for y, ours in zip(outcomes, d.crps(outcomes), strict=True):
