@@ -18,6 +18,7 @@ from ..objectives import Objective
 from ..objectives.base import B, Embedding, bound
 from ..progress import ProgressBar, progress_bar
 from .batches import Batch, Batches
+from .closed import ClosedLoss, Pieces, closed_loss
 from .cooperation import Cooperative
 from .data import Data
 from .parameters import Bounds, ParameterVector, Snapshot, Vector, prior_loss
@@ -39,6 +40,11 @@ class Alone(Generic[B]):
     def __init__(self, embedding: Embedding[B], weights: Tensor | None = None) -> None:
         self.module: gpytorch.Module = embedding
         self._embedding, self._weights = embedding, weights
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether rows stand for several."""
+        return self._weights is not None
 
     def bind(self, x: Tensor, y: Tensor | None = None) -> B:
         """The embedding with its data."""
@@ -86,10 +92,8 @@ class Loss(Generic[B]):
             # A prior belongs to all n data: a mini-batch, mean or sum, carries its share of it.
             values.append(("priors", prior * self._share(joined.num_data)))
         total = sum((value for _, value in values), start=x.new_zeros(()))
-        terms: Terms = {}
-        for name, value in values:
-            terms[name] = terms.get(name, 0.0) + value.item()
-        return total, terms
+        names, numbers = zip(*((name, value.item()) for name, value in values), strict=True)
+        return total, _by_name(names, numbers)
 
     def backpropagate(self, x: Tensor, y: Tensor | None) -> tuple[float, Terms]:
         """The loss as a number and its terms; a finite one adds its gradient, over all rows, to the parameters'."""
@@ -107,6 +111,22 @@ class Loss(Generic[B]):
                 "without. Give the dataset a __len__, or remove the priors."
             )
         return 1.0 / self.num_data if self.objective.per_datum else num_rows / self.num_data
+
+
+def _by_name(names: Sequence[str], values: Sequence[float]) -> Terms:
+    """Values by name, those of one name added up; a value more than names is that of the priors."""
+    terms: Terms = {}
+    for name, value in zip((*names, "priors"), values, strict=False):
+        terms[name] = terms.get(name, 0.0) + value
+    return terms
+
+
+def _closed_form(loss: Loss[B], data: Data, vector: ParameterVector) -> Pieces | None:
+    """The loss on all rows without a graph, where one process learns from rows that all count once."""
+    alone = loss.embedding
+    if not isinstance(alone, Alone) or alone.has_weights or loss.single or data.whole is None or data.num_data is None:
+        return None
+    return closed_loss(alone.module, loss.objective, *data.whole, vector, data.num_data)
 
 
 class Problem:
@@ -153,6 +173,8 @@ class Problem:
     ) -> None:
         self._data, self._vector, self._search = data, vector, search
         self._backpropagate = loss.backpropagate
+        self._names = [repr(term) for _, term in loss.objective.terms()]
+        self._closed = ClosedLoss(lambda: _closed_form(loss, data, vector))
         self.generator = generator
         self._progress = progress
 
@@ -194,8 +216,11 @@ class Problem:
         """
         x, y = self._whole()
         self._vector.set(point)
-        self._vector.clear_gradient()
         self._search.count()
+        known = self._closed(point)
+        if known is not None:
+            return Evaluation(point.copy(), known.value, _by_name(self._names, known.terms), known.gradient)
+        self._vector.clear_gradient()
         value, terms = self._backpropagate(x, y)
         gradient = self._vector.gradient()
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
@@ -204,6 +229,7 @@ class Problem:
                 f"Expected a finite objective and gradient at {where} parameters, got {value}. "
                 "Start from lengthscales near the distances in x, or scale the features."
             )
+        self._closed.judge(point, value)
         return Evaluation(point.copy(), value, terms, gradient)
 
     def _whole(self) -> Batch:

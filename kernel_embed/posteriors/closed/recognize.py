@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import partial
 from typing import Protocol
 
 import gpytorch
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel
+from typing_extensions import Never
 
 from ...embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
+from ...learning.closed import ClosedObjective, LogPriors, Parameters, closed_objective, radial_gram_of
+from ...learning.closed.loss import LARGEST, has_known_supremum, kernel_lengthscale, unscaled
 from ...learning.parameters import ParameterVector, Vector
-from ...objectives import ConditionalEvidence, EmbeddingEvidence
+from ...objectives import EmbeddingEvidence, Objective
 from ..site import Site
-from .labels import Evaluate, closed_labels
-from .priors import ClosedPriors
-from .sample import closed_sample
-
-LARGEST = 300.0
-"""Of a logarithm: the square of its exponential is still a number."""
+from .priors import closed_priors
+from .sample import Evaluate, closed_sample
 
 AGREEMENT = 1e-7
 """Of the closed form with the general road at the first point, relative to the size of U; else it is not used."""
@@ -40,7 +40,7 @@ class General(Protocol):
         """Whose parameters u are."""
 
     @property
-    def objective(self) -> object:
+    def objective(self) -> Objective[Never]:
         """q."""
 
     def general(self, u: Vector) -> tuple[float, Vector]:
@@ -61,7 +61,7 @@ class ClosedForm:
     def __init__(
         self,
         evaluate: Evaluate,
-        priors: ClosedPriors,
+        priors: LogPriors,
         roles: dict[str, slice],
         held: dict[str, Vector],
         multiplier: float,
@@ -95,7 +95,7 @@ def closed_form(potential: General) -> ClosedForm | None:
     """The closed form of ``potential`` where every piece of it has one, and it agrees with the general road."""
     if potential.x.dtype is not torch.float64 or potential.x.device.type != "cpu" or potential.x.dim() != 2:
         return None
-    priors = ClosedPriors.of(potential.sites, potential.vector)
+    priors = closed_priors(potential.sites, potential.vector)
     places = _places(potential)
     pieces = None if priors is None or places is None else _pieces(potential, set(places))
     if priors is None or places is None or pieces is None:
@@ -139,34 +139,41 @@ def _places(potential: General) -> dict[str, slice] | None:
 def _pieces(potential: General, sampled: set[str]) -> tuple[Evaluate, dict[str, Vector]] | None:
     """q, and the values of what is not sampled."""
     embedding, objective = potential.embedding, potential.objective
-    kernel, scale = embedding.kernel, None
-    if type(kernel) is ScaleKernel and kernel.active_dims is None:
-        kernel, scale = kernel.base_kernel, kernel.outputscale
-    if not _is_simple(kernel) or (scale is not None and scale.numel() != 1):
+    if type(objective) is EmbeddingEvidence and type(embedding) is BayesianMeanEmbedding:
+        return _sample(embedding, objective, potential.x, sampled)
+    if type(embedding) not in (ConditionalEmbedding, MulticlassEmbedding) or "noise" in sampled:
         return None
-    held = {} if "lengthscale" in sampled else {"lengthscale": _array(kernel.lengthscale)}
-    if type(objective) is ConditionalEvidence and type(embedding) in (ConditionalEmbedding, MulticlassEmbedding):
-        if scale is not None and "outputscale" not in sampled:
-            held["outputscale"] = _array(scale)
-        if "regularization" not in sampled:
-            held["regularization"] = _array(embedding.regularization)
-        _, y, _ = embedding.checked(potential.x, potential.y, None)
-        Y = embedding.targets(y, potential.x)
-        labels = None if "noise" in sampled else closed_labels(kernel, potential.x, Y)
-        return None if labels is None else (labels, held)
-    if type(objective) is not EmbeddingEvidence or type(embedding) is not BayesianMeanEmbedding:
+    kernel, scale = unscaled(embedding.kernel)
+    gram = radial_gram_of(kernel, potential.x)
+    if gram is None or (scale is not None and scale.numel() != 1) or not has_known_supremum(embedding, objective):
         return None
-    simple = type(kernel) is RBFKernel and kernel.lengthscale.numel() == 1 and scale is None
-    if not simple or objective.num_locations is not None or embedding.noise_kind is not None:
+    _, y, _ = embedding.checked(potential.x, potential.y, None)
+    found = closed_objective(objective, gram, embedding.targets(y, potential.x))
+    values = {"lengthscale": kernel_lengthscale(kernel), "regularization": embedding.regularization}
+    values |= {} if scale is None else {"outputscale": scale}
+    held = {role: _array(value) for role, value in values.items() if role not in sampled}
+    return None if found is None else (partial(_total, found), held)
+
+
+def _total(objective: ClosedObjective, theta: Parameters, with_gradient: bool) -> tuple[float, Parameters] | None:
+    """The sum of the terms, and its gradient."""
+    answer = objective(theta, with_gradient)
+    return None if answer is None else (sum(answer[0]), answer[1])
+
+
+def _sample(
+    embedding: BayesianMeanEmbedding, objective: EmbeddingEvidence, x: torch.Tensor, sampled: set[str]
+) -> tuple[Evaluate, dict[str, Vector]] | None:
+    """The same for the evidence of a sample."""
+    kernel = embedding.kernel
+    if type(kernel) is not RBFKernel or kernel.active_dims is not None or len(kernel.batch_shape) > 0:
         return None
-    sample = closed_sample(potential.x, float(embedding.noise.detach()))
+    lengthscale = _array(kernel.lengthscale)
+    if len(lengthscale) > 1 or objective.num_locations is not None or embedding.noise_kind is not None:
+        return None
+    sample = closed_sample(x, float(embedding.noise.detach()))
+    held = {} if "lengthscale" in sampled else {"lengthscale": lengthscale}
     return None if sample is None or not sampled <= {"lengthscale", "noise"} else (sample, held)
-
-
-def _is_simple(kernel: Kernel) -> bool:
-    """Whether it is a squared exponential or Matérn kernel on all columns, without a batch."""
-    known = type(kernel) in (RBFKernel, MaternKernel)
-    return known and kernel.active_dims is None and len(kernel.batch_shape) == 0
 
 
 def _array(value: torch.Tensor) -> Vector:

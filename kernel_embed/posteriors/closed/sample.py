@@ -14,14 +14,17 @@ With :math:`k_{ij} = e^{-s_{ij}/2}`, :math:`t_i = \sum_j k_{ij} (x_i - x_j)` and
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...kernels.radial import flushed_exp
-from .factor import Factor
-from .labels import Evaluate, Parameters
+from ...learning.closed import Factor, Parameters
+
+Evaluate = Callable[[Parameters, bool], "tuple[float, Parameters] | None"]
+"""q and, where asked for, ∂q/∂log θ by role; ``None`` where the general road must decide."""
 
 FEWEST_DIGITS = 1e-10
 """Of the sizes that t_i is a difference of: where it is smaller, the general road decides what is noise."""

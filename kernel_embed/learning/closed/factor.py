@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...learning.parameters import Vector
+from ..parameters import Vector
 
 
 class Factor:
@@ -21,6 +21,8 @@ class Factor:
         >>> factor.A[:] = [[4.0, 2.0], [2.0, 3.0]]
         >>> factor.factorize(), factor.solve(np.array([[1.0], [0.0]])).ravel().round(6).tolist()
         (True, [0.375, -0.25])
+        >>> factor.inverse().round(6).tolist()
+        [[0.375, -0.25], [-0.25, 0.5]]
         >>> factor.invert()
         >>> factor.T.round(6).tolist()
         [[0.375, 0.0], [-0.25, 0.5]]
@@ -55,3 +57,10 @@ class Factor:
     def invert(self) -> None:
         """T over L."""
         self._lapack.dpotri(self.A, lower=1, overwrite_c=1)
+
+    def inverse(self) -> Vector:
+        """A⁻¹ with both triangles, beside L, after :meth:`factorize`."""
+        T: Vector = self._lapack.dpotri(self.A, lower=1)[0]
+        C: Vector = T + T.T
+        C.reshape(-1, order="A")[:: len(C) + 1] *= 0.5
+        return C
