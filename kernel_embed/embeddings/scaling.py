@@ -40,14 +40,20 @@ class Scaling:
     share: Array
     ridge: Array
 
-    def minimize(self) -> Array:
+    def minimize(self, start: Array | None = None) -> Array:
         """u = (a, a', b) at the minimum, ``(*batch, m + 2)``, by projected Newton steps.
 
         A scale at zero that would go below is held there: its row and column of the Hessian become those of the
         identity.
+
+        Args:
+            start: such as the minimum of a problem nearby; by default near probabilities of two classes.
         """
-        u = np.zeros_like(self.ridge)
-        u[..., 1] = 1.0  # near probabilities of two classes
+        if start is None:
+            u = np.zeros_like(self.ridge)
+            u[..., 1] = 1.0
+        else:
+            u = start.copy()
         value, gradient, hessian = self.derivatives(u)
         for _ in range(NEWTON_STEPS):
             held = np.zeros(u.shape, dtype=bool)

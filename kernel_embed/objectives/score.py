@@ -65,6 +65,11 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
         self.target_kernel = target_kernel
         self.centered = centered
 
+    @property
+    def is_crps(self) -> bool:
+        """Whether real targets of an embedding without a target kernel are scored by the CRPS."""
+        return self.target_kernel is None and self.centered is not False
+
     def evaluate(self, bound: ConditionedEmbedding) -> Tensor:
         """(1/n) Σ [A⁻¹LA⁻¹]_ii / [A⁻¹]_ii²."""
         S = leave_one_out_scores(bound, self.target_kernel, self.centered)

@@ -35,9 +35,6 @@ class RadialGram:
     """
 
     def __init__(self, profile: RadialProfile, x: Tensor, groups: NDArray[np.int64]) -> None:
-        from scipy.linalg import blas
-
-        self._symmetric_product = blas.dsymm
         centered = x - x.mean(-2, keepdim=True)
         n, d = x.shape
         self._profile, self._points, self._groups = profile, centered.numpy(), groups
@@ -46,8 +43,7 @@ class RadialGram:
         # −s/2 for ℓ = 1, where one lengthscale is common to all columns.
         self._halves = half_squares(centered, None)[0].numpy() if groups.max() == 0 else None
         self._left, self._right = np.ones((n, d + 2)), np.ones((n, d + 2))
-        self._with_one = np.ones((n, d + 1), order="F")
-        self._M = np.empty((n, n), order="F")
+        self._M = np.empty((n, n))
 
     def __call__(self, lengthscale: Vector) -> Vector | None:
         """K; ``None`` where distances have lost digits, which the general road gives back or warns of."""
@@ -60,12 +56,12 @@ class RadialGram:
         else:
             z, left, right = self._points / lengthscale[self._groups], self._left, self._right
             d = z.shape[1]
-            left[:, :d] = right[:, :d] = self._with_one[:, :d] = z
+            left[:, :d] = right[:, :d] = z
             np.einsum("ij,ij->i", z, z, out=left[:, d])
             left[:, d] *= -0.5
             right[:, d + 1] = left[:, d]
             exponent = left @ right.T
-            np.minimum(exponent, 0.0, out=exponent)
+            torch.from_numpy(exponent).clamp_max_(0.0)
             exponent.reshape(-1)[:: len(z) + 1] = 0.0
         values, slopes, self._slope = self._profile(torch.from_numpy(exponent))
         K: Vector = values.numpy()
@@ -73,14 +69,15 @@ class RadialGram:
         return K
 
     def gradient(self, G: Vector, lengthscale: Vector) -> Vector:
-        """∂q/∂log ℓ from the lower triangle of G, in the order of columns; what is above it is zero."""
-        M = np.multiply(G, self._slopes.T, out=self._M)
+        """∂q/∂log ℓ from a symmetric G."""
+        M = np.multiply(G, self._slopes, out=self._M)
         if self._halves is not None:
-            scale = 8.0 * self._slope / float(lengthscale[0]) ** 2
-            return np.array([scale * float(np.vdot(M.T, self._halves))])
-        with_one = self._with_one
-        z, sums = with_one[:, :-1], self._symmetric_product(1.0, M, with_one, lower=1)
-        along = (z * (sums[:, -1:] * z - sums[:, :-1])).sum(0)
+            scale = 4.0 * self._slope / float(lengthscale[0]) ** 2
+            return np.array([scale * float(np.vdot(M, self._halves))])
+        z = self._right[:, :-2]
+        sums = M @ self._right
+        # The ones stand in the last column but one.
+        along = (z * (sums[:, -2:-1] * z - sums[:, :-2])).sum(0)
         gradient: Vector = np.zeros(len(lengthscale))
         np.add.at(gradient, self._groups, -4.0 * self._slope * along)
         return gradient

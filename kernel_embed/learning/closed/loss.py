@@ -19,7 +19,7 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
 from ...embeddings import ConditionalEmbedding, MulticlassEmbedding
-from ...objectives import Objective, RademacherComplexity
+from ...objectives import Objective
 from ..parameters import ParameterVector, Vector
 from .gram import radial_gram_of
 from .objective import ClosedObjective, Parameters, closed_objective
@@ -136,8 +136,6 @@ def closed_loss(
         return None
     if x.dtype is not torch.float64 or x.device.type != "cpu" or x.dim() != 2 or len(x) > MOST_ROWS:
         return None
-    if not has_known_supremum(embedding, objective):
-        return None
     kernel, scale = unscaled(embedding.kernel)
     if scale is not None and scale.numel() != 1:
         return None
@@ -149,19 +147,13 @@ def closed_loss(
     if priors is None:
         return None
     _, y, _ = embedding.checked(x, y, None)
-    found = closed_objective(objective, gram, embedding.targets(y, x))
+    found = closed_objective(objective, embedding, gram, embedding.targets(y, x))
     learned = {place.role for place in places}
     held = {"lengthscale": kernel_lengthscale(kernel), "regularization": embedding.regularization}
     held |= {} if scale is None else {"outputscale": scale}
     values = {role: _array(value) for role, value in held.items() if role not in learned}
     share = 1.0 / num_data if objective.per_datum else 1.0
     return None if found is None else Pieces(found, places, values, priors[0], share)
-
-
-def has_known_supremum(embedding: ConditionalEmbedding, objective: Objective[Any]) -> bool:
-    """Whether α² is the outputscale and ρ that of classes, or no term asks for them."""
-    plain = type(embedding) is MulticlassEmbedding and embedding.sup_diagonal_bound is None
-    return plain or not any(isinstance(term, RademacherComplexity) for _, term in objective.terms())
 
 
 def unscaled(kernel: Kernel) -> tuple[Kernel, Tensor | None]:

@@ -9,26 +9,42 @@ With :math:`B = A^{-1} (q_V + \sigma^2 K q_P)`, :math:`L = q_P - B` for risks, a
     \frac{\partial q}{\partial (\sigma^2 K)} = \tfrac12 (L V^\top + V L^\top) - A^{-1} \operatorname{diag}(q_c) A^{-1}
     \quad \text{or} \quad \tfrac12 (m A^{-1} - V V^\top) ,
 
-of which one triangle is formed, by symmetric updates: products of n × n matrices at half their cost.
+which is one product of n × n matrices for leave-one-out values, and none for the others. For the leave-one-out score,
+with :math:`M = A^{-1} L A^{-1}` and derivatives a and g in diag M and c, it is :math:`-(X + X^\top)`,
+:math:`X = A^{-1} (\operatorname{diag}(a) M + \tfrac12 \operatorname{diag}(g) A^{-1})`: two products.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...objectives import ConditionalEvidence, Objective
+from ...embeddings import ConditionalEmbedding, MulticlassEmbedding
+from ...linalg import DistanceForm
+from ...objectives import ConditionalEvidence, LeaveOneOutScore, Objective, RademacherComplexity
 from ..parameters import Vector
 from .factor import Factor
 from .gram import RadialGram
-from .terms import TERMS, Answers, Term
+from .terms import TERMS, Answers
 
 Parameters = dict[str, Vector]
 """Values θ by their role: ``lengthscale``, ``outputscale``, ``regularization``."""
+
+
+class Slopes(NamedTuple):
+    """∂q/∂(σ²K), symmetric, ∂q/∂η for the ridge η = nλ, and ∂q/∂log σ² at a given σ²K."""
+
+    G: Vector
+    ridge: float
+    scale: float = 0.0
+
+
+Evaluated: TypeAlias = "tuple[list[float], Slopes | None] | None"
+"""Values of the terms, with slopes where they are asked for; ``None`` where the general road must decide."""
 
 
 class ClosedObjective:
@@ -41,19 +57,20 @@ class ClosedObjective:
     """
 
     def __init__(self, gram: RadialGram, Y: Tensor, terms: list[tuple[float, Objective[Any]]]) -> None:
-        from scipy.linalg import blas
-
-        self._blas, self._gram, self._Y = blas, gram, np.asfortranarray(Y.numpy())
+        self._gram, self._Y = gram, np.asfortranarray(Y.numpy())
         n, m = Y.shape
-        self._factor, self._G = Factor(n), np.zeros((n, n), order="F")
-        self._is_evidence = type(terms[0][1]) is ConditionalEvidence
+        self._factor = Factor(n)
         self._coefficients = [coefficient for coefficient, _ in terms]
-        self._terms: list[tuple[Term, Objective[Any]]] = []
-        self._asks_inverse = False
-        if not self._is_evidence:
-            self._terms = [(TERMS[type(term)][0], term) for _, term in terms]
-            self._asks_inverse = any(TERMS[type(term)][1] for _, term in terms)
+        self._objectives = [term for _, term in terms]
+        self._asks_inverse = any(TERMS[type(term)].asks_inverse for _, term in terms if type(term) in TERMS)
         self._constant = 0.5 * n * m * math.log(2.0 * math.pi)
+        self._calibration: Vector | None = None
+        kind = type(terms[0][1])
+        if kind is LeaveOneOutScore:
+            self._form = DistanceForm(Y.squeeze(-1))
+        self._evaluate = {ConditionalEvidence: self._evidence, LeaveOneOutScore: self._score}.get(
+            kind, self._regression
+        )
 
     def __call__(self, theta: Parameters, with_gradient: bool = True) -> tuple[list[float], Parameters] | None:
         """The terms and ∂q/∂log θ by role, of their sum; ``None`` where the general road must decide."""
@@ -67,70 +84,95 @@ class ClosedObjective:
         factor.diagonal += ridge
         if not factor.factorize():
             return None
-        V = factor.solve(self._Y)
-        slope_scale = 0.0
-        if self._is_evidence:
-            values, slope_ridge = self._evidence(V, with_gradient)
-            G = factor.A
-        else:
-            values, slope_ridge, slope_scale = self._regression(K, scale, V, with_gradient)
-            G = self._G
-        if not with_gradient:
+        answer = self._evaluate(K, scale, with_gradient)
+        if answer is None:
+            return None
+        values, slopes = answer
+        if slopes is None:
             return values, {}
         gradient = {
-            "regularization": np.array([ridge * slope_ridge]),
-            "lengthscale": scale * self._gram.gradient(G, theta["lengthscale"]),
+            "regularization": np.array([ridge * slopes.ridge]),
+            "lengthscale": scale * self._gram.gradient(slopes.G, theta["lengthscale"]),
         }
         if "outputscale" in theta:
-            along = 2.0 * float(np.vdot(G.T, K)) - float(np.vdot(G.diagonal(), K.diagonal()))
-            gradient["outputscale"] = np.array([scale * along + slope_scale])
+            gradient["outputscale"] = np.array([scale * float(np.vdot(slopes.G, K)) + slopes.scale])
         return values, gradient
 
-    def _evidence(self, V: Vector, with_gradient: bool) -> tuple[list[float], float]:
-        """The values, and ∂q/∂η; the triangle of ∂q/∂(σ²K) stands in place of the factor."""
-        m, factor = V.shape[1], self._factor
+    def _evidence(self, K: Vector, scale: float, with_gradient: bool) -> Evaluated:
+        factor = self._factor
+        V = factor.solve(self._Y)
+        m = V.shape[1]
         value = 0.5 * float(np.vdot(self._Y, V)) + 0.5 * m * factor.log_determinant() + self._constant
         values = [coefficient * value for coefficient in self._coefficients]
         if not with_gradient:
-            return values, 0.0
-        half = 0.5 * sum(self._coefficients)
-        factor.invert()
-        self._blas.dsyrk(-half, V, beta=half * m, c=factor.A, lower=1, overwrite_c=1)
-        return values, float(factor.diagonal.sum())
+            return values, None
+        G, half, columns = factor.inverse(), 0.5 * sum(self._coefficients), torch.from_numpy(V)
+        torch.from_numpy(G).addmm_(columns, columns.mT, beta=half * m, alpha=-half)
+        return values, Slopes(G, float(G.trace()))
 
-    def _regression(self, K: Vector, scale: float, V: Vector, with_gradient: bool) -> tuple[list[float], float, float]:
-        """The values, ∂q/∂η and ∂q/∂log σ² at given K; the triangle of ∂q/∂(σ²K) stands in G."""
-        factor, blas, n = self._factor, self._blas, len(V)
+    def _score(self, K: Vector, scale: float, with_gradient: bool) -> Evaluated:
+        C, n = torch.from_numpy(self._factor.inverse()), len(K)
+        M = C @ self._form.apply(C)
+        c, forms = C.diagonal().numpy(), M.diagonal().numpy()
+        squares = np.square(c)
+        if not squares.min() > 0.0:
+            return None
+        scores = np.maximum(forms, 0.0) / squares
+        value = float(scores.mean())
+        values = [coefficient * value for coefficient in self._coefficients]
+        if not with_gradient:
+            return values, None
+        share = sum(self._coefficients) / n
+        a, g = share * (forms >= 0.0) / squares, -2.0 * share * scores / c
+        X = M.mul_(torch.from_numpy(a).unsqueeze(-1)).addcmul_(C, torch.from_numpy(0.5 * g).unsqueeze(-1))
+        X = C @ X
+        G: Vector = (X + X.mT).neg_().numpy()
+        return values, Slopes(G, float(G.trace()))
+
+    def _regression(self, K: Vector, scale: float, with_gradient: bool) -> Evaluated:
+        factor, n = self._factor, len(K)
+        V = factor.solve(self._Y)
         P = K @ V
         P *= scale
         inverse = factor.inverse() if self._asks_inverse else None
         c = np.ones(n) if inverse is None else inverse.diagonal()
         at = Answers(self._Y, V, P, c, scale, np.zeros_like(V), np.zeros_like(V), np.zeros(n))
+        at.calibration = self._calibration
         values = [
-            term(objective, at, coefficient)
-            for (term, objective), coefficient in zip(self._terms, self._coefficients, strict=True)
+            TERMS[type(objective)].add(objective, at, coefficient)
+            for objective, coefficient in zip(self._objectives, self._coefficients, strict=True)
         ]
+        self._calibration = at.calibration
         if not with_gradient:
-            return values, 0.0, 0.0
+            return values, None
         B = factor.solve(at.slope_V + scale * (K @ at.slope_P))
-        slope_ridge = -float(np.vdot(B, V))
-        beta = 0.0
+        L = 0.5 * (at.slope_P - B)
+        G = np.concatenate([L, V], axis=1) @ np.concatenate([V, L], axis=1).T
+        ridge = -float(np.vdot(B, V))
         if inverse is not None:
-            for sign in (1.0, -1.0):
-                # −A⁻¹ diag(g) A⁻¹ as a difference of two Gram matrices, each without what is zero.
-                rows = np.flatnonzero(sign * at.slope_c < 0.0)
-                if len(rows):
-                    half = inverse[rows] * np.sqrt(np.abs(at.slope_c[rows]))[:, None]
-                    blas.dsyrk(sign, half.T, beta=beta, c=self._G, lower=1, overwrite_c=1)
-                    beta = 1.0
-            slope_ridge += beta * float(self._G.diagonal().sum())
-        blas.dsyr2k(0.5, at.slope_P - B, V, beta=beta, c=self._G, lower=1, overwrite_c=1)
-        return values, slope_ridge, at.slope_scale
+            # −A⁻¹ diag(g) A⁻¹, without the rows of which g is zero: losses have flat parts.
+            rows = np.flatnonzero(at.slope_c)
+            some = inverse[rows] if len(rows) < n else inverse
+            scaled = some * at.slope_c[rows][:, None]
+            ridge -= float(np.vdot(some, scaled))
+            torch.from_numpy(G).addmm_(torch.from_numpy(some).mT, torch.from_numpy(scaled), alpha=-1.0)
+        return values, Slopes(G, ridge, at.slope_scale)
 
 
-def closed_objective(objective: Objective[Any], gram: RadialGram, Y: Tensor) -> ClosedObjective | None:
-    """``objective`` with targets ``Y``; ``None`` where a term of it has no closed form."""
+def closed_objective(
+    objective: Objective[Any], embedding: ConditionalEmbedding, gram: RadialGram, Y: Tensor
+) -> ClosedObjective | None:
+    """``objective`` of an ``embedding`` with targets ``Y``; ``None`` where a term of it has no closed form."""
     terms = list(objective.terms())
     kinds = {type(term) for _, term in terms}
-    known = kinds == {ConditionalEvidence} or kinds <= set(TERMS)
-    return ClosedObjective(gram, Y, terms) if known and Y.dtype == torch.float64 else None
+    if kinds == {LeaveOneOutScore}:
+        # The CRPS of real targets, whose form is never formed.
+        plain = type(embedding) is ConditionalEmbedding and embedding.target_kernel is None and Y.shape[1] == 1
+        known = plain and all(isinstance(term, LeaveOneOutScore) and term.is_crps for _, term in terms)
+    elif kinds == {ConditionalEvidence}:
+        known = True
+    else:
+        known = kinds <= set(TERMS) and type(embedding) is MulticlassEmbedding
+        # α² is the outputscale unless the user knows better.
+        known = known and (embedding.sup_diagonal_bound is None or RademacherComplexity not in kinds)
+    return ClosedObjective(gram, Y, terms) if known else None

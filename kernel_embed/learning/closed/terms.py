@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class Answers:
         c: diag A⁻¹.
         scale: σ², the largest k(x, x).
         slope_V: ∂q/∂V so far, and so on; ``slope_scale`` in log σ².
+        calibration: that of the evaluation before, from which the next one starts.
     """
 
     Y: Vector
@@ -46,6 +47,7 @@ class Answers:
     slope_P: Vector
     slope_c: Vector
     slope_scale: float = 0.0
+    calibration: Vector | None = None
 
     def left_out(self) -> Vector:
         """F = Y − V / c."""
@@ -59,8 +61,16 @@ class Answers:
         self.slope_c += (along * self.V).sum(1) / self.c
 
 
-Term = Callable[[Any, Answers, float], float]
-"""An objective, answers and a coefficient: the value, its slopes added to those of the answers."""
+class Term(NamedTuple):
+    """How an objective adds to q.
+
+    Attributes:
+        add: of an objective, answers and a coefficient: the value, its slopes added to those of the answers.
+        asks_inverse: whether it needs c.
+    """
+
+    add: Callable[[Any, Answers, float], float]
+    asks_inverse: bool
 
 
 def _clipped(objective: ClippedRisk, F: Vector, Y: Vector, coefficient: float) -> tuple[float, Vector]:
@@ -109,8 +119,7 @@ def _calibrated(objective: CalibratedLeaveOneOutRisk, at: Answers, coefficient: 
     T = (n * at.Y.T + 1.0 / m) / (n + 1.0)
     ridge: Vector = np.full(m + 2, objective.penalty / n)
     ridge[:2] = SCALE_RIDGE
-    problem = Scaling(X, T, np.full(n, 1.0 / n), ridge)
-    u = problem.minimize()
+    u = at.calibration = Scaling(X, T, np.full(n, 1.0 / n), ridge).minimize(at.calibration)
     logits = u[0] * h + u[1] * X[1] + u[2:, None]
     logits -= logits.max(0)
     p = np.exp(logits)
@@ -124,10 +133,9 @@ def _calibrated(objective: CalibratedLeaveOneOutRisk, at: Answers, coefficient: 
     return coefficient * float(value)
 
 
-TERMS: dict[type[Objective[Any]], tuple[Term, bool]] = {
-    EmpiricalRisk: (_empirical, False),
-    LeaveOneOutRisk: (_leave_one_out, True),
-    RademacherComplexity: (_rademacher, False),
-    CalibratedLeaveOneOutRisk: (_calibrated, True),
+TERMS: dict[type[Objective[Any]], Term] = {
+    EmpiricalRisk: Term(_empirical, False),
+    LeaveOneOutRisk: Term(_leave_one_out, True),
+    RademacherComplexity: Term(_rademacher, False),
+    CalibratedLeaveOneOutRisk: Term(_calibrated, True),
 }
-"""By class: the term, and whether it asks for c."""

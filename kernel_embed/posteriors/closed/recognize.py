@@ -15,7 +15,7 @@ from typing_extensions import Never
 
 from ...embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
 from ...learning.closed import ClosedObjective, LogPriors, Parameters, closed_objective, radial_gram_of
-from ...learning.closed.loss import LARGEST, has_known_supremum, kernel_lengthscale, unscaled
+from ...learning.closed.loss import LARGEST, kernel_lengthscale, unscaled
 from ...learning.parameters import ParameterVector, Vector
 from ...objectives import EmbeddingEvidence, Objective
 from ..site import Site
@@ -145,10 +145,10 @@ def _pieces(potential: General, sampled: set[str]) -> tuple[Evaluate, dict[str, 
         return None
     kernel, scale = unscaled(embedding.kernel)
     gram = radial_gram_of(kernel, potential.x)
-    if gram is None or (scale is not None and scale.numel() != 1) or not has_known_supremum(embedding, objective):
+    if gram is None or (scale is not None and scale.numel() != 1):
         return None
     _, y, _ = embedding.checked(potential.x, potential.y, None)
-    found = closed_objective(objective, gram, embedding.targets(y, potential.x))
+    found = closed_objective(objective, embedding, gram, embedding.targets(y, potential.x))
     values = {"lengthscale": kernel_lengthscale(kernel), "regularization": embedding.regularization}
     values |= {} if scale is None else {"outputscale": scale}
     held = {role: _array(value) for role, value in values.items() if role not in sampled}
