@@ -25,7 +25,8 @@ def _potential(part: str, n: int) -> Potential:
     return Potential(model(), EmbeddingEvidence(), torch.cat(mixture_samples(n // 6)), None)
 
 
-def _call(part: str, n: int, closed: bool) -> Call:
+def general_and_closed(part: str, n: int, closed: bool) -> Call:
+    """One evaluation, in closed form or through modules."""
     potential = _potential(part, n)
     u = potential.vector.get()
     return lambda: potential.value_and_gradient(u) if closed else potential.general(u)
@@ -35,5 +36,5 @@ def cases(scope: Scope) -> Iterator[Case]:
     """A potential with its gradient, in closed form and by autograd."""
     for part in (LABELS, SAMPLE):
         for n in (30,) if scope.quick else (48, 102, 198, 600):
-            yield Case(part, OURS, n, partial(_call, part, n, True), repeats=100)
-            yield Case(part, GENERAL, n, partial(_call, part, n, False), repeats=100)
+            yield Case(part, OURS, n, partial(general_and_closed, part, n, True), repeats=100)
+            yield Case(part, GENERAL, n, partial(general_and_closed, part, n, False), repeats=100)

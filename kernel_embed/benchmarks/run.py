@@ -11,6 +11,7 @@ import torch
 from ..comparison.study import FAILURES
 from ..progress import progress_bar
 from ..results import Record, Results, number
+from ..validation import check_count
 from . import (
     bounds,
     calculus,
@@ -23,6 +24,7 @@ from . import (
     laws,
     leapfrog,
     posterior,
+    profile,
     recipe,
     scale,
     score,
@@ -35,7 +37,7 @@ from . import (
 from .cases import Case, Scope, run_case
 from .summary import Outcome
 
-KEY = ("experiment", "part", "name", "n", "threads")
+KEY = ("experiment", "part", "name", "n", "threads", "repetition")
 PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "objective": evaluation.cases,
     "classifier": classifier.cases,
@@ -61,6 +63,7 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
     "calculus": calculus.cases,
     "gradients": evaluation.growth_cases,
     "small": evaluation.small_cases,
+    "profile": profile.cases,
     "single": evaluation.single_cases,
     "score": score.cases,
     "tables": tables.cases,
@@ -82,6 +85,7 @@ def run(
     sizes: Sequence[int] | None = None,
     names: Sequence[str] | None = None,
     limit: float = 300.0,
+    repeats: int = 1,
     progress: bool | None = None,
 ) -> Outcome:
     """Fill ``results`` with one record for each case that can be run here.
@@ -93,6 +97,7 @@ def run(
         sizes: of the classifiers and of the posteriors beside Stan, to run only these.
         names: of whose rows, to run only these.
         limit: seconds that one case may be expected to take, from its own smaller sizes.
+        repeats: how often every case is run, all of them in turn; the summary shows medians.
         progress: show a progress bar.
     """
     outcome, threads = Outcome([], []), torch.get_num_threads()
@@ -102,11 +107,14 @@ def run(
         todo = [case for case in todo if case.part not in sized or case.n in sizes]
     if names is not None:
         todo = [case for case in todo if case.name in names]
-    with progress_bar(len(todo), "benchmark", progress) as bar:
-        for case in todo:
+    runs = [(case, repetition) for repetition in range(check_count("repeats", repeats)) for case in todo]
+    with progress_bar(len(runs), "benchmark", progress) as bar:
+        for case, repetition in runs:
             bar.set_postfix_str(f"{case.part}, {case.name}, n = {case.n}")
             name: Record = {"experiment": "benchmark", "part": case.part, "name": case.name, "n": case.n}
             name["threads"] = threads
+            if repetition:
+                name["repetition"] = repetition
             if name not in results:
                 torch.set_num_threads(threads)  # as it was found: a peer may have changed it
                 _measure(case, name, results, limit, outcome)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import pathlib
+import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..plots import free_figure, plot_ratios, plot_seconds, save_picture, styled
 from ..results import Record, group, number, table
-from . import bounds, classifier, distributions, evaluation, recipe, sizes
+from . import bounds, classifier, distributions, evaluation, profile, recipe, sizes
 
 FIGURES = {
     "nll": ("NLL", "{:.4g}"),
@@ -35,6 +36,7 @@ FIGURES = {
     "n_eff": ("n_eff", "{:.0f}"),
     "effective_per_second": ("n_eff per second", "{:.3f}"),
     "effective_per_processor_second": ("per CPU second", "{:.1f}"),
+    "runs": ("median of", "{:.0f}"),
     "num_refused": ("refused", "{:.0f}"),
     "num_divergences": ("diverged", "{:.0f}"),
     "fit_seconds": ("of which fit, s", "{:.2f}"),
@@ -74,7 +76,7 @@ def ratio(record: Record, records: Sequence[Record], field: str = "seconds") -> 
 
 def summary(records: Sequence[Record], outcome: Outcome) -> str:
     """One table for each part, the exponents, and what was skipped."""
-    parts = []
+    parts, records = [], medians(records)
     for part, chosen in group(records, lambda record: record["part"]).items():
         text = growth(chosen) if part == classifier.GROWTH else _ratios(chosen)
         more = next((words(chosen) for prefix, words in WORDS.items() if str(part).startswith(prefix)), "")
@@ -86,9 +88,22 @@ def summary(records: Sequence[Record], outcome: Outcome) -> str:
     return "\n\n".join(parts)
 
 
+def medians(records: Sequence[Record]) -> list[Record]:
+    """One record for each case: where it was run several times, the median of every number."""
+    answer = []
+    for found in group(records, lambda r: (r["part"], r["name"], r["n"], r.get("threads"))).values():
+        merged = dict(found[0])
+        for field, value in found[0].items():
+            if isinstance(value, float):
+                merged[field] = statistics.median(number(r, field) for r in found if r.get(field) is not None)
+        answer.append({**merged, "runs": len(found)} if len(found) > 1 else merged)
+    return answer
+
+
 WORDS: dict[str, Callable[[Sequence[Record]], str]] = {
     recipe.PART: recipe.words,
     evaluation.GROWTH: evaluation.growth_words,
+    profile.WHERE: profile.words,
     distributions.TABLES: distributions.words,
 }
 """By how the name of a part begins: what is said under its table."""
@@ -123,6 +138,7 @@ def growth(records: Sequence[Record]) -> str:
 
 def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
     """``benchmark.png``, the time to a learned classifier and ratios, and ``sizes.png`` where those were measured."""
+    records = medians(records)
     with styled():
         figure = free_figure(11, 4.6)
         left, right = figure.subplots(1, 2)
@@ -139,6 +155,7 @@ def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
         evaluation.GROWTH,
         evaluation.SMALL,
         evaluation.SINGLE,
+        *profile.TITLES,
         sizes.PART,
     )
     bars = {

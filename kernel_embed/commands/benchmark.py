@@ -54,6 +54,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="skip a case that is expected to take longer (default: 300)",
     )
+    what.add_argument(
+        "--repeats",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run every case so often, all in turn, and show medians (default: 1)",
+    )
     common(command)
 
 
@@ -84,6 +91,7 @@ def run(options: argparse.Namespace) -> str:
         sizes=options.sizes,
         names=options.names,
         limit=options.limit,
+        repeats=options.repeats,
     )
     text = f"{summary(results.records, outcome)}\n\nResults are in {options.out / 'results.json'}"
     try:

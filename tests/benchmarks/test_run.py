@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from kernel_embed.benchmarks import classifier, distributions, evaluation, evidence, summary, votes
+from kernel_embed.benchmarks import classifier, distributions, evaluation, evidence, profile, summary, votes
 from kernel_embed.benchmarks import run as benchmark
 from kernel_embed.benchmarks.cases import OURS, Case, Scope, run_case
 from kernel_embed.cli import main
@@ -163,6 +163,32 @@ def test_every_part_names_its_cases_once_and_is_smaller_when_quick(part):
         assert len(set(names)) == len(names)
         assert all((case.part, case.against, case.n) in names for case in found), "every ratio has its row"
     assert sum(case.n for case in quick) <= sum(case.n for case in whole)
+
+
+def test_a_profile_says_where_the_time_goes(tmp_path, capsys):
+    ours = ["benchmark", "--quick", "--parts", "profile", "--out", str(tmp_path)]
+    assert main(ours) == 0
+    records = json.loads((tmp_path / "results.json").read_text())
+    assert len(records) == 6
+    for record in records:
+        parts = [value for field, value in record.items() if field.startswith("ms ") and field != "ms all"]
+        assert sum(parts) == pytest.approx(record["ms all"])
+        assert min(parts) >= 0.0
+        assert min(record["ms factor"], record["ms kernel and its gradient"], record[f"ms {profile.REST}"]) > 0.0
+    assert "CPU milliseconds" in capsys.readouterr().out
+
+
+def test_repetitions_are_kept_apart_and_shown_as_medians(tmp_path, capsys):
+    ours = ["benchmark", "--quick", "--parts", "small", "--out", str(tmp_path), "--names", "ours: ConditionalEvidence"]
+    assert main([*ours, "--repeats", "3"]) == 0
+    assert "median of 3" in capsys.readouterr().out
+    records = json.loads((tmp_path / "results.json").read_text())
+    assert [record.get("repetition") for record in records] == [None, 1, 2]
+    (middle,) = summary.medians(records)
+    assert middle["seconds"] == sorted(record["seconds"] for record in records)[1]
+    assert main([*ours, "--repeats", "3"]) == 0, "nothing is run twice"
+    assert json.loads((tmp_path / "results.json").read_text()) == records
+    assert main([*ours, "--repeats", "0"]) == 2
 
 
 @pytest.mark.parametrize("part", ["evidence", "recipe", "chains", "million"])
