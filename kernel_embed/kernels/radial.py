@@ -14,6 +14,7 @@ lengthscales follows from :math:`z = x / \ell` by ordinary autograd on :math:`n 
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Callable
@@ -206,8 +207,15 @@ def flushed_exp(exponent: Tensor, *, inplace: bool = True) -> Tensor:
     Such values (1e-154 in float64) cannot change any sum they enter, but their products are denormal numbers, on
     which a processor is many times slower.
     """
-    smallest = 0.5 * math.log(torch.finfo(exponent.dtype).tiny)
-    return torch.nn.functional.threshold(exponent, smallest, -math.inf, inplace=inplace).exp_()
+    flush = torch.threshold_ if inplace else torch.threshold
+    values: Tensor = flush(exponent, _smallest_exponent(exponent.dtype), -math.inf).exp_()
+    return values
+
+
+@functools.cache
+def _smallest_exponent(dtype: torch.dtype) -> float:
+    """Of √tiny."""
+    return 0.5 * math.log(torch.finfo(dtype).tiny)
 
 
 # --- how scaled points z follow from x, and how a slope in z becomes one in x ----------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Protocol
 
 import gpytorch
 import pyro
@@ -18,6 +19,13 @@ from .potential import REFUSALS, AnyObjective, Potential, quiet_numbers, with_gr
 from .site import Site, describe, log_density
 
 
+class PyroPart(Protocol):
+    """What :func:`pyro_model` returns."""
+
+    def __call__(self, given: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """Sample the hyperparameters that are not ``given``, and return all of them by name."""
+
+
 def pyro_model(
     embedding: gpytorch.Module,
     objective: AnyObjective,
@@ -26,7 +34,7 @@ def pyro_model(
     *,
     temperature: float = 1.0,
     name: str = "",
-) -> Callable[[], dict[str, Tensor]]:
+) -> PyroPart:
     """A Pyro model: samples every hyperparameter from its prior, and adds −c q to the log density of the program.
 
     Call it inside a model of your own, or give it to any of Pyro's algorithms. The gradient is the library's closed
@@ -41,7 +49,9 @@ def pyro_model(
         name: put before the names of the sites, for programs with several embeddings.
 
     Returns:
-        A function without arguments whose call samples the sites and returns their values by name.
+        A function whose call samples the sites and returns their values by name. Hyperparameters that the larger
+        program samples itself, for several groups in one plate, say, are given to it by name,
+        ``part({"kernel.lengthscale": value})``: they have no prior here, and the gradient reaches them.
 
     Raises:
         TypeError: if ``x`` is not a tensor of real numbers.
@@ -62,8 +72,12 @@ def pyro_model(
     owned = [site for site in potential.sites if not site.is_factor]
     priors = {site.name: pyro_prior(site) for site in owned}
 
-    def model() -> dict[str, Tensor]:
-        values = {site.name: pyro.sample(name + site.name, priors[site.name]) for site in owned}
+    def model(given: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        known = _as_sites(owned, given or {})
+        values = {
+            site.name: known[site.name] if site.name in known else pyro.sample(name + site.name, priors[site.name])
+            for site in owned
+        }
         flat = torch.cat([value.reshape(-1) for value in values.values()])
         with quiet_numbers():
             factor = _log_factor(potential, owned, values, flat)
@@ -71,6 +85,21 @@ def pyro_model(
         return values
 
     return model
+
+
+def _as_sites(owned: list[Site], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Values that are given, in the shapes of their sites."""
+    shapes = {site.name: site.value().shape for site in owned}
+    for name, value in given.items():
+        if name not in shapes or not isinstance(value, Tensor) or value.numel() not in (1, shapes[name].numel()):
+            sizes = ", ".join(f"{known} ({shape.numel()})" for known, shape in shapes.items())
+            size = value.numel() if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(
+                f"Expected tensors for some of {sizes}, with so many numbers, got {name} ({size}). Name "
+                "hyperparameters of the embedding, each with its value."
+            )
+    return {name: value.expand(shapes[name]) if value.numel() == 1 else value.reshape(shapes[name])
+            for name, value in given.items()}  # fmt: skip
 
 
 def _log_factor(potential: Potential, owned: list[Site], values: dict[str, Tensor], flat: Tensor) -> Tensor:

@@ -51,6 +51,52 @@ def test_pyro_model_has_the_gradient_of_its_value(problem):
     assert torch.autograd.gradcheck(factor, (flat,), eps=1e-6, rtol=1e-4)
 
 
+def test_given_values_have_no_prior_and_the_gradient_reaches_them(problem):
+    """Two groups in one plate: the log density is the plate's and the evidence of each, the gradient that of both."""
+    parts, evidences = [], []
+    for number, rows in enumerate((slice(0, 12), slice(12, None))):
+        embedding = ke.MulticlassEmbedding(RBFKernel().double(), problem.m, 0.05)
+        embedding.raw_regularization.requires_grad_(False)
+        data = problem.x[rows], problem.y[rows]
+        parts.append(ke.pyro_model(embedding, ke.ConditionalEvidence(), *data, name=f"{number}."))
+        evidences.append((embedding, data))
+    logarithms = torch.tensor([0.3, -0.2], dtype=torch.float64, requires_grad=True)
+
+    def model():
+        with pyro.plate("groups", 2):
+            sampled = pyro.sample("log", pyro.distributions.Normal(torch.zeros(2).double(), 0.7))
+        for part, value in zip(parts, sampled, strict=True):
+            part({"kernel.lengthscale": value.exp()})
+
+    trace = pyro.poutine.trace(pyro.poutine.condition(model, {"log": logarithms})).get_trace()
+    (slope,) = torch.autograd.grad(trace.log_prob_sum(), logarithms)
+    assert trace.stochastic_nodes == ["groups"], "the plate alone: the parts sample nothing"
+
+    def plain(logarithms):
+        total = torch.distributions.Normal(0.0, 0.7).log_prob(logarithms).sum()
+        for (_, (x, y)), value in zip(evidences, logarithms, strict=True):
+            s = torch.cdist(x, x).square() / value.exp().square()
+            A = torch.exp(-0.5 * s) + 0.05 * len(x) * torch.eye(len(x), dtype=x.dtype)
+            Y = torch.nn.functional.one_hot(y, problem.m).double()
+            normal = torch.distributions.MultivariateNormal(torch.zeros(len(x)).double(), A)
+            total = total + normal.log_prob(Y.mT).sum()
+        return total
+
+    assert trace.log_prob_sum().item() == pytest.approx(plain(logarithms).item(), rel=1e-9)
+    (expected,) = torch.autograd.grad(plain(logarithms), logarithms)
+    torch.testing.assert_close(slope, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("given", [{"lengthscale": torch.ones(1)}, {"kernel.lengthscale": torch.ones(2)},
+                                   {"kernel.lengthscale": 1.0}])  # fmt: skip
+def test_given_values_that_fit_nothing_are_refused(problem, given):
+    part = ke.pyro_model(
+        ke.MulticlassEmbedding(RBFKernel().double(), problem.m), ke.ConditionalEvidence(), problem.x, problem.y
+    )
+    with pytest.raises(ValueError, match=r"Expected tensors for some of .*kernel\.lengthscale \(1\)"):
+        part(given)
+
+
 def test_pyro_model_of_the_score_weighs_by_n_times_the_score(problem):
     """A Gibbs posterior: the factor is −n times the mean score of the targets, whatever they are."""
     kernel = RBFKernel(ard_num_dims=3, lengthscale_prior=LogNormalPrior(0.0, 0.5)).double()

@@ -39,7 +39,7 @@ class RadialGram:
         n, d = x.shape
         self._profile, self._points, self._groups = profile, centered.numpy(), groups
         self._largest = float(centered.square().sum(-1).max())
-        self._farthest = float(x.abs().max())
+        self._lost = float(x.abs().max()) * float(np.finfo(np.float64).eps) / LOST_SPACING
         # −s/2 for ℓ = 1, where one lengthscale is common to all columns.
         self._halves = half_squares(centered, None)[0].numpy() if groups.max() == 0 else None
         self._left, self._right = np.ones((n, d + 2)), np.ones((n, d + 2))
@@ -48,8 +48,7 @@ class RadialGram:
     def __call__(self, lengthscale: Vector) -> Vector | None:
         """K; ``None`` where distances have lost digits, which the general road gives back or warns of."""
         smallest = float(lengthscale.min())
-        far = self._farthest * np.finfo(np.float64).eps > LOST_SPACING * smallest
-        if far or not 2.0 * self._largest / smallest**2 < CHECKED_NORM:
+        if smallest < self._lost or not 2.0 * self._largest / smallest**2 < CHECKED_NORM:
             return None
         if self._halves is not None:
             exponent = self._halves * (1.0 / float(lengthscale[0]) ** 2)
@@ -69,15 +68,16 @@ class RadialGram:
         return K
 
     def gradient(self, G: Vector, lengthscale: Vector) -> Vector:
-        """∂q/∂log ℓ from a symmetric G."""
+        """∂q/∂log ℓ from a matrix whose symmetric part is G."""
         M = np.multiply(G, self._slopes, out=self._M)
         if self._halves is not None:
             scale = 4.0 * self._slope / float(lengthscale[0]) ** 2
             return np.array([scale * float(np.vdot(M, self._halves))])
         z = self._right[:, :-2]
         sums = M @ self._right
-        # The ones stand in the last column but one.
-        along = (z * (sums[:, -2:-1] * z - sums[:, :-2])).sum(0)
+        # The ones stand in the last column but one; r are sums over rows and over columns.
+        r = 0.5 * (sums[:, -2] + M.sum(0))
+        along = (z * (r[:, None] * z - sums[:, :-2])).sum(0)
         gradient: Vector = np.zeros(len(lengthscale))
         np.add.at(gradient, self._groups, -4.0 * self._slope * along)
         return gradient

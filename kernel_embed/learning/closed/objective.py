@@ -36,7 +36,7 @@ Parameters = dict[str, Vector]
 
 
 class Slopes(NamedTuple):
-    """∂q/∂(σ²K), symmetric, ∂q/∂η for the ridge η = nλ, and ∂q/∂log σ² at a given σ²K."""
+    """A matrix whose symmetric part is ∂q/∂(σ²K), ∂q/∂η for the ridge η = nλ, and ∂q/∂log σ² at a given σ²K."""
 
     G: Vector
     ridge: float
@@ -106,9 +106,11 @@ class ClosedObjective:
         values = [coefficient * value for coefficient in self._coefficients]
         if not with_gradient:
             return values, None
-        G, half, columns = factor.inverse(), 0.5 * sum(self._coefficients), torch.from_numpy(V)
-        torch.from_numpy(G).addmm_(columns, columns.mT, beta=half * m, alpha=-half)
-        return values, Slopes(G, float(G.trace()))
+        half = 0.5 * sum(self._coefficients)
+        G = factor.folded_inverse(half * m)
+        ridge = float(G.diagonal().sum()) - half * float(np.vdot(V, V))
+        G -= (half * V) @ V.T
+        return values, Slopes(G, ridge)
 
     def _score(self, K: Vector, scale: float, with_gradient: bool) -> Evaluated:
         C, n = torch.from_numpy(self._factor.inverse()), len(K)
@@ -127,7 +129,7 @@ class ClosedObjective:
         X = M.mul_(torch.from_numpy(a).unsqueeze(-1)).addcmul_(C, torch.from_numpy(0.5 * g).unsqueeze(-1))
         X = C @ X
         G: Vector = (X + X.mT).neg_().numpy()
-        return values, Slopes(G, float(G.trace()))
+        return values, Slopes(G, float(G.diagonal().sum()))
 
     def _regression(self, K: Vector, scale: float, with_gradient: bool) -> Evaluated:
         factor, n = self._factor, len(K)
