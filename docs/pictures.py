@@ -18,7 +18,7 @@ from kernel_embed import plots
 from kernel_embed.benchmarks import sizes
 from kernel_embed.papers import EXPERIMENTS
 from kernel_embed.papers.flaxman2016 import ozone
-from kernel_embed.plots.style import BAND, line_style
+from kernel_embed.plots.style import BAND, line_style, marker
 
 STATIC = pathlib.Path(__file__).parent / "_static"
 
@@ -121,6 +121,35 @@ def draw_sizes() -> None:
     sizes.draw(records, STATIC / "features" / "sizes.png")
 
 
+def draw_type_two() -> None:
+    """Type II error over the ratio, from the table of its page."""
+    page = (STATIC.parent / "replication" / "bayesian.md").read_text(encoding="utf-8")
+    lines = {row[0]: [float(cell) for cell in row[1:]] for row in map(cells, type_two_table(page))}
+    ratios = lines.pop("ε")
+    with plots.styled():
+        figure = plots.free_figure(5.6, 3.4)
+        panel = figure.subplots()
+        for number, (name, errors) in enumerate(lines.items()):
+            panel.plot(ratios, errors, marker=marker(number), **line_style(number), label=name)
+        panel.set(xlabel="ratio ε of the covariance eigenvalues", ylabel="type II error", ylim=(-0.03, 1.05))
+        figure.legend(loc="outside lower center", ncols=2)
+    plots.save_picture(figure, STATIC / "bayesian" / "figure2c.png", dpi=100)
+
+
+def type_two_table(page: str) -> list[str]:
+    """The lines of the table whose first column is ε, without its rule."""
+    found = re.search(r"^\| ε \|.*\n\|[-|]+\n(?:\|.*\n)+", page, flags=re.MULTILINE)
+    if found is None:
+        raise ValueError("Expected a table over ε on the page of the Bayesian embeddings, got none. Write it there.")
+    head, _, *rows = found[0].splitlines()
+    return [head, *rows]
+
+
+def cells(line: str) -> list[str]:
+    """The cells of a line of a table."""
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
 def draw_ozone() -> None:
     """The graphs of ozone, from the table of edges on its page."""
     page = (STATIC.parent / "replication" / "bayesian.md").read_text(encoding="utf-8")
@@ -156,6 +185,7 @@ def main() -> None:
         alone.savefig(STATIC / "how_to" / "witness.png", dpi=110)
         draw_benchmark()
     draw_sizes()
+    draw_type_two()
     draw_ozone()
 
 

@@ -1,4 +1,4 @@
-"""Ratios are taken in one run; absent peers are skipped with a word, broken ones named, and nothing is lost."""
+"""Ratios are taken in one run; absent peers are named and skipped, broken ones named, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -285,7 +285,7 @@ def test_learning_may_start_on_a_subset(iris):
 @pytest.mark.skipif(data_directory() is None, reason="KERNEL_EMBED_DATA is not set: no copy of the papers' data sets")
 @pytest.mark.parametrize(("name", "mean", "deviation"), [("wine", 97.2, 3.7), ("ecoli", 87.5, 4.4)])
 def test_table_1_with_the_rate_of_the_released_code(name, mean, deviation):
-    """Table 1, row GMCE: accuracy over 10 folds, mean ± standard deviation, to the printed decimal."""
+    """Table 1, row GMCE: accuracy over 10 folds, mean ± standard deviation, to the published decimal."""
     table = load_table(name)
     x = (table.x - table.x.min(0)) / (table.x.max(0) - table.x.min(0))
     classes, y = np.unique(table.y, return_inverse=True)

@@ -48,7 +48,7 @@ def test_a_given_bound_of_the_diagonal_is_named(problem):
 
 
 def test_the_tight_form_can_say_something():
-    """Many rows of an easy problem: below 1, where the printed form is not."""
+    """Many rows of an easy problem: below 1, where the published form is not."""
     x = torch.cat([torch.zeros(1500, 1), torch.ones(1500, 1)]).double()
     y = torch.arange(3000) // 1500
     embedding = ke.MulticlassEmbedding(rbf(1, 0.1), 2, 0.2).requires_grad_(False)

@@ -44,7 +44,7 @@ def test_summary_counts_what_it_says():
     assert summary(worse[1:])[0]["compared"] == 0
 
 
-def test_markdown_has_ours_above_the_printed():
+def test_markdown_has_ours_above_the_published():
     lines = markdown([cell("VKR trace", 4.256, 40.2)], "polynomial", "unit norm").splitlines()
     assert lines[0] == "| data set | L2-SVM | L1-SVM | VKR dimension | VKR trace |"
     assert lines[2] == "| ionosphere | — | — | — | 4.26 ± 1.00 / 40.2 |"

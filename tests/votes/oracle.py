@@ -10,7 +10,7 @@ from scipy.optimize import linprog, minimize
 
 
 def objective_by_loops(grams, y, kernel, point, weight, penalties):
-    """F(α), eq. (1), written as it is printed."""
+    """F(α), eq. (1), written as published."""
     m = len(y)
     total = 0.0
     for i in range(m):

@@ -37,7 +37,7 @@ def test_the_uniform_form_lies_above_the_last_line_of_its_proof(p, rho):
     assert (result.rho, result.confidence, result.kind) == (grid, 0.9, "certificate")
 
 
-def test_the_printed_theorem_2_lies_below_the_last_line_of_its_proof():
+def test_the_published_theorem_2_lies_below_the_last_line_of_its_proof():
     """eq. (4) has (2n − 1) log p where the theorem prints n log p: why it is never a certificate."""
     m, p, rho, K, delta = 1_000_000, 5, 0.4, 2.0, 0.05
     n = math.ceil(8 / rho**2 * math.log(rho**2 * 3 * m / (40 * K * math.log(p))))
