@@ -15,6 +15,7 @@ from torch import nn
 
 import kernel_embed as ke
 from kernel_embed.estimators import default, ranks
+from kernel_embed.estimators.logistic import LogisticAnswers
 from kernel_embed.kernels.classes.feature import FeatureKernel
 from kernel_embed.scale import FeatureStatistics, ShardedEmbedding, accumulate, reduce_statistics
 from tests.conftest import make_problem
@@ -120,6 +121,10 @@ def classifier(file: str) -> None:
     for k, member in enumerate(learner.conditioned_.members):
         (answers,) = member.answers
         x = torch.tensor(learner.encoder_.transform(X))
+        if isinstance(answers, LogisticAnswers):
+            found["logits"], found["rows of logits"] = answers.mean(x), torch.tensor(answers.logits.num_data)
+            found["judged"] = learner.conditioned_.left_out_rows
+            continue
         labels = torch.tensor(np.searchsorted(learner.classes_, y))
         whole = FeatureStatistics(answers.embedding).update(x, labels).condition()
         found[f"values {k}"], found[f"of all rows {k}"] = answers.mean(x), whole.mean(x)
