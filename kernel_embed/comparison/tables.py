@@ -266,7 +266,8 @@ def _unlabeled(has_label: NDArray[np.bool_], cells: pd.Series) -> list[str]:
 def _incomplete(frame: pd.DataFrame) -> list[str]:
     missing = frame.isna()
     names = [str(name) for name, count in missing.sum().items() if count]
-    return [f"missing cells in {int(missing.any(axis=1).sum())} rows, in {listed(names)}"] if names else []
+    count = int(missing.any(axis=1).sum())
+    return [f"missing cells in {count} {'row' if count == 1 else 'rows'}, in {listed(names)}"] if names else []
 
 
 def _repeated(frame: pd.DataFrame) -> list[str]:
