@@ -88,7 +88,7 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"(Categorical|Null|Method|Initial|Points|Kernels|Stream|Block|Data|RandomState|Theorem|KernelChoice|Conformal)",
     ),
-    (r"py:.*", r"kernel_embed\.estimators\.candidates\.Candidate"),  # named in the pool
+    (r"py:.*", r"kernel_embed\.estimators\.(candidates\.Candidate|pooled\.PlainSoftmax)"),  # named in the pool
     (
         r"py:.*",
         r"kernel_embed\.comparison\.((real_)?learners\.(real_)?learners|ranking\.Row|recommendation\.Recommendation)",

@@ -126,6 +126,20 @@ def test_tutorial_is_committed_with_outputs_and_runs(path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda p: p.stem)
+def test_outputs_of_a_tutorial_fit_the_page_and_every_figure_is_shown(path):
+    """96 columns stand beside both menus; a cell that makes a figure was committed with its picture."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        outputs = cell.get("outputs", [])
+        lines = [line for output in outputs for line in output.get("text", "").splitlines()]
+        assert max(map(len, lines), default=0) <= 98, max(lines, key=len)
+        assert not [output for output in outputs if output.get("name") == "stderr"], "a warning on the page"
+        shown = any("image/png" in output.get("data", {}) for output in outputs)
+        if cell.cell_type == "code" and "plt.subplots(" in cell.source:
+            assert shown, cell.source
+        assert max((len(line) for line in cell.source.splitlines() if cell.cell_type == "code"), default=0) <= 100
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda p: p.stem)
 def test_tutorial_asserts_its_claims_where_readers_do_not_see_it(path):
     hidden = [cell for cell in nbformat.read(path, as_version=4).cells if "assertion" in cell.metadata.get("tags", [])]
     assert len(hidden) >= 2
