@@ -66,8 +66,9 @@ def write(path: str | os.PathLike[str], potential: Potential, draws: Draws, meth
 def read(path: str | os.PathLike[str], embedding: E, objective: AnyObjective) -> tuple[Potential[E], Restored]:
     """The potential and the draws that :func:`write` wrote; refused where embedding or objective are others."""
     try:
-        # A file of our own to open is closed again where its content is not read.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        # A file of our own to open is closed again where its content is not read; a number, which would be a file that
+        # somebody else has open, is no path.
+        with open(os.fspath(path), "rb") as file, np.load(file, allow_pickle=False) as archive:
             tensors = {name: torch.from_numpy(archive[name]) for name in archive.files if name != "settings"}
             settings = json.loads(str(archive["settings"]))
         written = settings["format"]

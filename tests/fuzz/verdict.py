@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 import signal
 import threading
@@ -67,9 +68,11 @@ def outcome_of(call: Callable[[Inputs], object], inputs: Inputs) -> str:
         except HangError as hang:
             return f"hang: {hang}"
         except Exception as error:
-            return fault_of_error(error) or REFUSED
+            found = fault_of_error(error) or REFUSED
+        else:
+            found = fault_of_answer(answer) or FINE
     changed = [name for name, value in settings_of_process().items() if value != before[name]]
-    return f"changed for everybody: {', '.join(changed)}" if changed else fault_of_answer(answer) or FINE
+    return f"changed for everybody: {', '.join(changed)}" if changed else found
 
 
 def settings_of_process() -> dict[str, object]:
@@ -80,7 +83,20 @@ def settings_of_process() -> dict[str, object]:
         "default dtype": torch.get_default_dtype(),
         "threads": torch.get_num_threads(),
         "gradients": torch.is_grad_enabled(),
+        "open files": [number for number in OPEN_FILES if _is_open(number)],
     }
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+OPEN_FILES = [number for number in range(32) if _is_open(number)]
+"""Descriptors of the process before the first call: those of a caller, which nobody else may close."""
 
 
 def fault_of_error(error: Exception) -> str | None:

@@ -70,3 +70,11 @@ def test_arviz_agrees_about_r_hat(problem):
     assert data.posterior["regularization"].shape == (2, 60)
     theirs = arviz.rhat(data, method="split")["regularization"].item()
     assert posterior.summary()["regularization"]["r_hat"].item() == pytest.approx(theirs, abs=1e-3)
+
+
+def test_a_number_is_no_path_and_the_file_of_that_number_stays_open(tmp_path):
+    embedding = ke.MulticlassEmbedding(RBFKernel(), 3)
+    with (tmp_path / "of_the_caller").open("wb") as file:
+        with pytest.raises(ValueError, match=r"Expected a posterior written by save\(\) in \d+, got something else"):
+            ke.load_posterior(file.fileno(), embedding, ke.ConditionalEvidence())
+        file.write(b"still open")
