@@ -558,3 +558,41 @@ def test_data_on_another_device_are_refused_or_moved(embedding, problem):
 def test_bad_arguments_of_the_classifier(options, message, problem):
     with pytest.raises((ValueError, TypeError), match=message):
         ke.MulticlassEmbeddingClassifier(**(FAST | options)).fit(problem.x.numpy(), problem.y.numpy())
+
+
+# what a caller owns, and numbers beyond what doubles hold ------------------------------------------------------------
+
+
+def test_a_ridge_whose_square_overflows_is_refused(problem):
+    embedding = ke.ConditionalEmbedding(rbf(), 1e300, target_kernel=rbf())
+    with pytest.raises(NanError, match=r"Expected a ridge whose square is a number, got nλ = "):
+        ke.objectives.EmpiricalScore()(embedding, problem.x, problem.x[:, :1])
+
+
+def test_random_features_of_nan_and_an_optimizer_without_a_factory_are_refused():
+    features = ke.scale.FourierFeatures(torch.ones(2, 3))
+    with pytest.raises(ValueError, match=r"Expected finite values in x, got 1 NaN or infinite"):
+        features(torch.tensor([[NAN, 0.0]]))
+    with pytest.raises(TypeError, match=r"Expected a factory that makes a torch.optim.Optimizer .*, got None"):
+        ke.learning.TorchOptimizer(None)
+
+
+def test_a_learner_that_draws_from_the_global_generator_leaves_it_as_it_was():
+    from kernel_embed.comparison.evaluate import fitted_whole
+
+    class Draws:
+        def fit(self, x, y):
+            self.drawn = np.random.rand()  # noqa: NPY002 — what such learners do
+            return self
+
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    assert 0.0 <= fitted_whole(Draws(), None, None).drawn <= 1.0
+    assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
+
+
+def test_the_line_of_a_picture_covers_numbers_beyond_single_precision():
+    from kernel_embed.plots.bayesian import line
+
+    grid = line(torch.tensor([[-1e200], [1e200]], dtype=torch.float64))
+    assert torch.isfinite(grid).all()
+    assert float(grid.max()) > 1e200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -126,11 +127,22 @@ def pooled(kept: Sequence[dict[str, NDArray[Any]]]) -> dict[str, float]:
 
 def fitted_whole(learner: Classifier, x: Features, y: NDArray[Any]) -> Classifier:
     """The learner, fitted. One that ends early on Ctrl-C and keeps what it has is not: the interruption goes on."""
-    learner = learner.fit(x, y)
+    with global_generator_kept():
+        learner = learner.fit(x, y)
     for part in ("result_", "posterior_"):
         if getattr(getattr(final(learner), part, None), "interrupted", False):
             raise KeyboardInterrupt
     return learner
+
+
+@contextlib.contextmanager
+def global_generator_kept() -> Iterator[None]:
+    """NumPy's global generator as it was, which some learners of other packages draw from."""
+    before = np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
 
 
 def final(learner: Any) -> Any:

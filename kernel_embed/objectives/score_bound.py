@@ -19,6 +19,7 @@ import math
 
 import torch
 from gpytorch.kernels import Kernel
+from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
@@ -60,6 +61,11 @@ def training_scores(bound: ConditionedEmbedding, kernel: Kernel) -> Tensor:
     """‖ψ(y_i) − μ̂(x_i)‖² at the training rows, not centered: ``(*batch, n)``."""
     system = bound.system
     noise = system.ridge.unsqueeze(-1) if system.weights is None else system.ridge.unsqueeze(-1) / system.weights
+    if not bool(torch.isfinite(noise.square()).all()):
+        raise NanError(
+            f"Expected a ridge whose square is a number, got nλ = {float(noise.detach().max()):g}. "
+            "Give a smaller regularization."
+        )
     features = target_features(bound, kernel, centered=False)
     if features is not None:
         q = system.solve(features).square().sum(-1)

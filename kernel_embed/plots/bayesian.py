@@ -23,7 +23,7 @@ def line(*samples: Tensor, num_points: int = 300) -> Tensor:
     x = torch.cat([sample.detach() for sample in samples], dim=-2)
     low, high = float(x.min()), float(x.max())
     margin = 0.1 * (high - low or 1.0)
-    return torch.linspace(low - margin, high + margin, num_points).to(x).unsqueeze(-1)
+    return torch.linspace(low - margin, high + margin, num_points, dtype=x.dtype, device=x.device).unsqueeze(-1)
 
 
 def mesh(*samples: Tensor, num_points: int = 60) -> Tensor:

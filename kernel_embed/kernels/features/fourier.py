@@ -13,7 +13,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from ...validation import check_count, check_features, check_seed, check_tensor
+from ...validation import check_count, check_features, check_finite, check_seed, check_tensor
 from ..classes.feature import FeatureKernel
 from ..structure import COMPOSITES, Algebra, Composite, Node, Registry, all_known, check_columns, check_kernel, fold
 from .explicit import has_explicit_features
@@ -40,6 +40,7 @@ class FourierFeatures(torch.nn.Module):
             raise ValueError(
                 f"Expected {self.Omega.shape[0]} features (d), got x of shape {tuple(x.shape)}. Draw others."
             )
+        check_finite(x, "x")
         angles = x.to(self.Omega.dtype) @ self.Omega
         scale = self.Omega.shape[1] ** -0.5
         if torch.is_grad_enabled():

@@ -39,7 +39,7 @@ class TorchOptimizer(Optimizer):
             its own.
 
     Raises:
-        TypeError: if ``num_epochs`` is not a number.
+        TypeError: if ``num_epochs`` is not a number, or ``factory`` cannot be called.
         ValueError: if it is below 1.
 
     Example:
@@ -52,6 +52,11 @@ class TorchOptimizer(Optimizer):
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
+        if not callable(self.factory):
+            raise TypeError(
+                f"Expected a factory that makes a torch.optim.Optimizer of parameters, got {self.factory!r}. "
+                "Use, say, TorchOptimizer(lambda p: torch.optim.SGD(p, lr=0.1))."
+            )
         check_at_least(1, num_epochs=self.num_epochs)
 
     def minimize(self, problem: Problem) -> Outcome:
