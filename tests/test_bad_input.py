@@ -596,3 +596,20 @@ def test_the_line_of_a_picture_covers_numbers_beyond_single_precision():
     grid = line(torch.tensor([[-1e200], [1e200]], dtype=torch.float64))
     assert torch.isfinite(grid).all()
     assert float(grid.max()) > 1e200
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_targets_values_and_points_that_do_not_fit_are_refused_in_words(embedding, problem):
+    rows = np.arange(20.0).reshape(-1, 1)
+    for target, words in (
+        (rows[:, 0] + 1j, "got complex128"),
+        (np.where(rows[:, 0] > 3, NAN, 1.0), "index 4: Input y"),
+    ):
+        with pytest.raises(ValueError, match=f"^Expected .*{words}"):
+            ke.ConditionalEmbeddingRegressor().fit(rows, target)
+    with pytest.raises(TypeError, match=r"Expected g as a function of class numbers or its values, got None"):
+        embedding.condition(problem.x, problem.y).expectation(None, problem.x)
+    with pytest.raises(ValueError, match=r"Expected a class number for each of 1 points, got 2"):
+        ke.plots.plot_probability_map(lambda x: np.full((len(x), 2), 0.5), np.zeros((1, 2)), np.arange(2), 2)
+    with pytest.raises(ValueError, match=r"Expected X as a data frame or a matrix"):
+        ke.compare(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), [0, 1], methods=["logistic"])

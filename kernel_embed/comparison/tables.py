@@ -110,7 +110,7 @@ def _vector(y: ArrayLike) -> NDArray[Any]:
 def _frame(X: Any) -> pd.DataFrame:
     try:
         frame = pd.DataFrame(X)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         raise ValueError(
             f"Expected X as a data frame or a matrix with one row for each observation, got {type(X).__name__} "
             f"({error}). Give it two dimensions."

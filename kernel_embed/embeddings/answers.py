@@ -304,7 +304,12 @@ class MulticlassAnswers(ConditionalAnswers):
             x: points of shape ``(t, d)``.
         """
         classes = torch.arange(self.num_classes, device=x.device if isinstance(x, Tensor) else None)
-        values = torch.as_tensor(g(classes) if callable(g) else g)
+        try:
+            values = torch.as_tensor(g(classes) if callable(g) else g)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise TypeError(
+                f"Expected g as a function of class numbers or its values, got {g!r} ({error}). Give one of them."
+            ) from error
         if values.dim() not in (1, 2) or values.shape[0] != self.num_classes:
             return super().expectation(values, x)  # type: ignore[safe-super]
         F = self.decision_probabilities(x)

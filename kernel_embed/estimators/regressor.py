@@ -283,14 +283,14 @@ def refuse_what_is_no_number(y: ArrayLike) -> None:
         advice = "Give y.astype(float)" if _is_number(first) else "Use MulticlassEmbeddingClassifier for classes"
         raise ValueError(f"Expected numbers as targets, got text such as {first!r}. {advice}.")
     if values.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: expected real targets, got {values.dtype}. Give y.real, say.")
+        raise ValueError(f"Expected real targets, got {values.dtype}: Complex data not supported. Give y.real, say.")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        # In scikit-learn's own words first, which its checks look for.
+        # In scikit-learn's own words too, which its checks look for.
         gaps = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         kind = "NaN" if np.isnan(values).any() else "infinity or a value too large for dtype('float64')"
         raise ValueError(
-            f"Input y contains {kind}. Expected a finite number in each target, got {len(gaps)} rows without one, the "
-            f"first at index {gaps[0]}. Leave those rows out."
+            f"Expected a finite number in each target, got {len(gaps)} rows without one, the first at index {gaps[0]}: "
+            f"Input y contains {kind}. Leave those rows out."
         )
 
 

@@ -224,6 +224,8 @@ def scatter_classes(
             f"Expected a name for each of {num_classes} classes, got {len(names)}. Give class_names in the order of "
             "the class numbers."
         )
+    if len(x) != len(y):
+        raise ValueError(f"Expected a class number for each of {len(x)} points, got {len(y)}. Give as many of each.")
     for number, name in enumerate(names):
         rows = y == number
         shape: dict[str, Any] = {
