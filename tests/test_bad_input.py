@@ -575,6 +575,10 @@ def test_random_features_of_nan_and_an_optimizer_without_a_factory_are_refused()
         features(torch.tensor([[NAN, 0.0]]))
     with pytest.raises(TypeError, match=r"Expected a factory that makes a torch.optim.Optimizer .*, got None"):
         ke.learning.TorchOptimizer(None)
+    with pytest.raises(TypeError, match=r"Expected num_restarts as a whole number, got 1\.5"):
+        ke.LBFGS(num_restarts=1.5)
+    with pytest.raises(TypeError, match=r"Expected num_epochs as a whole number, got 1\.5"):
+        ke.Adam(num_epochs=1.5)
 
 
 def test_a_learner_that_draws_from_the_global_generator_leaves_it_as_it_was():

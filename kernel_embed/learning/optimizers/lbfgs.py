@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...progress import ProgressBar
-from ...validation import check_at_least
+from ...validation import check_at_least, check_count
 from ..parameters import Vector
 from ..problem import NO_VALUE, Problem
 from ..records import Visit
@@ -44,7 +44,8 @@ class LBFGS(Optimizer):
 
     def __post_init__(self) -> None:
         check_at_least(1, max_evaluations=self.max_evaluations)
-        check_at_least(0, tolerance=self.tolerance, num_restarts=self.num_restarts, restart_spread=self.restart_spread)
+        check_at_least(0, tolerance=self.tolerance, restart_spread=self.restart_spread)
+        check_count("num_restarts", self.num_restarts, 0)
 
     def minimize(self, problem: Problem) -> Outcome:
         """Descend from every start; the outcome is that of the best one."""

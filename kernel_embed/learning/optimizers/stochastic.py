@@ -14,7 +14,7 @@ import torch
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
-from ...validation import check_at_least
+from ...validation import check_at_least, check_count
 from ..batches import Batch, Batches
 from ..parameters import Snapshot
 from ..problem import Problem
@@ -57,7 +57,7 @@ class TorchOptimizer(Optimizer):
                 f"Expected a factory that makes a torch.optim.Optimizer of parameters, got {self.factory!r}. "
                 "Use, say, TorchOptimizer(lambda p: torch.optim.SGD(p, lr=0.1))."
             )
-        check_at_least(1, num_epochs=self.num_epochs)
+        check_count("num_epochs", self.num_epochs)
 
     def minimize(self, problem: Problem) -> Outcome:
         """All epochs; converged where the last ten hardly differ."""
@@ -102,7 +102,7 @@ class Adam(Optimizer):
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        check_at_least(1, num_epochs=self.num_epochs)
+        check_count("num_epochs", self.num_epochs)
         check_at_least(0, learning_rate=self.learning_rate)
 
     def minimize(self, problem: Problem) -> Outcome:
