@@ -66,7 +66,7 @@ COLUMNS = {
     "p": "how often equally good learners would show a difference of that size (paired test).",
     "tied": "within one standard error of the best learner’s figure, and p at least 0.05.",
     "bound": "the tight form of the paper’s bound on a loss of at most 1 on new data; “vacuous” if it is 1 or more "
-    "and says nothing. It measures complexity and guarantees nothing: kernel and norm were learned on the rows it is "
+    "and says nothing. It measures complexity and is not a guarantee: kernel and norm were learned on the rows it is "
     "computed from.",
     "evals, seconds, MB": "evaluations of objective and gradient, time and memory of one fit.",
 }

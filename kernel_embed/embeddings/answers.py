@@ -302,6 +302,9 @@ class MulticlassAnswers(ConditionalAnswers):
             g: a function of class numbers, or its values ``(m,)`` or ``(m, q)`` at the classes; for answers that hold
                 their data also its values at the training labels.
             x: points of shape ``(t, d)``.
+
+        Raises:
+            TypeError: if ``g`` is neither a function of class numbers nor values.
         """
         classes = torch.arange(self.num_classes, device=x.device if isinstance(x, Tensor) else None)
         try:

@@ -55,7 +55,9 @@ class Checkpoint:
         content = by_leader(together, lambda: load_checkpoint(self._path, **self._identity))
         if content is None:
             return None
-        finite = all(bool(torch.isfinite(torch.as_tensor(content[name])).all()) for name in ("best", "best_value"))
+        finite = all(
+            bool(torch.isfinite(torch.as_tensor(content[name], device="cpu")).all()) for name in ("best", "best_value")
+        )
         if not finite:
             raise ValueError(
                 f"Expected finite parameters in the checkpoint {self._path}, got NaN or infinite ones. Delete it, "

@@ -15,6 +15,7 @@ from linear_operator.utils.errors import NanError
 
 import kernel_embed as ke
 from kernel_embed.learning import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer, Visit
+from kernel_embed.papers.hsu2018.iris import STARTS, iris_split, start
 
 from ..conftest import make_problem, rbf
 from . import NotFinite, NotPSD, state
@@ -330,3 +331,15 @@ def test_mini_batches_of_ones_own(problem):
     assert result.value < result.history[0]["value"]
     assert problem.m == large.m
     assert all(p.grad is None for p in embedding.parameters())
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_where_lbfgs_says_it_converged_no_slope_is_left(name):
+    """From far away a line search may step over a valley; the descent goes on from the lowest point it has seen."""
+    x, y, _, _ = iris_split(seed=0)
+    embedding, objective = start(name), ke.EmpiricalRisk() + ke.RademacherComplexity("e/sqrt(n)")
+    result = ke.fit(embedding, objective, x, y, progress=False)
+    assert result.converged
+    objective(embedding, x, y).backward()
+    assert max(float(p.grad.abs().max()) for p in embedding.parameters() if p.grad is not None) < 1e-3
+    assert result.value == pytest.approx(0.87849, abs=1e-4)

@@ -95,11 +95,16 @@ class _Descent:
         limit, tolerance = self._settings.max_evaluations, self._settings.tolerance
         options = {"maxfun": limit, "maxiter": limit, "ftol": 1e-2 * tolerance, "gtol": tolerance}
         bounds = self._problem.bounds
-        try:
-            answer = minimize(self._evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        except _EnoughError:
-            return Outcome(False, f"stop: made all {limit} evaluations")
-        return Outcome(bool(answer.success), str(answer.message).lower())
+        while True:
+            try:
+                answer = minimize(self._evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+            except _EnoughError:
+                return Outcome(False, f"stop: made all {limit} evaluations")
+            lowest = self._lowest
+            if lowest is None or lowest.value >= answer.fun - tolerance * max(1.0, abs(lowest.value)):
+                return Outcome(bool(answer.success), str(answer.message).lower())
+            # A long step that the line search took has passed a lower point: a valley to go down into.
+            point = lowest.point
 
     def _evaluate(self, point: Vector) -> tuple[float, Vector]:
         if self._made >= self._settings.max_evaluations:
