@@ -617,3 +617,23 @@ def test_targets_values_and_points_that_do_not_fit_are_refused_in_words(embeddin
         ke.plots.plot_probability_map(lambda x: np.full((len(x), 2), 0.5), np.zeros((1, 2)), np.arange(2), 2)
     with pytest.raises(ValueError, match=r"Expected X as a data frame or a matrix"):
         ke.compare(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), [0, 1], methods=["logistic"])
+
+
+def test_numbers_near_the_largest_end_in_words_or_in_the_right_answer(embedding, problem):
+    from kernel_embed.kernels.median import scan_span
+    from kernel_embed.objectives import pac_bayes_bound
+    from kernel_embed.scale import FourierFeatures
+
+    far = torch.tensor([[1e200], [3e200], [-2e200]], dtype=torch.float64)
+    assert scan_span(far) == pytest.approx((0.5e200, 1e201))
+    with pytest.raises(ValueError, match=r"finite values in the products of x with the frequencies"):
+        FourierFeatures(torch.full((1, 2), 9.0, dtype=torch.float64))(far * 1e107)
+    losses = torch.rand(3, 20, dtype=torch.float64)
+    assert pac_bayes_bound(losses, temperature=2**70).value == pac_bayes_bound(losses, temperature=2.0**70).value
+    mean = ke.BayesianMeanEmbedding(RBFKernel())
+    posterior = ke.sample_posterior(mean, ke.EmbeddingEvidence(), far, num_samples=2, sampler=ke.Laplace(), seed=0)
+    assert torch.isfinite(posterior.samples["kernel.lengthscale"]).all()
+    with pytest.raises(TypeError, match=r"Expected num_points as a whole number, got 0\.0"):
+        ke.approximate(embedding, problem.x, problem.y, method=ke.Nystrom(0.0))
+    with pytest.raises(ValueError, match=r"Expected X as a data frame or a matrix"):
+        ke.compare(torch.eye(3).to_sparse(), "y", methods=["logistic"])

@@ -19,7 +19,7 @@ from .ranking import Row, rows_of
 from .recommendation import Recommendation, is_tied, recommend
 from .study import KEY, Comparison, Settings
 from .summary import explanation, summary
-from .tables import UserTable, read_user_table, table_of
+from .tables import UserTable, frame_of, read_user_table, table_of
 from .task import TASKS
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[s
             "Give y=labels, or y='name of the column' with a DataFrame."
         )
     if isinstance(y, str):
-        frame = X.to_pandas() if hasattr(X, "to_pandas") else pd.DataFrame(X)
+        frame = X.to_pandas() if hasattr(X, "to_pandas") else frame_of(X)
         if y not in frame.columns:
             raise ValueError(
                 f"Expected a column {y!r} in X, got {', '.join(map(str, frame.columns))}. Give one of these names."

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
+from gpytorch.priors import LogNormalPrior
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from torch import Tensor
@@ -15,6 +17,12 @@ from torch import Tensor
 from ..embeddings import ConditionedMulticlass
 from ..estimators.classifier import MulticlassEmbeddingClassifier
 from ..objectives import ConditionalEvidence, Objective
+
+if TYPE_CHECKING:
+    from ..posteriors.sample import Settings
+
+FLAT = 6.0
+"""Standard deviation of log λ where λ is to have no prior that matters: a factor of 400 either way."""
 
 
 class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
@@ -26,6 +34,8 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
         num_samples: draws, of one chain.
         warmup_steps: draws before them, in which the sampler finds its step size.
         max_tree_depth: of NUTS; a draw takes at most 2 to this power evaluations.
+        sharpnesses: choose among these powers of the density by :func:`kernel_embed.posteriors.choose_sharpness`; none
+            for the density itself.
         random_state: seed.
 
     Attributes:
@@ -42,6 +52,7 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
         num_samples: int = 30,
         warmup_steps: int = 30,
         max_tree_depth: int = 3,
+        sharpnesses: Sequence[float] = (),
         random_state: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -49,11 +60,12 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
         self.num_samples = num_samples
         self.warmup_steps = warmup_steps
         self.max_tree_depth = max_tree_depth
+        self.sharpnesses = sharpnesses
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> PosteriorAverageClassifier:
         """Learn, then sample."""
-        from ..posteriors import NUTS, sample_posterior
+        from ..posteriors import NUTS, choose_sharpness, sample_posterior
 
         objective = ConditionalEvidence() if self.objective is None else self.objective
         start = MulticlassEmbeddingClassifier(self.kernel, objective, progress=False).fit(X, y)
@@ -61,19 +73,27 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
         learned = start.embedding_.regularization.detach().clone()
         # λ has no prior of its own. The default one is around the value it has: that before learning, not after.
         start.embedding_.regularization = start.regularization
-        self.posterior_ = sample_posterior(
-            start.embedding_,
-            objective,
+        settings: Settings = {
+            "num_samples": self.num_samples,
+            "warmup_steps": self.warmup_steps,
+            "num_chains": 1,
+            "seed": self.random_state,
+            "initial": {"regularization": learned},
+            "sampler": NUTS(max_tree_depth=self.max_tree_depth, parallel=False),
+            "progress": False,
+        }
+        data = (
             torch.tensor(np.asarray(X, dtype=np.float64)),
             torch.tensor(np.searchsorted(start.classes_, np.asarray(y))),
-            num_samples=self.num_samples,
-            warmup_steps=self.warmup_steps,
-            num_chains=1,
-            seed=self.random_state,
-            initial={"regularization": learned},
-            sampler=NUTS(max_tree_depth=self.max_tree_depth, parallel=False),
-            progress=False,
         )
+        if self.sharpnesses:
+            # What was learned has no prior on λ. One that sharpens with the rest would move the mode away from it.
+            flat = LogNormalPrior(math.log(start.regularization), FLAT)
+            start.embedding_.register_prior("regularization_prior", flat, "regularization")
+            choice = choose_sharpness(start.embedding_, objective, *data, sharpnesses=self.sharpnesses, **settings)
+            self.posterior_ = choice.posterior
+        else:
+            self.posterior_ = sample_posterior(start.embedding_, objective, *data, **settings)
         self.draws_ = {
             f"draws {name.rpartition('.')[-1]}": draws.detach().cpu().reshape(len(draws), -1).numpy()
             for name, draws in self.posterior_.samples.items()

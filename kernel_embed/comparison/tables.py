@@ -80,7 +80,7 @@ def table_of(
     """
     if hasattr(X, "to_pandas"):
         X = X.to_pandas()
-    frame = X if isinstance(X, pd.DataFrame) else _frame(X)
+    frame = X if isinstance(X, pd.DataFrame) else frame_of(X)
     if not isinstance(X, pd.DataFrame | dict):
         frame.columns = pd.Index([f"x{j}" for j in range(frame.shape[1])])
     frame = frame.rename(columns=str).infer_objects().reset_index(drop=True)
@@ -107,7 +107,8 @@ def _vector(y: ArrayLike) -> NDArray[Any]:
         ) from error
 
 
-def _frame(X: Any) -> pd.DataFrame:
+def frame_of(X: Any) -> pd.DataFrame:
+    """Whatever pandas makes a frame of, with a column at least."""
     try:
         frame = pd.DataFrame(X)
     except (ValueError, TypeError, RuntimeError) as error:

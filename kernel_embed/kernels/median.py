@@ -70,8 +70,10 @@ def scan_span(x: Tensor) -> tuple[float, float]:
     """
     rows = x.reshape(-1, x.shape[-1]).unique(dim=0)
     rows = rows[:: -(-rows.shape[0] // MAX_POINTS)]
-    # By differences: the matrix product that cdist takes by itself loses near points beside far ones.
-    distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+    # By differences: the matrix product that cdist takes by itself loses near points beside far ones. In units of the
+    # largest number, whose square may not exist.
+    unit = rows.abs().max().clamp_min(torch.finfo(rows.dtype).tiny)
+    distances = torch.cdist(rows / unit, rows / unit, compute_mode="donot_use_mm_for_euclid_dist") * unit
     diameter = float(distances.max()) or 1.0
     distances.fill_diagonal_(float("inf"))
     nearest = float(distances.amin(dim=-1).median()) if rows.shape[0] > 1 else diameter

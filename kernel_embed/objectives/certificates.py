@@ -170,7 +170,7 @@ def pac_bayes_bound(
     J, m = losses.shape
     P = torch.full((J,), 1.0 / J, dtype=torch.float64) if prior is None else prior.double() / prior.double().sum()
     R = losses.double().mean(-1)
-    Q = (P.log() - temperature * m * R).softmax(-1)
+    Q = (P.log() - float(temperature) * m * R).softmax(-1)
     divergence = max(0.0, float(torch.special.xlogy(Q, Q).sum() - torch.special.xlogy(Q, P).sum()))
     risk = float(Q @ R)
     value = kl_inverse(risk, (divergence + math.log(2.0 * math.sqrt(m) / (1.0 - confidence))) / m)

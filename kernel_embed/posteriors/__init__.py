@@ -9,6 +9,7 @@ from .priors import PosteriorWarning, default_prior
 from .pyro_model import pyro_model
 from .sample import sample_posterior
 from .samplers import NUTS, SMC, SVI, Laplace, Nutpie, Sampler
+from .sharpness import SharpnessChoice, choose_sharpness
 from .starts import Plan, Starts
 from .storage import load_posterior
 from .temperature import TemperatureChoice, choose_temperature
@@ -31,9 +32,11 @@ __all__ = [
     "PosteriorWarning",
     "Potential",
     "Sampler",
+    "SharpnessChoice",
     "Starts",
     "TemperatureChoice",
     "WitnessPosterior",
+    "choose_sharpness",
     "choose_temperature",
     "default_prior",
     "independent_draws",

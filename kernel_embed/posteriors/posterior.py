@@ -73,12 +73,14 @@ class Posterior(Generic[E_co, C_co]):
 
     @property
     def kind(self) -> str:
-        """The kind in words; a true posterior, or a Gibbs posterior with its temperature."""
+        """The kind in words; a true posterior, or a Gibbs posterior with its temperature and sharpness."""
         if self.potential.is_likelihood:
             return "posterior: prior × evidence"
+        sharpness = self.potential.sharpness
         n, per_datum = self.potential.x.shape[-2], self.potential.objective.per_datum
         exponent = f"−{n}·{self.potential.temperature:g}·q" if per_datum else f"−{self.potential.temperature:g}·q"
-        return f"Gibbs posterior: prior × exp({exponent}), temperature {self.potential.temperature:g}"
+        found = f"Gibbs posterior: prior × exp({exponent}), temperature {self.potential.temperature:g}"
+        return found if sharpness == 1.0 else f"{found}, all to the power {sharpness:g}"
 
     @property
     def priors(self) -> dict[str, str]:

@@ -1,9 +1,10 @@
 r"""The potential energy of a posterior, with the library's closed-form gradients, as Pyro wants it.
 
-.. math::  U(u) = c\, q(\theta(u)) - \log p(u), \qquad
+.. math::  U(u) = s \big( c\, q(\theta(u)) - \log p(u) \big), \qquad
            c = \begin{cases} \text{temperature} & q \text{ is a sum over data, such as a negative log evidence} \\
                              n \cdot \text{temperature} & q \text{ is a mean over data} \end{cases}
 
+The sharpness s is 1 unless asked for: exp(−U) is the density to the power s, narrower about the same mode.
 A point where K cannot be factorized, or where anything is not finite, has U = ∞: such a proposal is rejected.
 """
 
@@ -73,10 +74,11 @@ class Potential(Generic[E_co]):
         x: inputs, ``(n, d)``.
         y: targets, or ``None``.
         temperature: of a Gibbs posterior.
+        sharpness: s, the power of the whole density.
 
     Raises:
-        TypeError: if ``temperature`` is not a number, or ``x`` not a tensor of real numbers.
-        ValueError: if ``temperature`` is not positive and finite, or no parameter requires a gradient.
+        TypeError: if ``temperature`` or ``sharpness`` is not a number, or ``x`` not a tensor of real numbers.
+        ValueError: if ``temperature`` or ``sharpness`` is not positive and finite, or no parameter requires a gradient.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -88,17 +90,23 @@ class Potential(Generic[E_co]):
     """
 
     def __init__(
-        self, embedding: E_co, objective: AnyObjective, x: Tensor, y: Tensor | None, temperature: float = 1.0
+        self,
+        embedding: E_co,
+        objective: AnyObjective,
+        x: Tensor,
+        y: Tensor | None,
+        temperature: float = 1.0,
+        sharpness: float = 1.0,
     ) -> None:
-        if not 0.0 < check_number("temperature", temperature) < math.inf:
-            raise ValueError(f"Expected a positive, finite temperature, got {temperature}. Give 1, which is usual.")
+        check_exponents(temperature, sharpness)
         check_tensor(x, "x")
         x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
         x, y = x.detach(), y.detach() if isinstance(y, Tensor) else y
         self.embedding: E_co = copy.deepcopy(embedding).to(dtype=x.dtype, device=x.device).eval()
         initialize_parts(self.embedding, x, y)
         on_log_scale(self.embedding)
-        self.objective, self.x, self.y, self.temperature = objective, x, y, temperature
+        self.objective, self.x, self.y = objective, x, y
+        self.temperature, self.sharpness = temperature, sharpness
         self.fixed = unidentified(self.embedding, objective)
         self.vector = ParameterVector(self.embedding, self.fixed)
         if not self.vector.parameters:
@@ -122,7 +130,8 @@ class Potential(Generic[E_co]):
     def is_likelihood(self) -> bool:
         """Whether exp(−c q) is the likelihood of a model, so that the posterior is a true one."""
         (factor, first), *others = self.objective.terms()
-        return not others and first.is_log_likelihood and math.isclose(factor * self.temperature, 1.0)
+        powers = (factor * self.temperature, self.sharpness)
+        return not others and first.is_log_likelihood and all(math.isclose(power, 1.0) for power in powers)
 
     @property
     def data(self) -> tuple[Tensor, ...]:
@@ -137,7 +146,7 @@ class Potential(Generic[E_co]):
         """The two parts of −U: what weighs a draw of the prior, and the density it is drawn from.
 
         The first is −c q(θ) with the log of the priors that are factors, which nobody draws from; the second is that of
-        the other priors, in u. Both are −∞ where they do not exist.
+        the other priors, in u. A sharpness adds to the first what it multiplies. Both are −∞ where they do not exist.
         """
         self._write(u)
         try:
@@ -150,7 +159,7 @@ class Potential(Generic[E_co]):
         if not (math.isfinite(prior) and math.isfinite(weight)) or not self._inside():
             self.num_refused += 1
             return -math.inf, -math.inf
-        return weight, prior
+        return self.sharpness * weight + (self.sharpness - 1.0) * prior, prior
 
     def value(self, u: Vector) -> float:
         """U(u)."""
@@ -158,15 +167,16 @@ class Potential(Generic[E_co]):
         if known is None:
             return -sum(self.parts(u))
         self.num_evaluations += 1
-        return known[0]
+        return self.sharpness * known[0]
 
     def value_and_gradient(self, u: Vector) -> tuple[float, Vector]:
         """U(u) and ∂U/∂u; ∞ and zeros where U does not exist."""
         known = None if self._closed is None else self._closed(u)
         if known is None:
-            return self.general(u)
-        self.num_evaluations += 1
-        return known
+            known = self.general(u)
+        else:
+            self.num_evaluations += 1
+        return self.sharpness * known[0], self.sharpness * known[1]
 
     @functools.cached_property
     def _closed(self) -> ClosedForm | None:
@@ -182,7 +192,7 @@ class Potential(Generic[E_co]):
         return {name: value for name, value in vars(self).items() if name != "_closed"}
 
     def general(self, u: Vector) -> tuple[float, Vector]:
-        """U(u) and ∂U/∂u through the embedding and its objective, whatever they are."""
+        """U(u) / s and its gradient through the embedding and its objective, whatever they are."""
         self._write(u)
         try:
             total = self.multiplier * self.objective(self.embedding, self.x, self.y).sum() - self.log_prior()
@@ -253,6 +263,13 @@ class Potential(Generic[E_co]):
     def _refusal(self) -> tuple[float, Vector]:
         self.num_refused += 1
         return math.inf, np.zeros(self.dimension)
+
+
+def check_exponents(temperature: float, sharpness: float) -> None:
+    """Raise unless both are positive and finite."""
+    for name, value in (("temperature", temperature), ("sharpness", sharpness)):
+        if not 0.0 < check_number(name, value) < math.inf:
+            raise ValueError(f"Expected a positive, finite {name}, got {value}. Give 1, which is usual.")
 
 
 def with_gradient(at: Tensor, value: float, gradient: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 import operator
 import os
 import threading
@@ -26,13 +25,13 @@ from ..embeddings import (
 from ..objectives import Objective
 from ..progress import progress_bar
 from ..threads import few_threads
-from ..validation import check_features, check_number, check_seed
+from ..validation import check_features, check_seed
 from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
 from .checkpoint import Checkpoint
 from .diagnostics import tell
 from .draws import Draws
 from .posterior import Posterior
-from .potential import AnyObjective, Potential, quiet_numbers
+from .potential import AnyObjective, Potential, check_exponents, quiet_numbers
 from .priors import check_support
 from .samplers.base import Sampler
 from .samplers.nuts import NUTS
@@ -55,6 +54,7 @@ class Settings(TypedDict, total=False):
     seed: int | None
     sampler: Sampler | None
     temperature: float
+    sharpness: float
     initial: Initial
     progress: bool | None
     checkpoint: str | os.PathLike[str] | None
@@ -116,6 +116,7 @@ def sample_posterior(
     seed: int | None = None,
     sampler: Sampler | None = None,
     temperature: float = 1.0,
+    sharpness: float = 1.0,
     initial: Initial = "prior",
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -143,6 +144,8 @@ def sample_posterior(
             at the highest mode, or :class:`~kernel_embed.SVI`, a Gaussian guide fitted by Pyro; or a
             :class:`~kernel_embed.posteriors.Sampler` of your own.
         temperature: multiplies the exponent; see :func:`kernel_embed.posteriors.choose_temperature`.
+        sharpness: the power of the whole density, priors included: the larger, the nearer all draws are to the mode;
+            see :func:`kernel_embed.posteriors.choose_sharpness`.
         initial: where chains start: ``"prior"``, ``"current"`` for the embedding as it is, or values by name
             (``{"kernel.lengthscale": values}``), with a leading dimension of ``num_chains`` or the same for all.
         progress: show a progress bar; by default on a terminal or in a notebook.
@@ -156,8 +159,8 @@ def sample_posterior(
     Raises:
         TypeError: if ``objective`` or ``sampler`` is of another kind, ``x`` is not a tensor of real numbers, or a count
             is not a whole number.
-        ValueError: if ``x`` is empty or not finite, ``temperature`` is not positive and finite, a prior has no mass
-            inside its constraint, or the sampler returns draws of another shape.
+        ValueError: if ``x`` is empty or not finite, ``temperature`` or ``sharpness`` not positive and finite, a prior
+            has no mass inside its constraint, or the sampler returns draws of another shape.
 
     Example:
         >>> import kernel_embed as ke
@@ -174,7 +177,8 @@ def sample_posterior(
         (torch.Size([30, 2]), ['n_eff', 'n_eff_tail', 'r_hat', 'std'])
     """
     sampler = NUTS() if sampler is None else sampler
-    _check_values(objective, sampler, temperature)
+    _check_values(objective, sampler)
+    check_exponents(temperature, sharpness)
     num_samples = _count(num_samples, "num_samples", 1)
     warmup_steps, num_chains = _count(warmup_steps, "warmup_steps", 0), _count(num_chains, "num_chains", 1)
     check_seed(seed)
@@ -182,7 +186,7 @@ def sample_posterior(
     first, *seeds = (int(s) for s in np.random.SeedSequence(seed).generate_state(num_chains + 1))
     with _ONE_AT_A_TIME, few_threads(x.shape[-2]), torch.random.fork_rng(devices=[]), quiet_numbers():
         torch.manual_seed(first)
-        potential = Potential(embedding, objective, x, y, temperature)
+        potential = Potential(embedding, objective, x, y, temperature, sharpness)
         check_support(potential.sites, potential.embedding)
         starts = starting_points(potential, initial, num_chains, first) if sampler.uses_starts else Starts()
         steps = num_samples + (warmup_steps if sampler.uses_warmup else 0)
@@ -196,15 +200,13 @@ def sample_posterior(
     return posterior
 
 
-def _check_values(objective: AnyObjective, sampler: Sampler, temperature: float) -> None:
+def _check_values(objective: AnyObjective, sampler: Sampler) -> None:
     if not isinstance(objective, Objective):
         raise TypeError(
             f"Expected an Objective, such as ConditionalEvidence(), got {type(objective).__name__}. Pass an instance."
         )
     if not isinstance(sampler, Sampler):
         raise TypeError(f"Expected a Sampler, such as NUTS() or SMC(), got {sampler!r}. Pass an instance.")
-    if not 0.0 < check_number("temperature", temperature) < math.inf:
-        raise ValueError(f"Expected a positive, finite temperature, got {temperature}. Give 1, which is usual.")
 
 
 def _checkpoint(
@@ -216,7 +218,7 @@ def _checkpoint(
         raise ValueError(f"Expected NUTS() and a seed with checkpoint=, got {got}. Give both, or no checkpoint.")
     data = " ".join(hashlib.sha256(part.cpu().numpy().tobytes()).hexdigest()[:16] for part in potential.data)
     identity = {
-        "objective": f"{potential.objective!r} at temperature {potential.temperature!r}",
+        "objective": f"{potential.objective!r} at temperature {potential.temperature!r}, power {potential.sharpness!r}",
         "priors": {site.name: site.describe() for site in potential.sites},
         "data": data,
         "sampler": repr(dataclasses.replace(sampler, **({"parallel": None} if hasattr(sampler, "parallel") else {}))),

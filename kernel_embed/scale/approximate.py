@@ -115,7 +115,7 @@ class Nystrom:
         """The approximate kernel, with explicit features."""
         points = self.points
         if points is None:
-            points = x[random_rows(x.shape[0], self.num_points, self.seed, x.device)]
+            points = x[random_rows(x.shape[0], check_count("num_points", self.num_points), self.seed, x.device)]
         return nystrom_kernel(kernel, points.to(x))
 
 
@@ -242,7 +242,7 @@ def _by_iteration(
 
 def iterative_system(kernel: Kernel, x: Tensor, ridge: Tensor, method: ConjugateGradients) -> IterativeSystem:
     """K + ηI by products with blocks of rows of K; the preconditioner is a Nyström system of a few points."""
-    points = x[random_rows(x.shape[0], method.num_points, method.seed, x.device)]
+    points = x[random_rows(x.shape[0], check_count("num_points", method.num_points), method.seed, x.device)]
     Z = explicit_features(nystrom_kernel(kernel, points), x)
     assert Z is not None  # Nyström's features are explicit
     return IterativeSystem(

@@ -417,6 +417,21 @@ def choose_temperature(i: Inputs) -> object:
 
 
 @entry
+def choose_sharpness(i: Inputs) -> object:
+    choice = posteriors.choose_sharpness(
+        multiclass(i),
+        ke.EmpiricalRisk(),
+        i.x(),
+        i.labels(),
+        sharpnesses=i.setting("sharpnesses", (1.0, 4.0), ((), (0.0,), (float("nan"),), 1.0, "1")),
+        num_samples=i.setting("num_samples", 2, (0, 1.5)),
+        sampler=ke.Laplace(),
+        seed=i.setting("seed", 0, (0, -1, 1.5)),
+    )
+    return choice.sharpness, choice.scores[choice.sharpness]
+
+
+@entry
 def pyro_model(i: Inputs) -> object:
     ke.pyro_model(multiclass(i), ke.ConditionalEvidence(), i.x(), i.labels(), temperature=i.setting("temperature", 1.0))
 

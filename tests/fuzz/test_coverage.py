@@ -22,7 +22,8 @@ NOT_CALLED = {
         KernelTestResult RejectionStudy SamplesTestResult SupDiagonal Evaluation FitResult LocalMaximum Outcome Progress
         Visit GeneralizationBound HoldoutBound LogarithmicPool PacBayesBound ScoreBound SoftmaxCalibration
         ConditionalPosterior Draws EntropyParts GaussianMixture KernelDraws MeanPosterior MulticlassPosterior Posterior
-        TemperatureChoice WitnessPosterior ApproximationError CompressionReport FeatureAnswers MulticlassFeatureAnswers
+        SharpnessChoice TemperatureChoice WitnessPosterior ApproximationError CompressionReport FeatureAnswers
+        MulticlassFeatureAnswers
         ShardedMulticlass BaseFunctions Complexities CrossValidation Guarantee PathPoint Solution""",
     "a base, or a piece, of classes of one's own, which the contract suites of kernel_embed.testing try": """
         KernelEmbedding KernelFeatures KernelValues RealAnswers RegularizedEmbedding in_blocks Initialization

@@ -25,8 +25,8 @@ NEEDS = {"register_causal_test": "causallearn", "nutpie": "nutpie"}
 
 
 LONG = {
-    "choose_temperature", "classifier", "classifier_of_tables", "further_classifier", "nutpie", "regressor",
-    "regressor_of_tables", "rows_in_parts",
+    "choose_sharpness", "choose_temperature", "classifier", "classifier_of_tables", "further_classifier", "nutpie",
+    "regressor", "regressor_of_tables", "rows_in_parts",
 }  # fmt: skip
 """Entries whose calls take a second and not milliseconds: they get a quarter of the cases of the others."""
 

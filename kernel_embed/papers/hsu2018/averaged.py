@@ -1,11 +1,13 @@
 """A classifier averaged over the posterior of its kernel, beside the point estimate under the same objective.
 
-Iris (two attributes), wine, and 400 digits; folds as in ``kernel-embed compare``. Point estimate and posterior have the
-same kernel, the same priors and the same objective; only the averaging differs.
+Iris (two attributes), wine, 400 digits and breast cancer; folds as in ``kernel-embed compare``. Point estimate and
+posterior have the same kernel, the same objective and the same priors, but that sampling needs one on λ. *Sharpened* is
+the average at the power of the density that leave-one-out probabilities choose.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import StratifiedKFold
 
 from ...comparison.data import Table
@@ -30,7 +32,8 @@ from ...posteriors import PosteriorWarning
 from ...results import Record, Results, column, group, table
 from ..experiment import Experiment, Settings
 
-METHODS = ("evidence: point", "evidence: averaged", "default: point", "default: averaged")
+METHODS = ("evidence: point", "evidence: averaged", "default: point", "default: averaged", "default: sharpened")
+SHARPNESSES = (1.0, 4.0, 16.0, 64.0)
 KINDS = {"calibrated": True, "eq. (6)": False}
 """The probabilities that are judged: calibrated on leave-one-out values, or clipped and normalized."""
 
@@ -39,7 +42,7 @@ Learner = MulticlassEmbeddingClassifier | PosteriorAverageClassifier
 
 
 def learners() -> dict[str, Callable[[], Learner]]:
-    """Name → a new classifier: two objectives, each as a point estimate and averaged."""
+    """Name → a new classifier: two objectives, each as a point estimate and averaged, one of them sharpened too."""
     makers: dict[str, Callable[[], Learner]] = {}
     objectives: dict[str, Objective[ConditionedMulticlass]] = {
         "evidence": ConditionalEvidence(),
@@ -47,9 +50,11 @@ def learners() -> dict[str, Callable[[], Learner]]:
     }
     for name, objective in objectives.items():
         makers[f"{name}: point"] = partial(MulticlassEmbeddingClassifier, None, objective, progress=False)
-        makers[f"{name}: averaged"] = partial(
+        averaged = partial(
             PosteriorAverageClassifier, None, objective, num_samples=60, warmup_steps=40, max_tree_depth=10
         )
+        makers[f"{name}: averaged"] = averaged
+        makers[f"{name}: sharpened"] = partial(averaged, sharpnesses=SHARPNESSES)
     return makers
 
 
@@ -65,11 +70,12 @@ def probabilities(learner: Learner, X: NDArray[np.float64], calibrated: bool) ->
 
 
 def tables(num_digits: int = 400, seed: int = 0) -> dict[str, Table]:
-    """Iris (two attributes), wine, and a random part of the digits."""
-    digits = load_digits()
+    """Iris (two attributes), wine, a random part of the digits, and breast cancer."""
+    digits, cancer = load_digits(), load_breast_cancer()
     rows = np.random.default_rng(seed).permutation(len(digits.target))[:num_digits]
     ours = {table.name: Table(table.x.to_numpy(), table.y) for table, _ in shipped()}
-    return {**ours, f"digits ({num_digits} rows)": Table(digits.data[rows], digits.target[rows])}
+    part = {f"digits ({num_digits} rows)": Table(digits.data[rows], digits.target[rows])}
+    return {**ours, **part, "cancer": Table(cancer.data, cancer.target)}
 
 
 @dataclass(frozen=True)
@@ -84,12 +90,13 @@ class AveragedClassifiers(Experiment):
     options = frozenset({"num_folds", "datasets", "methods"})
 
     def run(self, results: Results, settings: Settings) -> None:
-        """Learn each method on the folds of iris, wine and digits, or of those that are named."""
-        names = settings.datasets or (("iris",) if settings.quick else ("iris", "wine", "digits"))
+        """Learn each method on the folds of iris, wine, digits and cancer, or of those that are named."""
+        names = settings.datasets or (("iris",) if settings.quick else ("iris", "wine", "digits", "cancer"))
         chosen = {name: table for name, table in tables().items() if name.split()[0] in names}
         if unknown := set(names) - {name.split()[0] for name in chosen}:
             raise ValueError(
-                f"Expected data sets among iris, wine, digits, got {', '.join(sorted(unknown))}. Choose among these."
+                f"Expected data sets among iris, wine, digits, cancer, got {', '.join(sorted(unknown))}. "
+                "Choose among these."
             )
         methods = settings.methods or (METHODS[:2] if settings.quick else METHODS)
         for method in methods:
@@ -156,28 +163,33 @@ def figures(records: Sequence[Record]) -> str:
 
 
 def differences(records: Sequence[Record], num_resamples: int = 1000) -> str:
-    """Averaged less point, of NLL with its standard error over folds, of the calibration error with one by bootstrap.
+    """An average less the point estimate: NLL with its standard error over folds, calibration error with a bootstrap's.
 
     The bootstrap draws test rows, the same for both.
     """
     rows = []
     for name, both in group(records, lambda r: f"{r['dataset']}, {str(r['method']).split(':')[0]}").items():
         methods = group(both, lambda r: str(r["method"]).split(": ")[1])
-        if set(methods) != {"point", "averaged"} or len(methods["point"]) != len(methods["averaged"]):
-            continue
-        point, averaged = (sorted(methods[m], key=lambda r: int(str(r["fold"]))) for m in ("point", "averaged"))
-        for kind in KINDS:
+        point = _in_order(methods.pop("point", []))
+        for (method, folds), kind in itertools.product(methods.items(), KINDS):
+            averaged = _in_order(folds)
+            if len(averaged) != len(point):
+                continue
             nll = column(averaged, f"{kind} nll") - column(point, f"{kind} nll")
             judged = [[np.concatenate(parts) for parts in zip(*(_judged(r, kind) for r in one), strict=True)]
                       for one in (point, averaged)]  # fmt: skip
             n, generator = len(judged[0][0]), np.random.default_rng(0)
             gaps = [_calibration_gap(judged, rows) for rows in generator.integers(0, n, (num_resamples, n))]
             rows.append([
-                f"{name}, {kind}",
+                f"{name}: {method}, {kind}",
                 f"{nll.mean():+.4f} ± {nll.std(ddof=1) / np.sqrt(len(nll)):.4f}" if len(nll) > 1 else f"{nll[0]:+.4f}",
                 f"{_calibration_gap(judged, np.arange(n)):+.4f} ± {np.std(gaps):.4f}",
             ])  # fmt: skip
-    return table(["averaged less point", "NLL", "calibration error"], rows)
+    return table(["less point", "NLL", "calibration error"], rows)
+
+
+def _in_order(records: Sequence[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: int(str(record["fold"])))
 
 
 def _calibration_gap(judged: list[list[NDArray[Any]]], rows: NDArray[np.int64]) -> float:

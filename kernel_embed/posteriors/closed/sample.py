@@ -39,7 +39,7 @@ def closed_sample(x: Tensor, noise: float) -> Evaluate | None:
     centered = x - x.mean(-2, keepdim=True)
     squares = torch.cdist(centered, centered, compute_mode="donot_use_mm_for_euclid_dist").square_()
     size = float(centered.abs().max())
-    if n < 2 or not bool((squares + torch.diag_embed(squares.diagonal() + 1.0)).min() > 1e-20 * size**2):
+    if n < 2 or not bool((squares + torch.diag_embed(squares.diagonal() + 1.0)).min() > 1e-20 * size * size):
         return None
     constant = n * (0.5 * math.log(2.0 * math.pi) + math.log(n))
     points, distances, factor = centered.numpy(), squares.numpy(), Factor(n)
