@@ -1,13 +1,15 @@
 """Draw the pictures of the index, of the how-to pages and of tables: ``python docs/pictures.py``.
 
-It takes a few seconds. Pictures of speeds and sizes and the graphs of ozone are drawn from the tables on their pages,
-so that the two cannot differ.
+It takes a few seconds. Pictures of speeds, sizes, type II errors and the graphs of ozone are drawn from the tables on
+their pages, so that the two cannot differ. ``python docs/pictures.py DIR`` draws Figure 2 of the Bayesian embeddings
+too, from what ``kernel-embed reproduce two-sample --out DIR`` has written.
 """
 
 from __future__ import annotations
 
 import pathlib
 import re
+import sys
 
 import gpytorch
 import torch
@@ -17,8 +19,10 @@ import kernel_embed as ke
 from kernel_embed import plots
 from kernel_embed.benchmarks import sizes
 from kernel_embed.papers import EXPERIMENTS
-from kernel_embed.papers.flaxman2016 import ozone
-from kernel_embed.plots.style import BAND, line_style, marker
+from kernel_embed.papers.flaxman2016 import grid, ozone
+from kernel_embed.papers.flaxman2016.type_two import Errors, error_curves
+from kernel_embed.plots.style import BAND, line_style
+from kernel_embed.results import Results
 
 STATIC = pathlib.Path(__file__).parent / "_static"
 
@@ -121,19 +125,26 @@ def draw_sizes() -> None:
     sizes.draw(records, STATIC / "features" / "sizes.png")
 
 
-def draw_type_two() -> None:
-    """Type II error over the ratio, from the table of its page."""
+def type_two_errors() -> Errors:
+    """Type II error by test and ratio, from the table of its page."""
     page = (STATIC.parent / "replication" / "bayesian.md").read_text(encoding="utf-8")
-    lines = {row[0]: [float(cell) for cell in row[1:]] for row in map(cells, type_two_table(page))}
-    ratios = lines.pop("ε")
+    (_, *ratios), *rows = map(cells, type_two_table(page))
+    return {name: {float(r): float(error) for r, error in zip(ratios, row, strict=True)} for name, *row in rows}
+
+
+def draw_type_two() -> None:
+    """Type II error over the ratio."""
     with plots.styled():
         figure = plots.free_figure(5.6, 3.4)
-        panel = figure.subplots()
-        for number, (name, errors) in enumerate(lines.items()):
-            panel.plot(ratios, errors, marker=marker(number), **line_style(number), label=name)
-        panel.set(xlabel="ratio ε of the covariance eigenvalues", ylabel="type II error", ylim=(-0.03, 1.05))
-        figure.legend(loc="outside lower center", ncols=2)
+        error_curves(type_two_errors(), figure.subplots())
     plots.save_picture(figure, STATIC / "bayesian" / "figure2c.png", dpi=100)
+
+
+def draw_grid(results: pathlib.Path) -> None:
+    """Figure 2: the evidence from ``results``, type II errors from the table of their page."""
+    experiment = EXPERIMENTS["two-sample"]
+    records = experiment.own(Results(results, experiment.key).records)
+    grid.draw_figure(records, type_two_errors(), STATIC / "bayesian" / "figure2.png")
 
 
 def type_two_table(page: str) -> list[str]:
@@ -187,6 +198,8 @@ def main() -> None:
     draw_sizes()
     draw_type_two()
     draw_ozone()
+    if len(sys.argv) > 1:
+        draw_grid(pathlib.Path(sys.argv[1]) / "results.json")
 
 
 if __name__ == "__main__":

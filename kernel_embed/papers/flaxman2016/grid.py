@@ -27,7 +27,7 @@ from ...plots.style import FIRST, SECOND, axes_or_new, legend_below
 from ...results import Record, Results, number, table
 from ..experiment import Experiment, Settings
 from .blobs import grid_samples, samples
-from .type_two import TypeTwoErrors, error_curves
+from .type_two import Errors, TypeTwoErrors, error_curves, errors_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,36 +93,39 @@ class GridOfGaussians(Experiment):
         return table(["grid of Gaussians", "lengthscale", "log evidence"], rows) + "\n\n" + note
 
     def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
-        """``figure2.png``: samples (A, B), type II error (C) where it was run, evidence (D) and witness (E)."""
-        per_centre, seed = int(number(records[0], "n")) // 18, int(number(records[0], "seed"))
-        embedding = BayesianMeanEmbedding(RBFKernel().double(), noise=0.1)
-        embedding.kernel.lengthscale = highest(records)
-        with styled():
-            figure = free_figure(7.2, 9.6)  # two columns, which a narrow screen can still show
-            panels = figure.subplots(3, 2)
-        for panel, name, ratio in zip(panels[0], "AB", (2.0, 10.0), strict=True):
-            samples(panel, *grid_samples(ratio, per_centre, seed))
-            panel.set_title(f"({name}) samples, ratio ε = {ratio:g}")
-        self._draw_errors(panels[1, 0], out)
-        curve(records, panels[1, 1])
-        panels[1, 1].set_title("(D) log evidence, eq. (13)")
-        plot_witness(Witness(embedding, *grid_samples(2.0, per_centre, seed)), ax=panels[2, 0])
-        panels[2, 0].set_title(f"(E) witness, lengthscale {embedding.kernel.lengthscale.item():.2f}")
-        panels[2, 1].set_axis_off()
-        out.mkdir(parents=True, exist_ok=True)
-        save_picture(figure, out / "figure2.png", 100)
-
-    def _draw_errors(self, panel: Axes, out: pathlib.Path) -> None:
-        """Panel C, from the records of ``type-two`` in the same directory; that experiment takes an hour."""
+        """``figure2.png``; its panel C is drawn where ``type-two``, which takes an hour, was run into ``out``."""
         experiment = TypeTwoErrors()
-        records = experiment.own(Results(out / "results.json", experiment.key).records)
-        panel.set_title("(C) type II error, level 0.05")
-        if records:
-            error_curves(experiment.studies(records)[0], panel)
-        else:
-            words = "kernel-embed reproduce type-two\nwith the same --out fills this panel"
-            panel.text(0.5, 0.5, words, ha="center", va="center", fontsize=9, color="0.4", transform=panel.transAxes)
-            panel.set_axis_off()
+        found = experiment.own(Results(out / "results.json", experiment.key).records)
+        draw_figure(records, errors_of(experiment.studies(found)[0]) if found else None, out / "figure2.png")
+
+
+def draw_figure(records: Sequence[Record], errors: Errors | None, path: pathlib.Path) -> None:
+    """Samples (A, B), type II error (C), evidence (D) and witness (E)."""
+    per_centre, seed = int(number(records[0], "n")) // 18, int(number(records[0], "seed"))
+    embedding = BayesianMeanEmbedding(RBFKernel().double(), noise=0.1)
+    embedding.kernel.lengthscale = highest(records)
+    with styled():
+        figure = free_figure(7.2, 9.6)  # two columns, which a narrow screen can still show
+        # Parts of their own, so that the color bar of E does not push the columns apart.
+        upper, lower = figure.subfigures(2, 1, height_ratios=[2, 1], squeeze=False)[:, 0]
+        panels = upper.subplot_mosaic("AB;CD") | lower.subplot_mosaic(".E.", width_ratios=[1, 4, 1])
+    for name, ratio in (("A", 2.0), ("B", 10.0)):
+        samples(panels[name], *grid_samples(ratio, per_centre, seed))
+        panels[name].set_title(f"({name}) samples, ratio ε = {ratio:g}")
+    panels["C"].set_title("(C) type II error, level 0.05")
+    if errors is None:
+        words = "kernel-embed reproduce type-two\nwith the same --out fills this panel"
+        look = {"ha": "center", "va": "center", "fontsize": 9, "color": "0.4"}
+        panels["C"].text(0.5, 0.5, words, **look, transform=panels["C"].transAxes)
+        panels["C"].set_axis_off()
+    else:
+        error_curves(errors, panels["C"])
+    curve(records, panels["D"])
+    panels["D"].set_title("(D) log evidence, eq. (13)")
+    plot_witness(Witness(embedding, *grid_samples(2.0, per_centre, seed)), ax=panels["E"])
+    panels["E"].set_title(f"(E) witness, lengthscale {embedding.kernel.lengthscale.item():.2f}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_picture(figure, path, 100)
 
 
 def evidence_records(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from torch import Tensor
 
@@ -21,6 +21,9 @@ from .rejections import NUM_PERMUTATIONS, Design, RejectionExperiment, Test
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+Errors: TypeAlias = Mapping[str, Mapping[float, float]]
+"""By test and ratio."""
 
 RATIOS = (4.0, 2.0, 3.0, 8.0, 15.0, 1.0)
 TESTS: dict[str, Test] = {
@@ -64,16 +67,20 @@ class TypeTwoErrors(RejectionExperiment):
         (study,) = self.studies(records)
         with styled():
             figure = free_figure(5.6, 3.2)
-            error_curves(study, figure.subplots())
+            error_curves(errors_of(study), figure.subplots())
         out.mkdir(parents=True, exist_ok=True)
         save_picture(figure, out / "figure2c.png", 100)
 
 
-def error_curves(study: RejectionStudy, panel: Axes) -> None:
+def errors_of(study: RejectionStudy) -> Errors:
+    """The type II error of each test at each ratio."""
+    ratios = sorted(study.simulators, key=float)
+    return {test: {float(ratio): 1.0 - study.rate(ratio, test) for ratio in ratios} for test in TESTS}
+
+
+def error_curves(errors: Errors, panel: Axes) -> None:
     """Type II error over the ratio, a curve for each test."""
-    names = sorted(study.simulators, key=float)
-    for place, test in enumerate(("evidence", "median heuristic")):
-        errors = [1.0 - study.rate(name, test) for name in names]
-        panel.plot([float(name) for name in names], errors, marker=marker(place), ms=4, label=test, **line_style(place))
+    for place, (test, curve) in enumerate(errors.items()):
+        panel.plot(list(curve), list(curve.values()), marker=marker(place), ms=4, label=test, **line_style(place))
     panel.set(xlabel="ratio ε of covariance eigenvalues", ylabel="type II error", ylim=(-0.05, 1.05))
-    legend_below(panel)
+    legend_below(panel, 1)
