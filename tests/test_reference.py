@@ -20,7 +20,7 @@ DOCS = pathlib.Path(__file__).parents[1] / "docs"
 sys.path.insert(0, str(DOCS / "_extensions"))
 try:
     from libraries import address
-    from reference import Entry, entries_of, first_sentence, page_of
+    from reference import Entry, anchor_on, entries_of, first_sentence, page_of
 finally:
     sys.path.remove(str(DOCS / "_extensions"))
 
@@ -55,6 +55,13 @@ def test_a_name_of_the_reference_is_documented_in_full(entry):
     own = inspect.getdoc(value) or ""
     assert ">>> " in own, "no example"
     assert isinstance(value, type) or "Returns:" in own or "Yields:" in own, "nothing about what it returns"
+
+
+def test_a_listing_of_source_links_back_to_the_entry_of_a_name_and_of_its_members():
+    page = "kernel_embed.kernels.Metric"
+    assert anchor_on(page, "kernel_embed.kernels.radial.Metric") == page
+    assert anchor_on(page, "kernel_embed.kernels.radial.Metric.scaled") == f"{page}.scaled"
+    assert anchor_on(page, "kernel_embed.kernels.Metric") == page
 
 
 def refuses(function: Callable[..., Any]) -> bool:

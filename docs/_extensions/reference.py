@@ -149,7 +149,31 @@ class Objects(SphinxDirective):
         return [container]
 
 
+BACK = re.compile(r'(class="viewcode-back" href="[^"#]*/([\w.]+)\.html#)([\w.]+)"')
+
+
+def mend_back_links(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.Node | None) -> None:
+    """Let ``[docs]`` in a listing of source lead to the entry.
+
+    Sphinx takes one module name for all names of a file, but those of one file may be documented under several.
+    """
+    if page.startswith("_modules/") and "body" in context:
+        context["body"] = BACK.sub(lambda found: f'{found[1]}{anchor_on(found[2], found[3])}"', context["body"])
+
+
+def anchor_on(page: str, anchor: str) -> str:
+    """The anchor of a name, or of a member of it, on the page of that name.
+
+    Example:
+        >>> anchor_on("kernel_embed.kernels.Metric", "kernel_embed.kernels.radial.Metric.scaled")
+        'kernel_embed.kernels.Metric.scaled'
+    """
+    parts, short = anchor.split("."), page.rpartition(".")[2]
+    return ".".join([page, *parts[parts.index(short) + 1 :]]) if short in parts else anchor
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directive; ``conf.py`` calls :func:`write_pages` before Sphinx reads the pages."""
     app.add_directive("objects", Objects)
+    app.connect("html-page-context", mend_back_links)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
