@@ -7,7 +7,9 @@ import pathlib
 import sys
 
 from docutils import nodes
+from numpy.typing import ArrayLike
 from sphinx.pycode import ModuleAnalyzer
+from sphinx.util.typing import stringify_annotation
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent)]
@@ -63,6 +65,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_preserve_defaults = True
+strip_signature_backslash = True  # Napoleon then keeps the underscore that ends a learned attribute
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
@@ -144,8 +147,19 @@ def _forget_overloads(*modules: str) -> None:
         analyzer.overloads.clear()
 
 
+ARRAY_LIKES = [stringify_annotation(kind, "smart").removeprefix("str | ") for kind in (ArrayLike, str | ArrayLike)]
+
+
+def _name_arrays(app, domain, kind, content) -> None:
+    """Write ``ArrayLike`` where Sphinx has put in the seven types that NumPy means by it."""
+    for hints in app.env.current_document.autodoc_annotations.values():
+        for types in ARRAY_LIKES:
+            hints.update({name: hint.replace(types, "ArrayLike") for name, hint in hints.items()})
+
+
 def setup(app) -> None:
     """Hooks of this configuration."""
     _forget_overloads("kernel_embed.posteriors.sample", "kernel_embed.posteriors.storage")
     app.connect("doctree-read", _trim_code)
     app.connect("autodoc-process-docstring", _escape_bars)
+    app.connect("object-description-transform", _name_arrays, priority=400)  # before types are added to descriptions

@@ -61,7 +61,7 @@ def test_a_listing_of_source_links_back_to_the_entry_of_a_name_and_of_its_member
     page = "kernel_embed.kernels.Metric"
     assert anchor_on(page, "kernel_embed.kernels.radial.Metric") == page
     assert anchor_on(page, "kernel_embed.kernels.radial.Metric.scaled") == f"{page}.scaled"
-    assert anchor_on(page, "kernel_embed.kernels.Metric") == page
+    assert anchor_on("kernel_embed.gram", "kernel_embed.kernels.gram.gram") == "kernel_embed.gram"
 
 
 def refuses(function: Callable[..., Any]) -> bool:

@@ -168,8 +168,9 @@ def anchor_on(page: str, anchor: str) -> str:
         >>> anchor_on("kernel_embed.kernels.Metric", "kernel_embed.kernels.radial.Metric.scaled")
         'kernel_embed.kernels.Metric.scaled'
     """
-    parts, short = anchor.split("."), page.rpartition(".")[2]
-    return ".".join([page, *parts[parts.index(short) + 1 :]]) if short in parts else anchor
+    short = page.rpartition(".")[2]
+    _, name, member = f".{anchor}.".rpartition(f".{short}.")  # the last one: a function may be called as its module
+    return f"{page}.{member}".rstrip(".") if name else anchor
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
