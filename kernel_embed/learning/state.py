@@ -63,6 +63,11 @@ class Checkpoint:
                 f"Expected finite parameters in the checkpoint {self._path}, got NaN or infinite ones. Delete it, "
                 "or name another."
             )
+        if not isinstance(content["num_evaluations"], int) or content["num_evaluations"] < len(content["history"]):
+            raise ValueError(
+                f"Expected at least as many evaluations as records in the checkpoint {self._path}, got "
+                f"{content['num_evaluations']!r} and {len(content['history'])}. Delete it, or name another."
+            )
         return cast(_Content, content)
 
     def is_due(self) -> bool:

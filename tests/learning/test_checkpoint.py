@@ -128,8 +128,30 @@ def test_evaluations_are_counted_over_resumptions(path, problem):
     assert again.value <= result.value
 
 
-def test_a_resumed_restart_goes_on_from_its_own_best_point(path, problem):
+def test_a_resumed_restart_goes_on_as_if_nothing_had_happened(path, problem):
+    how = {"num_restarts": 1, "max_evaluations": 6, "tolerance": 1e-12}
+    _, whole = learn(None, problem, **how)
+    own = [record["value"] for record in whole.history if record["start"] == 1.0]
+    learn(path, problem, Counting(KeyboardInterrupt(), 6 + 4), **how)
+    _, result = learn(path, problem, **how)
+    resumed = [record["value"] for record in result.history if record["start"] == 1.0]
+    assert resumed == pytest.approx(own, rel=1e-9)
+
+
+@pytest.mark.parametrize("killed_at", [1, 4, 9])
+def test_lbfgs_takes_the_way_of_a_search_that_never_stopped(killed_at, path, problem):
+    whole, expected = learn(None, problem, max_evaluations=40)
+    learn(path, problem, Counting(KeyboardInterrupt(), killed_at + 1), max_evaluations=40)
+    objective = Counting()
+    embedding, result = learn(path, problem, objective, max_evaluations=40)
+    assert [r["value"] for r in result.history] == pytest.approx([r["value"] for r in expected.history], rel=1e-8)
+    assert objective.count <= len(expected.history) - killed_at, "nothing is evaluated twice"
+    torch.testing.assert_close(state(embedding), state(whole), rtol=1e-6, atol=1e-8)
+
+
+def test_a_search_too_long_to_tell_goes_on_from_its_own_best_point(path, problem, monkeypatch):
     """Not from the best point of an earlier start."""
+    monkeypatch.setattr("kernel_embed.learning.optimizers.lbfgs.MOST_TOLD", 5)
     how = {"num_restarts": 1, "max_evaluations": 6, "tolerance": 1e-12}
     _, whole = learn(None, problem, **how)
     own = [record["value"] for record in whole.history if record["start"] == 1.0]
@@ -139,6 +161,14 @@ def test_a_resumed_restart_goes_on_from_its_own_best_point(path, problem):
     assert resumed[:3] == pytest.approx(own[:3], rel=1e-9)
     assert resumed[3] == pytest.approx(min(own[:3]), rel=1e-9)
     assert len(resumed) == 6
+
+
+def test_fewer_evaluations_than_records_are_refused(path, problem):
+    learn(path, problem, max_evaluations=4)
+    content = load_checkpoint(path)
+    save_checkpoint(path, {**content, "num_evaluations": -3})
+    with pytest.raises(ValueError, match="at least as many evaluations as records"):
+        learn(path, problem, max_evaluations=4)
 
 
 def test_a_search_broken_inside_an_epoch_repeats_that_epoch(path, problem):

@@ -1,9 +1,14 @@
-"""Full batches: scipy's L-BFGS-B, with restarts, on the parameters as one vector."""
+"""Full batches: scipy's L-BFGS-B, with restarts, on the parameters as one vector.
+
+scipy does not hand out the state of a search. A checkpoint keeps what the search was told instead, point by point: told
+the same again, it takes the same way, without an evaluation, and goes on where it was.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TypedDict, cast
+from collections.abc import Iterator
+from typing import NamedTuple, TypedDict, cast
 
 import numpy as np
 import torch
@@ -13,8 +18,10 @@ from ...progress import ProgressBar
 from ...validation import check_at_least, check_count
 from ..parameters import Vector
 from ..problem import NO_VALUE, Problem
-from ..records import Visit
 from .base import Optimizer, Outcome
+
+MOST_TOLD = 2_000_000
+"""Numbers that a checkpoint keeps of one start. A longer search resumes at its best point, and may take another way."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,14 +58,20 @@ class LBFGS(Optimizer):
         """Descend from every start; the outcome is that of the best one."""
         starts = self._starts(problem)
         saved = cast("_State | None", problem.saved_state or None)
-        first, made = (0, 0) if saved is None else (saved["start"], saved["evaluations"])
-        if problem.history and first < len(starts):
+        first = 0 if saved is None else saved["start"]
+        again: list[_Told] = []
+        told = None if saved is None else saved.get("told")  # which older files do not have
+        if told is not None:
+            again = _Told.read(told)
+        elif problem.history and first < len(starts):
             starts[first] = problem.best_point if saved is None else saved["point"].numpy()
+        made = 0 if saved is None or again else saved["evaluations"]
         outcome = None
         with problem.progress_bar(self.max_evaluations * len(starts)) as bar:
             for number in range(first, len(starts)):
                 before = problem.best_value
-                answer = _Descent(self, problem, number, made if number == first else 0, bar).run(starts[number])
+                known = (made, again) if number == first else (0, [])
+                answer = _Descent(self, problem, number, bar, *known).run(starts[number])
                 if outcome is None or problem.best_value < before:
                     outcome = answer
         return outcome or Outcome(False, f"nothing left to do: the checkpoint holds start {first} already")
@@ -70,11 +83,31 @@ class LBFGS(Optimizer):
 
 
 class _State(TypedDict):
-    """What a checkpoint keeps of the start in work: its number, its evaluations, its best point."""
+    """What a checkpoint keeps of the start in work: its number, evaluations and best point, and all it was told."""
 
     start: int
     evaluations: int
     point: Tensor
+    told: Tensor | None
+
+
+class _Told(NamedTuple):
+    """A point, and what the search was told of it."""
+
+    point: Vector
+    value: float
+    gradient: Vector
+
+    @staticmethod
+    def read(rows: Tensor) -> list[_Told]:
+        """From the rows of :meth:`written`."""
+        d = (rows.shape[-1] - 1) // 2
+        return [_Told(row[:d], float(row[d]), row[d + 1 :]) for row in rows.numpy()]
+
+    @staticmethod
+    def written(told: list[_Told]) -> Tensor:
+        """Point, value and gradient in one row each."""
+        return torch.as_tensor(np.array([[*one.point, one.value, *one.gradient] for one in told]), device="cpu")
 
 
 class _EnoughError(Exception):
@@ -82,11 +115,18 @@ class _EnoughError(Exception):
 
 
 class _Descent:
-    """One start: counts its evaluations, and turns the line search back where the objective does not exist."""
+    """One start: counts its evaluations, and turns the line search back where the objective does not exist.
 
-    def __init__(self, settings: LBFGS, problem: Problem, number: int, made: int, bar: ProgressBar) -> None:
-        self._settings, self._problem, self._number, self._made, self._bar = settings, problem, number, made, bar
-        self._lowest: Visit | None = None
+    ``again`` is what it was told before an interruption, and is told once more.
+    """
+
+    def __init__(
+        self, settings: LBFGS, problem: Problem, number: int, bar: ProgressBar, made: int, again: list[_Told]
+    ) -> None:
+        self._settings, self._problem, self._number, self._bar, self._made = settings, problem, number, bar, made
+        self._again: Iterator[_Told] = iter(again)
+        self._told: list[_Told] | None = [] if made == 0 else None
+        self._lowest: _Told | None = None
 
     def run(self, point: Vector) -> Outcome:
         """Descend from ``point``."""
@@ -111,6 +151,11 @@ class _Descent:
             raise _EnoughError  # scipy looks at its own limit only between line searches
         self._made += 1
         self._bar.update()
+        known = next(self._again, None)
+        if known is not None and np.array_equal(known.point, point):
+            self._remember(known)
+            return known.value, known.gradient.copy()
+        self._again = iter(())  # from here on all is new, also where another machine rounds differently
         problem = self._problem
         try:
             found = problem.evaluate(point)
@@ -118,12 +163,21 @@ class _Descent:
             if not problem.history:
                 raise
             # What the line search is told of such a point: high, and no slope.
-            return problem.best_value + 10.0 * abs(problem.best_value) + 10.0, np.zeros_like(point)
-        if self._lowest is None or found.value < self._lowest.value:
-            self._lowest = found
+            told = _Told(point.copy(), problem.best_value + 10.0 * abs(problem.best_value) + 10.0, np.zeros_like(point))
+            self._remember(told, exists=False)
+            return told.value, told.gradient
+        self._remember(_Told(point.copy(), found.value, found.gradient.copy()))
         problem.record(found, start=self._number, state=self._state)
         self._bar.set_postfix_str(f"{problem.best_value:.4f}", refresh=False)
         return found.value, found.gradient
+
+    def _remember(self, told: _Told, exists: bool = True) -> None:
+        if exists and (self._lowest is None or told.value < self._lowest.value):
+            self._lowest = told
+        if self._told is not None:
+            self._told.append(told)
+            if len(self._told) * (2 * told.point.size + 1) > MOST_TOLD:
+                self._told = None
 
     def _state(self) -> _State:
         assert self._lowest is not None
@@ -131,4 +185,5 @@ class _Descent:
             "start": self._number,
             "evaluations": self._made,
             "point": torch.as_tensor(self._lowest.point, device="cpu"),
+            "told": None if self._told is None else _Told.written(self._told),
         }
