@@ -19,11 +19,15 @@ Call = Callable[[], object]
 
 
 class Scope(NamedTuple):
-    """How large a benchmark is: ``quick`` for small sizes, ``data``, where the data sets are, and which ``tables``."""
+    """How large a benchmark is: ``quick`` for small sizes, ``data``, where the data sets are, and which ``tables``.
+
+    ``repetition`` is the seed of cases that draw: Stan, asked the same again, would hand out what it found before.
+    """
 
     quick: bool = False
     data: pathlib.Path | None = None
     tables: tuple[str, ...] = ()
+    repetition: int = 0
 
 
 class Case(NamedTuple):

@@ -48,13 +48,13 @@ def problem(n: int) -> tuple[MulticlassEmbedding, Tensor, Tensor]:
     return embedding.double(), x, y
 
 
-def _ours(n: int, draws: int, sampler: Sampler) -> Call:
+def _ours(n: int, draws: int, sampler: Sampler, seed: int) -> Call:
     embedding, x, y = problem(n)
 
     def call() -> Record:
         began = time.perf_counter()
         posterior = sample_posterior(
-            embedding, ConditionalEvidence(), x, y, num_samples=draws, warmup_steps=draws, num_chains=CHAINS, seed=0,
+            embedding, ConditionalEvidence(), x, y, num_samples=draws, warmup_steps=draws, num_chains=CHAINS, seed=seed,
             progress=False, initial="current", sampler=sampler,
         )  # fmt: skip
         found = figures(posterior.samples["kernel.lengthscale"], time.perf_counter() - began)
@@ -63,11 +63,11 @@ def _ours(n: int, draws: int, sampler: Sampler) -> Call:
     return call
 
 
-def _nutpie(n: int, draws: int) -> Call:
-    return _ours(n, draws, Nutpie(max_tree_depth=DEPTH))
+def _nutpie(n: int, draws: int, seed: int) -> Call:
+    return _ours(n, draws, Nutpie(max_tree_depth=DEPTH), seed)
 
 
-def _recipe(n: int, draws: int) -> Call:
+def _recipe(n: int, draws: int, seed: int) -> Call:
     """``pyro_sample_from_prior`` inside a Pyro model, as GPyTorch's example of fully Bayesian models has it."""
     import pyro
     from pyro.infer import MCMC
@@ -85,7 +85,7 @@ def _recipe(n: int, draws: int) -> Call:
     def call() -> Record:
         began = time.perf_counter()
         with torch.random.fork_rng(devices=[]), gpytorch.settings.fast_computations(False, False, False):
-            torch.manual_seed(0)
+            torch.manual_seed(seed)
             kernel = PyroNUTS(model, max_tree_depth=DEPTH)
             chain = MCMC(kernel, num_samples=draws, warmup_steps=draws, disable_progbar=True)
             chain.run()
@@ -95,12 +95,12 @@ def _recipe(n: int, draws: int) -> Call:
     return call
 
 
-def _stan(n: int, draws: int) -> Call:
+def _stan(n: int, draws: int, seed: int) -> Call:
     import stan
 
     _, x, y = problem(n)
     data = {"n": n, "m": 2, "x": x.tolist(), "Y": torch.nn.functional.one_hot(y, 2).double().tolist()}
-    model = stan.build(STAN, data=data, random_seed=1)  # compiled here, outside the clock
+    model = stan.build(STAN, data=data, random_seed=1 + seed)  # compiled here, outside the clock
 
     def call() -> Record:
         began = time.perf_counter()
@@ -122,10 +122,10 @@ def figures(lengthscale: Tensor, seconds: float, num_chains: int = CHAINS) -> Re
 
 def cases(scope: Scope) -> Iterator[Case]:
     """Four chains over one posterior at four sizes, by each sampler, in effective draws a second."""
-    draws = 10 if scope.quick else 200
+    draws, seed = 10 if scope.quick else 200, scope.repetition
     for n in (30,) if scope.quick else SIZES:
-        yield Case(PART, OURS, n, partial(_ours, n, draws, NUTS(max_tree_depth=DEPTH)))
-        yield Case(PART, f"{OURS}, nutpie", n, partial(_nutpie, n, draws), package="nutpie")
-        yield Case(PART, "Stan", n, partial(_stan, n, draws), package="stan")
+        yield Case(PART, OURS, n, partial(_ours, n, draws, NUTS(max_tree_depth=DEPTH), seed))
+        yield Case(PART, f"{OURS}, nutpie", n, partial(_nutpie, n, draws, seed), package="nutpie")
+        yield Case(PART, "Stan", n, partial(_stan, n, draws, seed), package="stan")
     n = 30 if scope.quick else SIZES[1]
-    yield Case(PART, "GPyTorch with Pyro's recipe, one chain", n, partial(_recipe, n, draws))
+    yield Case(PART, "GPyTorch with Pyro's recipe, one chain", n, partial(_recipe, n, draws, seed))

@@ -73,6 +73,8 @@ PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
 DEFAULT = ("objective", "classifier", "hypothesis", "posterior", "votes", "growth")
 """Run unless others are named: where we stand beside others. The rest are studies of one part each, and take longer."""
 WHOLE = Scope()
+SIZED = (classifier.PART, classifier.GROWTH, posterior.PART, stan.FEW)
+"""Parts whose sizes can be chosen."""
 STEEPEST = 3.3
 """The growth that is expected of a case that was only run at a smaller size."""
 
@@ -101,13 +103,13 @@ def run(
         progress: show a progress bar.
     """
     outcome, threads = Outcome([], []), torch.get_num_threads()
-    todo = [case for part in parts for case in PARTS[part](scope)]
-    if sizes is not None:
-        sized = (classifier.PART, classifier.GROWTH, posterior.PART, stan.FEW)
-        todo = [case for case in todo if case.part not in sized or case.n in sizes]
-    if names is not None:
-        todo = [case for case in todo if case.name in names]
-    runs = [(case, repetition) for repetition in range(check_count("repeats", repeats)) for case in todo]
+    runs = [
+        (case, repetition)
+        for repetition in range(check_count("repeats", repeats))
+        for part in parts
+        for case in PARTS[part](scope._replace(repetition=repetition))
+        if (sizes is None or case.part not in SIZED or case.n in sizes) and (names is None or case.name in names)
+    ]
     with progress_bar(len(runs), "benchmark", progress) as bar:
         for case, repetition in runs:
             bar.set_postfix_str(f"{case.part}, {case.name}, n = {case.n}")

@@ -52,7 +52,7 @@ def part(start: float) -> str:
     return f"the paper's Stan program, mode {start:g}"
 
 
-def _ours(start: float, n: int, draws: int, sampler: Sampler, num_chains: int = 1) -> Call:
+def _ours(start: float, n: int, draws: int, sampler: Sampler, seed: int, num_chains: int = 1) -> Call:
     x = torch.cat(mixture_samples(n // 6))
 
     def call() -> Record:
@@ -60,7 +60,7 @@ def _ours(start: float, n: int, draws: int, sampler: Sampler, num_chains: int = 
             warnings.simplefilter("ignore", PosteriorWarning)
             posterior = sample_posterior(
                 model(), EmbeddingEvidence(), x, num_samples=draws, warmup_steps=draws, num_chains=num_chains,
-                seed=0, initial={NAME: torch.tensor(start)}, sampler=sampler, progress=False,
+                seed=seed, initial={NAME: torch.tensor(start)}, sampler=sampler, progress=False,
             )  # fmt: skip
         found = _figures(posterior.samples[NAME].reshape(num_chains, -1), posterior.seconds)
         return {**found, "num_evaluations": posterior.num_evaluations}
@@ -68,12 +68,12 @@ def _ours(start: float, n: int, draws: int, sampler: Sampler, num_chains: int = 
     return call
 
 
-def _stan(start: float, n: int, draws: int, num_chains: int = 1) -> Call:
+def _stan(start: float, n: int, draws: int, seed: int, num_chains: int = 1) -> Call:
     import stan
 
     x = torch.cat(mixture_samples(n // 6))
     data = {"n": len(x), "x": x.squeeze(-1).tolist(), "sigma2": 0.1}
-    program = stan.build(STAN, data=data, random_seed=1)  # compiled here, outside the clock
+    program = stan.build(STAN, data=data, random_seed=1 + seed)  # compiled here, outside the clock
 
     def call() -> Record:
         began = time.perf_counter()
@@ -115,16 +115,16 @@ def cases(scope: Scope) -> Iterator[Case]:
     n, draws, points = (60, 10, 21) if scope.quick else (600, 150, 601)
     for start in MODES:
         title = part(start)
-        yield Case(title, OURS, n, partial(_ours, start, n, draws, NUTS(parallel=False)))
-        yield Case(title, "Stan", n, partial(_stan, start, n, draws), package="stan")
+        yield Case(title, OURS, n, partial(_ours, start, n, draws, NUTS(parallel=False), scope.repetition))
+        yield Case(title, "Stan", n, partial(_stan, start, n, draws, scope.repetition), package="stan")
         yield Case(title, "quadrature", n, partial(_quadrature, start, n, points))
 
 
 def small_cases(scope: Scope) -> Iterator[Case]:
     """The same program for few data, with four chains: by Pyro's NUTS, by nutpie and by Stan."""
-    start, chains, draws = 2.9, 4, 10 if scope.quick else 200
+    start, chains, draws, seed = 2.9, 4, 10 if scope.quick else 200, scope.repetition
     for n in (30,) if scope.quick else (48, 102, 198):
-        yield Case(FEW, OURS, n, partial(_ours, start, n, draws, NUTS(), chains))
-        nutpie = partial(_ours, start, n, draws, Nutpie(), chains)
+        yield Case(FEW, OURS, n, partial(_ours, start, n, draws, NUTS(), seed, chains))
+        nutpie = partial(_ours, start, n, draws, Nutpie(), seed, chains)
         yield Case(FEW, f"{OURS}, nutpie", n, nutpie, package="nutpie")
-        yield Case(FEW, "Stan", n, partial(_stan, start, n, draws, chains), package="stan")
+        yield Case(FEW, "Stan", n, partial(_stan, start, n, draws, seed, chains), package="stan")
