@@ -139,6 +139,14 @@ def _trim_code(app, doctree) -> None:
             block.rawsource = text.rstrip()
 
 
+def _keep_errors_with_values(app, doctree) -> None:
+    """Keep ``0.303 ± 0.011`` on one line of a table."""
+    for cell in doctree.findall(nodes.entry):
+        for text in list(cell.findall(nodes.Text)):
+            if " ± " in text:
+                text.parent.replace(text, nodes.Text(text.replace(" ± ", "\u00a0±\u00a0")))
+
+
 def _forget_overloads(*modules: str) -> None:
     """Overloads are for type checkers; readers get the one signature behind them, with its defaults."""
     for name in modules:
@@ -161,5 +169,6 @@ def setup(app) -> None:
     """Hooks of this configuration."""
     _forget_overloads("kernel_embed.posteriors.sample", "kernel_embed.posteriors.storage")
     app.connect("doctree-read", _trim_code)
+    app.connect("doctree-read", _keep_errors_with_values)
     app.connect("autodoc-process-docstring", _escape_bars)
     app.connect("object-description-transform", _name_arrays, priority=400)  # before types are added to descriptions
