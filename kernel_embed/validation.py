@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numbers
 import operator
-import os
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+
+from .memory import memory_here
 
 
 def check_features(
@@ -154,6 +155,10 @@ def check_seed(seed: int | None) -> None:
         raise ValueError(f"Expected seed from 0 to 2⁶⁴ − 1, got {number}. {remedy}")
 
 
+ALWAYS_THERE = 2**24
+"""Bytes below which nobody asks how much memory there is: that takes longer than a small matrix."""
+
+
 def check_memory(
     n: int, x: Tensor | None, batch: int, remedy: str, columns: int | None = None, matrices: int = 4
 ) -> None:
@@ -161,31 +166,34 @@ def check_memory(
 
     With ``columns`` they are n × columns, and ``matrices`` is how many; ``x=None`` is float64 on the CPU.
     """
-    available = memory_here()
-    if available is None or (x is not None and x.device.type != "cpu"):
-        return
     columns = n if columns is None else columns
     needed = matrices * n * columns * (8 if x is None else x.element_size()) * batch
-    if needed > available:
+    if needed < ALWAYS_THERE or (x is not None and x.device.type != "cpu"):
+        return
+    available = memory_here()
+    if available is not None and needed > available:
         raise MemoryError(
             f"Expected data that fit in memory, got n = {n}, whose {n} × {columns} matrices need "
-            f"{needed / 2**30:.0f} GiB of the {available / 2**30:.0f} GiB here. {remedy}"
+            f"{needed / 2**30:.3g} GiB of the {available / 2**30:.3g} GiB here. {remedy}"
         )
 
 
-def memory_here() -> int | None:
-    """Bytes of memory that this machine has, where the system tells."""
-    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
-        return None
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def all_finite(x: Tensor) -> bool:
+    """Whether ``x`` has no NaN or infinite values; by one sum, as a rule, since finite numbers seldom overflow.
+
+    Example:
+        >>> all_finite(torch.tensor([1.0, 2.0])), all_finite(torch.tensor([1.0, float("nan")]))
+        (True, False)
+    """
+    x = x.detach()
+    return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
 
 def check_finite(x: Tensor, name: str) -> None:
     """Raise where ``x`` has NaN or infinite values, saying how many and where the first one is."""
-    finite = torch.isfinite(x)
-    if bool(finite.all()):
+    if all_finite(x):
         return
-    bad = ~finite
+    bad = ~torch.isfinite(x)
     first = tuple(int(i) for i in bad.nonzero()[0])
     raise ValueError(
         f"Expected finite values in {name}, got {int(bad.sum())} NaN or infinite, the first at index {first}. "

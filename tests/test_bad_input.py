@@ -10,6 +10,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from linear_operator.utils.warnings import NumericalWarning
 
 import kernel_embed as ke
+from kernel_embed import validation
 
 from .conftest import rbf
 from .objectives import OBJECTIVES
@@ -33,6 +34,14 @@ def doors(embedding, x, y):
 
 
 # values -----------------------------------------------------------------------------------------------------------
+
+
+def test_finite_numbers_whose_sum_overflows_are_finite():
+    large = torch.full((3,), 1e308, dtype=torch.float64)
+    assert not torch.isfinite(large.sum())
+    validation.check_finite(large, "x")
+    with pytest.raises(ValueError, match=r"finite values in x, got 1 NaN or infinite, the first at index \(1,\)"):
+        validation.check_finite(torch.tensor([1.0, -torch.inf, 2.0]), "x")
 
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])

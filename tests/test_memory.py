@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import kernel_embed as ke
-from kernel_embed import validation, votes
+from kernel_embed import memory, validation, votes
 from kernel_embed.hypothesis import checks, rotations
 
 N = 3000
@@ -50,6 +50,10 @@ CALLS = {
     "conditional test by residuals": lambda: ke.conditional_independence_test(
         X[:, 0], REAL, Z, method="residuals", seed=0
     ),
+    "default classifier": lambda: ke.MulticlassEmbeddingClassifier(progress=False).fit(X.numpy(), Y.numpy()),
+    "default classifier of many columns": lambda: ke.MulticlassEmbeddingClassifier(progress=False).fit(
+        X[:40].repeat(1, 10**4).numpy(), Y[:40].numpy()
+    ),
     "vote": lambda: ke.VotedKernelClassifier().fit(X.numpy(), Y.numpy()),
     "path of votes": lambda: votes.vote_path(None, X.numpy(), Y.numpy()),
     "complexities": lambda: votes.complexities(None, X.numpy()),
@@ -63,6 +67,30 @@ def test_refused_at_the_door(name):
     with pytest.raises(MemoryError, match=r"Expected data that fit in memory, got n = \d+, .* GiB here\. [A-Z]"):
         CALLS[name]()
     assert time.perf_counter() - start < 10.0
+
+
+def test_the_least_limit_counts(tmp_path):
+    """Of the machine, the container in its two ways, and the process."""
+    resource = pytest.importorskip("resource")
+    machine = memory.memory_here(tmp_path)
+    (tmp_path / "sys/fs/cgroup/memory").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    assert memory.memory_here(tmp_path) == machine
+    (tmp_path / "sys/fs/cgroup/memory/memory.limit_in_bytes").write_text("7000000\n")
+    assert memory.memory_here(tmp_path) == 7_000_000
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("5000000\n")
+    assert memory.memory_here(tmp_path) == 5_000_000
+    (tmp_path / "proc/self").mkdir(parents=True)
+    pages = 10**6
+    (tmp_path / "proc/self/statm").write_text(f"{pages} 2 3 4 5 6 7\n")
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (2**38, limits[1]))
+        left = memory._of_process(tmp_path)
+        assert list(left) == [2**38 - pages * resource.getpagesize()]
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert list(memory._of_process(tmp_path)) == [] or limits[0] != resource.RLIM_INFINITY
 
 
 def test_what_is_formed_in_blocks_needs_no_room(monkeypatch):

@@ -67,7 +67,19 @@ def test_every_refusal_says_what_to_do():
 
 
 ROOMS = [
-    *("version", "files", "saving", "results", "validation", "progress", "threads", "linalg", "kernels", "embeddings"),
+    *(
+        "version",
+        "files",
+        "saving",
+        "results",
+        "memory",
+        "validation",
+        "progress",
+        "threads",
+        "linalg",
+        "kernels",
+        "embeddings",
+    ),
     *("objectives", "learning", "scale", "posteriors", "plots", "hypothesis", "votes", "estimators"),
     *("testing", "comparison", "papers", "benchmarks", "commands", "cli"),
 ]

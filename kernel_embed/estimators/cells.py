@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -78,6 +79,22 @@ class NumberCode(Code):
         missing = np.isnan(values)
         own = [(np.where(missing, self.median, values) - self.low) / self.range] * self.varies
         return np.stack(own + [missing.astype(float)] * self.may_be_missing, axis=1)
+
+
+def numbers_at_once(codes: Sequence[Code], columns: Sequence[NDArray[Any]]) -> Floats | None:
+    """What the codes give one by one, where all are of numbers that were never missing; otherwise ``None``.
+
+    One by one 100,000 columns take seconds.
+    """
+    plain = [code for code in codes if isinstance(code, NumberCode) and code.varies and not code.may_be_missing]
+    if len(plain) < len(codes) or any(columns[code.place].dtype.kind not in "fiub" for code in plain):
+        return None
+    values = np.stack([columns[code.place] for code in plain], axis=1, dtype=np.float64, casting="unsafe")
+    if bool(np.isinf(values).any()):
+        return None  # one by one, they say which
+    median, low, size = np.array([(code.median, code.low, code.range) for code in plain]).T
+    encoded: Floats = (np.where(np.isnan(values), median, values) - low) / size
+    return encoded
 
 
 class DateCode(Code):

@@ -16,7 +16,7 @@ from ..threads import few_threads
 from ..validation import check_memory
 from .answers import ClassifierAnswers, Floats
 from .conditioning import Table
-from .default import NUM_STAGES, learn_default
+from .default import EXACT, NUM_STAGES, learn_default
 from .growth import grown
 from .labels import Labels, read_labels
 from .pooled import PooledAnswers
@@ -25,6 +25,9 @@ from .ranks import fit_on_ranks
 from .rows import distinct_rows
 from .single import KernelChoice, SingleKernel, check_settings
 from .table import TableEncoder, plain_matrix, validated
+
+TALL_COPIES, WIDE_COPIES = 8, 15
+"""Matrices of the size of the encoded table that a fit holds at most, as measured: 10⁶ × 20 and 150 × 20,000."""
 
 WIDE = "Give fewer columns or rows; with partial_fit, or torchrun and distributed=True, rows can come in parts."
 
@@ -181,15 +184,22 @@ class MulticlassEmbeddingClassifier(ClassifierAnswers):
         learns_pool = self.kernel is None and self.objective is None and self.batch_size is None
         self.encoder_ = None
         if learns_pool or plain_matrix(X) is None:
+            self._check_room(len(labels.numbers), self.n_features_in_)
             self.encoder_ = TableEncoder().fit(X, sample_weight=labels.weights_or_none)
-            like = torch.empty(0, dtype=torch.float64, device=self.device or "cpu")
-            check_memory(len(labels.numbers), like, 1, WIDE, len(self.encoder_.encoded_), 5)
+            self._check_room(len(labels.numbers), len(self.encoder_.encoded_))
         self._table = self._distinct(self._matrix(X), labels)
         if learns_pool and len(self.classes_) > 1:
             self._learn_pool(num_rows)
         else:
             self._learn_single()
         return self
+
+    def _check_room(self, n: int, num_columns: int) -> None:
+        """Refuse what cannot be held before it is tried: copies of the table, and matrices of exact answers."""
+        like = torch.empty(0, dtype=torch.float64, device=self.device or "cpu")
+        check_memory(n, like, 1, WIDE, num_columns, TALL_COPIES if n > num_columns else WIDE_COPIES)
+        if n <= EXACT:
+            check_memory(n, like, 1, WIDE)
 
     def _distinct(self, x: Floats, labels: Labels) -> Table:
         """Rows with a label, equal ones once, with what the numbers are."""

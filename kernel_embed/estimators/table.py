@@ -24,7 +24,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..validation import check_count
-from .cells import MAX_CATEGORIES, Code, EncodedColumn, Floats, Objects, as_floats, code_of
+from .cells import MAX_CATEGORIES, Code, EncodedColumn, Floats, Objects, as_floats, code_of, numbers_at_once
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -110,6 +110,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         n = len(columns[0]) if columns else 0
         if not self._codes:
             return np.zeros((n, 1))
+        at_once = numbers_at_once(self._codes, columns)
+        if at_once is not None:
+            return at_once
         return np.concatenate([code.numbers(columns[code.place]) for code in self._codes], axis=1)
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> Objects:

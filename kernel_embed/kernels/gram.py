@@ -14,12 +14,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from gpytorch.kernels import InducingPointKernel, Kernel, ProductStructureKernel, RQKernel
+from gpytorch.kernels import ConstantKernel, InducingPointKernel, Kernel, LinearKernel, ProductStructureKernel, RQKernel
 from linear_operator import LinearOperator
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
-from ..validation import broadcast_shapes, check_finite, check_memory, check_tensor
+from ..validation import all_finite, broadcast_shapes, check_finite, check_memory, check_tensor
 from .initialization import check_initialized
 from .profiles import RadialProfile, radial_of
 from .radial import radial_gram, square_distances
@@ -215,8 +215,8 @@ def by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
 
 
 def finite_values(K: Tensor, kernel: Kernel) -> Tensor:
-    """``K``, or an error where it is not finite; one sum, as a rule, since that of finite numbers seldom overflows."""
-    if not bool(torch.isfinite(K.detach().sum())) and not bool(torch.isfinite(K.detach()).all()):
+    """``K``, or an error where it is not finite."""
+    if not all_finite(K):
         raise NanError(
             f"Expected finite kernel values, got NaN or infinite ones from {type(kernel).__name__}. Rescale x, or look "
             "at the hyperparameters of the kernel."
@@ -237,4 +237,22 @@ def _rational_quadratic(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor
     return radial.profile.value_and_slope(square_distances(z1, z2))[0]
 
 
+def _linear(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    """Σ_j v_j x_j x'_j as GPyTorch forms it, but without the lazy product, which loads SymPy at its first use."""
+    root = kernel.variance.sqrt()
+    z1 = x1 * root
+    K: Tensor = z1 @ (z1 if x2 is None else x2 * root).mT
+    return K
+
+
+def _constant(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    """c everywhere, for the same reason not by GPyTorch."""
+    x2 = x1 if x2 is None else x2
+    batch = broadcast_shapes(x1.shape[:-2], x2.shape[:-2], kernel.constant.shape[:-1])
+    K: Tensor = kernel.constant.unsqueeze(-1).expand(*batch, x1.shape[-2], x2.shape[-2])
+    return K
+
+
 GRAMS.register(RQKernel, _rational_quadratic)
+GRAMS.register(ConstantKernel, _constant)
+GRAMS.register(LinearKernel, _linear)

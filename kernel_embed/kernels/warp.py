@@ -31,6 +31,9 @@ Warping = Literal["standard", "squash", "quantile"]
 NUM_KNOTS = 256
 """Knots of F̂ at most: between them the ranks of more values are interpolated."""
 
+BLOCK_NUMBERS = 2**20
+"""Numbers whose ranks are looked up at once: a dozen arrays of that size, not of the table's."""
+
 TAIL = 3.0
 """Standard deviations at which :class:`Squash` bends."""
 
@@ -165,18 +168,23 @@ class Quantile(torch.nn.Module):
 
     def _ranked(self, x: Tensor) -> Tensor:
         answer = x.clone()
-        if bool(self.numbers.any()):
-            answer[:, self.numbers] = self._interpolate(x[:, self.numbers].T.contiguous()).T
+        where = self.numbers.nonzero().flatten()
+        step = max(1, BLOCK_NUMBERS // max(1, len(x)))
+        for start in range(0, len(where), step):
+            block = slice(start, start + step)
+            columns = x[:, where[block]].T.contiguous()
+            answer[:, where[block]] = _interpolate(self.knots[block], self.ranks[block], columns).T
         return answer
 
-    def _interpolate(self, columns: Tensor) -> Tensor:
-        """F̂ of each row of ``columns`` ``(d, n)``, constant outside the knots."""
-        right = torch.searchsorted(self.knots, columns, right=True).clamp(1, self.knots.shape[-1] - 1)
-        x0, x1 = self.knots.gather(-1, right - 1), self.knots.gather(-1, right)
-        r0, r1 = self.ranks.gather(-1, right - 1), self.ranks.gather(-1, right)
-        step = x1 - x0
-        t = torch.where(step > 0, (columns - x0) / torch.where(step > 0, step, 1.0), 0.0).clamp(0.0, 1.0)
-        return torch.lerp(r0, r1, t)
+
+def _interpolate(knots: Tensor, ranks: Tensor, columns: Tensor) -> Tensor:
+    """F̂ of each row of ``columns`` ``(d, n)``, constant outside the knots."""
+    right = torch.searchsorted(knots, columns, right=True).clamp(1, knots.shape[-1] - 1)
+    x0, x1 = knots.gather(-1, right - 1), knots.gather(-1, right)
+    r0, r1 = ranks.gather(-1, right - 1), ranks.gather(-1, right)
+    step = x1 - x0
+    t = torch.where(step > 0, (columns - x0) / torch.where(step > 0, step, 1.0), 0.0).clamp(0.0, 1.0)
+    return torch.lerp(r0, r1, t)
 
 
 def _knots(columns: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:

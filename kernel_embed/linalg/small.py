@@ -6,6 +6,8 @@ import torch
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
+from ..validation import all_finite
+
 
 def cholesky_factor(A: Tensor) -> Tensor:
     """The lower Cholesky factor of small matrices, differentiable; for lengthscale matrices, not for Gram matrices."""
@@ -35,8 +37,8 @@ def whitening(K: Tensor) -> Tensor:
 
 def require_finite(Z: Tensor) -> None:
     """Raise where features are not finite, as a factorization would: a search turns back there."""
-    bad = ~torch.isfinite(Z.detach())
-    if bool(bad.any()):
+    if not all_finite(Z):
+        bad = ~torch.isfinite(Z.detach())
         raise NanError(
             f"Expected finite features, got {int(bad.sum())} values that are not finite among {bad.numel()}. Look for "
             "weights of the feature map that overflowed; learn more slowly."

@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from kernel_embed.estimators import TableEncoder
-from kernel_embed.estimators.cells import MAX_CATEGORIES
+from kernel_embed.estimators.cells import MAX_CATEGORIES, numbers_at_once
 
 
 @pytest.fixture
@@ -104,3 +104,21 @@ def test_what_is_refused(people):
 def test_a_table_that_says_nothing_is_one_column_of_zeros():
     np.testing.assert_array_equal(TableEncoder().fit_transform(np.ones((3, 2))), np.zeros((3, 1)))
     assert clone(TableEncoder(max_categories=5)).max_categories == 5
+
+
+def test_numbers_at_once_are_those_one_by_one():
+    generator = np.random.default_rng(0)
+    X = np.column_stack([generator.normal(size=30), generator.integers(0, 2, 30) * 3.0 + 1.0, np.arange(30) ** 3])
+    encoder = TableEncoder().fit(X)
+    new = X[:5].copy()
+    new[1, 0] = np.nan
+    for table in (X, new, X.astype(int)):
+        one_by_one = np.concatenate([code.numbers(table[:, code.place]) for code in encoder._codes], axis=1)
+        assert np.array_equal(numbers_at_once(encoder._codes, list(table.T)), one_by_one)
+        assert np.array_equal(encoder.transform(table), one_by_one)
+    assert numbers_at_once(encoder._codes, list(X.astype(object).T)) is None
+    new[2, 2] = np.inf
+    with pytest.raises(ValueError, match="finite numbers in column 'x2', got infinity in row 2"):
+        encoder.transform(new)
+    X[0, 0] = np.nan
+    assert numbers_at_once(TableEncoder().fit(X)._codes, list(X.T)) is None

@@ -11,6 +11,7 @@ import torch
 from scipy.stats import rankdata
 
 from kernel_embed.kernels import DeltaKernel, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, gram, make_warp
+from kernel_embed.kernels import warp as warp_module
 from kernel_embed.kernels.manhattan import laplace_gram
 from kernel_embed.kernels.warp import NUM_KNOTS, RECENT, mid_ranks, remembering, weighted_quantiles
 from kernel_embed.testing import KernelContract
@@ -83,6 +84,15 @@ def test_warpings_are_monotone_and_count_weights_as_repeated_rows(columns, kind)
     grid = torch.linspace(-5, 30, 300, dtype=torch.float64).unsqueeze(-1).expand(-1, 3)
     torch.testing.assert_close(weighted(grid), repeated(grid))
     assert (weighted(grid)[:, :2].diff(dim=0) >= -1e-12).all()
+
+
+def test_ranks_are_looked_up_in_blocks(columns, monkeypatch):
+    numbers = torch.ones(columns.shape[1], dtype=torch.bool)
+    numbers[1] = False
+    whole = make_warp("quantile", columns, numbers)(columns)
+    monkeypatch.setattr(warp_module, "BLOCK_NUMBERS", 1)  # one column at a time
+    assert torch.equal(make_warp("quantile", columns, numbers)(columns), whole)
+    assert torch.equal(whole[:, 1], columns[:, 1])
 
 
 def test_many_values_keep_few_knots():

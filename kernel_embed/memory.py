@@ -1,0 +1,48 @@
+"""How much memory this process may use: that of the machine, its container, and its own limit."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+from collections.abc import Iterator
+
+GROUP_FILES = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Where Linux says what a container may use, in its two ways."""
+
+
+def memory_here(root: pathlib.Path = pathlib.Path("/")) -> int | None:
+    """The least of the limits in bytes, where the system tells any."""
+    return min((*_of_machine(), *_of_container(root), *_of_process(root)), default=None)
+
+
+def _of_machine() -> Iterator[int]:
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _of_container(root: pathlib.Path) -> Iterator[int]:
+    for name in GROUP_FILES:
+        text = _text(root / name)
+        if text.isdigit():  # "max" where there is no limit
+            yield int(text)
+
+
+def _of_process(root: pathlib.Path) -> Iterator[int]:
+    """What ``ulimit -v`` leaves: addresses that libraries take count too."""
+    if importlib.util.find_spec("resource") is None:  # Windows
+        return
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        pages = _text(root / "proc/self/statm").split()[:1]
+        yield max(0, limit - sum(map(int, pages)) * resource.getpagesize())
+
+
+def _text(path: pathlib.Path) -> str:
+    """What a file says; nothing where there is none that this process may read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
