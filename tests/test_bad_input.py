@@ -646,3 +646,10 @@ def test_numbers_near_the_largest_end_in_words_or_in_the_right_answer(embedding,
         ke.approximate(embedding, problem.x, problem.y, method=ke.Nystrom(0.0))
     with pytest.raises(ValueError, match=r"Expected X as a data frame or a matrix"):
         ke.compare(torch.eye(3).to_sparse(), "y", methods=["logistic"])
+
+
+def test_a_statistic_and_points_that_are_none():
+    with pytest.raises(TypeError, match="Expected statistic as a number, got None"):
+        ke.plots.plot_null(torch.randn(20), None)
+    with pytest.raises(TypeError, match="Expected X as a sequence of points, got None"):
+        ke.VotedKernelClassifier([lambda a, b: np.ones((len(a), len(b)))]).fit(None, [0, 1])

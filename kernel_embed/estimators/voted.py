@@ -122,7 +122,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         """Solve eq. (1) on the sample.
 
         Raises:
-            TypeError: if ``solver`` is not a :class:`~kernel_embed.votes.VoteSolver`.
+            TypeError: if ``solver`` is not a :class:`~kernel_embed.votes.VoteSolver`, or ``X`` no sequence of points.
             ValueError: if ``num_calibration_folds`` is 1 or negative, there is not one label for each point, or only
                 one class.
         """
@@ -263,7 +263,10 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     def _check_fit(self, X: Data, y: ArrayLike) -> tuple[Points, NDArray[Any]]:
         """Points as the kernels take them, and labels: checked once, here."""
         if self._free(X):
-            return np.asarray(X), np.asarray(y)
+            points = np.asarray(X)
+            if points.ndim == 0:
+                raise TypeError(f"Expected X as a sequence of points, got {X!r}. Give a list or an array.")
+            return points, np.asarray(y)
         x, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         return x, labels

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
+from ..validation import check_number
 from .style import SECOND, array, axes_or_new, legend_outside
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ def plot_null(null: Tensor, statistic: float, *, label: str = "observed", ax: Ax
         The axes.
 
     Raises:
+        TypeError: if ``statistic`` is not a number.
         ValueError: if the statistics are not finite, or all the same.
 
     Example:
         >>> from kernel_embed import plots
         >>> ax = plots.plot_null(torch.randn(100), 2.5, ax=plots.free_figure(4, 3).subplots())
     """
+    statistic = check_number("statistic", statistic)
     values = array(null).ravel()
     try:
         counts, edges = np.histogram(values, bins=40)
