@@ -648,7 +648,9 @@ def test_numbers_near_the_largest_end_in_words_or_in_the_right_answer(embedding,
         ke.compare(torch.eye(3).to_sparse(), "y", methods=["logistic"])
 
 
-def test_a_statistic_and_points_that_are_none():
+def test_a_statistic_points_and_targets_that_are_none():
+    with pytest.raises(ValueError, match=r"Expected numbers y, got None.*requires y to be passed"):
+        ke.ConditionalEmbeddingRegressor().fit(np.eye(3), None)
     with pytest.raises(TypeError, match="Expected statistic as a number, got None"):
         ke.plots.plot_null(torch.randn(20), None)
     with pytest.raises(TypeError, match="Expected X as a sequence of points, got None"):
