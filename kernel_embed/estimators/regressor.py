@@ -250,8 +250,8 @@ def read_targets(X: Any, y: ArrayLike | None) -> Array:
     """The targets of the rows of ``X`` as numbers, ``(n,)`` or ``(n, outputs)``; a clear error where they are none."""
     if y is None:
         raise ValueError(
-            "Expected numbers y, got None. This ConditionalEmbeddingRegressor estimator requires y to be passed, but the "
-            "target y is None."
+            "Expected numbers y, got None. This ConditionalEmbeddingRegressor estimator requires y to be passed, but "
+            "the target y is None."
         )
     refuse_what_is_no_number(y)
     targets = np.asarray(_check_y(y, multi_output=True, y_numeric=True), dtype=np.float64)
