@@ -91,6 +91,10 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"(Categorical|Null|Method|Initial|Points|Kernels|Stream|Block|Data|RandomState|Theorem|KernelChoice|Conformal)",
     ),
+    (
+        r"py:.*",
+        r"typing_extensions\..*|kernel_embed\.posteriors\.sample\.Settings",
+    ),  # keywords, listed with the function
     (r"py:.*", r"kernel_embed\.posteriors\.pyro_model\.PyroPart"),  # what the function returns, called like one
     (r"py:.*", r"kernel_embed\.estimators\.(candidates\.Candidate|pooled\.PlainSoftmax)"),  # named in the pool
     (
