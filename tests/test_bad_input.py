@@ -655,3 +655,5 @@ def test_a_statistic_points_and_targets_that_are_none():
         ke.plots.plot_null(torch.randn(20), None)
     with pytest.raises(TypeError, match="Expected X as a sequence of points, got None"):
         ke.VotedKernelClassifier([lambda a, b: np.ones((len(a), len(b)))]).fit(None, [0, 1])
+    with pytest.raises(TypeError, match="Expected r as numbers, got str"):
+        ke.votes.penalties(0, 0.1, "11")

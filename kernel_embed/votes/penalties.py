@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..validation import check_number
+from ..validation import check_array, check_number
 from . import complexity as bounds
 from .families import Array, KernelFamily, Kernels, Points, degree
 
@@ -137,4 +137,4 @@ def penalties(lam: float, beta: float, r: Array) -> Array:
     for name, value in (("lam", lam), ("beta", beta)):
         if not 0.0 <= check_number(name, value) < np.inf:
             raise ValueError(f"Expected {name} ≥ 0 and finite, got {value}. The grid of the paper is 1e-6 to 1.")
-    return lam * r + beta
+    return lam * check_array(r, "r") + beta
