@@ -286,8 +286,8 @@ def test_one_kernel_grows_by_a_block():
 def test_a_table_beyond_memory_is_refused_before_it_is_encoded(monkeypatch):
     sizes = {"SC_PHYS_PAGES": 10, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr("os.sysconf", sizes.__getitem__)
-    with pytest.raises(MemoryError, match=r"got n = 2000, whose 2000 × 3 matrices need"):
-        ke.MulticlassEmbeddingClassifier().fit(np.random.default_rng(0).normal(size=(2000, 3)), np.arange(2000) % 2)
+    with pytest.raises(MemoryError, match=r"got n = 2000, whose 2000 × 300 matrices need"):
+        ke.MulticlassEmbeddingClassifier().fit(np.random.default_rng(0).normal(size=(2000, 300)), np.arange(2000) % 2)
 
 
 def test_few_points_are_enough_where_a_member_counts_little(table, monkeypatch):

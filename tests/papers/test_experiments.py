@@ -53,7 +53,7 @@ def test_the_help_lists_them_all(capsys):
         ("coverage --jobs 2 --data .", "understands (--out, --quick, --repetitions, --seed), got --data, --jobs."),
         ("uci --data . --methods none", "Expected methods among default"),
         ("averaged --methods none", "Expected methods among evidence: point"),
-        ("averaged --datasets none", "Expected data sets among iris, wine, digits, got none"),
+        ("averaged --datasets none", "Expected data sets among iris, wine, digits, cancer, got none"),
         ("voted --data . --methods none", "Expected methods among L2-SVM"),
     ],
 )
