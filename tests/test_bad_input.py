@@ -657,3 +657,21 @@ def test_a_statistic_points_and_targets_that_are_none():
         ke.VotedKernelClassifier([lambda a, b: np.ones((len(a), len(b)))]).fit(None, [0, 1])
     with pytest.raises(TypeError, match="Expected r as numbers, got str"):
         ke.votes.penalties(0, 0.1, "11")
+    with pytest.raises(TypeError, match="Expected median as a number, got '1'"):
+        ke.plots.plot_evidence_curve(np.ones(3), np.ones(3), median="1")
+
+
+def test_weights_follow_the_sample_and_a_batch_of_kernels_is_no_one_posterior(problem):
+    x, weights = torch.rand(4, 2), torch.full((4,), 0.25, dtype=torch.float64)
+    assert ke.embeddings.WeightedEmbedding(RBFKernel(), x, weights)(x).dtype == torch.float32
+    several = ke.MulticlassEmbedding(RBFKernel(batch_shape=torch.Size([2])), problem.m)
+    with pytest.raises(ValueError, match="without batch shape"):
+        ke.posteriors.choose_sharpness(several, ke.LeaveOneOutRisk(), problem.x, problem.y)
+
+
+def test_a_table_that_catboost_refuses_is_refused_in_words():
+    pytest.importorskip("catboost")
+    from kernel_embed.comparison.trees import CatBoost
+
+    with pytest.raises(ValueError, match="Expected a table that CatBoost can take"):
+        CatBoost().fit(np.ones((6, 1)), [0, 1] * 3)

@@ -21,7 +21,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.linear_model import RidgeCV
 
 from .columns import is_text
-from .trees import CatBoost
+from .trees import CatBoost, fit_catboost
 
 Array = NDArray[np.float64]
 
@@ -242,7 +242,7 @@ class CatBoostLaw(GaussianLaw):
             allow_writing_files=False,
             cat_features=[name for name in frame.columns if is_text(frame[name].dtype)],
         )
-        self.model_.fit(frame, np.asarray(y, dtype=np.float64))
+        fit_catboost(self.model_, frame, np.asarray(y, dtype=np.float64))
         return self
 
     def law(self, X: Any) -> tuple[Array, Array]:

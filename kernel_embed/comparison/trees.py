@@ -72,6 +72,18 @@ class Boosting(HistGradientBoostingClassifier):
         return self
 
 
+def fit_catboost(model: Any, frame: pd.DataFrame, y: NDArray[Any]) -> None:
+    """Fit, with CatBoost's own kind of error as one that says which values it cannot take."""
+    from catboost import CatBoostError
+
+    try:
+        model.fit(frame, y)
+    except CatBoostError as error:
+        raise ValueError(
+            f"Expected a table that CatBoost can take, got one it refuses ({error}). Leave it out."
+        ) from error
+
+
 class CatBoost(ClassifierMixin, BaseEstimator):
     """CatBoost with its defaults, on one thread, told which columns are text (extra ``bench``)."""
 
@@ -92,7 +104,7 @@ class CatBoost(ClassifierMixin, BaseEstimator):
             allow_writing_files=False,
             cat_features=text,
         )
-        self.model_.fit(frame, numbers)
+        fit_catboost(self.model_, frame, numbers)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:

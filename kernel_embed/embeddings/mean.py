@@ -78,7 +78,7 @@ class WeightedEmbedding:
                 f"Expected x of shape (n, d) and n weights, got shapes {tuple(x.shape)} and {tuple(weights.shape)}. "
                 "Give one weight for each row."
             )
-        self.kernel, self.x, self.weights = kernel, x, weights
+        self.kernel, self.x, self.weights = kernel, x, weights.to(x) if x.is_floating_point() else weights
 
     def __call__(self, x: Tensor) -> Tensor:
         """The values at ``x`` (``(t, d)``): ``(*batch, t)``."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..validation import check_number
 from .style import CHOSEN, COLORS, FIRST, array, axes_or_new, legend_outside, line_style, same_length
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ def plot_evidence_curve(
     Returns:
         The axes.
 
+    Raises:
+        TypeError: if ``median`` is not a number.
+
     Example:
         >>> import numpy as np
         >>> from kernel_embed import plots
@@ -79,6 +83,7 @@ def plot_evidence_curve(
     for lengthscale in maxima:
         ax.axvline(lengthscale, color=CHOSEN, lw=1, label=f"maximum: {lengthscale:.2g}")
     if median is not None:
+        median = check_number("median", median)
         ax.axvline(median, color="0.5", ls="--", lw=1, label=f"median heuristic: {median:.2g}")
     ax.set(xlabel="lengthscale (features of unit range)", ylabel="log evidence (nats)")
     finite = values[np.isfinite(values)]

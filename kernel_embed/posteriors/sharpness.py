@@ -78,7 +78,8 @@ def choose_sharpness(
     Raises:
         TypeError: if ``embedding`` is not a :class:`~kernel_embed.MulticlassEmbedding`, ``sharpnesses`` no sequence, or
             ``x`` not a tensor of real numbers.
-        ValueError: if there is no sharpness to try, one is not positive, or ``y`` is not one class number for each row.
+        ValueError: if there is no sharpness to try, one is not positive, ``y`` is not one class number for each row, or
+            the embedding has a batch shape.
 
     See also:
         :func:`kernel_embed.posteriors.choose_temperature`, by cross-validation.
@@ -99,6 +100,10 @@ def choose_sharpness(
         raise ValueError("Expected sharpnesses to try, got none. Give sharpnesses=(1.0, 4.0), say.")
     if not isinstance(embedding, MulticlassEmbedding):
         raise TypeError(f"Expected a MulticlassEmbedding, got {type(embedding).__name__}. Give one.")
+    if len(embedding.batch_shape) > 0:
+        raise ValueError(
+            f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}. Take one kernel."
+        )
     x = check_features(x)
     y = check_labels(x, y, embedding.num_classes)
     best: SharpnessChoice | None = None
