@@ -98,7 +98,9 @@ class Potential(Generic[E_co]):
         temperature: float = 1.0,
         sharpness: float = 1.0,
     ) -> None:
-        check_exponents(temperature, sharpness)
+        for name, value in (("temperature", temperature), ("sharpness", sharpness)):
+            if not 0.0 < check_number(name, value) < math.inf:
+                raise ValueError(f"Expected a positive, finite {name}, got {value}. Give 1, which is usual.")
         check_tensor(x, "x")
         x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
         x, y = x.detach(), y.detach() if isinstance(y, Tensor) else y
@@ -263,13 +265,6 @@ class Potential(Generic[E_co]):
     def _refusal(self) -> tuple[float, Vector]:
         self.num_refused += 1
         return math.inf, np.zeros(self.dimension)
-
-
-def check_exponents(temperature: float, sharpness: float) -> None:
-    """Raise unless both are positive and finite."""
-    for name, value in (("temperature", temperature), ("sharpness", sharpness)):
-        if not 0.0 < check_number(name, value) < math.inf:
-            raise ValueError(f"Expected a positive, finite {name}, got {value}. Give 1, which is usual.")
 
 
 def with_gradient(at: Tensor, value: float, gradient: Tensor) -> Tensor:

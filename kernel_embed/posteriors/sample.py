@@ -31,7 +31,7 @@ from .checkpoint import Checkpoint
 from .diagnostics import tell
 from .draws import Draws
 from .posterior import Posterior
-from .potential import AnyObjective, Potential, check_exponents, quiet_numbers
+from .potential import AnyObjective, Potential, quiet_numbers
 from .priors import check_support
 from .samplers.base import Sampler
 from .samplers.nuts import NUTS
@@ -178,7 +178,6 @@ def sample_posterior(
     """
     sampler = NUTS() if sampler is None else sampler
     _check_values(objective, sampler)
-    check_exponents(temperature, sharpness)
     num_samples = _count(num_samples, "num_samples", 1)
     warmup_steps, num_chains = _count(warmup_steps, "warmup_steps", 0), _count(num_chains, "num_chains", 1)
     check_seed(seed)

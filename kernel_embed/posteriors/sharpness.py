@@ -21,13 +21,12 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
-from ..objectives import Objective, calibrate
+from ..objectives import Objective
 from ..progress import progress_bar
-from ..validation import check_features, check_labels
 from .answers import MulticlassPosterior
 from .priors import PosteriorWarning
 from .sample import Settings, sample_posterior
-from .temperature import SMALLEST_PROBABILITY
+from .temperature import check_choice, negative_log_probability
 
 
 class SharpnessChoice(NamedTuple):
@@ -94,18 +93,7 @@ def choose_sharpness(
         >>> choice.sharpness == min(choice.scores, key=choice.scores.get)
         True
     """
-    if not isinstance(sharpnesses, Sequence) or isinstance(sharpnesses, str):
-        raise TypeError(f"Expected sharpnesses as a sequence of numbers, got {sharpnesses!r}. Give a list.")
-    if not sharpnesses:
-        raise ValueError("Expected sharpnesses to try, got none. Give sharpnesses=(1.0, 4.0), say.")
-    if not isinstance(embedding, MulticlassEmbedding):
-        raise TypeError(f"Expected a MulticlassEmbedding, got {type(embedding).__name__}. Give one.")
-    if len(embedding.batch_shape) > 0:
-        raise ValueError(
-            f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}. Take one kernel."
-        )
-    x = check_features(x)
-    y = check_labels(x, y, embedding.num_classes)
+    x, y = check_choice(embedding, x, y, "sharpnesses", sharpnesses)
     best: SharpnessChoice | None = None
     scores: dict[float, float] = {}
     shown = settings.get("progress")
@@ -127,10 +115,8 @@ def leave_one_out_score(posterior: MulticlassPosterior, y: Tensor) -> float:
     """−(1/n) Σ log p̄⁽⁻ⁱ⁾(y_i), p̄ averaged over draws that have seen row i, each draw's answer has not."""
 
     def question(conditioned: ConditionedMulticlass) -> Tensor:
-        F = conditioned.leave_one_out()
-        return calibrate(F, conditioned.Y).probabilities(F)
+        return conditioned.calibrated().leave_one_out()
 
     with torch.no_grad():
         p = posterior.weighed(posterior.each(question))
-    truth = p.gather(-1, y.to(p.device).long().unsqueeze(-1))
-    return -truth.clamp_min(SMALLEST_PROBABILITY).log().mean().item()
+    return negative_log_probability(p, y).mean().item()

@@ -98,24 +98,13 @@ def choose_temperature(
         >>> choice.temperature == min(choice.risks, key=choice.risks.get)
         True
     """
-    if not isinstance(temperatures, Sequence) or isinstance(temperatures, str):
-        raise TypeError(f"Expected temperatures as a sequence of numbers, got {temperatures!r}. Give a list.")
-    if not temperatures or check_count("num_folds", num_folds, 0) < 2:
-        raise ValueError(
-            f"Expected temperatures to try and at least 2 folds, got {temperatures} and {num_folds}. "
-            "Give temperatures=(0.5, 1.0), say, and num_folds=5."
-        )
-    if not isinstance(embedding, MulticlassEmbedding):
-        raise TypeError(f"Expected a MulticlassEmbedding, got {type(embedding).__name__}. Give one.")
-    x, sampler = check_features(x), Laplace() if sampler is None else sampler
-    y = check_labels(x, y, embedding.num_classes)
+    if check_count("num_folds", num_folds, 0) < 2:
+        raise ValueError(f"Expected at least 2 folds, got {num_folds}. Give num_folds=5, say.")
+    x, y = check_choice(embedding, x, y, "temperatures", temperatures)
+    sampler = Laplace() if sampler is None else sampler
     if num_folds > x.shape[-2]:
         raise ValueError(f"Expected at most as many folds as rows ({x.shape[-2]}), got {num_folds}. Take fewer.")
     check_seed(seed)
-    if len(embedding.batch_shape) > 0:
-        raise ValueError(
-            f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}. Take one kernel."
-        )
     risks = dict.fromkeys(temperatures, 0.0)
     folds = permutation(x.shape[-2], seed).tensor_split(num_folds)
     pairs = [(fold, temperature) for fold in folds for temperature in temperatures]
@@ -129,8 +118,31 @@ def choose_temperature(
                     embedding, objective, x[rest], y[rest], num_samples=num_samples, warmup_steps=warmup_steps,
                     num_chains=2, seed=seed, sampler=sampler, temperature=temperature, initial=initial, progress=False,
                 )  # fmt: skip
-            p = posterior.probabilities(x[fold], calibrated)
-            truth = p.gather(-1, y[fold].to(p.device).long().unsqueeze(-1))
-            risks[temperature] -= truth.clamp_min(SMALLEST_PROBABILITY).log().sum().item() / x.shape[-2]
+            risk = negative_log_probability(posterior.probabilities(x[fold], calibrated), y[fold])
+            risks[temperature] += risk.sum().item() / x.shape[-2]
             bar.update()
     return TemperatureChoice(min(risks, key=lambda t: risks[t]), risks)
+
+
+def check_choice(
+    embedding: MulticlassEmbedding, x: Tensor, y: Tensor, name: str, values: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """The data, where ``values`` can be tried on them with a classifier of one kernel."""
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise TypeError(f"Expected {name} as a sequence of numbers, got {values!r}. Give a list.")
+    if not values:
+        raise ValueError(f"Expected {name} to try, got none. Give {name}=(1.0, 4.0), say.")
+    if not isinstance(embedding, MulticlassEmbedding):
+        raise TypeError(f"Expected a MulticlassEmbedding, got {type(embedding).__name__}. Give one.")
+    if len(embedding.batch_shape) > 0:
+        raise ValueError(
+            f"Expected an embedding without batch shape, got {tuple(embedding.batch_shape)}. Take one kernel."
+        )
+    x = check_features(x)
+    return x, check_labels(x, y, embedding.num_classes)
+
+
+def negative_log_probability(p: Tensor, y: Tensor) -> Tensor:
+    """−log p_i(y_i) of rows of probabilities, ``(n,)``."""
+    truth = p.gather(-1, y.to(p.device).long().unsqueeze(-1)).squeeze(-1)
+    return -truth.clamp_min(SMALLEST_PROBABILITY).log()

@@ -128,13 +128,17 @@ def test_evaluations_are_counted_over_resumptions(path, problem):
     assert again.value <= result.value
 
 
-def test_a_resumed_restart_goes_on_as_if_nothing_had_happened(path, problem):
+def restart_values(path, problem):
+    """Of a restart that never stopped, and of one that was stopped after its third evaluation and resumed."""
     how = {"num_restarts": 1, "max_evaluations": 6, "tolerance": 1e-12}
     _, whole = learn(None, problem, **how)
-    own = [record["value"] for record in whole.history if record["start"] == 1.0]
     learn(path, problem, Counting(KeyboardInterrupt(), 6 + 4), **how)
     _, result = learn(path, problem, **how)
-    resumed = [record["value"] for record in result.history if record["start"] == 1.0]
+    return [[record["value"] for record in one.history if record["start"] == 1.0] for one in (whole, result)]
+
+
+def test_a_resumed_restart_goes_on_as_if_nothing_had_happened(path, problem):
+    own, resumed = restart_values(path, problem)
     assert resumed == pytest.approx(own, rel=1e-9)
 
 
@@ -152,12 +156,7 @@ def test_lbfgs_takes_the_way_of_a_search_that_never_stopped(killed_at, path, pro
 def test_a_search_too_long_to_tell_goes_on_from_its_own_best_point(path, problem, monkeypatch):
     """Not from the best point of an earlier start."""
     monkeypatch.setattr("kernel_embed.learning.optimizers.lbfgs.MOST_TOLD", 5)
-    how = {"num_restarts": 1, "max_evaluations": 6, "tolerance": 1e-12}
-    _, whole = learn(None, problem, **how)
-    own = [record["value"] for record in whole.history if record["start"] == 1.0]
-    learn(path, problem, Counting(KeyboardInterrupt(), 6 + 4), **how)
-    _, result = learn(path, problem, **how)
-    resumed = [record["value"] for record in result.history if record["start"] == 1.0]
+    own, resumed = restart_values(path, problem)
     assert resumed[:3] == pytest.approx(own[:3], rel=1e-9)
     assert resumed[3] == pytest.approx(min(own[:3]), rel=1e-9)
     assert len(resumed) == 6

@@ -100,14 +100,13 @@ class _Told(NamedTuple):
 
     @staticmethod
     def read(rows: Tensor) -> list[_Told]:
-        """From the rows of :meth:`written`."""
+        """From rows of :meth:`row`."""
         d = (rows.shape[-1] - 1) // 2
         return [_Told(row[:d], float(row[d]), row[d + 1 :]) for row in rows.numpy()]
 
-    @staticmethod
-    def written(told: list[_Told]) -> Tensor:
-        """Point, value and gradient in one row each."""
-        return torch.as_tensor(np.array([[*one.point, one.value, *one.gradient] for one in told]), device="cpu")
+    def row(self) -> Vector:
+        """Point, value and gradient as one vector."""
+        return np.concatenate([self.point, [self.value], self.gradient])
 
 
 class _EnoughError(Exception):
@@ -125,7 +124,7 @@ class _Descent:
     ) -> None:
         self._settings, self._problem, self._number, self._bar, self._made = settings, problem, number, bar, made
         self._again: Iterator[_Told] = iter(again)
-        self._told: list[_Told] | None = [] if made == 0 else None
+        self._told: list[Vector] | None = [] if made == 0 else None
         self._lowest: _Told | None = None
 
     def run(self, point: Vector) -> Outcome:
@@ -163,7 +162,7 @@ class _Descent:
             if not problem.history:
                 raise
             # What the line search is told of such a point: high, and no slope.
-            told = _Told(point.copy(), problem.best_value + 10.0 * abs(problem.best_value) + 10.0, np.zeros_like(point))
+            told = _Told(point, problem.best_value + 10.0 * abs(problem.best_value) + 10.0, np.zeros_like(point))
             self._remember(told, exists=False)
             return told.value, told.gradient
         self._remember(_Told(point.copy(), found.value, found.gradient.copy()))
@@ -175,8 +174,8 @@ class _Descent:
         if exists and (self._lowest is None or told.value < self._lowest.value):
             self._lowest = told
         if self._told is not None:
-            self._told.append(told)
-            if len(self._told) * (2 * told.point.size + 1) > MOST_TOLD:
+            self._told.append(told.row())
+            if len(self._told) * self._told[-1].size > MOST_TOLD:
                 self._told = None
 
     def _state(self) -> _State:
@@ -185,5 +184,5 @@ class _Descent:
             "start": self._number,
             "evaluations": self._made,
             "point": torch.as_tensor(self._lowest.point, device="cpu"),
-            "told": None if self._told is None else _Told.written(self._told),
+            "told": None if self._told is None else torch.as_tensor(np.stack(self._told), device="cpu"),
         }
