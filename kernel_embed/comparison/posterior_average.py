@@ -34,6 +34,7 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
         num_samples: draws, of one chain.
         warmup_steps: draws before them, in which the sampler finds its step size.
         max_tree_depth: of NUTS; a draw takes at most 2 to this power evaluations.
+        temperature: of a Gibbs posterior.
         sharpnesses: choose among these powers of the density by :func:`kernel_embed.posteriors.choose_sharpness`; none
             for the density itself.
         random_state: seed.
@@ -52,6 +53,7 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
         num_samples: int = 30,
         warmup_steps: int = 30,
         max_tree_depth: int = 3,
+        temperature: float = 1.0,
         sharpnesses: Sequence[float] = (),
         random_state: int = 0,
     ) -> None:
@@ -60,6 +62,7 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
         self.num_samples = num_samples
         self.warmup_steps = warmup_steps
         self.max_tree_depth = max_tree_depth
+        self.temperature = temperature
         self.sharpnesses = sharpnesses
         self.random_state = random_state
 
@@ -80,6 +83,7 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
             "seed": self.random_state,
             "initial": {"regularization": learned},
             "sampler": NUTS(max_tree_depth=self.max_tree_depth, parallel=False),
+            "temperature": self.temperature,
             "progress": False,
         }
         data = (

@@ -29,11 +29,22 @@ from ...embeddings import ConditionedMulticlass
 from ...estimators.classifier import MulticlassEmbeddingClassifier
 from ...objectives import ConditionalEvidence, Objective, default_objective
 from ...posteriors import PosteriorWarning
+from ...posteriors.sharpness import leave_one_out_score
 from ...results import Record, Results, column, group, table
 from ..experiment import Experiment, Settings
 
-METHODS = ("evidence: point", "evidence: averaged", "default: point", "default: averaged", "default: sharpened")
 SHARPNESSES = (1.0, 4.0, 16.0, 64.0)
+HOT = "temperature 64"
+METHODS = (
+    "evidence: point",
+    "evidence: averaged",
+    "default: point",
+    "default: averaged",
+    "default: sharpened",
+    f"default: {HOT}",
+)
+LEFT_OUT = "leave-one-out nll"
+"""Of averages: by their training rows, of which every draw's answer has left one out."""
 KINDS = {"calibrated": True, "eq. (6)": False}
 """The probabilities that are judged: calibrated on leave-one-out values, or clipped and normalized."""
 
@@ -42,7 +53,7 @@ Learner = MulticlassEmbeddingClassifier | PosteriorAverageClassifier
 
 
 def learners() -> dict[str, Callable[[], Learner]]:
-    """Name → a new classifier: two objectives, each as a point estimate and averaged, one of them sharpened too."""
+    """Name → a new classifier: two objectives, as a point estimate, averaged, sharpened and at a high temperature."""
     makers: dict[str, Callable[[], Learner]] = {}
     objectives: dict[str, Objective[ConditionedMulticlass]] = {
         "evidence": ConditionalEvidence(),
@@ -55,6 +66,7 @@ def learners() -> dict[str, Callable[[], Learner]]:
         )
         makers[f"{name}: averaged"] = averaged
         makers[f"{name}: sharpened"] = partial(averaged, sharpnesses=SHARPNESSES)
+        makers[f"{name}: {HOT}"] = partial(averaged, temperature=64.0)
     return makers
 
 
@@ -131,6 +143,9 @@ def _judge(learner: Learner, split: tuple[NDArray[Any], ...]) -> Record:
         warnings.simplefilter("ignore", PosteriorWarning)  # of one chain and sixty draws
         learner.fit(x, y)
     record: Record = {"fit_seconds": time.perf_counter() - started}
+    if isinstance(learner, PosteriorAverageClassifier):
+        seen = torch.tensor(np.searchsorted(learner.classes_, y))
+        record[LEFT_OUT] = leave_one_out_score(learner.posterior_, seen)
     truth = np.searchsorted(learner.classes_, y_test)
     for kind, calibrated in KINDS.items():
         p = probabilities(learner, x_test, calibrated)
@@ -143,10 +158,10 @@ def _judge(learner: Learner, split: tuple[NDArray[Any], ...]) -> Record:
 
 
 def figures(records: Sequence[Record]) -> str:
-    """Accuracy, NLL and calibration error over all test rows of all folds, and the mean of the folds' own errors."""
+    """Accuracy, NLL and calibration error over all test rows, the mean of the folds' own errors, left-out NLL."""
     rows = []
     for name, folds in group(records, lambda r: f"{r['dataset']}, {r['method']}").items():
-        for kind in KINDS:
+        for kind, calibrated in KINDS.items():
             judged = [_judged(record, kind) for record in folds]
             confidence, correct = (np.concatenate(parts) for parts in zip(*judged, strict=True))
             rows.append([
@@ -155,10 +170,11 @@ def figures(records: Sequence[Record]) -> str:
                 f"{column(folds, f'{kind} nll').mean():.4f}",
                 f"{calibration_error(confidence, correct):.4f}",
                 f"{np.mean([calibration_error(*one) for one in judged]):.4f}",
+                f"{column(folds, LEFT_OUT).mean():.4f}" if calibrated and LEFT_OUT in folds[0] else "",
                 f"{column(folds, 'fit_seconds').mean():.1f}",
                 str(len(folds)),
             ])  # fmt: skip
-    header = ["data, method", "accuracy %", "NLL", "calibration error", "of each fold", "seconds", "folds"]
+    header = ["data, method", "accuracy %", "NLL", "calibration error", "of each fold", "left out", "seconds", "folds"]
     return table(header, rows)
 
 
