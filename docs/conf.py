@@ -60,7 +60,7 @@ nb_execution_mode = "off"  # tutorials are committed with their outputs; the tes
 nb_ipywidgets_js = {}
 nb_merge_streams = True
 
-# Code
+# ColumnEncoder
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
@@ -86,7 +86,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(Vector|Form|Below|Entropy|Profile|NoiseKind|KernelLike|Array|Group)"),
     (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
     (r"py:.*", r"kernel_embed\.kernels\.(structure\.T|frozen\.M)"),
-    (r"py:.*", r"kernel_embed\.learning\.cooperation\.Cooperative"),  # a protocol, for shards
+    (r"py:.*", r"kernel_embed\.learning\.cooperation\.ProcessGroup"),  # a protocol, for shards
     (
         r"py:.*",
         r"(Categorical|Null|Method|Initial|Points|Kernels|Stream|Block|Data|RandomState|Theorem|KernelChoice|Conformal)",

@@ -17,10 +17,10 @@ from sklearn.datasets import make_moons
 
 import kernel_embed as ke
 from kernel_embed import plots
-from kernel_embed.benchmarks import sizes
-from kernel_embed.papers import EXPERIMENTS
-from kernel_embed.papers.flaxman2016 import grid, ozone
-from kernel_embed.papers.flaxman2016.type_two import Errors, error_curves
+from kernel_embed.lab.benchmarks import sizes
+from kernel_embed.lab.papers import EXPERIMENTS
+from kernel_embed.lab.papers.flaxman2016 import grid, ozone
+from kernel_embed.lab.papers.flaxman2016.type_two import Errors, error_curves
 from kernel_embed.plots.style import BAND, line_style
 from kernel_embed.results import Results
 

@@ -11,7 +11,7 @@ everything else is in the module of its room, each public name in one place:
 ``kernel_embed.scale``         statistics, approximations, shards, compression
 ``kernel_embed.posteriors``    priors, samplers as values, posteriors and their answers
 ``kernel_embed.hypothesis``    tests of samples, independence and conditional independence
-``kernel_embed.votes``         voted kernel regularization
+``kernel_embed.voting``         voted kernel regularization
 ``kernel_embed.estimators``    scikit-learn front ends
 ``kernel_embed.plots``         pictures
 ``kernel_embed.testing``       contract suites for your own kernels, embeddings, objectives, samplers
@@ -50,9 +50,9 @@ from .scale import Nystrom, RandomFeatures, approximate
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from . import estimators, plots, testing, votes
-    from .comparison import compare
+    from . import estimators, plots, testing, voting
     from .estimators import ConditionalEmbeddingRegressor, MulticlassEmbeddingClassifier, VotedKernelClassifier
+    from .lab.compare import compare
 
 __all__ = [
     "LBFGS",
@@ -112,7 +112,7 @@ __all__ = [
     "set_lengthscales_by_median",
     "testing",
     "two_sample_test",
-    "votes",
+    "voting",
 ]
 
 # Loaded when first asked for: scikit-learn, matplotlib and HiGHS stay out of a process that does not use them.
@@ -120,9 +120,9 @@ _LAZY_NAMES = {
     "ConditionalEmbeddingRegressor": "estimators",
     "MulticlassEmbeddingClassifier": "estimators",
     "VotedKernelClassifier": "estimators",
-    "compare": "comparison",
+    "compare": "lab.compare",
 }
-_LAZY_MODULES = ("estimators", "plots", "testing", "votes")
+_LAZY_MODULES = ("estimators", "plots", "testing", "voting")
 
 
 def __getattr__(name: str) -> object:

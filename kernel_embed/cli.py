@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from .commands.options import Unfinished
+from .lab.commands.options import Unfinished
 from .version import __version__
 
 COMMANDS = {
@@ -17,7 +17,7 @@ COMMANDS = {
     "reproduce": "run a table or figure of the papers again",
     "benchmark": "measure speed beside other libraries, as ratios",
 }
-"""Every command with its line of help: a module of :mod:`kernel_embed.commands`, imported when it is called."""
+"""Every command with its line of help: a module of :mod:`kernel_embed.lab.commands`, imported when it is called."""
 
 
 EXAMPLES = """examples:
@@ -28,7 +28,7 @@ Run kernel-embed COMMAND --help for the options of a command."""
 
 
 class Command(Protocol):
-    """What a module of :mod:`kernel_embed.commands` offers."""
+    """What a module of :mod:`kernel_embed.lab.commands` offers."""
 
     def add_arguments(self, command: argparse.ArgumentParser) -> None:
         """The options of the command."""
@@ -72,7 +72,7 @@ def _command(arguments: Sequence[str]) -> tuple[str, Command] | None:
     """The command that is named first, with its room; ``--help`` alone needs none of them."""
     if not arguments or arguments[0] not in COMMANDS:
         return None
-    return arguments[0], cast(Command, importlib.import_module(f".commands.{arguments[0]}", __package__))
+    return arguments[0], cast(Command, importlib.import_module(f".lab.commands.{arguments[0]}", __package__))
 
 
 def _parser(command: tuple[str, Command] | None) -> argparse.ArgumentParser:

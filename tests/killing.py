@@ -19,8 +19,8 @@ from collections.abc import Callable
 
 import torch
 
-import kernel_embed.commands.compare
-import kernel_embed.commands.reproduce  # noqa: F401 — before the fork, not in every child
+import kernel_embed.lab.commands.compare
+import kernel_embed.lab.commands.reproduce  # noqa: F401 — before the fork, not in every child
 from kernel_embed.cli import main
 
 METHODS = ("logistic", "median heuristic")

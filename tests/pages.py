@@ -18,7 +18,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n?```output\n(.*?)^```)?", flags
 
 
 class Block(NamedTuple):
-    """Code, what it must print (``None``: whatever it does), and the line of the page it starts at."""
+    """ColumnEncoder, what it must print (``None``: whatever it does), and the line of the page it starts at."""
 
     code: str
     expected: str | None

@@ -312,7 +312,7 @@ def test_more_rows_than_memory_holds():
     for ask, remedy in (
         (lambda: ke.gram(RBFKernel(), x), "some rows at a time"),
         (lambda: ke.MulticlassEmbedding(RBFKernel(), 2).condition(x, y), r"approximate.*Nystrom.*batch_size=500"),
-        (lambda: ke.ConditionalEmbedding(RBFKernel()).bind(x, y), "approximate"),
+        (lambda: ke.ConditionalEmbedding(RBFKernel()).attach(x, y), "approximate"),
         (lambda: ke.fit(ke.MulticlassEmbedding(RBFKernel(), 2), ke.EmpiricalRisk(), x, y), "approximate"),
         (lambda: ke.embeddings.ShrinkageMeanEmbedding(RBFKernel()).condition(x), "part of the rows"),
     ):
@@ -591,7 +591,7 @@ def test_random_features_of_nan_and_an_optimizer_without_a_factory_are_refused()
 
 
 def test_a_learner_that_draws_from_the_global_generator_leaves_it_as_it_was():
-    from kernel_embed.comparison.evaluate import fitted_whole
+    from kernel_embed.lab.compare.evaluate import fitted_whole
 
     class Draws:
         def fit(self, x, y):
@@ -656,7 +656,7 @@ def test_a_statistic_points_and_targets_that_are_none():
     with pytest.raises(TypeError, match="Expected X as a sequence of points, got None"):
         ke.VotedKernelClassifier([lambda a, b: np.ones((len(a), len(b)))]).fit(None, [0, 1])
     with pytest.raises(TypeError, match="Expected r as numbers, got str"):
-        ke.votes.penalties(0, 0.1, "11")
+        ke.voting.penalties(0, 0.1, "11")
     with pytest.raises(TypeError, match="Expected median as a number, got '1'"):
         ke.plots.plot_evidence_curve(np.ones(3), np.ones(3), median="1")
 
@@ -666,12 +666,12 @@ def test_weights_follow_the_sample_and_a_batch_of_kernels_is_no_one_posterior(pr
     assert ke.embeddings.WeightedEmbedding(RBFKernel(), x, weights)(x).dtype == torch.float32
     several = ke.MulticlassEmbedding(RBFKernel(batch_shape=torch.Size([2])), problem.m)
     with pytest.raises(ValueError, match="without batch shape"):
-        ke.posteriors.choose_sharpness(several, ke.LeaveOneOutRisk(), problem.x, problem.y)
+        ke.posteriors.choose_power(several, ke.LeaveOneOutRisk(), problem.x, problem.y)
 
 
 def test_a_table_that_catboost_refuses_is_refused_in_words():
     pytest.importorskip("catboost")
-    from kernel_embed.comparison.trees import CatBoost
+    from kernel_embed.lab.compare.trees import CatBoost
 
     with pytest.raises(ValueError, match="Expected a table that CatBoost can take"):
         CatBoost().fit(np.ones((6, 1)), [0, 1] * 3)

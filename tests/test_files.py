@@ -19,11 +19,11 @@ import pytest
 import torch
 
 import kernel_embed as ke
-from kernel_embed.comparison.data import Table
-from kernel_embed.comparison.study import KEY, Comparison, Settings
-from kernel_embed.comparison.tables import named_table, read_user_table
 from kernel_embed.files import read_arrays, write_whole
-from kernel_embed.papers.hsu2018.pixels import PixelLengthscales
+from kernel_embed.lab.compare.data import Table
+from kernel_embed.lab.compare.runner import KEY, Comparison, Settings
+from kernel_embed.lab.compare.tables import named_table, read_user_table
+from kernel_embed.lab.papers.hsu2018.pixels import PixelLengthscales
 from kernel_embed.results import Results
 
 from .conftest import make_problem

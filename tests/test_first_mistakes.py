@@ -10,7 +10,7 @@ import torch
 
 import kernel_embed as ke
 from kernel_embed import plots
-from kernel_embed.comparison.forms import Categories, standardized
+from kernel_embed.lab.compare.preprocessing import Categories, standardized
 from kernel_embed.testing import KernelContract
 
 

@@ -23,7 +23,7 @@ def loaded(code: str) -> list[str]:
         "import kernel_embed",
         "import kernel_embed.cli",
         "import kernel_embed.testing",
-        "import kernel_embed.votes",
+        "import kernel_embed.voting",
         "import kernel_embed.plots",
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import kernel_embed as ke
-from kernel_embed import memory, validation, votes
+from kernel_embed import memory, validation, voting
 from kernel_embed.hypothesis import checks, rotations
 
 N = 3000
@@ -55,9 +55,9 @@ CALLS = {
         X[:40].repeat(1, 10**4).numpy(), Y[:40].numpy()
     ),
     "vote": lambda: ke.VotedKernelClassifier().fit(X.numpy(), Y.numpy()),
-    "path of votes": lambda: votes.vote_path(None, X.numpy(), Y.numpy()),
-    "complexities": lambda: votes.complexities(None, X.numpy()),
-    "cross-validated votes": lambda: votes.cross_validate_votes(None, X.numpy(), Y.numpy()),
+    "path of votes": lambda: voting.vote_path(None, X.numpy(), Y.numpy()),
+    "complexities": lambda: voting.complexities(None, X.numpy()),
+    "cross-validated votes": lambda: voting.cross_validate_votes(None, X.numpy(), Y.numpy()),
 }
 
 

@@ -66,28 +66,16 @@ def test_every_refusal_says_what_to_do():
     assert wrong == [], "end each with a sentence that says what to do"
 
 
-ROOMS = [
-    *(
-        "version",
-        "files",
-        "saving",
-        "results",
-        "memory",
-        "validation",
-        "progress",
-        "threads",
-        "linalg",
-        "kernels",
-        "embeddings",
-    ),
-    *("objectives", "learning", "scale", "posteriors", "plots", "hypothesis", "votes", "estimators"),
-    *("testing", "comparison", "papers", "benchmarks", "commands", "cli"),
+MODULES = [
+    *("version", "files", "saving", "results", "memory", "validation", "progress", "threads", "linalg", "kernels"),
+    *("embeddings", "objectives", "learning", "scale", "posteriors", "plots", "hypothesis", "voting", "estimators"),
+    *("testing", "lab", "cli"),
 ]
-"""Every room of the package, in the order in which they may import: each only the ones before it."""
+"""Every part of the package, in the order in which they may import: each only the ones before it."""
 
 
-def imported_rooms(path: pathlib.Path) -> Iterator[str]:
-    """The rooms that a module imports, relatively or absolutely, anywhere in its text."""
+def imported_modules(path: pathlib.Path) -> Iterator[str]:
+    """The modules that a file imports, relatively or absolutely, anywhere in its text."""
     package = path.relative_to(ROOT).with_suffix("").parts
     for node in ast.walk(ast.parse(path.read_text())):
         names: list[str] = []
@@ -99,23 +87,23 @@ def imported_rooms(path: pathlib.Path) -> Iterator[str]:
             names = [alias.name for alias in node.names]
         for name in names:
             parts = name.split(".")
-            if parts[0] == "kernel_embed" and len(parts) > 1 and parts[1] in ROOMS:
+            if parts[0] == "kernel_embed" and len(parts) > 1 and parts[1] in MODULES:
                 yield parts[1]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_imports_only_go_one_way(room):
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_only_go_one_way(module):
     package = ROOT / "kernel_embed"
-    paths = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0].removesuffix(".py") == room]
+    paths = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0].removesuffix(".py") == module]
     for path in paths:
-        later = {name for name in imported_rooms(path) if ROOMS.index(name) > ROOMS.index(room)}
-        assert not later, f"{path.relative_to(ROOT)} imports {later}, which come after {room}"
+        later = {name for name in imported_modules(path) if MODULES.index(name) > MODULES.index(module)}
+        assert not later, f"{path.relative_to(ROOT)} imports {later}, which come after {module}"
 
 
-def test_every_module_belongs_to_a_room():
+def test_every_file_belongs_to_a_listed_module():
     package = ROOT / "kernel_embed"
-    rooms = {path.relative_to(package).parts[0].removesuffix(".py") for path in package.rglob("*.py")}
-    assert rooms - {"__init__", "__main__"} <= set(ROOMS)
+    modules = {path.relative_to(package).parts[0].removesuffix(".py") for path in package.rglob("*.py")}
+    assert modules - {"__init__", "__main__"} <= set(MODULES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))

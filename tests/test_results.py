@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kernel_embed import __version__
-from kernel_embed.comparison.evaluate import calibration_error, evaluate, paper_folds
 from kernel_embed.files import write_whole
+from kernel_embed.lab.compare.evaluate import calibration_error, evaluate, paper_folds
 from kernel_embed.results import Results, decimal, standard_error, table
 
 

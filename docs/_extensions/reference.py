@@ -6,7 +6,7 @@ A page of ``docs/reference`` lists names of the package in blocks, with the memb
     default_kernel
     kernels.SupDiagonal: alpha
 
-    MulticlassEmbedding: bind, condition; bases
+    MulticlassEmbedding: attach, condition; bases
     ```
 
 ``*`` stands for all members, ``; bases`` shows the base classes. Names without an empty line between them belong

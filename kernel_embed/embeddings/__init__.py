@@ -1,34 +1,34 @@
-"""Embeddings: parameters, ``bind`` and ``condition`` that join them with data, and the answers."""
+"""Embeddings: parameters, ``attach`` and ``condition`` that join them with data, and the answers."""
 
-from .answers import (
-    ConditionalAnswers,
-    KernelFeatures,
-    KernelValues,
-    LinearAnswers,
-    MulticlassAnswers,
-    Representation,
-    clip_normalize,
-    in_blocks,
-)
 from .base import KernelEmbedding, RegularizedEmbedding
 from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
 from .calculus import JointEmbedding, bayes_rule, chain_rule, sum_rule
 from .calibrated import CalibratedMulticlass
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
 from .conformal import conformal_quantile, interval_scores, jackknife_plus_interval, prediction_sets
-from .distribution import Distribution, RealAnswers
+from .distribution import Distribution, RealTargetPredictor
 from .empirical import EmpiricalEmbedding, empirical_embedding
 from .mean import MeanEmbedding, WeightedEmbedding
 from .multiclass import ConditionedMulticlass, MulticlassEmbedding
 from .noise import NoiseKind
+from .predictors import (
+    ConditionalPredictor,
+    KernelFeatures,
+    KernelValues,
+    LinearPredictor,
+    MulticlassPredictor,
+    Representation,
+    clip_normalize,
+    in_blocks,
+)
 from .shrinkage import ShrinkageMeanEmbedding
 from .witness import SquaredDistancePosterior, Witness
 
 __all__ = [
     "BayesianMeanEmbedding",
     "CalibratedMulticlass",
-    "ConditionalAnswers",
     "ConditionalEmbedding",
+    "ConditionalPredictor",
     "ConditionedEmbedding",
     "ConditionedMeanEmbedding",
     "ConditionedMulticlass",
@@ -38,12 +38,12 @@ __all__ = [
     "KernelEmbedding",
     "KernelFeatures",
     "KernelValues",
-    "LinearAnswers",
+    "LinearPredictor",
     "MeanEmbedding",
-    "MulticlassAnswers",
     "MulticlassEmbedding",
+    "MulticlassPredictor",
     "NoiseKind",
-    "RealAnswers",
+    "RealTargetPredictor",
     "RegularizedEmbedding",
     "Representation",
     "ShrinkageMeanEmbedding",

@@ -21,7 +21,7 @@ from .module import Module
 class KernelEmbedding(Module):
     """A module with a kernel, which is joined with data in one of two ways.
 
-    ``bind(...)`` uses the kernel as it is and stays differentiable in its parameters: for one evaluation of an
+    ``attach(...)`` uses the kernel as it is and stays differentiable in its parameters: for one evaluation of an
     objective. ``condition(...)`` does the same with a frozen copy of the whole embedding: its answers stay what they
     are when this embedding is learned further, and they carry no gradient to its parameters.
 

@@ -107,7 +107,7 @@ class BayesianMeanEmbedding(KernelEmbedding):
         """The prior covariance: r of eq. (4), sharing the parameters of ``kernel``, or the one given."""
         return SmoothedKernel(self.kernel, self.measure) if self.prior_covariance is None else self.prior_covariance
 
-    def bind(self, x: Tensor, *, locations: Tensor | None = None) -> ConditionedMeanEmbedding:
+    def attach(self, x: Tensor, *, locations: Tensor | None = None) -> ConditionedMeanEmbedding:
         """The posterior given the sample ``x``, differentiable in the parameters as they are.
 
         Args:
@@ -126,7 +126,7 @@ class BayesianMeanEmbedding(KernelEmbedding):
             locations: where μ̂ is observed: row numbers of ``x``, or points ``(t, d)``; every row by default. The
                 likelihood (5) holds at any x, so a large sample may be observed at a part of its points.
         """
-        return frozen(self).bind(x, locations=locations)
+        return frozen(self).attach(x, locations=locations)
 
     def prior(self, x: Tensor) -> MultivariateNormal:
         """GP(0, r) at the points ``x`` of shape ``(t, d)``, eq. (3)."""

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..kernels import gram
 from ..validation import check_count, check_question, check_seed
-from .answers import MulticlassAnswers
 from .calibration import SoftmaxCalibration, calibrate
 from .distribution import check_coverage
+from .predictors import MulticlassPredictor
 
 if TYPE_CHECKING:
     from .multiclass import ConditionedMulticlass
@@ -20,7 +20,7 @@ BLOCK = 256
 """Points whose covariance is formed at once; of it the diagonal is used."""
 
 
-class CalibratedMulticlass(MulticlassAnswers):
+class CalibratedMulticlass(MulticlassPredictor):
     """A conditioned embedding whose probabilities are calibrated on its leave-one-out values.
 
     Made by :meth:`kernel_embed.embeddings.ConditionedMulticlass.calibrated`.

@@ -22,11 +22,11 @@ from ..kernels.frozen import frozen
 from ..kernels.structure import batch_shape_of
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem, left_out
 from ..validation import check_features, check_finite, check_lengths, check_memory, check_weights
-from .answers import KernelFeatures, KernelValues, LinearAnswers, Representation, real_targets
 from .base import RegularizedEmbedding
 from .distribution import Distribution, indicators
-from .drawn import drawn_rows
-from .growth import grown
+from .incremental import updated
+from .predictors import KernelFeatures, KernelValues, LinearPredictor, Representation, real_targets
+from .resampling import resampled_rows
 
 MEMORY_REMEDY = (
     "Use kernel_embed.approximate(embedding, x, y, method=Nystrom(1000)), whose cost is linear in n, learn from "
@@ -77,7 +77,7 @@ class ConditionalEmbedding(RegularizedEmbedding):
         self.target_kernel = target_kernel
         self.sup_diagonal_bound = sup_diagonal
 
-    def bind(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedEmbedding:
+    def attach(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedEmbedding:
         """The embedding with its data, differentiable in the parameters as they are: what an objective evaluates.
 
         Args:
@@ -89,7 +89,7 @@ class ConditionalEmbedding(RegularizedEmbedding):
         return ConditionedEmbedding(self, x, y, weights=weights)
 
     def checked(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The data that :meth:`bind` takes, as it uses them; a clear error where they do not fit."""
+        """The data that :meth:`attach` takes, as it uses them; a clear error where they do not fit."""
         x = check_features(x)
         check_lengths(x, y)
         if y.is_floating_point():
@@ -97,8 +97,8 @@ class ConditionalEmbedding(RegularizedEmbedding):
         return x, y, check_weights(x, weights)
 
     def condition(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedEmbedding:
-        """Factorize K + nλW⁻¹ for the data that :meth:`bind` takes, with a frozen copy of this embedding."""
-        return frozen(self).bind(x, y, weights)
+        """Factorize K + nλW⁻¹ for the data that :meth:`attach` takes, with a frozen copy of this embedding."""
+        return frozen(self).attach(x, y, weights)
 
     def targets(self, y: Tensor, like: Tensor) -> Tensor:
         """Y, the targets as an n × m matrix of numbers in the dtype and on the device of ``like``.
@@ -119,7 +119,7 @@ class ConditionalEmbedding(RegularizedEmbedding):
         return Y
 
 
-class ConditionedEmbedding(LinearAnswers):
+class ConditionedEmbedding(LinearPredictor):
     """A conditional embedding with its data: the factorized A = K + nλI, and the answers.
 
     Attributes:
@@ -279,11 +279,11 @@ class ConditionedEmbedding(LinearAnswers):
             TypeError: if ``k`` or ``seed`` is not a whole number.
             ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
         """
-        return drawn_rows(self.weights(x), k, seed, self.row_weights)
+        return resampled_rows(self.weights(x), k, seed, self.row_weights)
 
     def updated(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Self:
         """The same with more rows and the ridge nλ held; an exact factor grows by a block, for n²t operations."""
-        return grown(self, x, y, weights)
+        return updated(self, x, y, weights)
 
     def restricted(self, rows: Tensor) -> ConditionedEmbedding:
         """The same embedding conditioned on some of the data, from the Gram matrix or the features at hand."""

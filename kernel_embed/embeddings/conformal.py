@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from ..validation import check_features, check_finite, check_labels, check_question, check_tensor
-from .answers import real_targets
 from .conditional import ConditionedEmbedding
 from .distribution import check_coverage, support_of
+from .predictors import real_targets
 
 BLOCK_NUMBERS = 2**24
 

@@ -165,7 +165,7 @@ class Distribution:
         )  # a copy: pandas lends arrays that are read-only
 
 
-class RealAnswers:
+class RealTargetPredictor:
     """The questions about P(Y | X) as a distribution, for anything that knows :meth:`distribution`.
 
     Example:
@@ -213,7 +213,7 @@ class RealAnswers:
         return self.distribution(x).sample(k, seed)
 
 
-def no_distribution(answers: RealAnswers) -> TypeError:
+def no_distribution(answers: RealTargetPredictor) -> TypeError:
     """What is said where there is no real target, or it is not held."""
     return TypeError(
         f"Expected answers about one real target for a distribution function, got {type(answers).__name__}. For class "

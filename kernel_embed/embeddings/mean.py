@@ -37,7 +37,7 @@ class MeanEmbedding(KernelEmbedding):
         tensor([0.8033], dtype=torch.float64)
     """
 
-    def bind(self, x: Tensor) -> WeightedEmbedding:
+    def attach(self, x: Tensor) -> WeightedEmbedding:
         """The embedding of the sample ``x`` of shape ``(n, d)``, differentiable in the parameters as they are."""
         x = check_sample(x, self.kernel.parameters())
         check_columns(self.kernel, x.shape[-1])
@@ -45,7 +45,7 @@ class MeanEmbedding(KernelEmbedding):
 
     def condition(self, x: Tensor) -> WeightedEmbedding:
         """The embedding of the sample ``x`` of shape ``(n, d)``, with a frozen copy of the kernel."""
-        return frozen(self).bind(x)
+        return frozen(self).attach(x)
 
 
 class WeightedEmbedding:

@@ -16,9 +16,9 @@ from torch import Tensor
 from ..kernels import DeltaKernel, DiagonalBound
 from ..kernels.frozen import frozen
 from ..validation import check_count, check_features, check_labels, check_weights
-from .answers import MulticlassAnswers
 from .calibrated import CalibratedMulticlass
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
+from .predictors import MulticlassPredictor
 
 
 class MulticlassEmbedding(ConditionalEmbedding):
@@ -67,7 +67,7 @@ class MulticlassEmbedding(ConditionalEmbedding):
         )
         self.num_classes = num_classes
 
-    def bind(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedMulticlass:
+    def attach(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedMulticlass:
         """The embedding with its data, differentiable in its parameters.
 
         Args:
@@ -79,13 +79,13 @@ class MulticlassEmbedding(ConditionalEmbedding):
         return ConditionedMulticlass(self, x, y, weights=weights)
 
     def checked(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The data that :meth:`bind` takes, as it uses them; a clear error where they do not fit."""
+        """The data that :meth:`attach` takes, as it uses them; a clear error where they do not fit."""
         x = check_features(x)
         return x, check_labels(x, y, self.num_classes), check_weights(x, weights)
 
     def condition(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedMulticlass:
-        """Factorize K + nλW⁻¹ for the data that :meth:`bind` takes, with a frozen embedding."""
-        return frozen(self).bind(x, y, weights)
+        """Factorize K + nλW⁻¹ for the data that :meth:`attach` takes, with a frozen embedding."""
+        return frozen(self).attach(x, y, weights)
 
     def targets(self, y: Tensor, like: Tensor) -> Tensor:
         """Y ∈ [0, 1]^{n×m}, the one-hot labels of eq. (5), or the soft labels as they are."""
@@ -94,7 +94,7 @@ class MulticlassEmbedding(ConditionalEmbedding):
         return torch.nn.functional.one_hot(y, self.num_classes).to(like)
 
 
-class ConditionedMulticlass(MulticlassAnswers, ConditionedEmbedding):
+class ConditionedMulticlass(MulticlassPredictor, ConditionedEmbedding):
     """A multiclass embedding with its data, ready to answer; see :class:`kernel_embed.MulticlassEmbedding`.
 
     Args:

@@ -51,7 +51,7 @@ class ShrinkageMeanEmbedding(RegularizedEmbedding):
     ) -> None:
         super().__init__(kernel, regularization, regularization_prior, regularization_constraint)
 
-    def bind(self, x: Tensor) -> WeightedEmbedding:
+    def attach(self, x: Tensor) -> WeightedEmbedding:
         """μ̌_λ for the sample ``x`` of shape ``(n, d)``, differentiable in the parameters as they are."""
         x = check_sample(x, self.kernel.parameters())
         check_columns(self.kernel, x.shape[-1])
@@ -64,4 +64,4 @@ class ShrinkageMeanEmbedding(RegularizedEmbedding):
 
     def condition(self, x: Tensor) -> WeightedEmbedding:
         """μ̌_λ for the sample ``x`` of shape ``(n, d)``, with a frozen copy of the kernel."""
-        return frozen(self).bind(x)
+        return frozen(self).attach(x)

@@ -1,6 +1,6 @@
 r"""The witness function μ_P − μ_Q of two samples: where they differ, with a credible band.
 
-Given θ the two embeddings have independent posteriors, so that at any points
+ConditioningSet θ the two embeddings have independent posteriors, so that at any points
 
 .. math::  (\mu_P - \mu_Q)(x) \sim \mathcal N(m_P - m_Q,\; S_P + S_Q) .
 

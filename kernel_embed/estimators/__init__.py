@@ -1,7 +1,7 @@
 """scikit-learn front ends."""
 
 from .classifier import MulticlassEmbeddingClassifier
-from .pooled import Member, PooledAnswers
+from .pooled import Member, PooledPredictor
 from .regressor import ConditionalEmbeddingRegressor
 from .table import TableEncoder
 from .voted import VotedKernelClassifier
@@ -10,7 +10,7 @@ __all__ = [
     "ConditionalEmbeddingRegressor",
     "Member",
     "MulticlassEmbeddingClassifier",
-    "PooledAnswers",
+    "PooledPredictor",
     "TableEncoder",
     "VotedKernelClassifier",
 ]

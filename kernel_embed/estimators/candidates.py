@@ -4,7 +4,7 @@ Whether a column counts as it is or by its rank, and whether the answer is smoot
 too. The squared exponential sees directions, the Laplace kernel columns one by one, as trees do. The candidates are
 
 ====================  ==================================================================
-squash, quantile      how columns are warped, :mod:`kernel_embed.kernels.warp`
+squash, quantile      how columns are warped, :mod:`kernel_embed.kernels.input_transforms`
 rbf, laplace, linear  the squared exponential, Laplace and linear kernel of warped rows
 common, columns       one lengthscale for all columns, or one for each
 ====================  ==================================================================

@@ -14,16 +14,16 @@ from ..objectives import Objective, default_objective
 from ..progress import progress_bar
 from ..threads import few_threads
 from ..validation import check_memory
-from .answers import ClassifierAnswers, Floats
 from .conditioning import Table
 from .default import EXACT, NUM_STAGES, learn_default
-from .growth import grown
+from .distributed import fit_on_ranks
+from .incremental import updated
 from .labels import Labels, read_labels
-from .pooled import PooledAnswers
+from .pooled import PooledPredictor
+from .prediction import ClassifierPredictions, Floats
 from .random_state import RandomState, seed_of
-from .ranks import fit_on_ranks
-from .rows import distinct_rows
-from .single import KernelChoice, SingleKernel, check_settings
+from .sampling import distinct_rows
+from .single_kernel import KernelChoice, SingleKernel, check_settings
 from .table import TableEncoder, plain_matrix, validated
 
 TALL_COPIES, WIDE_COPIES = 8, 15
@@ -32,7 +32,7 @@ TALL_COPIES, WIDE_COPIES = 8, 15
 WIDE = "Give fewer columns or rows; with partial_fit, or torchrun and distributed=True, rows can come in parts."
 
 
-class MulticlassEmbeddingClassifier(ClassifierAnswers):
+class MulticlassEmbeddingClassifier(ClassifierPredictions):
     """A multiclass classifier that learns its kernels, without a validation set, from a table of any kind.
 
     As it is, it learns several kernels on rows as they are and by their ranks, each with hyperparameters that have not
@@ -68,7 +68,7 @@ class MulticlassEmbeddingClassifier(ClassifierAnswers):
         classes_: the labels.
         encoder_: the :class:`kernel_embed.estimators.TableEncoder` of the columns; ``None`` where one kernel sees a
             matrix of numbers as it is.
-        conditioned_: what answers every question: :class:`kernel_embed.estimators.PooledAnswers`, or the one embedding
+        conditioned_: the fitted predictor: :class:`kernel_embed.estimators.PooledPredictor`, or the one embedding
             with its data.
         embedding_: the learned embedding; of a pool the one with the largest weight, on warped rows.
         feature_relevances_: what each column counts, by name; they add up to 1. Not for one kernel.
@@ -159,9 +159,9 @@ class MulticlassEmbeddingClassifier(ClassifierAnswers):
         X = validated(self, X, reset=False)
         X, labels = _weighted(X, read_labels(X, y, sample_weight, self.classes_))
         new = self._distinct(self._matrix(X), labels)
-        if isinstance(self.conditioned_, PooledAnswers):
+        if isinstance(self.conditioned_, PooledPredictor):
             with few_threads(len(self._table.x)):
-                self.conditioned_, self._table = grown(self.conditioned_, self._table, new)
+                self.conditioned_, self._table = updated(self.conditioned_, self._table, new)
         else:
             self.conditioned_ = self.conditioned_.updated(new.x, new.y, new.weights)
             self._table = self._table.joined(new)
@@ -224,7 +224,7 @@ class MulticlassEmbeddingClassifier(ClassifierAnswers):
         with progress_bar(NUM_STAGES, "fit", self.progress) as bar:
             self._take(learn_default(self._table, default_objective(), seed, bar, num_rows))
 
-    def _take(self, pooled: PooledAnswers) -> None:
+    def _take(self, pooled: PooledPredictor) -> None:
         assert self.encoder_ is not None
         self.conditioned_ = pooled
         self.embedding_ = pooled.members[int(pooled.pool.weights.argmax())].embeddings[0]

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..embeddings import ConditionalEmbedding, LinearAnswers
+from ..embeddings import ConditionalEmbedding, LinearPredictor
 from ..kernels import explicit_features, has_explicit_features
 from ..kernels.features.nystrom import nystrom_kernel
 from ..kernels.frozen import frozen
@@ -125,16 +125,16 @@ def condition_exactly(
     ridge: float,
     probes: Tensor | None,
     loss: Loss = calibrated_loss,
-) -> tuple[Tensor, LinearAnswers]:
+) -> tuple[Tensor, LinearPredictor]:
     """Leave-one-out values at the ``judged`` rows, and the answers; ``probes`` are points that learn the ridge anew."""
     if probes is not None:
         Z, Y = _features(_featured(embedding, probes), table.x), embedding.targets(table.y, table.x)
         path = RidgePath.of_rows(Z, Y, table.weights)
-        ridge = _Judge(path, Z[judged], Y[judged], table.weights_of(judged), loss).best_ridge(ridge)
+        ridge = RidgeSelector(path, Z[judged], Y[judged], table.weights_of(judged), loss).best_ridge(ridge)
     embedding.regularization = ridge / table.total_weight
     learns = any(parameter.requires_grad for parameter in embedding.parameters())
     # What learns no more needs no copy; that of a warping of many columns is large.
-    conditioned = (embedding.condition if learns else embedding.bind)(table.x, table.y, table.weights)
+    conditioned = (embedding.condition if learns else embedding.attach)(table.x, table.y, table.weights)
     values = conditioned.leave_one_out()[judged]
     if conditioned.system.num_features is not None:
         return values, conditioned
@@ -168,7 +168,7 @@ def condition_through_features(
     ridge: float,
     points: Tensor,
     loss: Loss = calibrated_loss,
-) -> tuple[Tensor, LinearAnswers]:
+) -> tuple[Tensor, LinearPredictor]:
     """The same through explicit features; where they are many, fewer of them learn the ridge."""
     if has_explicit_features(embedding.kernel) or len(points) < 1.5 * PROBES:
         return condition_on_sums(through_features(embedding, table, points), table, judged, ridge, loss)
@@ -182,7 +182,7 @@ def condition_through_features(
 
 def condition_on_sums(
     statistics: FeatureStatistics, table: Table, judged: Tensor, ridge: float, loss: Loss = calibrated_loss
-) -> tuple[Tensor, LinearAnswers]:
+) -> tuple[Tensor, LinearPredictor]:
     """The same from sums over rows, of which the table holds at least the ``judged`` ones."""
     judge = _judge(statistics, table, judged, loss)
     ridge = judge.best_ridge(ridge)
@@ -190,15 +190,15 @@ def condition_on_sums(
     return judge.left_out(ridge), statistics.condition()
 
 
-def _judge(statistics: FeatureStatistics, table: Table, judged: Tensor, loss: Loss) -> _Judge:
+def _judge(statistics: FeatureStatistics, table: Table, judged: Tensor, loss: Loss) -> RidgeSelector:
     G, C = statistics.G, statistics.C
     if G is None or C is None:
         raise ValueError("Expected at least one row, got none. Give data.")
     Y = statistics.embedding.targets(table.y[judged], table.x)
-    return _Judge(RidgePath(G, C), statistics.features(table.x[judged]), Y, table.weights_of(judged), loss)
+    return RidgeSelector(RidgePath(G, C), statistics.features(table.x[judged]), Y, table.weights_of(judged), loss)
 
 
-class _Judge:
+class RidgeSelector:
     """An embedding through explicit features on all rows, for every ridge, at ``judged`` ones with features ``Z``."""
 
     def __init__(self, path: RidgePath, Z: Tensor, Y: Tensor, weights: Tensor | None, loss: Loss) -> None:

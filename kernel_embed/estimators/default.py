@@ -29,10 +29,10 @@ from gpytorch.priors import LogNormalPrior
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..embeddings import ConditionedMulticlass, LinearAnswers, MulticlassEmbedding
+from ..embeddings import ConditionedMulticlass, LinearPredictor, MulticlassEmbedding
 from ..kernels import FeatureKernel, Warping, make_warp
 from ..kernels.frozen import frozen
-from ..kernels.warp import remembering
+from ..kernels.input_transforms import remembering
 from ..objectives import Objective
 from ..progress import ProgressBar
 from ..threads import few_threads
@@ -40,8 +40,8 @@ from .boosting import boosted_embedding
 from .candidates import Candidate, Family, Learned, Relevance, Rows, Search
 from .conditioning import PROBES, Table, condition_exactly, condition_through_features, num_points
 from .logistic import MOST_NUMBERS, fit_logistic
-from .pooled import PooledAnswers, Unjudged, pooled
-from .rows import folds, sample_rows
+from .pooled import PooledPredictor, Unjudged, pooled
+from .sampling import folds, sample_rows
 
 FAMILIES: dict[Warping, tuple[Family, ...]] = {"squash": ("rbf", "laplace", "linear"), "quantile": ("laplace",)}
 NUM_STAGES = sum(map(len, FAMILIES.values())) + 3
@@ -94,7 +94,7 @@ def learn_default(
     seed: int,
     bar: ProgressBar,
     num_rows: int | None = None,
-) -> PooledAnswers:
+) -> PooledPredictor:
     """The default classifier of a table; see the module's text.
 
     ``num_rows`` says how many rows there are where the table is a sample of them, and others will be added.
@@ -127,7 +127,7 @@ def learn_default(
     return answers
 
 
-def _weightiest(answers: PooledAnswers) -> list[int]:
+def _weightiest(answers: PooledPredictor) -> list[int]:
     """The numbers of the :data:`REFINED` members of largest weight among those that have no features of their own."""
     weights = answers.pool.weights
     counting = [k for k in weights.argsort(descending=True).tolist() if weights[k] > 0]
@@ -262,7 +262,7 @@ class _Learner:
 
     def _condition(
         self, family: Family, embedding: MulticlassEmbedding, warp: torch.nn.Module, part: Part, judged: Tensor
-    ) -> tuple[Tensor, LinearAnswers]:
+    ) -> tuple[Tensor, LinearPredictor]:
         table = self.table
         kernel = FeatureKernel(warp, frozen(embedding.kernel))
         whole = MulticlassEmbedding(kernel, table.num_classes).to(table.x).requires_grad_(False)

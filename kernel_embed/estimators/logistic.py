@@ -29,13 +29,13 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 from torch import Tensor
 
-from ..embeddings import ConditionalEmbedding, KernelFeatures, LinearAnswers, MulticlassEmbedding
+from ..embeddings import ConditionalEmbedding, KernelFeatures, LinearPredictor, MulticlassEmbedding
 from ..embeddings.calibration import smoothed
 from ..kernels import FeatureKernel, explicit_features
-from ..scale.statistics import FeatureAnswers, FeatureStatistics
+from ..scale.statistics import FeaturePredictor, FeatureStatistics
 from .candidates import linear_kernel
 from .conditioning import Table
-from .rows import folds
+from .sampling import folds
 
 Array = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ MOST_NUMBERS = 1000
 """Numbers of a row, above which there is no such member."""
 
 
-class LogisticAnswers(LinearAnswers):
+class LogisticPredictor(LinearPredictor):
     """Logits of the classes, linear in warped rows; see the module's text.
 
     Attributes:
@@ -66,7 +66,7 @@ class LogisticAnswers(LinearAnswers):
         torch.Size([5, 3])
     """
 
-    def __init__(self, logits: FeatureAnswers) -> None:
+    def __init__(self, logits: FeaturePredictor) -> None:
         self.logits = logits
 
     @property
@@ -90,18 +90,18 @@ class LogisticAnswers(LinearAnswers):
         F = self.mean(x)
         return FeatureStatistics(self.logits.embedding).update(x, F + Y.to(F) - F.softmax(-1), weights)
 
-    def updated(self, x: Tensor, Y: Tensor, weights: Tensor | None) -> LogisticAnswers:
+    def updated(self, x: Tensor, Y: Tensor, weights: Tensor | None) -> LogisticPredictor:
         """With more rows, whose labels are ``Y`` ``(n, m)``: one step towards the minimum of all."""
         return self.joined(self.statistics_of(x, Y, weights))
 
-    def joined(self, sums: FeatureStatistics) -> LogisticAnswers:
+    def joined(self, sums: FeatureStatistics) -> LogisticPredictor:
         """With the sums of other rows, and the ridge held."""
         whole = self.logits.statistics + sums
         ridge = self.logits.num_data * self.logits.embedding.regularization.item()
         whole.embedding.regularization = ridge / whole.num_data
-        return LogisticAnswers(whole.condition())
+        return LogisticPredictor(whole.condition())
 
-    def refitted(self, table: Table) -> LogisticAnswers:
+    def refitted(self, table: Table) -> LogisticPredictor:
         """The minimum for the rows of ``table``, with the same kernel and ridge."""
         ridge = self.logits.num_data * self.logits.embedding.regularization.item()
         return _answers(self.logits.embedding, table, ridge)
@@ -112,7 +112,7 @@ class Logistic:
     """What is found: the embedding of warped rows, the answers, and logits of the judged rows by fits without them."""
 
     embedding: MulticlassEmbedding
-    answers: LogisticAnswers
+    answers: LogisticPredictor
     left_out: Tensor
 
 
@@ -145,7 +145,7 @@ def _arrays(embedding: ConditionalEmbedding, table: Table) -> tuple[Array, Array
     return tuple(array.detach().cpu().double().numpy() for array in (Z, Y, w))  # type: ignore[return-value]
 
 
-def _answers(embedding: ConditionalEmbedding, table: Table, ridge: float) -> LogisticAnswers:
+def _answers(embedding: ConditionalEmbedding, table: Table, ridge: float) -> LogisticPredictor:
     """The minimum, as the least-squares embedding that it is."""
     Z, Y, w = _arrays(embedding, table)
     (B,) = minimized(Z, Y, w[None, :], ridge, np.zeros((1, Z.shape[1], Y.shape[1])), 1e-12)
@@ -153,7 +153,7 @@ def _answers(embedding: ConditionalEmbedding, table: Table, ridge: float) -> Log
     statistics = FeatureStatistics(embedding)
     statistics.embedding.regularization = ridge / table.total_weight
     working = table.x.new_tensor(F + Y - np.exp(log_softmax(F, axis=1)))
-    return LogisticAnswers(statistics.update(table.x, working, table.weights).condition())
+    return LogisticPredictor(statistics.update(table.x, working, table.weights).condition())
 
 
 def _path(

@@ -15,9 +15,9 @@ from ..progress import ProgressBar
 from ..threads import few_threads
 from .candidates import Rows, relevances
 from .conditioning import PROBES, Table, num_points
-from .experts import Expert, Grid, Mixture, mixed, stacking_weights
-from .laws import FAMILIES, Conditioning, learn_law
-from .rows import distinct_rows
+from .distributional import FAMILIES, Conditioning, learn_law
+from .mixture import Expert, Grid, Mixture, mixed, stacking_weights
+from .sampling import distinct_rows
 
 Conformal = Literal["auto", "leave-one-out", "split"]
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..embeddings import LinearAnswers, MulticlassAnswers, MulticlassEmbedding
-from ..kernels.warp import remembering
+from ..embeddings import LinearPredictor, MulticlassEmbedding, MulticlassPredictor
+from ..kernels.input_transforms import remembering
 from ..objectives import LogarithmicPool, SoftmaxCalibration, calibrate, pool
 from .candidates import Candidate, relevances
 from .conditioning import Table
-from .logistic import LogisticAnswers
+from .logistic import LogisticPredictor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Unjudged:
 
     candidate: Candidate
     embeddings: tuple[MulticlassEmbedding, ...]
-    answers: tuple[LinearAnswers, ...]
+    answers: tuple[LinearPredictor, ...]
     left_out: Tensor
 
     def calibration(self, Y: Tensor, weights: Tensor | None) -> SoftmaxCalibration | PlainSoftmax:
@@ -48,7 +48,7 @@ class Unjudged:
     def relevances(self, groups: Tensor) -> Tensor:
         """Of each column of the table."""
         of_each = [
-            answers.relevances(groups) if isinstance(answers, LogisticAnswers) else relevances(embedding, groups)
+            answers.relevances(groups) if isinstance(answers, LogisticPredictor) else relevances(embedding, groups)
             for embedding, answers in zip(self.embeddings, self.answers, strict=True)
         ]
         return torch.stack(of_each).mean(0)
@@ -76,7 +76,7 @@ class Member:
 
     candidate: Candidate
     embeddings: tuple[MulticlassEmbedding, ...]
-    answers: tuple[LinearAnswers, ...]
+    answers: tuple[LinearPredictor, ...]
     calibration: SoftmaxCalibration | PlainSoftmax
     relevances: Tensor
 
@@ -85,7 +85,7 @@ class Member:
         return torch.stack([answers.mean(x) for answers in self.answers]).mean(0)
 
 
-class PooledAnswers(MulticlassAnswers):
+class PooledPredictor(MulticlassPredictor):
     """A logarithmic pool of members; see :mod:`kernel_embed.objectives.pool`.
 
     Attributes:
@@ -116,7 +116,7 @@ class PooledAnswers(MulticlassAnswers):
 
     def __repr__(self) -> str:
         shares = zip(self.members, self.pool.weights.tolist(), strict=True)
-        return f"<PooledAnswers: {', '.join(f'{weight:.2f} {member.candidate}' for member, weight in shares)}>"
+        return f"<PooledPredictor: {', '.join(f'{weight:.2f} {member.candidate}' for member, weight in shares)}>"
 
     @property
     def num_classes(self) -> int:
@@ -150,7 +150,7 @@ class PooledAnswers(MulticlassAnswers):
 
 
 @torch.no_grad()
-def pooled(table: Table, judged: Tensor, found: Sequence[Unjudged]) -> PooledAnswers:
+def pooled(table: Table, judged: Tensor, found: Sequence[Unjudged]) -> PooledPredictor:
     """Every candidate calibrated on the ``judged`` rows of the table, and all in one pool."""
     Y, weights = table.Y(judged), table.weights_of(judged)
     calibrations = [one.calibration(Y, weights) for one in found]
@@ -162,4 +162,4 @@ def pooled(table: Table, judged: Tensor, found: Sequence[Unjudged]) -> PooledAns
         Member(one.candidate, one.embeddings, one.answers, calibration, one.relevances(table.groups))
         for one, calibration in zip(found, calibrations, strict=True)
     )
-    return PooledAnswers(members, combined, combined.log_probabilities(log_p), judged)
+    return PooledPredictor(members, combined, combined.log_probabilities(log_p), judged)

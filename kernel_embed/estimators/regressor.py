@@ -208,7 +208,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         x = self._points(X)
         return [output.distribution(x) for output in self._outputs()]
 
-    def speaking_rows(self, X: ArrayLike, k: int = 5) -> list[list[SpeakingRow]]:
+    def influential_rows(self, X: ArrayLike, k: int = 5) -> list[list[SpeakingRow]]:
         """For each row of ``X``, the k training targets that count most in its mean; of the first output.
 
         The mean of an embedding is a sum Σ v_j y_j over the training rows with Σ v_j = 1, some v_j negative. Rows that

@@ -24,7 +24,16 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..validation import check_count
-from .cells import MAX_CATEGORIES, Code, EncodedColumn, Floats, Objects, as_floats, code_of, numbers_at_once
+from .column_encoders import (
+    MAX_CATEGORIES,
+    ColumnEncoder,
+    EncodedColumn,
+    Floats,
+    Objects,
+    as_floats,
+    encoder_of,
+    numbers_at_once,
+)
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -72,9 +81,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.n_features_in_ = len(columns)
         labels = names if isinstance(names, list) else [f"x{j}" for j in range(len(columns))]
         self.dropped_: dict[str, str] = {}
-        self._codes: list[Code] = []
+        self._codes: list[ColumnEncoder] = []
         for j, column in enumerate(columns):
-            code = code_of(column, labels[j], j, self.max_categories, sample_weight)
+            code = encoder_of(column, labels[j], j, self.max_categories, sample_weight)
             if isinstance(code, str):
                 self.dropped_[labels[j]] = code
             else:

@@ -13,17 +13,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..votes.calibration import fit_temperature, probabilities
-from ..votes.families import Array, KernelFamily, KernelLike, Points, is_numeric
-from ..votes.folds import deal_folds
-from ..votes.guarantee import Guarantee, Theorem
-from ..votes.labels import check_classes, one_against_rest, winners
-from ..votes.path import default_solver
-from ..votes.penalties import complexities, penalties
-from ..votes.problem import Solution, VoteProblem, Votes
-from ..votes.promises import BaseFunctions, num_outside_radius, vote_guarantee
-from ..votes.solver import TOLERANCE, VoteSolver
-from ..votes.sparse import SparseVote
+from ..voting.calibration import fit_temperature, probabilities
+from ..voting.families import Array, KernelFamily, KernelLike, Points, is_numeric
+from ..voting.folds import deal_folds
+from ..voting.guarantee import Guarantee, Theorem
+from ..voting.labels import check_classes, one_against_rest, winners
+from ..voting.path import default_solver
+from ..voting.penalties import complexities, penalties
+from ..voting.problem import Solution, VoteProblem, Votes
+from ..voting.promises import BaseFunctions, num_outside_radius, vote_guarantee
+from ..voting.solver import TOLERANCE, VoteSolver
+from ..voting.sparse import SparseVote
 from .random_state import RandomState, seed_of
 
 Data: TypeAlias = ArrayLike | Sequence[object]
@@ -61,9 +61,9 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         radius: r of the local complexity; ``None`` takes each kernel's own, its fixed point.
         elastic: μ, the weight of :math:`\frac12 \sum_{k,j} (\Lambda_k \alpha_{k,j})^2`: functions that are nearly
             the same share a vote. 0 is the paper's problem, and sparser.
-        solver: :class:`kernel_embed.votes.ColumnGeneration` (linear programming, HiGHS; the default),
-            :class:`kernel_embed.votes.CoordinateDescent` (Appendix C; the default where ``elastic`` > 0), or any
-            :class:`kernel_embed.votes.VoteSolver`.
+        solver: :class:`kernel_embed.voting.ColumnGeneration` (linear programming, HiGHS; the default),
+            :class:`kernel_embed.voting.CoordinateDescent` (Appendix C; the default where ``elastic`` > 0), or any
+            :class:`kernel_embed.voting.VoteSolver`.
         tolerance: the gap to reach between objective and dual bound; F(0) = 1.
         num_calibration_folds: folds whose held-out votes calibrate ``predict_proba``; 0 leaves it out and saves its
             time.
@@ -122,7 +122,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         """Solve eq. (1) on the sample.
 
         Raises:
-            TypeError: if ``solver`` is not a :class:`~kernel_embed.votes.VoteSolver`, or ``X`` no sequence of points.
+            TypeError: if ``solver`` is not a :class:`~kernel_embed.voting.VoteSolver`, or ``X`` no sequence of points.
             ValueError: if ``num_calibration_folds`` is 1 or negative, there is not one label for each point, or only
                 one class.
         """
@@ -250,8 +250,8 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     def _check_settings(self) -> None:
         if self.solver is not None and not isinstance(self.solver, VoteSolver):
             raise TypeError(
-                "Expected solver to be a VoteSolver such as kernel_embed.votes.ColumnGeneration() or "
-                f"kernel_embed.votes.CoordinateDescent(), got {self.solver!r}. "
+                "Expected solver to be a VoteSolver such as kernel_embed.voting.ColumnGeneration() or "
+                f"kernel_embed.voting.CoordinateDescent(), got {self.solver!r}. "
                 "Give one of these, or None for the first."
             )
         if self.num_calibration_folds < 0 or self.num_calibration_folds == 1:

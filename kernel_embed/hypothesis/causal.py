@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .checks import categorical_columns, generator_of
 from .conditional import Method, conditional_independence_test, residual_test
+from .conditioning_set import ConditioningSet, Variable
 from .encoding import Encoding
-from .given import Given, Variable
 from .kernel_choice import KernelChoice
 from .residuals import residuals
 from .result import KernelTestResult
@@ -104,7 +104,7 @@ class ColumnTests:
         self.data, self.options = data, options
         self.categories = categorical_columns([data], options.categorical)
         self.residuals: dict[tuple[int, ...], Tensor] = {}
-        self.known: dict[tuple[int, ...], Given] = {}
+        self.known: dict[tuple[int, ...], ConditioningSet] = {}
         self.variables: dict[tuple[int, ...], Variable] = {}
         no_kernel = options.kernel is None and options.kernel_y is None
         self.method: Method = options.method or ("transforms" if no_kernel else "residuals")
@@ -136,7 +136,7 @@ class ColumnTests:
         """What is left of a column when others are known."""
         key, generator = tuple(given), generator_of(self.options.seed)
         if key not in self.known:
-            self.known[key] = Given(self.data[:, given], self.categories_among(given), generator)
+            self.known[key] = ConditioningSet(self.data[:, given], self.categories_among(given), generator)
         name = (column, *given)
         if name not in self.variables:
             own = self.categories_among([column])

@@ -40,15 +40,15 @@ from .checks import (
     check_sample,
     generator_of,
 )
+from .conditioning_set import ConditioningSet
 from .encoding import Encoding
-from .given import Given
 from .independence import independence_test
 from .kernel_choice import KernelChoice, choose_kernels
+from .pvalues import by_gamma
 from .residuals import residuals
 from .result import KernelTestResult
 from .smoothers import MEMORY_REMEDY
 from .transform_test import transform_test
-from .verdict import by_gamma
 
 Method = Literal["transforms", "residuals", "kernel"]
 RIDGE = 1e-3
@@ -139,7 +139,7 @@ def conditional_independence_test(
     y, z = y.to(x.device), z.to(x.device)
     generator = generator_of(seed)
     if method == "transforms":
-        given = Given(z, columns[2], generator)
+        given = ConditioningSet(z, columns[2], generator)
         left = [given.variable(one, which, generator) for one, which in ((x, columns[0]), (y, columns[1]))]
         return transform_test(left[0], left[1], given, num_permutations, generator)
     # Categories become coordinates, so that a regression on them, or of them, is one of real numbers.

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from .checks import Categorical, check_pairs, check_permutations, generator_of
-from .given import Given
+from .conditioning_set import ConditioningSet
 from .samples import check_samples
 from .transform_test import ConditionalTestResult, transform_test
 
@@ -66,7 +66,7 @@ def conditional_two_sample_test(
     generator = generator_of(seed)
     z, values = torch.cat(given), torch.cat(answers)
     sample = torch.cat([torch.full((len(part), 1), float(s)) for s, part in enumerate(given)]).to(z)
-    known = Given(z, columns_x, generator)
+    known = ConditioningSet(z, columns_x, generator)
     left = known.variable(values, columns_y, generator), known.variable(sample, (0,), generator)
     answer = transform_test(*left, known, num_permutations, generator)
     diagnostics = dict(zip(("y", "sample"), answer.diagnostics.values(), strict=True))

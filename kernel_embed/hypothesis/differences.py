@@ -37,7 +37,7 @@ from ..results import table
 from .checks import check_gram
 from .kernel_choice import kernels_by_rule
 from .mmd import indicators, squared_mmd, statistics
-from .verdict import ROUNDING, standardized
+from .pvalues import ROUNDING, standardized
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from .kernel_choice import Kernels
+from .pvalues import NullScale
 from .rotations import Correlations, correlations
-from .verdict import NullScale
 
 
 def statistics(

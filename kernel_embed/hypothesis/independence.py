@@ -21,9 +21,9 @@ from .checks import (
 )
 from .hsic import hsic, null_moments, pairs_of, statistics
 from .kernel_choice import KernelChoice, Kernels, choose_kernels, halves
+from .pvalues import Null, Verdict, by_gamma, by_permutations, check_gamma
 from .result import KernelTestResult
 from .rotations import correlations
-from .verdict import Null, Verdict, by_gamma, by_permutations, check_gamma
 
 
 def independence_test(

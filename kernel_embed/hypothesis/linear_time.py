@@ -29,8 +29,8 @@ from ..kernels.gram import cross_evaluation
 from ..kernels.structure import check_columns
 from .checks import check_gram, check_permutations, check_sample, generator_of
 from .kernel_choice import HasKernelDraws, given_kernels
+from .pvalues import ROUNDING, Verdict, exceedance
 from .result import KernelTestResult
-from .verdict import ROUNDING, Verdict, exceedance
 
 NAME = "two-sample test, linear time"
 COINS = 2**20

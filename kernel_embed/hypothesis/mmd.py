@@ -44,7 +44,7 @@ from ..kernels import explicit_features, gram, gram_diagonal
 from ..kernels.features.explicit import has_explicit_features
 from ..progress import ProgressBar
 from .checks import bar_of_test, check_gram
-from .verdict import NullScale
+from .pvalues import NullScale
 
 Statistic = Callable[["QuadraticForms", Sequence[int]], Tensor]
 """From what is known of K for every labeling, and the sizes of the samples, to T for every labeling."""

@@ -34,8 +34,8 @@ from .mmd import (
     statistics,
     unbiased_squared_mmd,
 )
+from .pvalues import Null, Verdict, by_gamma, by_permutations, check_gamma
 from .result import SamplesTestResult
-from .verdict import Null, Verdict, by_gamma, by_permutations, check_gamma
 
 NUMBERS = 2**25
 """Labels of points above which they are held as bools."""

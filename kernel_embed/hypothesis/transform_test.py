@@ -27,11 +27,11 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import FeatureKernel
-from .given import Given, Variable
+from .conditioning_set import ConditioningSet, Variable
 from .neighbors import are_groups, block_size, local_permutations
+from .pvalues import NullScale, by_permutations, gamma_pvalue
 from .result import KernelTestResult
 from .transforms import KINDS, NUM_COSINES, NUM_SHAPES, TIES, cosines
-from .verdict import NullScale, by_permutations, gamma_pvalue
 
 CHUNK = 2**17
 """Entries of permuted columns that are held at once: as many as stay near the processor."""
@@ -142,7 +142,7 @@ class Weighted(torch.nn.Module):
 
 
 def transform_test(
-    x: Variable, y: Variable, given: Given, num_permutations: int, generator: torch.Generator
+    x: Variable, y: Variable, given: ConditioningSet, num_permutations: int, generator: torch.Generator
 ) -> ConditionalTestResult:
     """The answer for what is left of x and of y."""
     n = given.points.shape[0]
@@ -180,7 +180,7 @@ def _kernel(statistic: Statistic) -> Kernel:
 def statistics(
     x: Variable,
     y: Variable,
-    given: Given,
+    given: ConditioningSet,
     wanted: list[Statistic],
     num_permutations: int,
     generator: torch.Generator,
@@ -218,7 +218,7 @@ def _sums(a: Tensor, psi: Tensor, b: Tensor, k: Tensor, l: Tensor, orders: Tenso
     return total.reshape(len(orders), len(k), -1).sum(1).mT
 
 
-def diagnose(variable: Variable, given: Given, generator: torch.Generator) -> Diagnosis:
+def diagnose(variable: Variable, given: ConditioningSet, generator: torch.Generator) -> Diagnosis:
     """Are the transforms uniform, and independent of z?"""
     from scipy.special import kolmogorov
 
@@ -242,7 +242,7 @@ def diagnose(variable: Variable, given: Given, generator: torch.Generator) -> Di
     return Diagnosis(variable.gain, uniform, independent, variable.ties)
 
 
-def doubts(diagnostics: dict[str, Diagnosis], given: Given, determined: list[str]) -> tuple[str, ...]:
+def doubts(diagnostics: dict[str, Diagnosis], given: ConditioningSet, determined: list[str]) -> tuple[str, ...]:
     """Why the level may not hold, in words."""
     n, p = given.points.shape
     words = [

@@ -10,6 +10,7 @@ from .features.explicit import explicit_features, has_explicit_features
 from .frozen import frozen
 from .gram import gram, gram_diagonal
 from .initialization import Initialization, initialize_from_data
+from .input_transforms import Warping, make_warp
 from .lipschitz import LipschitzBound
 from .median import median_distance, set_lengthscales_by_median
 from .parameters import log_scaled
@@ -21,7 +22,6 @@ from .smoothed.kernel import SmoothedKernel
 from .smoothed.measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure
 from .structure import Algebra, Node, fold
 from .supremum import DiagonalBound, DiagonalBoundError, MeanDiagonal, NominalDiagonal, SupDiagonal, sup_diagonal
-from .warp import Warping, make_warp
 
 __all__ = [
     "Algebra",

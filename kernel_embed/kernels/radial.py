@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..validation import broadcast_shapes
-from .near import CHECKED_NORM, NearPairs, refine_, weighted_differences
+from .distances import CHECKED_NORM, NearPairs, refine_, weighted_differences
 
 LOST_SPACING = 1e-3
 """Lengthscales between neighboring numbers of a dtype from which points are said to have lost their digits."""

@@ -18,12 +18,12 @@ from ..kernels.structure import check_columns
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from ..validation import check_features, check_lengths, check_seed
-from .cooperation import Cooperative
 from .data import Data, LoaderData, TensorData, fingerprint
 from .optimizers import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer
 from .optimizers.stochastic import Factory
 from .parameters import ParameterVector, unidentified
-from .problem import Alone, Loss, Problem
+from .problem import LocalProcess, Loss, Problem
+from .process_group import ProcessGroup
 from .records import Callback, StopSearch
 from .result import FitResult
 from .start import warn_of_blind_start
@@ -34,7 +34,7 @@ OF_ADAM = ("batch_size", "num_epochs", "learning_rate")
 
 
 def fit(
-    embedding: Embedding[B] | Cooperative[B],
+    embedding: Embedding[B] | ProcessGroup[B],
     objective: Objective[B],
     x: Tensor | DataLoader[object],
     y: Tensor | None = None,
@@ -125,7 +125,7 @@ def fit(
     chosen = choose_optimizer(optimizer, short, from_loader=isinstance(x, DataLoader))
     together = _together(embedding, weights)
     data = _as_data(x, y, together.module)
-    if data.whole is not None and isinstance(together, Alone):  # ranks would draw other numbers each
+    if data.whole is not None and isinstance(together, LocalProcess):  # ranks would draw other numbers each
         _check_fit(together.module, *data.whole)
         initialize_parts(together.module, *data.whole)
         warn_of_blind_start(together.module, data.whole[0])
@@ -229,9 +229,9 @@ def _as_optimizer(optimizer: Optimizer | Factory, given: list[str]) -> Optimizer
     return TorchOptimizer(cast(Factory, optimizer))
 
 
-def _together(embedding: Embedding[B] | Cooperative[B], weights: Tensor | None) -> Cooperative[B]:
-    if not isinstance(embedding, Cooperative):
-        return Alone(embedding, weights)
+def _together(embedding: Embedding[B] | ProcessGroup[B], weights: Tensor | None) -> ProcessGroup[B]:
+    if not isinstance(embedding, ProcessGroup):
+        return LocalProcess(embedding, weights)
     if weights is not None:
         raise TypeError("Expected rows without weights over several ranks, got weights. Repeat rows in their place.")
     return embedding

@@ -23,7 +23,7 @@ from ..progress import progress_bar
 from ..validation import check_at_least, check_count, check_features, check_number
 from .fit import fit
 from .parameters import ParameterVector
-from .problem import Alone, Loss
+from .problem import LocalProcess, Loss
 
 SAME = 1e-2
 """Maxima whose parameters differ by less than this, in their raw form, are one."""
@@ -144,7 +144,7 @@ class _Scan:
         self, embedding: gpytorch.Module, kernels: list[Kernel], objective: Objective[B], x: Tensor, y: Tensor | None
     ) -> None:
         self.embedding, self.kernels, self.x, self.y = embedding, kernels, x, y
-        self.loss = Loss(Alone(embedding), objective, x.shape[-2])
+        self.loss = Loss(LocalProcess(embedding), objective, x.shape[-2])
         self.originals = [kernel.lengthscale.detach().clone() for kernel in kernels]
         self.middle = torch.cat([value.flatten() for value in self.originals]).log().mean().exp()
 

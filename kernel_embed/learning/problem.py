@@ -19,9 +19,9 @@ from ..objectives.base import B, Embedding, bound
 from ..progress import ProgressBar, progress_bar
 from .batches import Batch, Batches
 from .closed import ClosedLoss, Pieces, closed_loss
-from .cooperation import Cooperative
 from .data import Data
 from .parameters import Bounds, ParameterVector, Snapshot, Vector, prior_loss
+from .process_group import ProcessGroup
 from .records import Evaluation, Visit
 from .state import OptimizerState, Search
 
@@ -32,7 +32,7 @@ NO_VALUE = (NotPSDError, NanError, DiagonalBoundError)
 """What :meth:`Problem.evaluate` raises where the objective does not exist; a line search turns back there."""
 
 
-class Alone(Generic[B]):
+class LocalProcess(Generic[B]):
     """An embedding that one process learns: every row is here, and nobody is asked."""
 
     leads = True
@@ -46,7 +46,7 @@ class Alone(Generic[B]):
         """Whether rows stand for several."""
         return self._weights is not None
 
-    def bind(self, x: Tensor, y: Tensor | None = None) -> B:
+    def attach(self, x: Tensor, y: Tensor | None = None) -> B:
         """The embedding with its data."""
         if self._weights is not None and len(self._weights) != x.shape[-2]:
             raise ValueError(
@@ -78,14 +78,14 @@ class Loss(Generic[B]):
         single: factorize in single precision.
     """
 
-    embedding: Cooperative[B]
+    embedding: ProcessGroup[B]
     objective: Objective[B]
     num_data: float | None
     single: bool = False
 
     def __call__(self, x: Tensor, y: Tensor | None) -> tuple[Tensor, Terms]:
         """The loss on these rows, and its terms."""
-        joined = self.embedding.bind(x, y)
+        joined = self.embedding.attach(x, y)
         values = [(repr(term), c * term.evaluate(joined).sum()) for c, term in self.objective.terms()]
         prior = prior_loss(self.embedding.module)
         if prior is not None:
@@ -124,7 +124,13 @@ def _by_name(names: Sequence[str], values: Sequence[float]) -> Terms:
 def _closed_form(loss: Loss[B], data: Data, vector: ParameterVector) -> Pieces | None:
     """The loss on all rows without a graph, where one process learns from rows that all count once."""
     alone = loss.embedding
-    if not isinstance(alone, Alone) or alone.has_weights or loss.single or data.whole is None or data.num_data is None:
+    if (
+        not isinstance(alone, LocalProcess)
+        or alone.has_weights
+        or loss.single
+        or data.whole is None
+        or data.num_data is None
+    ):
         return None
     return closed_loss(alone.module, loss.objective, *data.whole, vector, data.num_data)
 

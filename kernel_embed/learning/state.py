@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..objectives.base import Bound
+from ..objectives.base import Attached
 from .checkpoint import load_checkpoint, save_checkpoint
-from .cooperation import Cooperative, by_leader
 from .parameters import ParameterVector, Snapshot, Vector
+from .process_group import ProcessGroup, by_leader
 from .records import Callback, Progress, StopSearch, Visit
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
@@ -50,7 +50,7 @@ class Checkpoint:
         self._path, self._identity, self.optimizer = path, identity, optimizer
         self._saved = time.perf_counter()
 
-    def read(self, together: Cooperative[Bound]) -> _Content | None:
+    def read(self, together: ProcessGroup[Attached]) -> _Content | None:
         """What the leader reads, on all processes; ``None`` where there is no file."""
         content = by_leader(together, lambda: load_checkpoint(self._path, **self._identity))
         if content is None:
@@ -92,7 +92,7 @@ class Search:
 
     def __init__(
         self,
-        together: Cooperative[Bound],
+        together: ProcessGroup[Attached],
         vector: ParameterVector,
         checkpoint: Checkpoint | None = None,
         callback: Callback | None = None,

@@ -1,15 +1,15 @@
 """Regularized systems A = K + ηW⁻¹, made ready once and asked many times: the only place that factorizes."""
 
+from .cholesky import cholesky_factor, require_finite, whitening
 from .dense import DenseSystem, factorize
 from .extension import extended
 from .features import FeatureSystem
 from .forms import DenseForm, DistanceForm, QuadraticForm
 from .iterative import IterativeSystem, conjugate_gradients
+from .mixed_precision import single_precision
 from .products import sandwich
+from .ridge_path import RidgePath, featured_left_out
 from .shards import Shards
-from .single import single_precision
-from .small import cholesky_factor, require_finite, whitening
-from .spectral import RidgePath, featured_left_out
 from .system import LinearSystem, left_out
 
 __all__ = [

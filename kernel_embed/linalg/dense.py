@@ -25,7 +25,7 @@ from .implicit import (
     inverse_forms,
     solved,
 )
-from .single import ASKED, single_factor
+from .mixed_precision import ASKED, single_factor
 from .system import LinearSystem
 
 JITTER_TRIES = 6

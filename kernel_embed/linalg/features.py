@@ -23,10 +23,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..validation import broadcast_shapes
+from .cholesky import require_finite
 from .dense import DenseSystem, factorize
 from .forms import QuadraticForm
 from .shards import Shards
-from .small import require_finite
 from .system import LinearSystem
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from ..validation import check_number
 
 
-class Bound(Protocol):
-    """An embedding joined with its data, as ``bind`` and ``condition`` return it."""
+class Attached(Protocol):
+    """An embedding joined with its data, as ``attach`` and ``condition`` return it."""
 
     x: Tensor
 
@@ -22,22 +22,22 @@ class Bound(Protocol):
         """n."""
 
 
-B = TypeVar("B", bound=Bound)
-B_co = TypeVar("B_co", bound=Bound, covariant=True)
-B_contra = TypeVar("B_contra", bound=Bound, contravariant=True)
+B = TypeVar("B", bound=Attached)
+B_co = TypeVar("B_co", bound=Attached, covariant=True)
+B_contra = TypeVar("B_contra", bound=Attached, contravariant=True)
 
 
 class BindsTargets(Protocol[B_co]):
     """An embedding of targets given inputs."""
 
-    def bind(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> B_co:
+    def attach(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> B_co:
         """The embedding with its data, differentiable in its parameters."""
 
 
 class BindsSample(Protocol[B_co]):
     """An embedding of a sample."""
 
-    def bind(self, x: Tensor) -> B_co:
+    def attach(self, x: Tensor) -> B_co:
         """The embedding with its data, differentiable in its parameters."""
 
 
@@ -46,7 +46,7 @@ Embedding = BindsTargets[B] | BindsSample[B]
 
 
 def bound(embedding: Embedding[B], x: Tensor, y: Tensor | None, weights: Tensor | None = None) -> B:
-    """``embedding.bind`` of the data that it takes."""
+    """``embedding.attach`` of the data that it takes."""
     takes_targets: bool | None = getattr(embedding, "takes_targets", None)
     if takes_targets is not None and takes_targets != (y is not None):
         raise TypeError(
@@ -56,8 +56,8 @@ def bound(embedding: Embedding[B], x: Tensor, y: Tensor | None, weights: Tensor 
     if y is None:
         if weights is not None:
             raise TypeError("Expected a sample alone, got weights too. Only conditional embeddings take them.")
-        return embedding.bind(x)  # type: ignore[call-arg]
-    return embedding.bind(x, y) if weights is None else embedding.bind(x, y, weights)  # type: ignore[call-arg]
+        return embedding.attach(x)  # type: ignore[call-arg]
+    return embedding.attach(x, y) if weights is None else embedding.attach(x, y, weights)  # type: ignore[call-arg]
 
 
 class Objective(abc.ABC, Generic[B_contra]):

@@ -13,7 +13,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..embeddings import ConditionedEmbedding, MulticlassAnswers
+from ..embeddings import ConditionedEmbedding, MulticlassPredictor
 from ..validation import check_number
 from .base import Objective
 from .score import target_features, target_form
@@ -81,7 +81,7 @@ def rademacher_complexity(bound: ConditionedEmbedding) -> Tensor:
     """r(θ, λ) = α √tr(VᵀKV), of shape ``batch``; α √tr(A⁻¹KA⁻¹L) for an embedding with a target kernel of its own."""
     embedding = getattr(bound, "embedding", None)
     # Of classes the targets are one-hot rows, whatever holds them: a conditioned embedding or statistics of features.
-    target = None if isinstance(bound, MulticlassAnswers) else getattr(embedding, "target_kernel", None)
+    target = None if isinstance(bound, MulticlassPredictor) else getattr(embedding, "target_kernel", None)
     squared_norm = bound.squared_norm if target is None else target_squared_norm(bound, target)
     # Kept above zero, where the square root has no derivative.
     squared_norm = squared_norm.clamp_min(torch.finfo(squared_norm.dtype).tiny)

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..embeddings import ConditionedMulticlass, MulticlassAnswers
+from ..embeddings import ConditionedMulticlass, MulticlassPredictor
 from ..validation import check_number, check_seed
 from .base import Objective
 from .rademacher import RademacherComplexity
@@ -182,7 +182,7 @@ def require_classes(asker: object, bound: object) -> None:
     if isinstance(bound, ConditionedMulticlass):
         return
     name = asker if isinstance(asker, str) else type(asker).__name__
-    if isinstance(bound, MulticlassAnswers):
+    if isinstance(bound, MulticlassPredictor):
         raise TypeError(
             f"Expected a MulticlassEmbedding with its data for {name}, got "
             f"{type(bound).__name__}, which does not hold them. Give what embedding.condition(x, y) returns."

@@ -88,7 +88,7 @@ def leave_one_out_scores(
     """S_i of each row by the embedding without it, ``(*batch, n)``; see :class:`kernel_embed.LeaveOneOutScore`.
 
     Args:
-        bound: an embedding with its data, from ``bind`` or ``condition``.
+        bound: an embedding with its data, from ``attach`` or ``condition``.
         target_kernel: l; ``None`` takes that of the embedding.
         centered: whether the mean of the targets is taken out first; ``None`` decides by the target.
 

@@ -48,7 +48,7 @@ def write(path: str | os.PathLike[str], potential: Potential, draws: Draws, meth
         "method": method,
         "objective": repr(potential.objective),
         "temperature": potential.temperature,
-        "sharpness": potential.sharpness,
+        "power": potential.power,
         "shapes": _shapes(potential),
         "num_classes": getattr(potential.embedding, "num_classes", None),
         **{name: getattr(draws, name) for name in KEPT},
@@ -105,7 +105,7 @@ def read(path: str | os.PathLike[str], embedding: E, objective: AnyObjective) ->
             f"Expected an embedding with num_classes={settings['num_classes']}, as it was sampled, got {classes}. "
             "Build the embedding as it was."
         )
-    exponents = settings["temperature"], settings.get("sharpness", 1.0)  # older files have none
+    exponents = settings["temperature"], settings.get("power", 1.0)  # older files have none
     potential = Potential(embedding, objective, tensors["x"], tensors.get("y"), *exponents)
     _restore(potential, settings["shapes"], tensors)
     kept = {name: settings[name] for name in KEPT if name in settings}

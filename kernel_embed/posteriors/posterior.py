@@ -73,14 +73,14 @@ class Posterior(Generic[E_co, C_co]):
 
     @property
     def kind(self) -> str:
-        """The kind in words; a true posterior, or a Gibbs posterior with its temperature and sharpness."""
+        """The kind in words; a true posterior, or a Gibbs posterior with its temperature and power."""
         if self.potential.is_likelihood:
             return "posterior: prior × evidence"
-        sharpness = self.potential.sharpness
+        power = self.potential.power
         n, per_datum = self.potential.x.shape[-2], self.potential.objective.per_datum
         exponent = f"−{n}·{self.potential.temperature:g}·q" if per_datum else f"−{self.potential.temperature:g}·q"
         found = f"Gibbs posterior: prior × exp({exponent}), temperature {self.potential.temperature:g}"
-        return found if sharpness == 1.0 else f"{found}, all to the power {sharpness:g}"
+        return found if power == 1.0 else f"{found}, all to the power {power:g}"
 
     @property
     def priors(self) -> dict[str, str]:
@@ -248,4 +248,4 @@ class Posterior(Generic[E_co, C_co]):
     def _made(self) -> Iterator[C_co]:
         # Each class of posteriors names what its embeddings become with data; a module itself cannot say. The copies
         # that hold the draws are nobody else's, so that they need no freezing.
-        return (cast(C_co, embedding.bind(*self.potential.data)) for embedding in self.embeddings())
+        return (cast(C_co, embedding.attach(*self.potential.data)) for embedding in self.embeddings())

@@ -4,7 +4,7 @@ r"""The potential energy of a posterior, with the library's closed-form gradient
            c = \begin{cases} \text{temperature} & q \text{ is a sum over data, such as a negative log evidence} \\
                              n \cdot \text{temperature} & q \text{ is a mean over data} \end{cases}
 
-The sharpness s is 1 unless asked for: exp(−U) is the density to the power s, narrower about the same mode.
+The power s is 1 unless asked for: exp(−U) is the density to the power s, narrower about the same mode.
 A point where K cannot be factorized, or where anything is not finite, has U = ∞: such a proposal is rejected.
 """
 
@@ -35,7 +35,7 @@ from ..objectives import Objective
 from ..validation import check_number, check_tensor
 from .closed import ClosedForm, closed_form
 from .priors import find_sites
-from .site import Site, constrained, log_density, on_log_scale, user_name
+from .site import PriorSite, constrained, log_density, on_log_scale, user_name
 
 E_co = TypeVar("E_co", bound=gpytorch.Module, covariant=True, default=gpytorch.Module)
 """The kind of embedding whose hyperparameters are sampled: a ``gpytorch.Module`` with ``kernel``, ``condition``."""
@@ -74,11 +74,11 @@ class Potential(Generic[E_co]):
         x: inputs, ``(n, d)``.
         y: targets, or ``None``.
         temperature: of a Gibbs posterior.
-        sharpness: s, the power of the whole density.
+        power: s, the power of the whole density.
 
     Raises:
-        TypeError: if ``temperature`` or ``sharpness`` is not a number, or ``x`` not a tensor of real numbers.
-        ValueError: if ``temperature`` or ``sharpness`` is not positive and finite, or no parameter requires a gradient.
+        TypeError: if ``temperature`` or ``power`` is not a number, or ``x`` not a tensor of real numbers.
+        ValueError: if ``temperature`` or ``power`` is not positive and finite, or no parameter requires a gradient.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -96,9 +96,9 @@ class Potential(Generic[E_co]):
         x: Tensor,
         y: Tensor | None,
         temperature: float = 1.0,
-        sharpness: float = 1.0,
+        power: float = 1.0,
     ) -> None:
-        for name, value in (("temperature", temperature), ("sharpness", sharpness)):
+        for name, value in (("temperature", temperature), ("power", power)):
             if not 0.0 < check_number(name, value) < math.inf:
                 raise ValueError(f"Expected a positive, finite {name}, got {value}. Give 1, which is usual.")
         check_tensor(x, "x")
@@ -108,7 +108,7 @@ class Potential(Generic[E_co]):
         initialize_parts(self.embedding, x, y)
         on_log_scale(self.embedding)
         self.objective, self.x, self.y = objective, x, y
-        self.temperature, self.sharpness = temperature, sharpness
+        self.temperature, self.power = temperature, power
         self.fixed = unidentified(self.embedding, objective)
         self.vector = ParameterVector(self.embedding, self.fixed)
         if not self.vector.parameters:
@@ -121,7 +121,7 @@ class Potential(Generic[E_co]):
         # Mistakes of the user show here.
         with torch.no_grad(), contextlib.suppress(NotPSDError, NanError):
             objective(self.embedding, x, y)
-        self.sites: list[Site] = find_sites(self.embedding, self.vector)
+        self.sites: list[PriorSite] = find_sites(self.embedding, self.vector)
 
     @property
     def dimension(self) -> int:
@@ -132,12 +132,12 @@ class Potential(Generic[E_co]):
     def is_likelihood(self) -> bool:
         """Whether exp(−c q) is the likelihood of a model, so that the posterior is a true one."""
         (factor, first), *others = self.objective.terms()
-        powers = (factor * self.temperature, self.sharpness)
+        powers = (factor * self.temperature, self.power)
         return not others and first.is_log_likelihood and all(math.isclose(power, 1.0) for power in powers)
 
     @property
     def data(self) -> tuple[Tensor, ...]:
-        """What ``embedding.bind`` and ``condition`` take: x, or x and y."""
+        """What ``embedding.attach`` and ``condition`` take: x, or x and y."""
         return (self.x,) if self.y is None else (self.x, self.y)
 
     def log_prior(self) -> Tensor:
@@ -148,7 +148,7 @@ class Potential(Generic[E_co]):
         """The two parts of −U: what weighs a draw of the prior, and the density it is drawn from.
 
         The first is −c q(θ) with the log of the priors that are factors, which nobody draws from; the second is that of
-        the other priors, in u. A sharpness adds to the first what it multiplies. Both are −∞ where they do not exist.
+        the other priors, in u. A power adds to the first what it multiplies. Both are −∞ where they do not exist.
         """
         self._write(u)
         try:
@@ -161,7 +161,7 @@ class Potential(Generic[E_co]):
         if not (math.isfinite(prior) and math.isfinite(weight)) or not self._inside():
             self.num_refused += 1
             return -math.inf, -math.inf
-        return self.sharpness * weight + (self.sharpness - 1.0) * prior, prior
+        return self.power * weight + (self.power - 1.0) * prior, prior
 
     def value(self, u: Vector) -> float:
         """U(u)."""
@@ -169,7 +169,7 @@ class Potential(Generic[E_co]):
         if known is None:
             return -sum(self.parts(u))
         self.num_evaluations += 1
-        return self.sharpness * known[0]
+        return self.power * known[0]
 
     def value_and_gradient(self, u: Vector) -> tuple[float, Vector]:
         """U(u) and ∂U/∂u; ∞ and zeros where U does not exist."""
@@ -178,7 +178,7 @@ class Potential(Generic[E_co]):
             known = self.general(u)
         else:
             self.num_evaluations += 1
-        return self.sharpness * known[0], self.sharpness * known[1]
+        return self.power * known[0], self.power * known[1]
 
     @functools.cached_property
     def _closed(self) -> ClosedForm | None:

@@ -12,7 +12,7 @@ from torch.distributions import AffineTransform, Distribution, LogNormal, Normal
 
 from ..learning.parameters import ParameterVector
 from ..validation import check_finite, check_tensor
-from .site import Site, constrained, describe, is_exponential, user_name
+from .site import PriorSite, constrained, describe, is_exponential, user_name
 
 DEFAULT_SPREAD = 1.5
 """Standard deviation of log θ under the default prior of a positive parameter: a factor of 4.5 to each side."""
@@ -31,9 +31,9 @@ class PosteriorWarning(UserWarning):
     """
 
 
-def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[Site]:
+def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[PriorSite]:
     """The priors of ``embedding``, and default ones for the parameters of ``vector`` that have none."""
-    sites: list[Site] = []
+    sites: list[PriorSite] = []
     owned: set[str] = set()
     for name, module, prior, closure, setter in embedding.named_priors():
         parameter = _depends_on(closure(module), vector)
@@ -44,10 +44,10 @@ def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[Site
             title = user_name(parameter) if same else title
             logarithmic = same and is_exponential(embedding, parameter)
             sites.append(
-                Site(title, parameter, vector.named[parameter], prior, module, closure, setter, False, logarithmic)
+                PriorSite(title, parameter, vector.named[parameter], prior, module, closure, setter, False, logarithmic)
             )
         elif parameter is not None or any(p.requires_grad for p in _inputs(closure(module), vector)):
-            sites.append(Site(title, None, None, prior, module, closure, setter))
+            sites.append(PriorSite(title, None, None, prior, module, closure, setter))
     for site in sites:
         # Values outside the support have density −∞ or NaN, which is a rejection: no need to look at each one.
         site.prior._validate_args = False
@@ -57,7 +57,7 @@ def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[Site
     return sites
 
 
-def check_support(sites: list[Site], embedding: gpytorch.Module) -> None:
+def check_support(sites: list[PriorSite], embedding: gpytorch.Module) -> None:
     """Warn of priors with mass where the constraint of their parameter forbids values, by the global generator."""
     for site in sites:
         constraint = None if site.parameter is None else embedding.constraint_for_parameter_name(site.parameter)
@@ -107,7 +107,7 @@ def _depends_on(value: Tensor, vector: ParameterVector) -> str | None:
     return str(next(name for name, parameter in vector.named.items() if parameter is raw))
 
 
-def _default_site(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Site:
+def _default_site(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> PriorSite:
     constraint = embedding.constraint_for_parameter_name(parameter)
     owner = _owner(embedding, parameter)
     prior = default_prior(raw, constraint, in_network=not isinstance(owner, gpytorch.Module))
@@ -119,7 +119,7 @@ def _default_site(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Si
         raw.copy_(value if constraint is None else constraint.inverse_transform(value))
 
     logarithmic = is_exponential(embedding, parameter)
-    return Site(user_name(parameter), parameter, raw, prior, embedding, closure, setter, True, logarithmic)
+    return PriorSite(user_name(parameter), parameter, raw, prior, embedding, closure, setter, True, logarithmic)
 
 
 def default_prior(raw: Tensor, constraint: Interval | None, in_network: bool = False) -> Distribution:

@@ -16,7 +16,7 @@ from torch.distributions import Distribution, LogNormal, TransformedDistribution
 
 from ..validation import check_features
 from .potential import REFUSALS, AnyObjective, Potential, quiet_numbers, with_gradient
-from .site import Site, describe, log_density
+from .site import PriorSite, describe, log_density
 
 
 class PyroPart(Protocol):
@@ -87,7 +87,7 @@ def pyro_model(
     return model
 
 
-def _as_sites(owned: list[Site], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _as_sites(owned: list[PriorSite], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Values that are given, in the shapes of their sites."""
     shapes = {site.name: site.value().shape for site in owned}
     for name, value in given.items():
@@ -102,7 +102,7 @@ def _as_sites(owned: list[Site], given: Mapping[str, Tensor]) -> dict[str, Tenso
             for name, value in given.items()}  # fmt: skip
 
 
-def _log_factor(potential: Potential, owned: list[Site], values: dict[str, Tensor], flat: Tensor) -> Tensor:
+def _log_factor(potential: Potential, owned: list[PriorSite], values: dict[str, Tensor], flat: Tensor) -> Tensor:
     """−c q and the priors that are factors, with their gradient in the sampled values v: (∂/∂u) / (∂v/∂u)."""
     try:
         for site in owned:
@@ -122,13 +122,13 @@ def _log_factor(potential: Potential, owned: list[Site], values: dict[str, Tenso
     return with_gradient(flat, value, gradient)
 
 
-def _slope(site: Site) -> Tensor:
+def _slope(site: PriorSite) -> Tensor:
     """(∂/∂u) / (∂v/∂u); zero for a parameter that the objective does not ask for."""
     assert site.raw is not None
     return torch.zeros_like(site.raw) if site.raw.grad is None else site.raw.grad / site.slope()
 
 
-def pyro_prior(site: Site) -> TorchDistribution:
+def pyro_prior(site: PriorSite) -> TorchDistribution:
     """The prior of a site as a distribution that ``pyro.sample`` takes, for all entries of its value."""
     shape = site.value().shape
     prior = site.prior

@@ -26,12 +26,12 @@ from ..objectives import Objective
 from ..progress import progress_bar
 from ..threads import few_threads
 from ..validation import check_features, check_seed
-from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
 from .checkpoint import Checkpoint
 from .diagnostics import tell
 from .draws import Draws
 from .posterior import Posterior
 from .potential import AnyObjective, Potential, quiet_numbers
+from .predictors import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
 from .priors import check_support
 from .samplers.base import Sampler
 from .samplers.nuts import NUTS
@@ -54,7 +54,7 @@ class Settings(TypedDict, total=False):
     seed: int | None
     sampler: Sampler | None
     temperature: float
-    sharpness: float
+    power: float
     initial: Initial
     progress: bool | None
     checkpoint: str | os.PathLike[str] | None
@@ -116,7 +116,7 @@ def sample_posterior(
     seed: int | None = None,
     sampler: Sampler | None = None,
     temperature: float = 1.0,
-    sharpness: float = 1.0,
+    power: float = 1.0,
     initial: Initial = "prior",
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -144,8 +144,8 @@ def sample_posterior(
             at the highest mode, or :class:`~kernel_embed.SVI`, a Gaussian guide fitted by Pyro; or a
             :class:`~kernel_embed.posteriors.Sampler` of your own.
         temperature: multiplies the exponent; see :func:`kernel_embed.posteriors.choose_temperature`.
-        sharpness: the power of the whole density, priors included: the larger, the nearer all draws are to the mode;
-            see :func:`kernel_embed.posteriors.choose_sharpness`.
+        power: the power of the whole density, priors included: the larger, the nearer all draws are to the mode;
+            see :func:`kernel_embed.posteriors.choose_power`.
         initial: where chains start: ``"prior"``, ``"current"`` for the embedding as it is, or values by name
             (``{"kernel.lengthscale": values}``), with a leading dimension of ``num_chains`` or the same for all.
         progress: show a progress bar; by default on a terminal or in a notebook.
@@ -159,7 +159,7 @@ def sample_posterior(
     Raises:
         TypeError: if ``objective`` or ``sampler`` is of another kind, ``x`` is not a tensor of real numbers, or a count
             is not a whole number.
-        ValueError: if ``x`` is empty or not finite, ``temperature`` or ``sharpness`` not positive and finite, a prior
+        ValueError: if ``x`` is empty or not finite, ``temperature`` or ``power`` not positive and finite, a prior
             has no mass inside its constraint, or the sampler returns draws of another shape.
 
     Example:
@@ -185,7 +185,7 @@ def sample_posterior(
     first, *seeds = (int(s) for s in np.random.SeedSequence(seed).generate_state(num_chains + 1))
     with _ONE_AT_A_TIME, few_threads(x.shape[-2]), torch.random.fork_rng(devices=[]), quiet_numbers():
         torch.manual_seed(first)
-        potential = Potential(embedding, objective, x, y, temperature, sharpness)
+        potential = Potential(embedding, objective, x, y, temperature, power)
         check_support(potential.sites, potential.embedding)
         starts = starting_points(potential, initial, num_chains, first) if sampler.uses_starts else Starts()
         steps = num_samples + (warmup_steps if sampler.uses_warmup else 0)
@@ -217,7 +217,7 @@ def _checkpoint(
         raise ValueError(f"Expected NUTS() and a seed with checkpoint=, got {got}. Give both, or no checkpoint.")
     data = " ".join(hashlib.sha256(part.cpu().numpy().tobytes()).hexdigest()[:16] for part in potential.data)
     identity = {
-        "objective": f"{potential.objective!r} at temperature {potential.temperature!r}, power {potential.sharpness!r}",
+        "objective": f"{potential.objective!r} at temperature {potential.temperature!r}, power {potential.power!r}",
         "priors": {site.name: site.describe() for site in potential.sites},
         "data": data,
         "sampler": repr(dataclasses.replace(sampler, **({"parallel": None} if hasattr(sampler, "parallel") else {}))),

@@ -60,7 +60,7 @@ def constrained(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Tens
 
 
 @dataclasses.dataclass
-class Site:
+class PriorSite:
     """One prior, and the parameter it is a density of.
 
     Attributes:
@@ -133,7 +133,7 @@ class Site:
         return f"{describe(self.prior)}{' (default)' if self.is_default else ''}"
 
 
-def log_density(sites: list[Site]) -> Tensor:
+def log_density(sites: list[PriorSite]) -> Tensor:
     """log p(u): Σ log p(v) over all sites, and log |∂v/∂u| over those that are not factors."""
     if not sites:
         return torch.zeros(())

@@ -17,9 +17,9 @@ from ..embeddings import (
 )
 from ..objectives import Objective
 from . import archive
-from .answers import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
 from .posterior import Posterior
 from .potential import AnyObjective
+from .predictors import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
 
 
 @overload

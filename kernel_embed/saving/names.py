@@ -16,7 +16,7 @@ KNOWN_CLASSES = (
 """Classes of these packages are made when a file names them: made empty, and filled."""
 KNOWN_FUNCTIONS = (
     *("kernel_embed.kernels", "kernel_embed.embeddings", "kernel_embed.objectives", "kernel_embed.estimators"),
-    *("kernel_embed.comparison", "gpytorch", "torch.nn.functional", "torch.functional", "linear_operator"),
+    *("kernel_embed.lab.compare", "gpytorch", "torch.nn.functional", "torch.functional", "linear_operator"),
 )
 """Functions of these are found again when a file names them. None of them is called."""
 TYPES = {f"builtins:{kind.__name__}": kind for kind in (bool, int, float, str, object)}

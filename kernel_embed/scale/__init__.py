@@ -5,18 +5,18 @@ from .approximate import ApproximationError, ConjugateGradients, Nystrom, Random
 from .compress import CompressionReport, compress
 from .distributed import ShardedEmbedding, ShardedMulticlass, reduce_statistics
 from .expansion import Expansion, MulticlassExpansion
-from .statistics import FeatureAnswers, FeatureStatistics, MulticlassFeatureAnswers, accumulate
+from .statistics import FeaturePredictor, FeatureStatistics, MulticlassFeaturePredictor, accumulate
 
 __all__ = [
     "ApproximationError",
     "CompressionReport",
     "ConjugateGradients",
     "Expansion",
-    "FeatureAnswers",
+    "FeaturePredictor",
     "FeatureStatistics",
     "FourierFeatures",
     "MulticlassExpansion",
-    "MulticlassFeatureAnswers",
+    "MulticlassFeaturePredictor",
     "Nystrom",
     "NystromFeatures",
     "RandomFeatures",

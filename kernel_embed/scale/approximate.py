@@ -36,7 +36,7 @@ from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
 from ..linalg import FeatureSystem, IterativeSystem
 from ..validation import check_count, check_features, check_labels, check_lengths
-from .statistics import FeatureAnswers, accumulate
+from .statistics import FeaturePredictor, accumulate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +151,7 @@ def approximate(
     *,
     method: RandomFeatures | Nystrom | ConjugateGradients,
     probe_size: int = 500,
-) -> tuple[FeatureAnswers | ConditionedEmbedding, ApproximationError]:
+) -> tuple[FeaturePredictor | ConditionedEmbedding, ApproximationError]:
     """Condition ``embedding`` on many rows by ``method``; the answers, and their error on a probe.
 
     Args:

@@ -136,7 +136,7 @@ class ShardedEmbedding:
         for tensor in [*embedding.parameters(), *embedding.buffers()]:
             collective("sharing parameters", dist.broadcast, tensor.data, leader, group=group)
 
-    def bind(self, x: Tensor, y: Tensor | None = None) -> ShardedMulticlass:
+    def attach(self, x: Tensor, y: Tensor | None = None) -> ShardedMulticlass:
         """The embedding with the rows of all ranks, differentiable; ``x`` and ``y`` are those of this one."""
         return shard(self.module, x, y, self.group)
 

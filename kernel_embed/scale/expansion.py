@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..embeddings import ConditionalEmbedding, KernelValues, LinearAnswers, MulticlassAnswers, MulticlassEmbedding
+from ..embeddings import ConditionalEmbedding, KernelValues, LinearPredictor, MulticlassEmbedding, MulticlassPredictor
 from ..validation import check_features, check_finite, check_tensor
 
 
-class Expansion(LinearAnswers):
+class Expansion(LinearPredictor):
     """f(x) = Σ_i k(x, x_i) V_i.
 
     Attributes:
@@ -49,7 +49,7 @@ class Expansion(LinearAnswers):
         return self._coefficients
 
 
-class MulticlassExpansion(MulticlassAnswers, Expansion):
+class MulticlassExpansion(MulticlassPredictor, Expansion):
     """The same for class labels, with the questions of :class:`kernel_embed.embeddings.ConditionedMulticlass`.
 
     Example:

@@ -22,13 +22,13 @@ from typing_extensions import Self
 from ..embeddings import (
     ConditionalEmbedding,
     KernelFeatures,
-    LinearAnswers,
-    MulticlassAnswers,
+    LinearPredictor,
     MulticlassEmbedding,
+    MulticlassPredictor,
 )
-from ..embeddings.answers import FEATURE_NUMBERS, real_targets
 from ..embeddings.distribution import Distribution, indicators
-from ..embeddings.drawn import drawn_rows
+from ..embeddings.predictors import FEATURE_NUMBERS, real_targets
+from ..embeddings.resampling import resampled_rows
 from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_features
 from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
@@ -155,7 +155,7 @@ class FeatureStatistics:
         self.num_data += num_data
         self.largest_diagonal = max(self.largest_diagonal, largest_diagonal)
 
-    def condition(self, x: Tensor | None = None, y: Tensor | None = None) -> FeatureAnswers:
+    def condition(self, x: Tensor | None = None, y: Tensor | None = None) -> FeaturePredictor:
         """Factorize G + nλI; the answer holds the coefficients and never changes this object.
 
         Args:
@@ -170,7 +170,7 @@ class FeatureStatistics:
         # W = (G + nλI)⁻¹ C
         ridge = self.num_data * self.embedding.regularization.to(self.G)
         system = DenseSystem(self.G.clone(), ridge)  # later rows are added to G where it is
-        kind = MulticlassFeatureAnswers if isinstance(self.embedding, MulticlassEmbedding) else FeatureAnswers
+        kind = MulticlassFeaturePredictor if isinstance(self.embedding, MulticlassEmbedding) else FeaturePredictor
         data = None if x is None or y is None else (x, y)
         return kind(self.embedding, system, self.C.clone(), self.num_data, self.largest_diagonal, data)
 
@@ -183,7 +183,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total += left.mT @ right
 
 
-class FeatureAnswers(LinearAnswers):
+class FeaturePredictor(LinearPredictor):
     """An embedding conditioned on statistics: W and the feature map, and no data unless they were given.
 
     Attributes:
@@ -292,7 +292,7 @@ class FeatureAnswers(LinearAnswers):
             TypeError: if the rows are not held, or ``k`` or ``seed`` is not a whole number.
             ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
         """
-        return drawn_rows(self.weights(x), k, seed)
+        return resampled_rows(self.weights(x), k, seed)
 
     def _inputs(self) -> Tensor:
         if self._data is None:
@@ -324,7 +324,7 @@ class FeatureAnswers(LinearAnswers):
         return SupDiagonal(self.coefficients.new_tensor(self._largest_diagonal), "maximum over the data")
 
 
-class MulticlassFeatureAnswers(MulticlassAnswers, FeatureAnswers):
+class MulticlassFeaturePredictor(MulticlassPredictor, FeaturePredictor):
     """The same for class labels, with the questions of :class:`kernel_embed.embeddings.ConditionedMulticlass`.
 
     Example:

@@ -12,21 +12,21 @@ Every check that fails names what was expected of the object, what it did, and b
 pass through the same suites.
 """
 
-from .answers import AnswersContract, MulticlassAnswersContract
 from .embedding import EmbeddingContract
 from .kernel import KernelContract
 from .learning import OptimizerContract
 from .objective import ObjectiveContract
+from .predictors import MulticlassPredictorContract, PredictorContract
 from .sampler import SamplerContract
 from .system import SystemContract
 
 __all__ = [
-    "AnswersContract",
     "EmbeddingContract",
     "KernelContract",
-    "MulticlassAnswersContract",
+    "MulticlassPredictorContract",
     "ObjectiveContract",
     "OptimizerContract",
+    "PredictorContract",
     "SamplerContract",
     "SystemContract",
 ]

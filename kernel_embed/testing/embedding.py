@@ -8,7 +8,7 @@ import pickle
 import torch
 from torch import Tensor
 
-from ..embeddings import ConditionalAnswers, ConditionalEmbedding
+from ..embeddings import ConditionalEmbedding, ConditionalPredictor
 from .comparison import check_close, gradients, named_parameters
 
 
@@ -46,7 +46,7 @@ class EmbeddingContract:
         """New points to ask about."""
         return torch.randn(5, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
-    def _answer(self, conditioned: ConditionalAnswers) -> Tensor:
+    def _answer(self, conditioned: ConditionalPredictor) -> Tensor:
         return conditioned.mean(self.make_points())
 
     def test_bound_and_conditioned_embeddings_answer_alike(self) -> None:
@@ -55,14 +55,14 @@ class EmbeddingContract:
         check_close(
             "the conditioned answer",
             self._answer(embedding.condition(*data)),
-            self._answer(embedding.bind(*data)),
+            self._answer(embedding.attach(*data)),
             self.tolerance,
         )
 
     def test_a_bound_embedding_is_live(self) -> None:
         """Its answers have a gradient in every parameter that they depend on, and it holds no copy."""
         embedding = self.make_embedding()
-        bound = embedding.bind(*self.make_data())
+        bound = embedding.attach(*self.make_data())
         assert bound.embedding is embedding, "Expected bind to hold the embedding itself, got a copy."
         found = gradients(self._answer(bound).square().sum(), list(named_parameters(embedding).values()))
         assert any(bool(g.abs().sum() > 0) for g in found), (

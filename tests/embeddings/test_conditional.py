@@ -174,14 +174,14 @@ def test_a_kernel_that_completes_itself_when_it_first_sees_data(problem):
 
 def test_gradients_reach_the_kernel_through_bound_answers_and_not_through_conditioned_ones(problem):
     embedding = ke.MulticlassEmbedding(rbf(), problem.m)
-    embedding.bind(problem.x, problem.y).decision_probabilities(problem.query).square().sum().backward()
+    embedding.attach(problem.x, problem.y).decision_probabilities(problem.query).square().sum().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in embedding.parameters())
     assert not embedding.condition(problem.x, problem.y).decision_probabilities(problem.query).requires_grad
 
 
 def test_binding_copies_nothing_and_conditioning_does(problem):
     embedding = ke.MulticlassEmbedding(rbf(), problem.m)
-    bound, conditioned = embedding.bind(problem.x, problem.y), embedding.condition(problem.x, problem.y)
+    bound, conditioned = embedding.attach(problem.x, problem.y), embedding.condition(problem.x, problem.y)
     assert bound.embedding is embedding
     pointers = {p.data_ptr() for p in embedding.parameters()}
     assert {p.data_ptr() for p in conditioned.embedding.parameters()}.isdisjoint(pointers)

@@ -149,7 +149,7 @@ def test_many_targets_are_kept_at_their_quantiles():
 def test_gradients_reach_the_kernel_through_a_bound_embedding():
     x, y = problem()
     made = embedding()
-    made.bind(x, y).distribution(x[:3]).crps(y[:3]).sum().backward()
+    made.attach(x, y).distribution(x[:3]).crps(y[:3]).sum().backward()
     assert made.kernel.raw_lengthscale.grad.abs().sum() > 0
 
 

@@ -124,7 +124,7 @@ def test_clip_normalize_with_nothing_positive():
 def test_entropies_have_finite_gradients(problem):
     for kind in ("clip-normalized", "expected-information"):
         embedding = ke.MulticlassEmbedding(rbf(), problem.m, 1e-4)
-        embedding.bind(problem.x, problem.y).entropy(problem.query, kind).sum().backward()
+        embedding.attach(problem.x, problem.y).entropy(problem.query, kind).sum().backward()
         assert all(torch.isfinite(p.grad).all() for p in embedding.parameters())
 
 

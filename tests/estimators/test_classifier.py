@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import kernel_embed as ke
-from kernel_embed.comparison.data import data_directory, load_table
+from kernel_embed.lab.compare.data import data_directory, load_table
 from kernel_embed.objectives import calibrate, default_objective
 
 FAST = {"max_evaluations": 15, "objective": default_objective()}

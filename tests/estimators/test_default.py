@@ -16,8 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import kernel_embed as ke
-from kernel_embed.estimators import PooledAnswers, candidates, conditioning, default, growth
-from kernel_embed.estimators.rows import distinct_rows, folds, sample_rows
+from kernel_embed.estimators import PooledPredictor, candidates, conditioning, default, incremental
+from kernel_embed.estimators.sampling import distinct_rows, folds, sample_rows
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_it_learns_from_a_data_frame(fitted, table):
 
 def test_one_can_look_inside(fitted):
     answers = fitted.conditioned_
-    assert isinstance(answers, PooledAnswers)
+    assert isinstance(answers, PooledPredictor)
     assert {str(member.candidate) for member in answers.members} >= {"squash rbf columns", "quantile laplace common"}
     assert (answers.pool.weights >= 0).all()
     assert "quantile" in repr(answers)
@@ -195,7 +195,7 @@ def test_members_without_weight_get_no_more_points(fitted):
     pooled = fitted.conditioned_
     alone = torch.zeros_like(pooled.pool.weights)
     alone[1] = 1.0
-    without = PooledAnswers(
+    without = PooledPredictor(
         pooled.members, ke.objectives.LogarithmicPool(alone, pooled.pool.offset), pooled.left_out, pooled.left_out_rows
     )
     assert default._weightiest(without) == [1]
@@ -241,7 +241,7 @@ def test_rows_in_parts_are_rows_at_once(table):
 def test_rows_in_parts_through_features(table, monkeypatch):
     """Sums grow, and the table that is held does not."""
     X, y = table
-    for module in (default, growth):
+    for module in (default, incremental):
         monkeypatch.setattr(module, "EXACT", 100)
     first = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:120], y[:120])
     grown = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
@@ -254,8 +254,8 @@ def test_exact_members_turn_to_features_where_rows_are_many(table, monkeypatch):
     X, y = table
     first = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:120], y[:120])
     exact = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
-    monkeypatch.setattr(growth, "EXACT", 150)
-    monkeypatch.setattr(growth, "num_points", lambda n: n)  # as many points as rows: the features are exact
+    monkeypatch.setattr(incremental, "EXACT", 150)
+    monkeypatch.setattr(incremental, "num_points", lambda n: n)  # as many points as rows: the features are exact
     grown = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
     np.testing.assert_allclose(grown.predict_proba(X), exact.predict_proba(X), atol=1e-4)
 

@@ -33,7 +33,7 @@ def found(table: Table, learned: torch.Tensor | None = None) -> logistic.Logisti
     return fit_logistic(table, make_warp("squash", table.x, table.numbers, table.weights), judged, learned, 0)
 
 
-def loss(table: Table, answers: logistic.LogisticAnswers) -> float:
+def loss(table: Table, answers: logistic.LogisticPredictor) -> float:
     """What is minimized."""
     F, Y = answers.mean(table.x), table.Y(everything(table))
     ridge = answers.logits.num_data * answers.logits.embedding.regularization.item()

@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import kernel_embed as ke
 from kernel_embed.embeddings import Distribution
-from kernel_embed.estimators.experts import Grid, shifted, stacking_weights
+from kernel_embed.estimators.mixture import Grid, shifted, stacking_weights
 
 
 def quick(**options) -> ke.ConditionalEmbeddingRegressor:
@@ -281,7 +281,7 @@ def test_a_row_of_weight_three_is_three_rows():
 def test_speaking_rows_carry_the_mean(max_rows):
     X, y = waves(120)
     model = quick(max_rows=max_rows, subset_size=60, conformal="leave-one-out").fit(X, y)
-    (found,) = model.speaking_rows(X[:1], 120)
+    (found,) = model.influential_rows(X[:1], 120)
     assert sum(row.weight for row in found) == pytest.approx(1.0)
     assert all(row.target == pytest.approx(y[row.number]) for row in found)
     # experts that move residuals add their mean, and steps of a distribution function are put in order

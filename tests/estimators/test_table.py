@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from kernel_embed.estimators import TableEncoder
-from kernel_embed.estimators.cells import MAX_CATEGORIES, numbers_at_once
+from kernel_embed.estimators.column_encoders import MAX_CATEGORIES, numbers_at_once
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from sklearn.preprocessing import minmax_scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kernel_embed import VotedKernelClassifier
-from kernel_embed.votes import (
+from kernel_embed.voting import (
     ColumnGeneration,
     CoordinateDescent,
     KernelFamily,
@@ -24,9 +24,9 @@ from kernel_embed.votes import (
     gaussian_kernels,
     polynomial_kernels,
 )
-from kernel_embed.votes.calibration import fit_temperature
+from kernel_embed.voting.calibration import fit_temperature
 
-from ..votes import oracle
+from ..voting import oracle
 
 
 @parametrize_with_checks([VotedKernelClassifier()])
@@ -96,7 +96,7 @@ def test_prediction_in_blocks_is_prediction_at_once(sample, monkeypatch):
     x, y = sample
     vote = VotedKernelClassifier([*gaussian_kernels([1.0]), gpytorch.kernels.MaternKernel()]).fit(x, y)
     whole = vote.decision_function(x)
-    monkeypatch.setattr("kernel_embed.votes.sparse.ROWS", 7)
+    monkeypatch.setattr("kernel_embed.voting.sparse.ROWS", 7)
     np.testing.assert_allclose(vote.decision_function(x), whole, atol=1e-12)
 
 

@@ -11,7 +11,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
-from kernel_embed import hypothesis, kernels, linalg, objectives, posteriors, scale, votes
+from kernel_embed import hypothesis, kernels, linalg, objectives, posteriors, scale, voting
 from kernel_embed.embeddings import EmpiricalEmbedding, ShrinkageMeanEmbedding, empirical_embedding
 
 from .inputs import NUMBERS, SEEDS, D, Inputs, M, N, clean_x
@@ -417,8 +417,8 @@ def choose_temperature(i: Inputs) -> object:
 
 
 @entry
-def choose_sharpness(i: Inputs) -> object:
-    choice = posteriors.choose_sharpness(
+def choose_power(i: Inputs) -> object:
+    choice = posteriors.choose_power(
         multiclass(i),
         ke.EmpiricalRisk(),
         i.x(),
@@ -428,7 +428,7 @@ def choose_sharpness(i: Inputs) -> object:
         sampler=ke.Laplace(),
         seed=i.setting("seed", 0, (0, -1, 1.5)),
     )
-    return choice.sharpness, choice.scores[choice.sharpness]
+    return choice.power, choice.scores[choice.power]
 
 
 @entry
@@ -589,22 +589,22 @@ def vote_guarantee(i: Inputs) -> object:
 
 @entry
 def vote_path(i: Inputs) -> object:
-    found = votes.vote_path(
+    found = voting.vote_path(
         None,
         array(i.x()),
         array(i.labels()) if i.broken in ("y", "all") else np.arange(N) % 2,
         lams=i.setting("lams", (0.1,), ((), (-1.0,), (float("nan"),), 0.1)),
         betas=i.setting("betas", (0.1,), ((), (-1.0,), (float("nan"),), 0.1)),
         tolerance=i.setting("tolerance", 1e-6),
-        solver=i.setting("solver", None, (votes.CoordinateDescent(), "lp", votes.ColumnGeneration)),
+        solver=i.setting("solver", None, (voting.CoordinateDescent(), "lp", voting.ColumnGeneration)),
     )
     return [point.solution.gap for point in found]
 
 
 @entry
 def cross_validate_votes(i: Inputs) -> object:
-    found = votes.cross_validate_votes(
-        votes.polynomial_kernels((1, 2)),
+    found = voting.cross_validate_votes(
+        voting.polynomial_kernels((1, 2)),
         array(i.x()),
         array(i.labels()) if i.broken in ("y", "all") else np.arange(N) % 2,
         lams=(0.1,),
@@ -617,8 +617,8 @@ def cross_validate_votes(i: Inputs) -> object:
 
 @entry
 def complexities(i: Inputs) -> object:
-    return votes.complexities(
-        votes.polynomial_kernels((1, 2)),
+    return voting.complexities(
+        voting.polynomial_kernels((1, 2)),
         array(i.x()),
         i.pick(("trace", "dimension", "local", "monte_carlo")),
         radius=i.setting("radius", None),
@@ -629,11 +629,11 @@ def complexities(i: Inputs) -> object:
 
 @entry
 def base_kernels(i: Inputs) -> object:
-    votes.polynomial_kernels(i.setting("degrees", (1, 2), ((), (0,), (-1,), (1.5,), 3)), i.setting("offset", 1.0))
-    votes.gaussian_kernels(i.setting("gammas", (0.1,), ((), (0.0,), (-1.0,), (float("nan"),), 3)))
+    voting.polynomial_kernels(i.setting("degrees", (1, 2), ((), (0,), (-1,), (1.5,), 3)), i.setting("offset", 1.0))
+    voting.gaussian_kernels(i.setting("gammas", (0.1,), ((), (0.0,), (-1.0,), (float("nan"),), 3)))
 
 
 @entry
 def trace_bounds(i: Inputs) -> object:
     K = array(ke.gram(i.kernel(), i.x()))
-    return votes.trace_bound(K), votes.local_bound(K, i.setting("radius", None)), votes.massart_bound(K)
+    return voting.trace_bound(K), voting.local_bound(K, i.setting("radius", None)), voting.massart_bound(K)

@@ -17,7 +17,7 @@ from kernel_embed.cli import main
 
 from .entries import Probabilities, array, conditional, entry, multiclass
 from .inputs import NAN, NUMBERS, SEEDS, Inputs, M, N, clean_x
-from .rooms import SHARES, frame, line
+from .modules import SHARES, frame, line
 
 WEIGHTS = (np.ones(N), np.zeros(N), -np.ones(N), np.ones(3), np.full(N, NAN), np.full(N, 1e300), "1", 2.0)
 
@@ -54,7 +54,7 @@ def regressor_of_tables(i: Inputs) -> object:
             lambda: model.predict(new),
             lambda: Probabilities(model.predict_cdf(new, i.setting("t", 0.0))),
             lambda: model.sample(new, i.setting("k", 2)),
-            lambda: [[row.weight for row in rows] for rows in model.speaking_rows(new, i.setting("k", 2))],
+            lambda: [[row.weight for row in rows] for rows in model.influential_rows(new, i.setting("k", 2))],
             lambda: model.predict_interval(new, i.setting("coverage", 0.8, SHARES)),
         )
     )()

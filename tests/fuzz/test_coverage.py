@@ -13,20 +13,20 @@ ROOMS = (
     "embeddings", "estimators", "hypothesis", "kernels", "learning", "objectives", "plots", "posteriors", "scale",
     "votes",
 )  # fmt: skip
-SOURCES = ("entries", "front_doors", "newer", "rooms")
+SOURCES = ("entries", "front_doors", "newer", "modules")
 
 NOT_CALLED = {
     "an answer, which the library makes and entries look through": """
         CalibratedMulticlass ConditionedMeanEmbedding ConditionedMulticlass Distribution JointEmbedding
-        SquaredDistancePosterior Member PooledAnswers ColumnDifference ConditionalTestResult Diagnosis Differences
+        SquaredDistancePosterior Member PooledPredictor ColumnDifference ConditionalTestResult Diagnosis Differences
         KernelTestResult RejectionStudy SamplesTestResult SupDiagonal Evaluation FitResult LocalMaximum Outcome Progress
         Visit GeneralizationBound HoldoutBound LogarithmicPool PacBayesBound ScoreBound SoftmaxCalibration
         ConditionalPosterior Draws EntropyParts GaussianMixture KernelDraws MeanPosterior MulticlassPosterior Posterior
-        SharpnessChoice TemperatureChoice WitnessPosterior ApproximationError CompressionReport FeatureAnswers
-        MulticlassFeatureAnswers
+        SharpnessChoice TemperatureChoice WitnessPosterior ApproximationError CompressionReport FeaturePredictor
+        MulticlassFeaturePredictor
         ShardedMulticlass BaseFunctions Complexities CrossValidation Guarantee PathPoint Solution""",
     "a base, or a piece, of classes of one's own, which the contract suites of kernel_embed.testing try": """
-        KernelEmbedding KernelFeatures KernelValues RealAnswers RegularizedEmbedding in_blocks Initialization
+        KernelEmbedding KernelFeatures KernelValues RealTargetPredictor RegularizedEmbedding in_blocks Initialization
         Lengthscale Measure Node PlainProfile Radial RadialProfile Whitening check_width plain_profile Problem Plan
         Starts independent_draws Descent""",
     "called by VotedKernelClassifier.guarantee, which has an entry": "vote_guarantee",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from . import front_doors, newer, rooms  # noqa: F401 — which add to the entries
+from . import front_doors, modules, newer  # noqa: F401 — which add to the entries
 from .entries import ENTRIES
 from .inputs import Inputs
 from .verdict import FINE, REFUSED, outcome_of
@@ -25,7 +25,7 @@ NEEDS = {"register_causal_test": "causallearn", "nutpie": "nutpie"}
 
 
 LONG = {
-    "choose_sharpness", "choose_temperature", "classifier", "classifier_of_tables", "further_classifier", "nutpie",
+    "choose_power", "choose_temperature", "classifier", "classifier_of_tables", "further_classifier", "nutpie",
     "regressor", "regressor_of_tables", "rows_in_parts",
 }  # fmt: skip
 """Entries whose calls take a second and not milliseconds: they get a quarter of the cases of the others."""

@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import Kernel, RBFKernel
 
 import kernel_embed as ke
-from kernel_embed.hypothesis import hsic, mmd, rotations, verdict
+from kernel_embed.hypothesis import hsic, mmd, pvalues, rotations
 from kernel_embed.posteriors.draws import KernelDraws
 
 
@@ -249,7 +249,7 @@ def test_draws_of_a_posterior_are_averaged(data, pairs):
 def test_aggregation_by_hand():
     T = torch.tensor([[3.0, 1.0, 2.0, 2.0], [1.0, 9.0, 1.0, 1.0]], dtype=torch.float64)
     mean, variance = torch.tensor([2.0, 1.0]).double(), torch.tensor([0.5, 2.0]).double()
-    answer = verdict.by_permutations(T, verdict.NullScale(mean, variance, torch.ones(2).double()))
+    answer = pvalues.by_permutations(T, pvalues.NullScale(mean, variance, torch.ones(2).double()))
     a = (mean**2 / variance)[:, None]
     z = 2 * a.sqrt() * ((T / mean[:, None]).sqrt() - 1 + 1 / (8 * a))
     S = z.max(0).values
@@ -259,8 +259,8 @@ def test_aggregation_by_hand():
     assert answer.pvalue == 0.5
     assert answer.pvalues.tolist() == [0.25, 1.0]
     assert answer.best == 0
-    scale = verdict.NullScale(mean, variance, torch.ones(2).double(), shift=1.0)
-    moved = verdict.by_permutations(T - mean[:, None], scale)
+    scale = pvalues.NullScale(mean, variance, torch.ones(2).double(), shift=1.0)
+    moved = pvalues.by_permutations(T - mean[:, None], scale)
     assert moved.statistic == pytest.approx(answer.statistic)
     assert torch.allclose(moved.null, answer.null)
 

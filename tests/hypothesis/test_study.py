@@ -12,7 +12,7 @@ import torch
 
 import kernel_embed as ke
 from kernel_embed.cli import main
-from kernel_embed.papers.flaxman2016 import graphs, levels, ozone, type_two
+from kernel_embed.lab.papers.flaxman2016 import graphs, levels, ozone, type_two
 
 matplotlib.use("Agg")
 needs_data = pytest.mark.skipif("KERNEL_EMBED_DATA" not in os.environ, reason="KERNEL_EMBED_DATA is not set")

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import kernel_embed as ke
-from kernel_embed.hypothesis.given import Given
+from kernel_embed.hypothesis.conditioning_set import ConditioningSet
 from kernel_embed.hypothesis.neighbors import BLOCK, local_permutations, partitions
 from kernel_embed.hypothesis.smoothers import LENGTHSCALES, RIDGES, Smoothers
 from kernel_embed.hypothesis.transform_test import CROSS, STATISTICS, statistics
 from kernel_embed.hypothesis.transforms import conditional_distribution, cosines, karhunen_loeve, mean_cosines, ranks
-from kernel_embed.papers.flaxman2016.conditional_nulls import HELD_APART, MODELS, conditional
+from kernel_embed.lab.papers.flaxman2016.conditional_nulls import HELD_APART, MODELS, conditional
 
 
 def normal(seed: int, *shape: int) -> torch.Tensor:
@@ -116,7 +116,7 @@ def test_permutations_stay_inside_blocks():
 
 def test_statistics_are_sums_over_rows():
     z = normal(2, 40, 1)
-    given = Given(z, (), generator())
+    given = ConditioningSet(z, (), generator())
     x, y = (given.variable(z + normal(s, 40, 1), (), generator()) for s in (3, 4))
     T = statistics(x, y, given, list(STATISTICS), 5, generator(7))
     assert T.shape == (len(STATISTICS), 6)
@@ -204,7 +204,7 @@ def test_a_warning_where_rows_are_few():
 def test_a_warning_where_both_still_depend_on_z():
     z = normal(0, 150, 1)
     fast = torch.sign(torch.sin(60 * z)) * z.square()
-    given = Given(z, (), generator())
+    given = ConditioningSet(z, (), generator())
     from kernel_embed.hypothesis.transform_test import Diagnosis, doubts
 
     sure, unsure = Diagnosis(0.5, 0.5, 0.5, 0.0), Diagnosis(0.0, 0.5, 1e-4, 0.0)
@@ -250,7 +250,7 @@ def test_groups_of_one_row_and_groups_of_many():
     x, y = effect + normal(1, 124, 1), effect.square() + normal(2, 124, 1)
     assert ke.conditional_independence_test(x, y, group, None, 99, 0).pvalue > 0.05
     assert ke.conditional_independence_test(x, y + 0.6 * x, group, None, 99, 0).pvalue < 0.05
-    moved = local_permutations(Given(group.double(), (0,), generator()).points, 20, generator())
+    moved = local_permutations(ConditioningSet(group.double(), (0,), generator()).points, 20, generator())
     assert bool((moved[:, -4:] == torch.arange(120, 124)).all())
 
 

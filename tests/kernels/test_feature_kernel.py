@@ -221,7 +221,7 @@ def test_alpha_by_lipschitz_bounds_every_point_and_has_a_gradient(problem):
     x = x / x.norm(dim=-1, keepdim=True)
     phi(x)  # running statistics
     embedding = ke.MulticlassEmbedding(ScaleKernel(FeatureKernel(phi)).double(), 2, sup_diagonal=LipschitzBound(1.0))
-    alpha = embedding.bind(x, torch.arange(200) % 2).sup_diagonal
+    alpha = embedding.attach(x, torch.arange(200) % 2).sup_diagonal
     assert alpha.source == "Lipschitz bound"
     embedding.eval()
     assert alpha.value > ke.gram(embedding.kernel, x).diagonal().max()

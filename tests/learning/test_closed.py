@@ -15,7 +15,7 @@ from kernel_embed.kernels import TiedMaternKernel, TiedRBFKernel
 from kernel_embed.learning.closed import closed_loss
 from kernel_embed.learning.closed.loss import MOST_ROWS, Place
 from kernel_embed.learning.parameters import ParameterVector, unidentified
-from kernel_embed.learning.problem import Alone, Loss
+from kernel_embed.learning.problem import LocalProcess, Loss
 
 X = torch.as_tensor(np.random.RandomState(0).randn(30, 3))
 Y = (X[:, 0] * X[:, 1] > 0).long() + (X[:, 2] > 1).long()
@@ -58,7 +58,7 @@ def vector_of(embedding, objective):
 def check_agrees(embedding, objective, y):
     vector = vector_of(embedding, objective)
     start, pieces = vector.get(), closed(embedding, objective, y=y)
-    general = Loss(Alone(embedding), objective, float(len(X)))
+    general = Loss(LocalProcess(embedding), objective, float(len(X)))
     for step in 0.5 * np.random.default_rng(0).standard_normal((4, len(start))):
         known = pieces(start + step)
         vector.set(start + step)

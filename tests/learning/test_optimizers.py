@@ -14,8 +14,8 @@ from gpytorch.kernels import RBFKernel
 from linear_operator.utils.errors import NanError
 
 import kernel_embed as ke
+from kernel_embed.lab.papers.hsu2018.iris import STARTS, iris_split, start
 from kernel_embed.learning import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer, Visit
-from kernel_embed.papers.hsu2018.iris import STARTS, iris_split, start
 
 from ..conftest import make_problem, rbf
 from . import NotFinite, NotPSD, state

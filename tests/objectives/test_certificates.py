@@ -10,7 +10,7 @@ import torch
 from gpytorch.kernels import LinearKernel, RBFKernel
 
 import kernel_embed as ke
-from kernel_embed.benchmarks.bounds import embedding, exceeded, labels
+from kernel_embed.lab.benchmarks.bounds import embedding, exceeded, labels
 from kernel_embed.objectives import (
     EmpiricalScore,
     RiskBound,

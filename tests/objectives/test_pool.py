@@ -80,8 +80,8 @@ def test_an_objective_of_weighted_rows_is_that_of_repeated_ones(objective, featu
     x, y, weights = weighted_rows
     kernel = gpytorch.kernels.RFFKernel(10, num_dims=2) if featured else gpytorch.kernels.RBFKernel()
     embedding = ke.MulticlassEmbedding(kernel, 3, 0.05).double()
-    one = objective.evaluate(embedding.bind(x, y, weights.double()))
-    other = objective.evaluate(embedding.bind(x.repeat_interleave(weights, dim=0), y.repeat_interleave(weights)))
+    one = objective.evaluate(embedding.attach(x, y, weights.double()))
+    other = objective.evaluate(embedding.attach(x.repeat_interleave(weights, dim=0), y.repeat_interleave(weights)))
     torch.testing.assert_close(one, other)
     gradients = [torch.autograd.grad(value, list(embedding.parameters()), allow_unused=True) for value in (one, other)]
     for left, right in zip(*gradients, strict=True):
@@ -128,14 +128,14 @@ def test_weights_are_looked_at(weights, message, weighted_rows):
     import gpytorch
 
     with pytest.raises(ValueError, match=message):
-        ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 3).bind(*weighted_rows[:2], weights)
+        ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 3).attach(*weighted_rows[:2], weights)
 
 
 def test_soft_labels_are_looked_at(weighted_rows):
     import gpytorch
 
     with pytest.raises(ValueError, match=r"Expected rows of probabilities in y.*Divide each row by its sum"):
-        ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 3).bind(weighted_rows[0], torch.ones(25, 3))
+        ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 3).attach(weighted_rows[0], torch.ones(25, 3))
 
 
 def test_fit_takes_weights_with_full_batches(weighted_rows):

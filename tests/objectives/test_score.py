@@ -103,7 +103,7 @@ def test_features_and_the_dense_system_agree():
     torch.manual_seed(0)
     kernel = RFFKernel(5, num_dims=2)
     made = embedding(kernel)
-    assert isinstance(made.bind(x, y).system, FeatureSystem)
+    assert isinstance(made.attach(x, y).system, FeatureSystem)
     dense = embedding(gpytorch.kernels.AdditiveKernel(kernel))
     K = ke.gram(kernel, x).detach()
     value = ke.LeaveOneOutScore()(made, x, y)

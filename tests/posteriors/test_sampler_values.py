@@ -39,7 +39,9 @@ def test_a_sampler_is_a_value(sampler):
 
 @pytest.mark.filterwarnings("ignore::kernel_embed.posteriors.PosteriorWarning")
 @pytest.mark.parametrize(
-    "sampler", [NUTS(), NUTS(walk=False, full_mass=True), SMC(num_moves=1), SVI(num_steps=5), Laplace()], ids=repr
+    "sampler",
+    [NUTS(), NUTS(random_walk=False, full_mass=True), SMC(num_moves=1), SVI(num_steps=5), Laplace()],
+    ids=repr,
 )
 def test_one_seed_one_result(sampler):
     def draws(seed):
@@ -78,8 +80,8 @@ def test_options_are_checked_where_they_are_written(make, message):
 def test_nuts_decides_what_is_left_open():
     potential = Potential(embedding(), Flat(), X, None)
     start = potential.vector.get()
-    decided = NUTS(walk=False).decided(potential, Starts((start,), from_prior=True), num_draws=10)
-    assert decided == NUTS(walk=False, settle=True, parallel=False)
+    decided = NUTS(random_walk=False).decided(potential, Starts((start,), from_prior=True), num_draws=10)
+    assert decided == NUTS(random_walk=False, settle=True, parallel=False)
     assert not NUTS().decided(potential, Starts((start,)), num_draws=10).settle
 
 

@@ -15,7 +15,7 @@ import torch
 from sklearn.datasets import load_wine
 
 import kernel_embed as ke
-from kernel_embed.comparison.learners import learners
+from kernel_embed.lab.compare.learners import learners
 
 X, Y = load_wine(return_X_y=True)
 X = (X - X.min(axis=0)) / np.ptp(X, axis=0)

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import nn
 
 import kernel_embed as ke
-from kernel_embed.estimators import default, ranks
-from kernel_embed.estimators.logistic import LogisticAnswers
+from kernel_embed.estimators import default, distributed
+from kernel_embed.estimators.logistic import LogisticPredictor
 from kernel_embed.kernels.classes.feature import FeatureKernel
 from kernel_embed.scale import FeatureStatistics, ShardedEmbedding, accumulate, reduce_statistics
 from tests.conftest import make_problem
@@ -115,13 +115,13 @@ def classifier(file: str) -> None:
     mine = slice(0, 120) if rank == 0 else slice(120, 300)
     learner = ke.MulticlassEmbeddingClassifier(random_state=0, distributed=True)
     found = {"gathered": torch.tensor(learner.fit(X[mine], y[mine]).predict_proba(X))}
-    ranks.GATHERED, default.EXACT, default.CROSS_FITTED = 150, 200, 200
+    distributed.GATHERED, default.EXACT, default.CROSS_FITTED = 150, 200, 200
     learner.fit(X[mine], y[mine])
     found["sampled"] = torch.tensor(learner.predict_proba(X))
     for k, member in enumerate(learner.conditioned_.members):
         (answers,) = member.answers
         x = torch.tensor(learner.encoder_.transform(X))
-        if isinstance(answers, LogisticAnswers):
+        if isinstance(answers, LogisticPredictor):
             found["logits"], found["rows of logits"] = answers.mean(x), torch.tensor(answers.logits.num_data)
             found["judged"] = learner.conditioned_.left_out_rows
             continue

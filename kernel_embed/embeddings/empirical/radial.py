@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ...kernels.near import NearPairs, inner_differences, weighted_differences
+from ...kernels.distances import NearPairs, inner_differences, weighted_differences
 from ...kernels.profiles import RadialProfile
 from ...kernels.radial import flushed_exp, half_squares
 

@@ -16,7 +16,7 @@ from gpytorch.priors import Prior
 from torch import Tensor
 
 from ...validation import broadcast_shapes
-from ..manhattan import laplace_gram
+from ..laplace import laplace_gram
 from ..parameters import NamedParameter
 from ..registration import register
 

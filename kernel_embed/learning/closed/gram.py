@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...kernels import TiedMaternKernel, TiedRBFKernel
-from ...kernels.near import CHECKED_NORM
+from ...kernels.distances import CHECKED_NORM
 from ...kernels.profiles import RadialProfile, radial_of
 from ...kernels.radial import LOST_SPACING, half_squares
 from ..parameters import Vector

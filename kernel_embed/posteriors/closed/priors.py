@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ...learning.closed import LogPriors
 from ...learning.parameters import ParameterVector
-from ..site import Site
+from ..site import PriorSite
 
 
-def closed_priors(sites: list[Site], vector: ParameterVector) -> LogPriors | None:
+def closed_priors(sites: list[PriorSite], vector: ParameterVector) -> LogPriors | None:
     """The priors of ``sites``, one for each entry of ``vector``; ``None`` where one has no closed form."""
     by_parameter = {site.parameter: site for site in sites}
     if None in by_parameter or len(by_parameter) != len(sites) or set(by_parameter) != set(vector.named):

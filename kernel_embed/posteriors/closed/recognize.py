@@ -18,7 +18,7 @@ from ...learning.closed import ClosedObjective, LogPriors, Parameters, closed_ob
 from ...learning.closed.loss import LARGEST, kernel_lengthscale, unscaled
 from ...learning.parameters import ParameterVector, Vector
 from ...objectives import EmbeddingEvidence, Objective
-from ..site import Site
+from ..site import PriorSite
 from .priors import closed_priors
 from .sample import Evaluate, closed_sample
 
@@ -32,7 +32,7 @@ class General(Protocol):
     x: torch.Tensor
     y: torch.Tensor | None
     vector: ParameterVector
-    sites: list[Site]
+    sites: list[PriorSite]
     multiplier: float
 
     @property

@@ -48,8 +48,8 @@ class NUTS(Sampler):
         adapt_step_size: during warm-up.
         adapt_mass_matrix: during warm-up.
         use_multinomial_sampling: choose from a trajectory by weight; else by slices.
-        walk: a random-walk step and an independent proposal after every draw, which step over ripples that NUTS crawls
-            along; ``None`` for up to five parameters. ``posterior.draws.details["walk"]`` says whether there were any.
+        random_walk: a random-walk step and an independent proposal after every draw, which step over ripples that NUTS
+            crawls along; ``None`` for up to five parameters. ``posterior.draws.details["walk"]`` says whether.
         settle: random-walk steps before the first draw; ``None`` for starts from the prior.
         parallel: run chains in processes of their own; ``None`` where it saves at least some seconds.
 
@@ -70,7 +70,7 @@ class NUTS(Sampler):
     adapt_step_size: bool = True
     adapt_mass_matrix: bool = True
     use_multinomial_sampling: bool = True
-    walk: bool | None = None
+    random_walk: bool | None = None
     settle: bool | None = None
     parallel: bool | None = None
 
@@ -90,14 +90,14 @@ class NUTS(Sampler):
         decided = self.decided(potential, plan.starts, (plan.warmup_steps + plan.num_samples) * len(plan.seeds))
         run = chains_in_processes if decided.parallel else chains_in_turn
         chains = run(decided.chain, potential, plan)
-        walks = bool(decided.walk) and plan.warmup_steps > 0
+        walks = bool(decided.random_walk) and plan.warmup_steps > 0
         return joined(chains, potential, started, {"walk": walks})
 
     def decided(self, potential: Potential, starts: Starts, num_draws: int) -> NUTS:
         """The same with a decision for every ``None``, where ``num_draws`` are to be made by all chains."""
         dimension = potential.dimension
         decisions = {
-            "walk": dimension <= WALK_DIMENSIONS,
+            "random_walk": dimension <= WALK_DIMENSIONS,
             "settle": starts.from_prior,
             "parallel": worthwhile(potential, len(starts.points), num_draws),
         }
@@ -117,7 +117,7 @@ class NUTS(Sampler):
             target_accept_prob=self.target_accept_prob,
             max_tree_depth=self.max_tree_depth,
         )
-        walks, settles = (bool(option) and warmup_steps > 0 for option in (self.walk, self.settle))
+        walks, settles = (bool(option) and warmup_steps > 0 for option in (self.random_walk, self.settle))
         return Chain(kernel, potential, start, warmup_steps, seed, walks=walks, settles=settles)
 
 

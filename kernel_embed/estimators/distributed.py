@@ -1,0 +1,155 @@
+"""The classifier on rows of several processes or machines, started by ``torchrun``.
+
+1. Every rank offers some of its rows, :data:`GATHERED` in all, every class among them. From these rank 0 learns
+   columns, kernels and the points of the features, as one process would, and shares them.
+2. Every rank adds up the sums ZᵀWZ and ZᵀWY of its other rows; their total is p² + pm numbers for each kernel.
+3. From the total every rank learns ridges, calibrations and the pool anew, on the gathered rows.
+
+No more than :data:`GATHERED` rows in all are gathered whole, and learned from as if they had been in one place.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import _safe_indexing
+from torch import Tensor
+
+from ..scale.distributed import collective, reduce_statistics
+from ..scale.statistics import FeatureStatistics, MulticlassFeaturePredictor
+from .conditioning import Table, condition_on_sums
+from .labels import Labels, read_labels
+from .logistic import LogisticPredictor
+from .pooled import Member, PooledPredictor, Unjudged, pooled
+from .random_state import seed_of
+from .sampling import sample_rows
+from .table import validated
+
+if TYPE_CHECKING:
+    from .classifier import MulticlassEmbeddingClassifier
+
+GATHERED = 20_000
+"""Rows that are gathered, at most."""
+
+
+def fit_on_ranks(
+    classifier: MulticlassEmbeddingClassifier, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+) -> None:
+    """Learn from the rows of all ranks, of which these are those of one; the same classifier on each."""
+    if not dist.is_initialized():
+        raise RuntimeError(
+            "Expected a process group for distributed=True, got none. Start the ranks with torchrun and call "
+            "torch.distributed.init_process_group first."
+        )
+    X, labels = _read_everywhere(classifier, X, y, sample_weight)
+    shares: list[tuple[int, list[Any]]] = _gathered((int(labels.known.sum()), labels.classes.tolist()))
+    total = sum(rows for rows, _ in shares)
+    classes = np.unique(np.concatenate([np.asarray(found) for _, found in shares]))
+    known = np.flatnonzero(labels.known)
+    generator = np.random.default_rng([seed_of(classifier.random_state) or 0, dist.get_rank()])
+    size = len(known) if total <= GATHERED else int(np.ceil(GATHERED * len(known) / total))
+    chosen = known[sample_rows(labels.numbers[known], size, generator)]
+    offers = _gathered(tuple(_safe_indexing(part, chosen) for part in (X, np.asarray(y), labels.weights)))
+    _learn_on_leader(classifier, offers, classes, labels.weighted, total)
+    if total > GATHERED:
+        rest = np.setdiff1d(known, chosen)
+        own = read_labels(X, y, sample_weight, classes).taken(rest)
+        table = None if len(rest) == 0 else classifier._distinct(classifier._matrix(_safe_indexing(X, rest)), own)
+        classifier._take(_with_sums(classifier, table))
+
+
+def _read_everywhere(
+    classifier: MulticlassEmbeddingClassifier, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+) -> tuple[Any, Labels]:
+    """The table and labels of this rank; where one rank refuses its own, all of them say so."""
+    problem: Exception | None = None
+    try:
+        X = validated(classifier, X, reset=True)
+        labels = read_labels(X, y, sample_weight)
+    except (ValueError, TypeError) as error:
+        problem = error
+    problems = _gathered(None if problem is None else str(problem))
+    if problem is not None:
+        raise problem
+    refused = {rank: text for rank, text in enumerate(problems) if text is not None}
+    if refused:
+        raise ValueError(f"Expected a table and labels on every rank, got refusals: {refused}. Mend those rows.")
+    return X, labels
+
+
+def _learn_on_leader(
+    classifier: MulticlassEmbeddingClassifier, offers: list[Any], classes: NDArray[Any], weighted: bool, total: int
+) -> None:
+    """What rank 0 learns from the rows of all, on every rank."""
+    box: list[Any] = [None]
+    if dist.get_rank() == 0:
+        X, y = _stacked([offer[0] for offer in offers]), np.concatenate([offer[1] for offer in offers])
+        weights = np.concatenate([offer[2] for offer in offers]) if weighted else None
+        try:
+            classifier._fit(X, y, weights, classes, total)
+            box = [vars(classifier)]
+        except (ValueError, TypeError) as error:
+            box = [error]
+    collective("sharing what was learned", dist.broadcast_object_list, box, 0)
+    if isinstance(box[0], Exception):
+        raise box[0]
+    for name, value in box[0].items():
+        setattr(classifier, name, value)
+
+
+@torch.no_grad()
+def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) -> PooledPredictor:
+    """The pool with the rows of all ranks, of which ``rest`` are those of this one."""
+    answers, found = classifier.conditioned_, []
+    if not isinstance(answers, PooledPredictor):
+        raise TypeError("Expected the default classifier with distributed=True, got one kernel. See ShardedEmbedding.")
+    for member in answers.members:
+        (old,) = member.answers
+        if isinstance(old, LogisticPredictor):
+            found.append(_logistic_with_sums(member, old, rest, classifier._table.x[answers.left_out_rows]))
+            continue
+        if not isinstance(old, MulticlassFeaturePredictor):
+            raise TypeError(
+                f"Expected a member through features, got {type(old).__name__}. "
+                "Fit it with more rows than features on every rank."
+            )  # pragma: no cover
+        own = FeatureStatistics(old.embedding)
+        if rest is not None:
+            own.update(rest.x, rest.y, rest.weights)
+        whole = old.statistics + reduce_statistics(own)
+        ridge = old.embedding.regularization.item() * old.num_data
+        values, new = condition_on_sums(whole, classifier._table, answers.left_out_rows, ridge)
+        found.append(Unjudged(member.candidate, member.embeddings, (new,), values))
+    return pooled(classifier._table, answers.left_out_rows, found)
+
+
+def _logistic_with_sums(member: Member, old: LogisticPredictor, rest: Table | None, judged: Tensor) -> Unjudged:
+    """The same for logistic regression, whose judged rows take no part in its sums."""
+    own = FeatureStatistics(old.logits.embedding)
+    if rest is not None:
+        own = old.statistics_of(rest.x, rest.Y(torch.arange(len(rest.x), device=rest.x.device)), rest.weights)
+    new = old.joined(reduce_statistics(own))
+    return Unjudged(member.candidate, member.embeddings, (new,), new.mean(judged))
+
+
+def _gathered(value: Any) -> list[Any]:
+    """The value of every rank, on all of them."""
+    values: list[Any] = [None] * dist.get_world_size()
+    collective("gathering rows", dist.all_gather_object, values, value)
+    return values
+
+
+def _stacked(parts: list[Any]) -> Any:
+    """Matrices or data frames, one below the other."""
+    if hasattr(parts[0], "iloc"):
+        import pandas
+
+        return pandas.concat(parts, ignore_index=True)
+    if hasattr(parts[0], "vstack"):
+        return functools.reduce(lambda above, below: above.vstack(below), parts)
+    return np.concatenate(parts)

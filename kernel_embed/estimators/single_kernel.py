@@ -1,0 +1,152 @@
+"""One kernel, learned: what the classifier does where a kernel, an objective or mini-batches are asked for."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel, RBFKernel
+from gpytorch.priors import LogNormalPrior
+from torch import Tensor
+
+from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
+from ..kernels import default_kernel, feature_ranges, log_scaled
+from ..learning import LBFGS, Adam, FitResult, Optimizer, fit
+from ..objectives import Objective, default_objective
+from .random_state import seed_of
+from .sampling import sample_rows
+
+KernelChoice: TypeAlias = Kernel | Callable[[Tensor], Kernel] | None
+
+GIVEN = {
+    *("kernel", "regularization", "max_evaluations", "tolerance", "num_restarts", "subset_size", "batch_size"),
+    *("num_epochs", "learning_rate", "progress"),
+}
+"""Settings that the classifier has under the same name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SingleKernel:
+    """How one embedding is learned: in stages, each from where the one before ended.
+
+    Attributes: as the arguments of :class:`kernel_embed.MulticlassEmbeddingClassifier`.
+    """
+
+    kernel: KernelChoice
+    objective: Objective[ConditionedMulticlass]
+    num_classes: int
+    regularization: float
+    max_evaluations: int
+    tolerance: float
+    num_restarts: int
+    subset_size: int | None
+    batch_size: int | None
+    num_epochs: int
+    learning_rate: float
+    seed: int | None
+    progress: bool | None
+
+    @classmethod
+    def of(cls, settings: Any, num_classes: int) -> SingleKernel:
+        """As the ``settings`` of a classifier say."""
+        given = {field.name: getattr(settings, field.name) for field in dataclasses.fields(cls) if field.name in GIVEN}
+        objective = settings.objective if settings.objective is not None else default_objective()
+        return cls(objective=objective, num_classes=num_classes, seed=seed_of(settings.random_state), **given)
+
+    def learn(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[MulticlassEmbedding, FitResult]:
+        """A common lengthscale, a subset, all rows. Ctrl-C ends them all."""
+        n = len(x)
+        learn = partial(fit, seed=self.seed, progress=self.progress)
+        optimizer = self._optimizer(self.num_restarts)
+        rows = torch.arange(n, device=x.device)
+        if self.batch_size is not None and self.batch_size < n:
+            # Mini-batches are for rows whose matrix would not fit, so the start must not see all of them either.
+            rows = self._some(y, max(self.batch_size, 2))
+        elif self.batch_size is None and self.subset_size is not None and n >= 2 * self.subset_size:
+            rows = self._some(y, self.subset_size)
+        some = None if weights is None else weights[rows]
+        embedding, result = self._start(x[rows], y[rows], some)
+        if self.batch_size is None and len(rows) < n and not (result and result.interrupted):
+            result = learn(embedding, self.objective, x[rows], y[rows], weights=some, optimizer=optimizer)
+            # A = K + nλI: the ridge found on the subset is a better guess for all rows than its λ.
+            embedding.regularization = embedding.regularization.detach() * (len(rows) / n)
+            optimizer = self._optimizer(num_restarts=0)
+        if not (result and result.interrupted):
+            result = learn(embedding, self.objective, x, y, weights=weights, optimizer=optimizer)
+        if self.batch_size is not None and self.batch_size < n:
+            # λ was learned with n = batch_size; the ridge that goes with all rows is the same.
+            embedding.regularization = embedding.regularization.detach() * (self.batch_size / n)
+        return embedding, result
+
+    def _some(self, y: Tensor, size: int) -> Tensor:
+        labels = (y if y.dim() == 1 else y.argmax(-1)).cpu().numpy()
+        chosen = sample_rows(labels, size, np.random.default_rng(self.seed or 0))
+        return torch.as_tensor(chosen, device=y.device)
+
+    def _optimizer(self, num_restarts: int) -> Optimizer:
+        if self.batch_size is not None:
+            return Adam(self.num_epochs, self.learning_rate, self.batch_size)
+        return LBFGS(self.max_evaluations, self.tolerance, num_restarts)
+
+    def _start(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[MulticlassEmbedding, FitResult | None]:
+        """The embedding from which learning starts, and what was learned on the way there."""
+        if self.kernel is None:
+            return self._isotropic_start(x, y, weights)
+        # A GPyTorch kernel can be called too, so the type decides.
+        made = not isinstance(self.kernel, Kernel) and callable(self.kernel)
+        kernel = self.kernel(x) if made else copy.deepcopy(self.kernel)
+        return MulticlassEmbedding(kernel, self.num_classes, self.regularization), None
+
+    def _isotropic_start(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[MulticlassEmbedding, FitResult]:
+        """The default kernel at the best common lengthscale: two numbers are learned in a dozen evaluations.
+
+        Around it the lengthscales of :func:`kernel_embed.default_kernel` have their prior, so that features count as
+        equally relevant until the data say otherwise.
+        """
+        scaled = x / feature_ranges(x)
+        centre = default_kernel(scaled).lengthscale.detach().mean()
+        prior = LogNormalPrior(centre.log() + 1.0, torch.ones_like(centre))
+        kernel = RBFKernel(lengthscale_prior=prior, lengthscale_constraint=log_scaled()).to(x)
+        kernel.lengthscale = centre
+        isotropic = MulticlassEmbedding(kernel, self.num_classes, self.regularization)
+        optimizer = LBFGS(max_evaluations=30, tolerance=1e-3)
+        result = fit(isotropic, self.objective, scaled, y, weights=weights, optimizer=optimizer, progress=self.progress)
+        kernel = default_kernel(x, kernel.lengthscale.item())
+        return MulticlassEmbedding(kernel, self.num_classes, isotropic.regularization.item()), result
+
+
+def check_settings(kernel: KernelChoice, regularization: float, confidence: float) -> None:
+    """Raise where a setting cannot be right, before anything is learned."""
+    if not 0.0 < regularization < float("inf"):
+        raise ValueError(
+            f"Expected a positive, finite regularization, got {regularization}. Give 0.01, which is usual."
+        )
+    if isinstance(kernel, type):
+        raise TypeError(f"Expected a kernel, got the class {kernel.__name__}. Write {kernel.__name__}().")
+    if callable(kernel) and not isinstance(kernel, Kernel):
+        _check_takes_one(kernel)
+    if isinstance(kernel, Kernel) and len(kernel.batch_shape) > 0:
+        shape = tuple(kernel.batch_shape)
+        raise ValueError(f"Expected a kernel without batch shape, got {shape}. Fit one classifier for each element.")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}. Give 0.95, which is usual.")
+
+
+def _check_takes_one(build: Callable[[Tensor], Kernel]) -> None:
+    try:
+        signature = inspect.signature(build)
+    except ValueError:
+        return  # a built-in function need not say what it takes
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"Expected kernel as a kernel, or as a function of the training inputs, got one that takes {signature}. "
+            "Give lambda x: ..., which returns a kernel."
+        ) from error

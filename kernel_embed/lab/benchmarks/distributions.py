@@ -1,0 +1,170 @@
+"""Predictive distributions of numeric targets beside others on tables: CRPS, coverage and width."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from gpytorch.kernels import RBFKernel
+from numpy.typing import NDArray
+from sklearn.pipeline import make_pipeline
+
+from ...objectives import EmpiricalScore, RademacherComplexity
+from ...results import Record, group, number
+from ..compare.evaluate_numbers import predicted
+from ..compare.preprocessing import Categories, ordinal, unit_range
+from ..compare.real_learners import NEEDS, real_learners
+from ..compare.single_kernel_regressor import SingleKernelRegressor
+from .cases import OURS, Call, Case, Scope
+
+Array = NDArray[np.float64]
+
+TABLES = "distributions: tables"
+NAMES = ("concrete", "boston", "sacramento", "ozone", "diabetes")
+"""Tables of the data directory; the last is scikit-learn's."""
+FOLDS, COVERAGE = 5, 0.9
+
+
+class Prediction(NamedTuple):
+    """What a learner says of new rows: the CRPS of each, means, and intervals of the coverage asked for."""
+
+    crps: Array
+    mean: Array
+    interval: Array
+
+
+Learner = Callable[[pd.DataFrame, Array, pd.DataFrame, Array], Prediction]
+"""From training rows and targets, new rows, and the targets there, which only score it."""
+
+
+def compared(name: str, x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> Prediction:
+    """A learner of ``kernel-embed compare``, with the table in the form that it has there."""
+    model = real_learners()[name].for_tables().fit(x, y)
+    arrays = predicted(model, new, outcomes)
+    return Prediction(arrays["crps"], arrays["mean"], arrays["interval"])
+
+
+def by_bound(x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> Prediction:
+    """One kernel by the empirical score and the complexity for any bounded target, l a squared exponential."""
+    target = RBFKernel().requires_grad_(False)
+    law = SingleKernelRegressor(EmpiricalScore() + RademacherComplexity("4e/n"), target)
+    arrays = predicted(make_pipeline(unit_range(), law).fit(x, y), new, outcomes)
+    return Prediction(arrays["crps"], arrays["mean"], arrays["interval"])
+
+
+def mapie(base: Callable[[], Any], x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> Prediction:
+    """MAPIE's CV+ intervals around a regressor: no distribution, so no CRPS."""
+    from mapie.regression import CrossConformalRegressor
+
+    model = CrossConformalRegressor(base(), confidence_level=COVERAGE, cv=10, random_state=0)
+    mean, interval = model.fit_conformalize(x, y).predict_interval(new)
+    return Prediction(np.full(len(new), np.nan), mean, interval[:, :, 0])
+
+
+def _forest() -> Any:
+    from sklearn.ensemble import RandomForestRegressor
+
+    return make_pipeline(ordinal(), RandomForestRegressor(300, random_state=0))
+
+
+def _boosting() -> Any:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    return make_pipeline(Categories(), HistGradientBoostingRegressor(categorical_features="from_dtype", random_state=0))
+
+
+MAPIE = "MAPIE CV+"
+LEARNERS: dict[str, tuple[Learner, str]] = {
+    **{
+        name: (partial(compared, known), NEEDS.get(known, ""))
+        for name, known in {
+            OURS: "default",
+            f"{OURS}: one kernel by the score": "one kernel",
+            f"{OURS}: one kernel by the evidence": "evidence",
+            "NGBoost": "ngboost",
+            "quantile forest": "quantile forest",
+            "CatBoost with uncertainty": "catboost",
+            "histogram boosting, quantiles": "boosting",
+            "Gaussian process, ARD": "gaussian process",
+        }.items()
+    },
+    f"{OURS}: one kernel by the complexity": (by_bound, ""),
+    f"{MAPIE}, random forest": (partial(mapie, _forest), "mapie"),
+    f"{MAPIE}, histogram boosting": (partial(mapie, _boosting), "mapie"),
+}
+"""By name: the learner, and the package it needs."""
+
+
+def load(name: str, data: pathlib.Path | None) -> tuple[pd.DataFrame, Array]:
+    """A table with its numbers and texts, and its column ``target``."""
+    if name == "diabetes":
+        from sklearn.datasets import load_diabetes
+
+        x, y = load_diabetes(return_X_y=True, as_frame=True)
+        return x, y.to_numpy(dtype=np.float64)
+    if data is None:
+        raise FileNotFoundError(f"Expected a directory with {name}.csv, got none. Give --data DIR.")
+    frame = pd.read_csv(data / f"{name}.csv")
+    y = frame.pop("target").to_numpy(dtype=np.float64)
+    return frame, y
+
+
+def _on_table(learner: Learner, name: str, data: pathlib.Path | None, rows: int | None) -> Call:
+    x, y = load(name, data)
+    order = np.random.RandomState(0).permutation(len(y))[:rows]
+    x, y = x.iloc[order].reset_index(drop=True), y[order]
+
+    def call() -> Record:
+        folds = [np.arange(len(y)) % FOLDS == fold for fold in range(FOLDS)]
+        scale = y.std()
+        answers = [learner(x[~held], y[~held], x[held], y[held]) for held in folds]
+        record: Record = {f"crps_{k}": float(a.crps.mean() / scale) for k, a in enumerate(answers)}
+        crps, mean = (np.concatenate([getattr(a, field) for a in answers]) for field in ("crps", "mean"))
+        interval, outcomes = np.concatenate([a.interval for a in answers]), np.concatenate([y[held] for held in folds])
+        inside = (interval[:, 0] <= outcomes) & (outcomes <= interval[:, 1])
+        return record | {
+            "crps": float(crps.mean() / scale),
+            "rmse": float(np.sqrt(np.mean((mean - outcomes) ** 2)) / scale),
+            "coverage": float(inside.mean()),
+            "width": float((interval[:, 1] - interval[:, 0]).mean() / scale),
+        }
+
+    return call
+
+
+def table_cases(scope: Scope) -> Iterator[Case]:
+    """Every learner on every table, five folds, CRPS and width in standard deviations of the target."""
+    names = scope.tables or (("diabetes",) if scope.quick or scope.data is None else NAMES)
+    chosen = (OURS, "NGBoost") if scope.quick else tuple(LEARNERS)
+    for name in names:
+        rows = 60 if scope.quick else None
+        n = len(load(name, scope.data)[1][:rows])
+        for learner in chosen:
+            call, package = LEARNERS[learner]
+            yield Case(f"{TABLES}: {name}", learner, n, partial(_on_table, call, name, scope.data, rows), package)
+
+
+def words(records: Sequence[Record]) -> str:
+    """How far the CRPS of ours is from the best of the others, in paired standard errors over folds; and the width
+    of its intervals over MAPIE's."""
+    lines = []
+    for part, found in group(records, lambda record: record["part"]).items():
+        by_name = {str(r["name"]): r for r in found}
+        if OURS not in by_name:
+            continue
+        mine, table = by_name.pop(OURS), str(part).removeprefix(TABLES + ": ")
+        others = [n for n in by_name if not n.startswith((OURS, MAPIE))]
+        if others:
+            best = min(others, key=lambda name: number(by_name[name], "crps"))
+            folds = [f"crps_{k}" for k in range(FOLDS)]
+            difference = np.array([number(mine, f) - number(by_name[best], f) for f in folds])
+            error = difference.std(ddof=1) / np.sqrt(FOLDS)
+            lines.append(f"{table}: ours less {best}, the best of the others: {difference.mean():+.4f} ± {error:.4f}")
+        for name in (n for n in by_name if n.startswith(MAPIE)):
+            width = number(mine, "width") / number(by_name[name], "width")
+            lines.append(f"{table}: width of ours over that of {name}: {width:.3f}")
+    return "\n".join(lines)

@@ -1,0 +1,251 @@
+"""Learners that predict distributions of a number, behind one face: what people would use beside embeddings.
+
+Each has ``fit``, ``predict``, ``predict_quantile(X, q)``, ``predict_interval(X, coverage)`` and ``crps(X, y)``, and is
+given the table in a form that suits it (:mod:`kernel_embed.lab.compare.preprocessing`).
+"""
+
+from __future__ import annotations
+
+import abc
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.linear_model import RidgeCV
+
+from .columns import is_text
+from .trees import CatBoost, fit_catboost
+
+Array = NDArray[np.float64]
+
+LEVELS = (np.arange(100) + 0.5) / 100
+"""At which quantile methods are asked; their CRPS is twice the mean pinball loss over these."""
+
+
+class PredictiveRegressor(RegressorMixin, BaseEstimator, abc.ABC):
+    """The questions to a predictive distribution."""
+
+    @abc.abstractmethod
+    def predict(self, X: Any) -> Array:
+        """Means, ``(n,)``."""
+
+    @abc.abstractmethod
+    def predict_quantile(self, X: Any, q: ArrayLike) -> Array:
+        """Quantiles, ``(n, len(q))``, which do not cross."""
+
+    @abc.abstractmethod
+    def crps(self, X: Any, y: Array) -> Array:
+        """The CRPS of each row, ``(n,)``."""
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+        """Central intervals, ``(n, 2)``."""
+        return self.predict_quantile(X, [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
+
+
+class GaussianRegressor(PredictiveRegressor):
+    """A normal distribution for each row: a subclass says its mean and scale."""
+
+    @abc.abstractmethod
+    def law(self, X: Any) -> tuple[Array, Array]:
+        """Means and standard deviations, ``(n,)`` each."""
+
+    def predict(self, X: Any) -> Array:
+        """The means."""
+        return self.law(X)[0]
+
+    def predict_quantile(self, X: Any, q: ArrayLike) -> Array:
+        """mean + scale · Φ⁻¹(q)."""
+        mean, scale = self.law(X)
+        return np.asarray(mean[:, None] + scale[:, None] * norm.ppf(np.atleast_1d(q)))
+
+    def crps(self, X: Any, y: Array) -> Array:
+        """scale · (z(2Φ(z) − 1) + 2φ(z) − 1/√π), z = (y − mean)/scale."""
+        mean, scale = self.law(X)
+        z = (y - mean) / scale
+        return np.asarray(scale * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi)))
+
+
+class QuantileRegressor(PredictiveRegressor):
+    """Quantiles for each row: a subclass gives those at :data:`LEVELS`."""
+
+    @abc.abstractmethod
+    def quantiles(self, X: Any) -> Array:
+        """At :data:`LEVELS`, ``(n, 100)``, in order."""
+
+    def predict(self, X: Any) -> Array:
+        """The mean over the levels."""
+        return np.asarray(self.quantiles(X).mean(axis=1))
+
+    def predict_quantile(self, X: Any, q: ArrayLike) -> Array:
+        """Between the levels by interpolation."""
+        return np.stack([np.interp(np.atleast_1d(q), LEVELS, row) for row in self.quantiles(X)])
+
+    def crps(self, X: Any, y: Array) -> Array:
+        """2 ∫ pinball loss."""
+        return np.asarray(2.0 * pinball(self.quantiles(X), LEVELS, y).mean(axis=1))
+
+
+def pinball(quantiles: Array, levels: Array, y: Array) -> Array:
+    """max(q(y − t), (q − 1)(y − t)) of each row and level.
+
+    Example:
+        >>> pinball(np.array([[1.0, 3.0]]), np.array([0.1, 0.9]), np.array([2.0]))
+        array([[0.1, 0.1]])
+    """
+    error = y[:, None] - quantiles
+    return np.asarray(np.maximum(levels * error, (levels - 1) * error))
+
+
+class ProbabilisticRidge(GaussianRegressor):
+    """Ridge regression, its penalty and the variance around it by leave-one-out errors.
+
+    Example:
+        >>> x = np.linspace(0, 1, 20)[:, None]
+        >>> ProbabilisticRidge().fit(x, 3 * x[:, 0]).predict([[0.5]]).round(1)
+        array([1.5])
+    """
+
+    def fit(self, X: Any, y: ArrayLike) -> ProbabilisticRidge:
+        """Choose among nineteen penalties."""
+        x, targets = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+        scale = float(targets.std()) or 1.0
+        self.model_ = RidgeCV(alphas=np.logspace(-3, 6, 19), store_cv_results=True).fit(x, targets / scale)
+        best = int(np.argmin(self.model_.cv_results_.mean(axis=0)))
+        self.unit_, self.scale_ = scale, scale * float(np.sqrt(self.model_.cv_results_[:, best].mean())) or 1e-12
+        return self
+
+    def law(self, X: Any) -> tuple[Array, Array]:
+        """The line, and one deviation for all rows."""
+        mean = self.unit_ * np.asarray(self.model_.predict(np.asarray(X, dtype=np.float64)))
+        return mean, np.full(len(mean), self.scale_)
+
+
+class ForestRegressor(QuantileRegressor):
+    """scikit-learn's random forest of 300 trees, with the distribution of its out-of-bag residuals around the mean."""
+
+    def fit(self, X: Any, y: ArrayLike) -> ForestRegressor:
+        """Fit the forest and keep its residuals."""
+        targets = np.asarray(y, dtype=np.float64)
+        self.model_ = RandomForestRegressor(300, oob_score=True, random_state=0).fit(X, targets)
+        self.residuals_ = np.quantile(targets - self.model_.oob_prediction_, LEVELS)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """The forest's own mean."""
+        return np.asarray(self.model_.predict(X))
+
+    def quantiles(self, X: Any) -> Array:
+        """The mean plus quantiles of the residuals."""
+        return np.asarray(self.predict(X)[:, None] + self.residuals_)
+
+
+class BoostedQuantiles(QuantileRegressor):
+    """Histogram boosting with the pinball loss, at 19 levels and between them by interpolation."""
+
+    own_levels = np.linspace(0.05, 0.95, 19)
+
+    def fit(self, X: Any, y: ArrayLike) -> BoostedQuantiles:
+        """One model for each level."""
+        settings = {"loss": "quantile", "random_state": 0, "categorical_features": "from_dtype"}
+        self.models_ = [HistGradientBoostingRegressor(quantile=q, **settings).fit(X, y) for q in self.own_levels]
+        return self
+
+    def quantiles(self, X: Any) -> Array:
+        """Put in order, constant beyond the outermost levels."""
+        found = np.sort(np.stack([model.predict(X) for model in self.models_], axis=1), axis=1)
+        return np.stack([np.interp(LEVELS, self.own_levels, row) for row in found])
+
+
+class QuantileForest(QuantileRegressor):
+    """A quantile regression forest of 300 trees (package quantile-forest, extra ``bench``)."""
+
+    def fit(self, X: Any, y: ArrayLike) -> QuantileForest:
+        """Fit, with at least three rows in a leaf."""
+        try:
+            from quantile_forest import RandomForestQuantileRegressor
+        except ImportError as error:
+            raise ImportError("quantile-forest is not installed: pip install 'kernel-embed[bench]'.") from error
+        forest = RandomForestQuantileRegressor(300, min_samples_leaf=3, random_state=0)
+        self.model_ = forest.fit(np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64))
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """The forest's own mean."""
+        return np.asarray(self.model_.predict(np.asarray(X, dtype=np.float64), quantiles="mean"))
+
+    def quantiles(self, X: Any) -> Array:
+        """Of the training targets in the same leaves."""
+        return np.asarray(self.model_.predict(np.asarray(X, dtype=np.float64), quantiles=list(LEVELS)))
+
+
+class GaussianProcess(GaussianRegressor):
+    """scikit-learn's Gaussian process with one lengthscale for each input, by evidence from two starts."""
+
+    def fit(self, X: Any, y: ArrayLike) -> GaussianProcess:
+        """Maximize the evidence."""
+        x = np.asarray(X, dtype=np.float64)
+        kernel = ConstantKernel() * RBF(np.full(x.shape[1], np.sqrt(x.shape[1])), (1e-2, 1e4)) + WhiteKernel(0.1)
+        process = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=1, random_state=0)
+        with warnings.catch_warnings():
+            # A lengthscale at its bound is that of a column that does not matter.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self.model_ = process.fit(x, np.asarray(y, dtype=np.float64))
+        return self
+
+    def law(self, X: Any) -> tuple[Array, Array]:
+        """The posterior, noise included."""
+        mean, scale = self.model_.predict(np.asarray(X, dtype=np.float64), return_std=True)
+        return mean, scale
+
+
+class NGBoost(GaussianRegressor):
+    """NGBoost with a normal distribution and 500 trees (extra ``bench``)."""
+
+    def fit(self, X: Any, y: ArrayLike) -> NGBoost:
+        """Fit with seed 0."""
+        try:
+            from ngboost import NGBRegressor
+        except ImportError as error:
+            raise ImportError("NGBoost is not installed: pip install 'kernel-embed[bench]'.") from error
+        model = NGBRegressor(n_estimators=500, verbose=False, random_state=0)
+        self.model_ = model.fit(np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64))
+        return self
+
+    def law(self, X: Any) -> tuple[Array, Array]:
+        """Its parameters."""
+        found = self.model_.pred_dist(np.asarray(X, dtype=np.float64)).params
+        return found["loc"], found["scale"]
+
+
+class CatBoostGaussian(GaussianRegressor):
+    """CatBoost with its own uncertainty: mean and variance, on one thread (extra ``bench``)."""
+
+    def fit(self, X: Any, y: ArrayLike) -> CatBoostGaussian:
+        """Fit with 1000 trees, CatBoost's own default, told which columns are text."""
+        try:
+            from catboost import CatBoostRegressor
+        except ImportError as error:
+            raise ImportError("CatBoost is not installed: pip install 'kernel-embed[bench]'.") from error
+        frame = CatBoost._frame(X)
+        self.model_ = CatBoostRegressor(
+            loss_function="RMSEWithUncertainty",
+            thread_count=1,
+            verbose=False,
+            random_seed=0,
+            allow_writing_files=False,
+            cat_features=[name for name in frame.columns if is_text(frame[name].dtype)],
+        )
+        fit_catboost(self.model_, frame, np.asarray(y, dtype=np.float64))
+        return self
+
+    def law(self, X: Any) -> tuple[Array, Array]:
+        """Mean, and the root of the variance."""
+        mean, variance = np.asarray(self.model_.predict(CatBoost._frame(X))).T
+        return mean, np.sqrt(variance)

@@ -1,0 +1,251 @@
+"""Compare ways to learn on one table, from Python: a call, and an object that prints, plots, ranks and hands over."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from ...results import Results
+from ...saving import save
+from ...validation import check_count, check_number
+from .ranking import Row, rows_of
+from .recommendation import Recommendation, is_tied, recommend
+from .runner import KEY, Comparison, Settings
+from .summary import explanation, summary
+from .tables import UserTable, frame_of, read_user_table, table_of
+from .task import TASKS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def compare(
+    X: Any,
+    y: ArrayLike | str | None = None,
+    *,
+    methods: Sequence[str] | None = None,
+    test: tuple[Any, ArrayLike] | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    budget: float | None = 90.0,
+    kernel: str = "rbf",
+    drop: Sequence[str] = (),
+    name: str | None = None,
+    task: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> ComparisonResult:
+    """Learn on one table in several ways, each judged on rows it has not seen.
+
+    Args:
+        X: a data frame of pandas or polars, a matrix, or the path of a CSV or Parquet file.
+        y: labels or numbers, or the name of their column; with a path, ``None`` takes the column ``target``,
+            else the last.
+        methods: names of learners (:func:`kernel_embed.lab.compare.learners.learners` for classes,
+            :func:`kernel_embed.lab.compare.real_learners.real_learners` for numbers); all that are installed by
+            default.
+        test: features and labels to judge on, in place of folds.
+        folds: of the cross validation.
+        seed: of the folds.
+        budget: CPU seconds for one learner, all folds together; one that would take longer is learned on
+            a part of the rows. ``None`` for no limit.
+        kernel: of the learners that take one: ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``.
+        drop: columns to leave out.
+        name: of the table, in what is printed.
+        task: ``"classification"`` or ``"regression"``; ``None`` takes numbers of many values for regression.
+        out: a directory for ``results.json`` and the predictions; what an earlier run finished there is not computed
+            again. ``None`` keeps them in memory.
+        progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
+
+    Returns:
+        The ranking, the predictions, the fitted learners and the report.
+
+    Raises:
+        TypeError: if ``methods`` is not a list of names, or ``folds`` or ``seed`` is not a whole number.
+        ValueError: if ``folds`` is below 2, ``seed`` is negative, or ``budget`` is not positive.
+        OSError: if the results cannot be written.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> iris = load_iris(as_frame=True)
+        >>> methods = ["median heuristic", "logistic"]
+        >>> compared = compare(iris.data, iris.target, methods=methods, folds=2)
+        >>> sorted(compared.ranking["learner"])
+        ['logistic', 'median heuristic']
+        >>> compared.fitted("logistic").predict(iris.data[:1])
+        array([0])
+    """
+    _check_settings(methods, folds, seed, budget)
+    train = _table(X, y, name, drop, task)
+    held = None if test is None else _held_out(test, train)
+    kind = TASKS[train.task]
+    chosen = tuple(methods or kind.installed(kind.methods))
+    settings = Settings(chosen, kernel, 1 if held is not None else folds, seed, budget, kind.name)
+    place = None if out is None else pathlib.Path(out)
+    results = Results(None if place is None else place / "results.json", KEY)
+    results.check_writable()
+    comparison = Comparison(results, settings, place)
+    comparison.run([(train, held)], progress)
+    return ComparisonResult(comparison, train, held)
+
+
+def _check_settings(methods: Sequence[str] | None, folds: int, seed: int, budget: float | None) -> None:
+    if methods is not None and (isinstance(methods, str) or not isinstance(methods, Sequence)):
+        raise TypeError(f"Expected methods as a list of names, got {methods!r}. Give [{methods!r}], or None for all.")
+    check_count("folds", folds, 2)
+    check_count("seed", seed, 0, 2**32 - 1)
+    if budget is not None and not 0.0 < check_number("budget", budget) < np.inf:
+        raise ValueError(f"Expected a budget above 0 seconds, got {budget!r}. Give None for no limit.")
+
+
+class ComparisonResult:
+    """What a comparison found on one table.
+
+    Attributes:
+        table: what was learned from, with notes on what was left out of it.
+        test: the table it was judged on, where one was given.
+        rows: one :class:`kernel_embed.lab.compare.ranking.Row` for each learner, the best first.
+        comparison: the run behind it, with its records.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> from sklearn.datasets import load_iris
+        >>> iris = load_iris(as_frame=True)
+        >>> compared = ke.compare(iris.data, iris.target, methods=["logistic"], folds=2)
+        >>> compared.recommendation.method
+        'logistic'
+    """
+
+    def __init__(self, comparison: Comparison, table: UserTable, test: UserTable | None = None) -> None:
+        self.comparison, self.table, self.test = comparison, table, test
+        self.rows: list[Row] = rows_of(comparison.records(table), comparison.arrays, comparison.task)
+
+    @property
+    def recommendation(self) -> Recommendation:
+        """Which learner to use, which are tied with the best, and why."""
+        return recommend(self.rows, self.comparison.task)
+
+    @property
+    def finished(self) -> bool:
+        """Whether any learner has figures."""
+        return any(row.finished for row in self.rows)
+
+    @property
+    def ranking(self) -> pd.DataFrame:
+        """The rows as a data frame, the best first."""
+        best = self.rows[0]
+        return pd.DataFrame(
+            {
+                "learner": row.method,
+                **{name: row.scores[name].mean for name in self.comparison.task.scores},
+                f"{self.comparison.task.loss}_error": row.loss.error,
+                "behind": row.behind.mean,
+                "behind_error": row.behind.error,
+                "pvalue": row.pvalue,
+                "tied": row.finished and is_tied(row, best),
+                "seconds": row.seconds,
+                "note": row.note,
+            }
+            for row in self.rows
+        )
+
+    def predictions(self, method: str | None = None) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Labels of all held-out rows and the probabilities that ``method`` gave to the classes, fold after fold.
+
+        Of numbers the values of all held-out rows, and their predicted quantiles at 0.5, 1.5, …, 99.5 %.
+
+        Raises:
+            ValueError: if the learner has no finished folds.
+        """
+        method = method or self.recommendation.method
+        records = [r for r in self.comparison.records(self.table) if r["method"] == method and "left_out" not in r]
+        kept = [self.comparison.arrays(record) for record in records]
+        if not kept or not all(kept):
+            raise ValueError(
+                f"Expected a learner with finished folds, got {method!r}. "
+                "Compare it without a budget, or with a larger one."
+            )
+        real = self.comparison.task.name == "regression"
+        keys = ("truth", "quantiles" if real else "probabilities")
+        truth, p = (np.concatenate([arrays[key] for arrays in kept]) for key in keys)
+        if real:
+            return truth, p
+        return np.unique(self.table.y)[truth], p
+
+    def fitted(self, method: str | None = None) -> Any:
+        """The learner ``method``, the recommended one by default, fitted to all rows of the table."""
+        method = method or self.recommendation.method
+        return self.comparison.learners[method].for_tables().fit(self.table.x, self.table.y)
+
+    def save(self, folder: str | os.PathLike[str], method: str | None = None) -> pathlib.Path:
+        """Write :meth:`fitted` to a file of ``folder`` for :func:`kernel_embed.load`, and return its path.
+
+        The name holds the table, the learner and a mark of the data, so that a file that is there is the same model.
+        """
+        method = method or self.recommendation.method
+        words = re.sub(r"[^\w.-]+", "-", f"{self.table.name}-{method}-{self.table.fingerprint[:6]}")
+        path = pathlib.Path(folder) / f"{words}.ke"
+        return path if path.exists() else save(self.fitted(method), path)
+
+    def code(self, method: str | None = None) -> str:
+        """The lines that do what :meth:`fitted` does."""
+        return self.comparison.learners[method or self.recommendation.method].code
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The learners by their NLL, or CRPS, with standard errors (extra ``plots``)."""
+        from ...plots import plot_ranking
+
+        done = [row for row in self.rows if row.finished]
+        names, losses = [row.method for row in done], [row.loss for row in done]
+        chosen = self.recommendation.method
+        means, errors = [e.mean for e in losses], [e.error for e in losses]
+        axes = plot_ranking(names, means, errors, chosen=chosen, ax=ax)
+        axes.set_xlabel(self.comparison.task.axis)
+        return axes
+
+    def report(self, path: str | os.PathLike[str], progress: bool | None = None) -> pathlib.Path:
+        """Write the page with words, tables and pictures, and return its path."""
+        from .report import write_report
+
+        return write_report([self], pathlib.Path(path), progress)
+
+    def __str__(self) -> str:
+        task = self.comparison.task
+        return f"{summary(self.table, self.rows, task)}\n\n{explanation(len(self.rows) > 1, task)}"
+
+    def __repr__(self) -> str:
+        return f"<ComparisonResult {self.table.name}: {len(self.rows)} learners>"
+
+
+def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[str], task: str | None) -> UserTable:
+    if isinstance(X, str | os.PathLike):
+        if not (y is None or isinstance(y, str)):
+            raise ValueError(
+                "Expected the name of the target column with a path, got labels. Give y='name of the column'."
+            )
+        table = read_user_table(X, y, drop, task=task)
+        return table if name is None else table._replace(name=name)
+    if y is None:
+        raise ValueError(
+            "Expected labels y, or the name of their column, got none. "
+            "Give y=labels, or y='name of the column' with a DataFrame."
+        )
+    if isinstance(y, str):
+        frame = X.to_pandas() if hasattr(X, "to_pandas") else frame_of(X)
+        if y not in frame.columns:
+            raise ValueError(
+                f"Expected a column {y!r} in X, got {', '.join(map(str, frame.columns))}. Give one of these names."
+            )
+        X, y = frame.drop(columns=y), frame[y]
+    return table_of(X, y, name or "table", drop, task=task)
+
+
+def _held_out(test: tuple[Any, ArrayLike], train: UserTable) -> UserTable:
+    return table_of(*test, name="test", like=train)

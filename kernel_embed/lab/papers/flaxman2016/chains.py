@@ -1,0 +1,180 @@
+"""Figures 4 and 5 of the Bayesian kernel embeddings: eight NUTS chains over the lengthscale, and the witness.
+
+Mixtures: :mod:`kernel_embed.lab.papers.flaxman2016.mixtures`, the pooled sample of 600 points, Gamma(1, 1) prior on
+the lengthscale. The chains stay in the mode they start in. Figure 5 as published averages them equally; weighted by the
+evidence of their modes they give another picture. Both are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ....objectives import EmbeddingEvidence
+from ....plots import free_figure, plot_traces, save_picture, styled
+from ....plots.style import BAND, FIRST, array
+from ....posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load_posterior, sample_posterior
+from ....posteriors.bridge import log_evidence
+from ....posteriors.diagnostics import modes, n_eff, r_hat
+from ....results import Record, table
+from .mixtures import PUBLISHED, mixture_samples, model
+
+WITNESS_DRAWS = 160
+NAME = "kernel.lengthscale"
+
+
+def sample(
+    path: pathlib.Path | None,
+    *,
+    num_per_centre: int = 100,
+    num_chains: int = 8,
+    num_draws: int = 200,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> MeanPosterior:
+    """The posterior of the lengthscale, from the file ``path`` where an earlier run left it."""
+    if path is not None and path.exists():
+        loaded = load_posterior(path, model(), EmbeddingEvidence())
+        assert isinstance(loaded, MeanPosterior)
+        return loaded
+    x = torch.cat(mixture_samples(num_per_centre, seed))
+    with warnings.catch_warnings():
+        # That the chains disagree is the point.
+        warnings.simplefilter("ignore", PosteriorWarning)
+        posterior = sample_posterior(
+            model(),
+            EmbeddingEvidence(),
+            x,
+            num_samples=num_draws,
+            warmup_steps=num_draws,
+            num_chains=num_chains,
+            seed=seed,
+            sampler=NUTS(random_walk=False, parallel=False),  # NUTS alone, as in the paper
+            progress=progress,
+        )
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        posterior.save(path)
+    return posterior
+
+
+def file_name(num_points: int, num_draws: int, seed: int) -> str:
+    """Where the draws are kept beside the records."""
+    return f"chains_{num_points}_{num_draws}_{seed}.npz"
+
+
+def chain_records(posterior: MeanPosterior, shared: Record) -> list[Record]:
+    """One record for each chain, one for each mode, and one of what all of them cost."""
+    by_chain = posterior.samples_by_chain[NAME].squeeze((-2, -1))
+    found: list[Record] = [
+        {"kind": "chain", "number": number, **_place(draws[None])} for number, draws in enumerate(by_chain)
+    ]
+    for number, group in enumerate(modes(posterior.draws.u)):
+        draws = by_chain[group]
+        u, log_density = posterior.draws.u[group].flatten(0, 1), posterior.draws.log_density[group].flatten()
+        mode: Record = {"kind": "mode", "number": number, **_place(draws)}
+        mode |= {"r_hat": r_hat(draws).item(), "chains": len(group)}
+        mode["log_evidence"] = log_evidence(posterior.potential, u, log_density)
+        mode["by_quadrature"] = quadrature(posterior.potential, u.numpy())
+        found.append(mode)
+    cost: Record = {"r_hat": float(r_hat(by_chain)), "seconds": posterior.seconds}
+    cost |= {"num_evaluations": posterior.num_evaluations, "num_divergences": posterior.num_divergences}
+    return [{**shared, **record} for record in (*found, {"kind": "all", "number": 0, **cost})]
+
+
+def _place(draws: torch.Tensor) -> Record:
+    return {"lengthscale": draws.mean().item(), "sd": draws.std().item(), "n_eff": n_eff(draws).item()}
+
+
+def quadrature(potential: Potential, u: NDArray[np.float64], num_points: int = 101) -> float:
+    """log Z of a mode by the trapezoidal rule, over the draws ``u`` and as far again to both sides."""
+    low, high = u.min(), u.max()
+    width = 0.5 * (high - low) or 0.05  # a short chain may never have moved
+    grid = np.linspace(low - width, high + width, num_points)
+    heights = np.array([-potential.value(np.array([point])) for point in grid])
+    top = heights.max()
+    return float(top + np.log(np.trapezoid(np.exp(heights - top), grid)))
+
+
+def draw_traces(posterior: MeanPosterior, path: pathlib.Path) -> None:
+    """Figure 4: the lengthscale along each chain."""
+    with styled():
+        figure = free_figure(7.2, 3.4)
+        panel = figure.subplots()
+    plot_traces(posterior, NAME, ax=panel)
+    for value in PUBLISHED:
+        panel.axhline(value, color="0.3", linewidth=1.0, linestyle="--", label=f"published {value}")
+    panel.set_yscale("log")
+    panel.set_ylabel("lengthscale")
+    save_picture(figure, path, 100)
+
+
+def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, path: pathlib.Path) -> None:
+    """Figure 5: the witness with its 80 % band near the published modes, over equal chains, and by evidence."""
+    p, q = mixture_samples(num_per_centre, seed)
+    grid = torch.linspace(-5, 5, 160, dtype=p.dtype).unsqueeze(-1)
+    thin = posterior.thinned(WITNESS_DRAWS)
+    weighed = posterior.weigh_modes().thinned(WITNESS_DRAWS)
+    near = [group for value in PUBLISHED if (group := _near(posterior, value))]
+    panels = [(f"chains around {_mean(posterior, g):.2f}", thin.reweighted(_only(thin, g))) for g in near]
+    panels += [("equal chains, as published", thin), ("modes weighted by evidence", weighed)]
+    with styled():
+        figure = free_figure(7.2, 2.8 * math.ceil(len(panels) / 2))
+        axes = list(figure.subplots(math.ceil(len(panels) / 2), 2, sharex=True, sharey=True, squeeze=False).flat)
+    for empty in axes[len(panels) :]:
+        empty.set_axis_off()
+    for axis, (title, chosen) in zip(axes, panels, strict=False):
+        mixture = chosen.witness(p, q).mixture(grid)
+        lower, upper = mixture.band(0.8)
+        axis.fill_between(
+            array(grid.squeeze(-1)), array(lower), array(upper), color=BAND, linewidth=0, label="80 % band"
+        )
+        axis.plot(array(grid.squeeze(-1)), array(mixture.matched.mean), color=FIRST, label="witness")
+        axis.axhline(0.0, color="0.5", linewidth=0.8)
+        axis.set_title(title, fontsize=10)
+        axis.set(xlabel="x", ylabel="witness μ_P(x) − μ_Q(x)")
+        axis.label_outer()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    save_picture(figure, path, 100)
+
+
+def _mean(posterior: MeanPosterior, group: list[int]) -> float:
+    return float(posterior.samples_by_chain[NAME][group].mean())
+
+
+def _near(posterior: MeanPosterior, value: float) -> list[int]:
+    """The chains whose mean lengthscale is within a factor of 1.5 of a value, met or not."""
+    means = posterior.samples_by_chain[NAME].flatten(1).mean(1)
+    return [chain for chain, mean in enumerate(means.tolist()) if 1 / 1.5 < mean / value < 1.5]
+
+
+def _only(posterior: MeanPosterior, group: list[int]) -> torch.Tensor:
+    weights = torch.zeros(posterior.num_chains, posterior.num_samples, dtype=torch.float64)
+    weights[group] = 1.0
+    return weights.reshape(-1)
+
+
+def summary(records: Sequence[Record]) -> str:
+    """The modes, their draws and their evidence."""
+    rows = [
+        [
+            f"{r['lengthscale']:.3f} ± {r['sd']:.3f}",
+            str(r["chains"]),
+            f"{r['n_eff']:.0f}",
+            f"{r['r_hat']:.2f}",
+            f"{r['log_evidence']:.2f}",
+            f"{r['by_quadrature']:.2f}",
+        ]
+        for r in records
+        if r["kind"] == "mode"
+    ]
+    header = ["lengthscale in each mode", "chains", "n_eff", "R-hat", "log evidence: bridge", "quadrature"]
+    cost = next(r for r in records if r["kind"] == "all")
+    note = f"All chains together: R-hat {cost['r_hat']:.1f}; {cost['num_evaluations']} evaluations."
+    return table(header, rows) + "\n\n" + note

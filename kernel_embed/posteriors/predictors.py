@@ -1,0 +1,264 @@
+"""What a posterior answers: the questions of each kind of embedding, with the hyperparameters integrated out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import gpytorch
+import torch
+from gpytorch.distributions import MultivariateNormal
+from torch import Tensor
+from typing_extensions import TypeVar
+
+from ..embeddings import (
+    BayesianMeanEmbedding,
+    ConditionalEmbedding,
+    ConditionalPredictor,
+    ConditionedEmbedding,
+    ConditionedMeanEmbedding,
+    ConditionedMulticlass,
+    MulticlassEmbedding,
+    MulticlassPredictor,
+    Witness,
+    clip_normalize,
+)
+from ..embeddings.distribution import Distribution, support_of
+from ..embeddings.resampling import resampled_rows
+from ..objectives import calibrate
+from ..validation import check_features
+from .mixture import GaussianMixture, gaussian_mixture
+from .posterior import Posterior
+
+Conditional_co = TypeVar("Conditional_co", bound=ConditionalEmbedding, covariant=True, default=ConditionalEmbedding)
+Conditioned_co = TypeVar("Conditioned_co", bound=ConditionedEmbedding, covariant=True, default=ConditionedEmbedding)
+
+
+class EntropyParts(NamedTuple):
+    """The entropy of Y given X = x in nats, ``(t,)`` each; ``total`` is the sum of the other two.
+
+    Attributes:
+        total: of the averaged probabilities.
+        aleatoric: the mean over draws of each draw's entropy: what would remain were the kernel known.
+        epistemic: the information that y would give about the hyperparameters, never negative.
+
+    Example:
+        >>> from kernel_embed.posteriors import EntropyParts
+        >>> parts = EntropyParts(torch.tensor([0.6]), torch.tensor([0.5]), torch.tensor([0.1]))
+        >>> parts.epistemic
+        tensor([0.1000])
+    """
+
+    total: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+
+
+class ConditionalPosterior(Posterior[Conditional_co, Conditioned_co], ConditionalPredictor):
+    """A posterior over the hyperparameters of a :class:`kernel_embed.ConditionalEmbedding`.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.rand(20, 1, dtype=torch.float64)
+        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel())
+        >>> objective = ke.LeaveOneOutScore()
+        >>> posterior = ke.sample_posterior(embedding, objective, x, x[:, 0], num_samples=10, sampler=ke.Laplace())
+        >>> posterior.mean(x[:3]).shape
+        torch.Size([3, 1])
+    """
+
+    def mean(self, x: Tensor) -> Tensor:
+        """E[Y | X = x], averaged over draws: ``(t, m)``."""
+
+        def question(conditioned: ConditionedEmbedding) -> Tensor:
+            return conditioned.mean(x)
+
+        return self.average(question)
+
+    def distribution(self, x: Tensor) -> Distribution:
+        """P(Y | X = x) of a real target: the distribution functions averaged over draws."""
+
+        def question(conditioned: ConditionedEmbedding) -> Tensor:
+            return conditioned.distribution(x).F
+
+        return Distribution(self._support, self.average(question))
+
+    def expectation(self, g: Callable[[Tensor], Tensor] | Tensor, x: Tensor) -> Tensor:
+        """E[g(Y) | X = x], eq. (2), averaged over draws; g as for one embedding with its data."""
+
+        def question(conditioned: ConditionedEmbedding) -> Tensor:
+            return conditioned.expectation(g, x)
+
+        return self.average(question)
+
+    def row_weights(self, x: Tensor) -> Tensor:
+        """w(x) = A⁻¹k(x), the weights of the rows in the answer at ``x``, averaged over draws: ``(n, t)``.
+
+        What one embedding calls ``weights(x)``; the ``weights`` of a posterior are those of its draws.
+        """
+
+        def question(conditioned: ConditionedEmbedding) -> Tensor:
+            return conditioned.weights(x)
+
+        return self.average(question)
+
+    def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
+        """k training rows for each point, ``(t, k)``, drawn as by one embedding; ``y[rows]`` are draws of Y.
+
+        Raises:
+            TypeError: if ``k`` or ``seed`` is not a whole number.
+            ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
+        """
+        return resampled_rows(self.row_weights(x), k, seed)
+
+    def leave_one_out_distribution(self) -> Distribution:
+        """P(Y | X = x_i) of a real target by embeddings that have not seen row i, averaged over draws.
+
+        The draws themselves have seen every row.
+        """
+
+        def question(conditioned: ConditionedEmbedding) -> Tensor:
+            return conditioned.leave_one_out_distribution().F
+
+        return Distribution(self._support, self.average(question))
+
+    @property
+    def _support(self) -> Tensor:
+        y = self.potential.y
+        assert y is not None  # a conditional embedding has targets
+        return support_of(y.reshape(-1).to(self.potential.x))
+
+
+class MulticlassPosterior(MulticlassPredictor, ConditionalPosterior[MulticlassEmbedding, ConditionedMulticlass]):
+    """A posterior over the hyperparameters of a :class:`kernel_embed.MulticlassEmbedding`: an averaged classifier.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.rand(20, 1, dtype=torch.float64), torch.arange(20) % 2
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> posterior = ke.sample_posterior(embedding, ke.LeaveOneOutRisk(), x, y, num_samples=10, sampler=ke.Laplace())
+        >>> posterior.probabilities(x[:3]).shape
+        torch.Size([3, 2])
+    """
+
+    @property
+    def num_classes(self) -> int:
+        """m."""
+        return int(self.potential.embedding.num_classes)
+
+    def probabilities_of_draws(self, x: Tensor, calibrated: bool = False) -> Tensor:
+        """The probabilities of every draw: ``(S, t, m)``.
+
+        Args:
+            x: points of shape ``(t, d)``.
+            calibrated: those of :func:`kernel_embed.objectives.calibrate`, fitted on each draw's leave-one-out values,
+                in place of the clip-normalized ones of eq. (6).
+        """
+
+        def question(conditioned: ConditionedMulticlass) -> Tensor:
+            F = conditioned.decision_probabilities(x)
+            if not calibrated:
+                return clip_normalize(F)
+            return calibrate(conditioned.leave_one_out(), conditioned.Y).probabilities(F)
+
+        return self.each(question)
+
+    def probabilities(self, x: Tensor, calibrated: bool = False) -> Tensor:
+        """The probabilities averaged over draws: ``(t, m)``; see :meth:`probabilities_of_draws`."""
+        return self.weighed(self.probabilities_of_draws(x, calibrated))
+
+    def predict(self, x: Tensor) -> Tensor:
+        """The class with the largest averaged probability: ``(t,)``."""
+        return self.probabilities(x).argmax(dim=-1)
+
+    def entropy_parts(self, x: Tensor, calibrated: bool = False) -> EntropyParts:
+        """The entropy split into what is in the data and what is in not knowing the kernel."""
+        p = self.probabilities_of_draws(x, calibrated)
+        total = torch.special.entr(self.weighed(p)).sum(-1)
+        aleatoric = self.weighed(torch.special.entr(p).sum(-1))
+        return EntropyParts(total, aleatoric, total - aleatoric)
+
+
+class MeanPosterior(Posterior[BayesianMeanEmbedding, ConditionedMeanEmbedding]):
+    """A posterior over the hyperparameters of a :class:`kernel_embed.BayesianMeanEmbedding`.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(20, 1, dtype=torch.float64)
+        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=10, sampler=ke.Laplace())
+        >>> low, high = posterior.band(x[:3])
+        >>> bool((low < high).all())
+        True
+    """
+
+    def mixture(self, x: Tensor) -> GaussianMixture:
+        """The posterior of μ at the points ``x`` ``(t, d)``: one Gaussian for each draw."""
+        return gaussian_mixture((c(x) for c in self.conditioned()), self.weights)
+
+    def __call__(self, x: Tensor) -> MultivariateNormal:
+        """The Gaussian with the mean and the covariance of :meth:`mixture`."""
+        return self.mixture(x).matched
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean of μ at ``x``, averaged over draws: ``(t,)``."""
+        return self.average(lambda conditioned: conditioned.mean(x))
+
+    def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
+        """The central interval of probability ``level`` of the mixture, at each point."""
+        return self.mixture(x).band(level)
+
+    def witness(self, x: Tensor, y: Tensor) -> WitnessPosterior:
+        """μ_P − μ_Q for samples ``x`` of P and ``y`` of Q, with the hyperparameters integrated out."""
+        return WitnessPosterior(self, x, y)
+
+
+class WitnessPosterior:
+    """The witness function averaged over draws; made by :meth:`kernel_embed.posteriors.MeanPosterior.witness`.
+
+    Args:
+        posterior: over hyperparameters learned on the pooled sample.
+        x: the sample of P, ``(n, d)``.
+        y: the sample of Q, ``(m, d)``.
+
+    Raises:
+        TypeError: if a sample is not a tensor of real numbers.
+        ValueError: if a sample is empty or not finite.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.randn(15, 1, dtype=torch.float64), 2 + torch.randn(15, 1, dtype=torch.float64)
+        >>> embedding, xy = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), torch.cat([x, y])
+        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), xy, num_samples=5, sampler=ke.Laplace())
+        >>> posterior.witness(x, y)(torch.zeros(1, 1, dtype=torch.float64)).mean.shape
+        torch.Size([1])
+    """
+
+    def __init__(self, posterior: MeanPosterior, x: Tensor, y: Tensor) -> None:
+        self.posterior, self.x, self.y = posterior, check_features(x, "x"), check_features(y, "y")
+
+    def mixture(self, points: Tensor) -> GaussianMixture:
+        """The witness at ``points`` ``(t, d)``: one Gaussian for each draw."""
+        witnesses = (Witness(embedding, self.x, self.y)(points) for embedding in self.posterior.embeddings())
+        return gaussian_mixture(witnesses, self.posterior.weights)
+
+    def __call__(self, points: Tensor) -> MultivariateNormal:
+        """The Gaussian with the mean and the covariance of :meth:`mixture`."""
+        return self.mixture(points).matched
+
+    def band(self, points: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
+        """The central interval of probability ``level`` of the mixture, at each point."""
+        return self.mixture(points).band(level)
+
+
+ANSWERS: tuple[tuple[type[gpytorch.Module], type[Posterior]], ...] = (
+    (MulticlassEmbedding, MulticlassPosterior),
+    (ConditionalEmbedding, ConditionalPosterior),
+    (BayesianMeanEmbedding, MeanPosterior),
+)
+"""Kinds of embeddings, the special before the general, and the answers that belong to each."""
+
+
+def posterior_class(embedding: gpytorch.Module) -> type[Posterior]:
+    """The answers that belong to a kind of embedding; for an unknown one the draws, with ``each`` and ``average``."""
+    return next((answers for kind, answers in ANSWERS if isinstance(embedding, kind)), Posterior)

@@ -1,0 +1,218 @@
+r"""Coordinate descent (Appendix C), for many kernels and for streams of base functions.
+
+Only the non-zero coefficients and their base functions are stored; the others pass by in blocks. At each visit the
+stream is priced, the coordinates of steepest descent join, and each coordinate moves to its minimum by an exact line
+search.
+
+Taken literally, coordinate descent on eq. (1) stops at points that are not optimal: the hinge has kinks that couple the
+coordinates, and at a kink no single coordinate may improve although two together could. So each round descends on the
+hinge with its corner rounded around a dual centre :math:`c`,
+
+.. math::  \varphi_i(z) = \max_{0 \le u \le 1/m} \; u (1 - z) - \frac{(u - c_i)^2}{2\sigma} ,
+           \qquad -\varphi_i'(z) = u_i(z) = \min\big(\tfrac1m, \max(0, c_i + \sigma (1 - z))\big) ,
+
+and then moves the centre, :math:`c_i \leftarrow u_i(z_i)`. This is the proximal point method on the dual: rounded
+objectives are smooth, so coordinate descent reaches their minimum, and the centres converge to a dual optimum, at which
+the rounding no longer matters. As :math:`\sigma \to \infty` it is Appendix C itself. Along one coordinate the rounded
+objective is piecewise quadratic, and its minimum is found exactly. The squares
+:math:`\frac\mu2 (\Lambda_j \alpha_j)^2` of the elastic penalty add to slope and curvature, and change nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+
+import numpy as np
+
+from .families import Array
+from .line_search import minimum, newton_direction, root
+from .problem import dual_bound
+from .solver import TOLERANCE, check_tolerance
+
+Block = tuple[list[Hashable], Array, Array]
+"""Names of base functions, the functions as rows y_i h(x_i) of a matrix, and their penalties Λ."""
+
+Stream = Callable[[], Iterable[Block]]
+"""Called at every visit; the same names must come with the same functions."""
+
+JOIN = 20
+"""Coordinates of steepest descent that join in one visit of the stream."""
+
+GROWTH, LARGEST_SIGMA = 1.5, 300.0
+"""σ starts at 1/m, where the rounded corner is as wide as the margin, and grows to this multiple of it."""
+
+PATIENCE, PROGRESS = 10, 0.9
+"""Below the default tolerance, rounds that must bring the gap to this share of what it was: rounding allows no more."""
+
+
+class Descent:
+    """Descends on eq. (1) over a stream of base functions.
+
+    Args:
+        stream: called at every visit; returns blocks ``(names, h, penalties)``, with ``h`` of shape (block size, m),
+            rows already multiplied by the labels. The same names must come with the same functions at every visit.
+        m: the number of points.
+        tolerance: the gap to reach; the search also ends, not converged, where rounding keeps the gap above it.
+        max_rounds: visits of the stream at most.
+        elastic: μ, the weight of the squares.
+
+    After ``run()``, ``weights`` maps the names of base functions with a vote to their coefficients.
+
+    Raises:
+        TypeError: if ``tolerance`` is not a number.
+        ValueError: if it is not positive and finite.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed.voting.descent import Descent
+        >>> h = np.array([[1.0, -1.0, 1.0], [1.0, 1.0, 1.0]])  # two functions at three points, times labels
+        >>> descent = Descent(lambda: [(["first", "second"], h, np.array([0.1, 0.1]))], m=3)
+        >>> _ = descent.run()
+        >>> list(descent.weights)
+        ['second']
+    """
+
+    def __init__(
+        self, stream: Stream, m: int, tolerance: float = TOLERANCE, max_rounds: int = 2000, elastic: float = 0.0
+    ) -> None:
+        check_tolerance(tolerance)
+        self.stream, self.m = stream, m
+        self.tolerance, self.max_rounds, self.elastic = tolerance, max_rounds, elastic
+        self.weights: dict[Hashable, float] = {}
+        self.objective, self.bound, self.num_rounds, self.converged = 1.0, 0.0, 0, False
+        self.u = np.full(m, 1.0 / m)
+        self._functions: dict[Hashable, tuple[Array, float]] = {}
+        self._z = np.zeros(m)
+        self._centre = np.full(m, 0.5 / m)
+        self._sigma = 1.0 / m
+        self._accuracy = 0.1
+        self._least, self._since = np.inf, 0
+
+    @property
+    def gap(self) -> float:
+        """objective − bound, never negative."""
+        return max(0.0, self.objective - self.bound)
+
+    def run(self) -> Descent:
+        """Descend until the gap is within the tolerance, no longer falls, or the rounds are used up."""
+        while self.num_rounds < self.max_rounds and not self.converged:
+            self.num_rounds += 1
+            steepness = self._visit()
+            self.converged = self.gap <= self.tolerance
+            if self.converged or self._is_stalled():
+                break
+            if steepness <= self._accuracy:  # this centre is done with: no function of the stream descends any more
+                self._centre = self._u()
+                self._sigma = min(GROWTH * self._sigma, LARGEST_SIGMA / self.m)
+                self._accuracy = max(self._accuracy / 3.0, 1e-9)
+                self._forget()
+            self._descend(0.3 * self._accuracy)
+        return self
+
+    def _is_stalled(self) -> bool:
+        """Whether the gap is as small as rounding lets it be."""
+        if self.gap > TOLERANCE or self.gap < PROGRESS * self._least:
+            self._least, self._since = self.gap, 0
+        else:
+            self._since += 1
+        return self._since >= PATIENCE
+
+    def _u(self) -> Array:
+        """u_i(z_i), minus the slope of the rounded hinge."""
+        return np.clip(self._centre + self._sigma * (1.0 - self._z), 0.0, 1.0 / self.m)
+
+    def _visit(self) -> float:
+        """Price the stream at u: the dual bound, and the steepest coordinates join. Returns the steepest slope."""
+        u = self._u()
+        steepest, violations = 0.0, []
+        candidates: list[tuple[float, Hashable, Array, float]] = []
+        for names, h, penalties in self.stream():
+            ratio = np.abs(h @ u) / penalties
+            above = np.flatnonzero(ratio > 1.0)
+            violations.append(ratio[above])
+            # μΛ|α| is the slope of the squares, by which a price may exceed the penalty of a function that votes.
+            owed = [self.elastic * penalties[t] * abs(self.weights.get(names[t], 0.0)) for t in above]
+            steepest = max(steepest, float(np.abs(ratio[above] - 1.0 - owed).max(initial=0.0)))
+            new = [t for t in above[np.argsort(-ratio[above])] if names[t] not in self._functions]
+            candidates += [(float(ratio[t]), names[t], h[t], float(penalties[t])) for t in new[:JOIN]]
+            candidates = sorted(candidates, key=lambda candidate: -candidate[0])[:JOIN]
+        for _, name, h_t, penalty in candidates:
+            self._functions[name] = (h_t.copy(), penalty)
+        bound = dual_bound(float(u.sum()), np.concatenate(violations), self.elastic)
+        if bound > self.bound:
+            self.bound, self.u = bound, u
+        costs = np.array([self._functions[name][1] * abs(weight) for name, weight in self.weights.items()])
+        penalty_term = costs.sum() + 0.5 * self.elastic * (costs**2).sum()
+        self.objective = float(np.maximum(0.0, 1.0 - self._z).mean() + penalty_term)
+        return steepest
+
+    def _descend(self, accuracy: float, max_sweeps: int = 20, max_moves: int = 40) -> None:
+        """Sweeps over the coordinates at hand until none is steeper than ``accuracy`` relative to its penalty."""
+        for _ in range(max_sweeps):
+            steepest = 0.0
+            for name, (h, penalty) in self._functions.items():
+                steepest = max(steepest, self._line_search(name, h, penalty))
+            if steepest <= accuracy:
+                return
+            for _ in range(max_moves):
+                if self._move_together() <= accuracy:
+                    break
+
+    def _move_together(self) -> float:
+        """One exact line search along Newton's direction over the coefficients that vote, signs kept.
+
+        Base functions of neighboring points are nearly parallel, and one coordinate at a time creeps along the valley
+        they make. The direction costs one solve of the size of the vote. Returns how steep it was.
+        """
+        names = list(self.weights)
+        if len(names) < 2:
+            return 0.0
+        alpha = np.array([self.weights[name] for name in names])
+        H = np.stack([self._functions[name][0] for name in names])
+        penalties = np.array([self._functions[name][1] for name in names])
+        squares = self.elastic * penalties**2
+        slopes = penalties * np.sign(alpha) + squares * alpha
+        v = self._centre + self._sigma * (1.0 - self._z)
+        top = 1.0 / self.m
+        descent = H @ np.clip(v, 0.0, top) - slopes
+        direction = newton_direction(self._sigma, H[:, (v > 0.0) & (v < top)], descent, squares)
+        if direction is None:
+            return 0.0
+        along = direction @ H
+        # The first coefficient to reach zero ends the piece on which the penalty is linear.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lengths = np.where(alpha * direction < 0.0, -alpha / direction, np.inf)
+        first = int(np.argmin(lengths))
+        ridge = float(squares @ direction**2)
+        minimum_along = root(v, self._sigma * along, along, float(slopes @ direction), top, ridge)
+        length = min(minimum_along, float(lengths[first]))
+        if not (np.isfinite(length) and length > 0.0):
+            return 0.0
+        moved = alpha + length * direction
+        if length == lengths[first]:
+            moved[first] = 0.0
+        self.weights = {name: float(weight) for name, weight in zip(names, moved, strict=True) if weight}
+        self._z = moved @ H
+        return float(np.max(np.abs(descent / slopes)))
+
+    def _line_search(self, name: Hashable, h: Array, penalty: float) -> float:
+        """Move one coefficient to its minimum exactly; returns how steep it was, relative to its penalty."""
+        old = self.weights.get(name, 0.0)
+        ridge = self.elastic * penalty**2
+        slope = float(h @ self._u()) - ridge * old
+        steepness = abs(slope - np.sign(old) * penalty) / penalty if old else max(0.0, abs(slope) / penalty - 1.0)
+        if steepness <= 1e-13:
+            return 0.0
+        rest = self._centre + self._sigma * (1.0 - self._z + old * h)  # u before clipping, at coefficient 0
+        new = minimum(rest, self._sigma * h, h, penalty, 1.0 / self.m, ridge)
+        if new != old:
+            self._z += (new - old) * h
+            if new:
+                self.weights[name] = new
+            else:
+                self.weights.pop(name, None)
+        return steepness
+
+    def _forget(self) -> None:
+        """Keep only base functions with a vote."""
+        self._functions = {name: f for name, f in self._functions.items() if name in self.weights}

@@ -1,0 +1,264 @@
+r"""The optimization problem of the vote, its dual, and the certificate that ties both.
+
+With base functions :math:`h_{k,j} = (y_i K_k(x_i, x_j))_{i}` and penalties :math:`\Lambda_k = \lambda r_k + \beta`, the
+vote minimizes
+
+.. math::  F(\alpha) = \frac1m \sum_i \max\Big(0, 1 - \sum_{k,j} \alpha_{k,j} h_{k,j,i}\Big)
+                       + \sum_{k,j} \Lambda_k |\alpha_{k,j}| .                                    \tag{1}
+
+(The paper writes :math:`y_i y_j K_k(x_i, x_j)`; the sign :math:`y_j` only renames :math:`\alpha_{k,j}`.) Its dual is
+
+.. math::  \max_u \sum_i u_i \quad\text{s.t.}\quad 0 \le u_i \le \tfrac1m, \quad |h_{k,j}^\top u| \le \Lambda_k .
+
+Any :math:`\alpha` bounds the optimum from above and any feasible :math:`u` from below. Dividing any
+:math:`u \in [0, 1/m]^m` by :math:`\max(1, \max_{k,j} |h_{k,j}^\top u| / \Lambda_k)` makes it feasible, so every solver
+can say how far from the optimum it may be at most: its gap.
+
+The elastic penalty, a hybrid of norms that the paper leaves open, adds squares in the same unit, what a vote costs:
+
+.. math::  F_\mu(\alpha) = F(\alpha) + \frac\mu2 \sum_{k,j} (\Lambda_k \alpha_{k,j})^2 , \qquad
+           \max_{0 \le u \le 1/m} \sum_i u_i
+           - \frac1{2\mu} \sum_{k,j} \Big(\frac{|h_{k,j}^\top u|}{\Lambda_k} - 1\Big)_+^2 .
+
+Its dual has no rows: every :math:`u` in the box is feasible, and so is every :math:`tu`, :math:`0 \le t \le 1`. The
+best :math:`t` is the certificate (:func:`dual_bound`); for :math:`\mu \to 0` it is the division above.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..validation import check_array, check_number
+from .families import Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Votes:
+    """The non-zero coefficients: ``weight[t]`` is α of the function K_{kernel[t]}(·, x_{point[t]}).
+
+    Attributes:
+        kernel: k of each vote.
+        point: j of each vote.
+        weight: α of each vote.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed.voting import Votes
+        >>> len(Votes(np.array([0, 1]), np.array([3, 3]), np.array([0.5, -0.2])))
+        2
+    """
+
+    kernel: NDArray[np.int64]
+    point: NDArray[np.int64]
+    weight: Array
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    def restricted_to(self, points: NDArray[np.int64]) -> Votes:
+        """The votes of ``points`` only, renumbered by their positions there."""
+        position = {int(j): t for t, j in enumerate(points)}
+        kept = [t for t, j in enumerate(self.point) if int(j) in position]
+        numbers = np.array([position[int(j)] for j in self.point[kept]], dtype=np.int64)
+        return Votes(self.kernel[kept], numbers, self.weight[kept])
+
+    @classmethod
+    def none(cls) -> Votes:
+        """No votes, α = 0."""
+        return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Solution:
+    """A vote with its certificate.
+
+    Attributes:
+        votes: the non-zero coefficients α.
+        penalties: Λ_k, one per kernel.
+        objective: F(α) of eq. (1), from above.
+        bound: the value of the feasible dual point, from below.
+        u: the dual point before it is scaled into the feasible set, of shape (m,).
+        num_rounds: how often the solver priced all base functions.
+        converged: whether the gap is within the tolerance asked for.
+
+    Example:
+        >>> import numpy as np, kernel_embed as ke
+        >>> x = np.random.default_rng(0).normal(size=(30, 2))
+        >>> point, = ke.voting.vote_path([lambda x, z: x @ z.T], x, x[:, 0] > 0, lams=[0.01], betas=[0.0])
+        >>> point.solution.bound <= point.solution.objective, point.solution.gap < 1e-6
+        (True, True)
+    """
+
+    votes: Votes
+    penalties: Array
+    objective: float
+    bound: float
+    u: Array
+    num_rounds: int
+    converged: bool
+
+    @property
+    def gap(self) -> float:
+        """How far above the optimum F may be at most, objective − bound and never negative."""
+        return max(0.0, self.objective - self.bound)
+
+
+class VoteProblem:
+    """The sample as the solvers see it: Grams K_k and labels ±1.
+
+    Args:
+        grams: the matrices K_k(x_i, x_j), one per kernel, rows for the sample's points, columns for base functions.
+        y: labels, −1 or +1, shape (m,).
+        elastic: μ ≥ 0, the weight of the squares; 0 is the paper's problem.
+
+    Raises:
+        TypeError: if a Gram is not made of real numbers.
+        ValueError: if there is no Gram, one has not one row for each label, a value is not finite, or ``elastic`` is
+            negative.
+
+    Example:
+        >>> import numpy as np
+        >>> problem = VoteProblem([np.array([[1.0, 0.0], [0.0, 1.0]])], np.array([1.0, -1.0]))
+        >>> votes = Votes(np.array([0, 0]), np.array([0, 1]), np.array([1.0, -1.0]))
+        >>> problem.objective(votes, np.array([0.1]))
+        0.2
+    """
+
+    def __init__(self, grams: Sequence[Array], y: Array, elastic: float = 0.0) -> None:
+        self.y = _checked_labels(y)
+        self.elastic = check_elastic(elastic)
+        self.m = len(self.y)
+        if not grams:
+            raise ValueError("Expected at least one Gram, got none. Give one for each kernel.")
+        grams = [check_array(K, f"Gram {k}") for k, K in enumerate(grams)]
+        for k, K in enumerate(grams):
+            if K.ndim != 2 or K.shape[0] != self.m:
+                raise ValueError(
+                    f"Expected Gram {k} with {self.m} rows, one per label, got shape {K.shape}. "
+                    "Evaluate every kernel at the same points."
+                )
+            if not np.isfinite(K).all():
+                raise ValueError(f"Expected finite values in Gram {k}, got NaN or infinity. Look at the kernel.")
+        self.grams = grams
+        # One base function per row, so that reading some of them, or pricing all, walks memory in order.
+        self._functions = [K if _symmetric(K) else np.ascontiguousarray(K.T) for K in self.grams]
+
+    def with_labels(self, y: Array) -> VoteProblem:
+        """The same points with other labels; the Grams are shared.
+
+        Raises:
+            ValueError: if there is not one label for each point.
+        """
+        other = copy.copy(self)
+        other.y = _checked_labels(y)
+        if len(other.y) != self.m:
+            raise ValueError(
+                f"Expected {self.m} labels, one per point, got {len(other.y)}. Give a vector as long as x."
+            )
+        return other
+
+    def columns(
+        self, kernel: NDArray[np.int64], point: NDArray[np.int64], at: NDArray[np.int64] | None = None
+    ) -> Array:
+        """The base functions h_{k,j} as the rows of a matrix, at all m points of the sample or ``at`` some of them."""
+        h = np.empty((len(kernel), self.m if at is None else len(at)))
+        for k in np.unique(kernel):
+            chosen = kernel == k
+            functions, j = self._functions[k], point[chosen]
+            h[chosen] = functions[j] if at is None else functions[np.ix_(j, at)]
+        h *= self.y if at is None else self.y[at]
+        return h
+
+    def margins(self, votes: Votes) -> Array:
+        """y_i f(x_i) of every point of the sample."""
+        f = np.zeros(self.m)
+        for k in np.unique(votes.kernel):
+            chosen = votes.kernel == k
+            f += votes.weight[chosen] @ self._functions[k][votes.point[chosen]]
+        return self.y * f
+
+    def prices(self, u: Array) -> list[Array]:
+        """h_{k,j}ᵀu for every base function, one array per kernel."""
+        signed = self.y * u
+        held = np.flatnonzero(signed)
+        if 3 * len(held) < self.m:  # points beyond their margin have no weight
+            return [signed[held] @ K[held] for K in self.grams]
+        return [functions @ signed for functions in self._functions]
+
+    def objective(self, votes: Votes, penalties: Array, margins: Array | None = None) -> float:
+        """F(α) of eq. (1), with the squares where ``elastic`` > 0; ``margins`` where they are known."""
+        loss = np.maximum(0.0, 1.0 - (self.margins(votes) if margins is None else margins)).mean()
+        costs = penalties[votes.kernel] * np.abs(votes.weight)
+        return float(loss + costs.sum() + 0.5 * self.elastic * (costs**2).sum())
+
+
+def _checked_labels(y: Array) -> Array:
+    y = check_array(y, "y")
+    if y.ndim != 1 or not np.isin(y, (-1.0, 1.0)).all():
+        values = np.unique(y)
+        shown = ", ".join(f"{value:g}" for value in values[:5]) + (", …" if len(values) > 5 else "")
+        raise ValueError(
+            f"Expected labels −1 and +1 in one dimension, got shape {y.shape} with values {shown}. "
+            "Code the two classes as −1 and +1, or use VotedKernelClassifier, which does so."
+        )
+    return y
+
+
+def dual_bound(total: float, violations: Array, elastic: float = 0.0) -> float:
+    r"""The best bound from below along tu: :math:`\max_{t \le 1} t \sum_i u_i - \frac1{2\mu} \sum_j (t v_j - 1)_+^2`.
+
+    The maximum is where :math:`\mu \sum_i u_i = \sum_j v_j (t v_j - 1)_+`; with the J largest :math:`v_j` counted,
+    :math:`t = (\mu \sum_i u_i + \sum_{j \le J} v_j) / \sum_{j \le J} v_j^2`, the least of which is the maximum.
+
+    Args:
+        total: Σ u_i of a point in the box.
+        violations: v_j = |h_jᵀu| / Λ_j; those of at most 1 may be left out.
+        elastic: μ; at 0 the bound is total / max(1, max v_j).
+
+    Example:
+        >>> import numpy as np
+        >>> dual_bound(1.0, np.array([2.0, 0.5])), dual_bound(1.0, np.array([2.0, 0.5]), elastic=1.0)
+        (0.5, 0.625)
+    """
+    v = -np.sort(-violations[violations > 1.0])
+    if not len(v):
+        return total
+    if not elastic:
+        return total / float(v[0])
+    t = min(1.0, float(((elastic * total + np.cumsum(v)) / np.cumsum(v**2)).min()))
+    return float(t * total - (np.maximum(t * v - 1.0, 0.0) ** 2).sum() / (2.0 * elastic))
+
+
+def check_elastic(elastic: float) -> float:
+    """μ as a finite number ≥ 0."""
+    if not 0.0 <= check_number("elastic", elastic) < np.inf:
+        raise ValueError(f"Expected elastic ≥ 0 and finite, got {elastic!r}. Give 0 for the vote of the paper.")
+    return float(elastic)
+
+
+def _symmetric(K: Array) -> bool:
+    return K.shape[0] == K.shape[1] and K.flags.c_contiguous and bool((K == K.T).all())
+
+
+def check_penalties(penalties: Array, num_kernels: int) -> Array:
+    """Λ_k as an array, one positive number per kernel."""
+    penalties = check_array(penalties, "penalties")
+    if penalties.shape != (num_kernels,):
+        raise ValueError(
+            f"Expected one penalty per kernel, {num_kernels} in all, got shape {penalties.shape}. "
+            "Give a vector as long as the list of kernels."
+        )
+    bad = ~(np.isfinite(penalties) & (penalties > 0))
+    if bad.any():
+        k = int(np.flatnonzero(bad)[0])
+        raise ValueError(
+            f"Expected a positive penalty Λ_k = λ r_k + β for every kernel, got {penalties[k]:g} for kernel {k}. "
+            "Without a penalty the coefficients of eq. (1) are not bounded: raise beta, or lam where the complexity is "
+            "not zero."
+        )
+    return penalties

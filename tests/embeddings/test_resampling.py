@@ -1,0 +1,91 @@
+"""Which rows speak for an answer: the same from exact, approximated and averaged answers, and drawn by their shares."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from torch.utils.data import DataLoader, TensorDataset
+
+import kernel_embed as ke
+from kernel_embed.embeddings.resampling import resampled_rows
+
+
+@pytest.fixture(scope="module")
+def rows():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(40, 1, generator=generator, dtype=torch.float64)
+    return x, torch.sin(6 * x.squeeze(-1)) + 0.3 * torch.randn(40, generator=generator, dtype=torch.float64)
+
+
+def made() -> ke.ConditionalEmbedding:
+    kernel = RBFKernel().double()
+    kernel.lengthscale = 0.2
+    return ke.ConditionalEmbedding(kernel, 0.01).double()
+
+
+ASKED = torch.linspace(0, 1, 4, dtype=torch.float64).unsqueeze(-1)
+
+
+def test_approximated_answers_name_the_rows_as_exact_ones_do(rows):
+    x, y = rows
+    exact = made().condition(x, y)
+    near, _ = ke.approximate(made(), x, y, method=ke.Nystrom(40))
+    torch.testing.assert_close(near.weights(ASKED), exact.weights(ASKED), atol=1e-4, rtol=0)
+    # w is what carries any g: E[g(Y) | X = x] = Σ w_i(x) g(y_i)
+    torch.testing.assert_close(near.weights(ASKED).mT @ y.square(), near.expectation(torch.square, ASKED))
+    assert torch.equal(near.sample_rows(5, ASKED, seed=0), exact.sample_rows(5, ASKED, seed=0))
+
+
+def test_left_out_distributions_through_features_are_those_of_the_same_kernel(rows):
+    x, y = rows
+    near, _ = ke.approximate(made(), x, y, method=ke.Nystrom(12))
+    same = ke.ConditionalEmbedding(near.embedding.kernel, 0.01).double().condition(x, y)
+    torch.testing.assert_close(
+        near.leave_one_out_distribution().F, same.leave_one_out_distribution().F, atol=1e-8, rtol=0
+    )
+
+
+def test_a_posterior_averages_the_weights_of_its_draws(rows):
+    x, y = rows
+    posterior = ke.sample_posterior(made(), ke.LeaveOneOutScore(), x, y, num_samples=3, sampler=ke.Laplace(), seed=0)
+    weights, left_out = 0.0, 0.0
+    num_draws = len(posterior.weights)
+    for s in range(num_draws):
+        one = copy.deepcopy(made())
+        one.initialize(**{name: values[s] for name, values in posterior.samples.items()})
+        conditioned = one.condition(x, y)
+        weights = weights + conditioned.weights(ASKED) / num_draws
+        left_out = left_out + conditioned.leave_one_out_distribution().F / num_draws
+    torch.testing.assert_close(posterior.row_weights(ASKED), weights)
+    torch.testing.assert_close(posterior.leave_one_out_distribution().F, left_out)
+    torch.testing.assert_close(posterior.row_weights(ASKED).mT @ y, posterior.mean(ASKED).squeeze(-1))
+    assert torch.equal(posterior.sample_rows(4, ASKED, seed=2), resampled_rows(weights, 4, seed=2))
+
+
+def test_rows_are_drawn_by_their_shares():
+    w = torch.tensor([[0.5, -0.2], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64)
+    p = torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64)
+    found = resampled_rows(w, 40_000, seed=0, row_weights=p)
+    for k in range(2):
+        v = (w[:, k] + (1 - w[:, k].sum()) * p / 4).clamp_min(0)
+        shares = torch.bincount(found[k], minlength=3) / 40_000
+        torch.testing.assert_close(shares.double(), v / v.sum(), atol=0.01, rtol=0)
+
+
+def test_what_is_not_held_is_refused_in_words(rows):
+    x, y = rows
+    loader = DataLoader(TensorDataset(x, y), batch_size=20)
+    sums, _ = ke.approximate(made(), loader, method=ke.Nystrom(10))
+    for question in (lambda: sums.weights(ASKED), lambda: sums.sample_rows(2, ASKED)):
+        with pytest.raises(TypeError, match="Expected answers that hold their rows"):
+            question()
+    with pytest.raises(TypeError, match="which holds its targets"):
+        sums.leave_one_out_distribution()
+    labels = ke.MulticlassEmbedding(RBFKernel().double(), 2).condition(x, (y > 0).long())
+    with pytest.raises(TypeError, match="For class labels ask for probabilities"):
+        labels.leave_one_out_distribution()
+    with pytest.raises(ValueError, match="Expected k of at least 1"):
+        labels.sample_rows(0, ASKED)

@@ -1,0 +1,97 @@
+"""A learner that grows like n³ is cut to what it can do in the time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernel_embed.lab.compare import budget
+from kernel_embed.lab.compare.budget import affordable, subset
+
+
+class Clock:
+    """Time that passes only when a learner says so."""
+
+    def __init__(self, exponent, scale):
+        self.now, self.exponent, self.scale, self.sizes = 0.0, exponent, scale, []
+
+    def process_time(self):
+        return self.now
+
+    def fit(self, x, y):
+        self.sizes.append(len(y))
+        self.now += self.scale * len(y) ** self.exponent
+        return self
+
+
+@pytest.fixture
+def learner(monkeypatch):
+    def make(exponent, scale):
+        clock = Clock(exponent, scale)
+        monkeypatch.setattr(budget, "time", clock)
+        return clock
+
+    return make
+
+
+X, Y = np.zeros((4000, 2)), np.arange(4000) % 3
+
+
+def test_a_fast_learner_takes_all_rows_after_a_small_trial(learner):
+    clock = learner(2.0, 1e-9)
+    assert affordable(lambda: clock, X, Y, 10.0).rows == 4000
+    assert len(clock.sizes) == 1
+
+
+def test_a_cubic_learner_is_cut_near_its_budget(learner):
+    clock = learner(3.0, 1e-8)  # 10 s at n = 1000
+    rows = affordable(lambda: clock, X, Y, 10.0).rows
+    assert 700 <= rows <= 1000
+    assert 1e-8 * rows**3 <= 10.0
+    assert clock.now < 10.0, "trials take less than the fit itself"
+
+
+def test_time_that_does_not_depend_on_the_rows_does_not_cut_a_learner_short(learner):
+    clock = learner(3.0, 1e-9)
+    plain = clock.fit
+
+    def with_a_start(x, y):
+        clock.now += 0.5
+        return plain(x, y)
+
+    clock.fit = with_a_start
+    rows = affordable(lambda: clock, X, Y, 4.0).rows  # 0.5 s + 1e-9 n³ is 4 s at n = 1518
+    assert 1000 <= rows <= 1518
+
+
+def test_a_learner_that_is_hopeless_is_left_out(learner):
+    clock = learner(1.0, 1.0)
+    assert affordable(lambda: clock, X, Y, 10.0).rows == 0
+
+
+def test_small_tables_are_never_cut(learner):
+    clock = learner(1.0, 1e9)
+    assert affordable(lambda: clock, X[:200], Y[:200], 1.0).rows == 200
+    assert clock.sizes == []
+
+
+def test_a_trial_that_does_not_fit_in_memory_stops_the_trials(learner):
+    clock = learner(1.0, 1e-3)
+    fit = clock.fit
+
+    def limited(x, y):
+        if len(y) > 300:
+            raise MemoryError
+        return fit(x, y)
+
+    clock.fit = limited
+    assert 125 <= affordable(lambda: clock, X, Y, 3.0).rows < 4000
+
+
+def test_subset_keeps_every_class_and_the_shares():
+    y = np.array([0] * 900 + [1] * 99 + [2])
+    chosen = subset(y, 100, seed=3)
+    counts = np.bincount(y[chosen])
+    assert counts.tolist() == [90, 10, 1]
+    np.testing.assert_array_equal(chosen, subset(y, 100, seed=3))
+    np.testing.assert_array_equal(subset(y, 5000), np.arange(1000))

@@ -1,0 +1,345 @@
+"""Comparisons resume where they were, survive learners that fail, and end in a page that a browser shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import struct
+import subprocess
+import warnings
+import zlib
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from kernel_embed.lab.compare import ComparisonResult, pictures
+from kernel_embed.lab.compare import runner as compare
+from kernel_embed.lab.compare.data import Table
+from kernel_embed.lab.compare.evaluate import measure
+from kernel_embed.lab.compare.learner import Learner
+from kernel_embed.lab.compare.learners import LEARNERS, learners
+from kernel_embed.lab.compare.ranking import rows_of
+from kernel_embed.lab.compare.report import write_report
+from kernel_embed.lab.compare.runner import Comparison, Settings, folds_of, scaled
+from kernel_embed.lab.compare.summary import overall, summary
+from kernel_embed.lab.compare.tables import named_table, table_of
+from kernel_embed.results import Results
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def blobs(n=60, d=2, m=3, seed=0, name="blobs"):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % m
+    x = rng.normal(size=(m, d))[y] * 2 + rng.normal(size=(n, d))
+    return named_table(name, Table(x, np.array(["red", "green", "<b>bold", "gray"])[y]), [f"f{j}" for j in range(d)])
+
+
+def comparison(out=None, methods=("median heuristic", "svc grid"), **settings):
+    results = Results(None if out is None else out / "results.json", compare.KEY)
+    return Comparison(results, Settings(tuple(methods), folds=2, **settings), out)
+
+
+class Failing:
+    def fit(self, x, y):
+        raise FloatingPointError("a number is too large\nand more")
+
+
+class Counting:
+    """Predicts shares, and counts how often it was fitted."""
+
+    fits = 0
+
+    def fit(self, x, y):
+        Counting.fits += 1
+        self.classes_, counts = np.unique(y, return_counts=True)
+        self.shares = counts / counts.sum()
+        return self
+
+    def predict_proba(self, x):
+        return np.tile(self.shares, (len(x), 1))
+
+    def predict(self, x):
+        return np.full(len(x), self.classes_[0])
+
+
+def test_a_learner_that_fails_is_a_row_and_the_others_go_on():
+    c = comparison(methods=("default", "svc grid"))
+    c.learners["default"] = Learner(Failing, "fails", form=None)
+    table = blobs()
+    c.run([(table, None)], progress=False)
+    rows = rows_of(c.records(table), c.arrays)
+    assert [row.method for row in rows] == ["svc grid", "default"]
+    assert rows[1].note == "left out: FloatingPointError: a number is too large"
+    assert "a number is too large" in summary(table, rows)
+
+
+def test_finished_folds_are_not_computed_again_after_an_interruption(tmp_path):
+    table = blobs()
+
+    class Interrupted(Counting):
+        def fit(self, x, y):
+            if Counting.fits == 1:
+                raise KeyboardInterrupt
+            return super().fit(x, y)
+
+    Counting.fits = 0
+    first = comparison(tmp_path, methods=["default"])
+    first.learners["default"] = Learner(Interrupted, "", form=None)
+    with pytest.raises(KeyboardInterrupt):
+        first.run([(table, None)], progress=False)
+    assert len(json.loads((tmp_path / "results.json").read_text())) == 1
+
+    again = comparison(tmp_path, methods=["default"])
+    again.learners["default"] = Learner(Counting, "", form=None)
+    again.run([(table, None)], progress=False)
+    assert Counting.fits == 2, "one fold before, the other after"
+    assert all(len(again.arrays(record)["truth"]) == 30 for record in again.records(table))
+    changed = blobs(seed=1)
+    assert again.records(changed) == [], "other data under the same name are other data"
+
+
+def test_a_fit_that_ended_early_on_ctrl_c_is_not_a_result(tmp_path):
+    class Early(Counting):
+        def fit(self, x, y):
+            self.result_ = SimpleNamespace(interrupted=True)
+            return super().fit(x, y)
+
+    c = comparison(tmp_path, methods=["default"])
+    c.learners["default"] = Learner(Early, "", form=None)
+    with pytest.raises(KeyboardInterrupt):
+        c.run([(blobs(), None)], progress=False)
+    assert not (tmp_path / "results.json").exists()
+
+
+def test_a_half_written_file_is_never_read(tmp_path):
+    table = blobs()
+    c = comparison(tmp_path, methods=["median heuristic"])
+    c.run([(table, None)], progress=False)
+    for leftover in (tmp_path / ".results.json.1.part", tmp_path / "folds" / ".a.npz.1.part"):
+        leftover.write_text('[{"experiment": "comp')
+    again = comparison(tmp_path, methods=["median heuristic"])
+    assert len(again.records(table)) == 2
+
+
+def test_a_slow_learner_is_cut_and_says_so(monkeypatch):
+    monkeypatch.setattr(compare, "affordable", lambda *args: compare_allowance(40))
+    c = comparison(methods=["default"])
+    c.learners["default"] = Learner(Counting, "", form=None)
+    table = blobs(n=200)
+    c.run([(table, None)], progress=False)
+    (row,) = rows_of(c.records(table), c.arrays)
+    assert row.num_train == pytest.approx(40, abs=3)
+    assert "of 100 rows" in row.note
+    monkeypatch.setattr(compare, "affordable", lambda *args: compare_allowance(0))
+    c = comparison(methods=["default"])
+    c.run([(table, None)], progress=False)
+    assert "left out: takes far more than" in rows_of(c.records(table), c.arrays)[0].note
+
+
+def compare_allowance(rows):
+    from kernel_embed.lab.compare.budget import Allowance
+
+    return Allowance(rows, 1.0)
+
+
+def test_probabilities_that_are_kept_give_the_recorded_figures():
+    table = blobs()
+    c = comparison(methods=["rademacher 4e/n"])
+    c.run([(table, None)], progress=False)
+    for record in c.records(table):
+        arrays = c.arrays(record)
+        p = arrays["probabilities"][np.arange(30), arrays["truth"]]
+        assert record["nll"] == pytest.approx(-np.log(np.clip(p, 1e-15, 1)).mean())
+        assert arrays["lengthscale"].shape == (2,)
+        assert len(arrays["history"]) == record["num_evaluations"]
+
+
+def test_folds_and_scaling():
+    y = np.array([0] * 8 + [1] * 3)
+    held = np.concatenate([test for _, test in folds_of(y, 4, 0)])
+    assert sorted(held) == list(range(11))
+    x = np.array([[0.0, 5.0], [10.0, 5.0]])
+    a, _, b, _ = scaled(x, y[:2], np.array([[20.0, 6.0]]), y[:1])
+    np.testing.assert_array_equal(a, [[0, 0], [1, 0]])
+    np.testing.assert_array_equal(b, [[2, 1]])
+
+
+@pytest.mark.parametrize("name", [n for n in LEARNERS if not n.startswith(("cen", "nuts"))])
+def test_every_learner_learns_two_separate_groups(name):
+    table = blobs(n=100 if name == "lightgbm" else 40, m=2, seed=2)  # its leaves hold twenty rows
+    x, y, *_ = scaled(table.x.to_numpy(), table.y, table.x.to_numpy(), table.y)
+    learner = LEARNERS[name]().fit(x, y)
+    p = learner.predict_proba(x)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, atol=1e-8)
+    assert (learner.predict(x) == y).mean() > 0.75
+
+
+def mixed(n=48):
+    """A table with a gap, text and a date, and two classes that depend on all of it."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"u": rng.normal(size=n), "v": 1e4 * rng.exponential(size=n), "t": np.array(["a", "b", "c"])[np.arange(n) % 3]}
+    )
+    frame["when"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 90, n), unit="D")
+    y = np.where(frame["u"] + (frame["t"] == "a") + 1e-4 * frame["v"] + rng.normal(size=n) > 1.0, "yes", "no")
+    frame.loc[3, "u"] = np.nan
+    frame.loc[5, "t"] = None
+    return table_of(frame, y, "mixed")
+
+
+@pytest.mark.filterwarnings("ignore::kernel_embed.posteriors.PosteriorWarning")
+@pytest.mark.parametrize("name", list(LEARNERS))
+def test_the_snippet_of_the_report_gives_the_row_from_public_places(name):
+    learner, table = learners()[name], mixed()
+    code = learner.code
+    rooms = re.findall(r"^(?:from|import) (\S+)", code, flags=re.MULTILINE)
+    assert set(rooms) <= {"kernel_embed", "kernel_embed.lab.compare", "sklearn.pipeline", "sklearn.ensemble"}
+    train, test = next(iter(folds_of(table.y, 4, 0)))
+    split = (table.x.iloc[train], table.y[train], table.x.iloc[test], table.y[test])
+    measured = measure(learner.for_tables, split, np.unique(table.y))
+    head, _, last = code.rpartition("\n")
+    names = {"X": split[0], "y": split[1], "X_new": split[2]}
+    exec(head, names)
+    probabilities = eval(last, names)
+    np.testing.assert_allclose(probabilities, measured.probabilities, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["rademacher 4e/n", "evidence", "median heuristic"])
+def test_the_snippet_names_another_kernel(name):
+    learner, table = learners("matern12")[name], mixed()
+    names = {"X": table.x, "y": table.y, "X_new": table.x}
+    exec(learner.code, names)
+    kernel = names["classifier"][-1].embedding_.kernel
+    assert (type(kernel).__name__, kernel.nu) == ("MaternKernel", 0.5)
+
+
+def test_the_posterior_average_is_an_average_over_its_draws():
+    pytest.importorskip("kernel_embed.posteriors")
+    from kernel_embed.lab.compare.posterior_average import PosteriorAverageClassifier
+
+    table = blobs(n=40, m=2, seed=2)
+    x, y, *_ = scaled(table.x.to_numpy(), table.y, table.x.to_numpy(), table.y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # eight draws are too few, and are said to be
+        learner = PosteriorAverageClassifier(num_samples=8, warmup_steps=8).fit(x, y)
+    each = learner.posterior_.probabilities_of_draws(torch.as_tensor(x[:5]), calibrated=True)
+    np.testing.assert_allclose(learner.predict_proba(x[:5]), each.mean(dim=0).numpy(), atol=1e-10)
+    assert learner.draws_["draws lengthscale"].shape == (8, 2)
+    assert learner.num_evaluations_ > 16
+
+
+@pytest.mark.parametrize("kernel", ["matern12", "matern52"])
+def test_other_kernels_reach_the_learners(kernel):
+    table = blobs(n=40, m=2)
+    for name in ("one kernel", "rademacher 4e/n", "median heuristic", "evidence of inputs"):
+        classifier = learners(kernel)[name].make().fit(table.x.to_numpy(), table.y)
+        assert type(classifier.embedding_.kernel).__name__ == "MaternKernel"
+    with pytest.raises(ValueError, match="Expected a kernel among rbf"):
+        learners("none")
+
+
+def test_methods_that_do_not_exist_are_named():
+    with pytest.raises(ValueError, match="Expected methods among default"):
+        comparison(methods=["no such"])
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """A report of two tables: two features with three classes, and five features with two."""
+    out = tmp_path_factory.mktemp("report")
+    tables = [(blobs(name="two <features>"), None), (blobs(n=50, d=5, m=2, seed=3, name="five"), None)]
+    c = comparison(out, methods=("median heuristic", "rademacher 4e/n", "default"))
+    c.run(tables, progress=False)
+    found = [ComparisonResult(c, train, test) for train, test in tables]
+    words = overall([one.table.name for one in found], [one.rows for one in found], c.settings.methods)
+    assert "rademacher 4e/n" in words
+    return write_report(found, out / "report.html", progress=False), found
+
+
+def test_the_report_stands_alone_and_says_what_to_use(page):
+    path, found = page
+    text = path.read_text()
+    assert not re.search(r"""(src|href)=["'](?!data:)""", text), "nothing is fetched"
+    assert "<script" not in text
+    assert "two &lt;features&gt;" in text
+    assert re.findall(r"not a guarantee|guarantee", text) == ["not a guarantee"], "kernel and norm are learned"
+    for one in found:
+        assert f"Use “{one.recommendation.method}”" in text
+        assert one.code().splitlines()[0] in text
+    titles = (
+        "Who predicts best",
+        "What the labels depend on",
+        "How learning converges",
+        "Lengthscale by evidence",
+        "differ",
+        "Would more rows help",
+        " confuses",
+    )
+    for title in titles:
+        assert len(re.findall(title, text)) >= 2, title
+    assert text.count("data:image/png;base64,") >= 2 * (1 + 3 + 3 + 4)
+    assert path.stat().st_size < 3_000_000
+
+
+def test_names_with_markup_are_escaped_everywhere(page):
+    text = page[0].read_text()
+    assert "<features>" not in text
+    assert "&lt;b&gt;bold" in text, "a class"
+
+
+def test_pictures_of_finished_tables_are_kept(page, monkeypatch):
+    path, found = page
+    before = path.read_text()
+    monkeypatch.setattr(pictures, "_drawn", lambda section: pytest.fail("drawn again"))
+    assert write_report(found, path, progress=False).read_text() == before
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_report_in_a_browser(page, tmp_path, width):
+    """The page fits the window: nothing is wider than it, and there is ink down to the words at its end."""
+    path, _ = page
+    probe = tmp_path / "probe.html"
+    script = "<script>document.title = document.documentElement.scrollWidth + ' ' + document.body.scrollHeight</script>"
+    probe.write_text(path.read_text().replace("</body>", f"{script}</body>"))
+    base = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={tmp_path}/u",
+    ]
+    size = f"--window-size={width},1000"
+    dom = subprocess.run([*base, size, "--dump-dom", probe.as_uri()], capture_output=True, text=True, timeout=120)
+    wide, high = map(int, re.search(r"<title>(\d+) (\d+)</title>", dom.stdout).groups())
+    # Headless windows have a least width of about 500 points on some systems.
+    assert wide <= max(width, 500)
+    picture = tmp_path / "page.png"
+    subprocess.run(
+        [*base, f"--window-size={width},{min(high, 6000)}", f"--screenshot={picture}", path.as_uri()],
+        capture_output=True, timeout=120, check=True,
+    )  # fmt: skip
+    rows = png_rows(picture.read_bytes())
+    inked = [len(set(row)) > 4 for row in rows]
+    tenths = np.array_split(np.array(inked), 10)
+    assert all(part.any() for part in tenths), "no tenth of the page is empty"
+
+
+def png_rows(content):
+    """The rows of pixels of a PNG as bytes with their filter: enough to see whether a row is of one color."""
+    width, height, depth, color = struct.unpack(">IIBB", content[16:26])
+    step = 1 + width * {2: 3, 6: 4, 0: 1}[color] * depth // 8
+    data, at = b"", 8
+    while at < len(content):
+        (length,) = struct.unpack(">I", content[at : at + 4])
+        if content[at + 4 : at + 8] == b"IDAT":
+            data += content[at + 8 : at + 8 + length]
+        at += 12 + length
+    raw = zlib.decompress(data)
+    return [raw[i * step : (i + 1) * step] for i in range(height)]

@@ -1,0 +1,169 @@
+"""Comparisons of numeric targets: what a target is, how distributions are judged, the table and the report."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import norm
+
+import kernel_embed as ke
+from kernel_embed.embeddings import Distribution
+from kernel_embed.lab.compare.evaluate_numbers import by_row, pit
+from kernel_embed.lab.compare.predictive import (
+    LEVELS,
+    BoostedQuantiles,
+    ForestRegressor,
+    GaussianProcess,
+    GaussianRegressor,
+    ProbabilisticRidge,
+)
+from kernel_embed.lab.compare.real_learners import METHODS, real_learners
+from kernel_embed.lab.compare.real_pictures import _groups
+from kernel_embed.lab.compare.recommendation import ORDER
+from kernel_embed.lab.compare.tables import table_of
+
+
+@pytest.fixture(scope="module")
+def houses():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"area": rng.lognormal(size=80), "town": rng.choice(["a", "b"], size=80)})
+    frame["price"] = np.log1p(frame["area"]) + (frame["town"] == "a") + 0.2 * rng.normal(size=80)
+    frame.loc[3, "area"] = np.nan
+    return frame
+
+
+@pytest.fixture(scope="module")
+def compared(houses):
+    methods = ["default", "evidence", "ridge"]
+    return ke.compare(houses, "price", methods=methods, folds=2, name="houses", progress=False)
+
+
+def test_the_table_says_what_to_use(compared):
+    text = str(compared)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "houses: 80 rows, 2 features, target from" in text
+    assert "CRPS" in text
+    assert "NLL" not in text
+    ranking = compared.ranking
+    assert ranking["crps"].is_monotonic_increasing
+    assert {"rmse", "pinball", "coverage", "width", "crps_error"} <= set(ranking.columns)
+    assert ranking["coverage"].between(0.7, 1.0).all()
+    truth, quantiles = compared.predictions("ridge")
+    assert quantiles.shape == (80, 100)
+    assert sorted(truth) == sorted(compared.table.y)
+
+
+def test_code_and_model_agree(compared, houses):
+    for method in ("default", "ridge"):
+        names = {"X": compared.table.x, "y": compared.table.y, "X_new": compared.table.x}
+        exec(compared.code(method), names)
+        np.testing.assert_allclose(
+            names["regressor"].predict(names["X"]), compared.fitted(method).predict(names["X"]), atol=1e-8
+        )
+
+
+def test_the_report_shows_fans_groups_and_rows(compared, tmp_path):
+    pytest.importorskip("matplotlib")
+    page = compared.report(tmp_path / "report.html", progress=False).read_text()
+    for words in (
+        "What was predicted, and what happened",
+        "Are the distributions calibrated?",
+        "cover every kind of row?",
+        "Which rows one prediction rests on",
+        "What the target depends on",
+        "Would more rows help?",
+    ):
+        assert words in page
+    assert "confus" not in page
+
+
+def test_groups_are_named_in_order_and_count_every_row():
+    labels, member = _groups(pd.Series([10.0, 2.0, 2.0, 33.5, 10.0, 2.0]))
+    assert labels == ["2", "10", "33.5", "others"]
+    np.testing.assert_array_equal(member, [1, 0, 0, 2, 1, 0])
+
+    values = pd.Series(1000.0 * np.arange(1, 91))
+    values[0] = np.nan
+    labels, member = _groups(values)
+    low, high = np.quantile(values.fillna(values.median()), [1 / 3, 2 / 3])
+    assert labels == [f"up to {round(low, -1):,.0f}", "between", f"above {round(high, -1):,.0f}"]
+    assert np.bincount(member).tolist() == [30, 30, 30]
+
+    days = pd.Series(pd.date_range("2024-01-01", periods=90))
+    labels, member = _groups(days)
+    assert labels == ["up to 2024-01-30", "between", "above 2024-02-29"]
+    assert (member == 0).sum() == (days < "2024-01-31").sum()
+
+
+def test_what_a_target_is():
+    x = pd.DataFrame({"a": np.arange(100.0) ** 2})
+    rng = np.random.default_rng(0)
+    assert table_of(x, rng.normal(size=100)).task == "regression"
+    assert table_of(x, np.arange(100) // 2 * 3).task == "classification"
+    assert table_of(x, rng.permutation(100)).task == "regression"
+    assert table_of(x, ["yes", "no"] * 50).task == "classification"
+    assert table_of(x, np.arange(100) % 7, task="regression").y.dtype == np.float64
+    assert table_of(x, np.arange(100) % 7).task == "classification"
+    with pytest.raises(ValueError, match="Expected numbers in the target of table, got 'yes'"):
+        table_of(x, ["yes", "no"] * 50, task="regression")
+    with pytest.raises(ValueError, match="that varies, got 2 in every row"):
+        table_of(x, np.full(100, 2.0), task="regression")
+    with pytest.raises(ValueError, match="infinity"):
+        table_of(x, np.append(np.arange(99.0), np.inf), task="regression")
+    with pytest.raises(ValueError, match="'classification' or 'regression'"):
+        table_of(x, np.arange(100) % 7, task="ranks")
+
+
+class Fixed(GaussianRegressor):
+    def fit(self, X, y):
+        return self
+
+    def law(self, X):
+        return np.asarray(X)[:, 0], np.asarray(X)[:, 1]
+
+
+def test_crps_of_a_normal_law_by_integration():
+    X, y = np.array([[0.3, 2.0], [-1.0, 0.5]]), np.array([1.5, -2.0])
+    ours = Fixed().crps(X, y)
+    for (mean, scale), outcome, value in zip(X, y, ours, strict=True):
+        below = quad(lambda t, m=mean, s=scale: norm.cdf(t, m, s) ** 2, -30, outcome)[0]
+        above = quad(lambda t, m=mean, s=scale: norm.sf(t, m, s) ** 2, outcome, 30)[0]
+        assert value == pytest.approx(below + above, rel=1e-6)
+
+
+def test_scores_by_row_and_pit_by_hand():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=2000)
+    quantiles = np.tile(norm.ppf(LEVELS), (2000, 1))
+    law = Distribution(torch.as_tensor(quantiles[0]), torch.as_tensor(LEVELS).expand(2000, -1))
+    arrays = {
+        "truth": y, "quantiles": quantiles, "mean": np.zeros(2000), "scale": np.array(1.0),
+        "interval": np.tile(norm.ppf([0.05, 0.95]), (2000, 1)), "crps": law.crps(torch.as_tensor(y)).numpy(),
+    }  # fmt: skip
+    scores = by_row(arrays)
+    assert scores["coverage"].mean() == pytest.approx(0.9, abs=0.03)
+    assert scores["squared_error"].mean() == pytest.approx(np.mean(y**2))
+    assert scores["crps"].mean() == pytest.approx(1 / np.sqrt(np.pi), abs=0.04)  # E CRPS of N(0, 1) is 1/√π
+    counts = np.histogram(pit(arrays), bins=10, range=(0, 1))[0]
+    assert ((counts - 200) ** 2 / 200).sum() < 27.9  # χ² with nine degrees of freedom: one seed in a thousand
+
+
+@pytest.mark.parametrize("make", [ProbabilisticRidge, ForestRegressor, BoostedQuantiles, GaussianProcess])
+def test_references_answer_alike(make):
+    rng = np.random.default_rng(1)
+    X = rng.uniform(size=(60, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=60)
+    model = make().fit(X, y)
+    quantiles = model.predict_quantile(X, [0.05, 0.5, 0.95])
+    assert (np.diff(quantiles, axis=1) >= 0).all()
+    np.testing.assert_allclose(model.predict_interval(X, 0.9), quantiles[:, [0, 2]])
+    assert np.corrcoef(model.predict(X), y)[0, 1] > 0.8
+    assert (model.crps(X, y) >= 0).all()
+
+
+def test_every_learner_of_numbers_has_a_place_in_the_order():
+    assert set(real_learners()) <= set(ORDER)
+    assert set(METHODS) <= set(real_learners())

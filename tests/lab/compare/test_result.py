@@ -1,0 +1,87 @@
+"""The comparison from Python: what goes in, what it prints, plots and hands over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import kernel_embed as ke
+from kernel_embed.lab.compare.evaluate import log_losses
+
+METHODS = ["median heuristic", "logistic"]
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    made = pd.DataFrame({"u": rng.normal(size=60), "t": np.array(["a", "b"])[np.arange(60) % 2], "name": "x"})
+    made["label"] = np.where(made["u"] + (made["t"] == "a") + 0.5 * rng.normal(size=60) > 0.5, "yes", "no")
+    return made
+
+
+@pytest.fixture(scope="module")
+def compared(frame):
+    return ke.compare(frame, "label", methods=METHODS, folds=3, name="people", progress=False)
+
+
+def test_it_prints_within_80_columns_and_says_what_to_use(compared):
+    text = str(compared)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "people: 60 rows, 2 features, 2 classes" in text
+    assert "the same value in every row: name" in text
+    assert f"Use '{compared.recommendation.method}' on these data." in text
+    assert repr(compared) == "<ComparisonResult people: 2 learners>"
+
+
+def test_it_ranks_and_hands_over_models(compared, frame):
+    ranking = compared.ranking
+    assert ranking["nll"].is_monotonic_increasing
+    assert compared.recommendation.method in set(ranking.loc[ranking["tied"], "learner"])
+    model = compared.fitted()
+    names = {"X": compared.table.x, "y": compared.table.y, "X_new": compared.table.x}
+    exec(compared.code(), names)
+    np.testing.assert_allclose(names["classifier"].predict_proba(names["X"]), model.predict_proba(compared.table.x))
+    assert model.predict(frame[["u", "t"]].assign(t="new")).shape == (60,), "a new category is no error"
+
+
+def test_held_out_predictions_give_the_figures(compared):
+    truth, p = compared.predictions("logistic")
+    nll = log_losses(p, np.unique(truth)[None, :] == truth[:, None]).mean()
+    row = next(row for row in compared.rows if row.method == "logistic")
+    assert nll == pytest.approx(row.nll.mean)  # folds of equal size
+    with pytest.raises(ValueError, match="finished folds"):
+        compared.predictions("gpc")
+
+
+def test_it_plots(compared):
+    pytest.importorskip("matplotlib")
+    assert len(compared.plot().get_yticklabels()) == 2
+
+
+def test_paths_matrices_and_test_rows(frame, tmp_path):
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    settings = {"methods": ["logistic"], "progress": False}
+    by_path = ke.compare(tmp_path / "people.csv", "label", folds=2, out=tmp_path / "out", **settings)
+    by_frame = ke.compare(frame, "label", folds=2, **settings)
+    assert by_path.table.fingerprint == by_frame.table.fingerprint
+    assert (tmp_path / "out" / "results.json").exists()
+    assert "among the others" not in str(by_path)
+    assert "no other" not in str(by_path), "with one learner no sentence about others"
+    x, y = frame[["u"]].to_numpy(), frame["label"].to_numpy()
+    tested = ke.compare(x[:40], y[:40], test=(x[40:], y[40:]), **settings)
+    assert len(tested.predictions("logistic")[0]) == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((np.eye(20),), "Expected labels y"),
+        ((pd.DataFrame({"a": range(20)}), "b"), "Expected a column 'b' in X, got a"),
+        (("file.csv", [1, 2]), "name of the target column with a path"),
+        ((np.eye(20), ["a"] * 20), "two classes"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_words(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        ke.compare(*arguments)

@@ -1,0 +1,226 @@
+"""Any table is read, and what cannot be used is refused in words."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kernel_embed.lab.compare.tables import read_user_table, table_of
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def rows(labels, extra=""):
+    return "".join(f"{i},{i * i % 7},{label}\n" for i, label in enumerate(labels)) + extra
+
+
+LABELS = ["yes", "no"] * 6
+
+
+def test_text_labels_and_the_last_column(tmp_path):
+    table = read_user_table(write(tmp_path / "a.csv", "u,v,w\n" + rows(LABELS)))
+    assert table.features == ("u", "v")
+    assert table.x.shape == (12, 2)
+    assert set(table.y) == {"yes", "no"}
+    assert table.notes == ()
+
+
+def test_a_column_called_target_and_whole_numbers(tmp_path):
+    text = "target;u\n" + "".join(f"{i % 2}.0;{i}\n" for i in range(12))
+    table = read_user_table(write(tmp_path / "a.csv", text))
+    assert table.features == ("u",)
+    assert set(table.y.tolist()) == {0, 1}
+
+
+def test_missing_cells_stay_and_are_told(tmp_path):
+    table = read_user_table(write(tmp_path / "a.csv", "u,v,w\n" + rows(LABELS, "1,?,yes\n2,,no\n3,4,\ninf,1,no\n")))
+    assert len(table.y) == 15, "only the row without a label is left out"
+    assert table.x["v"].isna().sum() == 2
+    assert table.notes == (
+        "1 of 16 rows left out: no label in w",
+        "infinite cells, and numbers beyond 1e150, whose squares are infinite, taken as missing: u",
+        "missing cells in 3 rows, in u, v",
+    )
+
+
+def test_the_largest_numbers_stand_for_missing_ones(tmp_path):
+    text = "u,v,w\n" + rows(LABELS, "1.7e308,1,yes\n-1.7e308,2,no\n1e150,3,no\n")
+    table = read_user_table(write(tmp_path / "a.csv", text))
+    assert table.x["u"].isna().sum() == 2
+    again = read_user_table(write(tmp_path / "b.csv", text), like=table)
+    assert again.x["u"].isna().sum() == 2
+
+
+def test_large_labels_are_text(tmp_path):
+    text = "u,w\n" + "".join(f"{i},{'9e30' if i % 2 else '8e30'}\n" for i in (5, 3, 8, 1, 9, 2, 7, 4, 6, 0) * 2)
+    table = read_user_table(write(tmp_path / "a.csv", text))
+    assert sorted(set(table.y)) == ["8e+30", "9e+30"]
+
+
+def test_a_cell_that_is_too_long(tmp_path):
+    path = write(tmp_path / "a.csv", "u,v,w\n" + rows(LABELS, f"1,{'x' * 140_000},yes\n"))
+    with pytest.raises(ValueError, match=r"Expected cells of a usual length in .*a\.csv, got .* in row 14\. Shorten"):
+        read_user_table(path)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".pq"])
+def test_parquet_is_the_same_table(tmp_path, suffix):
+    pytest.importorskip("pyarrow")
+    csv = write(tmp_path / "a.csv", "u,v,w\n" + rows(LABELS, "1,,yes\n"))
+    pd.read_csv(csv).to_parquet(tmp_path / f"a{suffix}")
+    one, two = read_user_table(csv), read_user_table(tmp_path / f"a{suffix}")
+    assert one.fingerprint == two.fingerprint
+    assert one.notes == two.notes
+
+
+def test_the_fingerprint_sees_one_cell(tmp_path):
+    one = read_user_table(write(tmp_path / "a.csv", "u,v,w\n" + rows(LABELS)))
+    two = read_user_table(write(tmp_path / "b.csv", "u,v,w\n" + rows(["no", *LABELS[1:]])))
+    assert one.fingerprint != two.fingerprint
+
+
+def test_quoted_cells_and_a_mark_of_byte_order(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes('\ufeff"u,1",w\n'.encode() + "".join(f'"{i}","a\nb{i % 2}"\n' for i in range(12)).encode())
+    table = read_user_table(path)
+    assert table.features == ("u,1",)
+    assert set(table.y) == {"a\nb0", "a\nb1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "words"),
+    [
+        ("u,v,w\n" + rows(LABELS), "z", "Expected a column 'z'.*u, v, w"),
+        ("u,v,w\n" + rows(["yes"] * 12), None, "two classes.*got one: yes"),
+        ("u,v,w\n" + rows([f"name {i}" for i in range(12)]), None, "12 of them in 12 rows.*--task regression"),
+        ("u,v,w\n" + "1,,yes\n1,,no\n" * 6, None, "columns to learn from.*every cell is missing: v; .*every row: u"),
+        ("u,w\n1," + "x" * 140_000 + "\n", None, "cells of a usual length"),
+        ("u,v,w\n1,2\n", None, "Expected 3 cells in every row.*got 2 in row 2"),
+        ("u,u,w\n" + rows(LABELS), None, "different column names.*u more than once"),
+        ("u,v,w\n", None, "a header and rows"),
+        ("w\n" + "a\nb\n" * 6, None, "columns beside the target"),
+        ("u,v,w\n" + rows(["a", "b"]), None, "at least 10 rows with a label.*got 2"),
+    ],
+)
+def test_bad_tables_are_refused_in_words(tmp_path, text, target, words):
+    with pytest.raises(ValueError, match=words):
+        read_user_table(write(tmp_path / "a.csv", text), target)
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00\x01" * 10)
+    with pytest.raises(ValueError, match="UTF-8"):
+        read_user_table(tmp_path / "a.csv")
+    (tmp_path / "a.parquet").write_bytes(b"not parquet")
+    pytest.importorskip("pyarrow")
+    with pytest.raises(ValueError, match="Expected a Parquet file"):
+        read_user_table(tmp_path / "a.parquet")
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        read_user_table(tmp_path / "none.csv")
+
+
+def test_a_test_table_takes_columns_and_types_of_the_training_table(tmp_path):
+    train = read_user_table(write(tmp_path / "a.csv", "u,v,t,target\n" + mixed(LABELS)))
+    text = "v,u,more,t,target\n" + "".join(f"{i * i % 7},{i},9,{i % 3},{label}\n" for i, label in enumerate(LABELS))
+    test = read_user_table(write(tmp_path / "b.csv", text), like=train)
+    np.testing.assert_array_equal(test.x[["u", "v"]], train.x[["u", "v"]])
+    assert test.x["t"].dtype == object, "numbers here, but text in the training table"
+    assert (test.y == train.y).all()
+    with pytest.raises(ValueError, match="got also perhaps"):
+        read_user_table(write(tmp_path / "b.csv", text + "1,2,3,4,perhaps\n"), like=train)
+    with pytest.raises(ValueError, match="none called u"):
+        read_user_table(write(tmp_path / "b.csv", text.replace("v,u,", "v,z,")), like=train)
+
+
+def mixed(labels):
+    return "".join(f"{i},{i * i % 7},{'abc'[i % 3]},{label}\n" for i, label in enumerate(labels))
+
+
+def column(cells, delimiter=";"):
+    """One column of a table of 40 rows, read from text."""
+    frame = pd.DataFrame({"c": list(cells), "n": np.arange(40) % 7 * 1.5})
+    frame.attrs["delimiter"] = delimiter
+    return table_of(frame, ["yes", "no"] * 20)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "first", "words"),
+    [
+        (["1,5", "2"] * 20, "f", 1.5, "decimal commas read as points: c"),
+        (["1.234,5", "2,25"] * 20, "f", 1234.5, "decimal commas read as points: c"),
+        (["True", "false"] * 20, "f", 1.0, ""),
+        ([True, False] * 20, "f", 1.0, ""),
+        (["2024-03-01", "2024-03-02 10:00", None, "2024-01-05"] * 10, "M", pd.Timestamp("2024-03-01"), ""),
+        (["01.03.2024", "02.04.2024"] * 20, "M", pd.Timestamp("2024-03-01"), ""),
+        ([datetime.date(2024, 3, 1), datetime.date(2024, 3, 2)] * 20, "M", pd.Timestamp("2024-03-01"), ""),
+        ([*map(str, range(38)), "unknown", "old"], "f", 0.0, "not numbers taken as missing: c (such as 'unknown')"),
+        (["1", "2", "x", "y"] * 10, "O", "1", ""),
+        ([" a <b>", 'say "hi", you'] * 20, "O", "a <b>", ""),
+    ],
+)
+def test_kinds_of_columns(cells, kind, first, words):
+    table = column(cells)
+    assert table.x["c"].dtype.kind == kind
+    assert table.x["c"].iloc[0] == first
+    assert words in "; ".join(table.notes)
+
+
+def test_commas_between_thousands_where_cells_are_divided_by_commas(tmp_path):
+    text = "u,v,w\n" + "".join(f'"{i + 1},000",{i % 5},{label}\n' for i, label in enumerate(LABELS))
+    table = read_user_table(write(tmp_path / "a.csv", text))
+    assert table.x["u"].iloc[0] == 1000.0
+    assert table.notes == ("commas between thousands left out: u",)
+
+
+def test_columns_without_use_are_all_named_at_once():
+    n = 40
+    frame = pd.DataFrame(
+        {
+            "name": [f"person {i}" for i in range(n)],
+            "id": range(n),
+            "gone": np.nan,
+            "same": 1.0,
+            "also": "x",
+            "list": [[1]] * n,
+            "good": np.arange(n) % 7,
+        }
+    )
+    table = table_of(frame, ["yes", "no"] * 20)
+    assert table.features == ("good",)
+    words = "; ".join(table.notes)
+    for part in (
+        "free text: name", "counts the rows: id", "missing: gone", "the same value in every row: same, also",
+        "neither numbers, text nor dates: list",
+    ):  # fmt: skip
+        assert part in words, part
+
+
+def test_columns_are_dropped_by_name():
+    frame = {"u": np.arange(12) % 5, "v": np.arange(12) % 3}
+    assert table_of(frame, LABELS, drop=["u"]).features == ("v",)
+    with pytest.raises(ValueError, match="to drop, got z"):
+        table_of(frame, LABELS, drop=["z"])
+    with pytest.raises(ValueError, match="one label for each of the 12 rows"):
+        table_of(frame, LABELS[1:])
+    twice = pd.DataFrame(np.eye(12)[:, :2], columns=["u", "u"])
+    with pytest.raises(ValueError, match="u more than once"):
+        table_of(twice, LABELS)
+
+
+def test_polars_and_matrices_are_tables_too():
+    polars = pytest.importorskip("polars")
+    frame = {"u": [1.0, 2.0, None, 4.0] * 3, "t": ["a", "b", "c"] * 4}
+    one, two = table_of(pd.DataFrame(frame), LABELS), table_of(polars.DataFrame(frame), LABELS)
+    assert one.fingerprint == two.fingerprint
+    assert table_of(np.eye(12)[:, :3], LABELS).features == ("x0", "x1", "x2")
+
+
+def test_a_hundred_thousand_columns():
+    rng = np.random.default_rng(0)
+    assert table_of(rng.normal(size=(20, 100_000)), ["yes", "no"] * 10).x.shape == (20, 100_000)

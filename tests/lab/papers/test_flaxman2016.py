@@ -1,0 +1,74 @@
+"""The experiments behind the figures, at full size where a number is asserted and small where a picture is drawn."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+from kernel_embed.cli import main
+from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
+from kernel_embed.kernels import median_distance
+from kernel_embed.lab.papers import EXPERIMENTS, Settings, reproduce
+from kernel_embed.lab.papers.flaxman2016 import grid, mixtures
+from kernel_embed.lab.papers.flaxman2016.prior_chains import FAMILIES, PriorChains
+from kernel_embed.learning.maxima import local_maxima
+from kernel_embed.objectives.embedding_evidence import EmbeddingEvidence
+from kernel_embed.results import Results
+
+matplotlib.use("Agg")
+
+
+def test_grid_of_gaussians():
+    """Maximum at 1.5 ± 0.2, a local one near the median heuristic; 900 points of each, as in the paper."""
+    x = torch.cat(grid.grid_samples(ratio=2.0))
+    embedding = BayesianMeanEmbedding(RBFKernel())
+    maxima = local_maxima(embedding, EmbeddingEvidence(), x, num_points=9, span=(0.5, 40.0), max_evaluations=15)
+    lengthscales = [m.parameters["kernel.lengthscale"].item() for m in maxima]
+    assert lengthscales[0] == pytest.approx(1.5, abs=0.2)
+    assert lengthscales[1] == pytest.approx(float(median_distance(x)), rel=0.25)
+    assert float(median_distance(x)) == pytest.approx(20.0, rel=0.1)
+
+
+def test_normal_against_laplace():
+    x = torch.cat(mixtures.mixture_samples())
+    maxima = local_maxima(mixtures.model(), EmbeddingEvidence(), x, num_points=30, span=(0.2, 8.0))
+    found = sorted((m.parameters["kernel.lengthscale"].item(), m.value) for m in maxima)
+    assert [lengthscale for lengthscale, _ in found] == pytest.approx([0.5, 2.9], rel=0.05)
+    assert found[1][1] - found[0][1] == pytest.approx(211, abs=5)
+
+
+def test_mixtures_have_equal_moments():
+    points = torch.linspace(-12, 12, 24001, dtype=torch.float64)
+    step = points[1] - points[0]
+    for density in mixtures.densities(points):
+        assert (density.sum() * step).item() == pytest.approx(1.0, abs=1e-3)
+        assert ((density * points.square()).sum() * step).item() == pytest.approx(7.0, abs=1e-2)
+
+
+def test_every_picture_is_drawn(tmp_path, capsys):
+    for name in ("two-sample", "witness"):
+        assert main(["reproduce", name, "--quick", "--out", str(tmp_path)]) == 0
+    for name in (
+        "figure1.png",
+        "figure2.png",
+        "figure3.png",
+        "figure4.png",
+        "figure5.png",
+        "figure5_posterior.png",
+        "results.json",
+    ):
+        assert (tmp_path / name).stat().st_size > 1000
+    assert "grid of Gaussians" in capsys.readouterr().out
+    results = Results(tmp_path / "results.json", grid.GridOfGaussians.key)
+    assert {record["experiment"] for record in results.records} == {"grid", "mixtures", "chains"}
+    assert matplotlib.pyplot.get_fignums() == []
+
+
+def test_chains_from_the_prior_end_without_an_error(tmp_path):
+    results = Results(tmp_path / "results.json", EXPERIMENTS["prior-chains"].key)
+    reproduce(PriorChains(num_samples=2, warmup_steps=2), Settings(repetitions=1, out=tmp_path), results)
+    assert len(results.records) == len(FAMILIES) == 5
+    assert all(record.get("sound") for record in results.records), results.records
+    assert "Matérn ½" in EXPERIMENTS["prior-chains"].summary(results.records)

@@ -1,0 +1,128 @@
+"""Every backend answers the same questions: exact, features, Nyström, random features, conjugate gradients, one pass,
+sharded, compressed, and averaged over a posterior."""
+
+from __future__ import annotations
+
+import gpytorch
+import pytest
+import torch
+import torch.distributed as dist
+from gpytorch.kernels import RBFKernel, RFFKernel
+
+import kernel_embed as ke
+from kernel_embed.embeddings import ConditionalEmbedding, MulticlassEmbedding
+from kernel_embed.posteriors import Laplace, sample_posterior
+from kernel_embed.scale import (
+    ConjugateGradients,
+    Nystrom,
+    RandomFeatures,
+    ShardedEmbedding,
+    accumulate,
+    approximate,
+    compress,
+)
+from kernel_embed.testing import MulticlassPredictorContract, PredictorContract
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(60, 2, generator=GENERATOR, dtype=torch.float64)
+LABELS = (X[:, 0] > 0).long() + (X[:, 1] > 0.5).long()
+VALUES = torch.stack([X[:, 0].sin(), X[:, 1] * X[:, 0]], dim=-1)
+QUERY = torch.randn(7, 2, generator=GENERATOR, dtype=torch.float64)
+
+
+def features():
+    torch.manual_seed(0)
+    return RFFKernel(8, num_dims=2)
+
+
+def posterior(embedding, y):
+    kernel = RBFKernel(lengthscale_prior=gpytorch.priors.LogNormalPrior(0.0, 0.5))
+    twin = (
+        MulticlassEmbedding(kernel, 3) if isinstance(embedding, MulticlassEmbedding) else ConditionalEmbedding(kernel)
+    )
+    settings = {"num_samples": 4, "num_chains": 2, "seed": 0, "sampler": Laplace(), "progress": False}
+    return sample_posterior(twin, ke.ConditionalEvidence(), X, y, **settings)
+
+
+BACKENDS = {
+    "exact": lambda make, y: make(RBFKernel()).condition(X, y),
+    "bound": lambda make, y: make(RBFKernel()).attach(X, y),
+    "features": lambda make, y: make(features()).condition(X, y),
+    "nystrom": lambda make, y: approximate(make(RBFKernel()), X, y, method=Nystrom(20))[0],
+    "random features": lambda make, y: approximate(make(RBFKernel()), X, y, method=RandomFeatures(40))[0],
+    "conjugate gradients": lambda make, y: approximate(make(RBFKernel()), X, y, method=ConjugateGradients(1e-9))[0],
+    "one pass": lambda make, y: accumulate(make(features()), X, y).condition(),
+    "compressed": lambda make, y: compress(make(RBFKernel()).condition(X, y), 15)[0],
+    "posterior": lambda make, y: posterior(make(RBFKernel()), y),
+}
+WITHOUT_TARGETS = {"one pass", "compressed"}
+
+
+def checks(contract):
+    return sorted(name for name in dir(contract) if name.startswith("test_"))
+
+
+def suite(contract, name, make, y):
+    made = contract()
+    made.make_answers = lambda: BACKENDS[name](make, y)
+    made.make_points = lambda: QUERY
+    made.holds_targets = name not in WITHOUT_TARGETS
+    made.tolerance = 1e-6 if name == "conjugate gradients" else 1e-8
+    return made
+
+
+@pytest.mark.parametrize("check", checks(PredictorContract))
+@pytest.mark.parametrize("name", BACKENDS)
+def test_answers_about_numbers(name, check):
+    made = suite(PredictorContract, name, lambda kernel: ConditionalEmbedding(kernel, 0.01).double(), VALUES)
+    getattr(made, check)()
+
+
+@pytest.mark.parametrize("check", checks(MulticlassPredictorContract))
+@pytest.mark.parametrize("name", BACKENDS)
+def test_answers_about_classes(name, check):
+    made = suite(
+        MulticlassPredictorContract, name, lambda kernel: MulticlassEmbedding(kernel, 3, 0.01).double(), LABELS
+    )
+    getattr(made, check)()
+
+
+@pytest.fixture(scope="module")
+def one_rank(tmp_path_factory):
+    store = dist.FileStore(str(tmp_path_factory.mktemp("ranks") / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("check", checks(MulticlassPredictorContract))
+def test_answers_about_classes_from_shards(one_rank, check):
+    made = MulticlassPredictorContract()
+    made.make_answers = lambda: ShardedEmbedding(MulticlassEmbedding(features(), 3, 0.01).double()).condition(X, LABELS)
+    made.make_points = lambda: QUERY
+    getattr(made, check)()
+
+
+@pytest.mark.parametrize("name", ["nystrom", "conjugate gradients", "one pass", "compressed"])
+def test_backends_agree_with_the_exact_answer(name):
+    """All points as inducing points, or as those that are kept, leave nothing to approximate."""
+    everything = {
+        "nystrom": lambda e: approximate(e, X, VALUES, method=Nystrom(60))[0],
+        "conjugate gradients": lambda e: approximate(e, X, VALUES, method=ConjugateGradients(1e-10))[0],
+        "one pass": lambda e: accumulate(e, X, VALUES).condition(),
+        "compressed": lambda e: compress(e.condition(X, VALUES), 60)[0],
+    }
+    kernel = features() if name == "one pass" else RBFKernel()
+    embedding = ConditionalEmbedding(kernel, 0.01).double()
+    exact, answers = embedding.condition(X, VALUES), everything[name](embedding)
+    torch.testing.assert_close(answers.mean(QUERY), exact.mean(QUERY), rtol=1e-6, atol=1e-6)
+    if name in ("nystrom", "conjugate gradients"):
+        g = lambda y: y[:, 0].square()  # noqa: E731
+        torch.testing.assert_close(answers.expectation(g, QUERY), exact.expectation(g, QUERY), rtol=1e-5, atol=1e-5)
+
+
+def test_a_bound_of_answers_without_data_is_refused_in_words():
+    embedding = MulticlassEmbedding(RBFKernel(), 3, 0.01).double()
+    answers, _ = approximate(embedding, X, LABELS, method=Nystrom(20))
+    with pytest.raises(TypeError, match=r"with its data for generalization_bound, got MulticlassFeaturePredictor"):
+        ke.generalization_bound(answers)

@@ -1,0 +1,151 @@
+"""Guarantees against the last lines of their proofs, and which of them are certificates."""
+
+import math
+
+import gpytorch
+import numpy as np
+import pytest
+
+from kernel_embed import VotedKernelClassifier
+from kernel_embed.voting import gaussian_kernels, polynomial_kernels, theorem_2, uniform_theorem_1, uniform_theorem_2
+from kernel_embed.voting.uniform import margin_grid
+
+
+def union(p, n, delta):
+    """log(p^n / δ_n) with δ_n = δ / (2 p^(n − 1)), as in eq. (4): log(2 p^(2n − 1) / δ)."""
+    return math.log(2 / delta) + (2 * n - 1) * math.log(p)
+
+
+def last_line_of_the_proof_1(rho, n, p, m, delta):
+    """2 exp(−nϱ²/8) by Hoeffding, twice, and the union bound over the p^n families and all n, with ϱ = 2ρ/3."""
+    return 2 * math.exp(-n * (2 * rho / 3) ** 2 / 8) + math.sqrt(union(p, n, delta) / (2 * m))
+
+
+@pytest.mark.parametrize("p", [2, 10])
+@pytest.mark.parametrize("rho", [0.9, 0.5, 0.2])
+def test_the_uniform_form_lies_above_the_last_line_of_its_proof(p, rho):
+    m = 100_000
+    result = uniform_theorem_1(np.linspace(-1, 1, m), 0.01, p, rho, confidence=0.9)
+    grid, share = margin_grid(rho)
+    part = 2 * grid / 3
+    n = math.ceil(4 / part**2 * math.log(part**2 * m / math.log(p)))
+    proved = last_line_of_the_proof_1(grid, n, p, m, 0.1 * share)
+    assert proved <= result.confidence_term < 1.05 * proved
+    # The loss falls from ϱ/2 to ϱ with slope 2/ϱ; symmetrization doubles the complexity.
+    assert result.complexity_term == pytest.approx(2 * (2 / part) * 0.01)
+    assert result.margin_error == pytest.approx((1 + grid) / 2, abs=1e-4)
+    assert (result.rho, result.confidence, result.kind) == (grid, 0.9, "certificate")
+
+
+def test_the_published_theorem_2_lies_below_the_last_line_of_its_proof():
+    """eq. (4) has (2n − 1) log p where the theorem prints n log p: why it is never a certificate."""
+    m, p, rho, K, delta = 1_000_000, 5, 0.4, 2.0, 0.05
+    n = math.ceil(8 / rho**2 * math.log(rho**2 * 3 * m / (40 * K * math.log(p))))
+    proved = 3 * math.exp(-n * rho**2 / 8) + 5 * K * union(p, n, delta) / m
+    margins = np.full(m, 0.5)
+    assert theorem_2(margins, 0.0, p, rho).confidence_term < proved
+    result = uniform_theorem_2(margins, 0.001, p, rho)
+    assert result.kind == "estimate"
+    assert "(2n − 1) log p" in result.reasons[0]
+    assert result.rho <= rho
+
+
+def test_the_grid_of_margins_spends_all_of_the_confidence():
+    rhos = 2.0 ** (-np.arange(4000) / 8)
+    grid, shares = np.array([margin_grid(rho) for rho in rhos]).T
+    np.testing.assert_allclose(grid, rhos, rtol=1e-12)
+    assert 1 - 1e-3 < shares.sum() < 1
+    for rho in (0.7, 0.123, 1e-9):
+        rounded, share = margin_grid(rho)
+        assert rho / 2 ** (1 / 8) < rounded <= rho
+        assert margin_grid(rounded) == (rounded, share)
+        assert math.log(1 / share) < 2 * math.log(8 * math.log2(2 / rho) + 1)  # the price of appendix B
+    assert margin_grid(5.0) == (1.0, 0.5)
+
+
+@pytest.fixture(scope="module")
+def vote(sample):
+    x, y = sample
+    return VotedKernelClassifier(gaussian_kernels([0.1, 1.0]), lam=1e-2, beta=1e-2, num_calibration_folds=0).fit(x, y)
+
+
+def test_what_is_printed_is_an_estimate(vote):
+    for theorem in (1, 2):
+        result = vote.guarantee(theorem=theorem)
+        assert result.kind == "estimate"
+        assert "3ρ/2" in result.reasons[0]
+        assert "those of the sample" in result.reasons[1]
+    assert vote.guarantee(uniform=True, theorem=2).kind == "estimate"
+
+
+def test_bounded_kernels_have_a_certificate(vote):
+    result = vote.guarantee(uniform=True)
+    assert (result.kind, result.reasons, result.confidence) == ("certificate", (), 0.95)
+    A = sum(row["weight"] for row in vote.report())  # κ² = 1
+    expected = uniform_theorem_1(vote.margins_[0] / A, 1 / math.sqrt(vote.margins_.shape[1]), 2, (1 - 1e-6) / A)
+    assert result == expected
+    assert result.rho <= vote.guarantee().rho
+    assert result.value > vote.guarantee().value
+    assert vote.guarantee(result.rho, uniform=True) == result
+    assert vote.guarantee(uniform=True, sup_diagonal=[1.0, 1.0]) == result
+    assert vote.guarantee(uniform=True, sup_diagonal=[4.0, 4.0]).value > result.value
+
+
+def test_a_certificate_takes_the_scale_of_the_kernel(sample):
+    x, y = sample
+    scaled = [gpytorch.kernels.ScaleKernel(kernel) for kernel in gaussian_kernels([0.1, 1.0])]
+    for kernel in scaled:
+        kernel.outputscale = 5.0
+    settings = {"complexity": [1.0, 1.0], "num_calibration_folds": 0}
+    plain = VotedKernelClassifier(gaussian_kernels([0.1, 1.0]), 0.01, 0.0, **settings).fit(x, y)
+    other = VotedKernelClassifier(scaled, 0.05, 0.0, **settings).fit(x, y)
+    assert other.guarantee(uniform=True).kind == "certificate"
+    assert other.guarantee(0.3, uniform=True).value == pytest.approx(plain.guarantee(0.3, uniform=True).value)
+
+
+def test_unbounded_kernels_need_a_bound_for_a_certificate(sample):
+    x, y = sample
+    x = x / np.linalg.norm(x, axis=1).max()
+    vote = VotedKernelClassifier(polynomial_kernels([1, 2, 3]), num_calibration_folds=0).fit(x, y)
+    result = vote.guarantee(uniform=True)
+    assert result.kind == "estimate"
+    assert "give sup_diagonal" in result.reasons[-1]
+    assert vote.guarantee(uniform=True, sup_diagonal=[2.0, 4.0, 8.0]).kind == "certificate"  # ‖x‖ ≤ 1
+    with pytest.raises(ValueError, match=r"Expected \|K\| ≤ 3 of polynomial 2, the given sup_diagonal, got 4 "):
+        vote.guarantee(uniform=True, sup_diagonal=[2.0, 3.0, 8.0])
+    with pytest.raises(ValueError, match="one positive number per kernel, 3 in all"):
+        vote.guarantee(uniform=True, sup_diagonal=2.0)
+
+
+def test_what_is_not_positive_semidefinite_has_no_certificate(sample):
+    x, y = sample
+    kernels = [*gaussian_kernels([1.0]), lambda a, b: np.tanh(a @ b.T - 1.0)]
+    vote = VotedKernelClassifier(kernels, num_calibration_folds=0).fit(x, y)
+    assert vote.report()[1]["num_votes"] > 0
+    assert vote.guarantee(uniform=True, sup_diagonal=[1.0, 1.0]).kind == "estimate"
+
+
+def test_refusals(vote):
+    for rho in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="a margin ρ > 0"):
+            vote.guarantee(rho, uniform=True)
+    with pytest.raises(ValueError, match="confidence between 0 and 1"):
+        vote.guarantee(uniform=True, confidence=1.0)
+    with pytest.raises(ValueError, match="K > 1"):
+        vote.guarantee(uniform=True, theorem=2, K=1.0)
+
+
+def test_votes_that_the_local_complexity_does_not_count_are_counted(sample):
+    x, y = sample
+    vote = VotedKernelClassifier(polynomial_kernels([1, 2, 3]), complexity="local", radius=0.5).fit(x, y)
+    assert vote.rules_ == ["local"] * 3
+    counted = 0
+    for k in range(3):
+        K = vote.family_.gram(k, x, x)
+        used, _ = vote.vote_._parts.get(k, ([], None))
+        counted += sum(float((K[:, vote.support_[j]] ** 2).mean()) > 0.5 for j in used)
+    result = vote.guarantee(theorem=2)
+    assert 0 < counted == result.num_outside_radius == sum(vote.num_outside_radius_)
+    assert f"for {counted} of the functions that vote" in result.reasons[-1]
+    trace = VotedKernelClassifier(polynomial_kernels([1, 2, 3])).fit(x, y).guarantee(theorem=2)
+    assert trace.num_outside_radius == 0

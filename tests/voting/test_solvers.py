@@ -1,0 +1,323 @@
+"""Both solvers against the whole linear program, against each other, and against the KKT conditions."""
+
+import numpy as np
+import pytest
+
+from kernel_embed.voting import (
+    ColumnGeneration,
+    CoordinateDescent,
+    KernelFamily,
+    VoteProblem,
+    Votes,
+    VoteSolver,
+    gaussian_kernels,
+    polynomial_kernels,
+    program,
+    trace_bound,
+    vote_path,
+)
+from kernel_embed.voting.column_generation import Generation
+
+from . import oracle
+
+EXACT = {"tolerance": 1e-8}
+
+
+def generate(problem, penalties, **options):
+    return ColumnGeneration(**options).solve(problem, penalties, **EXACT)
+
+
+def descend(problem, penalties, **options):
+    return CoordinateDescent(**options).solve(problem, penalties)
+
+
+@pytest.mark.parametrize("lam", [1e-1, 1e-2, 1e-3])
+@pytest.mark.parametrize("beta", [1e-2, 1e-4])
+def test_both_solvers_reach_the_optimum_of_the_whole_program(sample, grams, lam, beta):
+    _, y = sample
+    penalties = lam * np.array([trace_bound(K) for K in grams]) + beta
+    optimum, _ = oracle.whole_program(grams, y, penalties)
+    problem = VoteProblem(grams, y)
+    generated = generate(problem, penalties)
+    descended = descend(problem, penalties)
+    assert generated.converged
+    assert descended.converged
+    assert generated.objective == pytest.approx(optimum, abs=1e-7)
+    assert descended.objective == pytest.approx(optimum, abs=1e-6)
+    for solution in (generated, descended):
+        assert solution.bound <= optimum + 1e-8 <= solution.objective + 2e-8
+
+
+def test_one_kernel_without_complexity_is_the_norm_1_svm(sample):
+    x, y = sample
+    for K in KernelFamily([*polynomial_kernels([2]), *gaussian_kernels([1.0])]).grams(x, x):
+        expected = oracle.norm_1_svm(K, y, 0.01)
+        found = generate(VoteProblem([K], y), np.array([0.01]))
+        assert found.objective == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("solve", [generate, descend])
+def test_kkt_conditions_hold(sample, grams, solve):
+    _, y = sample
+    m = len(y)
+    penalties = 0.003 * np.array([trace_bound(K) for K in grams]) + 1e-3
+    problem = VoteProblem(grams, y)
+    solution = solve(problem, penalties)
+    u, votes = solution.u, solution.votes
+    z = problem.margins(votes)
+    assert (u >= 0).all()
+    assert (u <= 1 / m + 1e-15).all()
+    # Complementary slackness of the hinge: points beyond the margin carry no weight, points within carry all of it.
+    assert np.abs(u[z > 1 + 1e-4]).max(initial=0.0) <= 1e-6
+    assert np.abs(u[z < 1 - 1e-4] - 1 / m).max(initial=0.0) <= 1e-6
+    # Stationarity: |hᵀu| ≤ Λ for every function, with equality and the sign of α where it votes.
+    prices = np.stack(problem.prices(u)) / penalties[:, None]
+    assert np.abs(prices).max() <= 1 + 1e-5
+    np.testing.assert_allclose(prices[votes.kernel, votes.point], np.sign(votes.weight), atol=1e-4)
+
+
+def test_objective_is_that_of_the_loops(sample, grams):
+    _, y = sample
+    rng = np.random.default_rng(1)
+    votes = Votes(rng.integers(0, 5, 7), rng.integers(0, 120, 7), rng.normal(size=7) / 10)
+    penalties = np.linspace(0.01, 0.05, 5)
+    expected = oracle.objective_by_loops(grams, y, votes.kernel, votes.point, votes.weight, penalties)
+    assert VoteProblem(grams, y).objective(votes, penalties) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_warm_start_changes_nothing_but_the_time(sample, grams):
+    _, y = sample
+    r = np.array([trace_bound(K) for K in grams])
+    problem = VoteProblem(grams, y)
+    warm = Generation(problem, **EXACT)
+    for lam in (1.0, 1e-3, 1e-1, 1e-2):
+        cold = generate(problem, lam * r + 1e-4)
+        again = warm.solve(lam * r + 1e-4)
+        assert again.converged
+        assert again.objective == pytest.approx(cold.objective, abs=2e-8)
+
+
+def test_a_solve_starts_from_the_nearest_before_it_not_from_the_last(sample, grams):
+    solver = Generation(VoteProblem(grams, sample[1]), **EXACT)
+    heavy = solver.solve(np.full(len(grams), 1e-1))
+    light = solver.solve(np.full(len(grams), 1e-4))
+    assert heavy.num_rounds > 1
+    assert light.num_rounds > 1
+    for penalty in (1e-1, 1e-4):
+        assert solver.solve(np.full(len(grams), penalty * 1.001)).num_rounds == 1
+
+
+def test_points_that_sit_out_change_nothing_but_the_time(sample, grams, monkeypatch):
+    columns = {}
+    objectives = {}
+    for beyond in (0.0, 1.0, np.inf):
+        monkeypatch.setattr(program, "BEYOND", beyond)
+        solver = Generation(VoteProblem(grams, sample[1]), **EXACT)
+        penalties = [np.full(len(grams), penalty) for penalty in (1e-1, 1e-2, 1e-3, 1e-4, 1e-2)]
+        objectives[beyond] = [solver.solve(penalty).objective for penalty in penalties]
+        columns[beyond] = len(solver.ends[-2].core.active)
+    assert columns[0.0] <= columns[1.0] < 0.7 * columns[np.inf] == 0.7 * 120
+    np.testing.assert_allclose(objectives[0.0], objectives[np.inf], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(objectives[1.0], objectives[np.inf], rtol=0, atol=1e-8)
+
+
+def test_columns_of_wildly_different_scale_keep_their_certificate(sample):
+    x, y = sample
+    grams = KernelFamily(polynomial_kernels([1, 5, 10])).grams(30 * x, 30 * x)
+    assert max(np.abs(K).max() for K in grams) > 1e30
+    penalties = 1e-3 * np.array([trace_bound(K) for K in grams]) + 1e-4
+    solution = generate(VoteProblem(grams, y), penalties)
+    assert solution.converged
+    assert solution.objective == pytest.approx(oracle.whole_program(grams, y, penalties)[0], abs=1e-6)
+
+
+def test_kernels_need_be_neither_symmetric_nor_positive(sample):
+    x, y = sample
+    rng = np.random.default_rng(0)
+    grams = [rng.normal(size=(120, 120)), -np.abs(x[:, :1] - x[:, 1])]
+    penalties = np.array([0.02, 0.01])
+    optimum, _ = oracle.whole_program(grams, y, penalties)
+    assert generate(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-7)
+    assert descend(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-6)
+
+
+def test_heavy_penalties_leave_nobody_to_vote(sample, grams):
+    _, y = sample
+    for solution in (
+        generate(VoteProblem(grams, y), np.full(5, 1e9)),
+        descend(VoteProblem(grams, y), np.full(5, 1e9)),
+    ):
+        assert len(solution.votes) == 0
+        assert solution.objective == 1.0
+        assert solution.converged
+
+
+def test_one_label_only_is_a_correct_vote(grams):
+    solution = generate(VoteProblem(grams, np.ones(120)), np.full(5, 1e-3))
+    assert solution.converged
+    assert (VoteProblem(grams, np.ones(120)).margins(solution.votes) > 0).all()
+
+
+def test_duplicate_rows(sample):
+    x, y = sample
+    x, y = np.vstack([x, x[:40], x[:5]]), np.concatenate([y, y[:40], -y[:5]])
+    grams = KernelFamily(polynomial_kernels([1, 3])).grams(x, x)
+    penalties = np.array([0.01, 0.02])
+    optimum, _ = oracle.whole_program(grams, y, penalties)
+    assert generate(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-7)
+    assert descend(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-6)
+
+
+def test_descent_stores_only_what_votes():
+    """A stream of 1 200 decision stumps, of which no more than a few are ever held."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 2))
+    y = np.where(x[:, 0] + x[:, 1] > 0, 1.0, -1.0)
+    directions = rng.normal(size=(30, 2))
+
+    def stream():
+        for t, direction in enumerate(directions):
+            cuts = np.linspace(-2, 2, 40)
+            yield [(t, c) for c in range(40)], y * np.sign(x @ direction - cuts[:, None]), np.full(40, 0.05)
+
+    descent = CoordinateDescent().solve_stream(stream, m=80)
+    assert descent.converged
+    assert descent.gap <= 1e-7
+    assert len(descent.weights) < 80
+    assert len(descent._functions) < 120
+    h = np.concatenate([block[1] for block in stream()])
+    optimum, _ = oracle.whole_program([(y[:, None] * h.T)], y, np.array([0.05]))
+    assert descent.objective == pytest.approx(optimum, abs=1e-6)
+
+
+def test_literal_coordinate_descent_stops_short(sample):
+    """Why the hinge is rounded: at its kinks no single coordinate improves, yet several together do."""
+    x, y = sample[0][:30], sample[1][:30]
+    (K,) = KernelFamily(polynomial_kernels([3])).grams(x, x)
+    h, penalty = K * y, 1e-3  # row j is the base function h_j
+    alpha, z = np.zeros(30), np.zeros(30)
+    moved = True
+    while moved:
+        moved = False
+        for j in range(30):
+            # F is piecewise linear along a coordinate, so its minimum lies on a break point.
+            steps = np.concatenate([[0.0, -alpha[j]], (1 - z) / h[j]])
+            loss = np.maximum(0, 1 - z - steps[:, None] * h[j]).mean(axis=1) + penalty * np.abs(alpha[j] + steps)
+            if loss.min() < loss[0] - 1e-13:
+                step = steps[loss.argmin()]
+                alpha[j] += step
+                z += step * h[j]
+                moved = True
+    stuck = np.maximum(0, 1 - z).mean() + penalty * np.abs(alpha).sum()
+    solution = descend(VoteProblem([K], y), np.array([penalty]))
+    assert solution.converged
+    assert stuck > solution.objective + 1e-3
+
+
+@pytest.mark.parametrize("penalties", [np.zeros(5), np.array([1.0, 1.0, 0.0, 1.0, 1.0]), np.full(5, np.nan)])
+def test_zero_penalties_are_refused(sample, grams, penalties):
+    _, y = sample
+    for solve in (
+        lambda p: generate(VoteProblem(grams, y), p),
+        lambda p: descend(VoteProblem(grams, y), p),
+    ):
+        with pytest.raises(ValueError, match="Expected a positive penalty"):
+            solve(penalties)
+
+
+def test_labels_are_checked(grams):
+    with pytest.raises(ValueError, match=r"Expected labels −1 and \+1"):
+        VoteProblem(grams, np.arange(120.0))
+    with pytest.raises(ValueError, match="Expected Gram 0 with 3 rows"):
+        VoteProblem(grams, np.array([1.0, -1.0, 1.0]))
+    with pytest.raises(ValueError, match="at least one Gram"):
+        VoteProblem([], np.array([1.0, -1.0]))
+
+
+def test_other_labels_share_the_grams(sample, grams):
+    problem = VoteProblem(grams, sample[1])
+    other = problem.with_labels(-sample[1])
+    assert other.grams is problem.grams
+    assert (problem.y == sample[1]).all()
+    votes = Votes(np.array([0, 3]), np.array([5, 7]), np.array([0.5, -0.1]))
+    np.testing.assert_array_equal(other.margins(votes), -problem.margins(votes))
+    with pytest.raises(ValueError, match="Expected 120 labels"):
+        problem.with_labels(np.ones(3))
+
+
+def test_a_solver_that_is_stopped_says_its_gap(sample, grams):
+    _, y = sample
+    penalties = 1e-4 * np.array([trace_bound(K) for K in grams]) + 1e-6
+    stopped = generate(VoteProblem(grams, y), penalties, max_rounds=2)
+    assert not stopped.converged
+    optimum, _ = oracle.whole_program(grams, y, penalties)
+    assert stopped.bound <= optimum <= stopped.objective
+    descent = descend(VoteProblem(grams, y), penalties, max_rounds=2)
+    assert not descent.converged
+    assert descent.bound <= optimum <= descent.objective
+
+
+def test_a_program_that_runs_out_of_iterations_ends_the_solve(sample, grams, monkeypatch):
+    monkeypatch.setattr(program, "ITERATIONS", 0)
+    solution = generate(VoteProblem(grams, sample[1]), np.full(len(grams), 1e-3))
+    assert not solution.converged
+    assert solution.num_rounds <= 2
+    assert solution.bound <= solution.objective <= 1.0  # F(0): never worse than nobody's vote
+
+
+@pytest.mark.parametrize("tolerance", [0.0, -1e-7, np.nan, np.inf])
+def test_a_tolerance_that_nothing_reaches_is_refused(sample, grams, tolerance):
+    x, y = sample
+    problem, penalties = VoteProblem(grams, y), np.full(5, 1e-2)
+    for solver in (ColumnGeneration(), CoordinateDescent()):
+        with pytest.raises(ValueError, match="Expected a positive, finite tolerance, got"):
+            solver.solve(problem, penalties, tolerance=tolerance)
+        with pytest.raises(ValueError, match="Expected a positive, finite tolerance, got"):
+            solver.solve_all(problem, [penalties], tolerance=tolerance)
+    with pytest.raises(ValueError, match="Expected a positive, finite tolerance, got"):
+        CoordinateDescent().solve_stream(lambda: [], m=3, tolerance=tolerance)
+    with pytest.raises(ValueError, match="Expected a positive, finite tolerance, got"):
+        vote_path(None, x, y, tolerance=tolerance)
+
+
+def test_descent_ends_where_rounding_ends(sample, grams):
+    """A gap of 1e-300 is out of reach: the search says so after a few rounds, not after two thousand."""
+    problem, penalties = VoteProblem([K[:24, :24] for K in grams[:3]], sample[1][:24]), np.full(3, 1e-2)
+    solution = CoordinateDescent().solve(problem, penalties, tolerance=1e-300)
+    assert solution.gap <= 1e-9
+    assert solution.converged == (solution.gap <= 1e-300)
+    assert solution.num_rounds < 100
+
+
+def test_solvers_are_values(sample, grams):
+    """Two of the same settings are one; the settings are checked; one object serves any number of problems."""
+    assert ColumnGeneration(max_rounds=7) == ColumnGeneration(7)
+    assert ColumnGeneration() != CoordinateDescent()
+    for solver in (ColumnGeneration, CoordinateDescent):
+        with pytest.raises(ValueError, match="max_rounds of at least 1"):
+            solver(max_rounds=0)
+        with pytest.raises(AttributeError):
+            solver().max_rounds = 3
+    with pytest.raises(TypeError, match="abstract"):
+        VoteSolver()
+    problem, penalties = VoteProblem(grams, sample[1]), np.full(5, 1e-2)
+    once, again = ColumnGeneration().solve(problem, penalties), ColumnGeneration().solve(problem, penalties)
+    assert once.num_rounds == again.num_rounds > 1  # nothing is remembered between two solves
+
+
+@pytest.mark.parametrize("solver", [ColumnGeneration(), CoordinateDescent()])
+def test_solve_all_is_every_solve(sample, grams, solver):
+    problem = VoteProblem(grams, sample[1])
+    penalties = [np.full(5, penalty) for penalty in (1e-1, 1e-2)]
+    together = solver.solve_all(problem, penalties, tolerance=1e-6)
+    for solution, each in zip(together, penalties, strict=True):
+        assert solution.converged
+        assert solution.objective == pytest.approx(solver.solve(problem, each, tolerance=1e-6).objective, abs=2e-6)
+
+
+def test_a_start_changes_nothing_but_the_rounds(sample, grams):
+    problem, penalties = VoteProblem(grams, sample[1]), np.full(5, 1e-3)
+    cold = ColumnGeneration().solve(problem, penalties)
+    warm = ColumnGeneration().solve(problem, penalties, start=cold.votes)
+    assert warm.num_rounds == 1 < cold.num_rounds
+    assert warm.objective == pytest.approx(cold.objective, abs=2e-7)
