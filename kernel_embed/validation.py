@@ -106,7 +106,7 @@ def check_array(values: ArrayLike | Tensor, name: str, dim: int | None = None) -
         raise TypeError(f"Expected {name} as real numbers, got complex ones. Give real and imaginary parts apart.")
     try:
         if np.asarray(values).dtype.kind in "US":
-            raise TypeError("text")  # which NumPy would read as numbers
+            raise TypeError("Text is not a number.")  # which NumPy would read as numbers
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"Expected {name} as numbers, got {type(values).__name__}. Give an array.") from error

@@ -134,7 +134,7 @@ def inference_data(samples_by_chain: Mapping[str, Tensor], draws: Draws) -> Infe
     try:
         import arviz
     except ImportError as error:
-        raise ImportError("to_arviz needs arviz: pip install 'kernel-embed[posteriors]'.") from error
+        raise ImportError("The package arviz is not installed: pip install 'kernel-embed[posteriors]'.") from error
     by_chain = {name: values.cpu().numpy() for name, values in samples_by_chain.items()}
     statistics = {"lp": draws.log_density.numpy(), "diverging": draws.diverging.numpy()}
     if draws.energy is not None and draws.depth is not None:
