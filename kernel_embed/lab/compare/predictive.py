@@ -171,7 +171,9 @@ class QuantileForest(QuantileRegressor):
         try:
             from quantile_forest import RandomForestQuantileRegressor
         except ImportError as error:
-            raise ImportError("The package quantile-forest is not installed: pip install 'kernel-embed[bench]'.") from error
+            raise ImportError(
+                "The package quantile-forest is not installed: pip install 'kernel-embed[bench]'."
+            ) from error
         forest = RandomForestQuantileRegressor(300, min_samples_leaf=3, random_state=0)
         self.model_ = forest.fit(np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64))
         return self
