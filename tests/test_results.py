@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from kernel_embed import __version__
 from kernel_embed.files import write_whole
 from kernel_embed.lab.compare.evaluate import calibration_error, evaluate, paper_folds
+from kernel_embed.lab.runner import Case, Skip, finished, run_cases
 from kernel_embed.results import Results, decimal, standard_error, table
 
 
@@ -133,3 +135,55 @@ def test_numbers_for_readers_keep_four_digits(value):
     assert float(text.replace(",", "")) == float(f"{value:.4g}")
     assert ("e" in text) == (value != 0.0 and not 1e-4 <= abs(value) < 1e9)
     assert not text.endswith(".")
+
+
+def power(base, exponent):
+    if base == 0:
+        raise ZeroDivisionError("no\nmore")
+    return [{"exponent": e, "value": base**e} for e in range(exponent)]
+
+
+def cases(bases, calls=None):
+    def run(base):
+        if calls is not None:
+            calls.append(base)
+        return power(base, 2)
+
+    return [
+        Case({"base": base}, partial(run, base) if calls is not None else partial(power, base, 2)) for base in bases
+    ]
+
+
+def test_cases_with_records_are_not_run_again_and_failures_are_records(tmp_path):
+    path, calls = tmp_path / "results.json", []
+    outcome = run_cases(cases([2, 0, 3], calls), Results(path, ("base", "exponent")))
+    assert outcome == ([], ["0: ZeroDivisionError: no"])
+    before = path.read_bytes()
+    results = Results(path, ("base", "exponent"))
+    assert [r["value"] for r in finished(results.records)] == [1, 2, 1, 3]
+    assert run_cases(iter(cases([3, 0, 2], calls)), results, total=3) == ([], [])
+    assert calls == [2, 0, 3]
+    assert path.read_bytes() == before
+
+
+def test_other_exceptions_stop_a_run_and_keep_what_was_finished(tmp_path):
+    path = tmp_path / "results.json"
+    with pytest.raises(ZeroDivisionError):
+        run_cases(cases([2, 0, 3]), Results(path, ("base",)), failures=(ValueError,))
+    assert {r["base"] for r in json.loads(path.read_text())} == {2}
+
+
+def test_jobs_give_the_records_of_one_process():
+    one, two = Results(None, ("base",)), Results(None, ("base",))
+    assert run_cases(cases([2, 0, 3]), one) == run_cases(cases([2, 0, 3]), two, jobs=2)
+    assert one.records == two.records
+
+
+def test_skipped_cases_and_those_after_the_time_run_next_time():
+    def missing():
+        raise Skip("not installed")
+
+    results = Results(None, ("base",))
+    assert run_cases([Case({"base": 1}, missing, label="one")], results).skipped == ["one: not installed"]
+    run_cases(cases([2, 3]), results, seconds=0.0)
+    assert {r["base"] for r in results.records} == {2}
