@@ -129,8 +129,9 @@ def condition_exactly(
     """Leave-one-out values at the ``judged`` rows, and the answers; ``probes`` are points that learn the ridge anew."""
     if probes is not None:
         Z, Y = _features(_featured(embedding, probes), table.x), embedding.targets(table.y, table.x)
-        path = RidgePath.of_rows(Z, Y, table.weights)
-        ridge = RidgeSelector(path, Z[judged], Y[judged], table.weights_of(judged), loss).best_ridge(ridge)
+        C = (Z if table.weights is None else table.weights.unsqueeze(-1) * Z).mT @ Y
+        path, weights = RidgePath.from_rows(Z, table.weights), table.weights_of(judged)
+        ridge = RidgeSelector(path, C, Z[judged], Y[judged], weights, loss).best_ridge(ridge)
     embedding.regularization = ridge / table.total_weight
     learns = any(parameter.requires_grad for parameter in embedding.parameters())
     # What learns no more needs no copy; that of a warping of many columns is large.
@@ -195,19 +196,20 @@ def _judge(statistics: FeatureStatistics, table: Table, judged: Tensor, loss: Lo
     if G is None or C is None:
         raise ValueError("Expected at least one row, got none. Give data.")
     Y = statistics.embedding.targets(table.y[judged], table.x)
-    return RidgeSelector(RidgePath(G, C), statistics.features(table.x[judged]), Y, table.weights_of(judged), loss)
+    Z, weights = statistics.features(table.x[judged]), table.weights_of(judged)
+    return RidgeSelector(RidgePath.from_sums(G), C, Z, Y, weights, loss)
 
 
 class RidgeSelector:
     """An embedding through explicit features on all rows, for every ridge, at ``judged`` ones with features ``Z``."""
 
-    def __init__(self, path: RidgePath, Z: Tensor, Y: Tensor, weights: Tensor | None, loss: Loss) -> None:
-        self._path, self._ZQ = path, path.rotated(Z)
+    def __init__(self, path: RidgePath, C: Tensor, Z: Tensor, Y: Tensor, weights: Tensor | None, loss: Loss) -> None:
+        self._path, self._C, self._ZQ = path, C, path.rotate(Z)
         self._Y, self._weights, self._loss = Y, weights, loss
 
     def left_out(self, ridge: float) -> Tensor:
         """Leave-one-out values at the judged rows."""
-        return self._path.leave_one_out(self._ZQ, self._Y, ridge, self._weights)
+        return self._path.leave_one_out(self._ZQ, self._Y, self._C, ridge, self._weights)
 
     def best_ridge(self, ridge: float) -> float:
         """The multiple of ``ridge`` with the smallest leave-one-out loss."""

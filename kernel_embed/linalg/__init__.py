@@ -8,7 +8,7 @@ from .forms import DenseForm, DistanceForm, QuadraticForm
 from .iterative import IterativeSystem, conjugate_gradients
 from .mixed_precision import single_precision
 from .products import sandwich
-from .ridge_path import RidgePath, featured_left_out
+from .ridge_path import RidgePath, left_out_from_leverage
 from .shards import Shards
 from .system import LinearSystem, left_out
 
@@ -26,8 +26,8 @@ __all__ = [
     "conjugate_gradients",
     "extended",
     "factorize",
-    "featured_left_out",
     "left_out",
+    "left_out_from_leverage",
     "require_finite",
     "sandwich",
     "single_precision",

@@ -1,12 +1,13 @@
-r"""Every ridge at once: explicit features through the eigenvalues of :math:`G = Z^\top W Z`.
+r"""Ridge regression on explicit features for every ridge, with leave-one-out values, from one eigendecomposition.
 
 .. math::
-    G = Q \operatorname{diag}(s) Q^\top, \qquad
+    Z^\top W Z = Q \operatorname{diag}(s) Q^\top, \qquad
     C(\eta) = Q \operatorname{diag}\frac{1}{s + \eta} Q^\top Z^\top W Y, \qquad
-    h_i(\eta) = w_i \sum_j \frac{(z_i^\top q_j)^2}{s_j + \eta} .
+    h_i(\eta) = w_i \sum_j \frac{(z_i^\top q_j)^2}{s_j + \eta}, \qquad
+    Y_i - \hat Y_{-i} = \frac{Y_i - z_i^\top C}{1 - h_i} .
 
-After one eigendecomposition, p³ in size, the leave-one-out values of n rows for another ridge cost O(npm): the ridge is
-learned at full size for the price of one.
+After the decomposition, another ridge costs O(npm) for n rows, p features and m targets. With centered features and
+targets, the regression has a constant without a ridge, which adds 1/n to every leverage.
 """
 
 from __future__ import annotations
@@ -19,70 +20,103 @@ from .system import left_out
 
 
 class RidgePath:
-    """The system ZZᵀ + ηW⁻¹ for every η, from the sums G = ZᵀWZ ``(p, p)`` and ZᵀWY ``(p, m)`` over all rows.
+    """The regressions ZZᵀ + ηW⁻¹ for every η.
+
+    A ``ridge`` is a number, or a vector of E numbers, which adds a last dimension of size E to what is returned.
+
+    Args:
+        eigenvalues: s, ``(r,)``, of ZᵀWZ.
+        directions: Q, ``(p, r)``.
 
     Example:
         >>> Z = torch.tensor([[1.0], [2.0], [0.0]], dtype=torch.float64)
         >>> Y = torch.tensor([[1.0], [0.0], [3.0]], dtype=torch.float64)
-        >>> path = RidgePath(Z.T @ Z, Z.T @ Y)
-        >>> path.coefficients(1.0)
+        >>> path = RidgePath.from_sums(Z.T @ Z)
+        >>> path.coefficients(Z.T @ Y, 1.0)
         tensor([[0.1667]], dtype=torch.float64)
+        >>> path.leverage(path.rotate(Z), torch.tensor([1.0, 5.0], dtype=torch.float64))
+        tensor([[0.1667, 0.1000],
+                [0.6667, 0.4000],
+                [0.0000, 0.0000]], dtype=torch.float64)
     """
 
-    def __init__(self, G: Tensor, C: Tensor) -> None:
-        s, self._Q = torch.linalg.eigh(G)
-        self._s = s.clamp_min(0.0)
-        self._C = self._Q.mT @ C
+    def __init__(self, eigenvalues: Tensor, directions: Tensor) -> None:
+        self.eigenvalues, self.directions = eigenvalues, directions
 
     @classmethod
-    def of_rows(cls, Z: Tensor, Y: Tensor, weights: Tensor | None = None) -> Self:
-        """The same from all rows ``Z`` ``(n, p)`` with targets ``Y``, at a cost of min(n, p)³.
+    def from_sums(cls, G: Tensor) -> Self:
+        """The path from G = ZᵀWZ ``(p, p)``, summed over all rows."""
+        s, Q = torch.linalg.eigh(G)
+        return cls(s.clamp_min(0.0), Q)
 
-        Example:
-            >>> Z, Y = torch.eye(2, 3, dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64)
-            >>> RidgePath.of_rows(Z, Y).coefficients(1.0).T
-            tensor([[0.5000, 0.5000, 0.0000]], dtype=torch.float64)
-        """
-        left = Z if weights is None else weights.unsqueeze(-1) * Z
+    @classmethod
+    def from_rows(cls, Z: Tensor, weights: Tensor | None = None) -> Self:
+        """The path from all rows ``Z`` ``(n, p)``, at a cost of min(n, p)³."""
+        root = Z if weights is None else weights.sqrt().unsqueeze(-1) * Z
         n, p = Z.shape
         if p <= n:
-            return cls(left.mT @ Z, left.mT @ Y)
-        # Z̃ = W^½Z = U s^½ Qᵀ
-        root = Z if weights is None else weights.sqrt().unsqueeze(-1) * Z
+            return cls.from_sums(root.mT @ root)
+        # W^½Z = U s^½ Qᵀ
         s, U = torch.linalg.eigh(root @ root.mT)
         kept = s > s[-1] * n * torch.finfo(s.dtype).eps
-        path = cls.__new__(cls)
-        path._s, path._Q = s[kept], root.mT @ (U[:, kept] / s[kept].sqrt())
-        path._C = path._Q.mT @ (left.mT @ Y)
-        return path
+        return cls(s[kept], root.mT @ (U[:, kept] / s[kept].sqrt()))
 
-    def coefficients(self, ridge: float) -> Tensor:
-        """C(η), ``(p, m)``."""
-        coefficients: Tensor = self._Q @ (self._C / (self._s + ridge).unsqueeze(-1))
-        return coefficients
+    def truncated(self, tolerance: float) -> Self:
+        """The path without the directions whose eigenvalues are at most ``tolerance`` times max(1, s_max)."""
+        s = self.eigenvalues
+        kept = s > tolerance * s.clamp_min(1.0).amax(0, keepdim=True) if len(s) else s > 0
+        return type(self)(s[kept], self.directions[:, kept])
 
-    def rotated(self, Z: Tensor) -> Tensor:
-        """ZQ, what :meth:`leave_one_out` takes of some rows; made once for all ridges."""
-        rotated: Tensor = Z @ self._Q
-        return rotated
+    def shrinkage(self, ridge: float | Tensor) -> Tensor:
+        """1/(s + η), ``(r,)`` or ``(r, E)``."""
+        s = self.eigenvalues.unsqueeze(-1) if isinstance(ridge, Tensor) and ridge.dim() else self.eigenvalues
+        return 1.0 / (s + ridge)
 
-    def leave_one_out(self, ZQ: Tensor, Y: Tensor, ridge: float, weights: Tensor | None = None) -> Tensor:
-        """The values at some rows ``ZQ`` with targets ``Y`` of the system that has not seen each of them."""
-        inverse = 1.0 / (self._s + ridge)
-        P = ZQ @ (self._C * inverse.unsqueeze(-1))
-        return featured_left_out(P, ZQ.square() @ inverse, ZQ.square().sum(-1), Y, ridge, weights)
+    def degrees_of_freedom(self, ridge: float | Tensor) -> Tensor:
+        """Σ s/(s + η), the trace of the matrix that maps targets to fitted values."""
+        return self.eigenvalues @ self.shrinkage(ridge)
+
+    def coefficients(self, C: Tensor, ridge: float) -> Tensor:
+        """C(η) ``(p, m)`` from C = ZᵀWY ``(p, m)``."""
+        return self.directions @ (self.shrinkage(ridge).unsqueeze(-1) * (self.directions.mT @ C))
+
+    def rotate(self, Z: Tensor) -> Tensor:
+        """ZQ ``(n', r)`` of some rows, computed once for all ridges."""
+        return Z @ self.directions
+
+    def leverage(self, ZQ: Tensor, ridge: float | Tensor) -> Tensor:
+        """zᵀ(ZᵀWZ + ηI)⁻¹z of rows ``ZQ``, ``(n',)`` or ``(n', E)``."""
+        return ZQ.square() @ self.shrinkage(ridge)
+
+    def leave_one_out(self, ZQ: Tensor, Y: Tensor, C: Tensor, ridge: float, weights: Tensor | None = None) -> Tensor:
+        """Leave-one-out values ``(n', m)`` at rows ``ZQ`` with targets ``Y``, from C = ZᵀWY of all rows."""
+        P = ZQ @ (self.shrinkage(ridge).unsqueeze(-1) * (self.directions.mT @ C))
+        return left_out_from_leverage(P, self.leverage(ZQ, ridge), ZQ.square().sum(-1), Y, ridge, weights)
+
+    def squared_errors(self, ZQ: Tensor, Y: Tensor, ridges: Tensor, leverage: Tensor) -> Tensor:
+        """The sum over rows of squared leave-one-out residuals, ``(E, m)``, for all rows ``ZQ`` without weights.
+
+        Args:
+            ZQ: all rows, ``(n, r)``.
+            Y: their targets, ``(n, m)``.
+            ridges: ``(E,)``.
+            leverage: h of every row and ridge, ``(n, E)``, below 1.
+        """
+        shrunk = self.shrinkage(ridges).unsqueeze(-1) * (ZQ.mT @ Y).unsqueeze(1)
+        residuals = (ZQ @ shrunk.flatten(1)).reshape(len(Y), len(ridges), -1).sub_(Y.unsqueeze(1))
+        return torch.einsum("nem,ne->em", residuals.square_(), (1.0 - leverage).pow(-2))
 
 
-def featured_left_out(
+def left_out_from_leverage(
     P: Tensor, leverage: Tensor, norms: Tensor, Y: Tensor, ridge: float, weights: Tensor | None = None
 ) -> Tensor:
-    """Leave-one-out values from fitted ones P = ZC at some rows, for one ridge η.
+    """Leave-one-out values from the fitted values P = ZC at some rows, for one ridge η.
 
     Args:
         P: ``(n', m)``.
         leverage: zᵀ(ZᵀWZ + ηI)⁻¹z of each row, ``(n',)``.
         norms: zᵀz, ``(n',)``.
-        Y: their targets, ``(n', m)``.
+        Y: targets, ``(n', m)``.
         ridge: η.
         weights: w, ``(n',)``; 1 each by default.
     """

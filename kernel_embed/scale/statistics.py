@@ -32,7 +32,7 @@ from ..embeddings.resampling import resampled_rows
 from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_features
 from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
-from ..linalg import DenseSystem, featured_left_out
+from ..linalg import DenseSystem, left_out_from_leverage
 from ..linalg.products import blocks_of, mirrored_
 
 FEW = 256
@@ -310,7 +310,7 @@ class FeaturePredictor(LinearPredictor):
             Z = phi(x[part]).to(self._W)
             leverage = (Z * self._system.solve(Z.mT).mT).sum(-1)
             own = None if weights is None else weights[part]
-            parts.append(featured_left_out(Z @ coefficients, leverage, Z.square().sum(-1), Y[part], ridge, own))
+            parts.append(left_out_from_leverage(Z @ coefficients, leverage, Z.square().sum(-1), Y[part], ridge, own))
         return torch.cat(parts)
 
     @property
