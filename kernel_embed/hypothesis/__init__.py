@@ -10,7 +10,6 @@ from .kernel_choice import HasKernelDraws, KernelChoice
 from .linear_time import LinearTimeTwoSampleTest
 from .result import KernelTestResult, SamplesTestResult
 from .samples import k_sample_test, two_sample_test
-from .study import RejectionStudy, rejection_study
 from .transform_test import ConditionalTestResult, Diagnosis, LevelWarning
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "KernelTestResult",
     "LevelWarning",
     "LinearTimeTwoSampleTest",
-    "RejectionStudy",
     "SamplesTestResult",
     "conditional_independence_test",
     "conditional_two_sample_test",
@@ -31,6 +29,5 @@ __all__ = [
     "k_sample_test",
     "log_bayes_factor",
     "register_causal_test",
-    "rejection_study",
     "two_sample_test",
 ]

@@ -24,6 +24,7 @@ from kernel_embed import (
     scale,
     voting,
 )
+from kernel_embed.lab import studies
 
 from .entries import TEST_SETTINGS, Probabilities, array, bayesian, conditional, entry, linear_map, multiclass
 from .inputs import NAN, NUMBERS, SEEDS, Inputs, M, N, clean_x
@@ -367,7 +368,7 @@ def differences(i: Inputs) -> object:
 
 @entry
 def rejection_study(i: Inputs) -> object:
-    study = hypothesis.rejection_study(
+    study = studies.rejection_study(
         {"test": i.setting("test", lambda x, seed: 0.5, (None, "test", lambda x, seed: NAN))},
         {"data": i.setting("simulator", lambda number: (number,), (None, "data"))},
         num_repetitions=i.setting("num_repetitions", 3),

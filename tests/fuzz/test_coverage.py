@@ -19,7 +19,7 @@ NOT_CALLED = {
     "an answer, which the library makes and entries look through": """
         CalibratedMulticlass ConditionedMeanEmbedding ConditionedMulticlass Distribution JointEmbedding
         SquaredDistancePosterior Member PooledPredictor ColumnDifference ConditionalTestResult Diagnosis Differences
-        KernelTestResult RejectionStudy SamplesTestResult SupDiagonal Evaluation FitResult LocalMaximum Outcome Progress
+        KernelTestResult SamplesTestResult SupDiagonal Evaluation FitResult LocalMaximum Outcome Progress
         Visit GeneralizationBound HoldoutBound LogarithmicPool PacBayesBound ScoreBound SoftmaxCalibration
         ConditionalPosterior Draws EntropyParts GaussianMixture KernelDraws MeanPosterior MulticlassPosterior Posterior
         SharpnessChoice TemperatureChoice WitnessPosterior ApproximationError CompressionReport FeaturePredictor

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 from torch import Tensor
 
 from ....hypothesis.result import KernelTestResult
-from ....hypothesis.study import KEY, RejectionStudy, rejection_study
 from ....results import Record, Results
+from ...studies.rejections import KEY, RejectionStudy, rejection_study
 from ..experiment import Experiment, Settings
 
 LEVEL = 0.05

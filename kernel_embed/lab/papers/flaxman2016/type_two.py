@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from torch import Tensor
 
 from ....hypothesis import two_sample_test
-from ....hypothesis.study import RejectionStudy
 from ....plots import free_figure, save_picture, styled
 from ....plots.style import legend_below, line_style, marker
 from ....results import Record, table
+from ...studies.rejections import RejectionStudy
 from ..experiment import Settings
 from .blobs import grid_samples
 from .rejections import NUM_PERMUTATIONS, Design, RejectionExperiment, Test

@@ -1,4 +1,4 @@
-"""The study of rejections, the registered test, and the pictures."""
+"""Rejection rates: studies that resume, the level of the tests, and the experiments that count rejections."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 import kernel_embed as ke
 from kernel_embed.cli import main
 from kernel_embed.lab.papers.flaxman2016 import graphs, levels, ozone, type_two
+from kernel_embed.lab.studies import rejection_study
 
 matplotlib.use("Agg")
 needs_data = pytest.mark.skipif("KERNEL_EMBED_DATA" not in os.environ, reason="KERNEL_EMBED_DATA is not set")
@@ -29,7 +30,7 @@ def median(x, y, seed):
 
 def test_level_of_the_learned_kernel():
     """200 null data sets of three clusters: a rate outside 99.99 % of the binomial distribution is a fault."""
-    study = ke.hypothesis.rejection_study(
+    study = rejection_study(
         {"learned": lambda x, y, seed: ke.two_sample_test(x, y, None, 39, seed)},
         {"null": lambda repetition: levels.samples(repetition, 2, n=12, d=1)},
         200,
@@ -40,7 +41,7 @@ def test_level_of_the_learned_kernel():
 
 
 def test_level_of_learned_pairs():
-    study = ke.hypothesis.rejection_study(
+    study = rejection_study(
         {"learned": lambda x, y, seed: ke.independence_test(x, y, None, 39, seed)}, {"null": levels.independent}, 100
     )
     low, high = study.interval("null", "learned", 0.9999)
@@ -58,55 +59,26 @@ def test_an_interrupted_study_goes_on(tmp_path):
 
     path = tmp_path / "results.json"
     with pytest.raises(KeyboardInterrupt):
-        ke.hypothesis.rejection_study({"median": counted}, {"null": simulator}, 6, path=path)
+        rejection_study({"median": counted}, {"null": simulator}, 6, path=path)
     assert len(json.loads(path.read_text())) == 3, "what was finished is kept"
-    study = ke.hypothesis.rejection_study({"median": counted}, {"null": simulator}, 6, path=path)
+    study = rejection_study({"median": counted}, {"null": simulator}, 6, path=path)
     assert calls == [0, 1, 2, 3, 3, 4, 5]
-    whole = ke.hypothesis.rejection_study({"median": median}, {"null": simulator}, 6)
+    whole = rejection_study({"median": median}, {"null": simulator}, 6)
     assert np.array_equal(study.pvalues("null", "median"), whole.pvalues("null", "median"))
     assert "median" in study.table()
     with pytest.raises(KeyError, match="No test 'mean'"):
         study.pvalues("null", "mean")
     with pytest.raises(ValueError, match="Expected num_repetitions"):
-        ke.hypothesis.rejection_study({"median": median}, {"null": simulator}, 0)
+        rejection_study({"median": median}, {"null": simulator}, 0)
 
 
 def test_differences_are_paired():
     tests = {"always": lambda x, y, seed: 0.01, "even": lambda x, y, seed: 0.01 if seed % 2 == 0 else 0.5}
-    study = ke.hypothesis.rejection_study(tests, {"null": simulator}, 10)
+    study = rejection_study(tests, {"null": simulator}, 10)
     gap, error = study.difference("null", "always", "even")
     assert gap == 0.5
     assert error == pytest.approx(np.std([0, 1] * 5, ddof=1) / np.sqrt(10))
     assert study.standard_error("null", "always") == 0.0
-
-
-def test_the_registered_test_finds_the_chain():
-    """x → y → z: x and z are separated by y, and by nothing else."""
-    cit = pytest.importorskip("causallearn.utils.cit")
-    generator = torch.Generator().manual_seed(0)
-    e = torch.randn(150, 3, generator=generator, dtype=torch.float64)
-    y = e[:, 0] + 0.5 * e[:, 1]
-    data = torch.stack([e[:, 0], y, torch.tanh(2 * y) + 0.5 * e[:, 2]], dim=1).numpy()
-    name = ke.hypothesis.register_causal_test(seed=0, num_permutations=200)
-    test = cit.CIT(data, name)
-    assert test(0, 2) < 0.05
-    assert test(0, 2, [1]) > 0.05
-    assert test(0, 1, [2]) < 0.05
-    assert test(2, 0, [1]) == test(0, 2, [1])
-    own = ke.conditional_independence_test(*(torch.as_tensor(data[:, [j]]) for j in (0, 2, 1)), seed=0)
-    assert own.pvalue == pytest.approx(test(0, 2, [1]), abs=0.1)
-
-
-def test_pictures():
-    x, y = simulator(0)
-    result = ke.two_sample_test(x, y + 2, seed=0)
-    ax = result.plot()
-    assert any("p = " in text.get_text() for text in ax.get_legend().get_texts())
-    witness = result.witness()(torch.tensor([[0.0], [2.0]], dtype=torch.float64)).mean
-    assert witness[0] > 0 > witness[1]
-    assert repr(result).startswith("<two-sample test (n = 20, 20): p = ")
-    assert ke.independence_test(x, y, seed=0).plot() is not None
-    matplotlib.pyplot.close("all")
 
 
 def test_commands(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""How often tests reject: their level where the null hypothesis holds, their power where it does not."""
+"""Rejection rates of tests: their level where the null hypothesis holds, their power where it does not."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from typing import Protocol, SupportsFloat, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..progress import progress_bar
-from ..results import Record, Results, column, table
-from ..validation import check_count, check_share
+from ...progress import progress_bar
+from ...results import Record, Results, column, table
+from ...validation import check_count, check_share
 
 KEY = ("simulator", "test", "repetition")
-CHUNK_SECONDS = 5.0
-"""Between two writes of the file: an interrupted study loses no more than this."""
+SECONDS_BETWEEN_WRITES = 5.0
 
 
 class HasPvalue(Protocol):
-    """The answer of a test, ours or another's.
+    """The result of a test, from this library or another.
 
     Example:
         >>> import collections
-        >>> Answer = collections.namedtuple("Answer", "pvalue")              # anything with a p-value
-        >>> Answer(0.03).pvalue
+        >>> Result = collections.namedtuple("Result", "pvalue")              # anything with a p-value
+        >>> Result(0.03).pvalue
         0.03
     """
 
@@ -36,9 +35,9 @@ class HasPvalue(Protocol):
 
 
 Test: TypeAlias = Callable[..., SupportsFloat | HasPvalue]
-"""``test(*data, seed=repetition)``, whatever the data are."""
+"""``test(*data, seed=repetition)``."""
 Simulator: TypeAlias = Callable[[int], tuple[object, ...]]
-"""``simulator(repetition)``, the data of a repetition."""
+"""``simulator(repetition)`` returns the data of one repetition."""
 
 
 def rejection_study(
@@ -51,21 +50,21 @@ def rejection_study(
     results: Results | None = None,
     progress: bool | None = None,
 ) -> RejectionStudy:
-    """Run every test on data of every simulator, and count.
+    """Run every test on the data of every simulator and count rejections.
 
     Args:
-        tests: by name; each is called ``test(*data, seed=repetition)`` and returns a p-value, or an object with
+        tests: by name; each is called as ``test(*data, seed=repetition)`` and returns a p-value, or an object with
             ``.pvalue``.
         simulators: by name; ``simulator(repetition)`` returns the data, the same for every test.
-        num_repetitions: of each pair.
+        num_repetitions: for each pair of a test and a simulator.
         level: α.
-        path: a results file. A study that was interrupted goes on where it ended, and one with more repetitions adds
-            what is missing.
-        results: records to go on with and to add to, in place of a file; their key is ``KEY`` of this module.
+        path: a results file. An interrupted study resumes from it, and a study with more repetitions adds the missing
+            ones.
+        results: records to resume from and to add to, instead of a file; their key is ``KEY`` of this module.
         progress: show a progress bar; by default on a terminal or in a notebook.
 
     Returns:
-        Rates of rejection with intervals, and all records.
+        Rejection rates with intervals, and all records.
 
     Raises:
         TypeError: if a simulator or a test is not a function, or ``num_repetitions`` is not a whole number.
@@ -85,51 +84,46 @@ def rejection_study(
     check_share("level", level, "Give 0.05, which is usual.")
     for name, function in (*tests.items(), *simulators.items()):
         if not callable(function):
-            raise TypeError(f"Expected {name!r} as a function, got {function!r}. Pass what is called, not its result.")
+            raise TypeError(f"{name!r} must be a function, not {function!r}. Pass the function, not its result.")
     results = Results(path, KEY) if results is None else results
     done = results.names()
-    wanted = [
+    cases = [
         (simulator, test, repetition)
         for simulator in simulators
         for repetition in range(num_repetitions)
         for test in tests
-        if (simulator, test, repetition) not in done
     ]
-    _run(wanted, tests, simulators, results, progress)
-    names = {(simulator, test) for simulator in simulators for test in tests}
-    chosen = [
-        record
-        for record in results.records
-        if (record["simulator"], record["test"]) in names and int(str(record["repetition"])) < num_repetitions
-    ]
-    return RejectionStudy(chosen, tuple(simulators), tuple(tests), level)
+    _run([case for case in cases if case not in done], tests, simulators, results, progress)
+    names = set(cases)
+    records = [r for r in results.records if (r["simulator"], r["test"], r["repetition"]) in names]
+    return RejectionStudy(records, tuple(simulators), tuple(tests), level)
 
 
 def _run(
-    wanted: list[tuple[str, str, int]],
+    cases: list[tuple[str, str, int]],
     tests: Mapping[str, Test],
     simulators: Mapping[str, Simulator],
     results: Results,
     progress: bool | None,
 ) -> None:
-    """Add the wanted answers to the results, which are written now and then and when the work ends, however it does."""
+    """Add the p-values of the cases to the results, which are written every few seconds and on any exit."""
     waiting: list[Record] = []
     written = time.monotonic()
     last: tuple[tuple[str, int], tuple[object, ...]] | None = None
     try:
-        with progress_bar(len(wanted), "rejections", progress) as bar:
-            for simulator, test, repetition in wanted:
+        with progress_bar(len(cases), "rejections", progress) as bar:
+            for simulator, test, repetition in cases:
                 if last is None or last[0] != (simulator, repetition):
                     last = (simulator, repetition), simulators[simulator](repetition)
                 start = time.perf_counter()
-                answer = tests[test](*last[1], seed=repetition)
-                p = float(answer if isinstance(answer, SupportsFloat) else answer.pvalue)
+                result = tests[test](*last[1], seed=repetition)
+                p = float(result if isinstance(result, SupportsFloat) else result.pvalue)
                 seconds = time.perf_counter() - start
                 waiting.append(
                     {"simulator": simulator, "test": test, "repetition": repetition, "pvalue": p, "seconds": seconds}
                 )
                 bar.update()
-                if time.monotonic() - written > CHUNK_SECONDS:
+                if time.monotonic() - written > SECONDS_BETWEEN_WRITES:
                     results.extend(waiting)
                     waiting, written = [], time.monotonic()
     finally:
@@ -137,7 +131,7 @@ def _run(
 
 
 class RejectionStudy:
-    """The answers of :func:`rejection_study`.
+    """The p-values of :func:`rejection_study` and what follows from them.
 
     Attributes:
         records: one for each test of each data set, with its p-value and seconds.
@@ -146,7 +140,7 @@ class RejectionStudy:
         level: α.
 
     Example:
-        >>> from kernel_embed.hypothesis import rejection_study
+        >>> from kernel_embed.lab.studies import rejection_study
         >>> study = rejection_study({"coin": lambda seed: 0.04 if seed % 2 else 0.5}, {"any": lambda number: ()}, 10)
         >>> study.rate("any", "coin")
         0.5
@@ -163,30 +157,30 @@ class RejectionStudy:
         Raises:
             KeyError: if there is no such test or simulator.
         """
-        chosen = [r for r in self.records if r["simulator"] == simulator and r["test"] == test]
-        if not chosen:
+        records = [r for r in self.records if r["simulator"] == simulator and r["test"] == test]
+        if not records:
             raise KeyError(
                 f"No test {test!r} of {simulator!r} here. Tests: {self.tests}; simulators: {self.simulators}."
             )
-        return column(sorted(chosen, key=lambda r: int(str(r["repetition"]))), "pvalue")
+        return column(sorted(records, key=lambda r: int(str(r["repetition"]))), "pvalue")
 
     def rate(self, simulator: str, test: str) -> float:
-        """The share of data sets on which p ≤ α."""
+        """The share of data sets with p ≤ α."""
         return float((self.pvalues(simulator, test) <= self.level).mean())
 
     def standard_error(self, simulator: str, test: str) -> float:
-        """Of that share."""
+        """The standard error of the rate."""
         rate, count = self.rate(simulator, test), len(self.pvalues(simulator, test))
         return float(np.sqrt(rate * (1.0 - rate) / count))
 
     def difference(self, simulator: str, test: str, other: str) -> tuple[float, float]:
-        """rate(test) − rate(other) and its standard error, from the same data sets and so from their pairs."""
+        """rate(test) − rate(other) and its standard error, paired by data set."""
         one, two = (self.pvalues(simulator, name) <= self.level for name in (test, other))
         gaps = one.astype(float) - two
         return float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else 0.0
 
     def interval(self, simulator: str, test: str, probability: float = 0.999) -> tuple[float, float]:
-        """The central binomial interval in which the rate of an exact test at level α falls."""
+        """The central binomial interval of the rate of an exact test at level α."""
         from scipy.stats import binom
 
         count = len(self.pvalues(simulator, test))
@@ -206,9 +200,9 @@ class RejectionStudy:
         return float(kstest(p, "uniform").pvalue)
 
     def table(self) -> str:
-        """Rejection rates, simulators down and tests across."""
+        """Rejection rates with simulators as rows and tests as columns."""
         rows = [[s, *(f"{self.rate(s, t):.3f}" for t in self.tests)] for s in self.simulators]
         return table(["rejection rate", *self.tests], rows)
 
     def __repr__(self) -> str:
-        return f"<{len(self.records)} answers of {len(self.tests)} tests on {len(self.simulators)} simulators>"
+        return f"<{len(self.records)} p-values of {len(self.tests)} tests on {len(self.simulators)} simulators>"
