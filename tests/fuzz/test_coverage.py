@@ -11,7 +11,7 @@ import kernel_embed as ke
 
 ROOMS = (
     "embeddings", "estimators", "hypothesis", "kernels", "learning", "objectives", "plots", "posteriors", "scale",
-    "votes",
+    "voting",
 )  # fmt: skip
 SOURCES = ("entries", "front_doors", "newer", "modules")
 

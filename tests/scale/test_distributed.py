@@ -28,7 +28,7 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFN
 
 def free_port() -> int:
     with socket.socket() as free:
-        free.attach(("127.0.0.1", 0))
+        free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
