@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ..softmax import SoftmaxScaling
 from ..validation import check_finite, check_number, check_tensor, check_weights
-from .scaling import Scaling
 
 EPSILON = 0.1
 SCALE_RIDGE = math.sqrt(torch.finfo(torch.float64).eps)
@@ -143,16 +143,16 @@ def fitted(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None = 
     """:func:`calibrate` for arguments that are known to be right."""
     m, n = F.shape[-1], F.shape[-2] if weights is None else float(weights.sum())
     h = saturated(F.detach().double())  # whose digits the value of the objective needs
-    share = np.full(F.shape[-2], 1.0 / n) if weights is None else _array(weights) / n
+    share = np.full(F.shape[-2], 1.0 / n) if weights is None else as_array(weights) / n
     ridge = np.full((*F.shape[:-2], m + 2), penalty / n)
     ridge[..., :2] = SCALE_RIDGE
-    X = _array(torch.stack([h, log_scale(h)], dim=-3).mT)
-    T = np.broadcast_to(_array(smoothed(Y.detach().double(), n).mT), (*F.shape[:-2], m, F.shape[-2]))
-    u = F.new_tensor(Scaling(X, T, share, ridge).minimize())
+    X = as_array(torch.stack([h, log_scale(h)], dim=-3).mT)
+    T = np.broadcast_to(as_array(smoothed(Y.detach().double(), n).mT), (*F.shape[:-2], m, F.shape[-2]))
+    u = F.new_tensor(SoftmaxScaling(X, T, share, ridge).minimize())
     return SoftmaxCalibration(u[..., :2], u[..., 2:])
 
 
-def _array(values: Tensor) -> NDArray[np.float64]:
+def as_array(values: Tensor) -> NDArray[np.float64]:
     """A contiguous array of float64 on the CPU, where small problems are solved fastest."""
     array: NDArray[np.float64] = values.detach().cpu().double().contiguous().numpy()
     return array

@@ -24,8 +24,6 @@ import dataclasses
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
-from scipy.optimize import minimize
 from scipy.special import log_softmax
 from torch import Tensor
 
@@ -33,6 +31,7 @@ from ..embeddings import ConditionalEmbedding, KernelFeatures, LinearPredictor, 
 from ..embeddings.calibration import smoothed
 from ..kernels import FeatureKernel, explicit_features
 from ..scale.statistics import FeaturePredictor, FeatureStatistics
+from ..softmax import softmax_regression
 from .candidates import linear_kernel
 from .conditioning import Table
 from .sampling import folds
@@ -148,7 +147,7 @@ def _arrays(embedding: ConditionalEmbedding, table: Table) -> tuple[Array, Array
 def _answers(embedding: ConditionalEmbedding, table: Table, ridge: float) -> LogisticPredictor:
     """The minimum, as the least-squares embedding that it is."""
     Z, Y, w = _arrays(embedding, table)
-    (B,) = minimized(Z, Y, w[None, :], ridge, np.zeros((1, Z.shape[1], Y.shape[1])), 1e-12)
+    (B,) = softmax_regression(Z, Y, w[None, :], ridge, np.zeros((1, Z.shape[1], Y.shape[1])), 1e-12)
     F = Z @ B
     statistics = FeatureStatistics(embedding)
     statistics.embedding.regularization = ridge / table.total_weight
@@ -165,7 +164,7 @@ def _path(
     B = np.zeros((len(left_out_of), Z.shape[1], Y.shape[1]))
     best, found, worse = np.inf, (RIDGES[0], np.zeros_like(T)), 0
     for ridge in RIDGES:
-        B = minimized(Z, Y, np.where(left_out_of, 0.0, w), ridge, B)
+        B = softmax_regression(Z, Y, np.where(left_out_of, 0.0, w), ridge, B)
         F = np.einsum("np,npm->nm", Z[judged], B[own]) if len(B) > 1 else Z[judged] @ B[0]
         loss = -float(w[judged] @ (T * log_softmax(F, axis=1)).sum(1))
         worse = 0 if loss < best else worse + 1
@@ -174,37 +173,3 @@ def _path(
         if worse == PATIENCE:
             break
     return found
-
-
-def minimized(Z: Array, Y: Array, W: Array, ridge: float, start: Array, tolerance: float = 1e-7) -> Array:
-    """B of q fits with row weights ``W`` ``(q, n)``: ``(q, p, m)``; in coordinates that make the curvature about one.
-
-    Example:
-        >>> Z, Y = np.array([[-1.0], [1.0]]), np.eye(2)
-        >>> minimized(Z, Y, np.ones((1, 2)), 1.0, np.zeros((1, 1, 2))).round(2) + 0.0
-        array([[[-0.52,  0.52]]])
-    """
-    q, p, m = start.shape
-    w = W.max(0)
-    # M = LLᵀ is above the Hessian of every fit; B = L⁻ᵀU
-    L = np.linalg.cholesky(0.5 * (Z.T * w) @ Z + ridge * np.eye(p))
-    inverse = solve_triangular(L, np.eye(p), lower=True)
-    X, A = inverse @ Z.T, ridge * inverse @ inverse.T
-    T, total = Y.T[:, None, :], w.sum()
-
-    def loss(u: Array) -> tuple[float, Array]:
-        U = u.reshape(m * q, p)
-        F = (U @ X).reshape(m, q, -1)
-        log_p = F - F.max(0)
-        log_p -= np.log(np.exp(log_p).sum(0))
-        residual = W * (np.exp(log_p) - T)
-        pull = U @ A
-        value = 0.5 * float((U * pull).sum()) - float((W * (T * log_p).sum(0)).sum())
-        gradient: Array = residual.reshape(m * q, -1) @ X.T + pull
-        return value / total, gradient.ravel() / total
-
-    first = np.ascontiguousarray((start.transpose(2, 0, 1).reshape(m * q, p) @ L).ravel())
-    options = {"maxiter": 300, "ftol": tolerance, "gtol": 1e-9}
-    u = minimize(loss, first, jac=True, method="L-BFGS-B", options=options).x
-    B: Array = (u.reshape(m * q, p) @ inverse).reshape(m, q, p).transpose(1, 2, 0)
-    return B

@@ -18,10 +18,10 @@ import dataclasses
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ..embeddings.calibration import smoothed
+from ..embeddings.calibration import SCALE_RIDGE, as_array, smoothed
+from ..softmax import SoftmaxScaling
 from ..validation import check_at_least, check_finite, check_tensor
 
 PULL = 0.3
@@ -73,8 +73,6 @@ def pool(log_p: Tensor, Y: Tensor, pull: float = PULL, weights: Tensor | None = 
         >>> (pool(torch.stack([right, wrong]), Y).weights > 0.05).tolist()
         [True, False]
     """
-    from scipy.optimize import minimize  # loaded when used
-
     check_tensor(log_p, "log_p")
     check_tensor(Y, "Y")
     check_at_least(0.0, pull=pull)
@@ -85,24 +83,11 @@ def pool(log_p: Tensor, Y: Tensor, pull: float = PULL, weights: Tensor | None = 
         )
     check_finite(log_p, "log_p")
     check_finite(Y, "Y")
-    log_p, Y = log_p.detach(), Y.detach()
     K, n, m = log_p.shape
     total = float(n if weights is None else weights.sum())
-    share = Y.new_full((n, 1), 1.0 / total) if weights is None else (weights / total).unsqueeze(-1)
-    T = smoothed(Y, total)
-
-    def loss(u: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        point = log_p.new_tensor(u)
-        omega, b = point[:K], point[K:]
-        answer = LogarithmicPool(omega, b).log_probabilities(log_p)
-        away = omega - 1.0 / K
-        value = -(share * T * answer).sum() + 0.5 * pull * K / total * away.square().sum()
-        residual = share * (answer.exp() - T)
-        slope = torch.einsum("nm,knm->k", residual, log_p) + pull * K / total * away
-        gradient = torch.cat([slope, residual.sum(0) + b / total])
-        return float(value + 0.5 / total * b.square().sum()), gradient.cpu().double().numpy()
-
-    start = np.concatenate([np.full(K, 1.0 / K), np.zeros(m)])
-    bounds = [(0.0, None)] * K + [(None, None)] * m
-    best = log_p.new_tensor(minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
-    return LogarithmicPool(best[:K], best[K:])
+    share = np.full(n, 1.0 / total) if weights is None else as_array(weights) / total
+    ridge, center = np.full(K + m, 1.0 / total), np.zeros(K + m)
+    ridge[:K], center[:K] = max(pull * K / total, SCALE_RIDGE), 1.0 / K
+    T = as_array(smoothed(Y.detach().double(), total).mT)
+    solution = log_p.new_tensor(SoftmaxScaling(as_array(log_p.mT), T, share, ridge, center).minimize(center))
+    return LogarithmicPool(solution[:K], solution[K:])

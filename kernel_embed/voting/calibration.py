@@ -13,16 +13,18 @@ votes are.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from ..softmax import SoftmaxScaling
 from .families import Array
 
 SMALLEST, LARGEST = 1e-3, 1e4
 """Bounds of a; below the first, the votes say nothing."""
+
+RIDGE = 1e-15
+"""Keeps the curvature off zero where all votes are equal."""
 
 
 def logits(votes: Array) -> Array:
@@ -31,7 +33,7 @@ def logits(votes: Array) -> Array:
 
 
 def fit_temperature(votes: Array, codes: NDArray[np.int64]) -> float:
-    """The a > 0 of least log loss on held-out votes, by Newton's method between two bounds.
+    """The a > 0 of least log loss on held-out votes, between two bounds.
 
     Example:
         >>> import numpy as np
@@ -40,31 +42,14 @@ def fit_temperature(votes: Array, codes: NDArray[np.int64]) -> float:
         True
     """
     f = logits(votes)
-    m, num_classes = f.shape
-    epsilon = 1.0 / (m + 2)
-    targets = np.full((m, num_classes), epsilon / num_classes)
-    targets[np.arange(m), codes] += 1.0 - epsilon
-    low, high, a = SMALLEST, LARGEST, 1.0
-    if _derivatives(low, f, targets)[0] >= 0:
-        return low
-    if _derivatives(high, f, targets)[0] <= 0:
-        return high
-    for _ in range(100):
-        slope, curvature = _derivatives(a, f, targets)
-        low, high = (a, high) if slope < 0 else (low, a)
-        newton = a - slope / curvature if curvature > 0 else math.inf
-        new = newton if low < newton < high else math.sqrt(low * high)
-        if abs(new - a) <= 1e-12 * a:
-            return new
-        a = new
-    return a
-
-
-def _derivatives(a: float, f: Array, targets: Array) -> tuple[float, float]:
-    """First and second derivative in a of the log loss of softmax(a f), which is convex."""
-    p = softmax(a * f, axis=1)
-    mean = (p * f).sum(axis=1, keepdims=True)
-    return float(((p - targets) * f).sum()), float((p * (f - mean) ** 2).sum())
+    n, m = f.shape
+    epsilon = 1.0 / (n + 2)
+    targets = np.full((m, n), epsilon / m)
+    targets[codes, np.arange(n)] += 1.0 - epsilon
+    size = max(float(np.abs(f).max()), np.finfo(np.float64).tiny)  # about one unit of f
+    bounds = SMALLEST * size, LARGEST * size
+    problem = SoftmaxScaling(f.T[None] / size, targets, np.full(n, 1.0 / n), np.full(1, RIDGE), bounds=bounds)
+    return float(np.clip(problem.minimize()[0] / size, SMALLEST, LARGEST))
 
 
 def probabilities(votes: Array, a: float) -> Array:

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...embeddings.calibration import EPSILON, SCALE_RIDGE
-from ...embeddings.scaling import Scaling
 from ...objectives import CalibratedLeaveOneOutRisk, EmpiricalRisk, LeaveOneOutRisk, Objective, RademacherComplexity
 from ...objectives.risk import ClippedRisk
+from ...softmax import SoftmaxScaling
 from ..parameters import Vector
 
 
@@ -119,7 +119,7 @@ def _calibrated(objective: CalibratedLeaveOneOutRisk, at: Answers, coefficient: 
     T = (n * at.Y.T + 1.0 / m) / (n + 1.0)
     ridge: Vector = np.full(m + 2, objective.penalty / n)
     ridge[:2] = SCALE_RIDGE
-    u = at.calibration = Scaling(X, T, np.full(n, 1.0 / n), ridge).minimize(at.calibration)
+    u = at.calibration = SoftmaxScaling(X, T, np.full(n, 1.0 / n), ridge).minimize(at.calibration)
     logits = u[0] * h + u[1] * X[1] + u[2:, None]
     logits -= logits.max(0)
     p = np.exp(logits)
