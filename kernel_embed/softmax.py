@@ -51,7 +51,7 @@ class SoftmaxScaling:
     Example:
         >>> X, T = np.array([[[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]]]), np.array([[0.4, 0.6, 0.9], [0.6, 0.4, 0.1]])
         >>> SoftmaxScaling(X, T, np.ones(3), np.full(3, 0.1)).minimize().round(2)
-        array([ 0.89, -0.08,  0.08])
+        array([ 0.92, -0.14,  0.14])
     """
 
     X: Array
