@@ -69,7 +69,18 @@ def test_every_error_is_a_whole_sentence():
 
 MODULES = [
     *("version", "files", "saving", "results", "memory", "validation", "progress", "threads", "softmax", "linalg"),
-    *("kernels", "embeddings", "objectives", "learning", "scale", "posteriors", "plots", "hypothesis", "voting", "estimators"),
+    *(
+        "kernels",
+        "embeddings",
+        "objectives",
+        "learning",
+        "scale",
+        "posteriors",
+        "plots",
+        "hypothesis",
+        "voting",
+        "estimators",
+    ),
     *("testing", "lab", "cli"),
 ]
 """Every part of the package, in the order in which they may import: each only the ones before it."""
