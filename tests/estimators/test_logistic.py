@@ -11,8 +11,9 @@ from sklearn.linear_model import LogisticRegression
 
 from kernel_embed.estimators import logistic
 from kernel_embed.estimators.conditioning import Table
-from kernel_embed.estimators.logistic import RIDGES, fit_logistic, minimized
+from kernel_embed.estimators.logistic import RIDGES, fit_logistic
 from kernel_embed.kernels import explicit_features, make_warp
+from kernel_embed.softmax import softmax_regression
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def loss(table: Table, answers: logistic.LogisticPredictor) -> float:
 @pytest.mark.parametrize("ridge", [10.0, 0.1])
 def test_the_minimum_is_that_of_scikit_learn(table, ridge):
     Z, labels, w = table.x.numpy(), table.labels, 1.0 + (np.arange(90) % 3)
-    (B,) = minimized(Z, np.eye(3)[labels], w[None], ridge, np.zeros((1, 3, 3)), 1e-14)
+    (B,) = softmax_regression(Z, np.eye(3)[labels], w[None], ridge, np.zeros((1, 3, 3)), 1e-14)
     theirs = LogisticRegression(C=1.0 / ridge, fit_intercept=False, tol=1e-10, max_iter=1000).fit(Z, labels, w)
     np.testing.assert_allclose(B.T, theirs.coef_, atol=1e-5)
 
@@ -53,10 +54,10 @@ def test_the_minimum_is_that_of_scikit_learn(table, ridge):
 def test_several_fits_are_each_their_own(table):
     Z, Y = table.x.numpy(), np.eye(3)[table.labels]
     W = np.stack([np.arange(90) % 2 == 0, np.arange(90) % 3 > 0]).astype(float)
-    both = minimized(Z, Y, W, 1.0, np.zeros((2, 3, 3)), 1e-14)
+    both = softmax_regression(Z, Y, W, 1.0, np.zeros((2, 3, 3)), 1e-14)
     for B, w in zip(both, W, strict=True):
         kept = w > 0
-        (alone,) = minimized(Z[kept], Y[kept], w[None, kept], 1.0, np.zeros((1, 3, 3)), 1e-14)
+        (alone,) = softmax_regression(Z[kept], Y[kept], w[None, kept], 1.0, np.zeros((1, 3, 3)), 1e-14)
         np.testing.assert_allclose(B, alone, atol=1e-5)
 
 
@@ -91,7 +92,7 @@ def test_folds_leave_rows_out_by_hand(table):
     assert min(abs(np.log(np.array(RIDGES) / ridge))) < 1e-6
     for k in range(5):
         kept = number != k
-        (B,) = minimized(Z[kept], Y[kept], np.ones((1, kept.sum())), ridge, np.zeros((1, 4, 3)), 1e-14)
+        (B,) = softmax_regression(Z[kept], Y[kept], np.ones((1, kept.sum())), ridge, np.zeros((1, 4, 3)), 1e-14)
         np.testing.assert_allclose(one.left_out.numpy()[~kept], Z[~kept] @ B, atol=0.03)
 
 
