@@ -26,6 +26,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from . import embeddings, hypothesis, kernels, learning, objectives, posteriors, scale
+from .archive import load, save
 from .embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MeanEmbedding, MulticlassEmbedding, Witness
 from .hypothesis import conditional_independence_test, independence_test, k_sample_test, two_sample_test
 from .kernels import FeatureKernel, LipschitzBound, default_kernel, gram, register, set_lengthscales_by_median
@@ -45,7 +46,6 @@ from .objectives import (
     generalization_bound,
 )
 from .posteriors import NUTS, SMC, SVI, Laplace, load_posterior, pyro_model, sample_posterior
-from .saving import load, save
 from .scale import Nystrom, RandomFeatures, approximate
 from .version import __version__ as __version__
 

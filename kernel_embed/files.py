@@ -9,6 +9,7 @@ import os
 import pathlib
 import platform
 import re
+import stat
 import uuid
 import zipfile
 import zlib
@@ -25,27 +26,51 @@ except ImportError:  # pragma: no cover
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object], mode: str = "wb") -> None:
-    """Write a file so that a reader, and a run after an interruption, never sees half of it."""
+    """Write a file so that a reader, and a run after an interruption, never sees half of it.
+
+    A symbolic link is followed, and a file that is there keeps its permissions.
+
+    Args:
+        path: the file.
+        write: writes to the open file it is given.
+        mode: of that file, as for ``open``.
+
+    Raises:
+        ValueError: if ``path`` is a device, a pipe or a socket.
+        OSError: if it is a directory or cannot be written.
+    """
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise TypeError(f"Expected the path of a file to write, got {path!r}. Give a str or a pathlib.Path.")
-    target = pathlib.Path(path)
+    target = pathlib.Path(os.path.realpath(path))
     if target.is_dir():
-        raise IsADirectoryError(f"Expected the path of a file to write, got the directory {target}. Add a file name.")
-    target.parent.mkdir(parents=True, exist_ok=True)
+        raise IsADirectoryError(f"Expected the path of a file to write, got the directory {path}. Add a file name.")
+    if target.exists() and not target.is_file():
+        raise ValueError(f"{path} is a device, a pipe or a socket, and cannot be replaced. Give the path of a file.")
+    permissions = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     # Beside the target, because a rename is only atomic within one file system.
     # A name of its own for each writer: threads share a process number.
     temporary = target.with_name(f".{target.name}.{_HOST}-{os.getpid()}-{uuid.uuid4().hex}.part")
-    _remove_left_over(target)
     try:
-        with temporary.open(mode) as file:
+        if permissions is not None and not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, "the file is read-only", str(target))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_left_over(target)
+        with open(temporary, mode, opener=lambda p, flags: os.open(p, flags, permissions or 0o666)) as file:
             write(file)
+        if permissions is not None:
+            temporary.chmod(permissions)
         os.replace(temporary, target)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
             raise OSError(
                 error.errno,
-                f"Expected room to write {target}, got none ({error.strerror}). Free some; what was there is as it was",
+                f"Expected room to write {path}, got none ({error.strerror}). Free some; what was there is as it was",
+            ) from error
+        if isinstance(error, OSError) and error.filename in (str(temporary), str(target), *map(str, target.parents)):
+            raise type(error)(
+                error.errno, f"Cannot write {path}: {error.strerror}. Choose another path or change its permissions"
             ) from error
         raise
 
@@ -73,7 +98,7 @@ def _read(path: str | os.PathLike[str]) -> NDArray[Any] | dict[str, NDArray[Any]
             return content
         with content:
             return dict(content)
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise _foreign(path, str(error)) from error
 
 

@@ -68,7 +68,7 @@ def test_every_error_is_a_whole_sentence():
 
 
 MODULES = [
-    *("version", "files", "saving", "results", "memory", "validation", "progress", "threads", "softmax", "linalg"),
+    *("version", "files", "archive", "results", "memory", "validation", "progress", "threads", "softmax", "linalg"),
     *(
         "kernels",
         "embeddings",

@@ -1,46 +1,39 @@
-"""A checkpoint on disk: written whole or not at all, read without unpickling code."""
+"""A checkpoint on disk: written whole or not at all, read as plain data with a checksum."""
 
 from __future__ import annotations
 
 import math
 import os
-import pathlib
-import pickle
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ..files import write_whole
+from ..archive import read_plain, write_plain
 
 
 def save_checkpoint(path: str | os.PathLike[str], content: Mapping[str, object]) -> None:
     """Write ``content`` (tensors, numbers, text, dicts and lists of them) so that a reader never sees half of it."""
-    write_whole(path, lambda file: torch.save(dict(content), file))
+    write_plain(path, "checkpoint", dict(content))
 
 
 def load_checkpoint(path: str | os.PathLike[str], **expected: object) -> dict[str, Any] | None:
     """Read a checkpoint, or ``None`` where there is none; entries named in ``expected`` must have those values."""
-    source = pathlib.Path(path)
-    if not source.exists():
+    if not os.path.exists(path):
         return None
     try:
-        content: dict[str, Any] = torch.load(source, weights_only=True)
-    except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError, KeyError, AttributeError) as error:
-        raise ValueError(
-            f"Expected a checkpoint of kernel_embed in {source}, got a file that cannot be read as one. "
-            "It is damaged or something else: name another file or delete this one."
-        ) from error
+        content: dict[str, Any] = read_plain(path, "checkpoint", None)
+    except ValueError as error:
+        raise ValueError(f"{error} Or name another checkpoint file, or delete this one.") from error
     for key, value in expected.items():
         if content.get(key) != value:
             raise ValueError(
-                f"Expected a checkpoint with {key} = {value!r} in {source}, got {content.get(key)!r}. "
+                f"Expected a checkpoint with {key} = {value!r} in {path}, got {content.get(key)!r}. "
                 "It belongs to another problem: name another file or delete this one."
             )
     if has_nan(content):
         raise ValueError(
-            f"Expected numbers in the checkpoint {source}, got NaN among them. "
+            f"Expected numbers in the checkpoint {path}, got NaN among them. "
             "It is damaged: name another file or delete this one."
         )
     return content
@@ -50,6 +43,7 @@ def has_nan(content: object) -> bool:
     """Whether a number of ``content`` is none, in dicts and lists too. Against NaN no value is ever the best.
 
     Example:
+        >>> import torch
         >>> has_nan({"history": [{"value": 0.5}], "best": torch.zeros(2)}), has_nan([{"value": float("nan")}])
         (False, True)
     """

@@ -1,20 +1,17 @@
-"""Draws on disk, as a NumPy archive without pickle, and as ArviZ data: arrays and settings, whatever they answer."""
+"""Draws on disk, as plain data, and as ArviZ data: arrays and settings, whatever they answer."""
 
 from __future__ import annotations
 
-import json
+import math
 import os
-import zipfile
-import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import gpytorch
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..files import write_whole
+from ..archive import read_plain, write_plain
 from .draws import Draws
 from .potential import AnyObjective, Potential
 
@@ -23,10 +20,14 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=gpytorch.Module)
 
-FORMAT = "kernel_embed posterior 2"
-"""The second: draws are log θ for what is positive. Files of the first are refused, not misread."""
-
-KEPT = ("seconds", "num_evaluations", "num_refused", "interrupted", "log_evidence", "is_approximate")
+KEPT = {
+    "seconds": float,
+    "num_evaluations": int,
+    "num_refused": int,
+    "interrupted": bool,
+    "log_evidence": float | None,
+    "is_approximate": bool,
+}
 """What is kept of :class:`Draws` beside its tensors."""
 
 TRAJECTORIES = ("energy", "depth")
@@ -44,85 +45,85 @@ class Restored(NamedTuple):
 def write(path: str | os.PathLike[str], potential: Potential, draws: Draws, method: str, weights: Tensor) -> None:
     """Write draws, weights, data and settings to ``path``; the embedding itself is not written."""
     settings = {
-        "format": FORMAT,
         "method": method,
         "objective": repr(potential.objective),
-        "temperature": potential.temperature,
-        "power": potential.power,
+        "temperature": float(potential.temperature),
+        "power": float(potential.power),
         "shapes": _shapes(potential),
         "num_classes": getattr(potential.embedding, "num_classes", None),
         **{name: getattr(draws, name) for name in KEPT},
     }
-    arrays = {"u": draws.u, "log_density": draws.log_density, "diverging": draws.diverging, "weights": weights}
-    arrays |= {name: value for name in TRAJECTORIES if (value := getattr(draws, name)) is not None}
-    arrays |= dict(zip(("x", "y"), potential.data, strict=False))
+    tensors = {"u": draws.u, "log_density": draws.log_density, "diverging": draws.diverging, "weights": weights}
+    tensors |= {name: value for name in TRAJECTORIES if (value := getattr(draws, name)) is not None}
+    tensors |= dict(zip(("x", "y"), potential.data, strict=False))
     # What is not sampled: fixed parameters, and buffers such as random features.
-    arrays |= {f"state/{name}": value for name, value in potential.embedding.state_dict().items()}
-    numbers = {name: value.detach().cpu().numpy() for name, value in arrays.items()}
-    numbers["settings"] = np.array(json.dumps(settings))
-    # NumPy's types take every name of an array for that of an option.
-    write_whole(path, lambda file: np.savez_compressed(file, **numbers))  # type: ignore[arg-type]
+    state = {name: value.detach().cpu() for name, value in potential.embedding.state_dict().items()}
+    numbers = {name: value.detach().cpu() for name, value in tensors.items()}
+    write_plain(path, "posterior", {"settings": settings, "state": state, **numbers})
 
 
-def read(path: str | os.PathLike[str], embedding: E, objective: AnyObjective) -> tuple[Potential[E], Restored]:
+def read(
+    path: str | os.PathLike[str], embedding: E, objective: AnyObjective, max_bytes: int | None
+) -> tuple[Potential[E], Restored]:
     """The potential and the draws that :func:`write` wrote; refused where embedding or objective are others."""
+    content = read_plain(path, "posterior", max_bytes)
     try:
-        # A file of our own to open is closed again where its content is not read; a number, which would be a file that
-        # somebody else has open, is no path.
-        with open(os.fspath(path), "rb") as file, np.load(file, allow_pickle=False) as archive:
-            tensors = {name: torch.from_numpy(archive[name]) for name in archive.files if name != "settings"}
-            settings = json.loads(str(archive["settings"]))
-        written = settings["format"]
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"Expected a posterior written by save() in {path}, got no such file. Look at the path."
-        ) from error
-    except (
-        ValueError,
-        KeyError,
-        EOFError,
-        TypeError,
-        OSError,
-        AttributeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise ValueError(
-            f"Expected a posterior written by save() in {path!r}, got something else ({error}). Save it again."
-        ) from error
-    if written != FORMAT:
-        raise ValueError(
-            f"Expected {path} in the format {FORMAT!r}, got {written!r}, which another version wrote. Sample it again."
-        )
+        settings = _checked(content)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{path} is not a valid posterior. {error} Sample and save it again.") from error
     if settings["objective"] != repr(objective):
         raise ValueError(
             f"Expected a posterior under {objective!r} in {path}, got one under {settings['objective']}. "
             "Give the objective it was sampled with."
         )
     classes = getattr(embedding, "num_classes", None)
-    if settings.get("num_classes", classes) != classes:  # which older files do not tell
+    if settings["num_classes"] != classes:
         raise ValueError(
             f"Expected an embedding with num_classes={settings['num_classes']}, as it was sampled, got {classes}. "
             "Build the embedding as it was."
         )
-    exponents = settings["temperature"], settings.get("power", 1.0)  # older files have none
-    potential = Potential(embedding, objective, tensors["x"], tensors.get("y"), *exponents)
-    _restore(potential, settings["shapes"], tensors)
-    kept = {name: settings[name] for name in KEPT if name in settings}
-    kept |= {name: tensors[name] for name in TRAJECTORIES if name in tensors}
-    draws = Draws(tensors["u"], tensors["log_density"], tensors["diverging"], **kept)
-    return potential, Restored(draws, settings["method"], tensors["weights"])
-
-
-def _restore(potential: Potential, shapes: Mapping[str, list[int]], tensors: Mapping[str, Tensor]) -> None:
-    """Give the embedding what was not sampled."""
-    if _shapes(potential) != shapes:
+    exponents = settings["temperature"], settings["power"]
+    potential = Potential(embedding, objective, content["x"], content.get("y"), *exponents)
+    if _shapes(potential) != settings["shapes"] or content["u"].shape[-1] != potential.dimension:
         raise ValueError(
-            f"Expected an embedding with the parameters {shapes}, as it was sampled, got {_shapes(potential)}. "
-            "Build the embedding as it was."
+            f"Expected an embedding with the parameters {settings['shapes']}, as it was sampled, got "
+            f"{_shapes(potential)}. Build the embedding as it was."
         )
-    state = {name.removeprefix("state/"): value for name, value in tensors.items() if name.startswith("state/")}
-    potential.embedding.load_state_dict(state)
+    try:
+        potential.embedding.load_state_dict(content["state"])
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} holds the state of another embedding: {error}. Build it as it was.") from error
+    kept = {name: settings[name] for name in KEPT} | {name: content[name] for name in TRAJECTORIES if name in content}
+    draws = Draws(content["u"], content["log_density"], content["diverging"], **kept)
+    return potential, Restored(draws, settings["method"], content["weights"])
+
+
+def _checked(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of a file whose parts belong together."""
+    settings, u, weights, x = content["settings"], content["u"], content["weights"], content["x"]
+    numbers = {**KEPT, "temperature": float, "power": float, "method": str, "objective": str, "shapes": dict}
+    for name, kind in numbers.items():
+        if not isinstance(settings[name], kind):
+            raise ValueError(f"The setting {name} is wrong: {settings[name]!s:.80}.")
+    if not all(0 < settings[name] < math.inf for name in ("temperature", "power")):
+        raise ValueError("Its temperature or power is not positive.")
+    chains = u.shape[:2]
+    if u.dim() != 3 or u.numel() == 0 or not u.dtype.is_floating_point or not bool(u.isfinite().all()):
+        raise ValueError(f"U has the shape {tuple(u.shape)}, or holds what is not a finite number.")
+    for name in ("log_density", "diverging", *(set(TRAJECTORIES) & content.keys())):
+        if content[name].shape != chains:
+            raise ValueError(f"{name} has the shape {tuple(content[name].shape)}, and u {tuple(u.shape)}.")
+    if content["diverging"].dtype != torch.bool:
+        raise ValueError("Diverging does not hold truth values.")
+    if weights.shape != (chains.numel(),) or not bool((weights.isfinite() & (weights >= 0)).all()):
+        raise ValueError("Its weights are not one number, at least 0, for each draw.")
+    if abs(float(weights.double().sum()) - 1.0) > 1e-4:
+        raise ValueError(f"Its weights sum to {float(weights.sum()):g}, not to 1.")
+    if not bool(x.isfinite().all()) or ("y" in content and len(content["y"]) != x.shape[-2]):
+        raise ValueError("Its data are not finite, or x and y have different numbers of rows.")
+    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in content["state"].items()):
+        raise ValueError("The state of its embedding does not consist of tensors.")
+    return dict(settings)
 
 
 def _shapes(potential: Potential) -> dict[str, list[int]]:

@@ -127,7 +127,7 @@ class Posterior(Generic[E_co, C_co]):
         return archive.inference_data(self.samples_by_chain, self.draws)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write draws, data and settings as a NumPy archive; :func:`kernel_embed.load_posterior` reads it back."""
+        """Write draws, data and settings to a file; :func:`kernel_embed.load_posterior` reads it back."""
         archive.write(path, self.potential, self.draws, self.method, self.weights)
 
     def reweighted(self, weights: Tensor) -> Self:

@@ -53,7 +53,7 @@ def test_round_trip(path):
 
 def test_a_failed_write_leaves_the_old_file(path):
     save_checkpoint(path, {"a": 1})
-    with pytest.raises((TypeError, AttributeError, RuntimeError)):
+    with pytest.raises((TypeError, ValueError), match="generator"):
         save_checkpoint(path, {"a": 2, "bad": (n for n in range(3))})
     assert load_checkpoint(path)["a"] == 1
     assert [p.name for p in path.parent.iterdir()] == ["fit.pt"]
@@ -66,7 +66,7 @@ def test_loading_runs_no_code(path, tmp_path):
 
     path.parent.mkdir()
     torch.save({"objective": Evil()}, path)
-    with pytest.raises(Exception, match=r"(?s)Weights only load failed|Expected"):
+    with pytest.raises(ValueError, match="earlier development version"):
         load_checkpoint(path)
     assert not (tmp_path / "touched").exists()
 
@@ -222,7 +222,7 @@ def test_a_checkpoint_of_another_problem_is_refused(what, path, problem):
 def test_a_damaged_file_is_explained(path, problem):
     path.parent.mkdir()
     path.write_bytes(b"not a checkpoint")
-    with pytest.raises(ValueError, match=r"Expected a checkpoint.*fit\.pt.*delete"):
+    with pytest.raises(ValueError, match=r"fit\.pt is not a checkpoint file.*delete"):
         learn(path, problem)
     assert path.read_bytes() == b"not a checkpoint"
 

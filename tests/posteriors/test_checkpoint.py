@@ -119,5 +119,5 @@ def test_chains_of_another_posterior_are_refused(tmp_path, settings, name):
 
 def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "chains.pt.0").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="Expected a checkpoint of kernel_embed"):
+    with pytest.raises(ValueError, match="is not a checkpoint file of kernel_embed"):
         sample(checkpoint=tmp_path / "chains.pt")

@@ -11,7 +11,6 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
-from kernel_embed.posteriors import archive
 
 from .sampling import draw
 
@@ -36,7 +35,7 @@ def test_save_and_load_without_pickle(tmp_path, multiclass, problem):
     with pytest.raises(ValueError, match=f"Expected an embedding with num_classes={problem.m}"):
         ke.load_posterior(tmp_path / "p.npz", other, ke.ConditionalEvidence())
     (tmp_path / "no.npz").write_bytes(b"something else")
-    with pytest.raises(ValueError, match="written by save"):
+    with pytest.raises(ValueError, match=r"no\.npz is not a posterior file"):
         ke.load_posterior(tmp_path / "no.npz", embedding, ke.ConditionalEvidence())
 
 
@@ -46,17 +45,15 @@ def test_a_file_that_was_cut_is_refused_and_closed(tmp_path, multiclass, end):
     embedding, posterior = multiclass
     posterior.save(tmp_path / "p.npz")
     (tmp_path / "p.npz").write_bytes((tmp_path / "p.npz").read_bytes()[:end])
-    with pytest.raises(ValueError, match="written by save"):
+    with pytest.raises(ValueError, match=r"p\.npz is (damaged|not a posterior file)"):
         ke.load_posterior(tmp_path / "p.npz", embedding, ke.ConditionalEvidence())
     gc.collect()
 
 
-def test_a_file_of_another_version_is_refused(tmp_path, multiclass, monkeypatch):
-    embedding, posterior = multiclass
-    with monkeypatch.context() as earlier:
-        earlier.setattr(archive, "FORMAT", "kernel_embed posterior 1")
-        posterior.save(tmp_path / "p.npz")
-    with pytest.raises(ValueError, match="which another version wrote"):
+def test_a_file_of_the_earlier_format_is_refused(tmp_path, multiclass):
+    embedding, _ = multiclass
+    np.savez_compressed(tmp_path / "p.npz", u=np.zeros(3), settings=np.array("{}"))
+    with pytest.raises(ValueError, match=r"p\.npz was written by an earlier development version.*save again"):
         ke.load_posterior(tmp_path / "p.npz", embedding, ke.ConditionalEvidence())
 
 
@@ -75,6 +72,6 @@ def test_arviz_agrees_about_r_hat(problem):
 def test_a_number_is_no_path_and_the_file_of_that_number_stays_open(tmp_path):
     embedding = ke.MulticlassEmbedding(RBFKernel(), 3)
     with (tmp_path / "of_the_caller").open("wb") as file:
-        with pytest.raises(ValueError, match=r"Expected a posterior written by save\(\) in \d+, got something else"):
+        with pytest.raises(TypeError, match=r"A path must be a str or a pathlib\.Path, not \d+"):
             ke.load_posterior(file.fileno(), embedding, ke.ConditionalEvidence())
         file.write(b"still open")

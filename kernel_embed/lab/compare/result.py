@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from ...archive import save
 from ...results import Results
-from ...saving import save
 from ...validation import check_count, check_number
 from .ranking import Row, rows_of
 from .recommendation import Recommendation, is_tied, recommend

@@ -1,0 +1,229 @@
+"""Which classes and functions a file may name: exact names, each resolved to what its module itself defines."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from gpytorch.kernels import Kernel
+
+CLASSES: Mapping[str, str] = {
+    "gpytorch.constraints.constraints": "GreaterThan Interval LessThan Positive",
+    "gpytorch.kernels.constant_kernel": "ConstantKernel",
+    "gpytorch.kernels.cosine_kernel": "CosineKernel",
+    "gpytorch.kernels.cylindrical_kernel": "CylindricalKernel",
+    "gpytorch.kernels.hamming_kernel": "HammingIMQKernel",
+    "gpytorch.kernels.index_kernel": "IndexKernel",
+    "gpytorch.kernels.kernel": "AdditiveKernel ProductKernel",
+    "gpytorch.kernels.linear_kernel": "LinearKernel",
+    "gpytorch.kernels.matern_kernel": "MaternKernel",
+    "gpytorch.kernels.periodic_kernel": "PeriodicKernel",
+    "gpytorch.kernels.piecewise_polynomial_kernel": "PiecewisePolynomialKernel",
+    "gpytorch.kernels.polynomial_kernel": "PolynomialKernel",
+    "gpytorch.kernels.rbf_kernel": "RBFKernel",
+    "gpytorch.kernels.rff_kernel": "RFFKernel",
+    "gpytorch.kernels.rq_kernel": "RQKernel",
+    "gpytorch.kernels.scale_kernel": "ScaleKernel",
+    "gpytorch.kernels.spectral_mixture_kernel": "SpectralMixtureKernel",
+    "gpytorch.likelihoods.gaussian_likelihood": "DirichletClassificationLikelihood GaussianLikelihood",
+    "gpytorch.likelihoods.noise_models": "FixedGaussianNoise HomoskedasticNoise",
+    "gpytorch.means.constant_mean": "ConstantMean",
+    "gpytorch.means.linear_mean": "LinearMean",
+    "gpytorch.means.zero_mean": "ZeroMean",
+    "gpytorch.priors.horseshoe_prior": "HorseshoePrior",
+    "gpytorch.priors.smoothed_box_prior": "SmoothedBoxPrior",
+    "gpytorch.priors.torch_priors": (
+        "GammaPrior HalfCauchyPrior HalfNormalPrior LogNormalPrior MultivariateNormalPrior NormalPrior UniformPrior"
+    ),
+    "kernel_embed.embeddings.bayesian": "BayesianMeanEmbedding ConditionedMeanEmbedding",
+    "kernel_embed.embeddings.calculus": "JointEmbedding",
+    "kernel_embed.embeddings.calibrated": "CalibratedMulticlass",
+    "kernel_embed.embeddings.calibration": "SoftmaxCalibration",
+    "kernel_embed.embeddings.conditional": "ConditionalEmbedding ConditionedEmbedding",
+    "kernel_embed.embeddings.distribution": "Distribution",
+    "kernel_embed.embeddings.mean": "MeanEmbedding WeightedEmbedding",
+    "kernel_embed.embeddings.multiclass": "ConditionedMulticlass MulticlassEmbedding",
+    "kernel_embed.embeddings.shrinkage": "ShrinkageMeanEmbedding",
+    "kernel_embed.embeddings.witness": "SquaredDistancePosterior Witness",
+    "kernel_embed.estimators.candidates": "Candidate",
+    "kernel_embed.estimators.classifier": "MulticlassEmbeddingClassifier",
+    "kernel_embed.estimators.column_encoders": "DateEncoder EncodedColumn NumberEncoder TextEncoder",
+    "kernel_embed.estimators.conditioning": "Table",
+    "kernel_embed.estimators.distributional": "Conditioning Law",
+    "kernel_embed.estimators.labels": "Labels",
+    "kernel_embed.estimators.logistic": "Logistic LogisticPredictor",
+    "kernel_embed.estimators.mixture": "DirectExpert Grid IndicatorEmbedding Mixture ShiftedExpert",
+    "kernel_embed.estimators.output": "Calibration Output Settings",
+    "kernel_embed.estimators.pooled": "Member PlainSoftmax PooledPredictor Unjudged",
+    "kernel_embed.estimators.regressor": "ConditionalEmbeddingRegressor",
+    "kernel_embed.estimators.table": "TableEncoder",
+    "kernel_embed.estimators.voted": "VotedKernelClassifier",
+    "kernel_embed.kernels.classes.bag": "BagKernel MMDKernel",
+    "kernel_embed.kernels.classes.delta": "DeltaKernel",
+    "kernel_embed.kernels.classes.feature": "FeatureKernel",
+    "kernel_embed.kernels.classes.mahalanobis": "MahalanobisKernel",
+    "kernel_embed.kernels.classes.tied": "TiedLaplaceKernel TiedMaternKernel TiedRBFKernel",
+    "kernel_embed.kernels.features.fourier": "FourierFeatures",
+    "kernel_embed.kernels.features.nystrom": "NystromFeatures",
+    "kernel_embed.kernels.input_transforms": "Quantile Squash Standard",
+    "kernel_embed.kernels.lipschitz": "LipschitzBound",
+    "kernel_embed.kernels.partition": "Partitions Tree",
+    "kernel_embed.kernels.smoothed.kernel": "SmoothedKernel",
+    "kernel_embed.kernels.smoothed.measures": "DiscreteMeasure GaussianMeasure LebesgueMeasure",
+    "kernel_embed.kernels.supremum": "MeanDiagonal NominalDiagonal SupDiagonal",
+    "kernel_embed.lab.compare.networks": "NetworkClassifier",
+    "kernel_embed.lab.compare.predictive": "ProbabilisticRidge",
+    "kernel_embed.lab.compare.preprocessing": "Categories",
+    "kernel_embed.lab.compare.references": "DirichletClassifier GridSearchedSVC _DirichletModel",
+    "kernel_embed.lab.compare.single_kernel_regressor": "SingleKernelRegressor",
+    "kernel_embed.lab.compare.trees": "TunedLogistic",
+    "kernel_embed.learning.optimizers.lbfgs": "LBFGS",
+    "kernel_embed.learning.optimizers.stochastic": "Adam",
+    "kernel_embed.learning.result": "FitResult",
+    "kernel_embed.linalg.dense": "DenseSystem",
+    "kernel_embed.linalg.features": "FeatureSystem",
+    "kernel_embed.linalg.shards": "Shards",
+    "kernel_embed.objectives.base": "Sum",
+    "kernel_embed.objectives.bounds": "GeneralizationBound",
+    "kernel_embed.objectives.calibrated": "CalibratedLeaveOneOutRisk",
+    "kernel_embed.objectives.cross_validation": "CrossValidationRisk",
+    "kernel_embed.objectives.embedding_evidence": "EmbeddingEvidence",
+    "kernel_embed.objectives.evidence": "ConditionalEvidence",
+    "kernel_embed.objectives.pool": "LogarithmicPool",
+    "kernel_embed.objectives.rademacher": "RademacherComplexity",
+    "kernel_embed.objectives.risk": "BatchValidationRisk EmpiricalRisk LeaveOneOutRisk",
+    "kernel_embed.objectives.risk_bound": "RiskBound",
+    "kernel_embed.objectives.score": "LeaveOneOutScore",
+    "kernel_embed.objectives.score_bound": "EmpiricalScore ScoreBound",
+    "kernel_embed.scale.approximate": "ConjugateGradients Nystrom RandomFeatures",
+    "kernel_embed.scale.expansion": "Expansion MulticlassExpansion",
+    "kernel_embed.scale.statistics": "FeaturePredictor FeatureStatistics MulticlassFeaturePredictor",
+    "kernel_embed.softmax": "SoftmaxScaling",
+    "kernel_embed.voting.column_generation": "ColumnGeneration",
+    "kernel_embed.voting.coordinate_descent": "CoordinateDescent",
+    "kernel_embed.voting.families": "KernelFamily",
+    "kernel_embed.voting.penalties": "Complexities",
+    "kernel_embed.voting.promises": "BaseFunctions",
+    "kernel_embed.voting.sparse": "SparseVote",
+    "sklearn.calibration": "CalibratedClassifierCV _CalibratedClassifier _SigmoidCalibration",
+    "sklearn.compose._column_transformer": "ColumnTransformer make_column_selector",
+    "sklearn.compose._target": "TransformedTargetRegressor",
+    "sklearn.decomposition._pca": "PCA",
+    "sklearn.feature_selection._variance_threshold": "VarianceThreshold",
+    "sklearn.impute._base": "MissingIndicator SimpleImputer",
+    "sklearn.linear_model._logistic": "LogisticRegression",
+    "sklearn.linear_model._ridge": "Ridge RidgeCV",
+    "sklearn.pipeline": "FeatureUnion Pipeline",
+    "sklearn.preprocessing._data": (
+        "MaxAbsScaler MinMaxScaler Normalizer PolynomialFeatures PowerTransformer QuantileTransformer RobustScaler "
+        "StandardScaler"
+    ),
+    "sklearn.preprocessing._encoders": "OneHotEncoder OrdinalEncoder",
+    "sklearn.preprocessing._function_transformer": "FunctionTransformer",
+    "sklearn.preprocessing._label": "LabelBinarizer LabelEncoder",
+    "sklearn.svm._classes": "SVC",
+    "torch.distributions.cauchy": "Cauchy",
+    "torch.distributions.gamma": "Gamma",
+    "torch.distributions.normal": "Normal",
+    "torch.distributions.transforms": "AbsTransform AffineTransform ExpTransform _InverseTransform",
+    "torch.distributions.uniform": "Uniform",
+    "torch.nn.modules.activation": (
+        "ELU GELU Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish PReLU ReLU ReLU6 SELU SiLU Sigmoid Softmax Softplus "
+        "Tanh"
+    ),
+    "torch.nn.modules.batchnorm": "BatchNorm1d BatchNorm2d BatchNorm3d",
+    "torch.nn.modules.container": "ModuleDict ModuleList ParameterDict ParameterList Sequential",
+    "torch.nn.modules.conv": "Conv1d Conv2d Conv3d",
+    "torch.nn.modules.dropout": "AlphaDropout Dropout Dropout1d Dropout2d",
+    "torch.nn.modules.flatten": "Flatten Unflatten",
+    "torch.nn.modules.linear": "Bilinear Identity Linear",
+    "torch.nn.modules.normalization": "GroupNorm LayerNorm RMSNorm",
+    "torch.nn.modules.pooling": (
+        "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveMaxPool1d AdaptiveMaxPool2d AvgPool1d AvgPool2d MaxPool1d "
+        "MaxPool2d"
+    ),
+    "torch.nn.modules.sparse": "Embedding",
+}
+"""Classes by module. They are made empty and filled with plain state; none of their own code runs while loading."""
+
+FUNCTIONS: Mapping[str, str] = {
+    "gpytorch.utils.transforms": "inv_sigmoid inv_softplus",
+    "kernel_embed.lab.compare.preprocessing": "days",
+    "kernel_embed.lab.compare.initialization": "evidence_kernel median_kernel paper_kernel scaled_kernel",
+    "numpy": "abs exp expm1 log log1p sqrt",
+    "torch": "exp log logit relu sigmoid tanh",
+    "torch.nn.functional": "elu gelu leaky_relu relu sigmoid softplus tanh",
+}
+"""Functions by module: transforms of constraints, activations, columns, and starts of kernels."""
+
+TYPES: Mapping[str, type] = {
+    **{f"builtins:{kind.__name__}": kind for kind in (bool, int, float, str, object)},
+    **{f"numpy:{kind.__name__}": kind for kind in {*np.sctypeDict.values()} if not issubclass(kind, np.void)},
+}
+"""Types of cells, which transformers of tables remember."""
+
+
+def name_of(thing: Any) -> str:
+    """``module:qualname`` of a class or function."""
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def find_class(name: object, extra: Iterable[type] = ()) -> type:
+    """The class of that name: listed here, or one of ``extra``.
+
+    Example:
+        >>> find_class("gpytorch.kernels.rbf_kernel:RBFKernel").__name__
+        'RBFKernel'
+    """
+    for kind in extra:
+        if name_of(kind) == name:
+            return kind
+    module, _, qualname = str(name).partition(":")
+    if qualname not in CLASSES.get(module, "").split():
+        raise ValueError(
+            f"It needs the class {module[:200]}.{qualname[:100]}, which is not one that any file may use. If it is "
+            "yours, or you trust it, pass it: ke.load(path, classes=[…])."
+        )
+    found = vars(importlib.import_module(module)).get(qualname)
+    if not isinstance(found, type) or name_of(found) != name:
+        raise ValueError(f"The installed version of {module} does not define {qualname}.")
+    return found
+
+
+def find_type(name: object, extra: Iterable[type] = ()) -> type:
+    """A class as a value: the type of a cell, or a kernel's class."""
+    if name in TYPES:
+        return TYPES[str(name)]
+    found = find_class(name, extra)
+    if not issubclass(found, Kernel):
+        raise ValueError(f"{found.__name__} is not a class of kernels.")
+    return found
+
+
+def find_function(name: object) -> Any:
+    """The function of that name, if it is listed.
+
+    Example:
+        >>> find_function("torch:exp")(torch.zeros(1))
+        tensor([1.])
+    """
+    module, _, qualname = str(name).partition(":")
+    if qualname not in FUNCTIONS.get(module, "").split():
+        raise ValueError(f"It names the function {str(name)[:200]}, which is not one that a file may use.")
+    return vars(importlib.import_module(module))[qualname]
+
+
+@functools.cache
+def _listed() -> dict[int, str]:
+    loaded = {m: importlib.import_module(m) for m in FUNCTIONS if not m.startswith("kernel_embed.")}
+    return {id(vars(loaded[m])[n]): f"{m}:{n}" for m in reversed(loaded) for n in FUNCTIONS[m].split()}
+
+
+def function_name(function: Any) -> str | None:
+    """The name under which a function is listed; ``None`` where it is not."""
+    name = _listed().get(id(function)) or name_of(function) if hasattr(function, "__qualname__") else None
+    module, _, qualname = str(name).partition(":")
+    return name if qualname in FUNCTIONS.get(module, "").split() and find_function(name) is function else None

@@ -1,0 +1,198 @@
+"""What objects hold, as plain data: which attributes are written, and what a file may put where."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+from gpytorch.constraints import Interval
+from gpytorch.priors import Prior
+from torch import Tensor, nn
+
+HELD = {"_parameters": nn.Parameter, "_buffers": Tensor, "_modules": nn.Module, "_constraints": Interval}
+"""What a torch module may hold under these names."""
+HOOKS = frozenset(name for name in vars(nn.Module()) if "_hook" in name)
+"""Where torch modules keep functions that they call. No file has them."""
+ATTRIBUTE = re.compile(r"(?!__|_doc_link|_compiled_call_impl)[^\W\d]\w*")
+
+
+class Attribute:
+    """Reads and sets one parameter of a GPyTorch module: what a loaded prior has in place of a nameless function.
+
+    Example:
+        >>> kernel = gpytorch.kernels.RBFKernel()
+        >>> Attribute("lengthscale")(kernel, 2.0) is kernel, round(Attribute("lengthscale")(kernel).item(), 6)
+        (True, 2.0)
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, module: Any, value: Any = None) -> Any:
+        """The parameter; with ``value``, it is set."""
+        return getattr(module, self.name) if value is None else module.initialize(**{self.name: value})
+
+
+def state_of(thing: object) -> dict[str, Any]:
+    """The attributes and slots of an object; without hooks, and with priors by the name of their parameter."""
+    state = dict(getattr(thing, "__dict__", {}))
+    for kind in type(thing).__mro__:
+        for name, member in vars(kind).items():
+            if isinstance(member, types.MemberDescriptorType) and hasattr(thing, name):
+                state[name] = getattr(thing, name)
+    if not hasattr(thing, "__dict__") and not state:
+        raise ValueError(f"The state of a {type(thing).__qualname__} is not visible from Python.")
+    if isinstance(thing, nn.Module):
+        for name in HOOKS & state.keys():
+            hooks = state.pop(name) or {}
+            if any(not _module_of(hook).startswith("gpytorch.") for hook in hooks.values()):
+                raise ValueError(f"{name} holds hooks, which cannot be saved. Remove them first.")
+    if isinstance(thing, gpytorch.Module):
+        state["_priors"] = {
+            name: [prior, _parameter_of(thing, name, read), write is not None]
+            for name, (prior, read, write) in state["_priors"].items()
+        }
+    return state
+
+
+def restore(made: object, state: dict[str, Any]) -> None:
+    """Give ``made``, a new and empty object, its state, without any code of its class.
+
+    Raises:
+        ValueError: if the state is not one that such an object can have.
+    """
+    kind = type(made)
+    for name in state:
+        if not ATTRIBUTE.fullmatch(name) or _is_reserved(kind, name):
+            raise ValueError(f"A {kind.__name__} cannot have its {name[:80]!r} set.")
+    if isinstance(made, nn.Module):
+        state = _module_state(made, state)
+    for module, check in CHECKS.items():
+        if any(base.__module__.startswith(module) for base in kind.__mro__):
+            check(kind, state)
+    members = {name: getattr_static for name in state if (getattr_static := _slot(kind, name)) is not None}
+    for name, member in members.items():
+        member.__set__(made, state.pop(name))
+    if state and not hasattr(made, "__dict__"):
+        raise ValueError(f"A {kind.__name__} has no attribute {next(iter(state))!r}.")
+    if state:
+        object.__getattribute__(made, "__dict__").update(state)
+    if isinstance(made, gpytorch.Module):
+        gpytorch.Module._register_load_state_dict_pre_hook(
+            made, types.MethodType(gpytorch.Module._load_state_hook_ignore_shapes, made)
+        )
+
+
+def _slot(kind: type, name: str) -> Any:
+    member = inspect.getattr_static(kind, name, None)
+    return member if isinstance(member, types.MemberDescriptorType) else None
+
+
+def _module_of(hook: Any) -> str:
+    function = getattr(hook, "hook", hook)
+    return getattr(function, "__module__", None) or ""
+
+
+def _is_reserved(kind: type, name: str) -> bool:
+    """Whether the class itself says what the name means, so that no object can have it in its state."""
+    member = inspect.getattr_static(kind, name, None)
+    if isinstance(member, types.MemberDescriptorType | functools.cached_property):
+        return False
+    return callable(member) or isinstance(member, classmethod | staticmethod) or hasattr(type(member), "__set__")
+
+
+def _parameter_of(module: gpytorch.Module, name: str, read: Any) -> str:
+    """The name of the parameter that a prior reads."""
+    owner = getattr(read, "__self__", None)
+    parameter = getattr(owner, "name", None) if not isinstance(owner, nn.Module) else None
+    parameter = parameter or getattr(read, "name", None) or name.removesuffix("_prior").rpartition(".")[-1]
+    if not (
+        _has_parameter(type(module), vars(module), parameter) and torch.equal(read(module), getattr(module, parameter))
+    ):
+        raise ValueError(f"Its prior {name} is on a function of the parameters, which cannot be saved.")
+    return str(parameter)
+
+
+def _has_parameter(kind: type, state: Mapping[str, Any], name: str) -> bool:
+    """Whether such a module has a parameter of that name, or an attribute that is read and set as one."""
+    member = type(inspect.getattr_static(kind, name, None))
+    is_set = hasattr(member, "__get__") and hasattr(member, "__set__")
+    return bool(ATTRIBUTE.fullmatch(name)) and (name in state["_parameters"] or is_set)
+
+
+def _module_state(made: nn.Module, state: dict[str, Any]) -> dict[str, Any]:
+    """The state of a torch module: hooks as in a new one, parameters, buffers and parts of the right kind."""
+    if HOOKS & state.keys():
+        raise ValueError(f"A {type(made).__name__} has hooks.")
+    state = vars(nn.Module()) | state
+    for name, kind in HELD.items():
+        held = state.get(name, {})
+        if not isinstance(held, dict) or not all(
+            isinstance(key, str) and (value is None or isinstance(value, kind)) for key, value in held.items()
+        ):
+            raise ValueError(f"{name} of a {type(made).__name__} holds something else than each a {kind.__name__}.")
+    if type(state["training"]) is not bool or not isinstance(state["_non_persistent_buffers_set"], set):
+        raise ValueError(f"A {type(made).__name__} has a wrong mode or wrong names of buffers.")
+    if isinstance(made, gpytorch.Module):
+        state["_priors"] = {name: _prior(type(made), state, *entry) for name, entry in state["_priors"].items()}
+    if isinstance(made, Interval):
+        _check_transforms({**state, **state["_modules"]})
+    return state
+
+
+def _prior(
+    kind: type, state: Mapping[str, Any], prior: object, name: object, is_set: object
+) -> tuple[Prior, Attribute, Attribute | None]:
+    if not isinstance(prior, Prior) or not isinstance(name, str) or not _has_parameter(kind, state, name):
+        raise ValueError(f"A prior is on {name!s:.80}, which is not a parameter.")
+    return prior, Attribute(name), Attribute(name) if is_set else None
+
+
+def _check_transforms(state: Mapping[str, Any]) -> None:
+    functions = (types.FunctionType, types.BuiltinFunctionType, nn.Softplus, types.NoneType)
+    if not all(isinstance(state.get(name), functions) for name in ("_transform", "_inv_transform")):
+        raise ValueError("The transform of a constraint is not one of the functions that a file may use.")
+
+
+def _check_sklearn(kind: type, state: Mapping[str, Any]) -> None:
+    if state.get("memory") is not None:  # a directory that joblib would read pickles from
+        raise ValueError(f"A {kind.__name__} has memory={state['memory']!s:.80}. Set it to None before saving.")
+    if kind.__name__ == "SVC" and "support_vectors_" in state:
+        _check_svc(state)
+
+
+def _check_svc(state: Mapping[str, Any]) -> None:
+    """libsvm trusts the shapes it is given: they must agree."""
+    try:
+        arrays = [state[f"{name}"] for name in ("support_vectors_", "_n_support", "support_", "_dual_coef_")]
+        vectors, counts, support, coefficients = arrays
+        m, pairs = len(counts), len(counts) * (len(counts) - 1) // 2
+        is_right = (
+            all(isinstance(array, np.ndarray) for array in (*arrays, state["_intercept_"]))
+            and state["_sparse"] is False
+            and isinstance(state["kernel"], str)
+            and state["kernel"] != "precomputed"
+            and vectors.ndim == 2
+            and int(counts.min()) >= 0
+            and int(counts.sum()) == len(vectors)
+            and support.shape == (len(vectors),)
+            and coefficients.shape == (m - 1, len(vectors))
+            and state["_intercept_"].shape == (pairs,)
+            and state["n_features_in_"] == state["shape_fit_"][1] == vectors.shape[1]
+            and all(len(state[name]) in (0, pairs) for name in ("_probA", "_probB"))
+        )
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise ValueError(f"The state of a SVC is incomplete ({error}).") from error
+    if not is_right:
+        raise ValueError("The arrays of a SVC do not belong together.")
+
+
+CHECKS = {"sklearn.": _check_sklearn}
+"""Further conditions on what an object holds, by the module of its class or of one of its bases."""
