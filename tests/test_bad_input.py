@@ -556,7 +556,7 @@ def test_data_on_another_device_are_refused_or_moved(embedding, problem):
     [
         ({"kernel": "rbf"}, r"Expected a gpytorch.kernels.Kernel, got str"),
         ({"regularization": -1.0}, r"Expected a positive, finite regularization, got -1"),
-        ({"confidence": 95}, r"Expected confidence between 0 and 1, got 95"),
+        ({"confidence": 95}, r"between 0 and 1, not 95"),
         ({"batch_size": 100}, r"Expected batch_size from 2 to the 24 rows of x, got 100"),
         ({"kernel": RBFKernel(ard_num_dims=5)}, r"Expected 5 features.*got x with 3"),
         ({"objective": "loo"}, r"Expected.*[Oo]bjective.*got.*(str|'loo')"),

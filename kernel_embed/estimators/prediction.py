@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ..bounds import Bound
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding, clip_normalize, prediction_sets
 from ..learning import FitResult
-from ..objectives import GeneralizationBound, SoftmaxCalibration
+from ..objectives import SoftmaxCalibration
 from ..objectives.bounds import generalization_bound
 from .conditioning import Table
 from .pooled import PooledPredictor
@@ -37,16 +38,16 @@ class ClassifierPredictions(ClassifierMixin, BaseEstimator):
     device: str | None
 
     @property
-    def bound_(self) -> GeneralizationBound | None:
+    def bound_(self) -> Bound | None:
         """The bound of Theorem 4 of the decision probabilities of one kernel, as published; of a pool ``None``."""
         return self._bound("paper")
 
     @property
-    def tight_bound_(self) -> GeneralizationBound | None:
+    def tight_bound_(self) -> Bound | None:
         """The same in its 1/√n form, a measure of complexity, since the kernel saw the same rows."""
         return self._bound("tight")
 
-    def _bound(self, form: Any) -> GeneralizationBound | None:
+    def _bound(self, form: Any) -> Bound | None:
         conditioned = getattr(self, "conditioned_", None)
         if not isinstance(conditioned, ConditionedMulticlass) or conditioned.y.dim() == 2:
             return None

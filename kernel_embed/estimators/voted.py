@@ -13,15 +13,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..bounds import Bound
 from ..voting.calibration import fit_temperature, probabilities
 from ..voting.families import Array, KernelFamily, KernelLike, Points, is_numeric
 from ..voting.folds import deal_folds
-from ..voting.guarantee import Guarantee, Theorem
+from ..voting.generalization import BaseFunctions, Theorem, num_outside_radius, vote_guarantee
 from ..voting.labels import check_classes, one_against_rest, winners
 from ..voting.path import default_solver
 from ..voting.penalties import complexities, penalties
 from ..voting.problem import Solution, VoteProblem, Votes
-from ..voting.promises import BaseFunctions, num_outside_radius, vote_guarantee
 from ..voting.solver import TOLERANCE, VoteSolver
 from ..voting.sparse import SparseVote
 from .random_state import RandomState, seed_of
@@ -210,7 +210,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         K: float = 2.0,
         uniform: bool = False,
         sup_diagonal: ArrayLike | None = None,
-    ) -> Guarantee | list[Guarantee]:
+    ) -> Bound | list[Bound]:
         """The right-hand side of Theorem 1 or 2 for the fitted vote, of each vote where there are several.
 
         As published it is an estimate. ``uniform=True`` is a certificate for Theorem 1 and kernels whose K(x, x) is

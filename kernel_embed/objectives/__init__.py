@@ -1,40 +1,37 @@
 """Objectives, as values that add and scale: what it means for an embedding to be good."""
 
+from ..bounds import Bound
 from ..embeddings import ConditionedMulticlass
 from ..embeddings.calibration import SoftmaxCalibration, calibrate
 from .base import Objective, bound
-from .bounds import GeneralizationBound, generalization_bound
+from .bounds import RiskBound, generalization_bound
 from .calibrated import CalibratedLeaveOneOutRisk
-from .certificates import HoldoutBound, PacBayesBound, holdout_bound, kl_inverse, pac_bayes_bound
 from .cross_validation import CrossValidationRisk
 from .embedding_evidence import EmbeddingEvidence
 from .evidence import ConditionalEvidence
+from .holdout import holdout_bound, kl_inverse, pac_bayes_bound
 from .pool import LogarithmicPool, pool
 from .rademacher import RATES, RademacherComplexity, rademacher_complexity
 from .risk import BatchValidationRisk, EmpiricalRisk, LeaveOneOutRisk
-from .risk_bound import RiskBound
 from .score import LeaveOneOutScore, leave_one_out_scores
-from .score_bound import EmpiricalScore, ScoreBound, score_bound
+from .score_bound import EmpiricalScore, score_bound
 
 __all__ = [
     "RATES",
     "BatchValidationRisk",
+    "Bound",
     "CalibratedLeaveOneOutRisk",
     "ConditionalEvidence",
     "CrossValidationRisk",
     "EmbeddingEvidence",
     "EmpiricalRisk",
     "EmpiricalScore",
-    "GeneralizationBound",
-    "HoldoutBound",
     "LeaveOneOutRisk",
     "LeaveOneOutScore",
     "LogarithmicPool",
     "Objective",
-    "PacBayesBound",
     "RademacherComplexity",
     "RiskBound",
-    "ScoreBound",
     "SoftmaxCalibration",
     "bound",
     "calibrate",

@@ -14,7 +14,6 @@ certificate at the norm that the data gave.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import torch
@@ -22,11 +21,11 @@ from gpytorch.kernels import Kernel
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
+from ..bounds import Bound, check_confidence, log_share, round_up
 from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
 from ..kernels import DeltaKernel, SupDiagonal, sup_diagonal
 from .base import Objective
-from .bounds import STEP
-from .certificates import check_confidence
+from .bounds import NOT_A_BOUND_EVERYWHERE, STEP
 from .rademacher import target_squared_norm
 from .score import target_features, target_form
 
@@ -79,57 +78,16 @@ def require_target_kernel(bound: ConditionedEmbedding, kernel: Kernel | None) ->
     kernel = bound.embedding.target_kernel if kernel is None else kernel
     if kernel is None:
         raise ValueError(
-            "Expected a target kernel that is positive definite and bounded, got none. Give target_kernel=RBFKernel(), "
-            "here or to the ConditionalEmbedding."
+            "The bound needs a positive definite, bounded target kernel. Pass target_kernel=RBFKernel(), here or to "
+            "the ConditionalEmbedding."
         )
     return kernel
-
-
-@dataclasses.dataclass(frozen=True)
-class ScoreBound:
-    """The bound of the expected kernel score, and its parts.
-
-    Attributes:
-        empirical_score: (1/n) Σ ‖ψ(y_i) − f(x_i)‖².
-        complexity: αρ as read off the data.
-        rounded: αρ rounded up on the grid, at which the bound is taken.
-        target_sup: B.
-        complexity_term: the middle term.
-        confidence_term: the last term.
-        confidence: 1 − β.
-        is_certificate: whether the theorem covers the value: α and B are bounds for all x and y, and not only on the
-            data.
-        conditions: what must hold.
-
-    Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> kernel, target = gpytorch.kernels.RBFKernel().double(), gpytorch.kernels.RBFKernel().double()
-        >>> x, y = torch.rand(100, 1).double(), torch.rand(100, 1).double()
-        >>> bound = ke.objectives.score_bound(ke.ConditionalEmbedding(kernel, 1.0, target).condition(x, y))
-        >>> bound.value == bound.empirical_score + bound.complexity_term + bound.confidence_term
-        True
-    """
-
-    empirical_score: float
-    complexity: float
-    rounded: float
-    target_sup: float
-    complexity_term: float
-    confidence_term: float
-    confidence: float
-    is_certificate: bool
-    conditions: str = "kernels chosen without these rows; λ may be learned from them"
-
-    @property
-    def value(self) -> float:
-        """The right-hand side."""
-        return self.empirical_score + self.complexity_term + self.confidence_term
 
 
 @torch.no_grad()
 def score_bound(
     conditioned: ConditionedEmbedding, confidence: float = 0.95, target_kernel: Kernel | None = None
-) -> ScoreBound:
+) -> Bound:
     """The bound of the expected kernel score for an embedding of targets of any kind; see the module's text.
 
     Args:
@@ -138,7 +96,8 @@ def score_bound(
         target_kernel: l; ``None`` takes that of the embedding. For class labels: the Brier score.
 
     Returns:
-        The bound with its parts.
+        The bound with its terms. ``details`` has ``empirical_score``, ``complexity`` (αρ from the data), ``rounded``
+        (αρ rounded up on the grid) and ``target_sup`` (B).
 
     Raises:
         ValueError: if ``confidence`` is not between 0 and 1, the embedding has a batch shape, or the rows have
@@ -155,27 +114,26 @@ def score_bound(
     """
     check_confidence(confidence)
     if len(conditioned.embedding.batch_shape) > 0 or conditioned.system.weights is not None:
-        raise ValueError(
-            "Expected an embedding without batch shape and rows without weights, got one of them. Leave it out."
-        )
+        raise ValueError("score_bound takes embeddings without a batch shape, and rows without weights.")
     kernel = require_target_kernel(conditioned, target_kernel)
     n, beta = conditioned.num_data, 1.0 - confidence
     sup = _target_sup(conditioned, kernel)
     B, alpha = float(sup.value) ** 0.5, float(conditioned.sup_diagonal.value) ** 0.5
     complexity = alpha * target_squared_norm(conditioned, kernel).clamp_min(0.0).sqrt().item()
-    first = 0.01 * B
-    j = max(0, math.ceil(math.log(max(complexity, 1e-300) / first, STEP) - 1e-12))
-    a = first * STEP**j
-    known = conditioned.sup_diagonal.is_bound and sup.is_bound
-    return ScoreBound(
-        empirical_score=training_scores(conditioned, kernel).mean().item(),
-        complexity=complexity,
-        rounded=a,
-        target_sup=B,
-        complexity_term=2.0 * (2.0 * B * a + a * a) / math.sqrt(n),
-        confidence_term=(B + a) ** 2 * math.sqrt(math.log((j + 1) * (j + 2) / beta) / (2.0 * n)),
-        confidence=confidence,
-        is_certificate=known,
+    rounded, j = round_up(complexity, 0.01 * B, STEP)
+    score = training_scores(conditioned, kernel).mean().item()
+    is_covered = conditioned.sup_diagonal.is_bound and sup.is_bound
+    details = {"empirical_score": score, "complexity": complexity, "rounded": rounded, "target_sup": B}
+    return Bound(
+        score,
+        2.0 * (2.0 * B * rounded + rounded**2) / math.sqrt(n),
+        (B + rounded) ** 2 * math.sqrt((log_share(j) - math.log(beta)) / (2.0 * n)),
+        confidence,
+        "score",
+        "the kernel score ‖ψ(y) − f(x)‖²",
+        "kernels chosen without these rows; λ may be learned from them",
+        () if is_covered else (NOT_A_BOUND_EVERYWHERE,),
+        details,
     )
 
 

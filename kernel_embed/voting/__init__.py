@@ -1,8 +1,7 @@
 """Voted kernel regularization: a sparse vote over the functions of many kernels, each penalized by its complexity.
 
 families → complexity → penalties → problem → solver (column_generation, coordinate_descent) → path, cross_validation;
-sparse is a fitted vote, promises what the theory says of it (guarantee at one margin, uniform at all), calibration its
-probabilities.
+sparse is a fitted vote, generalization has its bounds, calibration its probabilities.
 """
 
 from .column_generation import ColumnGeneration
@@ -19,14 +18,12 @@ from .coordinate_descent import CoordinateDescent
 from .cross_validation import CrossValidation, cross_validate_votes
 from .descent import Descent
 from .families import KernelFamily, gaussian_kernels, polynomial_kernels
-from .guarantee import Guarantee, theorem_1, theorem_2
+from .generalization import BaseFunctions, theorem_1, theorem_2, vote_guarantee
 from .path import GRID, PathPoint, problem_path, vote_path
 from .penalties import Complexities, complexities, penalties
 from .problem import Solution, VoteProblem, Votes
-from .promises import BaseFunctions, vote_guarantee
 from .solver import VoteSolver
 from .sparse import SparseVote
-from .uniform import uniform_theorem_1, uniform_theorem_2
 
 __all__ = [
     "GRID",
@@ -36,7 +33,6 @@ __all__ = [
     "CoordinateDescent",
     "CrossValidation",
     "Descent",
-    "Guarantee",
     "KernelFamily",
     "PathPoint",
     "Solution",
@@ -59,8 +55,6 @@ __all__ = [
     "theorem_1",
     "theorem_2",
     "trace_bound",
-    "uniform_theorem_1",
-    "uniform_theorem_2",
     "vote_guarantee",
     "vote_path",
 ]

@@ -275,7 +275,7 @@ def test_guarantee(sample):
     assert first.confidence == 0.95
     assert second.margin_error == pytest.approx(2 * first.margin_error)
     assert first.value > vote.guarantee(first.rho, confidence=0.5).value
-    with pytest.raises(ValueError, match="theorem 1 or 2"):
+    with pytest.raises(ValueError, match="theorem must be 1 or 2"):
         vote.guarantee(theorem=3)
     with pytest.raises(ValueError, match="p > 1"):
         VotedKernelClassifier(gaussian_kernels([1.0])).fit(x, y).guarantee()

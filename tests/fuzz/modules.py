@@ -435,7 +435,7 @@ def vote_complexities(i: Inputs) -> object:
 
 @entry
 def theorems(i: Inputs) -> object:
-    theorem = i.pick((voting.theorem_1, voting.theorem_2, voting.uniform_theorem_1, voting.uniform_theorem_2))
+    theorem = i.pick((voting.theorem_1, voting.theorem_2))
     margins = np.linspace(-1, 1, N) if i.broken not in ("x", "all") else array(i.x())
     return theorem(
         margins, i.setting("mean_complexity", 0.1), i.setting("p", 2), i.setting("rho", 0.5),

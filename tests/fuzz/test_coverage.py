@@ -20,11 +20,11 @@ NOT_CALLED = {
         CalibratedMulticlass ConditionedMeanEmbedding ConditionedMulticlass Distribution JointEmbedding
         SquaredDistancePosterior Member PooledPredictor ColumnDifference ConditionalTestResult Diagnosis Differences
         KernelTestResult SamplesTestResult SupDiagonal Evaluation FitResult LocalMaximum Outcome Progress
-        Visit GeneralizationBound HoldoutBound LogarithmicPool PacBayesBound ScoreBound SoftmaxCalibration
+        Visit Bound LogarithmicPool SoftmaxCalibration
         ConditionalPosterior Draws EntropyParts GaussianMixture KernelDraws MeanPosterior MulticlassPosterior Posterior
         SharpnessChoice TemperatureChoice WitnessPosterior ApproximationError CompressionReport FeaturePredictor
         MulticlassFeaturePredictor
-        ShardedMulticlass BaseFunctions Complexities CrossValidation Guarantee PathPoint Solution""",
+        ShardedMulticlass BaseFunctions Complexities CrossValidation PathPoint Solution""",
     "a base, or a piece, of classes of one's own, which the contract suites of kernel_embed.testing try": """
         KernelEmbedding KernelFeatures KernelValues RealTargetPredictor RegularizedEmbedding in_blocks Initialization
         Lengthscale Measure Node PlainProfile Radial RadialProfile Whitening check_width plain_profile Problem Plan

@@ -70,15 +70,13 @@ def test_epsilon_reaches_the_empirical_risk(epsilon, problem):
 def test_arguments_are_checked(problem):
     conditioned = ke.MulticlassEmbedding(rbf(), problem.m).condition(problem.x, problem.y)
     for confidence in (0.0, 1.0, 95, float("nan")):
-        with pytest.raises(ValueError, match=r"Expected confidence between 0 and 1, got"):
+        with pytest.raises(ValueError, match="confidence must be between 0 and 1"):
             ke.generalization_bound(conditioned, confidence)
-    with pytest.raises(
-        ValueError, match=r"Expected form 'paper', 'tight', 'sharp', 'peeled' or 'holdout', got 'loose'"
-    ):
+    with pytest.raises(ValueError, match=r"Unknown form 'loose'. Choose one of 'paper', 'tight', "):
         ke.generalization_bound(conditioned, form="loose")
     for epsilon in (0.0, 0.4):
-        with pytest.raises(ValueError, match=r"Expected epsilon between 0 and 1/e.*got"):
+        with pytest.raises(ValueError, match="epsilon between 0 and 1/e"):
             ke.generalization_bound(conditioned, epsilon=epsilon)
     batched = ke.MulticlassEmbedding(RBFKernel(batch_shape=torch.Size([2])).double(), problem.m)
-    with pytest.raises(ValueError, match=r"Expected an embedding without batch shape, got \(2,\)"):
+    with pytest.raises(ValueError, match=r"batch shape \(2,\)"):
         ke.generalization_bound(batched.condition(problem.x, problem.y))

@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 
 from kernel_embed import VotedKernelClassifier
-from kernel_embed.voting import gaussian_kernels, polynomial_kernels, theorem_2, uniform_theorem_1, uniform_theorem_2
-from kernel_embed.voting.uniform import margin_grid
+from kernel_embed.bounds import log_share, round_up
+from kernel_embed.voting import gaussian_kernels, polynomial_kernels, theorem_1, theorem_2
+from kernel_embed.voting.generalization import MARGIN_RATIO
+
+
+def margin_grid(rho):
+    """The largest margin of the grid that is at most ρ, and its share of δ."""
+    inverse, i = round_up(1 / rho, 1.0, MARGIN_RATIO)
+    return 1 / inverse, math.exp(-log_share(i))
 
 
 def union(p, n, delta):
@@ -25,7 +32,7 @@ def last_line_of_the_proof_1(rho, n, p, m, delta):
 @pytest.mark.parametrize("rho", [0.9, 0.5, 0.2])
 def test_the_uniform_form_lies_above_the_last_line_of_its_proof(p, rho):
     m = 100_000
-    result = uniform_theorem_1(np.linspace(-1, 1, m), 0.01, p, rho, confidence=0.9)
+    result = theorem_1(np.linspace(-1, 1, m), 0.01, p, rho, confidence=0.9, uniform=True)
     grid, share = margin_grid(rho)
     part = 2 * grid / 3
     n = math.ceil(4 / part**2 * math.log(part**2 * m / math.log(p)))
@@ -44,7 +51,7 @@ def test_the_published_theorem_2_lies_below_the_last_line_of_its_proof():
     proved = 3 * math.exp(-n * rho**2 / 8) + 5 * K * union(p, n, delta) / m
     margins = np.full(m, 0.5)
     assert theorem_2(margins, 0.0, p, rho).confidence_term < proved
-    result = uniform_theorem_2(margins, 0.001, p, rho)
+    result = theorem_2(margins, 0.001, p, rho, uniform=True)
     assert result.kind == "estimate"
     assert "(2n − 1) log p" in result.reasons[0]
     assert result.rho <= rho
@@ -58,9 +65,9 @@ def test_the_grid_of_margins_spends_all_of_the_confidence():
     for rho in (0.7, 0.123, 1e-9):
         rounded, share = margin_grid(rho)
         assert rho / 2 ** (1 / 8) < rounded <= rho
-        assert margin_grid(rounded) == (rounded, share)
+        assert margin_grid(rounded) == pytest.approx((rounded, share), rel=1e-12)
         assert math.log(1 / share) < 2 * math.log(8 * math.log2(2 / rho) + 1)  # the price of appendix B
-    assert margin_grid(5.0) == (1.0, 0.5)
+    assert margin_grid(5.0) == pytest.approx((1.0, 0.5))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +89,8 @@ def test_bounded_kernels_have_a_certificate(vote):
     result = vote.guarantee(uniform=True)
     assert (result.kind, result.reasons, result.confidence) == ("certificate", (), 0.95)
     A = sum(row["weight"] for row in vote.report())  # κ² = 1
-    expected = uniform_theorem_1(vote.margins_[0] / A, 1 / math.sqrt(vote.margins_.shape[1]), 2, (1 - 1e-6) / A)
+    mean = 1 / math.sqrt(vote.margins_.shape[1])
+    expected = theorem_1(vote.margins_[0] / A, mean, 2, (1 - 1e-6) / A, uniform=True)
     assert result == expected
     assert result.rho <= vote.guarantee().rho
     assert result.value > vote.guarantee().value
@@ -111,7 +119,7 @@ def test_unbounded_kernels_need_a_bound_for_a_certificate(sample):
     assert result.kind == "estimate"
     assert "give sup_diagonal" in result.reasons[-1]
     assert vote.guarantee(uniform=True, sup_diagonal=[2.0, 4.0, 8.0]).kind == "certificate"  # ‖x‖ ≤ 1
-    with pytest.raises(ValueError, match=r"Expected \|K\| ≤ 3 of polynomial 2, the given sup_diagonal, got 4 "):
+    with pytest.raises(ValueError, match=r"\|K\| ≤ 3 for polynomial 2, but \|K\| is 4 "):
         vote.guarantee(uniform=True, sup_diagonal=[2.0, 3.0, 8.0])
     with pytest.raises(ValueError, match="one positive number per kernel, 3 in all"):
         vote.guarantee(uniform=True, sup_diagonal=2.0)
@@ -127,9 +135,9 @@ def test_what_is_not_positive_semidefinite_has_no_certificate(sample):
 
 def test_refusals(vote):
     for rho in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="a margin ρ > 0"):
+        with pytest.raises(ValueError, match="rho must be positive"):
             vote.guarantee(rho, uniform=True)
-    with pytest.raises(ValueError, match="confidence between 0 and 1"):
+    with pytest.raises(ValueError, match="between 0 and 1"):
         vote.guarantee(uniform=True, confidence=1.0)
     with pytest.raises(ValueError, match="K > 1"):
         vote.guarantee(uniform=True, theorem=2, K=1.0)

@@ -172,9 +172,9 @@ def test_theorem_2_by_hand_and_its_faster_rate():
     assert 40 < second[0] / second[1] < 120
     with pytest.raises(ValueError, match="K > 1"):
         theorem_2(np.ones(10), 0.1, 2, 0.1, K=1.0)
-    with pytest.raises(ValueError, match="margin ρ > 0"):
+    with pytest.raises(ValueError, match="rho must be positive"):
         theorem_1(np.ones(10), 0.1, 2, 0.0)
-    with pytest.raises(ValueError, match="confidence between 0 and 1"):
+    with pytest.raises(ValueError, match="between 0 and 1"):
         theorem_1(np.ones(10), 0.1, 2, 0.1, confidence=1.0)
     with pytest.raises(ValueError, match="at least one point"):
         theorem_1(np.ones(0), 0.1, 2, 0.1)

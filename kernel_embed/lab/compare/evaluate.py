@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
 
-from ...objectives.bounds import GeneralizationBound
+from ...bounds import Bound
 from ...results import Record
 from .memory import peak_memory
 
@@ -102,8 +102,8 @@ def measure(make: Callable[[], Classifier], split: tuple[NDArray[Any], ...], cla
         "num_evaluations": getattr(model, "num_evaluations_", None) if result is None else result.num_evaluations,
         "converged": None if result is None else result.converged,
         "objective": None if result is None else result.value,
-        "bound": bound.value if isinstance(bound, GeneralizationBound) else None,
-        "tight_bound": tight.value if isinstance(tight, GeneralizationBound) else None,
+        "bound": bound.value if isinstance(bound, Bound) else None,
+        "tight_bound": tight.value if isinstance(tight, Bound) else None,
     }
     arrays = {"probabilities": probabilities, "truth": np.searchsorted(classes, y_test)}
     return Measured(record, arrays, learner)

@@ -10,6 +10,7 @@ import torch
 from gpytorch.kernels import LinearKernel, RBFKernel
 
 import kernel_embed as ke
+from kernel_embed.bounds import round_up
 from kernel_embed.lab.benchmarks.bounds import embedding, exceeded, labels
 from kernel_embed.objectives import (
     EmpiricalScore,
@@ -19,7 +20,7 @@ from kernel_embed.objectives import (
     pac_bayes_bound,
     score_bound,
 )
-from kernel_embed.objectives.bounds import SMALLEST_TERM, STEP, peeled
+from kernel_embed.objectives.bounds import SMALLEST_TERM, STEP
 from kernel_embed.objectives.rademacher import target_squared_norm
 
 from ..conftest import rbf
@@ -98,7 +99,7 @@ def test_the_grid_of_norms_spends_all_of_beta_and_no_more():
     multiplier = 2 * math.e / 10
     assert sum(1.0 / ((j + 1) * (j + 2)) for j in range(100_000)) == pytest.approx(1.0, abs=1e-4)
     for r in (0.0, 1e-9, 0.3, SMALLEST_TERM / multiplier, 7.0, 1e6):
-        rounded, j = peeled(r, multiplier)
+        rounded, j = round_up(r, SMALLEST_TERM / multiplier, STEP)
         assert rounded >= r * (1 - 1e-9)
         assert rounded == pytest.approx(SMALLEST_TERM / multiplier * STEP**j)
 

@@ -1,4 +1,4 @@
-r"""Certificates from rows that were held out: of one model, of the best of J, and of a Gibbs posterior over J.
+r"""Bounds from held-out rows: for one model, for the best of J, and for a Gibbs posterior over J.
 
 For m losses in [0, 1] of a function chosen without their rows, with mean :math:`\hat R` and sample variance
 :math:`\hat V`, each with probability at least :math:`1 - \delta`,
@@ -18,13 +18,13 @@ function drawn from Q.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import torch
 from torch import Tensor
 
-from ..validation import check_at_least, check_count, check_finite, check_number, check_tensor
+from ..bounds import Bound, check_confidence
+from ..validation import check_at_least, check_count, check_finite, check_tensor
 
 LOSS = "the one whose values were given, in [0, 1]"
 HELD_OUT = (
@@ -35,43 +35,7 @@ FIXED_BEFORE = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class HoldoutBound:
-    """A bound of the risk from m rows held out.
-
-    Attributes:
-        empirical_risk: the mean loss.
-        hoeffding: Hoeffding's bound.
-        bernstein: the empirical Bernstein bound.
-        confidence: 1 − β, for both at once, and for all candidates at once.
-        num_data: m.
-        is_certificate: that a theorem covers the value, under ``conditions``.
-        loss: whose expectation is bounded.
-        conditions: what must hold.
-
-    Example:
-        >>> from kernel_embed.objectives import holdout_bound
-        >>> bound = holdout_bound(torch.zeros(300))
-        >>> bound.value == min(bound.hoeffding, bound.bernstein)
-        True
-    """
-
-    empirical_risk: float
-    hoeffding: float
-    bernstein: float
-    confidence: float
-    num_data: int
-    is_certificate: bool = True
-    loss: str = LOSS
-    conditions: str = HELD_OUT
-
-    @property
-    def value(self) -> float:
-        """The smaller of the two."""
-        return min(self.hoeffding, self.bernstein)
-
-
-def holdout_bound(losses: Tensor, confidence: float = 0.95, candidates: int = 1) -> HoldoutBound:
+def holdout_bound(losses: Tensor, confidence: float = 0.95, candidates: int = 1) -> Bound:
     """The smaller of Hoeffding's and the empirical Bernstein bound for ``losses`` ``(m,)`` in [0, 1] at held-out rows.
 
     Args:
@@ -80,7 +44,7 @@ def holdout_bound(losses: Tensor, confidence: float = 0.95, candidates: int = 1)
         candidates: J, from which these rows chose; the price is log J.
 
     Returns:
-        Both bounds; ``value`` is the smaller.
+        The smaller of the two; ``details`` has both values, ``hoeffding`` and ``bernstein``, and ``num_data``.
 
     Raises:
         TypeError: if ``losses`` is not a tensor of real numbers, or ``candidates`` not a whole number.
@@ -97,47 +61,18 @@ def holdout_bound(losses: Tensor, confidence: float = 0.95, candidates: int = 1)
     m, delta = len(losses), (1.0 - confidence) / (2.0 * check_count("candidates", candidates))
     mean = losses.double().mean().item()
     hoeffding = mean + math.sqrt(math.log(1.0 / delta) / (2.0 * m))
-    if m < 2:
-        return HoldoutBound(mean, hoeffding, math.inf, confidence, m)
-    variance, log = losses.double().var().item(), math.log(2.0 / delta)
-    bernstein = mean + math.sqrt(2.0 * variance * log / m) + 7.0 * log / (3.0 * (m - 1))
-    return HoldoutBound(mean, hoeffding, bernstein, confidence, m)
-
-
-@dataclasses.dataclass(frozen=True)
-class PacBayesBound:
-    """The PAC-Bayes-kl bound of a Gibbs posterior.
-
-    Attributes:
-        empirical_risk: E_Q R̂.
-        divergence: KL(Q‖P) in nats.
-        value: the bound of E_Q R, the risk of a function drawn from Q.
-        weights: Q, ``(J,)``.
-        confidence: 1 − β.
-        is_certificate: that a theorem covers the value, under ``conditions``.
-        loss: whose expectation, over rows and over Q, is bounded.
-        conditions: what must hold.
-
-    Example:
-        >>> from kernel_embed.objectives import pac_bayes_bound
-        >>> bound = pac_bayes_bound(torch.zeros(2, 500, dtype=torch.float64))
-        >>> bound.weights
-        tensor([0.5000, 0.5000], dtype=torch.float64)
-    """
-
-    empirical_risk: float
-    divergence: float
-    value: float
-    weights: Tensor
-    confidence: float
-    is_certificate: bool = True
-    loss: str = LOSS
-    conditions: str = FIXED_BEFORE
+    bernstein = math.inf
+    if m >= 2:
+        variance, log = losses.double().var().item(), math.log(2.0 / delta)
+        bernstein = mean + math.sqrt(2.0 * variance * log / m) + 7.0 * log / (3.0 * (m - 1))
+    details = {"hoeffding": hoeffding, "bernstein": bernstein, "num_data": m}
+    last = min(hoeffding, bernstein) - mean
+    return Bound(mean, 0.0, last, confidence, "holdout", LOSS, HELD_OUT, details=details)
 
 
 def pac_bayes_bound(
     losses: Tensor, confidence: float = 0.95, *, temperature: float = 1.0, prior: Tensor | None = None
-) -> PacBayesBound:
+) -> Bound:
     """The PAC-Bayes-kl bound of the Gibbs posterior Q ∝ P exp(−temperature·m·R̂) over J functions.
 
     The functions must be fixed without the m rows: embeddings conditioned on other rows, at hyperparameters from a grid
@@ -151,7 +86,7 @@ def pac_bayes_bound(
         prior: P, ``(J,)``; equal by default.
 
     Returns:
-        The bound with its parts.
+        The bound with its terms; ``details`` has ``divergence``, KL(Q‖P) in nats, and ``weights``, Q ``(J,)``.
 
     Raises:
         TypeError: if ``losses`` is not a tensor of real numbers.
@@ -174,7 +109,8 @@ def pac_bayes_bound(
     divergence = max(0.0, float(torch.special.xlogy(Q, Q).sum() - torch.special.xlogy(Q, P).sum()))
     risk = float(Q @ R)
     value = kl_inverse(risk, (divergence + math.log(2.0 * math.sqrt(m) / (1.0 - confidence))) / m)
-    return PacBayesBound(risk, divergence, value, Q, confidence)
+    details = {"divergence": divergence, "weights": Q}
+    return Bound(risk, 0.0, value - risk, confidence, "PAC-Bayes-kl", LOSS, FIXED_BEFORE, details=details)
 
 
 def kl_inverse(q: float, c: float) -> float:
@@ -210,20 +146,14 @@ def _binary_kl(q: float, p: float) -> float:
     return left + right
 
 
-def check_confidence(confidence: float) -> None:
-    """Raise unless ``confidence`` is in (0, 1)."""
-    if not 0.0 < check_number("confidence", confidence) < 1.0:
-        raise ValueError(f"Expected confidence between 0 and 1, got {confidence}. Give 0.95, which is usual.")
-
-
 def _check_losses(losses: Tensor, dim: int) -> None:
     check_tensor(losses, "losses")
     check_finite(losses, "losses")
     if losses.dim() != dim or losses.numel() == 0:
         shape = "(m,)" if dim == 1 else "(J, m)"
-        raise ValueError(f"Expected losses of shape {shape}, got {tuple(losses.shape)}. Give one loss for each row.")
+        raise ValueError(f"losses must have shape {shape}, one loss per row; got {tuple(losses.shape)}.")
     if float(losses.min()) < 0.0 or float(losses.max()) > 1.0 + 1e-6:
         raise ValueError(
-            f"Expected losses in [0, 1], got {float(losses.min()):g} to {float(losses.max()):g}. Divide them by their "
+            f"losses must lie in [0, 1]; got {float(losses.min()):g} to {float(losses.max()):g}. Divide them by their "
             "largest possible value, and multiply the bound by it."
         )
