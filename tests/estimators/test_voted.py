@@ -277,7 +277,7 @@ def test_guarantee(sample):
     assert first.value > vote.guarantee(first.rho, confidence=0.5).value
     with pytest.raises(ValueError, match="theorem must be 1 or 2"):
         vote.guarantee(theorem=3)
-    with pytest.raises(ValueError, match="p > 1"):
+    with pytest.raises(ValueError, match="at least two kernels"):
         VotedKernelClassifier(gaussian_kernels([1.0])).fit(x, y).guarantee()
     with pytest.raises(ValueError, match="Lower lam or beta"):
         VotedKernelClassifier(lam=1e6).fit(x, y).guarantee()

@@ -114,7 +114,7 @@ def test_held_out_rows_say_most():
     assert held_out.value < 1
     assert held_out.value == held_out.empirical_risk + held_out.confidence_term
     assert "held out" in held_out.conditions
-    with pytest.raises(ValueError, match="Expected holdout"):
+    with pytest.raises(ValueError, match="needs holdout"):
         ke.generalization_bound(conditioned, form="holdout")
 
 
@@ -187,7 +187,7 @@ def test_the_bound_for_any_target_by_hand():
     assert rho <= a <= STEP * rho
     assert bound.complexity_term == pytest.approx(2 * (2 * B * a + a * a) / math.sqrt(30))
     assert bound.is_certificate
-    with pytest.raises(ValueError, match="Expected a target kernel"):
+    with pytest.raises(ValueError, match="target kernel"):
         score_bound(ke.ConditionalEmbedding(RBFKernel().double()).condition(x, y))
 
 
@@ -204,7 +204,7 @@ def test_losses_outside_their_range_are_refused():
     for losses in (torch.tensor([0.5, 1.5]), torch.tensor([-0.1])):
         with pytest.raises(ValueError, match="Expected losses in \\[0, 1\\]"):
             holdout_bound(losses)
-    with pytest.raises(ValueError, match="Expected losses of shape"):
+    with pytest.raises(ValueError, match="losses must have shape"):
         pac_bayes_bound(torch.zeros(3))
     with pytest.raises(ValueError, match="Expected confidence"):
         holdout_bound(torch.zeros(3), 1.0)

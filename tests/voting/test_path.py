@@ -176,5 +176,5 @@ def test_theorem_2_by_hand_and_its_faster_rate():
         theorem_1(np.ones(10), 0.1, 2, 0.0)
     with pytest.raises(ValueError, match="between 0 and 1"):
         theorem_1(np.ones(10), 0.1, 2, 0.1, confidence=1.0)
-    with pytest.raises(ValueError, match="at least one point"):
+    with pytest.raises(ValueError, match="at least one entry"):
         theorem_1(np.ones(0), 0.1, 2, 0.1)
