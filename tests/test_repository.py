@@ -67,24 +67,32 @@ def test_every_error_is_a_whole_sentence():
     assert wrong == [], "say what is wrong and how to fix it, in sentences"
 
 
-MODULES = """
-version files archive results memory validation
-bounds progress threads softmax
-linalg
-kernels
-embeddings
-objectives
-learning
-scale
-posteriors
-plots
-hypothesis
-voting
-estimators
-testing
-lab
-cli
-""".split()
+MODULES = [
+    "version",
+    "files",
+    "archive",
+    "results",
+    "memory",
+    "validation",
+    "bounds",
+    "progress",
+    "threads",
+    "softmax",
+    "linalg",
+    "kernels",
+    "embeddings",
+    "objectives",
+    "learning",
+    "scale",
+    "posteriors",
+    "plots",
+    "hypothesis",
+    "voting",
+    "estimators",
+    "testing",
+    "lab",
+    "cli",
+]
 """Every part of the package, in the order in which they may import: each only the ones before it."""
 
 

@@ -202,7 +202,7 @@ def test_the_norm_of_class_labels_is_that_of_the_delta_kernel():
 
 def test_losses_outside_their_range_are_refused():
     for losses in (torch.tensor([0.5, 1.5]), torch.tensor([-0.1])):
-        with pytest.raises(ValueError, match="Expected losses in \\[0, 1\\]"):
+        with pytest.raises(ValueError, match="must lie in \\[0, 1\\]"):
             holdout_bound(losses)
     with pytest.raises(ValueError, match="losses must have shape"):
         pac_bayes_bound(torch.zeros(3))
