@@ -180,7 +180,7 @@ def _integer(text: str) -> int:
 
 
 def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON.")
+    raise ValueError(f"The manifest holds {text}, which is not JSON.")
 
 
 def _array(stream: IO[bytes], size: int, name: str) -> NDArray[Any]:

@@ -54,7 +54,7 @@ class Decoder:
         self._values: dict[str, Callable[[dict[str, Any]], Any]] = {
             "float": lambda node: float(_one_of(node["float"], ("nan", "inf", "-inf"))),
             "ref": self._ref,
-            "size": lambda node: torch.Size([_integer(n) for n in node["size"]]),
+            "size": lambda node: torch.Size([_integer(n, 0) for n in node["size"]]),
             "scalar": lambda node: self._taken(node["scalar"])[()],
             "slice": lambda node: slice(*(None if n is None else _integer(n) for n in node["slice"])),
             "numpy": lambda node: np.dtype(_matching(DTYPE, node["numpy"])),
@@ -102,6 +102,8 @@ class Decoder:
         """A key of a dictionary or a member of a set: plain values, whose hash runs no code of a class."""
         if isinstance(node, dict) and next(iter(node), None) == "tuple" and "of" not in node:
             self._count += 1
+            if any(isinstance(cell, dict) and "tuple" in cell for cell in node["tuple"]):
+                raise ValueError("A key is nested too deeply.")
             return tuple(map(self._key, node["tuple"]))
         key = self.value(node) if not isinstance(node, dict) or next(iter(node)) in ("float", "scalar") else node
         if not isinstance(key, str | int | float | np.generic | None):
@@ -126,7 +128,7 @@ class Decoder:
         cells = np.empty(len(node["objects"]), dtype=object)
         for i, cell in enumerate(node["objects"]):
             cells[i] = self.value(cell)
-        return np.asarray(cells.reshape([_integer(n) for n in node["shape"]]))
+        return np.asarray(cells.reshape([_integer(n, 0) for n in node["shape"]]))
 
     def _list(self, node: dict[str, Any], number: int) -> list[Any]:
         made = self._made[number] = list[Any]()
@@ -190,8 +192,8 @@ def _matching(pattern: re.Pattern[str], value: object) -> str:
     return value
 
 
-def _integer(value: object) -> int:
-    if type(value) is not int or abs(value) >= MAX_INTEGER:
+def _integer(value: object, least: int = 1 - MAX_INTEGER) -> int:
+    if type(value) is not int or not least <= value < MAX_INTEGER:
         raise ValueError(f"It holds {str(value)[:80]!r} in place of an integer.")
     return value
 

@@ -23,6 +23,8 @@ def load_checkpoint(path: str | os.PathLike[str], **expected: object) -> dict[st
         return None
     try:
         content: dict[str, Any] = read_plain(path, "checkpoint", None)
+        if not isinstance(content, dict):
+            raise ValueError(f"{path} does not hold the content of a checkpoint.")
     except ValueError as error:
         raise ValueError(f"{error} Or name another checkpoint file, or delete this one.") from error
     for key, value in expected.items():

@@ -55,6 +55,8 @@ class Checkpoint:
         content = by_leader(together, lambda: load_checkpoint(self._path, **self._identity))
         if content is None:
             return None
+        if not content.keys() >= _Content.__required_keys__:
+            raise ValueError(f"The checkpoint {self._path} lacks some of its content. Delete it, or name another.")
         finite = all(
             bool(torch.isfinite(torch.as_tensor(content[name], device="cpu")).all()) for name in ("best", "best_value")
         )

@@ -1,0 +1,427 @@
+"""Files from strangers: none runs a command, and each is refused quickly with an error that names it."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+import tracemalloc
+import zipfile
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import SVC
+
+import kernel_embed as ke
+from kernel_embed.archive import container, read_plain, write_plain
+from kernel_embed.learning.checkpoint import load_checkpoint
+
+from .forge import forge, manifest, npy, pickled, seal, sealed
+
+
+def refused(path, load=ke.load, error=ValueError):
+    """The error of loading, which names the file and comes soon, without much memory and without a command."""
+    tracemalloc.start()
+    began = time.perf_counter()
+    try:
+        with pytest.raises(error) as caught:
+            load(path)
+        assert time.perf_counter() - began < 5
+        assert tracemalloc.get_traced_memory()[1] < 2e8
+    finally:
+        tracemalloc.stop()
+    assert path.name in str(caught.value)
+    assert not path.with_name("sentinel").exists()
+    return str(caught.value)
+
+
+SYSTEM = {"function": "os:system"}
+SOFTPLUS = {"object": "torch.nn.modules.activation:Softplus", "state": {}}
+
+NODES = {
+    "popen": {"object": "subprocess:Popen", "state": {"args": "touch sentinel"}},
+    "system": SYSTEM,
+    "posix system": {"function": "posix:system"},
+    "eval": {"function": "builtins:eval"},
+    "torch.load": {"function": "torch:load"},
+    "numpy.load": {"function": "numpy:load"},
+    "function through an import": {"function": "kernel_embed.files:os.system"},
+    "function through two imports": {"function": "kernel_embed.results:pathlib.os.system"},
+    "command of this package": {"function": "kernel_embed.cli:main"},
+    "dunder of a function": {"function": "torch:exp.__class__"},
+    "function that is a list": {"function": ["os", "system"]},
+    "partial of a command": {"partial": SYSTEM, "arguments": ["touch sentinel"]},
+    "partial of a class": {"partial": {"class": "subprocess:Popen"}, "arguments": ["touch sentinel"]},
+    "partial of a module": {"partial": SOFTPLUS, "arguments": []},
+    "partial of text": {"partial": "os.system", "arguments": []},
+    "method": {"method": "system", "of": {"class": "builtins:object"}},
+    "reduce": {"reduce": ["os.system", ["touch sentinel"]]},
+    "subclasses": {"class": "torch.nn:Module.__subclasses__"},
+    "class of the system": {"class": "posix:DirEntry"},
+    "metaclass": {"class": "builtins:type"},
+    "class that is no kernel": {"class": "gpytorch.constraints.constraints:Interval"},
+    "path": {"object": "pathlib:PosixPath", "state": {}},
+    "temporary directory": {"object": "tempfile:TemporaryDirectory", "state": {"name": "/tmp"}},
+    "joblib memory": {"object": "joblib.memory:Memory", "state": {"location": "."}},
+    "forest": {"object": "sklearn.ensemble._forest:RandomForestClassifier", "state": {}},
+    "partial object": {"object": "functools:partial", "state": {}},
+    "wrapped hook": {"object": "torch.nn.modules.module:_WrappedHook", "state": {"hook": SYSTEM}},
+    "lambda layer": {"object": "torch.jit._script:ScriptModule", "state": {}},
+    "results file": {"object": "kernel_embed.results:Results", "state": {"_path": "sentinel"}},
+    "chain file": {"object": "kernel_embed.posteriors.checkpoint:ChainFile", "state": {"path": "sentinel"}},
+    "class through an import": {"object": "kernel_embed.archive.state:gpytorch.kernels.RBFKernel", "state": {}},
+    "class by another name": {"object": "gpytorch.kernels:RBFKernel", "state": {}},
+    "abstract base": {"object": "kernel_embed.objectives.base:Objective", "state": {}},
+    "unknown": {"unknown": 1},
+    "empty": {},
+    "bare list": [1, 2],
+    "set of lists": {"set": [{"list": []}]},
+    "key that is an object": {"dict": [[SOFTPLUS, 1]]},
+    "key that is a list": {"dict": [[{"list": []}, 1]]},
+    "pairs that are none": {"dict": [1, 2]},
+    "reference forward": {"list": [{"ref": 7}]},
+    "negative reference": {"list": [{"ref": -1}]},
+    "reference to itself": {"tuple": [{"ref": 0}, {"ref": 1}]},
+    "reference by text": {"list": [{"ref": "0"}]},
+    "long number as text": {"float": "1" * 10**6},
+    "attribute of torch as dtype": {"dtype": "load"},
+    "huge text type": {"numpy": "<U999999999999"},
+    "void type": {"numpy": "V8"},
+    "strange device": {"device": "cuda:0; touch sentinel"},
+    "negative size": {"size": [-1]},
+    "huge size": {"size": [10**30]},
+    "slice of text": {"slice": ["a", None, None]},
+    "huge slice": {"slice": [0, 2**80, None]},
+    "huge shape of objects": {"objects": [1], "shape": [10**12]},
+    "negative shape of objects": {"objects": [1, 2], "shape": [-1, 2]},
+    "missing array": {"array": "none"},
+    "tuple of another class": {"tuple": [1], "of": "torch.nn.modules.activation:ReLU"},
+    "fields that are missing": {"tuple": [1], "of": "kernel_embed.voting.penalties:Complexities"},
+    "state that is a list": {"object": "torch.nn.modules.activation:ReLU", "state": [["inplace", False]]},
+}
+
+
+@pytest.mark.parametrize("name", list(NODES))
+def test_a_hostile_description_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(forge(tmp_path / "hostile.ke", NODES[name]))
+    refused(forge(tmp_path / "hostile.ke", {"dict": {"a": 1, "b": NODES[name]}}))
+
+
+def node_of(model, tmp_path):
+    content, arrays = container.read(ke.save(model, tmp_path / "model.ke"), "model")
+    return content["content"], arrays
+
+
+def kernel(tmp_path):
+    prior = gpytorch.priors.GammaPrior(2.0, 3.0)
+    node, arrays = node_of(gpytorch.kernels.RBFKernel(lengthscale_prior=prior), tmp_path)
+    return node, arrays, node["state"]["_modules"]["ordered" if "ordered" in node["state"]["_modules"] else "dict"]
+
+
+STATES = {
+    name: {name: {"dict": {"0": {"function": "torch:exp"}}}}
+    for name in (
+        *("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks"),
+        *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_state_dict_pre_hooks"),
+    )
+} | {
+    "class": {"__class__": {"class": "builtins:object"}},
+    "dict": {"__dict__": {"dict": {}}},
+    "reduce": {"__reduce__": {"function": "torch:exp"}},
+    "call": {"__call__": {"function": "torch:exp"}},
+    "forward": {"forward": {"function": "torch:exp"}},
+    "property": {"lengthscale": 1.0},
+    "compiled call": {"_compiled_call_impl": {"function": "torch:exp"}},
+    "no name": {"": 1},
+    "no identifier": {"a b": 1},
+    "mode": {"training": "yes"},
+    "names of buffers": {"_non_persistent_buffers_set": {"list": []}},
+    "parameters": {"_parameters": {"list": []}},
+    "parameter that is a number": {"_parameters": {"dict": {"raw_lengthscale": 1.0}}},
+    "module that is a function": {"_modules": {"dict": {"raw_lengthscale_constraint": {"function": "torch:exp"}}}},
+    "modules without names": {"_modules": {"dict": [[1, SOFTPLUS]]}},
+    "constraint that is none": {"_constraints": {"dict": {"raw_lengthscale": SOFTPLUS}}},
+    "buffer that is a module": {"_buffers": {"dict": {"a": SOFTPLUS}}},
+    "prior on a method": {"_priors": {"dict": {"p": {"list": [SOFTPLUS, "forward", True]}}}},
+    "prior that is none": {"_priors": {"dict": {"p": {"list": [SOFTPLUS, "raw_lengthscale", True]}}}},
+    "prior of the wrong length": {"_priors": {"dict": {"p": {"list": [1]}}}},
+    "priors that are a list": {"_priors": {"list": []}},
+}
+
+
+@pytest.mark.parametrize("name", list(STATES))
+def test_a_hostile_state_of_a_module_is_refused(name, tmp_path):
+    node, arrays, _ = kernel(tmp_path)
+    state = {**node["state"], **STATES[name]}
+    refused(forge(tmp_path / "hostile.ke", {**node, "state": state}, arrays))
+
+
+@pytest.mark.parametrize("parameter", ["__class__", "forward", "eval", "requires_grad_", "no_such", "a.b"])
+def test_a_prior_is_on_a_parameter(parameter, tmp_path):
+    node, arrays, _ = kernel(tmp_path)
+    (entry,) = node["state"]["_priors"]["dict"].values()
+    entry["list"][1] = parameter
+    assert "not a parameter" in refused(forge(tmp_path / "hostile.ke", node, arrays))
+
+
+LAYERS = "torch.nn.modules.container:Sequential"
+TRANSFORMS = {
+    "command": SYSTEM,
+    "network": {"object": LAYERS, "state": {"_modules": {"dict": {"0": SOFTPLUS}}}},
+    "kernel class": {"class": "gpytorch.kernels.rbf_kernel:RBFKernel"},
+    "partial": {"partial": {"function": "torch:exp"}, "arguments": []},
+    "text": "os.system",
+}
+
+
+@pytest.mark.parametrize("place", ["_transform", "_inv_transform"])
+@pytest.mark.parametrize("name", list(TRANSFORMS))
+def test_a_hostile_transform_of_a_constraint_is_refused(name, place, tmp_path):
+    node, arrays, modules = kernel(tmp_path)
+    constraint = modules["raw_lengthscale_constraint"]["state"]
+    modules_of_constraint = next(iter(constraint["_modules"].values()))
+    if place in modules_of_constraint and name == "network":
+        modules_of_constraint[place] = TRANSFORMS[name]
+    else:
+        modules_of_constraint.pop(place, None)
+        constraint[place] = TRANSFORMS[name]
+    refused(forge(tmp_path / "hostile.ke", node, arrays))
+
+
+def changed(model, change, tmp_path):
+    node, arrays = node_of(model, tmp_path)
+    change(node["state"], arrays)
+    return forge(tmp_path / "hostile.ke", node, arrays)
+
+
+X, Y = np.random.RandomState(0).randn(40, 3), np.arange(40) % 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state, arrays: arrays.update(_n_support=arrays["_n_support"] + 1000),
+        lambda state, arrays: arrays.update(_n_support=-arrays["_n_support"]),
+        lambda state, arrays: arrays.update(dual_coef_=arrays["dual_coef_"][:, :2]),
+        lambda state, arrays: arrays.update(support_=arrays["support_"][:1]),
+        lambda state, arrays: arrays.update(_intercept_=arrays["_intercept_"][:1]),
+        lambda state, arrays: arrays.update(support_vectors_=arrays["support_vectors_"][:, :1].copy()),
+        lambda state, arrays: state.update(_sparse=True),
+        lambda state, arrays: state.update(kernel={"function": "torch:exp"}),
+        lambda state, arrays: state.update(n_features_in_=10**6),
+    ],
+)
+def test_a_support_vector_machine_whose_arrays_do_not_fit_is_refused(change, tmp_path):
+    refused(changed(SVC().fit(X, Y), change, tmp_path))
+
+
+def test_pipelines_with_a_cache_of_pickles_or_a_foreign_function_are_refused(tmp_path):
+    pipeline = make_pipeline(FunctionTransformer(np.log1p), StandardScaler()).fit(np.abs(X))
+    assert np.array_equal(ke.load(ke.save(pipeline, tmp_path / "m.ke")).transform(abs(X)), pipeline.transform(abs(X)))
+    refused(changed(pipeline, lambda state, arrays: state.update(memory="cache"), tmp_path))
+    refused(changed(pipeline, lambda state, arrays: state.update(_doc_link_module="x"), tmp_path))
+    refused(changed(pipeline, lambda state, arrays: state.update(fit={"function": "torch:exp"}), tmp_path))
+    transformer = FunctionTransformer(np.log1p).fit(abs(X))
+    refused(changed(transformer, lambda state, arrays: state.update(func=SYSTEM), tmp_path))
+
+
+GOOD = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }", bytes(16))
+USE = manifest('{"array":"a"}')
+MEMBERS = {
+    "a member that is compressed": (sealed([("manifest.json", USE), ("a.npy", GOOD)], zipfile.ZIP_DEFLATED)),
+    "a bomb": sealed([("manifest.json", manifest("[" + "0," * 10**6 + "0]"))], zipfile.ZIP_DEFLATED),
+    "a name twice": sealed([("manifest.json", USE), ("a.npy", GOOD), ("a.npy", GOOD)]),
+    "a path upwards": sealed([("manifest.json", USE), ("a.npy", GOOD), ("../../sentinel.npy", GOOD)]),
+    "an absolute path": sealed([("manifest.json", USE), ("a.npy", GOOD), ("/tmp/sentinel.npy", GOOD)]),
+    "a folder": sealed([("manifest.json", USE), ("a.npy", GOOD), ("a/b.npy", GOOD)]),
+    "a pickle beside it": sealed([("manifest.json", USE), ("a.npy", GOOD), ("data.pkl", b"cos\nsystem\n")]),
+    "an array that is used by nothing": sealed([("manifest.json", USE), ("a.npy", GOOD), ("b.npy", GOOD)]),
+    "no manifest": sealed([("a.npy", GOOD)]),
+    "no members": sealed([]),
+    "a pickled array": sealed([("manifest.json", USE), ("a.npy", pickled())]),
+    "an array without a header": sealed([("manifest.json", USE), ("a.npy", b"")]),
+    "a header of an unknown version": sealed([("manifest.json", USE), ("a.npy", npy("", b"", (3, 0)))]),
+    "a manifest that is no text": sealed([("manifest.json", b"\xff\xfe\x00")]),
+    "a manifest that is no dictionary": sealed([("manifest.json", b"[1]")]),
+    "a manifest without content": sealed([("manifest.json", b'{"format":3,"kind":"model"}')]),
+    "a deep manifest": sealed([("manifest.json", manifest("[" * 10**6 + "]" * 10**6))]),
+    "deep lists": sealed([("manifest.json", manifest('{"list":[' * 300 + "]}" * 300))]),
+    "deep keys": sealed([("manifest.json", manifest('{"set":[' + '{"tuple":[' * 400 + "]}" * 400 + "]}"))]),
+    "many values": sealed([("manifest.json", manifest("[" + "[]," * (3 * 10**6) + "0]"))]),
+    "a long number": sealed([("manifest.json", manifest("1" * 10**6))]),
+    "a number that JSON does not have": sealed([("manifest.json", manifest("NaN"))]),
+    "a file of another kind": sealed([("manifest.json", manifest(kind="checkpoint"))]),
+    "a kind that is a list": sealed([("manifest.json", b'{"format":3,"kind":["model"]}')]),
+}
+HEADERS = {
+    "too large": "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }",
+    "too small": "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }",
+    "negative": "{'descr': '<f8', 'fortran_order': False, 'shape': (-2,), }",
+    "twice negative": "{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -2), }",
+    "beyond integers": "{'descr': '<f8', 'fortran_order': False, 'shape': (0, 10000000000000000000000), }",
+    "of text": "{'descr': '<f8', 'fortran_order': False, 'shape': ('a',), }",
+    "of objects": "{'descr': '|O', 'fortran_order': False, 'shape': (2,), }",
+    "of structures": "{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (2,), }",
+    "of nothing": "{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000,), }",
+    "a call": "__import__('os').system('touch sentinel')",
+    "empty": "",
+}
+MEMBERS |= {
+    f"a header, {name}": sealed([("manifest.json", USE), ("a.npy", npy(header, bytes(16)))])
+    for name, header in HEADERS.items()
+}
+
+
+@pytest.mark.parametrize("name", list(MEMBERS))
+def test_a_hostile_container_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hostile.ke").write_bytes(MEMBERS[name])
+    refused(tmp_path / "hostile.ke")
+
+
+def test_members_that_overlap_are_refused(tmp_path):
+    """Two entries of the directory that share the bytes of one member promise more than the file holds."""
+    payload = npy("{'descr': '|u1', 'fortran_order': False, 'shape': (100000,), }", bytes(10**5))
+    whole = sealed([("manifest.json", USE), ("a.npy", payload), ("b.npy", payload)])
+    second = whole.index(b"b.npy") - 30
+    first = whole.index(b"a.npy") - 30
+    entry = whole.rindex(b"PK\x01\x02")
+    shared = bytearray(whole)
+    shared[entry + 42 : entry + 46] = first.to_bytes(4, "little")
+    assert second > first
+    (tmp_path / "hostile.ke").write_bytes(seal(bytes(shared)))
+    refused(tmp_path / "hostile.ke")
+
+
+def test_places_that_are_no_files_are_refused(tmp_path):
+    refused(tmp_path)
+    refused(tmp_path / "none.ke", error=FileNotFoundError)
+    (tmp_path / "empty.ke").write_bytes(b"")
+    refused(tmp_path / "empty.ke")
+    os.mkfifo(tmp_path / "pipe.ke")
+    refused(tmp_path / "pipe.ke")
+    (tmp_path / "zero.ke").symlink_to("/dev/zero")
+    refused(tmp_path / "zero.ke")
+    path = ke.save({"a": np.zeros(1000)}, tmp_path / "large.ke")
+    assert "max_bytes" in refused(path, lambda path: ke.load(path, max_bytes=1000))
+
+
+# --- posteriors and checkpoints ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    x, y = torch.randn(12, 1, dtype=torch.float64), torch.arange(12) % 2
+    embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2).double()
+    settings = {"num_samples": 4, "sampler": ke.Laplace(), "seed": 0}
+    return embedding, ke.sample_posterior(embedding, ke.ConditionalEvidence(), x, y, **settings)
+
+
+def load_drawn(embedding):
+    return lambda path: ke.load_posterior(path, embedding, ke.ConditionalEvidence())
+
+
+POSTERIORS = {
+    "weights that sum to 2": lambda c: c.update(weights=c["weights"] * 2),
+    "a negative weight": lambda c: c["weights"][:2].add_(torch.tensor([1.0, -1.0])),
+    "a weight that is NaN": lambda c: c["weights"][:1].fill_(float("nan")),
+    "too few weights": lambda c: c.update(weights=torch.ones(1, dtype=torch.float64)),
+    "weights that are text": lambda c: c.update(weights="1"),
+    "draws of the wrong shape": lambda c: c.update(u=c["u"][0]),
+    "draws of too few parameters": lambda c: c.update(u=c["u"][..., :1]),
+    "draws that are infinite": lambda c: c["u"][:1].fill_(float("inf")),
+    "no draws": lambda c: c.update(u=c["u"][:, :0]),
+    "densities of the wrong shape": lambda c: c.update(log_density=c["log_density"][:, :1]),
+    "divergences that are numbers": lambda c: c.update(diverging=c["diverging"].double()),
+    "fewer labels than rows": lambda c: c.update(y=c["y"][:3]),
+    "data that are NaN": lambda c: c["x"][:1].fill_(float("nan")),
+    "a negative temperature": lambda c: c["settings"].update(temperature=-1.0),
+    "a method that is a list": lambda c: c["settings"].update(method=[]),
+    "no settings": lambda c: c.pop("settings"),
+    "settings that are a list": lambda c: c.update(settings=[]),
+    "no data": lambda c: c.pop("x"),
+    "a state of text": lambda c: c["state"].update(dict.fromkeys(c["state"], "a")),
+    "the state of something else": lambda c: c["state"].clear(),
+}
+
+
+@pytest.mark.parametrize("name", list(POSTERIORS))
+def test_a_hostile_posterior_is_refused(name, tmp_path, posterior):
+    embedding, drawn = posterior
+    drawn.save(tmp_path / "p.npz")
+    content = copy.deepcopy(read_plain(tmp_path / "p.npz", "posterior"))
+    POSTERIORS[name](content)
+    write_plain(tmp_path / "p.npz", "posterior", content)
+    try:
+        refused(tmp_path / "p.npz", load_drawn(embedding))
+    except AssertionError:  # which names the embedding instead
+        assert name == "draws of too few parameters"
+
+
+@pytest.mark.parametrize("name", ["popen", "system", "partial of a command", "forest", "class by another name"])
+def test_posteriors_and_checkpoints_hold_no_objects(name, tmp_path, posterior):
+    refused(forge(tmp_path / "p", {"dict": {"u": NODES[name]}}, kind="posterior"), load_drawn(posterior[0]))
+    refused(forge(tmp_path / "c", {"dict": {"best": NODES[name]}}, kind="checkpoint"), load_checkpoint)
+
+
+@pytest.mark.parametrize("node", [{"list": []}, 1, None, SOFTPLUS, {"function": "torch:exp"}])
+def test_even_what_models_may_hold_is_no_checkpoint(node, tmp_path):
+    refused(forge(tmp_path / "c", node, kind="checkpoint"), load_checkpoint)
+
+
+def test_a_checkpoint_without_its_content_is_refused(tmp_path):
+    x, y = torch.randn(12, 1, dtype=torch.float64), torch.arange(12) % 2
+    embedding, path = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2), tmp_path / "c"
+
+    def learn(path):
+        ke.fit(embedding.double(), ke.EmpiricalRisk(), x, y, checkpoint=path, max_evaluations=2, progress=False)
+
+    learn(path)
+    content = load_checkpoint(path)
+    del content["best"]
+    write_plain(path, "checkpoint", content)
+    refused(path, learn)
+
+
+def written(kind, tmp_path, posterior):
+    """A file of each kind, and its reader."""
+    path = tmp_path / "file"
+    if kind == "model":
+        return ke.save(ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2), path), ke.load
+    if kind == "posterior":
+        posterior[1].save(path)
+        return path, load_drawn(posterior[0])
+    write_plain(path, "checkpoint", {"best": torch.arange(9.0), "history": [{"value": 0.5}] * 20})
+    return path, load_checkpoint
+
+
+@pytest.mark.parametrize("kind", ["model", "posterior", "checkpoint"])
+def test_a_flipped_bit_anywhere_is_found(kind, tmp_path, posterior):
+    path, load = written(kind, tmp_path, posterior)
+    whole = path.read_bytes()
+    ends = [*range(120), *range(8 * len(whole) - 700, 8 * len(whole), 7)]
+    for bit in [*ends, *np.random.RandomState(0).randint(0, 8 * len(whole), 200)]:
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << (bit % 8)
+        path.write_bytes(flipped)
+        with pytest.raises(ValueError, match=str(path)):
+            load(path)
+
+
+@pytest.mark.parametrize("kind", ["model", "posterior", "checkpoint"])
+def test_a_file_that_was_cut_or_grew_is_refused(kind, tmp_path, posterior):
+    path, load = written(kind, tmp_path, posterior)
+    whole = path.read_bytes()
+    for end in (0, 1, 29, 30, 43, 100, len(whole) // 2, len(whole) - 65, len(whole) - 1):
+        path.write_bytes(whole[:end])
+        with pytest.raises(ValueError, match=str(path)):
+            load(path)
+    for grown in (whole + b"\0", b"\0" + whole, whole * 2):
+        path.write_bytes(grown)
+        with pytest.raises(ValueError, match=str(path)):
+            load(path)
