@@ -11,16 +11,8 @@ from .empirical import EmpiricalEmbedding, empirical_embedding
 from .mean import MeanEmbedding, WeightedEmbedding
 from .multiclass import ConditionedMulticlass, MulticlassEmbedding
 from .noise import NoiseKind
-from .predictors import (
-    ConditionalPredictor,
-    KernelFeatures,
-    KernelValues,
-    LinearPredictor,
-    MulticlassPredictor,
-    Representation,
-    clip_normalize,
-    in_blocks,
-)
+from .predictors import ConditionalPredictor, LinearPredictor, MulticlassPredictor, clip_normalize
+from .representation import KernelFeatures, KernelValues, Representation, in_blocks
 from .shrinkage import ShrinkageMeanEmbedding
 from .witness import SquaredDistancePosterior, Witness
 

@@ -25,7 +25,8 @@ from ..validation import check_features, check_finite, check_lengths, check_memo
 from .base import RegularizedEmbedding
 from .distribution import Distribution, indicators
 from .incremental import updated
-from .predictors import KernelFeatures, KernelValues, LinearPredictor, Representation, real_targets
+from .predictors import LinearPredictor, real_targets
+from .representation import KernelFeatures, KernelValues, Representation
 from .resampling import resampled_rows
 
 MEMORY_REMEDY = (

@@ -11,120 +11,22 @@ are linear: they know a representation of new points and coefficients, and that 
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
+import weakref
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..kernels import check_width, explicit_features, gram
-from ..validation import check_dense, check_features, check_finite, check_question, check_tensor
+from ..validation import check_finite, check_tensor
 from .distribution import Distribution, RealTargetPredictor, indicators, no_distribution, support_of
+from .representation import Function, LinearMap, Representation
 
-BLOCK_NUMBERS = 2**23
-"""Numbers of a block of kernel values in :func:`in_blocks`: 64 MiB in float64."""
-
-FEATURE_NUMBERS = 2**19
-"""Numbers of a block of features: 4 MiB in float64, so that features are used while they are still in the cache."""
-
-Function = Callable[[Tensor], Tensor]
 Entropy = Literal["clip-normalized", "expected-information"]
 
-
-class Representation(Protocol):
-    """What is known of new points: a function from ``(t, d)`` to ``(*batch, t, p)``.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> from kernel_embed.embeddings import KernelValues
-        >>> representation = KernelValues(RBFKernel(), torch.rand(5, 2))     # one of the implementations
-        >>> representation(torch.rand(3, 2)).shape
-        torch.Size([3, 5])
-    """
-
-    @property
-    def block_numbers(self) -> int:
-        """Numbers of the representation that are worth holding at once."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """The representation of the points ``x``."""
-
-
-@dataclasses.dataclass(frozen=True)
-class KernelValues:
-    """k(x, x_i) for the ``points`` x_i ``(s, d)``.
-
-    Attributes:
-        kernel: k.
-        points: the x_i.
-        block_numbers: how many numbers are held at once where points are many.
-
-    Raises:
-        ValueError: when called, if ``x`` has another number of columns than ``points``, or values that are not
-            finite.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> from kernel_embed.embeddings import KernelValues
-        >>> KernelValues(RBFKernel(), torch.rand(5, 2))(torch.rand(3, 2)).shape
-        torch.Size([3, 5])
-    """
-
-    kernel: Kernel
-    points: Tensor
-    block_numbers: int = BLOCK_NUMBERS
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """``(*batch, t, s)``."""
-        x = check_question(x, self.points)
-        return gram(self.kernel, x, self.points).to(self.points)
-
-
-@dataclasses.dataclass(frozen=True)
-class KernelFeatures:
-    """The explicit features of ``kernel``, ``num_features`` of them; ``like`` is a tensor of data, if any.
-
-    Attributes:
-        kernel: a kernel with explicit features.
-        num_features: p.
-        like: data whose dtype, device and columns new points must share.
-        block_numbers: how many numbers are held at once where points are many.
-
-    Raises:
-        ValueError: when called, if ``x`` has another number of columns than the data, or values that are not finite;
-            or if the kernel gives another number of features.
-        RuntimeError: when called, if the kernel has no explicit features any more.
-
-    Example:
-        >>> from gpytorch.kernels import LinearKernel
-        >>> KernelFeatures(LinearKernel(), 2)(torch.randn(3, 2)).shape
-        torch.Size([3, 2])
-    """
-
-    kernel: Kernel
-    num_features: int
-    like: Tensor | None = None
-    block_numbers: int = FEATURE_NUMBERS
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """``(*batch, t, p)``."""
-        if self.like is None:
-            dtype = next((p.dtype for p in self.kernel.parameters()), None)
-            x = check_features(x, integers_as=dtype, may_be_empty=True)
-        else:
-            x = check_question(x, self.like)
-        if x.shape[-2] == 0:
-            return x.new_zeros(*self.kernel.batch_shape, 0, self.num_features)
-        Z = explicit_features(self.kernel, x)
-        if Z is None:
-            raise RuntimeError(
-                "Expected a kernel with explicit features, got none. Condition again."
-            )  # pragma: no cover
-        check_width(Z, self.num_features)
-        return Z.to(x)
+_MAPS: weakref.WeakKeyDictionary[LinearPredictor, dict[str, LinearMap]] = weakref.WeakKeyDictionary()
+"""Resolved maps; kept apart from the predictors, which are copied, pickled and saved without them."""
 
 
 class ConditionalPredictor(RealTargetPredictor, abc.ABC):
@@ -202,7 +104,21 @@ class LinearPredictor(ConditionalPredictor):
 
     def mean(self, x: Tensor) -> Tensor:
         """E[Y | X = x] for the targets as an n × m matrix: ``(*batch, t, m)``."""
-        return in_blocks(self.representation, x, self.coefficients)
+        return self.evaluate(self.representation.check(x))
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        """:meth:`mean` at points that are checked already."""
+        return self._map("mean", lambda: self.coefficients)(x)
+
+    def _map(self, name: str, coefficients: Callable[[], Tensor]) -> LinearMap:
+        """φ(x) C for the coefficients of this ``name``, with the kernel resolved at the first call."""
+        maps = _MAPS.setdefault(self, {})
+        if name in maps:
+            return maps[name]
+        linear = LinearMap(self.representation, coefficients())
+        if linear.resolved:
+            maps[name] = linear
+        return linear
 
     def expectation(self, g: Function | Tensor, x: Tensor) -> Tensor:
         """E[g(Y) | X = x], eq. (2); see :meth:`ConditionalPredictor.expectation`.
@@ -228,13 +144,16 @@ class LinearPredictor(ConditionalPredictor):
                 "Evaluate g at the training targets, in their order."
             )
         # eq. (2): gᵀA⁻¹k(x)
-        answer = in_blocks(self.representation, x, self.coefficients_of(values.reshape(n, -1)))
-        return answer.squeeze(-1) if values.dim() == 1 else answer
+        representation, coefficients = self.representation, self.coefficients_of(values.reshape(n, -1))
+        expectation = LinearMap(representation, coefficients)(representation.check(x))
+        return expectation.squeeze(-1) if values.dim() == 1 else expectation
 
     def distribution(self, x: Tensor) -> Distribution:
         """P(Y | X = x) of a real target, by one distribution function for each point; see the class returned."""
-        support, F, coefficients = self._cumulative
-        return Distribution(support, F + in_blocks(self.representation, x, coefficients))
+        support, F, _ = self._cumulative
+        return Distribution(
+            support, F + self._map("distribution", lambda: self._cumulative[2])(self.representation.check(x))
+        )
 
     @functools.cached_property
     def _cumulative(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -330,48 +249,6 @@ def real_targets(answers: LinearPredictor) -> Tensor:
             "Ask for expectation(g, x), weights(x) or sample_rows(k, x), or embed one target at a time."
         )
     return y.reshape(-1).to(answers.coefficients)
-
-
-def in_blocks(representation: Function, x: Tensor, coefficients: Tensor, numbers: int | None = None) -> Tensor:
-    """``representation(x) @ coefficients``, formed a block of rows at a time where no gradient is asked for.
-
-    At most about ``numbers`` numbers of the representation are held at once, so that millions of points can be asked
-    for in one call.
-
-    Args:
-        representation: φ, a function from ``(t, d)`` to ``(*batch, t, p)``.
-        x: points, ``(t, d)``.
-        coefficients: ``(*batch, p, m)``.
-        numbers: how many numbers of the representation to hold at once.
-
-    Returns:
-        ``(*batch, t, m)``.
-
-    Raises:
-        TypeError: if ``x`` is sparse, nested or without values.
-
-    Example:
-        >>> from kernel_embed.embeddings import in_blocks
-        >>> in_blocks(torch.sin, torch.zeros(1000, 3), torch.ones(3, 2), numbers=300).shape
-        torch.Size([1000, 2])
-    """
-    if isinstance(x, Tensor):
-        check_dense(x, "x")
-    held: int = getattr(representation, "block_numbers", BLOCK_NUMBERS) if numbers is None else numbers
-    rows = max(1, held // coefficients.shape[-2])
-
-    def part(x: Tensor) -> Tensor:
-        values = representation(x)
-        return values @ coefficients.to(values.dtype)
-
-    if torch.is_grad_enabled() or not isinstance(x, Tensor) or x.dim() == 0 or x.shape[0] <= rows:
-        return part(x)
-    first = part(x[:rows])
-    answer = first.new_empty(*first.shape[:-2], x.shape[0], first.shape[-1])
-    answer[..., :rows, :] = first
-    for start in range(rows, x.shape[0], rows):
-        answer[..., start : start + rows, :] = part(x[start : start + rows])
-    return answer
 
 
 def clip_normalize(p: Tensor) -> Tensor:

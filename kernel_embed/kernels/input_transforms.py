@@ -88,6 +88,7 @@ class Standard(torch.nn.Module):
     center: Tensor
     scale: Tensor
     numbers: Tensor
+    is_deterministic = True
 
     def __init__(self, x: Tensor, numbers: Tensor, weights: Tensor | None = None) -> None:
         super().__init__()
@@ -117,6 +118,7 @@ class Squash(torch.nn.Module):
     center: Tensor
     scale: Tensor
     numbers: Tensor
+    is_deterministic = True
 
     def __init__(self, x: Tensor, numbers: Tensor, weights: Tensor | None = None) -> None:
         super().__init__()
@@ -153,6 +155,7 @@ class Quantile(torch.nn.Module):
     knots: Tensor
     ranks: Tensor
     numbers: Tensor
+    is_deterministic = True
 
     def __init__(self, x: Tensor, numbers: Tensor, weights: Tensor | None = None) -> None:
         super().__init__()

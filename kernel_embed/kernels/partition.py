@@ -94,6 +94,7 @@ class Partitions(torch.nn.Module):
     above: Tensor
     cells: Tensor
     roots: Tensor
+    is_deterministic = True
 
     def __init__(self, trees: Sequence[Tree]) -> None:
         super().__init__()

@@ -27,7 +27,8 @@ from ..embeddings import (
     MulticlassPredictor,
 )
 from ..embeddings.distribution import Distribution, indicators
-from ..embeddings.predictors import FEATURE_NUMBERS, real_targets
+from ..embeddings.predictors import real_targets
+from ..embeddings.representation import FEATURE_NUMBERS
 from ..embeddings.resampling import resampled_rows
 from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_features
 from ..kernels.frozen import frozen

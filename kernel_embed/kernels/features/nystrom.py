@@ -25,6 +25,7 @@ class NystromFeatures(torch.nn.Module):
 
     points: Tensor
     R: Tensor
+    is_deterministic = True
 
     def __init__(self, kernel: Kernel, points: Tensor) -> None:
         super().__init__()
