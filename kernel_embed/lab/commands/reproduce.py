@@ -6,10 +6,13 @@ import argparse
 import pathlib
 import textwrap
 
+from .. import papers, studies
 from ..compare.data import ENVIRONMENT_VARIABLE
-from ..papers import EXPERIMENTS, Settings, reproduce
-from ..papers.experiment import option
+from ..experiment import Settings, option, reproduce
 from .options import common, ended, results_of
+
+EXPERIMENTS = {**papers.EXPERIMENTS, **studies.EXPERIMENTS}
+"""The experiments of the papers, then the studies."""
 
 EXAMPLES = """examples:
   kernel-embed reproduce iris --out results
@@ -81,7 +84,7 @@ def _catalogue() -> str:
     lines = ["experiments: what each shows, how long it takes, and the options it understands:"]
     for experiment in EXPERIMENTS.values():
         options = " ".join(sorted(map(option, experiment.options)))
-        words = f"{experiment.shows} ({experiment.duration}) {options}".rstrip()
+        words = f"{experiment.title} ({experiment.duration}) {options}".rstrip()
         first, *more = textwrap.wrap(words, 58)
         lines += [f"  {experiment.name:<19}{first}", *(" " * 21 + line for line in more)]
     return "\n".join(lines)

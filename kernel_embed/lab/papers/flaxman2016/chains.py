@@ -1,8 +1,8 @@
-"""Figures 4 and 5 of the Bayesian kernel embeddings: eight NUTS chains over the lengthscale, and the witness.
+"""Figures 1, 3, 4 and 5 of the Bayesian kernel embeddings: mixtures on the line, by maxima and by NUTS chains.
 
 Mixtures: :mod:`kernel_embed.lab.papers.flaxman2016.mixtures`, the pooled sample of 600 points, Gamma(1, 1) prior on
-the lengthscale. The chains stay in the mode they start in. Figure 5 as published averages them equally; weighted by the
-evidence of their modes they give another picture. Both are drawn.
+the lengthscale. The eight chains stay in the mode they start in. Figure 5 as published averages them equally; weighted
+by the evidence of their modes they give another picture. Both are drawn.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import pathlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,7 +23,10 @@ from ....plots.style import BAND, FIRST, array
 from ....posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load_posterior, sample_posterior
 from ....posteriors.bridge import log_evidence
 from ....posteriors.diagnostics import modes, n_eff, r_hat
-from ....results import Record, table
+from ....results import Record, number, table
+from ...experiment import Experiment, Settings
+from ...runner import Case
+from . import mixtures
 from .mixtures import PUBLISHED, mixture_samples, model
 
 WITNESS_DRAWS = 160
@@ -64,28 +68,35 @@ def sample(
     return posterior
 
 
-def file_name(num_points: int, num_draws: int, seed: int) -> str:
-    """Where the draws are kept beside the records."""
+def _file_name(num_points: int, num_draws: int, seed: int) -> str:
     return f"chains_{num_points}_{num_draws}_{seed}.npz"
 
 
-def chain_records(posterior: MeanPosterior, shared: Record) -> list[Record]:
+def cases(settings: Settings) -> Iterator[Case]:
+    """The evidence of the pooled sample over lengthscales; then eight chains over the lengthscale with their modes."""
+    per_centre, draws = (10, 10) if settings.quick else (100, 200)
+    key: Record = {"n": 6 * per_centre, "seed": settings.seed}
+    yield Case({"experiment": "mixtures", **key}, partial(mixtures.mixture_records, per_centre, settings.seed))
+    path = None if settings.out is None else settings.out / _file_name(6 * per_centre, draws, settings.seed)
+    run = partial(_chain_records, path, per_centre, draws, settings.seed)
+    yield Case({"experiment": "chains", **key, "num_draws": draws}, run)
+
+
+def _chain_records(path: pathlib.Path | None, per_centre: int, draws: int, seed: int) -> list[Record]:
     """One record for each chain, one for each mode, and one of what all of them cost."""
+    posterior = sample(path, num_per_centre=per_centre, num_draws=draws, seed=seed)
     by_chain = posterior.samples_by_chain[NAME].squeeze((-2, -1))
-    found: list[Record] = [
-        {"kind": "chain", "number": number, **_place(draws[None])} for number, draws in enumerate(by_chain)
-    ]
-    for number, group in enumerate(modes(posterior.draws.u)):
-        draws = by_chain[group]
+    records: list[Record] = [{"kind": "chain", "number": i, **_place(one[None])} for i, one in enumerate(by_chain)]
+    for i, group in enumerate(modes(posterior.draws.u)):
         u, log_density = posterior.draws.u[group].flatten(0, 1), posterior.draws.log_density[group].flatten()
-        mode: Record = {"kind": "mode", "number": number, **_place(draws)}
-        mode |= {"r_hat": r_hat(draws).item(), "chains": len(group)}
+        mode: Record = {"kind": "mode", "number": i, **_place(by_chain[group])}
+        mode |= {"r_hat": r_hat(by_chain[group]).item(), "chains": len(group)}
         mode["log_evidence"] = log_evidence(posterior.potential, u, log_density)
         mode["by_quadrature"] = quadrature(posterior.potential, u.numpy())
-        found.append(mode)
+        records.append(mode)
     cost: Record = {"r_hat": float(r_hat(by_chain)), "seconds": posterior.seconds}
     cost |= {"num_evaluations": posterior.num_evaluations, "num_divergences": posterior.num_divergences}
-    return [{**shared, **record} for record in (*found, {"kind": "all", "number": 0, **cost})]
+    return [*records, {"kind": "all", "number": 0, **cost}]
 
 
 def _place(draws: torch.Tensor) -> Record:
@@ -120,17 +131,17 @@ def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, pat
     p, q = mixture_samples(num_per_centre, seed)
     grid = torch.linspace(-5, 5, 160, dtype=p.dtype).unsqueeze(-1)
     thin = posterior.thinned(WITNESS_DRAWS)
-    weighed = posterior.weigh_modes().thinned(WITNESS_DRAWS)
+    weighted = posterior.weigh_modes().thinned(WITNESS_DRAWS)
     near = [group for value in PUBLISHED if (group := _near(posterior, value))]
     panels = [(f"chains around {_mean(posterior, g):.2f}", thin.reweighted(_only(thin, g))) for g in near]
-    panels += [("equal chains, as published", thin), ("modes weighted by evidence", weighed)]
+    panels += [("equal chains, as published", thin), ("modes weighted by evidence", weighted)]
     with styled():
         figure = free_figure(7.2, 2.8 * math.ceil(len(panels) / 2))
         axes = list(figure.subplots(math.ceil(len(panels) / 2), 2, sharex=True, sharey=True, squeeze=False).flat)
     for empty in axes[len(panels) :]:
         empty.set_axis_off()
-    for axis, (title, chosen) in zip(axes, panels, strict=False):
-        mixture = chosen.witness(p, q).mixture(grid)
+    for axis, (title, part) in zip(axes, panels, strict=False):
+        mixture = part.witness(p, q).mixture(grid)
         lower, upper = mixture.band(0.8)
         axis.fill_between(
             array(grid.squeeze(-1)), array(lower), array(upper), color=BAND, linewidth=0, label="80 % band"
@@ -149,7 +160,7 @@ def _mean(posterior: MeanPosterior, group: list[int]) -> float:
 
 
 def _near(posterior: MeanPosterior, value: float) -> list[int]:
-    """The chains whose mean lengthscale is within a factor of 1.5 of a value, met or not."""
+    """The chains whose mean lengthscale is within a factor of 1.5 of a value."""
     means = posterior.samples_by_chain[NAME].flatten(1).mean(1)
     return [chain for chain, mean in enumerate(means.tolist()) if 1 / 1.5 < mean / value < 1.5]
 
@@ -161,20 +172,50 @@ def _only(posterior: MeanPosterior, group: list[int]) -> torch.Tensor:
 
 
 def summary(records: Sequence[Record]) -> str:
-    """The modes, their draws and their evidence."""
+    """The maxima beside the paper's, and the modes with their draws and their evidence."""
+    by_maxima, by_chains = _split(records)
     rows = [
         [
-            f"{r['lengthscale']:.3f} ± {r['sd']:.3f}",
-            str(r["chains"]),
-            f"{r['n_eff']:.0f}",
-            f"{r['r_hat']:.2f}",
-            f"{r['log_evidence']:.2f}",
-            f"{r['by_quadrature']:.2f}",
+            f"{r['lengthscale']:.3f} ± {r['sd']:.3f}", str(r["chains"]), f"{r['n_eff']:.0f}", f"{r['r_hat']:.2f}",
+            f"{r['log_evidence']:.2f}", f"{r['by_quadrature']:.2f}",
         ]
-        for r in records
+        for r in by_chains
         if r["kind"] == "mode"
-    ]
+    ]  # fmt: skip
     header = ["lengthscale in each mode", "chains", "n_eff", "R-hat", "log evidence: bridge", "quadrature"]
-    cost = next(r for r in records if r["kind"] == "all")
+    cost = next(r for r in by_chains if r["kind"] == "all")
     note = f"All chains together: R-hat {cost['r_hat']:.1f}; {cost['num_evaluations']} evaluations."
-    return table(header, rows) + "\n\n" + note
+    return f"{mixtures.summary(by_maxima)}\n\n{table(header, rows)}\n\n{note}"
+
+
+def draw(records: Sequence[Record], out: pathlib.Path) -> None:
+    """``figure1``, ``figure3``, ``figure4``, ``figure5`` and ``figure5_posterior``."""
+    by_maxima, by_chains = _split(records)
+    n, draws, seed = (int(number(by_chains[-1], field)) for field in ("n", "num_draws", "seed"))
+    out.mkdir(parents=True, exist_ok=True)
+    mixtures.draw_model(out / "figure1.png")
+    mixtures.draw_mixtures(by_maxima, out / "figure3.png")
+    lengthscales = sorted(number(r, "lengthscale") for r in by_maxima if r["kind"] == "maximum")
+    mixtures.draw_witnesses(lengthscales, *mixture_samples(n // 6, seed), out / "figure5.png")
+    posterior = sample(out / _file_name(n, draws, seed), num_per_centre=n // 6, num_draws=draws, seed=seed)
+    draw_traces(posterior, out / "figure4.png")
+    draw_witnesses(posterior, n // 6, seed, out / "figure5_posterior.png")
+
+
+def _split(records: Sequence[Record]) -> list[list[Record]]:
+    return [[r for r in records if r["experiment"] == tag] for tag in ("mixtures", "chains")]
+
+
+WITNESS = Experiment(
+    "witness",
+    "two maxima of the evidence, chains at each, and the witness",
+    "ten minutes",
+    ("experiment", "kind", "lengthscale"),
+    cases,
+    summary,
+    draw,
+    options=frozenset({"seed"}),
+    paper="Flaxman et al.",
+    part="Figures 1, 3, 4, 5",
+    tag=("mixtures", "chains"),
+)

@@ -1,4 +1,4 @@
-"""Figure 2 of the Bayesian kernel embeddings: a grid of Gaussians, and which lengthscale the evidence chooses.
+"""Figure 2 of the Bayesian kernel embeddings: a grid of Gaussians, the lengthscale by evidence, and type II errors.
 
 Two mixtures on a 3 × 3 grid differ inside each blob only. The median heuristic sees the distance between blobs; the
 evidence (13) has its maximum at the size of a blob, and a local one near the median.
@@ -6,10 +6,10 @@ evidence (13) has its maximum at the size of a blob, and a local one near the me
 
 from __future__ import annotations
 
+import functools
 import pathlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -19,21 +19,112 @@ from torch import Tensor
 
 from ....embeddings.bayesian import BayesianMeanEmbedding
 from ....embeddings.witness import Witness
+from ....hypothesis import two_sample_test
 from ....kernels import median_distance
 from ....learning.maxima import local_maxima
 from ....objectives.embedding_evidence import EmbeddingEvidence
 from ....plots import free_figure, plot_witness, save_picture, styled
-from ....plots.style import FIRST, SECOND, axes_or_new, legend_below
+from ....plots.style import FIRST, SECOND, array, axes_or_new, legend_below, line_style, marker
 from ....results import Record, Results, number, table
-from ..experiment import Experiment, Settings
-from .blobs import grid_samples, samples
-from .type_two import Errors, TypeTwoErrors, error_curves, errors_of
+from ...experiment import Experiment, Settings
+from ...rejections import (
+    NUM_PERMUTATIONS,
+    Design,
+    RejectionStudy,
+    Test,
+    rejection_experiment,
+    rejection_studies,
+)
+from ...runner import Case
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+SPACING = 15.0
+"""Between centres. The paper does not print it; with 10 the highest maximum is at the long lengthscale."""
 TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 PUBLISHED = {"maximum": 1.5, "median": 20.0}
+
+RATIOS = (4.0, 2.0, 3.0, 8.0, 15.0, 1.0)
+TESTS: dict[str, Test] = {
+    "evidence": lambda x, y, seed: two_sample_test(x, y, None, NUM_PERMUTATIONS, seed),
+    "median heuristic": lambda x, y, seed: two_sample_test(x, y, "median", NUM_PERMUTATIONS, seed),
+}
+Errors: TypeAlias = Mapping[str, Mapping[float, float]]
+"""Type II errors by test and ratio."""
+
+
+def grid_samples(
+    ratio: float = 2.0, num_per_centre: int = 100, seed: int = 0, spacing: float = SPACING
+) -> tuple[Tensor, Tensor]:
+    """Samples of P, isotropic with unit variance, and of Q, with covariance eigenvalues ``ratio`` : 1 turned by 45°.
+
+    Example:
+        >>> p, q = grid_samples(ratio=3.0, num_per_centre=10)
+        >>> p.shape, q.shape
+        (torch.Size([90, 2]), torch.Size([90, 2]))
+    """
+    generator = np.random.RandomState(seed)
+    steps = spacing * np.arange(-1, 2)
+    centres = np.array([[a, b] for a in steps for b in steps]).repeat(num_per_centre, axis=0)
+    p = centres + generator.standard_normal(centres.shape)
+    turn = np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2.0)
+    q = centres + (generator.standard_normal(centres.shape) * np.sqrt([ratio, 1.0])) @ turn.T
+    return torch.as_tensor(p), torch.as_tensor(q)
+
+
+def samples(ax: Axes | None, p: Tensor, q: Tensor) -> Axes:
+    """Two samples in the plane: P circles, Q crosses."""
+    panel = axes_or_new(ax)
+    for sample, name, shape, color in ((p, "P", ".", FIRST), (q, "Q", "+", SECOND)):
+        style: dict[str, Any] = {"marker": shape, "color": color, "markersize": 3, "markeredgewidth": 0.6}
+        panel.plot(*array(sample).T, linestyle="", label=name, **style)
+    panel.set(xlabel="first coordinate", ylabel="second coordinate")
+    legend_below(panel)
+    return panel
+
+
+def grid_cases(settings: Settings, ratio: float) -> Iterator[Case]:
+    """The evidence of the pooled sample, of 900 points of each distribution."""
+    per_centre = 10 if settings.quick else 100
+    key: Record = {"experiment": "grid", "ratio": ratio, "n": 18 * per_centre, "seed": settings.seed}
+    yield Case(key, functools.partial(_evidence, ratio, per_centre, settings.seed))
+
+
+def _evidence(ratio: float, per_centre: int, seed: int) -> list[Record]:
+    """The evidence over lengthscales, its maxima, and the median heuristic."""
+    x = torch.cat(grid_samples(ratio, per_centre, seed))
+    embedding = BayesianMeanEmbedding(RBFKernel().double(), noise=0.1)
+    records = evidence_records(embedding, x, np.geomspace(0.3, 45.0, 48), num_points=24)
+    return [*records, {"kind": "median", "lengthscale": float(median_distance(x)), "log_evidence": None}]
+
+
+def evidence_records(
+    embedding: BayesianMeanEmbedding, x: Tensor, lengthscales: NDArray[np.float64], num_points: int
+) -> list[Record]:
+    """The log evidence (13) of ``x`` at every lengthscale, and its maxima between their ends, the highest first."""
+    span = float(lengthscales[0]), float(lengthscales[-1])
+    maxima = local_maxima(embedding, EmbeddingEvidence(), x, num_points=num_points, span=span, progress=False)
+    places = [("curve", float(value)) for value in lengthscales]
+    places += [("maximum", maximum.parameters["kernel.lengthscale"].item()) for maximum in maxima]
+    records: list[Record] = []
+    for kind, lengthscale in places:
+        embedding.kernel.lengthscale = lengthscale
+        with torch.no_grad():
+            value = -EmbeddingEvidence()(embedding, x).item()
+        records.append({"kind": kind, "lengthscale": lengthscale, "log_evidence": value})
+    return records
+
+
+def grid_summary(records: Sequence[Record]) -> str:
+    """The maxima and the median, beside what the paper publishes."""
+    rows = [
+        [str(r["kind"]), f"{r['lengthscale']:.2f}", "" if r["log_evidence"] is None else f"{r['log_evidence']:.0f}"]
+        for r in records
+        if r["kind"] in ("maximum", "median")
+    ]
+    note = f"Published: maximum at {PUBLISHED['maximum']}, median heuristic {PUBLISHED['median']:g}."
+    return table(["grid of Gaussians", "lengthscale", "log evidence"], rows) + "\n\n" + note
 
 
 def curve(records: Sequence[Record], ax: Axes | None = None) -> Axes:
@@ -43,9 +134,9 @@ def curve(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     panel.semilogx(*zip(*points, strict=True), color=FIRST, label="log evidence")
     for record in records:
         if record["kind"] == "maximum":
-            place = number(record, "lengthscale"), number(record, "log_evidence")
-            panel.plot(*place, "o", color=SECOND)
-            panel.annotate(f"{place[0]:.2f}", place, textcoords="offset points", xytext=(4, 6))
+            point = number(record, "lengthscale"), number(record, "log_evidence")
+            panel.plot(*point, "o", color=SECOND)
+            panel.annotate(f"{point[0]:.2f}", point, textcoords="offset points", xytext=(4, 6))
         if record["kind"] == "median":
             panel.axvline(number(record, "lengthscale"), color="0.6", linestyle="--", label="median heuristic")
             legend_below(panel, 2)
@@ -58,52 +149,63 @@ def curve(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     return panel
 
 
-@dataclass(frozen=True)
-class GridOfGaussians(Experiment):
-    """Records of the evidence over lengthscales, of its maxima, and of the median heuristic."""
+def designs(settings: Settings) -> list[Design]:
+    """Both tests on 900 points of each distribution, for every ratio."""
+    per_centre = 10 if settings.quick else 100
+    simulators = {f"{ratio:g}": functools.partial(_sample, ratio, per_centre) for ratio in RATIOS}
+    return [Design(TESTS, simulators, settings.repetitions or (2 if settings.quick else 100))]
 
-    name = "two-sample"
-    shows = "Figure 2 of Flaxman et al.: the evidence chooses the size of a blob, the median the distance between blobs"
-    duration = "a minute"
-    key = ("experiment", "kind", "lengthscale")
-    tags = ("grid",)
-    options = frozenset({"seed"})
 
-    ratio: float = 2.0
+def _sample(ratio: float, per_centre: int, repetition: int) -> tuple[Tensor, Tensor]:
+    return grid_samples(ratio, per_centre, seed=repetition)
 
-    def run(self, results: Results, settings: Settings) -> None:
-        """The evidence of the pooled sample, of 900 points of each distribution."""
-        x = torch.cat(grid_samples(self.ratio, 10 if settings.quick else 100, settings.seed))
-        shared: Record = {"experiment": "grid", "ratio": self.ratio, "n": len(x), "seed": settings.seed}
-        if any(shared.items() <= record.items() for record in results.records):
-            return
-        embedding = BayesianMeanEmbedding(RBFKernel().double(), noise=0.1)
-        found = evidence_records(embedding, x, np.geomspace(0.3, 45.0, 48), num_points=24)
-        found.append({"kind": "median", "lengthscale": float(median_distance(x)), "log_evidence": None})
-        results.extend({**shared, **record} for record in found)
 
-    def summary(self, records: Sequence[Record]) -> str:
-        """The maxima and the median, beside what the paper publishes."""
-        rows = [
-            [str(r["kind"]), f"{r['lengthscale']:.2f}", "" if r["log_evidence"] is None else f"{r['log_evidence']:.0f}"]
-            for r in records
-            if r["kind"] in ("maximum", "median")
-        ]
-        note = f"Published: maximum at {PUBLISHED['maximum']}, median heuristic {PUBLISHED['median']:g}."
-        return table(["grid of Gaussians", "lengthscale", "log evidence"], rows) + "\n\n" + note
+def type_two_summary(records: Sequence[Record]) -> str:
+    """The errors as a table."""
+    (study,) = rejection_studies(designs, records)
+    rows = [
+        [name, *(f"{1.0 - study.rate(name, test):.2f}" for test in study.tests)]
+        for name in sorted(study.simulators, key=float)
+    ]
+    count = len(study.pvalues(study.simulators[0], study.tests[0]))
+    return table(["ratio ε", *study.tests], rows) + f"\n\nType II error at level 0.05, {count} repetitions."
 
-    def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
-        """``figure2.png``; its panel C is drawn where ``type-two``, which takes an hour, was run into ``out``."""
-        experiment = TypeTwoErrors()
-        found = experiment.own(Results(out / "results.json", experiment.key).records)
-        draw_figure(records, errors_of(experiment.studies(found)[0]) if found else None, out / "figure2.png")
+
+def draw_type_two(records: Sequence[Record], out: pathlib.Path) -> None:
+    """``figure2c.png``: type II error over the ratio."""
+    with styled():
+        figure = free_figure(5.6, 3.2)
+        error_curves(_errors(rejection_studies(designs, records)[0]), figure.subplots())
+    out.mkdir(parents=True, exist_ok=True)
+    save_picture(figure, out / "figure2c.png", 100)
+
+
+def _errors(study: RejectionStudy) -> Errors:
+    ratios = sorted(study.simulators, key=float)
+    return {test: {float(ratio): 1.0 - study.rate(ratio, test) for ratio in ratios} for test in study.tests}
+
+
+def error_curves(errors: Errors, panel: Axes) -> None:
+    """Type II error over the ratio, a curve for each test."""
+    for i, (test, values) in enumerate(errors.items()):
+        panel.plot(list(values), list(values.values()), marker=marker(i), ms=4, label=test, **line_style(i))
+    panel.set(xlabel="ratio ε of covariance eigenvalues", ylabel="type II error", ylim=(-0.05, 1.05))
+    legend_below(panel, 1)
+
+
+def draw_grid(records: Sequence[Record], out: pathlib.Path) -> None:
+    """``figure2.png``; its panel C is drawn where ``type-two``, which takes an hour, was run into ``out``."""
+    studies = rejection_studies(designs, TYPE_TWO.own(Results(out / "results.json", TYPE_TWO.key).records))
+    draw_figure(records, _errors(studies[0]) if studies else None, out / "figure2.png")
 
 
 def draw_figure(records: Sequence[Record], errors: Errors | None, path: pathlib.Path) -> None:
     """Samples (A, B), type II error (C), evidence (D) and witness (E)."""
     per_centre, seed = int(number(records[0], "n")) // 18, int(number(records[0], "seed"))
     embedding = BayesianMeanEmbedding(RBFKernel().double(), noise=0.1)
-    embedding.kernel.lengthscale = highest(records)
+    maxima = [record for record in records if record["kind"] == "maximum"]
+    highest = max(maxima, key=lambda record: number(record, "log_evidence"))
+    embedding.kernel.lengthscale = number(highest, "lengthscale")
     with styled():
         figure = free_figure(7.2, 9.6)  # two columns, which a narrow screen can still show
         # Parts of their own, so that the color bar of E does not push the columns apart.
@@ -114,9 +216,9 @@ def draw_figure(records: Sequence[Record], errors: Errors | None, path: pathlib.
         panels[name].set_title(f"({name}) samples, ratio ε = {ratio:g}")
     panels["C"].set_title("(C) type II error, level 0.05")
     if errors is None:
-        words = "kernel-embed reproduce type-two\nwith the same --out fills this panel"
-        look = {"ha": "center", "va": "center", "fontsize": 9, "color": "0.4"}
-        panels["C"].text(0.5, 0.5, words, **look, transform=panels["C"].transAxes)
+        text = "kernel-embed reproduce type-two\nwith the same --out fills this panel"
+        style = {"ha": "center", "va": "center", "fontsize": 9, "color": "0.4"}
+        panels["C"].text(0.5, 0.5, text, **style, transform=panels["C"].transAxes)
         panels["C"].set_axis_off()
     else:
         error_curves(errors, panels["C"])
@@ -128,24 +230,27 @@ def draw_figure(records: Sequence[Record], errors: Errors | None, path: pathlib.
     save_picture(figure, path, 100)
 
 
-def evidence_records(
-    embedding: BayesianMeanEmbedding, x: Tensor, lengthscales: NDArray[np.float64], num_points: int
-) -> list[Record]:
-    """The log evidence (13) of ``x`` at every lengthscale, and its maxima between their ends, the highest first."""
-    span = float(lengthscales[0]), float(lengthscales[-1])
-    maxima = local_maxima(embedding, EmbeddingEvidence(), x, num_points=num_points, span=span, progress=False)
-    places = [("curve", float(value)) for value in lengthscales]
-    places += [("maximum", maximum.parameters["kernel.lengthscale"].item()) for maximum in maxima]
-    found: list[Record] = []
-    for kind, lengthscale in places:
-        embedding.kernel.lengthscale = lengthscale
-        with torch.no_grad():
-            value = -EmbeddingEvidence()(embedding, x).item()
-        found.append({"kind": kind, "lengthscale": lengthscale, "log_evidence": value})
-    return found
-
-
-def highest(records: Sequence[Record]) -> float:
-    """The lengthscale of the highest maximum."""
-    maxima = [record for record in records if record["kind"] == "maximum"]
-    return number(max(maxima, key=lambda record: number(record, "log_evidence")), "lengthscale")
+GRID = Experiment(
+    "two-sample",
+    "the evidence chooses the size of a blob, the median the distance between blobs",
+    "a minute",
+    ("experiment", "kind", "lengthscale"),
+    grid_cases,
+    grid_summary,
+    draw_grid,
+    options=frozenset({"seed"}),
+    paper="Flaxman et al.",
+    part="Figure 2",
+    tag=("grid",),
+    parameters={"ratio": 2.0},
+)
+TYPE_TWO = rejection_experiment(
+    designs,
+    name="type-two",
+    shows="the type II error of a learned lengthscale and of the median heuristic",
+    duration="an hour",
+    summary=type_two_summary,
+    draw=draw_type_two,
+    paper="Flaxman et al.",
+    part="Figure 2 (C)",
+)

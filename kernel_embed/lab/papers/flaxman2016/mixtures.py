@@ -68,9 +68,7 @@ def mixture_records(num_per_centre: int = 100, seed: int = 0) -> list[Record]:
     The maxima are those of the evidence times the prior; their values are those of the evidence alone.
     """
     x = torch.cat(mixture_samples(num_per_centre, seed))
-    shared: Record = {"experiment": "mixtures", "n": len(x), "seed": seed}
-    found = evidence_records(model(), x, np.geomspace(0.2, 8.0, 120), num_points=30)
-    return [{**shared, **record} for record in found]
+    return evidence_records(model(), x, np.geomspace(0.2, 8.0, 120), num_points=30)
 
 
 def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20, seed: int = 1) -> None:
@@ -98,8 +96,8 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
         lower, upper = posterior.band(grid, 0.8)
         middle = posterior.mean(grid)
     x = array(grid.squeeze(-1))
-    for place, draw in enumerate(array(draws).T):
-        panels[0].plot(x, draw, label=f"draw {place + 1}", **line_style(place))
+    for i, draw in enumerate(array(draws).T):
+        panels[0].plot(x, draw, label=f"draw {i + 1}", **line_style(i))
     panels[0].set(title="(A) draws from the prior", ylabel="embedding μ(x)")
     panels[1].plot(x, array(mean), color=FIRST, label="empirical embedding")
     panels[1].plot(array(sample), [0.0] * num_data, "|", color="0.4", label="sample")

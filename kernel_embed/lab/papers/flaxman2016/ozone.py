@@ -2,17 +2,17 @@
 
 Daily ozone and eight meteorological variables (Breiman and Friedman, 1985). Each is first freed of its course over the
 year by a Gaussian-process regression on the day, as in Flaxman et al. (2015). Then the PC algorithm of causal-learn
-asks a conditional test: by residuals and HSIC as in the paper, once with kernels learned by the evidence and once with
-the median heuristic; and by transforms, the default of this library, which the paper does not have.
+uses a conditional test: residuals and HSIC as in the paper, once with kernels learned by the evidence and once with the
+median heuristic; and transforms, the default of this library, which the paper does not have.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,9 +27,10 @@ from ....hypothesis.encoding import Encoding
 from ....hypothesis.residuals import residuals
 from ....plots import free_figure, save_picture, styled
 from ....plots.style import SECOND
-from ....results import Record, Results, table
+from ....results import Record, table
 from ...compare.data import load_table
-from ..experiment import Experiment, Settings
+from ...experiment import Experiment, Settings
+from ...runner import Case
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,6 +47,7 @@ TESTS: dict[str, tuple[Method, KernelChoice]] = {
 LEVEL = 0.05
 
 
+@functools.lru_cache(maxsize=1)
 def whitened(data: str | os.PathLike[str] | None = None, seed: int = 0) -> NDArray[np.float64]:
     """The nine variables without their course over the year, ``(330, 9)``."""
     x, y = load_table("ozone", data)
@@ -59,89 +61,75 @@ def whitened(data: str | os.PathLike[str] | None = None, seed: int = 0) -> NDArr
 
 def edges(graph: NDArray[np.int_]) -> list[tuple[str, str, str]]:
     """From causal-learn's matrix to (first, mark, second), with mark ``→`` for a cause and ``–`` for no direction."""
-    found = []
+    marked = []
     for i in range(len(graph)):
         for j in range(i + 1, len(graph)):
             if graph[i, j] == -1 and graph[j, i] == 1:
-                found.append((NAMES[i], "→", NAMES[j]))
+                marked.append((NAMES[i], "→", NAMES[j]))
             elif graph[i, j] == 1 and graph[j, i] == -1:
-                found.append((NAMES[j], "→", NAMES[i]))
+                marked.append((NAMES[j], "→", NAMES[i]))
             elif graph[i, j] or graph[j, i]:
-                found.append((NAMES[i], "↔" if graph[i, j] == graph[j, i] == 1 else "–", NAMES[j]))
-    return found
+                marked.append((NAMES[i], "↔" if graph[i, j] == graph[j, i] == 1 else "–", NAMES[j]))
+    return marked
 
 
-@dataclass(frozen=True)
-class OzoneGraph(Experiment):
-    """One record for each edge of every graph, and one for what separates temperature from ozone."""
-
-    name = "ozone"
-    shows = "Figure 6 of Flaxman et al.: the causal graph of ozone, by residuals with two kernels and by transforms"
-    duration = "ten minutes"
-    key = ("experiment", "test", "first", "second")
-    tags = ("ozone",)
-    options = frozenset({"data", "seed"})
-
-    def run(self, results: Results, settings: Settings) -> None:
-        """The PC algorithm with every test; ``quick`` takes the last three variables only."""
-        num_columns, num_permutations = (3, 50) if settings.quick else (len(NAMES), 500)
-        values = whitened(settings.data, settings.seed)[:, -num_columns:]
-        for name, (method, kernel) in TESTS.items():
-            if not any(record["test"] == name for record in self.own(results.records)):
-                test = register_causal_test(
-                    f"kernel_embed {name}",
-                    kernel=kernel,
-                    num_permutations=num_permutations,
-                    seed=settings.seed,
-                    method=method,
-                )
-                shared: Record = {"experiment": "ozone", "test": name, "level": LEVEL, "n": len(values)}
-                results.extend({**shared, **edge} for edge in _found(values, test))
-
-    def summary(self, records: Sequence[Record]) -> str:
-        """The edges of all graphs."""
-        pairs: dict[tuple[str, ...], dict[str, str]] = {}
-        for record in records:
-            if record["mark"] != "separated by":
-                a, mark, b = (str(record[word]) for word in ("first", "mark", "second"))
-                pairs.setdefault(tuple(sorted((a, b))), {})[str(record["test"])] = f"{a} {mark} {b}"
-        rows = [[" ".join(pair), *(marks.get(test, "") for test in TESTS)] for pair, marks in sorted(pairs.items())]
-        answer = table(["edge", *TESTS], rows)
-        for record in records:
-            if record["mark"] == "separated by" and record["second"]:
-                answer += f"\n\nBy {record['test']}, temperature and ozone are separated by: {record['second']}."
-        return (
-            f"{answer}\n\nPublished (Figure 6): Temp → Ozone by residuals with the evidence; "
-            "no such edge with the median heuristic."
-        )
-
-    def draw(self, records: Sequence[Record], out: pathlib.Path) -> None:
-        """``ozone.png``: the graphs on circles, edges at ozone in orange and thicker."""
-        with styled():
-            figure = free_figure(8.0, 8.0)
-            *panels, empty = figure.subplots(2, 2).flat
-        empty.set_axis_off()
-        for panel, test in zip(panels, TESTS, strict=True):
-            _graph(panel, [r for r in records if r["test"] == test and r["mark"] != "separated by"])
-            panel.set_title(test)
-        out.mkdir(parents=True, exist_ok=True)
-        save_picture(figure, out / "ozone.png", 100)
+def cases(settings: Settings) -> Iterator[Case]:
+    """The PC algorithm with every test; ``quick`` takes the last three variables only."""
+    for name in TESTS:
+        yield Case({"experiment": "ozone", "test": name}, functools.partial(_edges, name, settings))
 
 
-def _found(values: NDArray[np.float64], test: str) -> Iterator[Record]:
+def _edges(name: str, settings: Settings) -> list[Record]:
     """The edges that PC leaves between the last of the variables, and what separates temperature and ozone."""
+    method, kernel = TESTS[name]
+    num_columns, num_permutations = (3, 50) if settings.quick else (len(NAMES), 500)
+    values = whitened(settings.data, settings.seed)[:, -num_columns:]
+    test = register_causal_test(
+        f"kernel_embed {name}", kernel=kernel, num_permutations=num_permutations, seed=settings.seed, method=method
+    )
     from causallearn.search.ConstraintBased.PC import pc
 
-    answer = pc(values, LEVEL, test, show_progress=False)
-    first = len(NAMES) - values.shape[1]
-    whole = np.zeros((len(NAMES), len(NAMES)), dtype=int)
-    whole[first:, first:] = answer.G.graph
-    for a, mark, b in edges(whole):
-        yield {"first": a, "mark": mark, "second": b}
+    result = pc(values, LEVEL, test, show_progress=False)
+    first = len(NAMES) - num_columns
+    graph = np.zeros((len(NAMES), len(NAMES)), dtype=int)
+    graph[first:, first:] = result.G.graph
+    records: list[Record] = [{"first": a, "mark": mark, "second": b} for a, mark, b in edges(graph)]
     temperature, ozone = NAMES.index("Temp") - first, NAMES.index("Ozone") - first
-    separating = answer.sepset[temperature, ozone] if temperature >= 0 else None
+    separating = result.sepset[temperature, ozone] if temperature >= 0 else None
     sets = "; ".join(" ".join(NAMES[first + k] for k in one) or "nothing" for one in separating or ())
-    yield {"first": "Temp", "mark": "separated by", "second": sets}
+    records.append({"first": "Temp", "mark": "separated by", "second": sets})
+    return [{"level": LEVEL, "n": len(values), **record} for record in records]
+
+
+def summary(records: Sequence[Record]) -> str:
+    """The edges of all graphs."""
+    pairs: dict[tuple[str, ...], dict[str, str]] = {}
+    for record in records:
+        if record["mark"] != "separated by":
+            a, mark, b = (str(record[word]) for word in ("first", "mark", "second"))
+            pairs.setdefault(tuple(sorted((a, b))), {})[str(record["test"])] = f"{a} {mark} {b}"
+    rows = [[" ".join(pair), *(marks.get(test, "") for test in TESTS)] for pair, marks in sorted(pairs.items())]
+    text = table(["edge", *TESTS], rows)
+    for record in records:
+        if record["mark"] == "separated by" and record["second"]:
+            text += f"\n\nBy {record['test']}, temperature and ozone are separated by: {record['second']}."
+    return (
+        f"{text}\n\nPublished (Figure 6): Temp → Ozone by residuals with the evidence; "
+        "no such edge with the median heuristic."
+    )
+
+
+def draw(records: Sequence[Record], out: pathlib.Path) -> None:
+    """``ozone.png``: the graphs on circles, edges at ozone in orange and thicker."""
+    with styled():
+        figure = free_figure(8.0, 8.0)
+        *panels, empty = figure.subplots(2, 2).flat
+    empty.set_axis_off()
+    for panel, test in zip(panels, TESTS, strict=True):
+        _graph(panel, [r for r in records if r["test"] == test and r["mark"] != "separated by"])
+        panel.set_title(test)
+    out.mkdir(parents=True, exist_ok=True)
+    save_picture(figure, out / "ozone.png", 100)
 
 
 def _graph(panel: Axes, records: Sequence[Record]) -> None:
@@ -151,17 +139,25 @@ def _graph(panel: Axes, records: Sequence[Record]) -> None:
         a, b = str(record["first"]), str(record["second"])
         style = {"→": "-|>", "↔": "<|-|>"}.get(str(record["mark"]), "-")
         color = SECOND if "Ozone" in (a, b) else "0.3"
-        arrow = {
-            "arrowstyle": style,
-            "color": color,
-            "linewidth": 1.8 if "Ozone" in (a, b) else 1.0,
-            "shrinkA": 22,
-            "shrinkB": 22,
-            "mutation_scale": 16,
-        }
-        panel.annotate("", places[b], places[a], arrowprops=arrow)
+        width = 1.8 if "Ozone" in (a, b) else 1.0
+        arrow = {"arrowstyle": style, "color": color, "linewidth": width, "shrinkA": 22, "shrinkB": 22}
+        panel.annotate("", places[b], places[a], arrowprops={**arrow, "mutation_scale": 16})
     for name, place in places.items():
         box = {"boxstyle": "round", "facecolor": "white", "edgecolor": "0.5"}
         panel.text(*place, name, ha="center", va="center", fontsize=10, bbox=box)
     panel.set(xlim=(-1.3, 1.3), ylim=(-1.25, 1.25))
     panel.set_axis_off()
+
+
+OZONE = Experiment(
+    "ozone",
+    "the causal graph of ozone, by residuals with two kernels and by transforms",
+    "ten minutes",
+    ("experiment", "test", "first", "second"),
+    cases,
+    summary,
+    draw,
+    options=frozenset({"data", "seed"}),
+    paper="Flaxman et al.",
+    part="Figure 6",
+)

@@ -1,10 +1,11 @@
-"""Two heads for one network: a conditional embedding, and softmax; and one epoch of learning with either."""
+"""Two heads for one network, a conditional embedding and softmax, and their training epoch by epoch."""
 
 from __future__ import annotations
 
+import abc
 import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,23 +18,85 @@ from ....objectives import CalibratedLeaveOneOutRisk, EmpiricalRisk, Objective, 
 from ....results import Record
 from ....scale import MulticlassFeaturePredictor, accumulate
 from ...compare.networks import convolutional, paper_initialization
-from .images import Images
 
 OBJECTIVES: dict[str, Objective[ConditionedMulticlass]] = {
     "paper": EmpiricalRisk(epsilon=1e-3, below="linear") + RademacherComplexity("4e/n"),
     "leave-one-out": CalibratedLeaveOneOutRisk() + RademacherComplexity("1/n"),
 }
-"""Of the embedding: the paper's, continued below ε so that no image is given up, and the library's own."""
+"""Of the embedding: the paper's, extrapolated below ε so that every image keeps a gradient, and the library's own."""
 
 REGULARIZATION = 0.1
-"""The start of λ. From the paper's 10 it takes hundreds of epochs to come down, while the first features, which nobody
-has learned yet, do best with far less."""
+"""The start of λ. From the paper's 10 it takes hundreds of epochs to decrease, while untrained features do best with
+far less."""
 
 
-class EmbeddingHead:
-    """The conditional embedding network: the embedding is the head, and has no weights but λ."""
+class Head(abc.ABC):
+    """A network with a head, trained by Adam.
 
-    name = "cen"
+    Attributes:
+        epoch: number of epochs so far.
+        last: figures of the last epoch.
+    """
+
+    def __init__(self, module: nn.Module, learning_rate: float) -> None:
+        self.module = module
+        self.optimizer = torch.optim.Adam(module.parameters(), lr=learning_rate)
+        self.epoch = 0
+        self.last: Record = {}
+
+    @abc.abstractmethod
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of a batch."""
+
+    @abc.abstractmethod
+    def predict(self, x: Tensor, y: Tensor, x_test: Tensor) -> Tensor:
+        """Digits for ``x_test``, given the training data."""
+
+    def seconds(self, y: Tensor) -> float | None:
+        """The time of the head in one step on labels ``y``; ``None`` where it is not measured."""
+        return None
+
+    def learn_epoch(self, x: Tensor, y: Tensor, batches: Sequence[Tensor], seed: int) -> None:
+        """One step for each batch; the mean loss, the seconds and the share of the head in them go to ``last``."""
+        self.module.train()
+        total, start = 0.0, time.perf_counter()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)  # of dropout, inside the fork
+            for batch in batches:
+                self.optimizer.zero_grad()
+                loss = self.loss(x[batch], y[batch])
+                loss.backward()
+                self.optimizer.step()
+                total += loss.item() / len(batches)
+        seconds = time.perf_counter() - start
+        head = self.seconds(y[batches[0]])
+        share = None if head is None else head * len(batches) / seconds
+        self.epoch += 1
+        self.last = {"loss": total, "seconds": seconds, "head_share": share}
+
+    @torch.no_grad()
+    def accuracy(self, x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor) -> float:
+        """The share of test images whose digit is right."""
+        self.module.eval()
+        return (self.predict(x, y, x_test) == y_test).double().mean().item()
+
+    def save(self, file: pathlib.Path | None) -> None:
+        """Write a checkpoint; none without a file."""
+        if file is not None:
+            content = {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}
+            save_checkpoint(file, {**content, "epoch": self.epoch, "last": self.last})
+
+    def resume(self, file: pathlib.Path | None) -> None:
+        """Load a checkpoint; without one the head starts from its first weights."""
+        content = None if file is None else load_checkpoint(file)
+        if content is not None:
+            self.module.load_state_dict(content["module"])
+            self.optimizer.load_state_dict(content["optimizer"])
+            self.epoch, self.last = int(content["epoch"]), content.get("last", {})
+
+
+class EmbeddingHead(Head):
+    """The conditional embedding network: the embedding is the head, and λ its only weight."""
 
     def __init__(
         self,
@@ -44,47 +107,48 @@ class EmbeddingHead:
     ) -> None:
         self.embedding = MulticlassEmbedding(FeatureKernel(network), 10, regularization)
         self.objective = objective
-        self.module: nn.Module = self.embedding
-        self.optimizer = torch.optim.Adam(self.embedding.parameters(), lr=learning_rate)
+        super().__init__(self.embedding, learning_rate)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """q of Algorithm 2 on a batch."""
         return self.objective(self.embedding, x, y)
 
     def predict(self, x: Tensor, y: Tensor, x_test: Tensor) -> Tensor:
-        """Digits for ``x_test``, conditioned on all of ``x`` and ``y`` through their statistics."""
-        answers = accumulate(self.embedding, x, y).condition()
-        assert isinstance(answers, MulticlassFeaturePredictor)
-        return answers.predict(x_test)
+        """Conditioned on all of ``x`` and ``y`` through their statistics."""
+        predictor = accumulate(self.embedding, x, y).condition()
+        assert isinstance(predictor, MulticlassFeaturePredictor)
+        return predictor.predict(x_test)
+
+    def seconds(self, y: Tensor) -> float:
+        """From p = 1024 features of each row to the gradient there."""
+        features = torch.rand(len(y), 1024, requires_grad=True)
+        head = MulticlassEmbedding(FeatureKernel(nn.Identity()), 10, self.embedding.regularization.item())
+        start = time.perf_counter()
+        self.objective(head, features, y).backward()
+        return time.perf_counter() - start
 
 
-class SoftmaxHead:
-    """The same network with a linear layer and softmax, learned by cross-entropy."""
-
-    name = "softmax"
+class SoftmaxHead(Head):
+    """The same network with a linear layer and softmax, trained by cross-entropy."""
 
     def __init__(self, network: nn.Module, learning_rate: float, generator: torch.Generator) -> None:
         last = nn.Linear(1024, 10)
         paper_initialization(last, generator)
-        self.module: nn.Module = nn.Sequential(network, last)
-        self.optimizer = torch.optim.Adam(self.module.parameters(), lr=learning_rate)
+        super().__init__(nn.Sequential(network, last), learning_rate)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """The mean cross-entropy of a batch."""
         return cross_entropy(self.module(x), y)
 
     def predict(self, x: Tensor, y: Tensor, x_test: Tensor) -> Tensor:
-        """Digits for ``x_test``; the training data are not needed."""
+        """The largest output."""
         return torch.cat([self.module(rows).argmax(-1) for rows in x_test.split(2000)])
-
-
-Head = EmbeddingHead | SoftmaxHead
 
 
 def make_head(
     name: str, seed: int, learning_rate: float, objective: str = "paper", regularization: float = REGULARIZATION
 ) -> Head:
-    """A head on a network whose first weights depend on ``seed`` alone."""
+    """The head ``"cen"`` or ``"softmax"`` on a network whose first weights depend on ``seed`` alone."""
     network = convolutional()
     generator = torch.Generator().manual_seed(seed)
     paper_initialization(network, generator)
@@ -92,61 +156,4 @@ def make_head(
         return EmbeddingHead(network, learning_rate, OBJECTIVES[objective], regularization)
     if name == "softmax":
         return SoftmaxHead(network, learning_rate, generator)
-    raise ValueError(f"Expected head 'cen' or 'softmax', got {name!r}. Choose one of the two.")
-
-
-def learn_epoch(learner: Head, x: Tensor, y: Tensor, batches: Sequence[Tensor], seed: int) -> Record:
-    """One step for each batch; the mean loss, the seconds, and the share of the head in them."""
-    learner.module.train()
-    total, began = 0.0, time.perf_counter()
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)  # of dropout, inside the fork
-        for batch in batches:
-            learner.optimizer.zero_grad()
-            loss = learner.loss(x[batch], y[batch])
-            loss.backward()
-            learner.optimizer.step()
-            total += loss.item() / len(batches)
-    seconds = time.perf_counter() - began
-    share = None
-    if isinstance(learner, EmbeddingHead):
-        share = head_seconds(learner, y[batches[0]]) * len(batches) / seconds
-    return {"loss": total, "seconds": seconds, "head_share": share}
-
-
-def head_seconds(learner: EmbeddingHead, y: Tensor) -> float:
-    """The time of the head in one step: from p = 1024 features of each row to the gradient there."""
-    features = torch.rand(len(y), 1024, requires_grad=True)
-    head = MulticlassEmbedding(FeatureKernel(nn.Identity()), 10, learner.embedding.regularization.item())
-    return _seconds(lambda: learner.objective(head, features, y).backward())
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
-
-
-@torch.no_grad()
-def accuracy_of(learner: Head, images: Images) -> float:
-    """The share of test images whose digit is right."""
-    x, y, x_test, y_test = images
-    learner.module.eval()
-    return (learner.predict(x, y, x_test) == y_test).double().mean().item()
-
-
-def resume(learner: Head, file: pathlib.Path | None) -> int:
-    """The epochs that a checkpoint in ``file`` has behind it, loaded; 0 where there is none."""
-    content = None if file is None else load_checkpoint(file)
-    if content is None:
-        return 0
-    learner.module.load_state_dict(content["module"])
-    learner.optimizer.load_state_dict(content["optimizer"])
-    return int(content["epoch"])
-
-
-def save(learner: Head, file: pathlib.Path | None, epoch: int) -> None:
-    """Write a checkpoint after so many epochs."""
-    if file is not None:
-        content = {"module": learner.module.state_dict(), "optimizer": learner.optimizer.state_dict(), "epoch": epoch}
-        save_checkpoint(file, content)
+    raise ValueError(f"Unknown head {name!r}. Choose 'cen' or 'softmax'.")

@@ -1,21 +1,27 @@
-"""Rejection rates of tests: their level where the null hypothesis holds, their power where it does not."""
+"""Rejection rates of tests: their level where the null hypothesis holds, their power where it does not.
+
+Records are named by simulator, test and repetition.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from collections.abc import Callable, Mapping
-from typing import Protocol, SupportsFloat, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, SupportsFloat, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...progress import progress_bar
-from ...results import Record, Results, column, table
-from ...validation import check_count, check_share
+from ..results import Record, Results, column, table
+from ..validation import check_count, check_share
+from .experiment import Experiment, Settings
+from .runner import Case, run_cases
 
 KEY = ("simulator", "test", "repetition")
-SECONDS_BETWEEN_WRITES = 5.0
+LEVEL = 0.05
+NUM_PERMUTATIONS = 99
 
 
 class HasPvalue(Protocol):
@@ -86,48 +92,32 @@ def rejection_study(
         if not callable(function):
             raise TypeError(f"{name!r} must be a function, not {function!r}. Pass the function, not its result.")
     results = Results(path, KEY) if results is None else results
-    done = results.names()
-    cases = [
-        (simulator, test, repetition)
-        for simulator in simulators
-        for repetition in range(num_repetitions)
-        for test in tests
-    ]
-    _run([case for case in cases if case not in done], tests, simulators, results, progress)
-    names = set(cases)
+    cases = list(_cases(tests, simulators, num_repetitions))
+    run_cases(cases, results, name="rejections", failures=(), progress=progress)
+    names = {tuple(case.key.values()) for case in cases}
     records = [r for r in results.records if (r["simulator"], r["test"], r["repetition"]) in names]
     return RejectionStudy(records, tuple(simulators), tuple(tests), level)
 
 
-def _run(
-    cases: list[tuple[str, str, int]],
-    tests: Mapping[str, Test],
-    simulators: Mapping[str, Simulator],
-    results: Results,
-    progress: bool | None,
-) -> None:
-    """Add the p-values of the cases to the results, which are written every few seconds and on any exit."""
-    waiting: list[Record] = []
-    written = time.monotonic()
-    last: tuple[tuple[str, int], tuple[object, ...]] | None = None
-    try:
-        with progress_bar(len(cases), "rejections", progress) as bar:
-            for simulator, test, repetition in cases:
-                if last is None or last[0] != (simulator, repetition):
-                    last = (simulator, repetition), simulators[simulator](repetition)
-                start = time.perf_counter()
-                result = tests[test](*last[1], seed=repetition)
-                p = float(result if isinstance(result, SupportsFloat) else result.pvalue)
-                seconds = time.perf_counter() - start
-                waiting.append(
-                    {"simulator": simulator, "test": test, "repetition": repetition, "pvalue": p, "seconds": seconds}
-                )
-                bar.update()
-                if time.monotonic() - written > SECONDS_BETWEEN_WRITES:
-                    results.extend(waiting)
-                    waiting, written = [], time.monotonic()
-    finally:
-        results.extend(waiting)
+def _cases(tests: Mapping[str, Test], simulators: Mapping[str, Simulator], num_repetitions: int) -> Iterator[Case]:
+    for simulator, simulate in simulators.items():
+        for repetition in range(num_repetitions):
+            for name, test in tests.items():
+                key: Record = {"simulator": simulator, "test": name, "repetition": repetition}
+                yield Case(key, functools.partial(_pvalue, simulate, test, repetition))
+
+
+@functools.lru_cache(maxsize=1)
+def _data(simulate: Simulator, repetition: int) -> tuple[object, ...]:
+    return simulate(repetition)
+
+
+def _pvalue(simulate: Simulator, test: Test, repetition: int) -> Record:
+    data = _data(simulate, repetition)
+    start = time.perf_counter()
+    result = test(*data, seed=repetition)
+    p = float(result if isinstance(result, SupportsFloat) else result.pvalue)
+    return {"pvalue": p, "seconds": time.perf_counter() - start}
 
 
 class RejectionStudy:
@@ -206,3 +196,51 @@ class RejectionStudy:
 
     def __repr__(self) -> str:
         return f"<{len(self.records)} p-values of {len(self.tests)} tests on {len(self.simulators)} simulators>"
+
+
+class Design(NamedTuple):
+    """Tests that all see the data of all simulators, ``num_repetitions`` times."""
+
+    tests: Mapping[str, Test]
+    simulators: Mapping[str, Simulator]
+    num_repetitions: int
+
+
+Designs = Callable[[Settings], list[Design]]
+"""From settings to designs, whose names do not depend on the settings."""
+Value = TypeVar("Value")
+
+
+def rejection_experiment(designs: Designs, options: frozenset[str] = frozenset(), **description: Any) -> Experiment:
+    """An experiment with one record for each repetition of each test on the data of each simulator."""
+
+    def cases(settings: Settings) -> Iterator[Case]:
+        for tests, simulators, count in designs(settings):
+            yield from _cases(_named(tests, settings.methods), _named(simulators, settings.datasets), count)
+
+    @functools.cache
+    def defaults() -> list[Design]:
+        return designs(Settings())
+
+    def owns(record: Record) -> bool:
+        return any(record.get("simulator") in d.simulators and record.get("test") in d.tests for d in defaults())
+
+    options |= {"repetitions", "datasets", "methods"}
+    return Experiment(**description, key=KEY, cases=cases, options=options, owns=owns)
+
+
+def rejection_studies(designs: Designs, records: Sequence[Record]) -> list[RejectionStudy]:
+    """The rejections, one study for each design that has records."""
+    studies = []
+    for tests, simulators, _ in designs(Settings()):
+        own = [r for r in records if r["simulator"] in simulators and r["test"] in tests]
+        if own:
+            seen_s, seen_t = ({str(record[field]) for record in own} for field in ("simulator", "test"))
+            names = tuple(s for s in simulators if s in seen_s), tuple(t for t in tests if t in seen_t)
+            studies.append(RejectionStudy(own, *names, LEVEL))
+    return studies
+
+
+def _named(values: Mapping[str, Value], names: tuple[str, ...] | None) -> dict[str, Value]:
+    """Those whose name, or the part of it before a comma, is among ``names``; all without names."""
+    return {k: v for k, v in values.items() if names is None or k in names or k.split(", ")[0] in names}

@@ -1,6 +1,7 @@
-"""Ways in which x and y are independent given z, for the level of conditional tests.
+"""Null data sets: samples of one distribution, independent pairs, and x and y that are independent given z.
 
-Ten were known while the test was made; its choices were made on other draws of them. Six took no part in any choice.
+Of the conditional models, ten were known while the test was designed, on other draws of them. Six took no part in any
+decision.
 """
 
 from __future__ import annotations
@@ -8,27 +9,48 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-MODELS = (
-    "linear",
-    "nonlinear",
-    "three causes",
-    "not additive",
-    "common variance",
-    "hidden scale",
-    "five columns",
-    "heavy tails",
-    "discrete x",
-    "strong nonlinearity",
-)
-HELD_APART = ("kinks", "skewed z", "saturation", "two categories", "rounded z", "ratio of causes")
-"""Looked at only once everything about the test was settled."""
+MODELS = ("linear", "nonlinear", "three causes", "not additive", "common variance", "hidden scale", "five columns",
+          "heavy tails", "discrete x", "strong nonlinearity")  # fmt: skip
+HELD_OUT = ("kinks", "skewed z", "saturation", "two categories", "rounded z", "ratio of causes")
+"""Looked at only once the test was final."""
 SIZES = (80, 200)
 FIRST_SEED = 1_000_000
-"""Far from the data on which the test was made."""
+"""Far from the data on which the test was designed."""
+
+
+def clustered(generator: torch.Generator, n: int, d: int = 1) -> Tensor:
+    """Points of three clusters, of which one is far away."""
+    centres = torch.tensor([0.0, 3.0, 30.0])[torch.randint(3, (n, 1), generator=generator)]
+    return centres + torch.randn(n, d, generator=generator, dtype=torch.float64)
+
+
+def samples(repetition: int, count: int, n: int = 25, d: int = 2) -> tuple[Tensor, ...]:
+    """Several samples of one clustered distribution, of different sizes."""
+    generator = torch.Generator().manual_seed(repetition)
+    return tuple(clustered(generator, n + 5 * g, d) for g in range(count))
+
+
+def categories(repetition: int, n: int = 25) -> tuple[Tensor, ...]:
+    """Two samples of a number and a category that go together."""
+    generator = torch.Generator().manual_seed(repetition)
+
+    def sample() -> Tensor:
+        group = torch.randint(3, (n, 1), generator=generator).double()
+        return torch.cat([group + torch.randn(n, 1, generator=generator, dtype=torch.float64), group], dim=1)
+
+    return sample(), sample()
+
+
+def independent(repetition: int, n: int = 30) -> tuple[Tensor, ...]:
+    """Clustered x in the plane and y with heavy tails."""
+    generator = torch.Generator().manual_seed(repetition)
+    x, y = clustered(generator, n, 2), torch.randn(n, 1, generator=generator, dtype=torch.float64)
+    chi = torch.randn(n, 3, generator=generator, dtype=torch.float64).square().sum(1, keepdim=True)
+    return x, y / (chi / 3.0).sqrt()
 
 
 def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
-    """x, y and z, ``n`` rows, of one of :data:`MODELS` or :data:`HELD_APART`."""
+    """x, y and z, ``n`` rows, of one of :data:`MODELS` or :data:`HELD_OUT`."""
     generator = torch.Generator().manual_seed(FIRST_SEED + repetition)
 
     def normal(*shape: int) -> Tensor:
@@ -46,7 +68,7 @@ def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
         return torch.tanh(z + e), (z + 0.5 * f).pow(3), z
     if kind == "common variance":
         return z * e, z * f, z
-    if kind == "hidden scale":  # sizes of noise that nobody sees, beside one that z tells
+    if kind == "hidden scale":  # unobserved noise scales beside one that z determines
         s = torch.exp(torch.sin(2 * z))
         return z + s * normal(n, 1).abs() * e, s * torch.exp(0.5 * normal(n, 1)) * f, z
     if kind == "five columns":
@@ -61,12 +83,12 @@ def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
     if kind == "strong nonlinearity":
         z = 6.0 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 3.0
         return torch.sin(4 * z) + 0.2 * e, torch.cos(4 * z) + torch.sin(4 * z) + 0.2 * f, z
-    if kind in HELD_APART:
-        return _held_apart(kind, e, f, z, generator)
-    raise ValueError(f"Expected one of {', '.join((*MODELS, *HELD_APART))}, got {kind!r}. Choose one of these.")
+    if kind in HELD_OUT:
+        return _held_out(kind, e, f, z, generator)
+    raise ValueError(f"Unknown model {kind!r}. Choose among: {', '.join((*MODELS, *HELD_OUT))}.")
 
 
-def _held_apart(kind: str, e: Tensor, f: Tensor, z: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
+def _held_out(kind: str, e: Tensor, f: Tensor, z: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
     """The same for normal e, f and z, ``(n, 1)`` each."""
     if kind == "kinks":
         return z.abs() + 0.3 * e, z.clamp_min(0.0) + 0.3 * f, z

@@ -1,17 +1,17 @@
 """A classifier averaged over the posterior of its kernel, beside the point estimate under the same objective.
 
 Iris (two attributes), wine, 400 digits and breast cancer; folds as in ``kernel-embed compare``. Point estimate and
-posterior have the same kernel, the same objective and the same priors, but that sampling needs one on λ. *Sharpened* is
-the average at the power of the density that leave-one-out probabilities choose.
+posterior have the same kernel, the same objective and the same priors, except that sampling needs a prior on λ.
+*Sharpened* is the average at the power of the density with the best leave-one-out probabilities.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,18 +21,21 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import StratifiedKFold
 
-from ....embeddings import ConditionedMulticlass
-from ....estimators.classifier import MulticlassEmbeddingClassifier
-from ....objectives import ConditionalEvidence, Objective, default_objective
-from ....posteriors import PosteriorWarning
-from ....posteriors.power import leave_one_out_score
-from ....results import Record, Results, column, group, table
-from ...compare.data import Table
-from ...compare.evaluate import SMALLEST_PROBABILITY, calibration_error
-from ...compare.posterior_average import PosteriorAverageClassifier
-from ...compare.runner import scaled, shipped
+from ...embeddings import ConditionedMulticlass
+from ...estimators.classifier import MulticlassEmbeddingClassifier
+from ...objectives import ConditionalEvidence, Objective, default_objective
+from ...posteriors import PosteriorWarning
+from ...posteriors.power import leave_one_out_score
+from ...results import Record, column, group, table
+from ..compare.data import Table
+from ..compare.evaluate import SMALLEST_PROBABILITY, calibration_error
+from ..compare.posterior_average import PosteriorAverageClassifier
+from ..compare.runner import scaled, shipped
 from ..experiment import Experiment, Settings
+from ..runner import Case
 
+DATASETS = ("iris", "wine", "digits", "cancer")
+FOLDS = 5
 SHARPNESSES = (1.0, 4.0, 16.0, 64.0)
 HOT = "temperature 64"
 METHODS = (
@@ -44,9 +47,9 @@ METHODS = (
     f"default: {HOT}",
 )
 LEFT_OUT = "leave-one-out nll"
-"""Of averages: by their training rows, of which every draw's answer has left one out."""
+"""Of averages: leave-one-out predictions of the training rows, averaged over draws."""
 KINDS = {"calibrated": True, "eq. (6)": False}
-"""The probabilities that are judged: calibrated on leave-one-out values, or clipped and normalized."""
+"""The probabilities that are evaluated: calibrated on leave-one-out values, or clipped and normalized."""
 
 
 Learner = MulticlassEmbeddingClassifier | PosteriorAverageClassifier
@@ -81,6 +84,7 @@ def probabilities(learner: Learner, X: NDArray[np.float64], calibrated: bool) ->
         return np.asarray(learner.conditioned_.probabilities(x).numpy())
 
 
+@functools.cache
 def tables(num_digits: int = 400, seed: int = 0) -> dict[str, Table]:
     """Iris (two attributes), wine, a random part of the digits, and breast cancer."""
     digits, cancer = load_digits(), load_breast_cancer()
@@ -90,62 +94,32 @@ def tables(num_digits: int = 400, seed: int = 0) -> dict[str, Table]:
     return {**ours, **part, "cancer": Table(cancer.data, cancer.target)}
 
 
-@dataclass(frozen=True)
-class AveragedClassifiers(Experiment):
-    """One record for each table, method and fold; ``num_folds`` says how many of the five are run."""
-
-    name = "averaged"
-    shows = "probabilities averaged over the posterior of the kernel, beside those of the point estimate"
-    duration = "an hour"
-    key = ("experiment", "dataset", "method", "fold")
-    tags = ("averaged",)
-    options = frozenset({"num_folds", "datasets", "methods"})
-
-    def run(self, results: Results, settings: Settings) -> None:
-        """Learn each method on the folds of iris, wine, digits and cancer, or of those that are named."""
-        names = settings.datasets or (("iris",) if settings.quick else ("iris", "wine", "digits", "cancer"))
-        chosen = {name: table for name, table in tables().items() if name.split()[0] in names}
-        if unknown := set(names) - {name.split()[0] for name in chosen}:
-            raise ValueError(
-                f"Expected data sets among iris, wine, digits, cancer, got {', '.join(sorted(unknown))}. "
-                "Choose among these."
-            )
-        methods = settings.methods or (METHODS[:2] if settings.quick else METHODS)
-        for method in methods:
-            if method not in METHODS:
-                raise ValueError(f"Expected methods among {', '.join(METHODS)}, got {method!r}. Choose among these.")
-        run_tables(results, chosen, methods, num_folds=settings.num_folds or (1 if settings.quick else 5))
-
-    def summary(self, records: Sequence[Record]) -> str:
-        """Every method on every table, and what averaging changes."""
-        return f"{figures(records)}\n\n{differences(records)}"
+def cases(settings: Settings, num_rows: int | None) -> Iterator[Case]:
+    """Each method on the folds of the data sets; ``num_folds`` says how many of the five are run."""
+    names = settings.selected("datasets", DATASETS, DATASETS[:1] if settings.quick else DATASETS)
+    methods = settings.selected("methods", METHODS, METHODS[:2] if settings.quick else METHODS)
+    folds = range(min(settings.num_folds or (1 if settings.quick else FOLDS), FOLDS))
+    for dataset, fold, method in itertools.product(tables(), folds, methods):
+        if dataset.split()[0] in names:
+            key: Record = {"experiment": "averaged", "dataset": dataset, "method": method, "fold": fold}
+            yield Case(key, partial(_evaluate, dataset, method, fold, num_rows))
 
 
-def run_tables(
-    results: Results, chosen: dict[str, Table], methods: Sequence[str], *, folds: int = 5, num_folds: int = 5
-) -> None:
-    """One record for each table, method and fold, up to ``num_folds`` of the ``folds``."""
-    makers = learners()
-    for dataset, (x, y) in chosen.items():
-        splits = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(x, y))[:num_folds]
-        for fold, (train, test) in enumerate(splits):
-            split = scaled(x[train], y[train], x[test], y[test])
-            for method in methods:
-                record: Record = {"experiment": "averaged", "dataset": dataset, "method": method, "fold": fold}
-                if record not in results:
-                    results.add({**record, **_judge(makers[method](), split)})
-
-
-def _judge(learner: Learner, split: tuple[NDArray[Any], ...]) -> Record:
-    x, y, x_test, y_test = split
-    started = time.perf_counter()
+def _evaluate(dataset: str, method: str, fold: int, num_rows: int | None) -> Record:
+    data, target = tables()[dataset]
+    step = 1 if num_rows is None else -(-len(target) // num_rows)
+    data, target = data[::step], target[::step]
+    train, test = list(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(data, target))[fold]
+    x, y, x_test, y_test = scaled(data[train], target[train], data[test], target[test])
+    learner = learners()[method]()
+    start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PosteriorWarning)  # of one chain and sixty draws
         learner.fit(x, y)
-    record: Record = {"fit_seconds": time.perf_counter() - started}
+    record: Record = {"fit_seconds": time.perf_counter() - start}
     if isinstance(learner, PosteriorAverageClassifier):
-        seen = torch.tensor(np.searchsorted(learner.classes_, y))
-        record[LEFT_OUT] = leave_one_out_score(learner.posterior_, seen)
+        codes = torch.tensor(np.searchsorted(learner.classes_, y))
+        record[LEFT_OUT] = leave_one_out_score(learner.posterior_, codes)
     truth = np.searchsorted(learner.classes_, y_test)
     for kind, calibrated in KINDS.items():
         p = probabilities(learner, x_test, calibrated)
@@ -157,19 +131,24 @@ def _judge(learner: Learner, split: tuple[NDArray[Any], ...]) -> Record:
     return record
 
 
+def summary(records: Sequence[Record]) -> str:
+    """Every method on every table, and what averaging changes."""
+    return f"{figures(records)}\n\n{differences(records)}"
+
+
 def figures(records: Sequence[Record]) -> str:
     """Accuracy, NLL and calibration error over all test rows, the mean of the folds' own errors, left-out NLL."""
     rows = []
     for name, folds in group(records, lambda r: f"{r['dataset']}, {r['method']}").items():
         for kind, calibrated in KINDS.items():
-            judged = [_judged(record, kind) for record in folds]
-            confidence, correct = (np.concatenate(parts) for parts in zip(*judged, strict=True))
+            predictions = [_predictions(record, kind) for record in folds]
+            confidence, correct = (np.concatenate(parts) for parts in zip(*predictions, strict=True))
             rows.append([
                 f"{name}, {kind}",
                 f"{100 * correct.mean():.1f}",
                 f"{column(folds, f'{kind} nll').mean():.4f}",
                 f"{calibration_error(confidence, correct):.4f}",
-                f"{np.mean([calibration_error(*one) for one in judged]):.4f}",
+                f"{np.mean([calibration_error(*one) for one in predictions]):.4f}",
                 f"{column(folds, LEFT_OUT).mean():.4f}" if calibrated and LEFT_OUT in folds[0] else "",
                 f"{column(folds, 'fit_seconds').mean():.1f}",
                 str(len(folds)),
@@ -192,14 +171,14 @@ def differences(records: Sequence[Record], num_resamples: int = 1000) -> str:
             if len(averaged) != len(point):
                 continue
             nll = column(averaged, f"{kind} nll") - column(point, f"{kind} nll")
-            judged = [[np.concatenate(parts) for parts in zip(*(_judged(r, kind) for r in one), strict=True)]
+            predictions = [[np.concatenate(parts) for parts in zip(*(_predictions(r, kind) for r in one), strict=True)]
                       for one in (point, averaged)]  # fmt: skip
-            n, generator = len(judged[0][0]), np.random.default_rng(0)
-            gaps = [_calibration_gap(judged, rows) for rows in generator.integers(0, n, (num_resamples, n))]
+            n, generator = len(predictions[0][0]), np.random.default_rng(0)
+            gaps = [_calibration_gap(predictions, rows) for rows in generator.integers(0, n, (num_resamples, n))]
             rows.append([
                 f"{name}: {method}, {kind}",
                 f"{nll.mean():+.4f} ± {nll.std(ddof=1) / np.sqrt(len(nll)):.4f}" if len(nll) > 1 else f"{nll[0]:+.4f}",
-                f"{_calibration_gap(judged, np.arange(n)):+.4f} ± {np.std(gaps):.4f}",
+                f"{_calibration_gap(predictions, np.arange(n)):+.4f} ± {np.std(gaps):.4f}",
             ])  # fmt: skip
     return table(["less point", "NLL", "calibration error"], rows)
 
@@ -208,12 +187,24 @@ def _in_order(records: Sequence[Record]) -> list[Record]:
     return sorted(records, key=lambda record: int(str(record["fold"])))
 
 
-def _calibration_gap(judged: list[list[NDArray[Any]]], rows: NDArray[np.int64]) -> float:
-    point, averaged = (calibration_error(confidence[rows], correct[rows]) for confidence, correct in judged)
+def _calibration_gap(predictions: list[list[NDArray[Any]]], rows: NDArray[np.int64]) -> float:
+    point, averaged = (calibration_error(confidence[rows], correct[rows]) for confidence, correct in predictions)
     return averaged - point
 
 
-def _judged(record: Record, kind: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _predictions(record: Record, kind: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The largest probability of every test row of a fold, and whether its label was right."""
     confidence = np.array(str(record[f"{kind} confidence"]).split(), dtype=np.float64)
     return confidence, np.array(str(record[f"{kind} correct"]).split()) == "1"
+
+
+AVERAGED = Experiment(
+    "averaged",
+    "probabilities averaged over the posterior of the kernel, beside those of the point estimate",
+    "an hour",
+    ("experiment", "dataset", "method", "fold"),
+    cases,
+    summary,
+    options=frozenset({"num_folds", "datasets", "methods"}),
+    parameters={"num_rows": None},
+)

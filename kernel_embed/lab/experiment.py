@@ -1,0 +1,203 @@
+"""An experiment is a value: a name, the cases to run, a table of the records, and pictures."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from ..results import Record, Results
+from ..validation import check_count
+from .runner import Case, run_cases
+
+ALWAYS = frozenset({"out", "quick"})
+"""Settings that every experiment supports."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an experiment is run; each reads the settings it supports.
+
+    Attributes:
+        data: directory of the data sets; ``None`` as in ``kernel_embed.lab.compare.data.load_table``.
+        out: directory for pictures and for files that let an interrupted run resume; ``None`` writes none.
+        quick: a small run, to see that everything works.
+        repetitions: number of simulated data sets.
+        num_folds: how many folds to run.
+        datasets: only these data sets.
+        methods: only these learners or tests.
+        epochs: exactly this many epochs of mini-batch learning.
+        full: as long as in the paper, where a time limit is the default.
+        jobs: number of processes.
+        seed: seed of simulated data, folds or initial weights.
+
+    Example:
+        >>> from kernel_embed.lab.papers import Settings
+        >>> Settings(quick=True).jobs
+        1
+    """
+
+    data: pathlib.Path | None = None
+    out: pathlib.Path | None = None
+    quick: bool = False
+    repetitions: int | None = None
+    num_folds: int | None = None
+    datasets: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = None
+    epochs: int | None = None
+    full: bool = False
+    jobs: int = 1
+    seed: int = 0
+
+    def changed(self) -> frozenset[str]:
+        """The settings that differ from their defaults."""
+        return frozenset(one.name for one in fields(self) if getattr(self, one.name) != one.default)
+
+    def selected(self, option: str, names: Collection[str], default: Sequence[str]) -> tuple[str, ...]:
+        """The names given for ``option``, or the default; a name that is not among ``names`` is an error."""
+        selection: tuple[str, ...] = getattr(self, option) or tuple(default)
+        unknown = [name for name in selection if name not in names]
+        if unknown:
+            raise ValueError(f"Unknown {option}: {'; '.join(unknown)}. Choose among: {'; '.join(names)}.")
+        return selection
+
+
+@dataclass(frozen=True, repr=False)
+class Experiment:
+    """A table or figure of a paper, or a study, as a value.
+
+    Attributes:
+        name: the name in ``kernel-embed reproduce NAME``.
+        shows: what one learns from it, in one line.
+        duration: rough duration on two cores.
+        key: the fields that name a record.
+        cases: yields the cases, ``cases(settings, **parameters)``.
+        summary: the table of its own records, with our figures beside the published ones.
+        draw: draws its pictures, ``draw(records, directory)``; ``None`` if it has none.
+        options: the settings it supports beside ``out`` and ``quick``.
+        paper: authors, for an experiment of a paper.
+        part: the table or figure of the paper.
+        tag: the values of the field ``experiment`` in its records, where they differ from the name.
+        owns: whether a record is its own, where records have no field ``experiment``.
+        parameters: arguments of ``cases`` that :meth:`variant` can change.
+        time_limit: seconds after which no case is started.
+
+    Example:
+        >>> from kernel_embed.lab.papers import EXPERIMENTS
+        >>> EXPERIMENTS["iris"].variant(rate="4e")
+        Experiment('iris', rate='4e', num_epochs=500)
+    """
+
+    name: str
+    shows: str
+    duration: str
+    key: tuple[str, ...]
+    cases: Callable[..., Iterable[Case]]
+    summary: Callable[[Sequence[Record]], str]
+    draw: Callable[[Sequence[Record], pathlib.Path], None] | None = None
+    options: frozenset[str] = frozenset()
+    paper: str = ""
+    part: str = ""
+    tag: tuple[str, ...] = ()
+    owns: Callable[[Record], bool] | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    time_limit: Callable[[Settings], float | None] = lambda settings: None
+
+    def __repr__(self) -> str:
+        return f"Experiment({', '.join([repr(self.name), *(f'{k}={v!r}' for k, v in self.parameters.items())])})"
+
+    @property
+    def title(self) -> str:
+        """What it shows, with the place in the paper."""
+        return f"{self.part} of {self.paper}: {self.shows}" if self.paper else self.shows
+
+    def variant(self, **changes: Any) -> Experiment:
+        """The same experiment with other parameters.
+
+        Args:
+            **changes: new values of its ``parameters``.
+
+        Returns:
+            The variant; this experiment is unchanged.
+
+        Raises:
+            TypeError: if the experiment has no such parameter.
+        """
+        unknown = changes.keys() - self.parameters.keys()
+        if unknown:
+            known = ", ".join(self.parameters) or "none"
+            raise TypeError(f"{self.name!r} has no parameter {', '.join(sorted(unknown))}. Its parameters: {known}.")
+        return replace(self, parameters={**self.parameters, **changes})
+
+    def run(self, results: Results, settings: Settings) -> None:
+        """Run the cases that ``results`` does not have yet.
+
+        Raises:
+            ValueError: if a setting is not supported, or names something unknown.
+        """
+        self.check(settings)
+        cases, limit = list(self.cases(settings, **self.parameters)), self.time_limit(settings)
+        run_cases(cases, results, name=self.name, jobs=settings.jobs, seconds=limit, failures=())
+
+    def own(self, records: Sequence[Record]) -> list[Record]:
+        """Its own records among those of a file that several experiments may share."""
+        owns = self.owns or (lambda record: record.get("experiment") in (self.tag or (self.name,)))
+        return [record for record in records if owns(record)]
+
+    def check(self, settings: Settings) -> None:
+        """Reject settings that this experiment would ignore, and counts below 1.
+
+        Raises:
+            ValueError: if a setting is not supported or a count is below 1.
+        """
+        supported = ALWAYS | self.options
+        if ignored := settings.changed() - supported:
+            raise ValueError(f"{self.name!r} does not support {_listed(ignored)}. It supports {_listed(supported)}.")
+        for name in ("repetitions", "num_folds", "epochs", "jobs"):
+            if getattr(settings, name) is not None:
+                check_count(option(name), getattr(settings, name))
+
+
+def reproduce(experiment: Experiment, settings: Settings, results: Results | None = None) -> str:
+    """Run what is missing in ``settings.out``, draw the pictures there, and return the table.
+
+    Args:
+        experiment: a value of ``kernel_embed.lab.papers.EXPERIMENTS`` or ``kernel_embed.lab.studies.EXPERIMENTS``, or a
+            variant of one.
+        settings: how to run it.
+        results: where records go; by default ``results.json`` in ``settings.out``.
+
+    Returns:
+        The table as text.
+
+    Raises:
+        OSError: if the results cannot be written.
+
+    Example:
+        >>> from kernel_embed.lab.studies import EXPERIMENTS
+        >>> print(reproduce(EXPERIMENTS["coverage"], Settings(quick=True)).splitlines()[0])
+        noise             n  lengthscale  coverage of 80 % bands  width
+    """
+    experiment.check(settings)
+    if results is None:
+        results = Results(None if settings.out is None else settings.out / "results.json", experiment.key)
+    results.check_writable()
+    experiment.run(results, settings)
+    records = experiment.own(results.records)
+    text = experiment.summary(records)
+    if settings.out is not None and experiment.draw is not None:
+        try:
+            experiment.draw(records, settings.out)
+        except ImportError as error:
+            text += f"\n\n{error}"
+    return text
+
+
+def option(name: str) -> str:
+    """A setting as it is written on the command line: ``num_folds`` is ``--folds``."""
+    return f"--{name.removeprefix('num_')}"
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(sorted(map(option, names)))
