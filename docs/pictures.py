@@ -20,7 +20,7 @@ from kernel_embed import plots
 from kernel_embed.lab.benchmarks import sizes
 from kernel_embed.lab.papers import EXPERIMENTS
 from kernel_embed.lab.papers.flaxman2016 import grid, ozone
-from kernel_embed.lab.papers.flaxman2016.type_two import Errors, error_curves
+from kernel_embed.lab.papers.flaxman2016.grid import Errors, error_curves
 from kernel_embed.plots.style import BAND, line_style
 from kernel_embed.results import Results
 

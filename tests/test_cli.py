@@ -205,4 +205,4 @@ def test_reproduce_voted_penalties(tmp_path, capsys):
     assert [record["penalty"] for record in records] == ["Lemma 4", "κ²√d"]
     assert all(record["max_gap"] <= 1e-6 for record in records)
     assert main([*arguments, "--methods", "none"]) == 2
-    assert "Expected methods among Lemma 4" in capsys.readouterr().err
+    assert "Unknown methods: none. Choose among: Lemma 4" in capsys.readouterr().err

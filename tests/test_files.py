@@ -23,7 +23,7 @@ from kernel_embed.files import read_arrays, write_whole
 from kernel_embed.lab.compare.data import Table
 from kernel_embed.lab.compare.runner import KEY, Comparison, Settings
 from kernel_embed.lab.compare.tables import named_table, read_user_table
-from kernel_embed.lab.papers.hsu2018.pixels import PixelLengthscales
+from kernel_embed.lab.papers.hsu2018.pixels import draw as draw_pixels
 from kernel_embed.learning.checkpoint import load_checkpoint, save_checkpoint
 from kernel_embed.results import Results
 
@@ -145,7 +145,7 @@ def test_no_command_runs_a_pickle(tmp_path: pathlib.Path) -> None:
     readers = [
         *((path, lambda: study.arrays(record)) for path in (out / "folds").iterdir()),
         *((path, lambda: study.kept_pictures("a", [1])) for path in (out / "pictures").iterdir()),
-        (pixels, lambda: PixelLengthscales().draw([{"method": "svc", "n": 500}], out)),
+        (pixels, lambda: draw_pixels([{"method": "svc", "n": 500}], out)),
     ]
     for path, reader in readers:
         for write in (_pickled, _saved_by_torch, _array, _archive):

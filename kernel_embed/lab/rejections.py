@@ -100,24 +100,22 @@ def rejection_study(
 
 
 def _cases(tests: Mapping[str, Test], simulators: Mapping[str, Simulator], num_repetitions: int) -> Iterator[Case]:
-    for simulator, simulate in simulators.items():
+    @functools.lru_cache(maxsize=1)
+    def data(simulator: str, repetition: int) -> tuple[object, ...]:
+        return simulators[simulator](repetition)
+
+    def run(simulator: str, test: Test, repetition: int) -> Record:
+        arguments = data(simulator, repetition)
+        start = time.perf_counter()
+        result = test(*arguments, seed=repetition)
+        p = float(result if isinstance(result, SupportsFloat) else result.pvalue)
+        return {"pvalue": p, "seconds": time.perf_counter() - start}
+
+    for simulator in simulators:
         for repetition in range(num_repetitions):
             for name, test in tests.items():
                 key: Record = {"simulator": simulator, "test": name, "repetition": repetition}
-                yield Case(key, functools.partial(_pvalue, simulate, test, repetition))
-
-
-@functools.lru_cache(maxsize=1)
-def _data(simulate: Simulator, repetition: int) -> tuple[object, ...]:
-    return simulate(repetition)
-
-
-def _pvalue(simulate: Simulator, test: Test, repetition: int) -> Record:
-    data = _data(simulate, repetition)
-    start = time.perf_counter()
-    result = test(*data, seed=repetition)
-    p = float(result if isinstance(result, SupportsFloat) else result.pvalue)
-    return {"pvalue": p, "seconds": time.perf_counter() - start}
+                yield Case(key, functools.partial(run, simulator, test, repetition))
 
 
 class RejectionStudy:

@@ -69,7 +69,8 @@ def run_cases(
 
     Args:
         cases: a list, or a generator that is read as the work proceeds.
-        results: where records are found and written; each case's records are written together.
+        results: where records are found and written; each case's records are written together, as soon as writing does
+            not slow the run down.
         name: shown before the progress bar.
         total: how many cases there are, where ``cases`` is a generator.
         jobs: processes; with one, cases run in this process.
@@ -95,12 +96,19 @@ def run_cases(
         attempts = (
             _sequential(missing, failures, bar.set_postfix_str) if jobs <= 1 else _parallel(missing, failures, jobs)
         )
-        with closing(attempts):
-            for case, answer in attempts:
-                _record(case, answer, results, outcome)
-                bar.update()
-                if deadline is not None and time.monotonic() > deadline:
-                    break
+        pending: list[Record] = []
+        next_write = 0.0
+        try:
+            with closing(attempts):
+                for case, answer in attempts:
+                    pending += _records(case, answer, outcome)
+                    if time.monotonic() >= next_write:
+                        next_write = _write(pending, results)
+                    bar.update()
+                    if deadline is not None and time.monotonic() > deadline:
+                        break
+        finally:
+            _write(pending, results)
     return outcome
 
 
@@ -164,11 +172,20 @@ def _parallel(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _record(case: Case, answer: Answer, results: Results, outcome: Outcome) -> None:
+def _records(case: Case, answer: Answer, outcome: Outcome) -> list[Record]:
     if isinstance(answer, Skip):
         outcome.skipped.append(f"{case}: {answer}")
-    elif isinstance(answer, str):
+        return []
+    if isinstance(answer, str):
         outcome.failed.append(f"{case}: {answer}")
-        results.add({**case.key, LEFT_OUT: answer})
-    else:
-        results.extend({**case.key, **record} for record in answer)
+        return [{**case.key, LEFT_OUT: answer}]
+    return [{**case.key, **record} for record in answer]
+
+
+def _write(pending: list[Record], results: Results) -> float:
+    """Write the pending records; returns when to write again, so that large files take a twentieth of the time."""
+    start = time.monotonic()
+    if pending:
+        results.extend(pending)
+        pending.clear()
+    return time.monotonic() + 20.0 * (time.monotonic() - start)

@@ -14,7 +14,7 @@ from kernel_embed.hypothesis.neighbors import BLOCK, local_permutations, partiti
 from kernel_embed.hypothesis.smoothers import LENGTHSCALES, RIDGES, Smoothers
 from kernel_embed.hypothesis.transform_test import CROSS, STATISTICS, statistics
 from kernel_embed.hypothesis.transforms import conditional_distribution, cosines, karhunen_loeve, mean_cosines, ranks
-from kernel_embed.lab.papers.flaxman2016.conditional_nulls import HELD_APART, MODELS, conditional
+from kernel_embed.lab.studies.null_models import HELD_OUT, MODELS, conditional
 
 
 def normal(seed: int, *shape: int) -> torch.Tensor:
@@ -272,7 +272,7 @@ def test_units_and_monotone_maps_of_ranks():
     assert torch.allclose(ranks(x.squeeze(-1)), ranks(x.squeeze(-1).exp()))
 
 
-@pytest.mark.parametrize("kind", [*MODELS, *HELD_APART])
+@pytest.mark.parametrize("kind", [*MODELS, *HELD_OUT])
 def test_models_of_the_level_study(kind):
     x, y, z = conditional(kind, 0, 50)
     assert x.shape == y.shape == (50, 1)

@@ -22,7 +22,7 @@ from ...voting import (
     problem_path,
     trace_bound,
 )
-from ..papers.cortes2015.cells import load_two_classes
+from ..papers.cortes2015.voted import load_two_classes
 from .cases import OURS, Call, Case, Scope
 from .votes import whole_program
 

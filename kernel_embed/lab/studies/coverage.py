@@ -4,9 +4,9 @@
 repetitions at which the pointwise band contains μ_P.
 
 *Intervals*: (ℓ, λ) from their priors, Y from the model of ``ConditionalEvidence``, N(0, K + nλI) in both columns, then
-the posterior given Y. If the sampler is right, central 80 % intervals contain the truth 80 times in 100, and the rank of
-the truth among the draws is uniform. The Gibbs posterior of the cross-validated squared distance, on the same data with
-the same priors, has no such guarantee.
+the posterior given Y. If the sampler is right, central 80 % intervals contain the truth 80 times in 100, and the rank
+of the truth among the draws is uniform. The Gibbs posterior of the cross-validated squared distance, on the same data
+with the same priors, has no such guarantee.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import matplotlib.pyplot
 import pytest
 import torch
@@ -10,12 +12,9 @@ from gpytorch.kernels import RBFKernel
 from kernel_embed.cli import main
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
 from kernel_embed.kernels import median_distance
-from kernel_embed.lab.papers import EXPERIMENTS, Settings, reproduce
 from kernel_embed.lab.papers.flaxman2016 import grid, mixtures
-from kernel_embed.lab.papers.flaxman2016.prior_chains import FAMILIES, PriorChains
 from kernel_embed.learning.maxima import local_maxima
 from kernel_embed.objectives.embedding_evidence import EmbeddingEvidence
-from kernel_embed.results import Results
 
 matplotlib.use("Agg")
 
@@ -34,9 +33,9 @@ def test_grid_of_gaussians():
 def test_normal_against_laplace():
     x = torch.cat(mixtures.mixture_samples())
     maxima = local_maxima(mixtures.model(), EmbeddingEvidence(), x, num_points=30, span=(0.2, 8.0))
-    found = sorted((m.parameters["kernel.lengthscale"].item(), m.value) for m in maxima)
-    assert [lengthscale for lengthscale, _ in found] == pytest.approx([0.5, 2.9], rel=0.05)
-    assert found[1][1] - found[0][1] == pytest.approx(211, abs=5)
+    modes = sorted((m.parameters["kernel.lengthscale"].item(), m.value) for m in maxima)
+    assert [lengthscale for lengthscale, _ in modes] == pytest.approx([0.5, 2.9], rel=0.05)
+    assert modes[1][1] - modes[0][1] == pytest.approx(211, abs=5)
 
 
 def test_mixtures_have_equal_moments():
@@ -50,25 +49,9 @@ def test_mixtures_have_equal_moments():
 def test_every_picture_is_drawn(tmp_path, capsys):
     for name in ("two-sample", "witness"):
         assert main(["reproduce", name, "--quick", "--out", str(tmp_path)]) == 0
-    for name in (
-        "figure1.png",
-        "figure2.png",
-        "figure3.png",
-        "figure4.png",
-        "figure5.png",
-        "figure5_posterior.png",
-        "results.json",
-    ):
-        assert (tmp_path / name).stat().st_size > 1000
+    for name in ("figure1", "figure2", "figure3", "figure4", "figure5", "figure5_posterior"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 1000
     assert "grid of Gaussians" in capsys.readouterr().out
-    results = Results(tmp_path / "results.json", grid.GridOfGaussians.key)
-    assert {record["experiment"] for record in results.records} == {"grid", "mixtures", "chains"}
+    records = json.loads((tmp_path / "results.json").read_text())
+    assert {record["experiment"] for record in records} == {"grid", "mixtures", "chains"}
     assert matplotlib.pyplot.get_fignums() == []
-
-
-def test_chains_from_the_prior_end_without_an_error(tmp_path):
-    results = Results(tmp_path / "results.json", EXPERIMENTS["prior-chains"].key)
-    reproduce(PriorChains(num_samples=2, warmup_steps=2), Settings(repetitions=1, out=tmp_path), results)
-    assert len(results.records) == len(FAMILIES) == 5
-    assert all(record.get("sound") for record in results.records), results.records
-    assert "Matérn ½" in EXPERIMENTS["prior-chains"].summary(results.records)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from kernel_embed.lab.papers import Settings, reproduce
-from kernel_embed.lab.papers.hsu2018 import heads, images, mnist, pixels
+from kernel_embed.lab.papers import EXPERIMENTS, Settings, reproduce
+from kernel_embed.lab.papers.hsu2018 import heads, mnist
 from kernel_embed.results import Results
 
 
@@ -32,13 +32,13 @@ def test_both_heads_start_from_the_same_network():
     cen, softmax = (heads.make_head(name, 3, 0.01) for name in ("cen", "softmax"))
     for one, other in zip(cen.embedding.kernel.feature_map.parameters(), softmax.module[0].parameters(), strict=True):
         assert torch.equal(one, other)
-    with pytest.raises(ValueError, match="Expected head"):
+    with pytest.raises(ValueError, match="Unknown head"):
         heads.make_head("svm", 0, 0.01)
 
 
 def test_mnist_runs_resumes_and_draws(tiny_mnist, tmp_path):
     out = tmp_path / "out"
-    experiment = mnist.NetworkHeads(batch_size=120)
+    experiment = EXPERIMENTS["mnist-cen"].variant(batch_size=120)
     whole = Results(None, experiment.key)
     reproduce(experiment, Settings(data=tiny_mnist, epochs=2), whole)
     for epochs in (1, 2):
@@ -52,8 +52,8 @@ def test_mnist_runs_resumes_and_draws(tiny_mnist, tmp_path):
 
 
 def test_pixels_run_and_draw(tiny_mnist, tmp_path):
-    text = reproduce(pixels.PixelLengthscales(), Settings(data=tiny_mnist, out=tmp_path / "out", quick=True))
-    records = Results(tmp_path / "out" / "results.json", pixels.PixelLengthscales.key).records
+    text = reproduce(EXPERIMENTS["mnist-pixels"], Settings(data=tiny_mnist, out=tmp_path / "out", quick=True))
+    records = Results(tmp_path / "out" / "results.json", EXPERIMENTS["mnist-pixels"].key).records
     assert [record["method"] for record in records] == ["ard + rademacher", "svc"]
     assert records[0]["test_accuracy"] > 50
     assert (tmp_path / "out" / "pixels_ard_+_rademacher_100.png").exists()
@@ -62,7 +62,7 @@ def test_pixels_run_and_draw(tiny_mnist, tmp_path):
 
 def test_missing_images_are_explained(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="train-images"):
-        images.load_mnist(tmp_path)
+        mnist.load_mnist(tmp_path)
     monkeypatch.delenv("KERNEL_EMBED_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match="Expected the directory that holds mnist/"):
-        images.load_mnist()
+    with pytest.raises(FileNotFoundError, match="No directory with mnist/"):
+        mnist.load_mnist()

@@ -12,8 +12,9 @@ import torch
 
 import kernel_embed as ke
 from kernel_embed.cli import main
-from kernel_embed.lab.papers.flaxman2016 import graphs, levels, ozone, type_two
-from kernel_embed.lab.studies import rejection_study
+from kernel_embed.lab.papers.flaxman2016 import grid, ozone
+from kernel_embed.lab.studies import causal_graphs as graphs
+from kernel_embed.lab.studies import null_models, rejection_study
 
 matplotlib.use("Agg")
 needs_data = pytest.mark.skipif("KERNEL_EMBED_DATA" not in os.environ, reason="KERNEL_EMBED_DATA is not set")
@@ -32,7 +33,7 @@ def test_level_of_the_learned_kernel():
     """200 null data sets of three clusters: a rate outside 99.99 % of the binomial distribution is a fault."""
     study = rejection_study(
         {"learned": lambda x, y, seed: ke.two_sample_test(x, y, None, 39, seed)},
-        {"null": lambda repetition: levels.samples(repetition, 2, n=12, d=1)},
+        {"null": lambda repetition: null_models.samples(repetition, 2, n=12, d=1)},
         200,
     )
     low, high = study.interval("null", "learned", 0.9999)
@@ -42,7 +43,9 @@ def test_level_of_the_learned_kernel():
 
 def test_level_of_learned_pairs():
     study = rejection_study(
-        {"learned": lambda x, y, seed: ke.independence_test(x, y, None, 39, seed)}, {"null": levels.independent}, 100
+        {"learned": lambda x, y, seed: ke.independence_test(x, y, None, 39, seed)},
+        {"null": null_models.independent},
+        100,
     )
     low, high = study.interval("null", "learned", 0.9999)
     assert low <= study.rate("null", "learned") <= high
@@ -86,7 +89,7 @@ def test_commands(tmp_path, capsys):
     assert "ratio ε" in capsys.readouterr().out
     assert (tmp_path / "figure2c.png").stat().st_size > 1000
     records = json.loads((tmp_path / "results.json").read_text())
-    assert len(records) == 2 * 2 * len(type_two.RATIOS)
+    assert len(records) == 2 * 2 * len(grid.RATIOS)
     assert matplotlib.pyplot.get_fignums() == []
 
 
