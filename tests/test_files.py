@@ -205,3 +205,51 @@ def test_a_checkpoint_with_nan_is_refused(tmp_path: pathlib.Path, place: tuple[s
     save_checkpoint(path, content)
     with pytest.raises(ValueError, match=r"Expected (finite parameters|numbers) in the checkpoint .*, got NaN"):
         ke.fit(embedding, ke.EmpiricalRisk(), problem.x, problem.y, checkpoint=path, max_evaluations=2)
+
+
+def test_a_link_stays_a_link_and_permissions_stay(tmp_path: pathlib.Path) -> None:
+    target, link = tmp_path / "folder" / "real", tmp_path / "link"
+    write_whole(target, lambda file: file.write(b"old"))
+    target.chmod(0o600)
+    link.symlink_to(target)
+    write_whole(link, lambda file: file.write(b"new"))
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    assert target.stat().st_mode & 0o777 == 0o600
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to(tmp_path / "later")
+    write_whole(dangling, lambda file: file.write(b"made"))
+    assert dangling.is_symlink()
+    assert (tmp_path / "later").read_bytes() == b"made"
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["dangling", "folder", "later", "link", "real"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_pipes_devices_and_directories_are_not_replaced(tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to(os.devnull)
+    for name in ("pipe", "null"):
+        with pytest.raises(ValueError, match=f"{name} is a device, a pipe or a socket"):
+            ke.save({}, tmp_path / name)
+    with pytest.raises(IsADirectoryError, match="Add a file name"):
+        ke.save({}, tmp_path)
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["null", "pipe"]
+
+
+def test_a_directory_that_cannot_be_written_is_named_with_the_file(tmp_path: pathlib.Path, monkeypatch) -> None:
+    path = tmp_path / "model.ke"
+
+    def refuse(name: str, *_: object) -> int:
+        raise PermissionError(13, "Permission denied", name)
+
+    monkeypatch.setattr(os, "open", refuse)  # a test may run as root, for whom every directory can be written
+    with pytest.raises(PermissionError, match=r"Cannot write .*/model\.ke: Permission denied") as caught:
+        ke.save({}, path)
+    assert ".part" not in str(caught.value)
+    monkeypatch.undo()
+    path.write_bytes(b"kept")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(PermissionError, match=r"model\.ke: the file is read-only"):
+        ke.save({}, path)
+    assert path.read_bytes() == b"kept"

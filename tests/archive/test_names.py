@@ -1,0 +1,187 @@
+"""The list of names: everything on it is defined where it says, and everything that is public can be saved."""
+
+from __future__ import annotations
+
+import importlib
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch import constraints, kernels, priors
+
+import kernel_embed as ke
+from kernel_embed.archive import names
+from kernel_embed.kernels import DeltaKernel, MahalanobisKernel, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel
+from kernel_embed.lab.compare.learners import learners
+
+X = torch.linspace(0.1, 1.0, 40, dtype=torch.float64).reshape(20, 2)
+Y = torch.arange(20) % 2
+
+
+def listed(table):
+    return [(module, name) for module, all_names in table.items() for name in all_names.split()]
+
+
+@pytest.mark.parametrize(("module", "name"), listed(names.CLASSES))
+def test_every_class_on_the_list_is_defined_there_and_runs_nothing_when_it_is_freed(module, name):
+    found = names.find_class(f"{module}:{name}")
+    assert (found.__module__, found.__qualname__) == (module, name)
+    assert not hasattr(found, "__del__")
+    assert not issubclass(found, dict | list | str | bytes)
+
+
+@pytest.mark.parametrize(("module", "name"), listed(names.FUNCTIONS))
+def test_every_function_on_the_list_has_its_name(module, name):
+    function = names.find_function(f"{module}:{name}")
+    known = names.function_name(function)
+    assert known is not None
+    assert names.find_function(known) is function
+
+
+@pytest.mark.parametrize("module", [name for name in names.CLASSES if name.startswith("kernel_embed.")])
+def test_modules_with_listed_classes_touch_no_files_and_no_processes(module):
+    with open(importlib.import_module(module).__file__) as file:
+        text = file.read()
+    for word in ("open(", "subprocess", "os.system", "eval(", "exec(", "write_whole", "import_module", "pickle"):
+        assert word not in text.replace(".eval(", "").replace("reopen(", "").replace("keep from pickl", ""), word
+
+
+KERNELS = {
+    "rbf": lambda **k: kernels.RBFKernel(**k),
+    "matern": lambda **k: kernels.MaternKernel(0.5, **k),
+    "rational quadratic": lambda **k: kernels.RQKernel(**k),
+    "periodic": lambda **k: kernels.PeriodicKernel(**k),
+    "cosine": lambda **k: kernels.CosineKernel(),
+    "linear": lambda **k: kernels.LinearKernel(),
+    "polynomial": lambda **k: kernels.PolynomialKernel(2),
+    "constant": lambda **k: kernels.ConstantKernel(),
+    "scale": lambda **k: kernels.ScaleKernel(kernels.RBFKernel(**k), outputscale_prior=priors.GammaPrior(2.0, 1.0)),
+    "sum": lambda **k: kernels.RBFKernel(**k) + kernels.LinearKernel(active_dims=[0]),
+    "product": lambda **k: kernels.RBFKernel(**k) * kernels.MaternKernel(2.5),
+    "spectral mixture": lambda **k: kernels.SpectralMixtureKernel(num_mixtures=2, ard_num_dims=2),
+    "random features": lambda **k: kernels.RFFKernel(5, num_dims=2),
+    "piecewise polynomial": lambda **k: kernels.PiecewisePolynomialKernel(**k),
+    "mahalanobis": lambda **k: MahalanobisKernel(2),
+    "tied rbf": lambda **k: TiedRBFKernel([0, 0], **k),
+    "tied matern": lambda **k: TiedMaternKernel([0, 1], nu=1.5, **k),
+    "tied laplace": lambda **k: TiedLaplaceKernel([0, 1], **k),
+    "delta": lambda **k: DeltaKernel(),
+    "network": lambda **k: ke.FeatureKernel(
+        torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.GELU(), torch.nn.Dropout(0.1))
+    ),
+}
+PRIORS = {
+    "gamma": lambda: priors.GammaPrior(2.0, 1.0),
+    "normal": lambda: priors.NormalPrior(0.0, 1.0),
+    "half normal": lambda: priors.HalfNormalPrior(1.0),
+    "log normal": lambda: priors.LogNormalPrior(0.0, 1.0),
+    "half Cauchy": lambda: priors.HalfCauchyPrior(1.0),
+    "uniform": lambda: priors.UniformPrior(0.0, 2.0),
+    "smoothed box": lambda: priors.SmoothedBoxPrior(0.1, 1.0),
+    "horseshoe": lambda: priors.HorseshoePrior(0.1),
+}
+CONSTRAINTS = {
+    "positive": constraints.Positive,
+    "greater": lambda: constraints.GreaterThan(0.1),
+    "less": lambda: constraints.LessThan(2.0),
+    "interval": lambda: constraints.Interval(0.1, 2.0),
+    "exponential": lambda: constraints.Positive(transform=torch.exp, inv_transform=torch.log),
+    "not enforced": lambda: constraints.Interval(0.1, 2.0, transform=None),
+}
+
+
+def check(kernel, tmp_path):
+    embedding = ke.MulticlassEmbedding(kernel, 2).double().eval()
+    again = ke.load(ke.save(embedding, tmp_path / "m.ke"))
+    with torch.no_grad():
+        expected = embedding.condition(X, Y).probabilities(X)
+        torch.testing.assert_close(again.condition(X, Y).probabilities(X), expected, rtol=0, atol=0)
+    assert [name for name, *_ in again.named_priors()] == [name for name, *_ in embedding.named_priors()]
+    for (_, module, prior, read, _), (_, old, was, had, _) in zip(
+        again.named_priors(), embedding.named_priors(), strict=True
+    ):
+        assert torch.equal(prior.expand(()).log_prob(read(module)) * 0, was.expand(()).log_prob(had(old)) * 0)
+        assert torch.equal(read(module), had(old))
+    again.load_state_dict(embedding.state_dict())
+    ke.load(ke.save(again, tmp_path / "again.ke"))
+    return again
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+def test_every_kernel_is_saved(name, tmp_path):
+    check(KERNELS[name](), tmp_path)
+
+
+@pytest.mark.parametrize("prior", list(PRIORS))
+@pytest.mark.parametrize("constraint", list(CONSTRAINTS))
+def test_every_prior_and_constraint_is_saved(prior, constraint, tmp_path):
+    again = check(
+        kernels.RBFKernel(lengthscale_prior=PRIORS[prior](), lengthscale_constraint=CONSTRAINTS[constraint]()), tmp_path
+    )
+    again.kernel.lengthscale = 0.7
+    assert again.kernel.lengthscale.item() == pytest.approx(0.7)
+
+
+OBJECTIVES = [
+    *(ke.EmpiricalRisk(), ke.LeaveOneOutRisk(), ke.ConditionalEvidence(), ke.CalibratedLeaveOneOutRisk()),
+    *(ke.CrossValidationRisk(num_folds=3), ke.EmpiricalRisk() + 2.0 * ke.RademacherComplexity("4e/n")),
+]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+def test_an_estimator_with_every_objective_is_saved(objective, tmp_path):
+    settings = {"objective": objective, "max_evaluations": 3, "progress": False}
+    model = ke.MulticlassEmbeddingClassifier(kernels.RBFKernel(), **settings).fit(X.numpy(), Y.numpy())
+    again = ke.load(ke.save(model, tmp_path / "m.ke"))
+    np.testing.assert_array_equal(again.predict_proba(X.numpy()), model.predict_proba(X.numpy()))
+    assert repr(again.objective) == repr(objective)
+
+
+MEAN = {
+    "mean": lambda: ke.MeanEmbedding(kernels.RBFKernel()).double(),
+    "Bayesian": lambda: ke.BayesianMeanEmbedding(kernels.RBFKernel()).double(),
+    "shrunk": lambda: ke.embeddings.ShrinkageMeanEmbedding(kernels.RBFKernel()).double(),
+}
+
+
+@pytest.mark.parametrize("name", list(MEAN))
+def test_embeddings_of_distributions_are_saved(name, tmp_path):
+    conditioned = MEAN[name]().condition(X)
+    again = ke.load(ke.save(conditioned, tmp_path / "m.ke"))
+    torch.testing.assert_close(
+        again.mean(X) if name == "Bayesian" else again(X), conditioned.mean(X) if name == "Bayesian" else conditioned(X)
+    )
+
+
+@pytest.mark.parametrize("how", [ke.Nystrom(8), ke.RandomFeatures(16)], ids=repr)
+def test_approximations_are_saved(how, tmp_path):
+    embedding = ke.MulticlassEmbedding(kernels.RBFKernel(ard_num_dims=2), 2).double()
+    answers = ke.approximate(embedding, how).condition(X, Y)
+    again = ke.load(ke.save(answers, tmp_path / "m.ke"))
+    torch.testing.assert_close(again.probabilities(X), answers.probabilities(X))
+
+
+SAVED = ("one kernel", "evidence", "rademacher 4e/n", "cross validation", "cen-2", "dirichlet", "voted kernels")
+
+
+@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.parametrize("kernel", ["rbf", "matern52"])
+def test_compared_learners_are_saved(name, kernel, tmp_path):
+    model = learners(kernel)[name].make().fit(X.numpy(), Y.numpy())
+    again = ke.load(ke.save(model, tmp_path / "m.ke"))
+    np.testing.assert_allclose(again.predict_proba(X.numpy()), model.predict_proba(X.numpy()), rtol=1e-12)
+
+
+def test_hooks_of_the_user_are_not_lost_in_silence(tmp_path):
+    net = torch.nn.Linear(2, 2)
+    net.register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match="hooks, which cannot be saved"):
+        ke.save(ke.MulticlassEmbedding(ke.FeatureKernel(net), 2), tmp_path / "m.ke")
+
+
+def test_a_prior_on_a_function_of_parameters_is_named(tmp_path):
+    kernel = kernels.RBFKernel()
+    kernel.register_prior("squared", gpytorch.priors.GammaPrior(2.0, 1.0), lambda module: module.lengthscale**2)
+    with pytest.raises(ValueError, match="prior squared is on a function of the parameters"):
+        ke.save(ke.MulticlassEmbedding(kernel, 2), tmp_path / "m.ke")
