@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -38,76 +39,6 @@ CLASSES: Mapping[str, str] = {
     "gpytorch.priors.torch_priors": (
         "GammaPrior HalfCauchyPrior HalfNormalPrior LogNormalPrior MultivariateNormalPrior NormalPrior UniformPrior"
     ),
-    "kernel_embed.embeddings.bayesian": "BayesianMeanEmbedding ConditionedMeanEmbedding",
-    "kernel_embed.embeddings.calculus": "JointEmbedding",
-    "kernel_embed.embeddings.calibrated": "CalibratedMulticlass",
-    "kernel_embed.embeddings.calibration": "SoftmaxCalibration",
-    "kernel_embed.embeddings.conditional": "ConditionalEmbedding ConditionedEmbedding",
-    "kernel_embed.embeddings.distribution": "Distribution",
-    "kernel_embed.embeddings.mean": "MeanEmbedding WeightedEmbedding",
-    "kernel_embed.embeddings.multiclass": "ConditionedMulticlass MulticlassEmbedding",
-    "kernel_embed.embeddings.shrinkage": "ShrinkageMeanEmbedding",
-    "kernel_embed.embeddings.witness": "SquaredDistancePosterior Witness",
-    "kernel_embed.estimators.candidates": "Candidate",
-    "kernel_embed.estimators.classifier": "MulticlassEmbeddingClassifier",
-    "kernel_embed.estimators.column_encoders": "DateEncoder EncodedColumn NumberEncoder TextEncoder",
-    "kernel_embed.estimators.conditioning": "Table",
-    "kernel_embed.estimators.distributional": "Conditioning Law",
-    "kernel_embed.estimators.labels": "Labels",
-    "kernel_embed.estimators.logistic": "Logistic LogisticPredictor",
-    "kernel_embed.estimators.mixture": "DirectExpert Grid IndicatorEmbedding Mixture ShiftedExpert",
-    "kernel_embed.estimators.output": "Calibration Output Settings",
-    "kernel_embed.estimators.pooled": "Member PlainSoftmax PooledPredictor Unjudged",
-    "kernel_embed.estimators.regressor": "ConditionalEmbeddingRegressor",
-    "kernel_embed.estimators.table": "TableEncoder",
-    "kernel_embed.estimators.voted": "VotedKernelClassifier",
-    "kernel_embed.kernels.classes.bag": "BagKernel MMDKernel",
-    "kernel_embed.kernels.classes.delta": "DeltaKernel",
-    "kernel_embed.kernels.classes.feature": "FeatureKernel",
-    "kernel_embed.kernels.classes.mahalanobis": "MahalanobisKernel",
-    "kernel_embed.kernels.classes.tied": "TiedLaplaceKernel TiedMaternKernel TiedRBFKernel",
-    "kernel_embed.kernels.features.fourier": "FourierFeatures",
-    "kernel_embed.kernels.features.nystrom": "NystromFeatures",
-    "kernel_embed.kernels.input_transforms": "Quantile Squash Standard",
-    "kernel_embed.kernels.lipschitz": "LipschitzBound",
-    "kernel_embed.kernels.partition": "Partitions Tree",
-    "kernel_embed.kernels.smoothed.kernel": "SmoothedKernel",
-    "kernel_embed.kernels.smoothed.measures": "DiscreteMeasure GaussianMeasure LebesgueMeasure",
-    "kernel_embed.kernels.supremum": "MeanDiagonal NominalDiagonal SupDiagonal",
-    "kernel_embed.lab.compare.networks": "NetworkClassifier",
-    "kernel_embed.lab.compare.predictive": "ProbabilisticRidge",
-    "kernel_embed.lab.compare.preprocessing": "Categories",
-    "kernel_embed.lab.compare.references": "DirichletClassifier GridSearchedSVC _DirichletModel",
-    "kernel_embed.lab.compare.single_kernel_regressor": "SingleKernelRegressor",
-    "kernel_embed.lab.compare.trees": "TunedLogistic",
-    "kernel_embed.learning.optimizers.lbfgs": "LBFGS",
-    "kernel_embed.learning.optimizers.stochastic": "Adam",
-    "kernel_embed.learning.result": "FitResult",
-    "kernel_embed.linalg.dense": "DenseSystem",
-    "kernel_embed.linalg.features": "FeatureSystem",
-    "kernel_embed.linalg.shards": "Shards",
-    "kernel_embed.objectives.base": "Sum",
-    "kernel_embed.objectives.bounds": "GeneralizationBound",
-    "kernel_embed.objectives.calibrated": "CalibratedLeaveOneOutRisk",
-    "kernel_embed.objectives.cross_validation": "CrossValidationRisk",
-    "kernel_embed.objectives.embedding_evidence": "EmbeddingEvidence",
-    "kernel_embed.objectives.evidence": "ConditionalEvidence",
-    "kernel_embed.objectives.pool": "LogarithmicPool",
-    "kernel_embed.objectives.rademacher": "RademacherComplexity",
-    "kernel_embed.objectives.risk": "BatchValidationRisk EmpiricalRisk LeaveOneOutRisk",
-    "kernel_embed.objectives.risk_bound": "RiskBound",
-    "kernel_embed.objectives.score": "LeaveOneOutScore",
-    "kernel_embed.objectives.score_bound": "EmpiricalScore ScoreBound",
-    "kernel_embed.scale.approximate": "ConjugateGradients Nystrom RandomFeatures",
-    "kernel_embed.scale.expansion": "Expansion MulticlassExpansion",
-    "kernel_embed.scale.statistics": "FeaturePredictor FeatureStatistics MulticlassFeaturePredictor",
-    "kernel_embed.softmax": "SoftmaxScaling",
-    "kernel_embed.voting.column_generation": "ColumnGeneration",
-    "kernel_embed.voting.coordinate_descent": "CoordinateDescent",
-    "kernel_embed.voting.families": "KernelFamily",
-    "kernel_embed.voting.penalties": "Complexities",
-    "kernel_embed.voting.promises": "BaseFunctions",
-    "kernel_embed.voting.sparse": "SparseVote",
     "sklearn.calibration": "CalibratedClassifierCV _CalibratedClassifier _SigmoidCalibration",
     "sklearn.compose._column_transformer": "ColumnTransformer make_column_selector",
     "sklearn.compose._target": "TransformedTargetRegressor",
@@ -118,8 +49,7 @@ CLASSES: Mapping[str, str] = {
     "sklearn.linear_model._ridge": "Ridge RidgeCV",
     "sklearn.pipeline": "FeatureUnion Pipeline",
     "sklearn.preprocessing._data": (
-        "MaxAbsScaler MinMaxScaler Normalizer PolynomialFeatures PowerTransformer QuantileTransformer RobustScaler "
-        "StandardScaler"
+        "MaxAbsScaler MinMaxScaler Normalizer PowerTransformer QuantileTransformer RobustScaler StandardScaler"
     ),
     "sklearn.preprocessing._encoders": "OneHotEncoder OrdinalEncoder",
     "sklearn.preprocessing._function_transformer": "FunctionTransformer",
@@ -148,6 +78,46 @@ CLASSES: Mapping[str, str] = {
     "torch.nn.modules.sparse": "Embedding",
 }
 """Classes by module. They are made empty and filled with plain state; none of their own code runs while loading."""
+
+OWN: Mapping[str, str] = {
+    "embeddings": (
+        "BayesianMeanEmbedding CalibratedMulticlass ConditionalEmbedding ConditionedEmbedding "
+        "ConditionedMeanEmbedding ConditionedMulticlass Distribution JointEmbedding MeanEmbedding "
+        "MulticlassEmbedding ShrinkageMeanEmbedding SoftmaxCalibration SquaredDistancePosterior "
+        "WeightedEmbedding Witness"
+    ),
+    "estimators": (
+        "Calibration Candidate ConditionalEmbeddingRegressor Conditioning DateEncoder DirectExpert "
+        "EncodedColumn Grid IndicatorEmbedding Labels Law Logistic LogisticPredictor Member Mixture "
+        "MulticlassEmbeddingClassifier NumberEncoder Output PlainSoftmax PooledPredictor Settings "
+        "ShiftedExpert Table TableEncoder TextEncoder Unjudged VotedKernelClassifier"
+    ),
+    "kernels": (
+        "BagKernel DeltaKernel DiscreteMeasure FeatureKernel FourierFeatures GaussianMeasure LebesgueMeasure "
+        "LipschitzBound MMDKernel MahalanobisKernel MeanDiagonal NominalDiagonal NystromFeatures Partitions "
+        "Quantile SmoothedKernel Squash Standard SupDiagonal TiedLaplaceKernel TiedMaternKernel TiedRBFKernel "
+        "Tree"
+    ),
+    "lab": (
+        "Categories DirichletClassifier GridSearchedSVC NetworkClassifier ProbabilisticRidge "
+        "SingleKernelRegressor TunedLogistic _DirichletModel"
+    ),
+    "learning": "Adam FitResult LBFGS",
+    "linalg": "DenseSystem FeatureSystem Shards",
+    "objectives": (
+        "BatchValidationRisk CalibratedLeaveOneOutRisk ConditionalEvidence CrossValidationRisk "
+        "EmbeddingEvidence EmpiricalRisk EmpiricalScore LeaveOneOutRisk LeaveOneOutScore LogarithmicPool "
+        "RademacherComplexity Sum"
+    ),
+    "scale": (
+        "ConjugateGradients Expansion FeaturePredictor FeatureStatistics MulticlassExpansion "
+        "MulticlassFeaturePredictor Nystrom RandomFeatures"
+    ),
+    "softmax": "SoftmaxScaling",
+    "voting": ("BaseFunctions ColumnGeneration Complexities CoordinateDescent KernelFamily SparseVote"),
+}
+"""Classes of this package by subpackage, in whichever of its modules they are defined."""
+OWN_MODULE = re.compile(r"kernel_embed\.([a-z]\w*)((?:\.[a-z]\w*)*)")
 
 FUNCTIONS: Mapping[str, str] = {
     "gpytorch.utils.transforms": "inv_sigmoid inv_softplus",
@@ -182,7 +152,8 @@ def find_class(name: object, extra: Iterable[type] = ()) -> type:
         if name_of(kind) == name:
             return kind
     module, _, qualname = str(name).partition(":")
-    if qualname not in CLASSES.get(module, "").split():
+    own = OWN_MODULE.fullmatch(module)
+    if qualname not in (OWN.get(own[1], "") if own else CLASSES.get(module, "")).split():
         raise ValueError(
             f"It needs the class {module[:200]}.{qualname[:100]}, which is not one that any file may use. If it is "
             "yours, or you trust it, pass it: ke.load(path, classes=[…])."
