@@ -264,7 +264,7 @@ def test_points_of_wrong_shape():
     torch.testing.assert_close(ke.kernels.gram_diagonal(rbf(1), x), torch.ones_like(x))
     with pytest.raises(ValueError, match=r"Expected 2 features"):
         ke.MeanEmbedding(rbf(2)).condition(x)
-    with pytest.raises(ValueError, match=r"Expected x with at least 4 features"):
+    with pytest.raises(ValueError, match=r"needs x with at least 4 features"):
         ke.set_lengthscales_by_median(RBFKernel(active_dims=[3]), torch.zeros(4, 2))
 
 
@@ -484,7 +484,7 @@ def test_a_kernel_of_the_wrong_input_size(kernel, problem):
 
 def test_active_dims_beyond_the_data(problem):
     for kernel in (RBFKernel(active_dims=[1, 4]), ScaleKernel(RQKernel(active_dims=[4]))):
-        with pytest.raises(ValueError, match=r"(?s)Expected.*active_dims.*3"):
+        with pytest.raises(ValueError, match=r"active_dims.*got 3"):
             ke.MulticlassEmbedding(kernel, 3).condition(problem.x, problem.y)
 
 
@@ -512,7 +512,7 @@ def test_a_kernel_that_is_not_positive_definite(problem):
 def test_a_negative_diagonal_is_no_silent_nan(problem):
     """Enough regularization hides that k is not positive definite; its diagonal does not."""
     embedding = ke.MulticlassEmbedding(Indefinite(0.0, -1.0), 3, 10.0)
-    with pytest.raises((ValueError, NotPSDError), match=r"Expected.*positive.*got"):
+    with pytest.raises((ValueError, NotPSDError), match=r"(not|a) positive definite"):
         ke.RademacherComplexity()(embedding, problem.x, problem.y)
 
 

@@ -161,29 +161,22 @@ class _Gram(Algebra[Tensor]):
         assert z1 is not None
         return radial_gram(z1, z2, radial.profile, radial.profile.rough)
 
-    def scale(self, node: Node, part: Tensor | None) -> Tensor | None:
+    def unknown(self, node: Node) -> Tensor:
+        """K as GPyTorch evaluates it."""
+        x1, x2 = node.select_inputs(self.x1), None if self.x2 is None else node.select_inputs(self.x2)
+        return by_gpytorch(node.kernel, x1, x2)
+
+    def scale(self, node: Node, part: Tensor) -> Tensor:
         """σ²K."""
-        return None if part is None else node.factor[..., None, None] * part
+        return node.factor[..., None, None] * part
 
-    def add(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+    def add(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
         """K₁ + K₂."""
-        return self._combined(node, parts, operator.add)
+        return functools.reduce(operator.add, parts)
 
-    def multiply(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+    def multiply(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
         """K₁ ∘ K₂."""
-        return self._combined(node, parts, operator.mul)
-
-    def _combined(
-        self, node: Node, parts: Sequence[Tensor | None], combine: Callable[[Tensor, Tensor], Tensor]
-    ) -> Tensor | None:
-        if all(part is None for part in parts):
-            return None
-        x1, x2 = self._points(node)
-        matrices = [
-            by_gpytorch(kernel, x1, x2) if part is None else part
-            for kernel, part in zip(node.kernel.kernels, parts, strict=True)
-        ]
-        return functools.reduce(combine, matrices)
+        return functools.reduce(operator.mul, parts)
 
     def _points(self, node: Node) -> tuple[Tensor, Tensor | None]:
         return node.select(self.x1), None if self.x2 is None else node.select(self.x2)

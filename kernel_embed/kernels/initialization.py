@@ -1,7 +1,7 @@
-"""Kernels that take something from data before they can be evaluated.
+"""Kernels that need data before they can be evaluated.
 
-GPyTorch's ``RFFKernel`` without ``num_dims`` draws its frequencies when it first sees points. Here that is a step of
-its own, :func:`kernel_embed.kernels.initialize_from_data`, so that no evaluation ever changes a kernel.
+GPyTorch's ``RFFKernel`` without ``num_dims`` draws its frequencies when it first sees points. Here that is a separate
+step, :func:`kernel_embed.kernels.initialize_from_data`, so that no evaluation ever changes a kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpytorch.kernels import Kernel, RFFKernel
 from torch import Tensor
 
 from ..validation import check_dense, check_features
-from .structure import COMPOSITES, Algebra, Node, Registry, check_columns, check_kernel, fold
+from .structure import Node, Registry, check_columns, check_kernel, nodes_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,19 +44,14 @@ class Initialization:
 
 
 INITIALIZATIONS: Registry[Initialization] = Registry("initialization")
-
-
-def _has_weights(kernel: Kernel) -> bool:
-    return hasattr(kernel, "randn_weights")
-
-
-def _draw_weights(kernel: Kernel, x: Tensor) -> None:
-    kernel._init_weights(x.shape[-1], kernel.num_samples)
-
-
 INITIALIZATIONS.register(
     RFFKernel,
-    Initialization(_has_weights, _draw_weights, "an RFFKernel with its weights drawn", "give num_dims"),
+    Initialization(
+        is_complete=lambda kernel: hasattr(kernel, "randn_weights"),
+        complete=lambda kernel, x: kernel._init_weights(x.shape[-1], kernel.num_samples),
+        expected="an RFFKernel with its weights drawn",
+        otherwise="give num_dims",
+    ),
 )
 
 
@@ -87,8 +82,20 @@ def initialize_from_data(kernel: Kernel, x: Tensor) -> Kernel:
         x = check_features(x)
         check_columns(kernel, x.shape[-1])
         with torch.no_grad():
-            fold(kernel, _Initialize(x))
+            for node in nodes_of(kernel):
+                _initialize(node, node.select(x))
     return kernel
+
+
+def _initialize(node: Node, x: Tensor) -> None:
+    """Complete the kernel of a node, and the kernels that a leaf holds."""
+    rule = INITIALIZATIONS.find(node.kernel)
+    if rule is not None and not rule.is_complete(node.kernel):
+        rule.complete(node.kernel, x)
+    if node.composite is None:
+        for child in node.kernel.children():
+            if isinstance(child, Kernel):
+                initialize_from_data(child, x)
 
 
 def initialize_parts(module: torch.nn.Module, x: Tensor, y: Tensor | None = None) -> None:
@@ -121,19 +128,3 @@ def _incomplete(kernel: Kernel) -> Iterator[tuple[Kernel, Initialization]]:
         rule = INITIALIZATIONS.find(module)
         if rule is not None and not rule.is_complete(module):
             yield module, rule
-
-
-class _Initialize(Algebra[None]):
-    def __init__(self, x: Tensor) -> None:
-        self.x = x
-
-    def enter(self, node: Node) -> None:
-        """Complete a kernel, and the kernels that it holds."""
-        x = node.select(self.x)
-        rule = INITIALIZATIONS.find(node.kernel)
-        if rule is not None and not rule.is_complete(node.kernel):
-            rule.complete(node.kernel, x)
-        if COMPOSITES.find(node.kernel) is None:
-            for child in node.kernel.children():
-                if isinstance(child, Kernel):
-                    initialize_from_data(child, x)

@@ -9,17 +9,15 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from ..validation import check_number
-from .classes.feature import FeatureKernel
-from .structure import Algebra, Node, fold
+from .classes.feature import FeatureKernel, evaluation_mode
+from .structure import Composite, root_of
 
-NON_EXPANSIVE = (
-    nn.Identity, nn.Flatten, nn.Unflatten, nn.ReLU, nn.ReLU6, nn.CELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardtanh,
-    nn.Softsign, nn.LogSigmoid, nn.Tanhshrink, nn.Softshrink,
-)  # fmt: skip
-"""Modules with ‖f(x) − f(x')‖ ≤ ‖x − x'‖, whatever their settings."""
-
-STEEPEST = {nn.SELU: 1.7581, nn.GELU: 1.13, nn.SiLU: 1.1, nn.Mish: 1.09}
-"""The largest slope of smooth activations that exceed 1 somewhere; rounded up."""
+LARGEST_SLOPE = {
+    **dict.fromkeys((nn.Identity, nn.Flatten, nn.Unflatten, nn.ReLU, nn.ReLU6, nn.CELU, nn.Tanh, nn.Sigmoid), 1.0),
+    **dict.fromkeys((nn.Softplus, nn.Hardtanh, nn.Softsign, nn.LogSigmoid, nn.Tanhshrink, nn.Softshrink), 1.0),
+    **{nn.SELU: 1.7581, nn.GELU: 1.13, nn.SiLU: 1.1, nn.Mish: 1.09},
+}
+"""Of modules without parameters, whatever their settings; rounded up."""
 
 
 class LipschitzBound:
@@ -51,38 +49,18 @@ class LipschitzBound:
 
     def __call__(self, kernel: Kernel, diagonal: Tensor) -> Tensor:
         """The bound, differentiable in the weights."""
-        scale, kernel = fold(kernel, _Unscaled(diagonal.new_ones(diagonal.shape[:-1]))) or (1.0, kernel)
+        node, scale = root_of(kernel), diagonal.new_ones(diagonal.shape[:-1])
+        while node.composite is Composite.SCALE:
+            (base,) = node.parts
+            node, scale = base, scale * node.factor
+        kernel = node.kernel
         if not isinstance(kernel, FeatureKernel) or kernel.base_kernel is not None:
             raise TypeError(
                 f"Expected a linear kernel on a feature map, FeatureKernel(feature_map), got {type(kernel).__name__}. "
-                "Give a number, or none, and the largest value over the data is taken."
+                "Give a number, or None for the largest value over the data."
             )
-        return (
-            scale * (norm_at_zero(kernel.feature_map, diagonal) + lipschitz(kernel.feature_map) * self.radius).square()
-        )
-
-
-class _Unscaled(Algebra[tuple[Tensor, Kernel]]):
-    """A kernel as a factor times one that is not scaled."""
-
-    def __init__(self, one: Tensor) -> None:
-        self.one = one
-
-    def leaf(self, node: Node) -> tuple[Tensor, Kernel]:
-        """1 times the kernel."""
-        return self.one, node.kernel
-
-    def scale(self, node: Node, part: tuple[Tensor, Kernel] | None) -> tuple[Tensor, Kernel] | None:
-        """One factor more."""
-        return part and (part[0] * node.factor, part[1])
-
-    def add(self, node: Node, parts: object) -> tuple[Tensor, Kernel]:
-        """1 times the sum."""
-        return self.leaf(node)
-
-    def multiply(self, node: Node, parts: object) -> tuple[Tensor, Kernel]:
-        """1 times the product."""
-        return self.leaf(node)
+        norm = norm_at_zero(kernel.feature_map, diagonal) + lipschitz(kernel.feature_map) * self.radius
+        return scale * norm.square()
 
 
 def norm_at_zero(feature_map: nn.Module, like: Tensor) -> Tensor:
@@ -94,16 +72,11 @@ def norm_at_zero(feature_map: nn.Module, like: Tensor) -> Tensor:
         width = math.prod(first.unflattened_size)
     else:
         raise TypeError(
-            f"Expected a feature map of flat rows, got {type(feature_map).__name__}, whose width is unknown. "
-            "Flatten what it returns, or begin with a torch.nn.Linear."
+            f"The feature map {type(feature_map).__name__} takes no flat rows, so that its width is unknown. "
+            "Begin it with a torch.nn.Linear or torch.nn.Unflatten."
         )
-    modes = {module: module.training for module in feature_map.modules()}
-    feature_map.eval()
-    try:
+    with evaluation_mode(feature_map):
         norm: Tensor = torch.linalg.vector_norm(feature_map(like.new_zeros(1, width)))
-    finally:
-        for module, training in modes.items():
-            module.training = training
     return norm
 
 
@@ -133,16 +106,16 @@ def lipschitz(module: nn.Module) -> Tensor | float:
     if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) and module.running_var is not None:
         slope: Tensor = (module.running_var + module.eps).rsqrt()
         return (slope if module.weight is None else slope * module.weight.abs()).amax()
-    if isinstance(module, nn.modules.dropout._DropoutNd) or type(module) in NON_EXPANSIVE:
+    if isinstance(module, nn.modules.dropout._DropoutNd):
         return 1.0
-    if type(module) in STEEPEST:
-        return STEEPEST[type(module)]
     if type(module) is nn.ELU:
         return max(1.0, abs(module.alpha))  # α eˣ for x < 0
     if type(module) is nn.LeakyReLU:
         return max(1.0, abs(module.negative_slope))
     if type(module) is nn.PReLU:
         return module.weight.abs().amax().clamp_min(1.0)
+    if type(module) in LARGEST_SLOPE:
+        return LARGEST_SLOPE[type(module)]
     raise TypeError(
         f"Expected layers whose Lipschitz constant is known, got {type(module).__name__}. "
         "Give the bound as a number, or as a function of your own."

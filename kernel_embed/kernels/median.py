@@ -1,18 +1,18 @@
-r"""Lengthscales from distances alone: a start, a baseline, the ends of a scan.
+r"""Lengthscales from distances alone: starting values, a baseline, the range of a scan.
 
 The median heuristic is :math:`\ell = \operatorname{median}_{i<j} \lVert x_i - x_j \rVert`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
 from ..validation import check_features
-from .structure import Algebra, Node, check_columns, check_kernel, fold, visit
+from .structure import check_columns, check_kernel, nodes_of
 
 MAX_POINTS = 2000
 """Above this many rows the median is taken over an evenly spaced subset: 2·10⁶ pairs fix it to three digits."""
@@ -60,9 +60,7 @@ def _in_range(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def scan_span(x: Tensor) -> tuple[float, float]:
-    """The shortest and the longest lengthscale worth a look.
-
-    From the median distance of nearest neighbors, over 4, to twice the diameter.
+    """The range of lengthscales to scan: from a quarter of the median nearest-neighbor distance to twice the diameter.
 
     Example:
         >>> scan_span(torch.tensor([[0.0], [1.0], [3.0]]))
@@ -70,8 +68,8 @@ def scan_span(x: Tensor) -> tuple[float, float]:
     """
     rows = x.reshape(-1, x.shape[-1]).unique(dim=0)
     rows = rows[:: -(-rows.shape[0] // MAX_POINTS)]
-    # By differences: the matrix product that cdist takes by itself loses near points beside far ones. In units of the
-    # largest number, whose square may not exist.
+    # By differences, because a matrix product loses near points beside far ones; in units of the largest number, whose
+    # square may overflow.
     unit = rows.abs().max().clamp_min(torch.finfo(rows.dtype).tiny)
     distances = torch.cdist(rows / unit, rows / unit, compute_mode="donot_use_mm_for_euclid_dist") * unit
     diameter = float(distances.max()) or 1.0
@@ -105,57 +103,43 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
     check_kernel(kernel)
     x = check_features(x)
     check_columns(kernel, x.shape[-1])
-    found = fold(kernel, _Lengthscales(x))
-    for module, columns in found or []:
-        median = median_distance(columns).to(module.raw_lengthscale)
-        module.lengthscale = median.expand_as(module.raw_lengthscale)
-    if not found:
+    lengthscales = list(_lengthscales(kernel, x))
+    if not lengthscales:
         raise ValueError(
             f"Expected a kernel with a lengthscale, got {type(kernel).__name__} without one. "
             "The median heuristic can set nothing else; learn the kernel with kernel_embed.fit instead."
         )
+    for part, columns in lengthscales:
+        part.lengthscale = median_distance(columns).to(part.raw_lengthscale).expand_as(part.raw_lengthscale)
     return kernel
 
 
 def has_lengthscale(kernel: Kernel, x: Tensor) -> bool:
     """Whether :func:`set_lengthscales_by_median` has anything to set."""
-    found: Lengthscales | None = fold(kernel, _Lengthscales(x))
-    return bool(found)
+    return any(True for _ in _lengthscales(kernel, x))
 
 
-Lengthscales = list[tuple[Kernel, Tensor]]
+def _lengthscales(kernel: Kernel, x: Tensor) -> Iterator[tuple[Kernel, Tensor]]:
+    """Every kernel with a lengthscale inside ``kernel``, with the columns of ``x`` that reach it."""
+    for node in nodes_of(kernel):
+        leaf = node.kernel
+        if node.composite is not None:
+            continue
+        if isinstance(leaf, ScaleKernel):  # a subclass: whatever it computes, it has selected the columns of its base
+            base = node.base()
+            yield from _lengthscales(base.kernel, base.select_inputs(x))
+            continue
+        columns = node.select(x)
+        if leaf.has_lengthscale:
+            yield leaf, columns
+        for part in _outermost_kernels(leaf):
+            yield from _lengthscales(part, columns)
 
 
-class _Lengthscales(Algebra[Lengthscales]):
-    """Every kernel with a lengthscale, with the columns of ``x`` that reach it."""
-
-    def __init__(self, x: Tensor) -> None:
-        self.x = x
-
-    def leaf(self, node: Node) -> Lengthscales:
-        """The kernel itself, and those that it holds."""
-        kernel, x = node.kernel, node.select(self.x)
-        if isinstance(kernel, ScaleKernel):  # a subclass: whatever it computes, it has chosen the columns of its base
-            return visit(node.base(), self) or []
-        found = [(kernel, x)] if kernel.has_lengthscale else []
-        for child in kernel.modules():
-            if isinstance(child, Kernel) and child is not kernel and _is_part(kernel, child):
-                inside: Lengthscales | None = fold(child, _Lengthscales(x))
-                found += inside or []
-        return found
-
-    def scale(self, node: Node, part: Lengthscales | None) -> Lengthscales | None:
-        """Those of the base."""
-        return part
-
-    def add(self, node: Node, parts: Sequence[Lengthscales | None]) -> Lengthscales:
-        """Those of all parts."""
-        return [pair for part in parts for pair in part or []]
-
-    multiply = add
-
-
-def _is_part(kernel: Kernel, child: Kernel) -> bool:
-    """Whether ``child`` is a direct part of ``kernel``, not one inside another part."""
-    inside = [m for m in kernel.modules() if isinstance(m, Kernel) and m not in (kernel, child)]
-    return not any(child in set(other.modules()) for other in inside)
+def _outermost_kernels(module: torch.nn.Module) -> Iterator[Kernel]:
+    """The kernels inside ``module`` that are not inside another of them."""
+    for child in module.children():
+        if isinstance(child, Kernel):
+            yield child
+        else:
+            yield from _outermost_kernels(child)

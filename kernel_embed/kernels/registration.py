@@ -1,10 +1,10 @@
-"""``register``: where a class of kernels says what it is."""
+"""``register``: rules for a class of kernels."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any
 
 from gpytorch.kernels import Kernel
 
@@ -15,14 +15,25 @@ from .initialization import INITIALIZATIONS, Initialization
 from .profiles import PROFILES, PlainProfile, Radial, RadialProfile, by_lengthscale
 from .smoothed.forms import SMOOTHINGS, SmoothingRule
 from .smoothed.gaussian import TERMS, TermsRule
-from .structure import COMPOSITES, Plan, Registry, check_kind
+from .structure import COMPOSITES, Registry
 from .supremum import SUPREMA, SupremumRule
-
-T = TypeVar("T")
 
 Profile = RadialProfile | PlainProfile
 ProfileRule = Callable[[Kernel], Profile | Radial]
 """From a kernel to its profile, or to its profile with its metric."""
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    "like": COMPOSITES,
+    "profile": PROFILES,
+    "gram": GRAMS,
+    "features": FEATURES,
+    "supremum": SUPREMA,
+    "terms": TERMS,
+    "smoothing": SMOOTHINGS,
+    "spectrum": SPECTRA,
+    "initialize": INITIALIZATIONS,
+}
+"""By the argument of :func:`register`; how a kernel is composed is only taken from another class."""
 
 
 def register(
@@ -42,8 +53,8 @@ def register(
     """Say what kernels of exactly the class ``kind`` are, so that their closed forms are used, alone and in every sum,
     product and scale.
 
-    A subclass may compute something else than its parent, so a class counts only where it is registered; until then
-    its kernels are evaluated by GPyTorch, which is always right.
+    A subclass may compute something else than its parent, so a class counts only where it is registered. Until then
+    GPyTorch evaluates its kernels, which is always right.
 
     Args:
         kind: a class of kernels.
@@ -61,7 +72,7 @@ def register(
             function of r = ∫ k k dν.
         spectrum: from a kernel, the number of columns d, a count p' and a generator, to frequencies Ω ``(d, p')``.
         initialize: how its kernels complete themselves when they first see data.
-        replace: put rules in the place of those that ``kind`` has.
+        replace: replace rules that ``kind`` already has.
 
     Functions are given the columns that reach ``kernel.forward``; only ``supremum`` gets those to call the kernel with.
 
@@ -81,69 +92,52 @@ def register(
         >>> sup_diagonal(Named(), torch.rand(3, 2)).source
         'closed form'
     """
-    check_kind(kind)
-    functions = {"gram": gram, "features": features, "supremum": supremum, "terms": terms, "smoothing": smoothing}
-    for name, rule in {**functions, "spectrum": spectrum}.items():
+    _check_kind(kind)
+    functions = {
+        "gram": gram,
+        "features": features,
+        "supremum": supremum,
+        "terms": terms,
+        "smoothing": smoothing,
+        "spectrum": spectrum,
+    }
+    for name, rule in functions.items():
         if rule is not None and not callable(rule):
             raise TypeError(
-                f"Expected a function as the rule {name}= of {kind.__name__}, got {type(rule).__name__}. "
-                "Give a function of the kernel."
+                f"The rule {name}= of {kind.__name__} must be a function of the kernel, not {type(rule).__name__}."
             )
-    plan = functools.partial(_plan, kind, replace)
-    own = [
-        plan(PROFILES, None if profile is None else _profile_rule(profile)),
-        plan(GRAMS, gram),
-        plan(FEATURES, features),
-        plan(SUPREMA, supremum),
-        plan(TERMS, terms),
-        plan(SMOOTHINGS, smoothing),
-        plan(SPECTRA, spectrum),
-        plan(INITIALIZATIONS, initialize),
-    ]
-    # By what they say: what is said of the class itself stands before what it has of another.
-    plans = {one.what: one for one in [*([] if like is None else _plans_like(kind, like, replace)), *own] if one}
-    if not plans:
-        raise ValueError(
-            f"Expected at least one rule for {kind.__name__}, such as like= or profile=, got none. Give one of them."
-        )
-    for one in plans.values():
-        one.check()
-    for one in plans.values():
-        one.write()
+    rules = {} if like is None else _rules_like(kind, like)
+    own = {"profile": None if profile is None else _profile_rule(profile), **functions, "initialize": initialize}
+    # The rules of the class itself come before those of the other class.
+    rules |= {name: (rule, None) for name, rule in own.items() if rule is not None}
+    if not rules:
+        raise ValueError(f"No rule for {kind.__name__}. Give at least one, such as like= or profile=.")
+    for name, (rule, _) in rules.items():
+        if not replace and REGISTRIES[name].rules.get(kind, (rule,))[0] != rule:
+            raise ValueError(
+                f"{kind.__name__} already has a registered {REGISTRIES[name].name}. Use replace=True to replace it."
+            )
+    for name, (rule, when) in rules.items():
+        REGISTRIES[name].register(kind, rule, when=when)
 
 
-class _PlansLike(Protocol):
-    """A registry, whatever its rules are."""
-
-    def plan_like(self, kind: type[Kernel], like: type[Kernel], *, replace: bool = False) -> Plan | None:
-        """See :meth:`Registry.plan_like`."""
-        ...  # pragma: no cover
+def _check_kind(kind: type[Kernel]) -> None:
+    if not (isinstance(kind, type) and issubclass(kind, Kernel)):
+        got = kind.__name__ if isinstance(kind, type) else f"an object of type {type(kind).__name__}"
+        raise TypeError(f"Expected a subclass of gpytorch.kernels.Kernel, got {got}. Give the class itself.")
 
 
-REGISTRIES: tuple[_PlansLike, ...] = (
-    *(COMPOSITES, PROFILES, GRAMS, FEATURES, SUPREMA, TERMS, SMOOTHINGS, SPECTRA, INITIALIZATIONS),
-)
-
-
-def _plan(kind: type[Kernel], replace: bool, registry: Registry[T], rule: T | None) -> Plan | None:
-    return None if rule is None else registry.plan(kind, rule, replace=replace)
-
-
-def _plans_like(kind: type[Kernel], like: type[Kernel], replace: bool) -> list[Plan]:
-    check_kind(like)
+def _rules_like(kind: type[Kernel], like: type[Kernel]) -> dict[str, tuple[Any, Callable[[Kernel], bool] | None]]:
+    _check_kind(like)
     if not issubclass(kind, like):
         raise TypeError(
-            f"Expected a subclass of {like.__name__} with like={like.__name__}, whose rules read its attributes, got "
-            f"{kind.__name__}. Derive the class from it, or give the rules one by one."
+            f"{kind.__name__} is not a subclass of {like.__name__}, whose rules read its attributes. Derive the class "
+            "from it, or give the rules one by one."
         )
-    found = [registry.plan_like(kind, like, replace=replace) for registry in REGISTRIES]
-    plans = [plan for plan in found if plan is not None]
-    if not plans:
-        raise ValueError(
-            f"Expected a class with registered rules for like=, got {like.__name__}, of which nothing is known. "
-            "Register that class first, or give profile=."
-        )
-    return plans
+    rules = {name: registry.rules[like] for name, registry in REGISTRIES.items() if like in registry.rules}
+    if not rules:
+        raise ValueError(f"{like.__name__} has no registered rules. Register that class first, or give profile=.")
+    return rules
 
 
 def _profile_rule(profile: Profile | ProfileRule) -> Callable[[Kernel], Radial]:
@@ -153,5 +147,5 @@ def _profile_rule(profile: Profile | ProfileRule) -> Callable[[Kernel], Radial]:
 
 
 def _radial(rule: ProfileRule, kernel: Kernel) -> Radial:
-    found = rule(kernel)
-    return found if isinstance(found, Radial) else by_lengthscale(kernel, found)
+    radial = rule(kernel)
+    return radial if isinstance(radial, Radial) else by_lengthscale(kernel, radial)

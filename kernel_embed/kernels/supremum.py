@@ -1,20 +1,20 @@
 r"""The bound of a kernel on its diagonal, :math:`\alpha(\theta)^2 = \sup_x k_\theta(x, x)` (Theorem 4).
 
 It is known in closed form for kernels with a registered rule or profile, for classes that declare themselves
-stationary, and for their scaled, summed and multiplied forms. Every other kernel has these ways:
+stationary, and for their scaled, summed and multiplied forms. For every other kernel the user chooses:
 
 ===========================  ===============================================================  =======================
 ``sup_diagonal=``            α²                                                               a bound?
 ===========================  ===============================================================  =======================
 ``None``                     the largest k(x_i, x_i) of the batch                             on these data
-a number                     the number, checked on every batch                               where the user is right
+a number                     the number, checked on every batch                               if the user is right
 ``LipschitzBound``           (‖φ(0)‖ + Lip(φ) R)² for all ‖x‖ ≤ R                             yes
 :class:`NominalDiagonal`     a constant, unchecked; the paper's code for its networks has 1   no
 :class:`MeanDiagonal`        the mean of k(x_i, x_i), as the paper's code for MNIST           no
 ===========================  ===============================================================  =======================
 
 The last two make r a penalty that is scaled like the paper's, but not the bound of Theorem 4;
-:mod:`kernel_embed.kernels.lipschitz` has the third. :class:`SupDiagonal` says which it was.
+:mod:`kernel_embed.kernels.lipschitz` has the third. :class:`SupDiagonal` records which one was used.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ..validation import broadcast_shapes, check_features, check_number
 from .classes.feature import FeatureKernel
 from .gram import gram_diagonal
 from .profiles import PROFILES
-from .structure import Algebra, Node, Registry, all_known, all_leaves, batch_shape_of, check_columns, check_kernel, fold
+from .structure import Algebra, Node, Registry, all_leaves, batch_shape_of, check_columns, check_kernel, fold
 
 SupremumRule = Callable[[Kernel, Tensor], Tensor]
 """From a kernel and points x to call it with, to sup k(x, x) over all x, of the kernel's batch shape."""
@@ -58,11 +58,11 @@ class DiagonalBoundError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class SupDiagonal:
-    """α² and where it comes from: ``"closed form"``, ``"given"``, ``"maximum over the data"``, or a function's word.
+    """α² and where it comes from.
 
     Attributes:
         value: α², of the kernel's batch shape.
-        source: where it comes from.
+        source: ``"closed form"``, ``"given"``, ``"maximum over the data"``, or the ``source`` of a function.
         is_bound: whether it bounds k(x, x) for every x, and not only at the data, or nowhere.
 
     Example:
@@ -83,9 +83,9 @@ class SupDiagonal:
 
 
 class DiagonalBound(Protocol):
-    """α² as a function of the kernel and of its values k(x_i, x_i) at the data; ``source`` says what it is.
+    """α² as a function of the kernel and of its values k(x_i, x_i) at the data; ``source`` describes it.
 
-    One that holds for every x says so by a further attribute, ``is_bound = True``; no certificate rests on others.
+    A function whose value holds for every x has a further attribute, ``is_bound = True``; certificates use no others.
 
     Example:
         >>> import kernel_embed as ke
@@ -108,8 +108,8 @@ def sup_diagonal(
     Args:
         kernel: any GPyTorch kernel.
         x: data; used where no closed form exists.
-        bound: a bound the caller knows, and the data are checked against it; or a function that finds one.
-        diagonal: the values k(x_i, x_i), where they are at hand.
+        bound: a known bound, which is checked on the data, or a function that computes one.
+        diagonal: the values k(x_i, x_i), if they are already computed.
 
     Returns:
         α² with its source.
@@ -132,34 +132,32 @@ def sup_diagonal(
     check_kernel(kernel)
     x = check_features(x)
     check_columns(kernel, x.shape[-1])
-    if bound is not None and callable(bound):
-        value = bound(kernel, gram_diagonal(kernel, x) if diagonal is None else diagonal)
-        source = getattr(bound, "source", "given by a function")
-        return SupDiagonal(value, source, bool(getattr(bound, "is_bound", False)))
-    if bound is not None:
-        bound = check_number("a bound of k(x, x)", bound)
-        if not 0.0 < bound <= torch.finfo(x.dtype).max:
-            raise ValueError(
-                f"Expected a positive, finite bound of k(x, x), got {bound}. Give a larger number, or None."
-            )
-        highest = (gram_diagonal(kernel, x) if diagonal is None else diagonal).detach().amax().item()
-        if highest > bound * (1.0 + 1e-6):
-            raise DiagonalBoundError(
-                f"Expected k(x, x) ≤ {bound:g}, the given bound, got {highest:.6g} on the data. Give a bound that "
-                "holds for the hyperparameters in use, or none, and the largest value over the data is taken."
-            )
-        return SupDiagonal(torch.full(kernel.batch_shape, bound, dtype=x.dtype, device=x.device), "given", True)
-    closed = fold(kernel, _Supremum(x))
-    if closed is not None:
-        return SupDiagonal(closed, "closed form", True)
+    if bound is None:
+        closed = fold(kernel, _Supremum(x))
+        if closed is not None:
+            return SupDiagonal(closed, "closed form", True)
     diagonal = gram_diagonal(kernel, x) if diagonal is None else diagonal
-    lowest = diagonal.detach().amin()
-    if bool(lowest < 0):
-        raise ValueError(
-            f"Expected k(x, x) ≥ 0 of a positive definite kernel, got {lowest.item():.3g}. "
-            f"Mend {type(kernel).__name__}."
+    if bound is None:
+        lowest = diagonal.detach().amin()
+        if bool(lowest < 0):
+            raise ValueError(
+                f"{type(kernel).__name__} is not positive definite: k(x, x) = {lowest.item():.3g} at some x. "
+                "Correct the kernel."
+            )
+        return SupDiagonal(diagonal.amax(dim=-1), "maximum over the data")
+    if callable(bound):
+        source = getattr(bound, "source", "given by a function")
+        return SupDiagonal(bound(kernel, diagonal), source, bool(getattr(bound, "is_bound", False)))
+    bound = check_number("a bound of k(x, x)", bound)
+    if not 0.0 < bound <= torch.finfo(x.dtype).max:
+        raise ValueError(f"Expected a positive, finite bound of k(x, x), got {bound}. Give a larger number, or None.")
+    highest = diagonal.detach().amax().item()
+    if highest > bound * (1.0 + 1e-6):
+        raise DiagonalBoundError(
+            f"Expected k(x, x) ≤ {bound:g}, the given bound, got {highest:.6g} on the data. Give a bound that "
+            "holds for the hyperparameters in use, or None for the largest value over the data."
         )
-    return SupDiagonal(diagonal.amax(dim=-1), "maximum over the data")
+    return SupDiagonal(torch.full(kernel.batch_shape, bound, dtype=x.dtype, device=x.device), "given", True)
 
 
 class _Supremum(Algebra[Tensor]):
@@ -173,40 +171,34 @@ class _Supremum(Algebra[Tensor]):
         rule = _rule(node.kernel)
         return None if rule is None else rule(node.kernel, node.select_inputs(self.x))
 
-    def scale(self, node: Node, part: Tensor | None) -> Tensor | None:
+    def scale(self, node: Node, part: Tensor) -> Tensor:
         """σ²α²."""
-        return None if part is None else node.factor * part
+        return node.factor * part
 
-    def add(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+    def add(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
         """α₁² + α₂²."""
-        known = all_known(parts)
-        return None if known is None else functools.reduce(operator.add, known)
+        return functools.reduce(operator.add, parts)
 
-    def multiply(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
+    def multiply(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
         """α₁²α₂²."""
-        known = all_known(parts)
-        return None if known is None else functools.reduce(operator.mul, known)
+        return functools.reduce(operator.mul, parts)
 
 
 def _rule(kernel: Kernel) -> SupremumRule | None:
     rule = SUPREMA.find(kernel)
     # A class that declares itself stationary counts; the property GPyTorch inherits only says "has a lengthscale".
     if rule is None and (PROFILES.find(kernel) is not None or type(kernel).is_stationary is True):
-        return constant_diagonal
+        return _constant_diagonal
     return rule
 
 
-def _is_known(kernel: Kernel) -> bool:
-    return _rule(kernel) is not None
-
-
-def constant_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
+def _constant_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     """k(x, x) at one point, the supremum of a kernel with the same value at every x."""
     return gram_diagonal(kernel, x[..., :1, :])[..., 0]
 
 
 def _one(kernel: Kernel, x: Tensor) -> Tensor:
-    """φ(0) = 1, without an evaluation: learning asks for it at every step."""
+    """φ(0) = 1, without an evaluation, because learning needs it at every step."""
     return x.new_ones(batch_shape_of(kernel))
 
 
@@ -217,24 +209,24 @@ def _of_constant(kernel: Kernel, x: Tensor) -> Tensor:
 
 
 def _of_base(kernel: Kernel, x: Tensor) -> Tensor:
-    """The base kernel's: its diagonal is the same at every φ(x), so at φ = 0 too, without evaluating the network."""
+    """That of the base kernel: its diagonal is the same at every φ(x), so at 0 too, without evaluating the network."""
     x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
     width = kernel.num_features or kernel.features(x).shape[-1]
     value = fold(kernel.base_kernel, _Supremum(x.new_zeros(1, width)))
-    assert value is not None, "only asked where it is known"
+    assert value is not None, "only called where it is known"
     return value
 
 
-def _is_known_of_base(kernel: Kernel) -> bool:
-    return kernel.base_kernel is not None and all_leaves(kernel.base_kernel, _is_known)
+def _base_is_known(kernel: Kernel) -> bool:
+    return kernel.base_kernel is not None and all_leaves(kernel.base_kernel, lambda leaf: _rule(leaf) is not None)
 
 
 for _kind in (PeriodicKernel, CosineKernel, PiecewisePolynomialKernel, SpectralMixtureKernel, RFFKernel):
-    SUPREMA.register(_kind, constant_diagonal)
+    SUPREMA.register(_kind, _constant_diagonal)
 for _kind in (RBFKernel, MaternKernel):
     SUPREMA.register(_kind, _one)
 SUPREMA.register(ConstantKernel, _of_constant)
-SUPREMA.register(FeatureKernel, _of_base, when=_is_known_of_base)
+SUPREMA.register(FeatureKernel, _of_base, when=_base_is_known)
 
 
 class NominalDiagonal:

@@ -19,7 +19,7 @@ from gpytorch.kernels import (
 
 from kernel_embed.kernels.classes.mahalanobis import MahalanobisKernel
 from kernel_embed.kernels.smoothed.kernel import SmoothedKernel
-from kernel_embed.kernels.smoothed.measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, log_mass
+from kernel_embed.kernels.smoothed.measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure
 
 from .. import bayesian_oracles as oracles
 from ..bayesian_kernels import rbf, shaken
@@ -249,13 +249,6 @@ def test_batches_of_kernels_are_their_members(x):
         for i in range(3):
             alone = rbf(*kernel.lengthscale[i, 0].tolist())
             torch.testing.assert_close(together[i], SmoothedKernel(alone, measure).gram(x))
-
-
-def test_mass():
-    torch.testing.assert_close(log_mass(DiscreteMeasure(torch.zeros(3, 1)), 1), torch.tensor(0.0))
-    expected = torch.tensor(2 * math.log(math.sqrt(2 * math.pi) * 3))
-    torch.testing.assert_close(log_mass(GaussianMeasure(3.0), 2), expected)
-    assert log_mass(LebesgueMeasure(), 2) is None
 
 
 def test_errors_say_what_to_do(x):

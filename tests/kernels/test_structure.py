@@ -1,4 +1,4 @@
-"""The one walk through a kernel: which columns reach which part, and what counts as a scale, a sum, a product."""
+"""The structure of a kernel: which columns reach which part, and what counts as a scale, a sum, a product."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
 
 from kernel_embed.kernels import register
-from kernel_embed.kernels.structure import Algebra, Node, Registry, all_known, all_leaves, fold
+from kernel_embed.kernels.structure import Algebra, Registry, all_leaves, fold, nodes_of
 
 
 class Recorder(Kernel):
@@ -18,17 +18,8 @@ class Recorder(Kernel):
         return x1.new_zeros(x1.shape[:-1]) if diag else x1.new_zeros(x1.shape[-2], x2.shape[-2])
 
 
-class Leaves(Algebra[list[Node]]):
-    def leaf(self, node):
-        return [node]
-
-    def scale(self, node, part):
-        return part
-
-    def add(self, node, parts):
-        return [leaf for part in parts for leaf in part]
-
-    multiply = add
+def leaves(kernel):
+    return [node for node in nodes_of(kernel) if node.composite is None]
 
 
 def with_columns(kernel, columns):
@@ -54,9 +45,8 @@ def nested():
 def test_columns_are_those_that_gpytorch_hands_on(name):
     kernel, x = nested()[name], torch.arange(12.0).reshape(3, 4)
     kernel(x).to_dense()
-    leaves = fold(kernel, Leaves())
-    assert leaves
-    for node in leaves:
+    assert leaves(kernel)
+    for node in leaves(kernel):
         torch.testing.assert_close(node.select(x), node.kernel.seen)
         assert node.width(4) == node.kernel.seen.shape[-1]
         expected, node.kernel.seen = node.kernel.seen, None
@@ -64,22 +54,47 @@ def test_columns_are_those_that_gpytorch_hands_on(name):
         torch.testing.assert_close(node.kernel.seen, expected)
 
 
-def test_positions_name_the_way_from_the_root():
+def test_positions_number_the_parts_from_the_root():
     kernel = RBFKernel() + ScaleKernel(LinearKernel() * (RQKernel() + PeriodicKernel()))
-    leaves = {type(node.kernel).__name__: node.positions for node in fold(kernel, Leaves())}
-    assert leaves == {"RBFKernel": (0,), "LinearKernel": (1, 0), "RQKernel": (1, 1, 0), "PeriodicKernel": (1, 1, 1)}
+    positions = {type(node.kernel).__name__: node.positions for node in leaves(kernel)}
+    assert positions == {"RBFKernel": (0,), "LinearKernel": (1, 0), "RQKernel": (1, 1, 0), "PeriodicKernel": (1, 1, 1)}
 
 
-def test_an_answer_on_the_way_down_is_final():
-    class Stop(Leaves):
-        def enter(self, node):
-            return [] if isinstance(node.kernel, ScaleKernel) else None
+class Names(Algebra[str]):
+    """What a kernel is made of, in words; periodic kernels are unknown."""
 
-    assert [type(n.kernel) for n in fold(RBFKernel() + ScaleKernel(RQKernel()), Stop())] == [RBFKernel]
+    def enter(self, node):
+        return "[x]" if isinstance(node.kernel, LinearKernel) else None
+
+    def leaf(self, node):
+        return None if isinstance(node.kernel, PeriodicKernel) else type(node.kernel).__name__[:-6]
+
+    def scale(self, node, part):
+        return f"s{part}"
+
+    def add(self, node, parts):
+        return "(" + " + ".join(parts) + ")"
+
+    def multiply(self, node, parts):
+        return " * ".join(parts)
 
 
-def test_the_default_answer_is_unknown():
-    assert fold(ScaleKernel(RBFKernel()) + RBFKernel() * RBFKernel(), Algebra()) is None
+class FilledNames(Names):
+    def unknown(self, node):
+        return "?"
+
+
+def test_values_are_computed_from_the_parts_upwards():
+    kernel = ScaleKernel(RBFKernel()) * (LinearKernel() + RQKernel())
+    assert fold(kernel, Names()) == "sRBF * ([x] + RQ)"
+    assert fold(kernel, Algebra()) is None
+
+
+def test_an_unknown_part_makes_the_whole_unknown_unless_it_is_filled_in():
+    kernel = RBFKernel() * (RQKernel() + ScaleKernel(PeriodicKernel()))
+    assert fold(kernel, Names()) is None
+    assert fold(kernel, FilledNames()) == "RBF * (RQ + ?)"
+    assert fold(PeriodicKernel(), FilledNames()) is None
 
 
 def test_subclasses_of_composites_are_leaves_until_they_are_registered():
@@ -90,9 +105,9 @@ def test_subclasses_of_composites_are_leaves_until_they_are_registered():
     class Plain(ScaleKernel):
         pass
 
-    assert [type(n.kernel) for n in fold(Half(RBFKernel()), Leaves())] == [Half]
+    assert [type(n.kernel) for n in leaves(Half(RBFKernel()))] == [Half]
     register(Plain, like=ScaleKernel)
-    assert [type(n.kernel) for n in fold(Plain(RBFKernel()), Leaves())] == [RBFKernel]
+    assert [type(n.kernel) for n in leaves(Plain(RBFKernel()))] == [RBFKernel]
 
 
 def test_registry_finds_exact_types_only():
@@ -106,22 +121,7 @@ def test_registry_finds_exact_types_only():
     assert registry.find(Mine()) is None
 
 
-def test_registry_refuses_what_is_no_kernel_and_a_second_rule():
-    registry = Registry[str]("word")
-    for kind in (torch.nn.Linear, RBFKernel(), "RBFKernel"):
-        with pytest.raises(TypeError, match=r"Expected a subclass of gpytorch.kernels.Kernel, got .*Give the class"):
-            registry.register(kind, "rbf")
-    registry.register(RBFKernel, "rbf")
-    registry.register(RBFKernel, "rbf")  # the same again, as when a notebook cell runs twice
-    with pytest.raises(ValueError, match=r"Expected a class without a registered word, got RBFKernel.*replace=True"):
-        registry.register(RBFKernel, "other")
-    registry.register(RBFKernel, "other", replace=True)
-    assert registry.find(RBFKernel()) == "other"
-
-
-def test_answers_of_all_parts():
-    assert all_known([1, 2]) == [1, 2]
-    assert all_known([1, None]) is None
+def test_a_predicate_of_all_leaves():
     kernel = ScaleKernel(RBFKernel()) * (LinearKernel() + RBFKernel())
     assert all_leaves(kernel, lambda leaf: isinstance(leaf, RBFKernel | LinearKernel))
     assert not all_leaves(kernel, lambda leaf: isinstance(leaf, RBFKernel))

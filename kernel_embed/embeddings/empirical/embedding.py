@@ -105,10 +105,8 @@ class _LogDomain(Algebra[_Scaled]):
             return None
         return _Scaled(radial.profile, radial.metric, node.columns, None)
 
-    def scale(self, node: Node, part: _Scaled | None) -> _Scaled | None:
+    def scale(self, node: Node, part: _Scaled) -> _Scaled:
         """The same kernel with one factor more."""
-        if part is None:
-            return None
         return part._replace(outputscale=node.factor if part.outputscale is None else node.factor * part.outputscale)
 
 

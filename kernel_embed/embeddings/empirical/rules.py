@@ -53,38 +53,31 @@ class _Rules(Algebra[Expansion]):
         if radial is None:
             return None
         inner = _radial_expansion(radial, node.select(self.x1), node.select(self.x2))
-        return self._on_all_columns(inner, node)
+        return self._on_all_columns(inner, node.columns)
 
-    def scale(self, node: Node, part: Expansion | None) -> Expansion | None:
+    def unknown(self, node: Node) -> Expansion:
+        """Any other kernel by autograd."""
+        x1, x2 = node.select_inputs(self.x1), node.select_inputs(self.x2)
+        return self._on_all_columns(_by_autograd(node.kernel, x1, x2, self.mask), node.inputs)
+
+    def scale(self, node: Node, part: Expansion) -> Expansion:
         """σ²k and σ² ω·∂k."""
-        if part is None:
-            return None
         factor = node.factor[..., None, None]
         return Expansion(factor * part.values, lambda weight: factor * part.slope(weight))
 
-    def add(self, node: Node, parts: Sequence[Expansion | None]) -> Expansion:
+    def add(self, node: Node, parts: Sequence[Expansion]) -> Expansion:
         """ω·∂(k + l) = ω·∂k + ω·∂l."""
-        known = self._filled(node, parts)
-        values = functools.reduce(operator.add, (part.values for part in known))
-        return Expansion(values, lambda weight: _add([part.slope(weight.expand_as(part.values)) for part in known]))
+        values = functools.reduce(operator.add, (part.values for part in parts))
+        return Expansion(values, lambda weight: _add([part.slope(weight.expand_as(part.values)) for part in parts]))
 
-    def multiply(self, node: Node, parts: Sequence[Expansion | None]) -> Expansion:
+    def multiply(self, node: Node, parts: Sequence[Expansion]) -> Expansion:
         """ω·∂(kl) = (ωl)·∂k + (ωk)·∂l."""
-        known = self._filled(node, parts)
-        values = functools.reduce(operator.mul, (part.values for part in known))
-        return Expansion(values, functools.partial(_product_slope, known))
+        values = functools.reduce(operator.mul, (part.values for part in parts))
+        return Expansion(values, functools.partial(_product_slope, parts))
 
-    def _filled(self, node: Node, parts: Sequence[Expansion | None]) -> list[Expansion]:
-        return [
-            self._on_all_columns(_by_autograd(kernel, node.select(self.x1), node.select(self.x2), self.mask), node)
-            if part is None
-            else part
-            for kernel, part in zip(node.kernel.kernels, parts, strict=True)
-        ]
-
-    def _on_all_columns(self, inner: Expansion, node: Node) -> Expansion:
-        """The slope in the original input of what ``node`` computes of the columns that reach it."""
-        columns, width = node.columns, self.x1.shape[-1]
+    def _on_all_columns(self, inner: Expansion, columns: Tensor | None) -> Expansion:
+        """The slope in the original input of what is computed from some of its columns."""
+        width = self.x1.shape[-1]
         if columns is None:
             return inner
 
@@ -99,7 +92,7 @@ def _add(terms: list[Tensor]) -> Tensor:
     return functools.reduce(operator.add, terms)
 
 
-def _product_slope(parts: list[Expansion], weight: Tensor) -> Tensor:
+def _product_slope(parts: Sequence[Expansion], weight: Tensor) -> Tensor:
     """(∏ k_p)' = Σ_p k_p' ∏_{q≠p} k_q."""
     terms = []
     for position, part in enumerate(parts):

@@ -24,10 +24,10 @@ from torch import Tensor
 from ...validation import check_count, check_features
 from ..gram import gram
 from ..structure import check_kernel
-from .based import BasedKernel, FollowingKernel
+from .base import BasedKernel, FollowingKernel
 
 BLOCK_ENTRIES = 2**24
-"""Entries of the Gram matrix between points that are held at a time."""
+"""Entries of the Gram matrix between points that are computed at a time."""
 
 
 def pack_bags(bags: Sequence[Tensor], size: int | None = None) -> Tensor:
@@ -50,19 +50,15 @@ def pack_bags(bags: Sequence[Tensor], size: int | None = None) -> Tensor:
                 [3.0000, 1.0000, 3.0000, 0.0000]])
     """
     if not bags:
-        raise ValueError("Expected at least one bag, got none. Give a list of tensors.")
+        raise ValueError("Expected at least one bag, got none.")
     bags = [check_features(bag, f"bag {i}") for i, bag in enumerate(bags)]
     widths = {bag.shape[-1] for bag in bags}
     if len(widths) > 1:
-        raise ValueError(
-            f"Expected bags with one number of columns, got {sorted(widths)}. Give every bag the same columns."
-        )
+        raise ValueError(f"Expected bags with one number of columns, got {sorted(widths)}.")
     largest = max(bag.shape[-2] for bag in bags)
     size = largest if size is None else check_count("size", size, 0)
     if size < largest:
-        raise ValueError(
-            f"Expected a size of at least {largest}, the largest bag, got {size}. Leave size out, or give a larger one."
-        )
+        raise ValueError(f"Expected a size of at least {largest}, the largest bag, got {size}.")
     rows = []
     for bag in bags:
         n = bag.shape[-2]
@@ -100,7 +96,7 @@ class BagKernel(FollowingKernel):
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
     ) -> Tensor:
         """Σ_ab w_a w'_b k(x_a, x'_b)."""
-        self.refuse_last_dim_as_batch(last_dim_is_batch)
+        self.check_last_dim(last_dim_is_batch)
         return inner_products(self.base_kernel, self.num_features, x1, x2, diag)
 
 
@@ -152,7 +148,7 @@ class MMDKernel(BasedKernel):
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
     ) -> Tensor:
         """exp(−½ ‖μ̂_i − μ̂_j‖² / ℓ²)."""
-        self.refuse_last_dim_as_batch(last_dim_is_batch)
+        self.check_last_dim(last_dim_is_batch)
         k, d = self.base_kernel, self.num_features
         own1 = inner_products(k, d, x1, x1, diag=True)
         same = x1.shape == x2.shape and torch.equal(x1, x2)
@@ -196,8 +192,8 @@ def _unpack(x: Tensor, num_features: int) -> tuple[Tensor, Tensor]:
     check_count("num_features", num_features)
     if x.shape[-1] % (num_features + 1):
         raise ValueError(
-            f"Expected rows of points with {num_features} features and a weight each, {num_features + 1} numbers a "
-            f"point, got {x.shape[-1]} numbers. Build them with pack_bags."
+            f"Expected {num_features + 1} numbers for each point of a bag, its {num_features} features and its weight, "
+            f"got rows of {x.shape[-1]}. Build them with pack_bags."
         )
     parts = x.unflatten(-1, (-1, num_features + 1))
     return parts[..., :-1], parts[..., -1]

@@ -6,7 +6,8 @@ embedding network, with any other κ the implicit one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import torch
 from gpytorch.kernels import Kernel
@@ -163,15 +164,22 @@ def _is_complete(kernel: Kernel) -> bool:
 
 
 def _complete(kernel: Kernel, x: Tensor) -> None:
-    """Complete κ on φ(x), with φ in evaluation mode, so that batch normalization learns nothing of it."""
-    modes = {module: module.training for module in kernel.feature_map.modules()}
-    kernel.feature_map.eval()
-    try:
+    """Complete κ on φ(x), with φ in evaluation mode, so that batch normalization learns nothing from it."""
+    with evaluation_mode(kernel.feature_map):
         z = kernel.features(x)
-    finally:
-        for module, training in modes.items():
-            module.training = training
     initialize_from_data(kernel.base_kernel, z)
+
+
+@contextlib.contextmanager
+def evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
+    """``module`` in evaluation mode inside the block, and every part of it in its own mode afterwards."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
 
 
 GRAMS.register(FeatureKernel, _gram)

@@ -29,17 +29,7 @@ from torch import Tensor
 from ...validation import broadcast_shapes, check_tensor
 from ..classes.feature import FeatureKernel
 from ..initialization import check_initialized
-from ..structure import (
-    Algebra,
-    Node,
-    Registry,
-    all_known,
-    all_leaves,
-    batch_shape_of,
-    check_columns,
-    check_kernel,
-    fold,
-)
+from ..structure import Algebra, Node, Registry, all_leaves, batch_shape_of, check_columns, check_kernel, fold
 
 FeatureRule = Callable[[Kernel, Tensor, int], "Tensor | None"]
 """From a kernel, the points that reach its ``forward`` and a limit, to Z with K = ZZᵀ; ``None`` beyond the limit."""
@@ -87,11 +77,7 @@ def explicit_features(kernel: Kernel, x: Tensor, limit: int = MAX_WIDTH) -> Tens
 
 def has_explicit_features(kernel: Kernel) -> bool:
     """Whether the structure of ``kernel`` allows :func:`explicit_features`; nothing is evaluated."""
-    return all_leaves(kernel, _has_rule)
-
-
-def _has_rule(kernel: Kernel) -> bool:
-    return FEATURES.find(kernel) is not None
+    return all_leaves(kernel, lambda leaf: FEATURES.find(leaf) is not None)
 
 
 class _Features(Algebra[Tensor]):
@@ -103,29 +89,29 @@ class _Features(Algebra[Tensor]):
         rule = FEATURES.find(node.kernel)
         return None if rule is None else rule(node.kernel, node.select(self.x), self.limit)
 
-    def scale(self, node: Node, part: Tensor | None) -> Tensor | None:
+    def scale(self, node: Node, part: Tensor) -> Tensor:
         """σZ."""
-        return None if part is None else node.factor.sqrt()[..., None, None] * part
+        return node.factor.sqrt()[..., None, None] * part
 
-    def add(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
-        """[Z₁ Z₂]."""
-        known = all_known(parts)
-        return None if known is None else _side_by_side(known)
+    def add(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
+        """K₁ + K₂ = [Z₁ Z₂][Z₁ Z₂]ᵀ."""
+        batch = broadcast_shapes(*(Z.shape[:-2] for Z in parts))
+        return torch.cat([Z.expand(*batch, *Z.shape[-2:]) for Z in parts], dim=-1)
 
-    def multiply(self, node: Node, parts: Sequence[Tensor | None]) -> Tensor | None:
-        """All products of one feature of each part."""
-        known = all_known(parts)
-        return None if known is None else _products(known, self.limit)
+    def multiply(self, node: Node, parts: Sequence[Tensor]) -> Tensor | None:
+        """K₁ ∘ K₂ has the features z₁ᵢ z₂ⱼ."""
+        if math.prod(Z.shape[-1] for Z in parts) > self.limit:
+            return None
+        product = parts[0]
+        for Z in parts[1:]:
+            product = (product.unsqueeze(-1) * Z.unsqueeze(-2)).flatten(-2)
+        return product
 
 
 def _of_map(kernel: Kernel, x: Tensor, limit: int) -> Tensor | None:
     z = kernel.features(x)
     Z = z if kernel.base_kernel is None else fold(kernel.base_kernel, _Features(z, limit))
     return None if Z is None else Z.expand(*broadcast_shapes(batch_shape_of(kernel), Z.shape[:-2]), *Z.shape[-2:])
-
-
-def _has_features_on_map(kernel: Kernel) -> bool:
-    return kernel.base_kernel is None or has_explicit_features(kernel.base_kernel)
 
 
 def _linear(kernel: Kernel, x: Tensor, limit: int) -> Tensor:
@@ -165,35 +151,15 @@ def _polynomial(kernel: Kernel, x: Tensor, limit: int) -> Tensor | None:
         rest = math.factorial(q) / math.factorial(q - degree)
         # c^(a₀/2), and exactly 1 for a₀ = 0 also where c = 0
         root = c ** (0.5 * (q - degree)) if degree < q else torch.ones_like(c)
-        for chosen in itertools.combinations_with_replacement(range(d), degree):
-            ways = rest / math.prod(math.factorial(chosen.count(j)) for j in set(chosen))
-            monomial = x[..., list(chosen)].prod(dim=-1, keepdim=True)
+        for factors in itertools.combinations_with_replacement(range(d), degree):
+            ways = rest / math.prod(math.factorial(factors.count(j)) for j in set(factors))
+            monomial = x[..., list(factors)].prod(dim=-1, keepdim=True)
             columns.append(math.sqrt(ways) * root * monomial)
     return torch.cat(columns, dim=-1)
-
-
-def _has_whole_power(kernel: Kernel) -> bool:
-    return float(kernel.power).is_integer() and kernel.power >= 1
 
 
 FEATURES.register(LinearKernel, _linear)
 FEATURES.register(RFFKernel, _fourier)
 FEATURES.register(ConstantKernel, _constant)
-FEATURES.register(PolynomialKernel, _polynomial, when=_has_whole_power)
-FEATURES.register(FeatureKernel, _of_map, when=_has_features_on_map)
-
-
-def _side_by_side(parts: list[Tensor]) -> Tensor:
-    """K₁ + K₂ = [Z₁ Z₂][Z₁ Z₂]ᵀ."""
-    batch = broadcast_shapes(*(Z.shape[:-2] for Z in parts))
-    return torch.cat([Z.expand(*batch, *Z.shape[-2:]) for Z in parts], dim=-1)
-
-
-def _products(parts: list[Tensor], limit: int) -> Tensor | None:
-    """K₁ ∘ K₂ has the features z₁ᵢ z₂ⱼ."""
-    if math.prod(Z.shape[-1] for Z in parts) > limit:
-        return None
-    product = parts[0]
-    for Z in parts[1:]:
-        product = (product.unsqueeze(-1) * Z.unsqueeze(-2)).flatten(-2)
-    return product
+FEATURES.register(PolynomialKernel, _polynomial, when=lambda k: float(k.power).is_integer() and k.power >= 1)
+FEATURES.register(FeatureKernel, _of_map, when=lambda k: k.base_kernel is None or has_explicit_features(k.base_kernel))

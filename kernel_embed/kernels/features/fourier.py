@@ -13,9 +13,9 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from ...validation import check_count, check_features, check_finite, check_seed, check_tensor
+from ...validation import all_finite, check_count, check_features, check_finite, check_seed, check_tensor
 from ..classes.feature import FeatureKernel
-from ..structure import COMPOSITES, Algebra, Composite, Node, Registry, all_known, check_columns, check_kernel, fold
+from ..structure import Algebra, Composite, Node, Registry, check_columns, check_kernel, fold
 from .explicit import has_explicit_features
 
 Spectrum = Callable[[Kernel, int, int, torch.Generator], Tensor]
@@ -37,12 +37,11 @@ class FourierFeatures(torch.nn.Module):
         """Features of rows ``x`` ``(n, d)``: ``(n, 2p')``."""
         check_tensor(x, "x")
         if x.dim() == 0 or x.shape[-1] != self.Omega.shape[0]:
-            raise ValueError(
-                f"Expected {self.Omega.shape[0]} features (d), got x of shape {tuple(x.shape)}. Draw others."
-            )
-        check_finite(x, "x")
+            raise ValueError(f"Expected x with {self.Omega.shape[0]} columns, got shape {tuple(x.shape)}.")
         angles = x.to(self.Omega.dtype) @ self.Omega
-        check_finite(angles, "the products of x with the frequencies (scale the columns of x)")
+        if not all_finite(angles):
+            check_finite(x, "x")
+            check_finite(angles, "the products of x with the frequencies (scale the columns of x)")
         scale = self.Omega.shape[1] ** -0.5
         if torch.is_grad_enabled():
             return torch.cat([angles.cos(), angles.sin()], dim=-1).mul(scale)
@@ -82,7 +81,7 @@ def random_feature_kernel(kernel: Kernel, d: int, num_features: int, seed: int =
     if check_count("num_features", num_features, 2) % 2:
         raise ValueError(f"Expected an even number of features, cosines and sines, got {num_features}. Add one.")
     approximation = fold(kernel, _Fourier(d, num_features, seed))
-    assert approximation is not None, "every node has an answer or raises"
+    assert approximation is not None, "every node has a value or raises"
     return approximation
 
 
@@ -93,43 +92,43 @@ class _Fourier(Algebra[Kernel]):
         self.d, self.num_features, self.seed = d, num_features, seed
 
     def enter(self, node: Node) -> Kernel | None:
-        """A kernel with features of its own, as it is; other products have none that are random frequencies."""
+        """Keep a kernel with explicit features as it is; other products have no random features."""
         if has_explicit_features(node.kernel):
             return node.kernel
-        if COMPOSITES.find(node.kernel) is Composite.PRODUCT:
-            raise TypeError(_refusal(node.kernel))
+        if node.composite is Composite.PRODUCT:
+            raise _unsupported(node.kernel)
         return None
 
     def leaf(self, node: Node) -> Kernel:
         """Random features of a stationary kernel, or of one on a feature map."""
         kernel = node.kernel
-        seed = self.seed + 7 * sum(node.positions)  # frequencies of its own for each part of a sum
+        seed = self.seed + 7 * sum(node.positions)  # different frequencies for each part of a sum
         spectrum = SPECTRA.find(kernel)
         if spectrum is not None:
             generator = torch.Generator().manual_seed(seed)
             Omega = spectrum(kernel, node.width(self.d), self.num_features // 2, generator)
-            return FeatureKernel(FourierFeatures(Omega), active_dims=node.chosen)
+            return FeatureKernel(FourierFeatures(Omega), active_dims=node.active_dims)
         if isinstance(kernel, FeatureKernel) and kernel.num_features is not None:
             assert kernel.base_kernel is not None, "the inner product has explicit features"
             base = random_feature_kernel(kernel.base_kernel, kernel.num_features, self.num_features, seed)
-            return FeatureKernel(kernel.feature_map, base, active_dims=node.chosen)
-        raise TypeError(_refusal(kernel))
+            return FeatureKernel(kernel.feature_map, base, active_dims=node.active_dims)
+        raise _unsupported(kernel)
 
-    def scale(self, node: Node, part: Kernel | None) -> Kernel:
+    def scale(self, node: Node, part: Kernel) -> Kernel:
         """The same scale on the approximation."""
-        scaled = ScaleKernel(part, active_dims=node.chosen).to(node.kernel.raw_outputscale)
+        scaled = ScaleKernel(part, active_dims=node.active_dims).to(node.kernel.raw_outputscale)
         scaled.initialize(outputscale=node.factor.detach())
         return scaled
 
-    def add(self, node: Node, parts: Sequence[Kernel | None]) -> Kernel:
+    def add(self, node: Node, parts: Sequence[Kernel]) -> Kernel:
         """The sum of the approximations."""
-        total = AdditiveKernel(*(all_known(parts) or []))
-        total.active_dims = node.chosen
+        total = AdditiveKernel(*parts)
+        total.active_dims = node.active_dims
         return total
 
 
-def _refusal(kernel: Kernel) -> str:
-    return (
+def _unsupported(kernel: Kernel) -> TypeError:
+    return TypeError(
         "Expected RBF or Matérn kernels, their scales and sums, or these on a feature map that has been evaluated, "
         f"got {type(kernel).__name__}. Nystrom approximates every kernel."
     )

@@ -7,10 +7,10 @@ integrate on their own; scaled kernels and products over separate columns follow
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, SpectralMixtureKernel
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..classes.mahalanobis import MahalanobisKernel, mahalanobis_smoothed_gram
 from ..gram import gram
-from ..structure import Algebra, Node, Registry, all_known, check_columns, fold
+from ..structure import Algebra, Node, Registry, check_columns, fold, visit
 from .gaussian import GaussianTerms, TermsAlgebra, gaussian_smoothed_gram, spectral_mixture_terms
 from .matern import matern_smoothed_gram
 from .measures import GaussianMeasure, LebesgueMeasure, Measure
@@ -44,108 +44,95 @@ def closed_form(kernel: Kernel, width: int, measure: Measure | None) -> NamedFor
     check_columns(kernel, width)
     h = measure.scale.square().reciprocal() if isinstance(measure, GaussianMeasure) else None
     part = fold(kernel, _Smoothing(width, h))
-    found = None if part is None else part.over(range(width))
-    if found is None:
+    named = None if part is None else part.over(tuple(range(width)))
+    if named is None:
         return None
-    kind, form = found
+    kind, form = named
     if isinstance(measure, GaussianMeasure) and measure.center is not None:
         return kind, functools.partial(_shifted, form, measure.center)
     if isinstance(measure, LebesgueMeasure) and measure.unit:
         return f"{kind}, unit diagonal", functools.partial(_unit, form, kernel)
-    return found
+    return named
 
 
-@dataclasses.dataclass(frozen=True)
-class _Part:
-    """What is known of a kernel that sees some columns: its Gaussian terms on all columns, or r on its own."""
+class _Part(NamedTuple):
+    """A part of a kernel: its columns, and r as the integral over just some columns, where it has a closed form."""
 
     columns: tuple[int, ...]
-    terms: GaussianTerms | None
-    form: NamedForm | None
-    h: Tensor | None
-
-    def over(self, columns: Sequence[int]) -> NamedForm | None:
-        """r as the integral over just ``columns``, a function of the original input."""
-        if self.terms is not None:
-            terms = self.terms.restricted(columns)
-            if self.h is None and not terms.integrable:
-                return None  # constant in some column
-            return "Gaussian terms", _on_columns(functools.partial(_gaussian, terms, self.h), columns)
-        # Elsewhere k is constant, so that its columns must be these, each of them once.
-        return self.form if sorted(self.columns) == sorted(columns) else None
+    over: Callable[[tuple[int, ...]], NamedForm | None]
 
 
 class _Smoothing(Algebra[_Part]):
     def __init__(self, width: int, h: Tensor | None) -> None:
         self.width, self.h = width, h
-        self.terms = TermsAlgebra(width)
+
+    def enter(self, node: Node) -> _Part | None:
+        """A sum of Gaussian terms integrates over any columns."""
+        terms = visit(node, TermsAlgebra(self.width))
+        if terms is None:
+            return None
+        return _Part(self._columns(node), functools.partial(_gaussian_terms, terms, self.h))
 
     def leaf(self, node: Node) -> _Part | None:
-        """Its terms, else r by the rule of the class."""
-        terms, rule = self.terms.leaf(node), SMOOTHINGS.find(node.kernel)
-        form = None if terms is not None or rule is None else rule(node.kernel, node.width(self.width), self.h)
-        if form is not None:
-            form = form[0], _on_columns(form[1], self._columns(node))
-        return self._part(node, terms, form)
+        """Another kernel by the rule of its class."""
+        rule = SMOOTHINGS.find(node.kernel)
+        named = None if rule is None else rule(node.kernel, node.width(self.width), self.h)
+        return named and self._part(node, named[0], _on_columns(named[1], self._columns(node)))
 
-    def scale(self, node: Node, part: _Part | None) -> _Part | None:
+    def scale(self, node: Node, part: _Part) -> _Part | None:
         """σ⁴r."""
-        if part is None:
+        named = part.over(part.columns)
+        if named is None:
             return None
-        form = part.form and (part.form[0], functools.partial(_scaled, part.form[1], node.factor))
-        return self._part(node, self.terms.scale(node, part.terms), form)
+        kind, form = named
+        return self._part(node, kind, lambda x1, x2: node.factor[..., None, None].square() * form(x1, x2))
 
-    def add(self, node: Node, parts: Sequence[_Part | None]) -> _Part | None:
-        """The terms of all parts; r of a sum of other kernels has no closed form."""
-        known = all_known(parts)
-        if known is None:
-            return None
-        return self._part(node, self.terms.add(node, [part.terms for part in known]), None)
-
-    def multiply(self, node: Node, parts: Sequence[_Part | None]) -> _Part | None:
-        """The products of terms, else r as a product over separate columns."""
-        known = all_known(parts)
-        if known is None:
-            return None
-        terms = self.terms.multiply(node, [part.terms for part in known])
-        return self._part(node, terms, None if terms is not None else self._disjoint(node, known))
-
-    def _disjoint(self, node: Node, parts: Sequence[_Part]) -> NamedForm | None:
+    def multiply(self, node: Node, parts: Sequence[_Part]) -> _Part | None:
         """Factors on separate columns that share out all of them integrate one by one."""
         if sorted(d for part in parts for d in part.columns) != sorted(self._columns(node)):
             return None
-        forms = all_known([part.over(part.columns) for part in parts])
-        return None if forms is None else _product(forms)
+        forms = [named for part in parts if (named := part.over(part.columns)) is not None]
+        return self._part(node, *_product(forms)) if len(forms) == len(parts) else None
 
-    def _part(self, node: Node, terms: GaussianTerms | None, form: NamedForm | None) -> _Part | None:
-        return None if terms is None and form is None else _Part(self._columns(node), terms, form, self.h)
+    def _part(self, node: Node, kind: str, form: Form) -> _Part:
+        """A form that holds on all columns of ``node`` together: elsewhere k is constant."""
+        own = self._columns(node)
+        return _Part(own, lambda columns: (kind, form) if sorted(own) == sorted(columns) else None)
 
     def _columns(self, node: Node) -> tuple[int, ...]:
         return tuple(range(self.width) if node.columns is None else node.columns.tolist())
 
 
+def _gaussian_terms(terms: GaussianTerms, h: Tensor | None, columns: tuple[int, ...]) -> NamedForm | None:
+    terms = terms.restricted(columns)
+    if h is None and not terms.integrable:
+        return None  # constant in some column
+    return "Gaussian terms", _on_columns(lambda x1, x2: gaussian_smoothed_gram(terms, x1, x2, h), columns)
+
+
 def _product(forms: Sequence[NamedForm]) -> NamedForm:
     kinds = " × ".join(dict.fromkeys(kind for kind, _ in forms))
-    return f"product of {kinds}", functools.partial(_multiplied, [form for _, form in forms])
+    return f"product of {kinds}", lambda x1, x2: functools.reduce(operator.mul, (form(x1, x2) for _, form in forms))
 
 
 def _smoothed_matern(kernel: Kernel, width: int, h: Tensor | None) -> NamedForm | None:
     if h is not None:
         return None
-    return f"Matérn of order {2 * kernel.nu + width / 2:g}", functools.partial(_matern, kernel)
+    kind = f"Matérn of order {2 * kernel.nu + width / 2:g}"
+    return kind, functools.partial(matern_smoothed_gram, kernel.nu, kernel.lengthscale)
 
 
 def _smoothed_mahalanobis(kernel: Kernel, width: int, h: Tensor | None) -> NamedForm:
-    return "full covariance", functools.partial(_mahalanobis, kernel, h)
+    return "full covariance", lambda x1, x2: mahalanobis_smoothed_gram(kernel, x1, x2, h)
 
 
 def _smoothed_spectral_mixture(kernel: Kernel, width: int, h: Tensor | None) -> NamedForm:
     """GPyTorch's spectral mixture is a product over columns of one-dimensional mixtures that share their weights."""
-    forms = []
-    for d in range(width):
-        one = functools.partial(_gaussian, spectral_mixture_terms(kernel, d), h)
-        forms.append(("spectral mixtures", _on_columns(one, (d,))))
-    return _product(forms)
+
+    def form(d: int, x1: Tensor, x2: Tensor | None) -> Tensor:
+        return gaussian_smoothed_gram(spectral_mixture_terms(kernel, d), x1, x2, h)
+
+    return _product([("spectral mixtures", _on_columns(functools.partial(form, d), (d,))) for d in range(width)])
 
 
 SMOOTHINGS.register(MaternKernel, _smoothed_matern)
@@ -153,36 +140,14 @@ SMOOTHINGS.register(MahalanobisKernel, _smoothed_mahalanobis)
 SMOOTHINGS.register(SpectralMixtureKernel, _smoothed_spectral_mixture)
 
 
-def _on_columns(form: Form, columns: Sequence[int]) -> Form:
-    return functools.partial(_selected, form, tuple(columns))
+def _on_columns(form: Form, columns: tuple[int, ...]) -> Form:
+    def selected(x1: Tensor, x2: Tensor | None) -> Tensor:
+        if columns == tuple(range(x1.shape[-1])):
+            return form(x1, x2)
+        index = torch.tensor(columns, device=x1.device)
+        return form(x1.index_select(-1, index), None if x2 is None else x2.index_select(-1, index))
 
-
-# The forms themselves: partial applications of these name what they need and nothing else.
-def _gaussian(terms: GaussianTerms, h: Tensor | None, x1: Tensor, x2: Tensor | None) -> Tensor:
-    return gaussian_smoothed_gram(terms, x1, x2, h)
-
-
-def _matern(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    return matern_smoothed_gram(kernel.nu, kernel.lengthscale, x1, x2)
-
-
-def _mahalanobis(kernel: Kernel, h: Tensor | None, x1: Tensor, x2: Tensor | None) -> Tensor:
-    return mahalanobis_smoothed_gram(kernel, x1, x2, h)
-
-
-def _scaled(form: Form, outputscale: Tensor, x1: Tensor, x2: Tensor | None) -> Tensor:
-    return outputscale[..., None, None].square() * form(x1, x2)
-
-
-def _selected(form: Form, columns: tuple[int, ...], x1: Tensor, x2: Tensor | None) -> Tensor:
-    if columns == tuple(range(x1.shape[-1])):
-        return form(x1, x2)
-    index = torch.tensor(columns, device=x1.device)
-    return form(x1.index_select(-1, index), None if x2 is None else x2.index_select(-1, index))
-
-
-def _multiplied(forms: list[Form], x1: Tensor, x2: Tensor | None) -> Tensor:
-    return functools.reduce(operator.mul, (form(x1, x2) for form in forms))
+    return selected
 
 
 def _shifted(form: Form, center: Tensor, x1: Tensor, x2: Tensor | None) -> Tensor:

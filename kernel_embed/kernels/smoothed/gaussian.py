@@ -19,7 +19,10 @@ is eq. (25) and the Gaussian case of appendix A.3.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 
 import torch
@@ -62,14 +65,18 @@ class GaussianTerms:
         """Whether all terms decay in every dimension, which Lebesgue measure needs."""
         return all(all(term) for term in self.decays)
 
+    def waves(self) -> Tensor:
+        """a, and zeros where no term has a wave."""
+        return torch.zeros_like(self.precision) if self.frequency is None else self.frequency
+
     def restricted(self, columns: Sequence[int]) -> GaussianTerms:
         """The terms as functions of some dimensions."""
-        chosen = list(columns)
-        if chosen == list(range(self.precision.shape[-1])):
+        columns = list(columns)
+        if columns == list(range(self.precision.shape[-1])):
             return self
-        frequency = None if self.frequency is None else self.frequency[..., chosen]
-        decays = tuple(tuple(term[d] for d in chosen) for term in self.decays)
-        return GaussianTerms(self.weight, self.precision[..., chosen], frequency, decays)
+        frequency = None if self.frequency is None else self.frequency[..., columns]
+        decays = tuple(tuple(term[d] for d in columns) for term in self.decays)
+        return GaussianTerms(self.weight, self.precision[..., columns], frequency, decays)
 
     def spread(self, columns: Tensor, width: int) -> GaussianTerms:
         """The terms as functions of ``width`` dimensions, of which ``columns`` are the present ones."""
@@ -100,17 +107,18 @@ class TermsAlgebra(Algebra[GaussianTerms]):
         terms = None if rule is None else rule(node.kernel, node.width(self.width))
         return terms if terms is None or columns is None else terms.spread(columns, self.width)
 
-    def scale(self, node: Node, part: GaussianTerms | None) -> GaussianTerms | None:
+    def scale(self, node: Node, part: GaussianTerms) -> GaussianTerms:
         """σ²w."""
-        return part and dataclasses.replace(part, weight=node.factor[..., None] * part.weight)
+        return dataclasses.replace(part, weight=node.factor[..., None] * part.weight)
 
-    def add(self, node: Node, parts: Sequence[GaussianTerms | None]) -> GaussianTerms | None:
+    def add(self, node: Node, parts: Sequence[GaussianTerms]) -> GaussianTerms:
         """The terms of all parts."""
-        return _combined(_sum, parts)
+        return functools.reduce(_sum, parts)
 
-    def multiply(self, node: Node, parts: Sequence[GaussianTerms | None]) -> GaussianTerms | None:
-        """All products of one term of each part."""
-        return _combined(_product, parts)
+    def multiply(self, node: Node, parts: Sequence[GaussianTerms]) -> GaussianTerms | None:
+        """All products of one term of each part; of which one at most has a wave."""
+        waves = sum(part.frequency is not None for part in parts)
+        return functools.reduce(_product, parts) if waves <= 1 else None
 
 
 def gaussian_terms(kernel: Kernel, width: int) -> GaussianTerms | None:
@@ -118,38 +126,27 @@ def gaussian_terms(kernel: Kernel, width: int) -> GaussianTerms | None:
     return fold(kernel, TermsAlgebra(width))
 
 
-def _combined(
-    combine: Callable[[GaussianTerms, GaussianTerms], GaussianTerms | None], parts: Sequence[GaussianTerms | None]
-) -> GaussianTerms | None:
-    total = parts[0]
-    for part in parts[1:]:
-        total = None if total is None or part is None else combine(total, part)
-    return total
-
-
 def _sum(one: GaussianTerms, two: GaussianTerms) -> GaussianTerms:
     frequency = None
     if one.frequency is not None or two.frequency is not None:
-        waves = [torch.zeros_like(t.precision) if t.frequency is None else t.frequency for t in (one, two)]
-        frequency = _cat(waves[0], waves[1], 2)
+        frequency = _cat(one.waves(), two.waves(), 2)
     return GaussianTerms(
         _cat(one.weight, two.weight, 1), _cat(one.precision, two.precision, 2), frequency, one.decays + two.decays
     )
 
 
-def _product(one: GaussianTerms, two: GaussianTerms) -> GaussianTerms | None:
-    if one.frequency is not None and two.frequency is not None:
-        return None
+def _product(one: GaussianTerms, two: GaussianTerms) -> GaussianTerms:
     weight = (one.weight.unsqueeze(-1) * two.weight.unsqueeze(-2)).flatten(-2)
-    precision = (one.precision.unsqueeze(-2) + two.precision.unsqueeze(-3)).flatten(-3, -2)
     frequency = None
-    if one.frequency is not None:
-        frequency = (one.frequency.unsqueeze(-2) + 0.0 * two.precision.unsqueeze(-3)).flatten(-3, -2)
-    elif two.frequency is not None:
-        frequency = (0.0 * one.precision.unsqueeze(-2) + two.frequency.unsqueeze(-3)).flatten(-3, -2)
+    if one.frequency is not None or two.frequency is not None:
+        frequency = _outer_sum(one.waves(), two.waves())  # one of them has none
     # A product decays where either factor does.
     decays = tuple(tuple(a or b for a, b in zip(p, q, strict=True)) for p in one.decays for q in two.decays)
-    return GaussianTerms(weight, precision, frequency, decays)
+    return GaussianTerms(weight, _outer_sum(one.precision, two.precision), frequency, decays)
+
+
+def _outer_sum(one: Tensor, two: Tensor) -> Tensor:
+    return (one.unsqueeze(-2) + two.unsqueeze(-3)).flatten(-3, -2)
 
 
 def _squared_exponential(kernel: Kernel, width: int) -> GaussianTerms:
@@ -201,13 +198,8 @@ def _spread(values: Tensor, dims: Tensor, width: int) -> Tensor:
 
 def gaussian_smoothed_gram(terms: GaussianTerms, x1: Tensor, x2: Tensor | None, h: Tensor | None) -> Tensor:
     """The matrix r(x1_i, x2_j); ``h`` = η⁻² of shape ``batch`` or ``None`` for Lebesgue measure."""
-    total: Tensor | None = None
-    for q in range(terms.weight.shape[-1]):
-        for s in range(terms.weight.shape[-1]):
-            pair = _pair(terms, q, s, x1, x2, h)
-            total = pair if total is None else total + pair
-    assert total is not None
-    return total
+    pairs = itertools.product(range(terms.weight.shape[-1]), repeat=2)
+    return functools.reduce(operator.add, (_pair(terms, q, s, x1, x2, h) for q, s in pairs))
 
 
 def _pair(terms: GaussianTerms, one: int, two: int, x1: Tensor, x2: Tensor | None, h: Tensor | None) -> Tensor:
@@ -240,16 +232,14 @@ def _root(value: Tensor) -> Tensor:
 
 def _waves(a: Tensor, b: Tensor, p: Tensor, q: Tensor, S: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """∏_d ½ Σ± exp(−(a ∓ b)²/2S) cos(α± x − β± y), each sum a product of rank 4; ``p`` and ``q`` are divided by S."""
-    product: Tensor | None = None
     plus = (0.5 * torch.exp(-0.5 * (a - b).square() / S), a - (a - b) * p, b + (a - b) * q)
     minus = (0.5 * torch.exp(-0.5 * (a + b).square() / S), a - (a + b) * p, -b + (a + b) * q)
+    factors = []
     for d in range(x.shape[-1]):
         left, right = [], []
         for damping, alpha, beta in (plus, minus):
             phase1, phase2 = alpha[..., d] * x[..., d], beta[..., d] * y[..., d]
             left += [damping[..., d] * phase1.cos(), damping[..., d] * phase1.sin()]
             right += [phase2.cos(), phase2.sin()]
-        factor = torch.stack(left, dim=-1) @ torch.stack(right, dim=-1).mT
-        product = factor if product is None else product * factor
-    assert product is not None
-    return product
+        factors.append(torch.stack(left, dim=-1) @ torch.stack(right, dim=-1).mT)
+    return functools.reduce(operator.mul, factors)

@@ -17,9 +17,9 @@ from linear_operator.operators import MatmulLinearOperator, RootLinearOperator
 from torch import Tensor
 
 from ...validation import broadcast_shapes
-from ..classes.based import FollowingKernel
+from ..classes.base import FollowingKernel
 from ..gram import GRAMS, gram
-from ..structure import check_columns, check_kernel
+from ..structure import check_columns, check_kernel, nodes_of
 from .forms import Form, closed_form
 from .measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure, Measure
 
@@ -63,12 +63,8 @@ class SmoothedKernel(FollowingKernel):
 
     def form(self, width: int | None = None) -> str:
         """``"closed form"`` with its kind, or ``"discrete measure"``, for inputs with ``width`` columns."""
-        if isinstance(self.measure, DiscreteMeasure):
-            return "discrete measure"
-        if width is None:
-            width = _width(self.base_kernel)
-        found = closed_form(self.base_kernel, width, self.measure)
-        return "discrete measure" if found is None else f"closed form: {found[0]}"
+        named = closed_form(self.base_kernel, _width(self.base_kernel) if width is None else width, self.measure)
+        return "discrete measure" if named is None else f"closed form: {named[0]}"
 
     def resolved(self, x: Tensor) -> SmoothedKernel:
         """This kernel where it can be evaluated, else one with a discrete measure taken from the sample ``x``.
@@ -77,7 +73,7 @@ class SmoothedKernel(FollowingKernel):
             ValueError: if r has no closed form under the measure, or ``x`` has other columns than the kernel takes.
         """
         check_columns(self.base_kernel, x.shape[-1] if self.active_dims is None else len(self.active_dims))
-        if isinstance(self.measure, DiscreteMeasure) or closed_form(self.base_kernel, x.shape[-1], self.measure):
+        if self.is_low_rank or closed_form(self.base_kernel, x.shape[-1], self.measure):
             return self
         if self.measure is not None:
             raise ValueError(
@@ -95,13 +91,12 @@ class SmoothedKernel(FollowingKernel):
 
     def features(self, x: Tensor) -> Tensor:
         """Φ with R = ΦΦᵀ, of shape ``(*batch, n, M)``; for discrete measures."""
-        if not isinstance(self.measure, DiscreteMeasure):
-            raise ValueError(f"Expected a DiscreteMeasure, got {self.measure}. Other measures have no finite features.")
-        if self.active_dims is not None:
-            x = x.index_select(-1, self.active_dims)
-        return self._features(x, self.measure)
+        return self._features(x if self.active_dims is None else x.index_select(-1, self.active_dims))
 
-    def _features(self, x: Tensor, measure: DiscreteMeasure) -> Tensor:
+    def _features(self, x: Tensor) -> Tensor:
+        measure = self.measure
+        if not isinstance(measure, DiscreteMeasure):
+            raise ValueError(f"Only a DiscreteMeasure has finite features; {measure} has no finite features.")
         if measure.atoms.shape[-1] != x.shape[-1]:
             raise ValueError(
                 f"Expected x with the {measure.atoms.shape[-1]} columns of the atoms, got {x.shape[-1]}. "
@@ -112,35 +107,32 @@ class SmoothedKernel(FollowingKernel):
 
     def gram(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         """The matrix r(x1_i, x2_j) as a dense tensor; ``x2=None`` means ``x1``."""
-        if self.active_dims is not None:
-            x1 = x1.index_select(-1, self.active_dims)
-            x2 = None if x2 is None else x2.index_select(-1, self.active_dims)
-        return self._dense(x1, x2)
+        return gram(self, x1, x2)
 
     def _dense(self, x1: Tensor, x2: Tensor | None) -> Tensor:
-        if isinstance(self.measure, DiscreteMeasure):
-            left = self._features(x1, self.measure)
-            return left @ (left if x2 is None else self._features(x2, self.measure)).mT
+        if self.is_low_rank:
+            left = self._features(x1)
+            return left @ (left if x2 is None else self._features(x2)).mT
         return self._closed(x1.shape[-1])(x1, x2)
 
     def _closed(self, width: int) -> Form:
-        found = closed_form(self.base_kernel, width, self.measure)
-        if found is None:
+        named = closed_form(self.base_kernel, width, self.measure)
+        if named is None:
             raise ValueError(
                 f"Expected a kernel with a closed form of r, got {_name(self.base_kernel)} on {width} columns. "
                 "Give a DiscreteMeasure, or use .resolved(x), which takes one from a sample."
             )
-        return found[1]
+        return named[1]
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
     ) -> Tensor | LinearOperator:
         """r between rows; a root operator of rank M under a discrete measure."""
-        self.refuse_last_dim_as_batch(last_dim_is_batch)
+        self.check_last_dim(last_dim_is_batch)
         same = x1.shape == x2.shape and torch.equal(x1, x2)
-        if isinstance(self.measure, DiscreteMeasure):
-            left = self._features(x1, self.measure)
-            right = left if same else self._features(x2, self.measure)
+        if self.is_low_rank:
+            left = self._features(x1)
+            right = left if same else self._features(x2)
             if diag:
                 return (left * right).sum(-1)
             return RootLinearOperator(left) if same else MatmulLinearOperator(left, right.mT)
@@ -160,28 +152,16 @@ class SmoothedKernel(FollowingKernel):
         return f"r = ∫ k(x, u) k(u, y) ν(du), ν: {name}, {self.form()}"
 
 
-def _gram(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    matrix: Tensor = kernel._dense(x1, x2)
-    return matrix
-
-
-GRAMS.register(SmoothedKernel, _gram)
+GRAMS.register(SmoothedKernel, lambda kernel, x1, x2: kernel._dense(x1, x2))
 
 
 def _width(kernel: Kernel) -> int:
     """The number of columns of a kernel, where it is known; else 1."""
-    widths: list[int] = [
-        module.ard_num_dims for module in kernel.modules() if isinstance(module, Kernel) and module.ard_num_dims
-    ]
-    dims = [int(module.active_dims.max()) + 1 for module in kernel.modules() if _has_dims(module)]
-    return max([1, *widths, *dims])
-
-
-def _has_dims(module: torch.nn.Module) -> bool:
-    return isinstance(module, Kernel) and module.active_dims is not None and module.active_dims.numel() > 0
+    parts = [part for part in kernel.modules() if isinstance(part, Kernel)]
+    ard = [int(part.ard_num_dims) for part in parts if part.ard_num_dims]
+    dims = [int(part.active_dims.max()) + 1 for part in parts if part.active_dims is not None]
+    return max([1, *ard, *dims])
 
 
 def _name(kernel: Kernel) -> str:
-    parts = getattr(kernel, "kernels", None) or [p for p in [getattr(kernel, "base_kernel", None)] if p is not None]
-    inside = f"({', '.join(_name(part) for part in parts)})" if parts else ""
-    return type(kernel).__name__ + inside
+    return ", ".join(dict.fromkeys(type(node.kernel).__name__ for node in nodes_of(kernel)))

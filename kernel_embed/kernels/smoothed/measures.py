@@ -6,8 +6,6 @@ the limit of ever wider Gaussians, and the stationary r it gives is what the pap
 
 from __future__ import annotations
 
-import math
-
 import gpytorch
 import torch
 from gpytorch.priors import Prior
@@ -124,13 +122,10 @@ class DiscreteMeasure(Measure):
         if weights.shape != atoms.shape[-2:-1]:
             raise ValueError(
                 f"Expected one weight for each of the {atoms.shape[-2]} atoms, got weights of shape "
-                f"{tuple(weights.shape)}. "
-                "Give a vector as long as the atoms."
+                f"{tuple(weights.shape)}."
             )
         if not bool((torch.isfinite(weights) & (weights >= 0)).all() and (weights > 0).any()):
-            raise ValueError(
-                "Expected finite weights of the atoms, none negative and one positive, got others. Mend the weights."
-            )
+            raise ValueError("The weights of the atoms must be finite, none negative and at least one positive.")
         self.register_buffer("atoms", atoms)
         self.register_buffer("weights", weights.to(atoms))
 
@@ -138,8 +133,8 @@ class DiscreteMeasure(Measure):
     def from_sample(cls, x: Tensor, num_atoms: int = NUM_ATOMS) -> DiscreteMeasure:
         """The empirical distribution of some rows of ``x``, evenly spaced in their order, repeated rows merged.
 
-        The order is that of :func:`in_order`, so that it does not matter in which one they come: a test with a kernel
-        that was learned under this measure on a pooled sample is exact.
+        Rows are sorted first, so that their order does not matter: a test with a kernel that was learned under this
+        measure on a pooled sample is exact.
 
         Example:
             >>> DiscreteMeasure.from_sample(torch.arange(1000.0).unsqueeze(-1), num_atoms=100)
@@ -147,10 +142,12 @@ class DiscreteMeasure(Measure):
         """
         rows = x.detach().reshape(-1, x.shape[-1])
         count = min(num_atoms, rows.shape[0])
-        rows = rows[in_order(rows)]
+        # sorted by the first column, those that agree there by the second, and so on
+        place: Tensor = rows.unique(dim=0, return_inverse=True)[1]
+        rows = rows[place.argsort(stable=True)]
         # floor(i·n/M): spread over the whole sample, and the same in every call.
-        chosen = torch.div(torch.arange(count, device=x.device) * rows.shape[0], count, rounding_mode="floor")
-        atoms, counts = rows[chosen].unique(dim=0, return_counts=True)
+        spaced = torch.div(torch.arange(count, device=x.device) * rows.shape[0], count, rounding_mode="floor")
+        atoms, counts = rows[spaced].unique(dim=0, return_counts=True)
         return cls(atoms, counts.to(atoms) / count)
 
     @property
@@ -161,24 +158,3 @@ class DiscreteMeasure(Measure):
     def extra_repr(self) -> str:
         """How many atoms there are."""
         return f"num_atoms={self.num_atoms}"
-
-
-def in_order(rows: Tensor) -> Tensor:
-    """The numbers of the rows ``(n, d)`` sorted by their first column, those that agree there by the second, and so on.
-
-    Example:
-        >>> in_order(torch.tensor([[2.0, 1.0], [1.0, 5.0], [2.0, 0.0]]))
-        tensor([1, 2, 0])
-    """
-    place: Tensor = rows.detach().unique(dim=0, return_inverse=True)[1]
-    return place.argsort(stable=True)
-
-
-def log_mass(measure: Measure, width: int) -> Tensor | None:
-    """log ν(R^D), or ``None`` where ν is not finite."""
-    if isinstance(measure, DiscreteMeasure):
-        total: Tensor = measure.weights.sum().log()
-        return total
-    if isinstance(measure, GaussianMeasure):
-        return width * (0.5 * math.log(2.0 * math.pi) + measure.scale.log())
-    return None

@@ -1,4 +1,4 @@
-"""Kernels that are built on one other kernel."""
+"""The base of kernels that are built on one other kernel, between bags of points or smoothed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..structure import batch_shape_of
 
 
 class BasedKernel(Kernel):
-    """A kernel with a ``base_kernel``; what is below that is its own affair."""
+    """A kernel with a ``base_kernel``, whose own parts are left to it."""
 
     base_kernel: Kernel
 
@@ -21,12 +21,12 @@ class BasedKernel(Kernel):
 
     @property
     def is_stationary(self) -> bool:
-        """Not unless a subclass says otherwise: bags, for one, are no points of a vector space."""
+        """False unless a subclass overrides it: bags, for example, are no points of a vector space."""
         return False
 
-    def refuse_last_dim_as_batch(self, asked: bool) -> None:
-        """Raise where GPyTorch asks for one kernel of each column, which has no meaning here."""
-        if asked:
+    def check_last_dim(self, last_dim_is_batch: bool) -> None:
+        """Raise where GPyTorch requests one kernel for each column, which has no meaning here."""
+        if last_dim_is_batch:
             raise RuntimeError(f"{type(self).__name__} does not accept the last_dim_is_batch argument.")
 
 
@@ -40,4 +40,4 @@ class FollowingKernel(BasedKernel):
 
     @batch_shape.setter
     def batch_shape(self, value: torch.Size) -> None:
-        """Nothing to set: the base kernel holds every parameter."""
+        """Nothing to set, because the base kernel holds every parameter."""
