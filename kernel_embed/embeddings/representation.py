@@ -23,7 +23,7 @@ from ..kernels.features.explicit import FEATURES, MAX_WIDTH, FeatureRule
 from ..kernels.gram import GRAMS, by_gpytorch, finite_values
 from ..kernels.profiles import RadialProfile, radial_of
 from ..kernels.radial import radial_gram
-from ..kernels.structure import Node, all_known, batch_shape_of
+from ..kernels.structure import Node, batch_shape_of
 from ..validation import check_dense, check_features, check_question
 
 BLOCK_NUMBERS = 2**23
@@ -238,30 +238,23 @@ class _Gram(Algebra[Function]):
 
         return mapped
 
-    def scale(self, node: Node, part: Function | None) -> Function | None:
+    def unknown(self, node: Node) -> Function:
+        """As GPyTorch evaluates it."""
+        points = node.select_inputs(self.points)
+        return lambda x: by_gpytorch(node.kernel, node.select_inputs(x), points)
+
+    def scale(self, node: Node, part: Function) -> Function:
         """σ² k."""
         factor = node.factor[..., None, None]
-        return None if part is None else lambda x: factor * part(x)
+        return lambda x: factor * part(x)
 
-    def add(self, node: Node, parts: Sequence[Function | None]) -> Function | None:
+    def add(self, node: Node, parts: Sequence[Function]) -> Function:
         """k₁ + k₂."""
-        return self._combined(node, parts, operator.add)
+        return lambda x: functools.reduce(operator.add, [part(x) for part in parts])
 
-    def multiply(self, node: Node, parts: Sequence[Function | None]) -> Function | None:
+    def multiply(self, node: Node, parts: Sequence[Function]) -> Function:
         """k₁ k₂."""
-        return self._combined(node, parts, operator.mul)
-
-    def _combined(
-        self, node: Node, parts: Sequence[Function | None], combine: Callable[[Tensor, Tensor], Tensor]
-    ) -> Function | None:
-        if all(part is None for part in parts):
-            return None
-        inputs = node.select(self.points)
-        own = [
-            (lambda x, kernel=kernel: by_gpytorch(kernel, node.select(x), inputs)) if part is None else part
-            for kernel, part in zip(node.kernel.kernels, parts, strict=True)
-        ]
-        return lambda x: functools.reduce(combine, [part(x) for part in own])
+        return lambda x: functools.reduce(operator.mul, [part(x) for part in parts])
 
 
 class _Features(Algebra[Function]):
@@ -278,15 +271,14 @@ class _Features(Algebra[Function]):
             return lambda x: inner(feature_map(node.select(x)))
         return None if rule is None else functools.partial(_by_rule, rule, node)
 
-    def scale(self, node: Node, part: Function | None) -> Function | None:
+    def scale(self, node: Node, part: Function) -> Function:
         """σ φ."""
         root = node.factor.sqrt()
-        return None if part is None else lambda x: root * part(x)
+        return lambda x: root * part(x)
 
-    def add(self, node: Node, parts: Sequence[Function | None]) -> Function | None:
+    def add(self, node: Node, parts: Sequence[Function]) -> Function:
         """[φ₁, φ₂]."""
-        own = all_known(parts)
-        return None if own is None else lambda x: torch.cat([part(x) for part in own], dim=-1)
+        return lambda x: torch.cat([part(x) for part in parts], dim=-1)
 
 
 def _by_rule(rule: FeatureRule, node: Node, x: Tensor) -> Tensor:
