@@ -591,7 +591,7 @@ def test_random_features_of_nan_and_an_optimizer_without_a_factory_are_refused()
 
 
 def test_a_learner_that_draws_from_the_global_generator_leaves_it_as_it_was():
-    from kernel_embed.lab.compare.evaluate import fitted_whole
+    from kernel_embed.lab.compare.learner import fit_model
 
     class Draws:
         def fit(self, x, y):
@@ -599,7 +599,7 @@ def test_a_learner_that_draws_from_the_global_generator_leaves_it_as_it_was():
             return self
 
     before = np.random.get_state()[1].copy()  # noqa: NPY002
-    assert 0.0 <= fitted_whole(Draws(), None, None).drawn <= 1.0
+    assert 0.0 <= fit_model(Draws(), None, None).drawn <= 1.0
     assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
 
 

@@ -82,7 +82,7 @@ def tables(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("reproduce uci --data no-such-directory", "no such file"),
+        ("reproduce uci --data no-such-directory", "File not found"),
         ("compare --out /proc/forbidden", "kernel-embed:"),
         ("compare --out good.csv", "good.csv"),
         ("compare --data none.csv", "no such file"),
@@ -95,9 +95,9 @@ def tables(tmp_path):
         ("compare --data good.csv --test none.csv", "no such file"),
         ("compare --data good.csv --test all-different.csv", "Expected labels of the training table"),
         ("compare --data . --datasets none", "Tables there: all-different, good, one-class, useless"),
-        ("compare --target b", "Expected --data FILE"),
-        ("compare --data good.csv --folds 1", "--folds of at least 2"),
-        ("compare --data good.csv --budget 0", "--budget above 0"),
+        ("compare --target b", "Give --data FILE"),
+        ("compare --data good.csv --folds 1", "--folds must be at least 2"),
+        ("compare --data good.csv --budget 0", "--budget must be positive"),
     ],
 )
 def test_errors_are_one_line(arguments, words, tables, capsys, monkeypatch):

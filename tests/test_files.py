@@ -20,8 +20,9 @@ import torch
 
 import kernel_embed as ke
 from kernel_embed.files import read_arrays, write_whole
+from kernel_embed.lab.compare.comparison import KEY, Comparison, Settings
 from kernel_embed.lab.compare.data import Table
-from kernel_embed.lab.compare.runner import KEY, Comparison, Settings
+from kernel_embed.lab.compare.figures import cache_path, read_cache
 from kernel_embed.lab.compare.tables import named_table, read_user_table
 from kernel_embed.lab.papers.hsu2018.pixels import draw as draw_pixels
 from kernel_embed.learning.checkpoint import load_checkpoint, save_checkpoint
@@ -140,11 +141,12 @@ def test_no_command_runs_a_pickle(tmp_path: pathlib.Path) -> None:
     record = study.records(tables[0][0])[0]
     (kept,) = {path.suffix for path in (out / "folds").iterdir()}
     assert kept == ".npz"
-    study.keep_pictures("a", [1], [["title", "text"]])
+    drawn = cache_path(out, "a", [1])
+    drawn.parent.mkdir()
     pixels = out / "pixels_svc_500.npy"
     readers = [
         *((path, lambda: study.arrays(record)) for path in (out / "folds").iterdir()),
-        *((path, lambda: study.kept_pictures("a", [1])) for path in (out / "pictures").iterdir()),
+        (drawn, lambda: read_cache(drawn)),
         (pixels, lambda: draw_pixels([{"method": "svc", "n": 500}], out)),
     ]
     for path, reader in readers:

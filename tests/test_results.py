@@ -11,7 +11,8 @@ import pytest
 
 from kernel_embed import __version__
 from kernel_embed.files import write_whole
-from kernel_embed.lab.compare.evaluate import calibration_error, evaluate, paper_folds
+from kernel_embed.lab.compare.data import paper_folds
+from kernel_embed.lab.compare.tasks import CLASSIFICATION, calibration_error
 from kernel_embed.lab.runner import Case, Skip, finished, run_cases
 from kernel_embed.results import Results, decimal, standard_error, table
 
@@ -109,10 +110,10 @@ class _Constant:
         return np.tile([0.8, 0.2], (len(x), 1))
 
 
-def test_evaluate_by_hand():
+def test_scores_of_classes_by_hand():
     x = np.zeros((4, 1))
     split = x, np.array(["a", "b", "a", "b"]), x[:3], np.array(["a", "b", "c"])
-    record = evaluate(_Constant, split, np.array(["a", "b", "c"]))
+    record = CLASSIFICATION.measure(_Constant, split, np.array(["a", "b", "c"])).record
     assert record["accuracy"] == pytest.approx(1 / 3)
     assert record["nll"] == pytest.approx(-(np.log(0.8) + np.log(0.2) + np.log(1e-15)) / 3)
     assert record["brier"] == pytest.approx((0.04 + 0.04 + 2 * 0.64 + 0.64 + 0.04 + 1.0) / 3)

@@ -58,7 +58,7 @@ def compare(i: Inputs) -> object:
         budget=i.setting("budget", 5.0, (0.0, -1.0, float("nan"), "1")),
         progress=False,
     )
-    return [row.nll for row in found.rows if row.note is None]
+    return [row.loss for row in found.rows if row.note is None]
 
 
 @entry

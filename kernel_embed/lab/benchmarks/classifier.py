@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...results import Record
-from ..compare.evaluate import measure
-from ..compare.learners import METHODS, learners
+from ..compare.tasks import CLASSIFICATION
 from .cases import OURS, Call, Case, Scope
 
 PART, GROWTH = "time to a learned classifier", "growth with n"
 NUM_TEST = 1000
 REFERENCES = ("svc grid", "gpc", "dirichlet")
-GROWING = tuple(name for name in METHODS if name not in ("rademacher 4e/sqrt(n)", "rademacher 4e", "empirical risk"))
+ALIKE = ("rademacher 4e/sqrt(n)", "rademacher 4e", "empirical risk")
+GROWING = tuple(name for name, learner in CLASSIFICATION.learners().items() if learner.default and name not in ALIKE)
 """All ways to learn that are compared, but one of each kind of cost."""
 
 
@@ -40,11 +40,11 @@ def problem(
 
 
 def _prepare(name: str, n: int) -> Call:
-    make = learners()[name].make
+    make = CLASSIFICATION.learners()[name].make
     x, y, x_test, y_test = problem(n)
 
     def call() -> Record:
-        record = measure(make, (x, y, x_test, y_test), np.arange(2)).record
+        record = CLASSIFICATION.measure(make, (x, y, x_test, y_test), np.arange(2)).record
         kept = ("nll", "accuracy", "peak_megabytes", "processor_seconds", "num_evaluations")
         return {"seconds": record["fit_seconds"], **{field: record[field] for field in kept}}
 

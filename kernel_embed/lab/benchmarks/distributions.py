@@ -15,10 +15,9 @@ from sklearn.pipeline import make_pipeline
 
 from ...objectives import EmpiricalScore, RademacherComplexity
 from ...results import Record, group, number
-from ..compare.evaluate_numbers import predicted
 from ..compare.preprocessing import Categories, ordinal, unit_range
-from ..compare.real_learners import NEEDS, real_learners
 from ..compare.single_kernel_regressor import SingleKernelRegressor
+from ..compare.tasks import REGRESSION
 from .cases import OURS, Call, Case, Scope
 
 Array = NDArray[np.float64]
@@ -43,8 +42,8 @@ Learner = Callable[[pd.DataFrame, Array, pd.DataFrame, Array], Prediction]
 
 def compared(name: str, x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> Prediction:
     """A learner of ``kernel-embed compare``, with the table in the form that it has there."""
-    model = real_learners()[name].for_tables().fit(x, y)
-    arrays = predicted(model, new, outcomes)
+    model = REGRESSION.learners()[name].for_tables().fit(x, y)
+    arrays = REGRESSION.predict(model, new, outcomes, y)
     return Prediction(arrays["crps"], arrays["mean"], arrays["interval"])
 
 
@@ -52,7 +51,7 @@ def by_bound(x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> P
     """One kernel by the empirical score and the complexity for any bounded target, l a squared exponential."""
     target = RBFKernel().requires_grad_(False)
     law = SingleKernelRegressor(EmpiricalScore() + RademacherComplexity("4e/n"), target)
-    arrays = predicted(make_pipeline(unit_range(), law).fit(x, y), new, outcomes)
+    arrays = REGRESSION.predict(make_pipeline(unit_range(), law).fit(x, y), new, outcomes, y)
     return Prediction(arrays["crps"], arrays["mean"], arrays["interval"])
 
 
@@ -80,8 +79,8 @@ def _boosting() -> Any:
 MAPIE = "MAPIE CV+"
 LEARNERS: dict[str, tuple[Learner, str]] = {
     **{
-        name: (partial(compared, known), NEEDS.get(known, ""))
-        for name, known in {
+        name: (partial(compared, learner), REGRESSION.learners()[learner].package)
+        for name, learner in {
             OURS: "default",
             f"{OURS}: one kernel by the score": "one kernel",
             f"{OURS}: one kernel by the evidence": "evidence",

@@ -14,7 +14,7 @@ from ...embeddings import BayesianMeanEmbedding
 from ...kernels import DiscreteMeasure
 from ...objectives import EmbeddingEvidence
 from ...results import Record
-from ..compare.memory import peak_memory
+from ..compare.resources import peak_memory
 from .cases import OURS, Call, Case, Scope
 
 LINE = "evidence of an embedding with its gradient, d = 1"

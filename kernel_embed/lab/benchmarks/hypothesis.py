@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...hypothesis.conditional import Method
 from ...kernels import set_lengthscales_by_median
 from ...results import Record
-from ..compare.memory import peak_memory
+from ..compare.resources import peak_memory
 from .cases import OURS, Call, Case, Scope
 
 TWO_SAMPLE, INDEPENDENCE, CONDITIONAL = "two-sample test", "independence test", "conditional independence test"

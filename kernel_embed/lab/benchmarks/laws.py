@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from ...results import Record, number
-from ..compare.evaluate_numbers import measure
-from ..compare.real_learners import real_learners
+from ..compare.tasks import REGRESSION
 from .cases import OURS, Call, Case, Scope, in_own_process
 from .distributions import LEARNERS, Learner
 
@@ -100,7 +99,7 @@ def _on_many(learner: str, name: str, n: int) -> Record:
     x, y = draw(law, n, 0)
     new, outcomes = draw(law, 4000, 1)
     split = (pd.DataFrame(x), y, pd.DataFrame(new), outcomes)
-    record = measure(real_learners()[learner].for_tables, split, y).record
+    record = REGRESSION.measure(REGRESSION.learners()[learner].for_tables, split, y).record
     crps = number(record, "crps") * y.std()
     kept = ("fit_seconds", "processor_seconds", "predict_seconds", "peak_megabytes", "coverage")
     over_law = crps / mixture_crps(law(new), outcomes).mean()

@@ -11,7 +11,7 @@ import torch
 from ...progress import progress_bar
 from ...results import Record, Results, number
 from ...validation import check_count
-from ..compare.runner import FAILURES
+from ..runner import FAILURES
 from . import (
     bounds,
     calculus,

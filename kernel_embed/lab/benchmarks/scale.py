@@ -20,7 +20,7 @@ from torch import Tensor
 from ...embeddings import MulticlassEmbedding
 from ...results import Record
 from ...scale import MulticlassFeaturePredictor, accumulate, random_feature_kernel
-from ..compare.memory import peak_memory
+from ..compare.resources import peak_memory
 from .cases import OURS, Call, Case, Scope
 
 MILLION = "statistics and prediction of every row, 20 columns, 256 features, 10 classes"

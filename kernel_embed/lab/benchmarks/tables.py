@@ -18,9 +18,8 @@ from sklearn.model_selection import train_test_split
 
 from ...results import Record
 from ..compare.data import data_directory
-from ..compare.evaluate import measure
-from ..compare.learners import learners
 from ..compare.tables import read_user_table
+from ..compare.tasks import CLASSIFICATION
 from .cases import OURS, Case, Scope, in_own_process
 
 PART = "whole tables"
@@ -55,7 +54,9 @@ def _measure(name: str, learner: str, n: int, data: pathlib.Path | None) -> Reco
     rare = np.isin(y, np.unique(y)[np.unique(y, return_counts=True)[1] < 2])
     split = train_test_split(x, y, test_size=0.2, random_state=0, stratify=None if rare.any() else y)
     x_train, x_test, y_train, y_test = split
-    record = measure(learners()[learner].for_tables, (x_train, y_train, x_test, y_test), np.unique(y)).record
+    record = CLASSIFICATION.measure(
+        CLASSIFICATION.learners()[learner].for_tables, (x_train, y_train, x_test, y_test), y
+    ).record
     kept = ("nll", "accuracy", "peak_megabytes", "processor_seconds", "predict_seconds")
     return {"seconds": record["fit_seconds"], **{field: record[field] for field in kept}}
 

@@ -1,4 +1,4 @@
-"""``kernel-embed compare``: learn a kernel in every way on one table, and say which to use."""
+"""``kernel-embed compare``: learn on a table in several ways, and say which to use."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import argparse
 import pathlib
 import textwrap
 
-from ..compare import runner
+from ..compare.comparison import KEY, Comparison, Settings, TablePair, shipped
 from ..compare.initialization import SMOOTHNESS
 from ..compare.reading import SUFFIXES
 from ..compare.report import write_report
 from ..compare.result import ComparisonResult
 from ..compare.summary import explanation, overall, summary
-from ..compare.tables import UserTable, read_user_table
-from ..compare.task import TASKS
+from ..compare.tables import read_user_table
+from ..compare.tasks import TASKS
 from .options import Unfinished, common, ended, results_of
 
 EXAMPLES = """examples:
@@ -30,7 +30,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command."""
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.description = (
-        "Learn on a table in several ways, judge them on rows they have not seen, and say which to use."
+        "Learn on a table in several ways, score them on rows they have not seen, and say which to use."
     )
     command.epilog = f"{_catalogue()}\n\n{EXAMPLES}"
     data = command.add_argument_group("the table")
@@ -47,7 +47,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="classes or numbers (default: a target of many numbers is a regression)",
     )
     data.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="columns to leave out")
-    data.add_argument("--test", type=pathlib.Path, metavar="FILE", help="held-out rows to judge on, in place of folds")
+    data.add_argument("--test", type=pathlib.Path, metavar="FILE", help="held-out rows to score on, instead of folds")
     how = command.add_argument_group("how to compare")
     how.add_argument("--methods", nargs="+", choices=_names(), metavar="LEARNER", help="only these of the lists below")
     how.add_argument(
@@ -69,17 +69,17 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _names() -> list[str]:
-    return sorted({name for task in TASKS.values() for name in task.learners("rbf")})
+    return sorted({name for task in TASKS.values() for name in task.learners()})
 
 
 def _catalogue() -> str:
-    marks = "(those marked + need --methods, the others run by default where they are installed)"
+    marks = "(those marked + need --methods, the others run by default if they are installed)"
     lines: list[str] = []
     for task in TASKS.values():
         lines += [f"learners for {task.name} {marks}:" if not lines else f"\nlearners for {task.name}:"]
-        for name, learner in task.learners("rbf").items():
-            mark = " " if name in task.methods else "+"
-            first, *more = textwrap.wrap(learner.words, 54)
+        for name, learner in task.learners().items():
+            mark = " " if learner.default else "+"
+            first, *more = textwrap.wrap(learner.description, 54)
             lines += [f" {mark}{name:<23}{first}", *(" " * 25 + line for line in more)]
     return "\n".join(lines)
 
@@ -87,56 +87,52 @@ def _catalogue() -> str:
 def run(options: argparse.Namespace) -> str:
     """Compare, write the report, and return the tables."""
     _check(options)
-    tables, refused = _tables(options)
+    tables, rejected = _tables(options)
     settings = _settings(options, tables[0][0].task)
-    results = results_of(options, runner.KEY)
+    results = results_of(options, KEY)
     results.check_writable()
-    comparison = runner.Comparison(results, settings, options.out)
+    comparison = Comparison(results, settings, options.out)
     comparison.run(tables)
-    found = [ComparisonResult(comparison, train, test) for train, test in tables]
-    report = None if options.no_report else write_report(found, options.out / "report.html")
-    text = "\n\n\n".join(summary(one.table, one.rows, comparison.task) for one in found)
-    if len(found) > 2 and len(settings.methods) > 1:
-        names = [one.table.name for one in found]
-        text += f"\n\n\n{overall(names, [one.rows for one in found], settings.methods, comparison.task)}"
-    text += f"\n\n{explanation(len(settings.methods) > 1, comparison.task)}"
-    text += "".join(f"\n\nLeft out: {line}" for line in refused)
+    compared = [ComparisonResult(comparison, train, test) for train, test in tables]
+    report = None if options.no_report else write_report(compared, options.out / "report.html")
+    task, several = comparison.task, len(settings.methods) > 1
+    text = "\n\n\n".join(summary(result.table, result.rows, task) for result in compared)
+    if len(compared) > 2 and several:
+        names = [result.table.name for result in compared]
+        text += f"\n\n\n{overall(names, [result.rows for result in compared], settings.methods, task)}"
+    text += f"\n\n{explanation(several, task)}"
+    text += "".join(f"\n\nLeft out: {line}" for line in rejected)
     text += f"\n\nResults are in {options.out / 'results.json'}."
     text = ended(text, [] if report is None else [report], quick=options.quick)
-    if not any(one.finished for one in found):
+    if not any(result.finished_rows for result in compared):
         raise Unfinished(text, "no learner finished; the table says why")
-    if refused and options.datasets:
-        raise Unfinished(text, f"{len(refused)} of {len(options.datasets)} tables could not be used")
+    if rejected and options.datasets:
+        raise Unfinished(text, f"{len(rejected)} of {len(options.datasets)} tables could not be used")
     return text
 
 
 def _check(options: argparse.Namespace) -> None:
     if options.folds is not None and options.folds < 2:
-        raise ValueError(f"Expected --folds of at least 2, got {options.folds}. Give --folds 5, which is usual.")
+        raise ValueError(f"--folds must be at least 2, not {options.folds}.")
     if options.budget is not None and not options.budget > 0:
-        raise ValueError(
-            f"Expected --budget above 0 seconds, got {options.budget}. "
-            "Give a positive number of seconds, or leave it out for no limit."
-        )
+        raise ValueError(f"--budget must be positive, not {options.budget}. Give --all-rows for no limit.")
     if options.test is not None and options.data is not None and options.data.is_dir():
-        raise ValueError("Expected one table with --test, got a directory. Give --data FILE.")
+        raise ValueError("--test works with one table, not with a directory. Give --data FILE.")
     if options.data is None and (options.target is not None or options.test is not None or options.drop):
-        raise ValueError("Expected --data FILE with --target, --drop or --test, got none. Name the table, --data FILE.")
+        raise ValueError("--target, --drop and --test need a table. Give --data FILE.")
 
 
-def _settings(options: argparse.Namespace, name: str) -> runner.Settings:
-    task = TASKS[name]
+def _settings(options: argparse.Namespace, name: str) -> Settings:
     budget = options.budget if options.budget is not None else (20.0 if options.quick else 90.0)
-    methods = options.methods or task.installed(task.quick if options.quick else task.methods)
+    methods = options.methods or TASKS[name].methods(options.quick)
     folds = 1 if options.test is not None else options.folds or (2 if options.quick else 5)
-    limit = None if options.all_rows else budget
-    return runner.Settings(tuple(methods), options.kernel, folds, options.seed, limit, task.name)
+    return Settings(tuple(methods), options.kernel, folds, options.seed, None if options.all_rows else budget, name)
 
 
-def _tables(options: argparse.Namespace) -> tuple[list[tuple[UserTable, UserTable | None]], list[str]]:
-    """The tables, each with its test table, and one line for each file that is none."""
+def _tables(options: argparse.Namespace) -> tuple[list[TablePair], list[str]]:
+    """The tables, each with its test table, and one line for each file that was rejected."""
     if options.data is None:
-        return runner.shipped(), []
+        return shipped(), []
     if options.data.is_dir():
         return _directory(options)
     train = read_user_table(options.data, options.target, options.drop, task=options.task)
@@ -145,32 +141,31 @@ def _tables(options: argparse.Namespace) -> tuple[list[tuple[UserTable, UserTabl
     return [(train, read_user_table(options.test, options.target, like=train))], []
 
 
-def _directory(options: argparse.Namespace) -> tuple[list[tuple[UserTable, UserTable | None]], list[str]]:
-    tables: list[tuple[UserTable, UserTable | None]] = []
-    refused = []
+def _directory(options: argparse.Namespace) -> tuple[list[TablePair], list[str]]:
+    tables, rejected = [], []
     for path in _files(options):
         try:
-            tables.append((read_user_table(path, options.target, options.drop, task=options.task), None))
+            tables.append(read_user_table(path, options.target, options.drop, task=options.task))
         except (ValueError, OSError, ImportError) as error:
-            refused.append(f"{path.name}: {' '.join(str(error).split())}")
+            rejected.append(f"{path.name}: {' '.join(str(error).split())}")
     if not tables:
-        raise ValueError(f"Expected a table to learn from in {options.data}, got none. {' '.join(refused)}")
-    # One comparison is of one kind: classes where there are any.
-    first = min(tables, key=lambda pair: pair[0].task)[0].task
-    others = [train.name for train, _ in tables if train.task != first]
-    refused += [
-        f"{name}: its target is another kind than {first}; name it with --datasets and --task" for name in others
+        raise ValueError(f"There is no table to learn from in {options.data}. {' '.join(rejected)}")
+    # A comparison has one task: classification if any table has classes.
+    task = min(table.task for table in tables)
+    rejected += [
+        f"{table.name}: not a target for {task}; name it with --datasets and --task"
+        for table in tables
+        if table.task != task
     ]
-    return [pair for pair in tables if pair[0].task == first], refused
+    return [(table, None) for table in tables if table.task == task], rejected
 
 
 def _files(options: argparse.Namespace) -> list[pathlib.Path]:
-    found = {path.stem: path for path in sorted(options.data.iterdir()) if path.suffix.lower() in SUFFIXES}
-    names = options.datasets or list(found)
-    missing = [name for name in names if name not in found]
+    paths = {path.stem: path for path in sorted(options.data.iterdir()) if path.suffix.lower() in SUFFIXES}
+    names = options.datasets or list(paths)
+    missing = [name for name in names if name not in paths]
     if missing or not names:
-        known = ", ".join(found) or "none"
         raise FileNotFoundError(
-            f"Expected {', '.join(missing) or 'a table'} in {options.data}, got none. Tables there: {known}."
+            f"No {', '.join(missing) or 'table'} in {options.data}. Tables there: {', '.join(paths) or 'none'}."
         )
-    return [found[name] for name in names]
+    return [paths[name] for name in names]

@@ -1,22 +1,21 @@
-"""The ways to learn a kernel, side by side on one table."""
+"""Ways to learn, compared on one table."""
 
-from .initialization import evidence_kernel, kernel_class, median_kernel, paper_kernel, scaled_kernel
-from .learners import paper
+from .comparison import Comparison, Settings
+from .initialization import evidence_kernel, kernel_class, median_kernel, paper, paper_kernel, scaled_kernel
 from .networks import CEN_1, CEN_2, NetworkClassifier
 from .posterior_average import PosteriorAverageClassifier
 from .predictive import (
     BoostedQuantiles,
     CatBoostGaussian,
-    ForestRegressor,
     GaussianProcess,
     NGBoost,
     ProbabilisticRidge,
     QuantileForest,
+    QuantileForestPackage,
 )
 from .preprocessing import Categories, ordinal, standardized, unit_range
 from .references import DirichletClassifier, GridSearchedSVC, LaplaceGPC
 from .result import ComparisonResult, compare
-from .runner import Comparison, Settings
 from .single_kernel_regressor import SingleKernelRegressor
 from .trees import Boosting, CatBoost, LightGBM, TunedLogistic
 
@@ -31,7 +30,6 @@ __all__ = [
     "Comparison",
     "ComparisonResult",
     "DirichletClassifier",
-    "ForestRegressor",
     "GaussianProcess",
     "GridSearchedSVC",
     "LaplaceGPC",
@@ -41,6 +39,7 @@ __all__ = [
     "PosteriorAverageClassifier",
     "ProbabilisticRidge",
     "QuantileForest",
+    "QuantileForestPackage",
     "Settings",
     "SingleKernelRegressor",
     "TunedLogistic",

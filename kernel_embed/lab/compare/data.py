@@ -1,14 +1,16 @@
-"""The papers' data sets, loaded from a directory, from scikit-learn, or from OpenML; none of them ships with us."""
+"""The papers' data sets, loaded from a directory or from OpenML, and their folds; none of them ships with us."""
 
 from __future__ import annotations
 
 import csv
 import os
 import pathlib
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.model_selection import KFold
 
 ENVIRONMENT_VARIABLE = "KERNEL_EMBED_DATA"
 
@@ -36,26 +38,26 @@ class Table(NamedTuple):
     y: NDArray[np.generic]
 
 
-def data_directory(given: str | os.PathLike[str] | None = None) -> pathlib.Path | None:
-    """The directory of data sets: ``given``, else the environment variable, else ``None``."""
-    place = given if given is not None else os.environ.get(ENVIRONMENT_VARIABLE)
+def data_directory(directory: str | os.PathLike[str] | None = None) -> pathlib.Path | None:
+    """The directory of data sets: the one given, else the environment variable, else ``None``."""
+    place = directory if directory is not None else os.environ.get(ENVIRONMENT_VARIABLE)
     return pathlib.Path(place) if place else None
 
 
 def load_table(name: str, directory: str | os.PathLike[str] | None = None, drop_incomplete: bool = True) -> Table:
     """Load the data set ``name`` (``"wine"``, ``"ecoli"``, …).
 
-    It is looked for as ``NAME.csv`` (features first, last column the target) in the data directory, and fetched from
-    OpenML otherwise. Rows with an empty cell are dropped unless ``drop_incomplete`` is false.
+    It is ``NAME.csv`` (the target is the last column) in the data directory, or fetched from OpenML without one. Rows
+    with an empty cell are dropped unless ``drop_incomplete`` is false.
     """
     place = data_directory(directory)
     if place is not None:
         if pathlib.PurePath(name).name != name or "\\" in name:
-            raise ValueError(f"Expected the name of a data set, got the path {name!r}. Give its directory with --data.")
+            raise ValueError(f"{name!r} is a path, not the name of a data set. Give its directory with --data.")
         path = place / f"{name}.csv"
         if not path.exists():
-            known = ", ".join(sorted(p.stem for p in place.glob("*.csv"))) or "none"
-            raise FileNotFoundError(f"Expected {path}, got no such file. Data sets there: {known}.")
+            stems = ", ".join(sorted(p.stem for p in place.glob("*.csv"))) or "none"
+            raise FileNotFoundError(f"File not found: {path}. Data sets there: {stems}.")
         table = _read_csv(path)
     else:
         table = _fetch(name)
@@ -77,9 +79,29 @@ def _fetch(name: str) -> Table:
 
     if name not in OPENML:
         raise ValueError(
-            f"Data set {name!r} is not on OpenML under a name we know. Give the directory that holds {name}.csv "
-            f"with --data or in {ENVIRONMENT_VARIABLE}."
+            f"Data set {name!r} has no known name on OpenML. Give the directory that holds {name}.csv with --data or "
+            f"in {ENVIRONMENT_VARIABLE}."
         )
     title, version = OPENML[name]
     bunch = fetch_openml(title, version=version, as_frame=False)
     return Table(np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target))
+
+
+def scaled(x: NDArray[Any], y: NDArray[Any], x_test: NDArray[Any], y_test: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Features in [0, 1] on ``x``, and the same change of ``x_test``; constant columns become zero on ``x``."""
+    low, high = x.min(axis=0), x.max(axis=0)
+    spread = np.where(high > low, high - low, 1.0)
+    return (x - low) / spread, y, (x_test - low) / spread, y_test
+
+
+def paper_folds(x: NDArray[np.float64], y: NDArray[Any], num_folds: int = 10) -> Iterator[tuple[NDArray[Any], ...]]:
+    """The papers' protocol: features scaled to [0, 1], rows permuted with seed 0, then consecutive folds.
+
+    Yields (x_train, y_train, x_test, y_test).
+    """
+    x = scaled(x, y, x, y)[0]
+    # the stream of the legacy generator, because the published figures were made with it
+    order = np.random.RandomState(0).permutation(len(y))
+    x, y = x[order], y[order]
+    for train, test in KFold(num_folds).split(x):
+        yield x[train], y[train], x[test], y[test]

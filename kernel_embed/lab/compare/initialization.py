@@ -1,4 +1,4 @@
-"""Where learners start: kernels made for the data, learned from there or held."""
+"""Initial kernels made for the data, and the paper's model that starts from one."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from functools import partial
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from torch import Tensor
 
-from ...embeddings import BayesianMeanEmbedding
+from ...embeddings import BayesianMeanEmbedding, ConditionedMulticlass
+from ...estimators import MulticlassEmbeddingClassifier
 from ...kernels import DiscreteMeasure, default_kernel, log_scaled, set_lengthscales_by_median
 from ...learning import local_maxima
-from ...objectives import EmbeddingEvidence
+from ...objectives import EmbeddingEvidence, Objective
 
 Make = Callable[..., Kernel]
 
 SMOOTHNESS: dict[str, float | None] = {"rbf": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 """Names for ``--kernel``: the squared exponential, and the Matérn kernels."""
 EVIDENCE_ROWS = 400
-"""Above this many rows the evidence of the inputs is that of a part of them, against 256 atoms."""
+"""With more rows, the evidence of the inputs is that of a part of them, on 256 atoms."""
 
 
 def kernel_class(name: str = "rbf") -> Make:
-    """The GPyTorch kernel called ``name`` in :data:`SMOOTHNESS`, to be called with its settings."""
+    """The GPyTorch kernel class of a name in :data:`SMOOTHNESS`."""
     if name not in SMOOTHNESS:
-        raise ValueError(f"Expected a kernel among {', '.join(SMOOTHNESS)}, got {name!r}. Choose one of these.")
+        raise ValueError(f"There is no kernel {name!r}. Choose among {', '.join(SMOOTHNESS)}.")
     smoothness = SMOOTHNESS[name]
     return RBFKernel if smoothness is None else partial(MaternKernel, smoothness)
 
 
 def scaled_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
-    """Any kernel with ARD lengthscales that start, and have their prior, where :func:`default_kernel` has them."""
+    """A kernel with the ARD lengthscales and their prior of :func:`default_kernel`."""
     template = default_kernel(x)
     kernel = make(
         ard_num_dims=x.shape[-1],
@@ -49,26 +50,31 @@ def paper_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
 
 
 def median_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
-    """Isotropic, at the median distance, held there."""
+    """Isotropic, fixed at the median distance."""
     return set_lengthscales_by_median(make().to(x), x).requires_grad_(False)
 
 
 def evidence_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
-    """Isotropic, at the highest maximum of the evidence of the inputs alone, eq. (13) of the BKL paper; held there."""
+    """Isotropic, fixed at the highest maximum of the evidence of the inputs alone, eq. (13) of the BKL paper."""
     embedding, objective = inputs_model(x, make)
     maxima = local_maxima(embedding, objective, x, num_points=20, progress=False)
     if not maxima:
-        raise ValueError(
-            "Expected a maximum of the evidence of the inputs, got none between its ends. Scale the columns alike."
-        )
+        raise ValueError("The evidence of the inputs has no maximum. Scale the columns alike.")
     kernel: Kernel = maxima[0].embedding.kernel
     return kernel.requires_grad_(False)
 
 
 def inputs_model(x: Tensor, make: Make = RBFKernel) -> tuple[BayesianMeanEmbedding, EmbeddingEvidence]:
-    """The Bayesian embedding of the inputs and its evidence, on a part of the rows where there are many."""
+    """The Bayesian embedding of the inputs and its evidence, on a part of the rows if there are many."""
     kernel = make(lengthscale_constraint=log_scaled()).to(x)
     if len(x) <= EVIDENCE_ROWS:
         return BayesianMeanEmbedding(kernel), EmbeddingEvidence()
     measure = DiscreteMeasure.from_sample(x, 256)
     return BayesianMeanEmbedding(kernel, measure=measure), EmbeddingEvidence(num_locations=EVIDENCE_ROWS)
+
+
+def paper(objective: Objective[ConditionedMulticlass], make: Make = RBFKernel) -> MulticlassEmbeddingClassifier:
+    """The paper's model under ``objective``: λ starts at 1, probabilities are those of eq. (6)."""
+    return MulticlassEmbeddingClassifier(
+        partial(paper_kernel, make=make), objective, regularization=1.0, calibrated=False, progress=False
+    )

@@ -53,21 +53,21 @@ class GaussianRegressor(PredictiveRegressor):
     """A normal distribution for each row: a subclass says its mean and scale."""
 
     @abc.abstractmethod
-    def law(self, X: Any) -> tuple[Array, Array]:
+    def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
         """Means and standard deviations, ``(n,)`` each."""
 
     def predict(self, X: Any) -> Array:
         """The means."""
-        return self.law(X)[0]
+        return self.mean_and_scale(X)[0]
 
     def predict_quantile(self, X: Any, q: ArrayLike) -> Array:
         """mean + scale · Φ⁻¹(q)."""
-        mean, scale = self.law(X)
+        mean, scale = self.mean_and_scale(X)
         return np.asarray(mean[:, None] + scale[:, None] * norm.ppf(np.atleast_1d(q)))
 
     def crps(self, X: Any, y: Array) -> Array:
         """scale · (z(2Φ(z) − 1) + 2φ(z) − 1/√π), z = (y − mean)/scale."""
-        mean, scale = self.law(X)
+        mean, scale = self.mean_and_scale(X)
         z = (y - mean) / scale
         return np.asarray(scale * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi)))
 
@@ -121,16 +121,16 @@ class ProbabilisticRidge(GaussianRegressor):
         self.unit_, self.scale_ = scale, scale * float(np.sqrt(self.model_.cv_results_[:, best].mean())) or 1e-12
         return self
 
-    def law(self, X: Any) -> tuple[Array, Array]:
+    def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
         """The line, and one deviation for all rows."""
         mean = self.unit_ * np.asarray(self.model_.predict(np.asarray(X, dtype=np.float64)))
         return mean, np.full(len(mean), self.scale_)
 
 
-class ForestRegressor(QuantileRegressor):
+class QuantileForest(QuantileRegressor):
     """scikit-learn's random forest of 300 trees, with the distribution of its out-of-bag residuals around the mean."""
 
-    def fit(self, X: Any, y: ArrayLike) -> ForestRegressor:
+    def fit(self, X: Any, y: ArrayLike) -> QuantileForest:
         """Fit the forest and keep its residuals."""
         targets = np.asarray(y, dtype=np.float64)
         self.model_ = RandomForestRegressor(300, oob_score=True, random_state=0).fit(X, targets)
@@ -163,10 +163,10 @@ class BoostedQuantiles(QuantileRegressor):
         return np.stack([np.interp(LEVELS, self.own_levels, row) for row in found])
 
 
-class QuantileForest(QuantileRegressor):
+class QuantileForestPackage(QuantileRegressor):
     """A quantile regression forest of 300 trees (package quantile-forest, extra ``bench``)."""
 
-    def fit(self, X: Any, y: ArrayLike) -> QuantileForest:
+    def fit(self, X: Any, y: ArrayLike) -> QuantileForestPackage:
         """Fit, with at least three rows in a leaf."""
         try:
             from quantile_forest import RandomForestQuantileRegressor
@@ -201,7 +201,7 @@ class GaussianProcess(GaussianRegressor):
             self.model_ = process.fit(x, np.asarray(y, dtype=np.float64))
         return self
 
-    def law(self, X: Any) -> tuple[Array, Array]:
+    def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
         """The posterior, noise included."""
         mean, scale = self.model_.predict(np.asarray(X, dtype=np.float64), return_std=True)
         return mean, scale
@@ -220,7 +220,7 @@ class NGBoost(GaussianRegressor):
         self.model_ = model.fit(np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64))
         return self
 
-    def law(self, X: Any) -> tuple[Array, Array]:
+    def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
         """Its parameters."""
         found = self.model_.pred_dist(np.asarray(X, dtype=np.float64)).params
         return found["loc"], found["scale"]
@@ -247,7 +247,7 @@ class CatBoostGaussian(GaussianRegressor):
         fit_catboost(self.model_, frame, np.asarray(y, dtype=np.float64))
         return self
 
-    def law(self, X: Any) -> tuple[Array, Array]:
+    def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
         """Mean, and the root of the variance."""
         mean, variance = np.asarray(self.model_.predict(CatBoost._frame(X))).T
         return mean, np.sqrt(variance)

@@ -1,29 +1,29 @@
 r"""Which learner is best and which differences are real: means, standard errors, paired comparisons.
 
 With :math:`\delta_f` the difference of two learners on fold f of k, the folds share most of their training rows, so
-that the standard error of their mean is taken with the correction of Nadeau and Bengio (2003),
+that the standard error of their mean has the correction of Nadeau and Bengio (2003),
 
 .. math::  \mathrm{se}^2 = \Big(\frac1k + \frac{n_\text{test}}{n_\text{train}}\Big) \operatorname{var}_f \delta_f ,
 
 and :math:`\bar\delta / \mathrm{se}` is compared with Student's t of k − 1 degrees of freedom. With a single test table
 the differences are those of its rows, which are independent, and no correction is needed. P-values are not adjusted for
-the number of rows: what is said of two learners must not change with the company of a third.
+the number of learners: a statement about two of them must not depend on a third.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from ...results import Record, column, group, standard_error
-from .task import CLASSIFICATION, Task
-
-Arrays = Callable[[Record], dict[str, NDArray[Any]]]
+from ..runner import LEFT_OUT, finished
+from .task import Arrays, Task
+from .tasks import CLASSIFICATION
 
 
 class Estimate(NamedTuple):
@@ -45,18 +45,16 @@ class Row(NamedTuple):
 
     Attributes:
         method: its name.
-        note: why it is cut or left out, in words; empty where it is neither.
-        loss: what learners are ranked by, the NLL of classes and the CRPS of numbers, with its standard error over
-            folds, or over rows of a single test table.
-        scores: all scores by name, the loss among them; coverage and calibration error of all held-out predictions
-            together.
+        note: why it had fewer rows or was left out; empty if neither.
+        loss: what learners are ranked by, with its standard error over folds, or over rows of a single test table.
+        scores: all scores by name, the loss among them.
         num_folds: folds that it finished.
-        num_train: rows it was learned on, the mean over folds, and ``num_available``, those it might have had.
-        bound: of the loss, in its tight form; NaN where there is none.
-        num_evaluations, seconds, megabytes: what it cost, the mean over folds; NaN where not known.
+        num_train: rows it was fitted to, the mean over folds; ``num_available``, those it might have had.
+        bound: of the loss, in its tight form; NaN if there is none.
+        num_evaluations, seconds, megabytes: its cost, the mean over folds; NaN if not known.
         losses: the loss, one mean for each fold or one value for each row of a single test table.
         folds: which folds ``losses`` belong to; ``None`` for rows.
-        behind: how far its loss is behind the best one's, paired, and ``pvalue``, that this is chance.
+        behind: how much higher its loss is than the best one's, paired; ``pvalue`` of that difference.
     """
 
     method: str
@@ -78,47 +76,36 @@ class Row(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        """Whether it has figures at all."""
+        """Whether it has figures."""
         return self.num_folds > 0
 
-    @property
-    def nll(self) -> Estimate:
-        """Of classes, the loss."""
-        return self.scores["nll"]
 
-    @property
-    def calibration_error(self) -> Estimate:
-        """Of classes, of all held-out predictions together."""
-        return self.scores["calibration_error"]
-
-
-def rows_of(records: Sequence[Record], arrays: Arrays, task: Task = CLASSIFICATION) -> list[Row]:
+def rows_of(records: Sequence[Record], arrays: Callable[[Record], Arrays], task: Task = CLASSIFICATION) -> list[Row]:
     """One row for each method, the lowest loss first, the ones left out last."""
     by_method = group(records, lambda record: record["method"])
-    rows = [_row(str(method), chosen, arrays, task) for method, chosen in by_method.items()]
+    rows = [_row(str(method), folds, arrays, task) for method, folds in by_method.items()]
     ranked = sorted((row for row in rows if row.finished), key=lambda row: row.loss.mean)
     return [*_compared(ranked), *(row for row in rows if not row.finished)]
 
 
-def _row(method: str, records: Sequence[Record], arrays: Arrays, task: Task) -> Row:
-    done = [record for record in records if "left_out" not in record]
+def _row(method: str, records: Sequence[Record], arrays: Callable[[Record], Arrays], task: Task) -> Row:
+    done = finished(records)
     if not done:
-        nothing = Estimate(math.nan, math.nan)
-        why = f"left out: {records[0].get('left_out')}"
-        return Row(method, why, nothing, dict.fromkeys(task.scores, nothing))
+        unknown = Estimate(math.nan, math.nan)
+        return Row(method, f"left out: {records[0][LEFT_OUT]}", unknown, dict.fromkeys(task.scores, unknown))
     train, available = column(done, "num_train").mean(), column(done, "num_available").mean()
     notes = []
     if train < available:
         notes.append(f"on {train:.0f} of {available:.0f} rows, to keep to the time")
     if len(done) < len(records):
-        missing = next(str(record["left_out"]) for record in records if "left_out" in record)
+        missing = next(record[LEFT_OUT] for record in records if LEFT_OUT in record)
         notes.append(f"{len(done)} of {len(records)} folds ({missing})")
     single = records[0]["folds"] == 1
-    values = task.by_row(arrays(done[0])) if single else {}
+    folds = [predictions for predictions in map(arrays, done) if predictions]
+    values = task.score_rows(folds[0]) if single and folds else {}
     scores = {name: _estimate(values[name] if name in values else column(done, name)) for name in task.scores}
-    kept = [found for found in map(arrays, done) if found]
-    if kept:
-        scores.update({name: Estimate(value, math.nan) for name, value in task.pooled(kept).items()})
+    if folds:
+        scores.update({name: Estimate(value, math.nan) for name, value in task.pool(folds).items()})
     return Row(
         method,
         "; ".join(notes),
@@ -142,8 +129,8 @@ def _estimate(values: NDArray[np.float64]) -> Estimate:
 
 
 def _mean(records: Sequence[Record], field: str) -> float:
-    known = [record for record in records if record.get(field) is not None]
-    return float(column(known, field).mean()) if known else math.nan
+    present = [record for record in records if record.get(field) is not None]
+    return float(column(present, field).mean()) if present else math.nan
 
 
 def _compared(ranked: list[Row]) -> list[Row]:

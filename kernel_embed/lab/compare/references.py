@@ -23,7 +23,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.svm import SVC
 from torch import Tensor
 
-from .budget import subset
+from .resources import subset
 
 GRID = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0], "gamma": [0.01, 0.1, 1.0, 10.0]}
 """Of the support vector classifier, for features of unit range."""

@@ -1,29 +1,49 @@
-"""The comparison as one page: words, table and pictures in a single file that needs no network."""
+"""The comparison as one page: text, tables and figures in a single file that needs no network."""
 
 from __future__ import annotations
 
 import datetime
 import html
-import importlib.util
 import pathlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ...files import write_whole
 from ...progress import progress_bar
 from ...version import __version__
-from .details import confusion_html, html_table, learned_html
-from .pictures import MAP_SECONDS, Picture, drawings, pictures
-from .projection import is_drawable
+from ..runner import FAILURES
+from . import figures, maps, predictions
+from .figures import REFIT_SECONDS, Picture, html_table
 from .ranking import Row
-from .real_pictures import drawings as real_drawings
-from .real_pictures import groups_html, speaking_html
 from .recommendation import LEVEL, Recommendation, is_tied, rule
 from .result import ComparisonResult
-from .runner import FAILURES, Comparison
 from .summary import heading, number
-from .tables import UserTable
-from .task import REGRESSION, Task
+from .task import Task
+
+SECTIONS = (
+    predictions.confusion,
+    predictions.reliability,
+    maps.probability_maps,
+    predictions.fan,
+    predictions.pit_histograms,
+    predictions.coverage_by_group,
+    predictions.influential_rows,
+    figures.learned_numbers,
+    figures.relevance,
+    figures.learning_curve,
+    figures.convergence,
+    maps.evidence_curve,
+    figures.posterior_draws,
+    maps.witness,
+)
+"""What follows the ranking, in order. Those without a title share the heading “Inside the learners”."""
+
+COLUMNS = {
+    "behind best": "how much higher the loss is than the best learner’s, on the same folds, with its standard error.",
+    "p": "how often equally good learners would show a difference of that size (paired test).",
+    "tied": "within one standard error of the best learner’s figure, and p at least 0.05.",
+    "evals, seconds, MB": "evaluations of objective and gradient, time and memory of one fit.",
+}
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1d2733; --page: #fff; --line: #d8dee6; --soft: #f5f7fa; --mark: #c0392b;
@@ -61,78 +81,46 @@ dt { font-weight: 600; margin-top: .4rem; } dd { margin: 0 0 .2rem 0; }
 @media (max-width: 40rem) { body { padding: .8rem; } h1 { font-size: 1.35rem; } }
 """
 
-COLUMNS = {
-    "behind best": "how much higher the loss is than the best learner’s, on the same folds, with its standard error.",
-    "p": "how often equally good learners would show a difference of that size (paired test).",
-    "tied": "within one standard error of the best learner’s figure, and p at least 0.05.",
-    "bound": "the tight form of the paper’s bound on a loss of at most 1 on new data; “vacuous” if it is 1 or more "
-    "and says nothing. It measures complexity and is not a guarantee: kernel and norm were learned on the rows it is "
-    "computed from.",
-    "evals, seconds, MB": "evaluations of objective and gradient, time and memory of one fit.",
-}
 
-SECTIONS = {
-    "reliability": (
-        "Are the probabilities calibrated?",
-        "Of all predictions made with about 70 % confidence, 70 % should be right: points on the dashed line. Points "
-        "below it are overconfident, unless the line through them, their 90 % interval, reaches it. Bars show how many "
-        "predictions were made with that confidence.",
-    ),
-    "maps": (
-        "What was learned, in two dimensions",
-        "The color says which class is most probable; it is pale where the learner is unsure. Points are data. {plane}",
-    ),
-    "fan": ("Where the target is certain, and where not", ""),
-    "pit": (
-        "Are the distributions calibrated?",
-        "A tenth of all outcomes should fall into each tenth of the predicted distribution: level bars. Bars that are "
-        "higher at both ends mean that distributions are too narrow; higher in the middle, too wide. By chance, nine "
-        "bars in ten lie between the gray limits.",
-    ),
-    "more": ("Inside the learners", ""),
-}
-
-
-def write_report(found: Sequence[ComparisonResult], path: pathlib.Path, progress: bool | None = None) -> pathlib.Path:
+def write_report(results: Sequence[ComparisonResult], path: pathlib.Path, progress: bool | None = None) -> pathlib.Path:
     """Draw and write the page of one or several tables, all of one comparison, and return its path."""
-    comparison = found[0].comparison
-    sections = sum(len(_drawings(one, None)) for one in found)
-    with progress_bar(sections, "report", progress) as bar:
-        parts = []
-        for one in found:
-
-            def drawn(section: str, name: str = one.table.name) -> None:
-                bar.set_postfix_str(f"{name}, {section}")
+    task = results[0].task
+    sections = [part for part in SECTIONS if part.task in (None, task.name)]
+    with progress_bar(len(results) * (1 + len(sections)), "report", progress) as bar:
+        parts: list[str] = []
+        for result in results:
+            method = result.recommendation.method if result.finished_rows else None
+            content = {}
+            for part in (figures.ranking, *sections):
+                bar.set_postfix_str(f"{result.table.name}, {part.name}")
+                content[part] = part.content(result, method)
                 bar.update()
-
-            parts.append(_table_section(one, drawn, _winner(one, path.parent)))
-    names = ", ".join(one.table.name for one in found)
-    page = _page(f"How to learn a kernel on {names}", comparison, "\n".join(parts))
+            parts += _table_section(result, method, content, path.parent)
+    names = ", ".join(result.table.name for result in results)
+    page = _page(f"How to learn a kernel on {names}", results[0], "\n".join(parts))
     write_whole(path, lambda file: file.write(page.encode()))
     return path
 
 
-def _page(title: str, comparison: Comparison, body: str) -> str:
-    settings = comparison.settings
-    held = "a test table" if settings.folds == 1 else f"{settings.folds} folds (seed {settings.seed})"
-    several = len(settings.methods) > 1
+def _page(title: str, result: ComparisonResult, body: str) -> str:
+    settings, task = result.settings, result.task
+    test = "a test table" if settings.folds == 1 else f"{settings.folds} folds (seed {settings.seed})"
     tried = (
-        f"{len(settings.methods)} ways to learn were tried on the same rows and judged on rows they had not seen. This "
-        f"page says which one to use, and how sure that is. The rule: {rule(comparison.task)}"
-        if several
-        else "One way to learn was tried, and judged on rows it had not seen."
+        f"{len(settings.methods)} ways to learn were tried on the same rows and scored on rows they had not seen. This "
+        f"page says which one to use, and how certain that is. The rule: {rule(task)}"
+        if len(settings.methods) > 1
+        else "One way to learn was tried, and scored on rows it had not seen."
     )
     limit = (
         "all rows for every learner"
         if settings.budget is None
         else f"at most {settings.budget:g} CPU s for one learner on one table"
     )
-    made = datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y")
-    said = {**comparison.task.terms, **COLUMNS}
-    if comparison.task is REGRESSION:
-        del said["bound"]
-    terms = "".join(f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in said.items())
-    learned = "".join(f"<dt>{_t(name)}</dt><dd>{_t(comparison.learners[name].words)}</dd>" for name in settings.methods)
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y")
+    terms = {**task.terms, **COLUMNS}
+    columns = "".join(f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in terms.items())
+    learners = {name: result.learners[name].description for name in settings.methods}
+    descriptions = "".join(f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in learners.items())
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -145,143 +133,86 @@ def _page(title: str, comparison: Comparison, body: str) -> str:
 <body>
 <h1>{_t(title)}</h1>
 <p>{_t(tried)}</p>
-<p class="note">kernel_embed {_t(__version__)}, {made}; {_t(held)}; kernel {_t(settings.kernel)}; {_t(limit)}. Every
+<p class="note">kernel_embed {_t(__version__)}, {date}; {_t(test)}; kernel {_t(settings.kernel)}; {_t(limit)}. Every
 learner gets the table in the form that suits it, learned on the training rows.</p>
 {body}
 <h2>Glossary</h2>
 <h3>Columns</h3>
-<dl>{terms}</dl>
+<dl>{columns}</dl>
 <h3>Learners</h3>
-<dl>{learned}</dl>
+<dl>{descriptions}</dl>
 </body>
 </html>
 """
 
 
-def _winner(one: ComparisonResult, folder: pathlib.Path) -> str:
+def _table_section(
+    result: ComparisonResult,
+    method: str | None,
+    content: dict[figures.Section, list[Picture | str]],
+    folder: pathlib.Path,
+) -> Iterator[str]:
+    advice = None if method is None else result.recommendation
+    yield f"<h2>{_t(heading(result.table))}</h2>"
+    yield _advice(result, advice)
+    notes = [] if method is None else [_saved_model(result, method, folder)]
+    notes += [f"{note}." for note in result.table.notes]
+    if result.test is not None:
+        notes.append(f"Judged on {len(result.test.y)} rows of {result.test.name}.")
+    yield from (f'<p class="note">{_t(note)}</p>' for note in notes)
+    yield _html(content.pop(figures.ranking))
+    yield _ranking_table(result.rows, advice, result.task)
+    yield from (f'<p class="note">* {_t(row.method)}: {_t(row.note)}.</p>' for row in result.rows if row.note)
+    for part, blocks in content.items():
+        if part.title and blocks:
+            words = f"<p>{_t(part.words)}</p>" if part.words else ""
+            yield f"<h3>{_t(part.title.format(method=method))}</h3>{words}{_html(blocks)}"
+    inside = [block for part, blocks in content.items() if not part.title for block in blocks]
+    if inside:
+        yield f"<h3>Inside the learners</h3>{_html(inside)}"
+    if not figures.HAS_MATPLOTLIB:
+        yield '<p class="note">Pictures need matplotlib: pip install kernel-embed[plots].</p>'
+
+
+def _saved_model(result: ComparisonResult, method: str, folder: pathlib.Path) -> str:
     """A sentence on the file that holds the recommended learner, fitted to all rows."""
-    if not one.finished:
-        return ""
-    row = next(row for row in one.rows if row.method == one.recommendation.method)
-    if row.note or row.seconds > MAP_SECONDS:
+    row = next(row for row in result.rows if row.method == method)
+    if row.note or row.seconds > REFIT_SECONDS:
         return "It takes long to fit, so it was not fitted again to all rows."
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            saved = one.save(folder)
+            path = result.save(folder)
     except FAILURES as error:
         return f"Fitted to all rows it could not be saved: {str(error).split('. ')[0]}."
-    question = one.comparison.learners[row.method].answers.partition(".")[2]
-    return f"Fitted to all rows it is beside this page: ke.load({saved.name!r}).{question}"
+    return f"Fitted to all rows it is beside this page: ke.load({path.name!r}).{result.learners[method].prediction}"
 
 
-def _table_section(one: ComparisonResult, drawn: Callable[[str], None], winner: str) -> str:
-    comparison, train, rows = one.comparison, one.table, one.rows
-    advice = one.recommendation if one.finished else None
-    chosen = advice.method if advice else None
-    shown = pictures(_drawings(one, chosen), comparison, train, chosen, drawn)
-    parts = [f"<h2>{_t(heading(train))}</h2>", _advice(comparison, advice, rows)]
-    parts += [f'<p class="note">{_t(winner)}</p>'] if winner else []
-    parts += [f'<p class="note">{_t(note)}.</p>' for note in train.notes]
-    if one.test is not None:
-        parts.append(f'<p class="note">Judged on {len(one.test.y)} rows of {_t(one.test.name)}.</p>')
-    parts += [_figures(shown["ranking"]), _html_table(rows, advice, comparison.task)]
-    parts += [f'<p class="note">* {_t(row.method)}: {_t(row.note)}.</p>' for row in rows if row.note]
-    if advice is not None and comparison.task is not REGRESSION:
-        parts.append(f"<h3>Which classes “{_t(advice.method)}” confuses</h3>")
-        parts.append(confusion_html(comparison, train, advice.method))
-    for name in ("reliability", "maps", "fan", "pit"):
-        if shown.get(name):
-            title, words = SECTIONS[name]
-            parts.append(f"<h3>{_t(title)}</h3><p>{_t(words.format(plane=_plane_words(train)))}</p>")
-            parts.append(_figures(shown[name]))
-    if advice is not None and comparison.task is REGRESSION:
-        parts += _groups_and_rows(one, advice.method)
-    parts += _inside(comparison, train, rows, shown)
-    if not any(shown.values()) and importlib.util.find_spec("matplotlib") is None:
-        parts.append('<p class="note">Pictures need matplotlib: pip install kernel-embed[plots].</p>')
-    return "\n".join(parts)
-
-
-def _drawings(one: ComparisonResult, chosen: str | None) -> dict[str, Callable[[], Iterator[Picture]]]:
-    make = real_drawings if one.comparison.task is REGRESSION else drawings
-    return make(one.comparison, one.table, one.rows, chosen)
-
-
-def _groups_and_rows(one: ComparisonResult, chosen: str) -> list[str]:
-    groups = groups_html(one.comparison, one.table, chosen, one.test is not None)
-    parts = [
-        f"<h3>Does “{_t(chosen)}” cover every kind of row?</h3>",
-        "<p>Intervals that cover 90 % of all rows may cover more of some kinds of rows and less of others.</p>",
-        groups,
-    ]
-    row = next((row for row in one.rows if row.method == "default" and row.finished), None)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            rows = "" if one.test is not None else speaking_html(one.comparison, one.table, row)
-    except FAILURES:
-        rows = ""  # a table less is no reason to lose the report
-    if not rows and one.test is None and row is not None and row.seconds > MAP_SECONDS:
-        parts.append(
-            f'<p class="note">The default took more than {MAP_SECONDS:.0f} s to fit and was not fitted again to name '
-            "the rows that speak for one prediction; regressor.influential_rows(X_new) does.</p>"
-        )
-    if rows:
-        parts += [
-            "<h3>Which rows one prediction rests on</h3>",
-            "<p>The mean of the default learner is a sum over training targets, with weights that add up to 1. For the "
-            "held-out row of the first fold with the middle prediction, these count most; columns are the most "
-            "relevant ones.</p>",
-            rows,
-        ]
-    return parts
-
-
-def _inside(
-    comparison: Comparison, train: UserTable, rows: Sequence[Row], shown: dict[str, list[Picture]]
-) -> list[str]:
-    names = ("relevance", "curve", "learning", "evidence", "posterior", "witness")
-    drawn = [picture for name in names for picture in shown.get(name, [])]
-    numbers = learned_html(comparison, train, rows)
-    if not drawn and not numbers:
-        return []
-    words = "<p>What each learner found: ridge, and lengthscales of scaled features; geometric means over folds.</p>"
-    return [f"<h3>{SECTIONS['more'][0]}</h3>", f"{words}{numbers}" if numbers else "", _figures(drawn)]
-
-
-def _advice(comparison: Comparison, advice: Recommendation | None, rows: Sequence[Row]) -> str:
+def _advice(result: ComparisonResult, advice: Recommendation | None) -> str:
     if advice is None:
         return '<div class="use">No learner finished; the table says why.</div>'
-    learner = comparison.learners[advice.method]
-    sure = [row.method for row in rows if row.finished and row.pvalue < LEVEL]
-    worse = f"<p>Worse by the paired test: {_t(', '.join(sure))}.</p>" if sure else ""
+    learner = result.learners[advice.method]
+    separated = [row.method for row in result.finished_rows if row.pvalue < LEVEL]
+    worse = f"<p>Worse by the paired test: {_t(', '.join(separated))}.</p>" if separated else ""
     why = f"<p>{_t(advice.why)}</p>" if advice.why else ""
     return (
-        f'<div class="use"><strong>Use “{_t(advice.method)}”</strong>: {_t(learner.words)}.'
+        f'<div class="use"><strong>Use “{_t(advice.method)}”</strong>: {_t(learner.description)}.'
         f"{why}{worse}<pre>{_t(learner.code)}</pre></div>"
     )
 
 
-def _html_table(rows: Sequence[Row], advice: Recommendation | None, task: Task) -> str:
-    lines = [_cells(row, rows[0], task) for row in rows]
-    text = html_table(_header(task), lines)
-    for row, line in zip(rows, lines, strict=True):
-        kind = "out" if not row.finished else "chosen" if advice and row.method == advice.method else ""
-        first = f"<tr><td>{_t(line[0])}</td>"
-        text = text.replace(first, first.replace("<tr>", f'<tr class="{kind}">')) if kind else text
-    return text
-
-
-def _header(task: Task) -> list[str]:
+def _ranking_table(rows: Sequence[Row], advice: Recommendation | None, task: Task) -> str:
+    bound = ["bound"] if "bound" in task.terms else []
     names = [name for name, *_ in task.report_columns]
-    bound = [] if task is REGRESSION else ["bound"]
-    return ["learner", *names, "behind best", "p", "tied", *bound, "evals", "seconds", "MB"]
+    header = ["learner", *names, "behind best", "p", "tied", *bound, "evals", "seconds", "MB"]
+    lines, classes = [], []
+    for row in rows:
+        lines.append(_cells(row, rows[0], task) if row.finished else [row.method, *["–"] * (len(header) - 1)])
+        classes.append("out" if not row.finished else "chosen" if advice and row.method == advice.method else "")
+    return html_table(header, lines, classes)
 
 
 def _cells(row: Row, best: Row, task: Task) -> list[str]:
-    if not row.finished:
-        return [row.method, *["–"] * (len(_header(task)) - 1)]
     first = row.method == best.method
     bound = "vacuous" if row.bound >= 1.0 else number(row.bound, "{:.2f}")
     return [
@@ -290,32 +221,24 @@ def _cells(row: Row, best: Row, task: Task) -> list[str]:
         "" if first else row.behind.text(),
         "" if first else number(row.pvalue, "{:.3f}"),
         "tied" if is_tied(row, best) and not first else "",
-        *([] if task is REGRESSION else [bound]),
+        *([bound] if "bound" in task.terms else []),
         number(row.num_evaluations, "{:.0f}"),
         number(row.seconds, "{:.2f}"),
         number(row.megabytes, "{:.0f}"),
     ]
 
 
-def _figures(found: Sequence[Picture]) -> str:
-    if not found:
-        return ""
+def _html(blocks: Sequence[Picture | str]) -> str:
+    """HTML as it is, and figures in one grid."""
+    pictures = [block for block in blocks if isinstance(block, Picture)]
     items = []
-    for picture in found:
+    for picture in pictures:
         stop = "" if picture.title.endswith("?") else "."
         caption = f"<b>{_t(picture.title)}{stop}</b> {_t(picture.caption)}"
         image = f'<img alt="{_t(picture.title)}" src="data:image/png;base64,{picture.data}">'
         items.append(f"<figure>{image}<figcaption>{caption}</figcaption></figure>")
-    return f'<div class="{found[0].kind}">{"".join(items)}</div>'
-
-
-def _plane_words(table: UserTable) -> str:
-    if is_drawable(table):
-        return ""
-    return (
-        "These data are more than two numbers, so each learner was learned again on their two principal axes: the "
-        "maps show its character, not its accuracy."
-    )
+    grid = f'<div class="{pictures[0].kind}">{"".join(items)}</div>' if pictures else ""
+    return "".join(block for block in blocks if isinstance(block, str)) + grid
 
 
 def _t(text: str) -> str:

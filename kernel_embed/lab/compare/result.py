@@ -1,4 +1,4 @@
-"""Compare ways to learn on one table, from Python: a call, and an object that prints, plots, ranks and hands over."""
+"""``ke.compare``, and its result: the ranking, predictions, fitted learners, figures and report."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from ...archive import save
 from ...results import Results
 from ...validation import check_count, check_number
+from ..runner import finished
+from .comparison import KEY, Comparison, Settings
 from .ranking import Row, rows_of
 from .recommendation import Recommendation, is_tied, recommend
-from .runner import KEY, Comparison, Settings
 from .summary import explanation, summary
 from .tables import UserTable, frame_of, read_user_table, table_of
-from .task import TASKS
+from .task import Arrays
+from .tasks import TASKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,26 +44,24 @@ def compare(
     out: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> ComparisonResult:
-    """Learn on one table in several ways, each judged on rows it has not seen.
+    """Learn on one table in several ways, and score each on rows it has not seen.
 
     Args:
         X: a data frame of pandas or polars, a matrix, or the path of a CSV or Parquet file.
         y: labels or numbers, or the name of their column; with a path, ``None`` takes the column ``target``,
             else the last.
-        methods: names of learners (:func:`kernel_embed.lab.compare.learners.learners` for classes,
-            :func:`kernel_embed.lab.compare.real_learners.real_learners` for numbers); all that are installed by
-            default.
-        test: features and labels to judge on, in place of folds.
+        methods: names of learners, listed by ``kernel-embed compare --help``; by default those that are installed.
+        test: features and labels to score on, instead of folds.
         folds: of the cross validation.
         seed: of the folds.
-        budget: CPU seconds for one learner, all folds together; one that would take longer is learned on
-            a part of the rows. ``None`` for no limit.
+        budget: CPU seconds for one learner, all folds together; one that would take longer is fitted to a part of
+            the rows. ``None`` for no limit.
         kernel: of the learners that take one: ``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``.
         drop: columns to leave out.
-        name: of the table, in what is printed.
+        name: of the table, for printing.
         task: ``"classification"`` or ``"regression"``; ``None`` takes numbers of many values for regression.
-        out: a directory for ``results.json`` and the predictions; what an earlier run finished there is not computed
-            again. ``None`` keeps them in memory.
+        out: a directory for ``results.json`` and the predictions; what an earlier run finished there is reused.
+            ``None`` keeps them in memory.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
 
     Returns:
@@ -84,33 +84,32 @@ def compare(
     """
     _check_settings(methods, folds, seed, budget)
     train = _table(X, y, name, drop, task)
-    held = None if test is None else _held_out(test, train)
-    kind = TASKS[train.task]
-    chosen = tuple(methods or kind.installed(kind.methods))
-    settings = Settings(chosen, kernel, 1 if held is not None else folds, seed, budget, kind.name)
+    test_table = None if test is None else table_of(*test, name="test", like=train)
+    names = tuple(methods or TASKS[train.task].methods())
+    settings = Settings(names, kernel, folds if test_table is None else 1, seed, budget, train.task)
     place = None if out is None else pathlib.Path(out)
     results = Results(None if place is None else place / "results.json", KEY)
     results.check_writable()
     comparison = Comparison(results, settings, place)
-    comparison.run([(train, held)], progress)
-    return ComparisonResult(comparison, train, held)
+    comparison.run([(train, test_table)], progress)
+    return ComparisonResult(comparison, train, test_table)
 
 
 def _check_settings(methods: Sequence[str] | None, folds: int, seed: int, budget: float | None) -> None:
     if methods is not None and (isinstance(methods, str) or not isinstance(methods, Sequence)):
-        raise TypeError(f"Expected methods as a list of names, got {methods!r}. Give [{methods!r}], or None for all.")
+        raise TypeError(f"methods must be a list of names, not {methods!r}. Give [{methods!r}], or None for all.")
     check_count("folds", folds, 2)
     check_count("seed", seed, 0, 2**32 - 1)
     if budget is not None and not 0.0 < check_number("budget", budget) < np.inf:
-        raise ValueError(f"Expected a budget above 0 seconds, got {budget!r}. Give None for no limit.")
+        raise ValueError(f"budget must be positive, not {budget!r}. Give None for no limit.")
 
 
 class ComparisonResult:
-    """What a comparison found on one table.
+    """A finished comparison on one table.
 
     Attributes:
         table: what was learned from, with notes on what was left out of it.
-        test: the table it was judged on, where one was given.
+        test: the table that learners were scored on, if one was given.
         rows: one :class:`kernel_embed.lab.compare.ranking.Row` for each learner, the best first.
         comparison: the run behind it, with its records.
 
@@ -125,17 +124,15 @@ class ComparisonResult:
 
     def __init__(self, comparison: Comparison, table: UserTable, test: UserTable | None = None) -> None:
         self.comparison, self.table, self.test = comparison, table, test
-        self.rows: list[Row] = rows_of(comparison.records(table), comparison.arrays, comparison.task)
+        self.task, self.settings, self.learners = comparison.task, comparison.settings, comparison.learners
+        self.records = comparison.records(table)
+        self.rows: list[Row] = rows_of(self.records, comparison.arrays, self.task)
+        self.finished_rows = [row for row in self.rows if row.finished]
 
     @property
     def recommendation(self) -> Recommendation:
         """Which learner to use, which are tied with the best, and why."""
-        return recommend(self.rows, self.comparison.task)
-
-    @property
-    def finished(self) -> bool:
-        """Whether any learner has figures."""
-        return any(row.finished for row in self.rows)
+        return recommend(self.rows, self.task)
 
     @property
     def ranking(self) -> pd.DataFrame:
@@ -144,8 +141,8 @@ class ComparisonResult:
         return pd.DataFrame(
             {
                 "learner": row.method,
-                **{name: row.scores[name].mean for name in self.comparison.task.scores},
-                f"{self.comparison.task.loss}_error": row.loss.error,
+                **{name: row.scores[name].mean for name in self.task.scores},
+                f"{self.task.loss}_error": row.loss.error,
                 "behind": row.behind.mean,
                 "behind_error": row.behind.error,
                 "pvalue": row.pvalue,
@@ -156,38 +153,41 @@ class ComparisonResult:
             for row in self.rows
         )
 
+    def folds(self, method: str) -> list[Arrays]:
+        """The arrays of the finished folds of a learner; see :meth:`Comparison.arrays`."""
+        return [self.comparison.arrays(record) for record in finished(self.records) if record["method"] == method]
+
+    def held_out(self, method: str) -> Arrays:
+        """Its predictions of all held-out rows, fold after fold; empty if a fold is missing."""
+        folds = self.folds(method)
+        if not folds or not all(folds):
+            return {}
+        names = ("truth", "probabilities", "quantiles", "interval", "mean", "crps")
+        arrays = {name: np.concatenate([fold[name] for fold in folds]) for name in names if name in folds[0]}
+        return {**arrays, "scale": folds[0]["scale"]} if "scale" in folds[0] else arrays
+
     def predictions(self, method: str | None = None) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Labels of all held-out rows and the probabilities that ``method`` gave to the classes, fold after fold.
 
-        Of numbers the values of all held-out rows, and their predicted quantiles at 0.5, 1.5, …, 99.5 %.
+        For numbers, the values of all held-out rows and their predicted quantiles at 0.5, 1.5, …, 99.5 %.
 
         Raises:
             ValueError: if the learner has no finished folds.
         """
         method = method or self.recommendation.method
-        records = [r for r in self.comparison.records(self.table) if r["method"] == method and "left_out" not in r]
-        kept = [self.comparison.arrays(record) for record in records]
-        if not kept or not all(kept):
-            raise ValueError(
-                f"Expected a learner with finished folds, got {method!r}. "
-                "Compare it without a budget, or with a larger one."
-            )
-        real = self.comparison.task.name == "regression"
-        keys = ("truth", "quantiles" if real else "probabilities")
-        truth, p = (np.concatenate([arrays[key] for arrays in kept]) for key in keys)
-        if real:
-            return truth, p
-        return np.unique(self.table.y)[truth], p
+        arrays = self.held_out(method)
+        if not arrays:
+            raise ValueError(f"{method!r} has no finished folds. Compare it without a budget, or with a larger one.")
+        return self.task.decode(arrays["truth"], self.table.y), arrays[self.task.prediction]
 
     def fitted(self, method: str | None = None) -> Any:
         """The learner ``method``, the recommended one by default, fitted to all rows of the table."""
-        method = method or self.recommendation.method
-        return self.comparison.learners[method].for_tables().fit(self.table.x, self.table.y)
+        return self.learners[method or self.recommendation.method].for_tables().fit(self.table.x, self.table.y)
 
     def save(self, folder: str | os.PathLike[str], method: str | None = None) -> pathlib.Path:
         """Write :meth:`fitted` to a file of ``folder`` for :func:`kernel_embed.load`, and return its path.
 
-        The name holds the table, the learner and a mark of the data, so that a file that is there is the same model.
+        The name contains the table, the learner and a fingerprint of the data: a file that exists is the same model.
         """
         method = method or self.recommendation.method
         words = re.sub(r"[^\w.-]+", "-", f"{self.table.name}-{method}-{self.table.fingerprint[:6]}")
@@ -196,29 +196,26 @@ class ComparisonResult:
 
     def code(self, method: str | None = None) -> str:
         """The lines that do what :meth:`fitted` does."""
-        return self.comparison.learners[method or self.recommendation.method].code
+        return self.learners[method or self.recommendation.method].code
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The learners by their NLL, or CRPS, with standard errors (extra ``plots``)."""
         from ...plots import plot_ranking
 
-        done = [row for row in self.rows if row.finished]
-        names, losses = [row.method for row in done], [row.loss for row in done]
-        chosen = self.recommendation.method
-        means, errors = [e.mean for e in losses], [e.error for e in losses]
-        axes = plot_ranking(names, means, errors, chosen=chosen, ax=ax)
-        axes.set_xlabel(self.comparison.task.axis)
+        names, losses = zip(*((row.method, row.loss) for row in self.finished_rows), strict=True)
+        means, errors = [loss.mean for loss in losses], [loss.error for loss in losses]
+        axes = plot_ranking(names, means, errors, chosen=self.recommendation.method, ax=ax)
+        axes.set_xlabel(self.task.axis)
         return axes
 
     def report(self, path: str | os.PathLike[str], progress: bool | None = None) -> pathlib.Path:
-        """Write the page with words, tables and pictures, and return its path."""
+        """Write the report, one HTML file, and return its path."""
         from .report import write_report
 
         return write_report([self], pathlib.Path(path), progress)
 
     def __str__(self) -> str:
-        task = self.comparison.task
-        return f"{summary(self.table, self.rows, task)}\n\n{explanation(len(self.rows) > 1, task)}"
+        return f"{summary(self.table, self.rows, self.task)}\n\n{explanation(len(self.rows) > 1, self.task)}"
 
     def __repr__(self) -> str:
         return f"<ComparisonResult {self.table.name}: {len(self.rows)} learners>"
@@ -227,25 +224,14 @@ class ComparisonResult:
 def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[str], task: str | None) -> UserTable:
     if isinstance(X, str | os.PathLike):
         if not (y is None or isinstance(y, str)):
-            raise ValueError(
-                "Expected the name of the target column with a path, got labels. Give y='name of the column'."
-            )
+            raise ValueError("With a path, y must be the name of the target column, not labels.")
         table = read_user_table(X, y, drop, task=task)
         return table if name is None else table._replace(name=name)
     if y is None:
-        raise ValueError(
-            "Expected labels y, or the name of their column, got none. "
-            "Give y=labels, or y='name of the column' with a DataFrame."
-        )
+        raise ValueError("There are no labels. Give y=labels, or y='name of the column' with a DataFrame.")
     if isinstance(y, str):
         frame = X.to_pandas() if hasattr(X, "to_pandas") else frame_of(X)
         if y not in frame.columns:
-            raise ValueError(
-                f"Expected a column {y!r} in X, got {', '.join(map(str, frame.columns))}. Give one of these names."
-            )
+            raise ValueError(f"X has no column {y!r}. Its columns are {', '.join(map(str, frame.columns))}.")
         X, y = frame.drop(columns=y), frame[y]
     return table_of(X, y, name or "table", drop, task=task)
-
-
-def _held_out(test: tuple[Any, ArrayLike], train: UserTable) -> UserTable:
-    return table_of(*test, name="test", like=train)

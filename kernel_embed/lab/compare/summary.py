@@ -1,4 +1,4 @@
-"""The comparison as a table of at most 80 columns in the terminal, with what to use under it."""
+"""The comparison in the terminal: a table of at most 80 columns, and what to use."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from ...results import decimal, table
+from ...results import table
 from .ranking import Row
 from .recommendation import against_best, is_tied, mean_ranks, recommend, rule, tally
 from .tables import UserTable
-from .task import CLASSIFICATION, REGRESSION, Task
+from .task import Task
+from .tasks import CLASSIFICATION, TASKS
 
 WIDTH = 80
 
@@ -65,7 +66,7 @@ def explanation(several: bool, task: Task = CLASSIFICATION) -> str:
 def overall(
     names: Sequence[str], tables: Sequence[Sequence[Row]], methods: Sequence[str], task: Task = CLASSIFICATION
 ) -> str:
-    """Over several tables: how often the first method is ahead of each other in its loss, and of the best of them."""
+    """Over several tables: how often the first method is ahead of each other one, and of the best of them."""
     first, *others = methods
     ranks = mean_ranks(tables)
     rows = [
@@ -86,17 +87,11 @@ def overall(
 def heading(data: UserTable) -> str:
     """``wine: 178 rows, 13 features, 3 classes``."""
     n, d = data.x.shape
-    real = data.task == REGRESSION.name
-    kinds = (
-        f"target from {decimal(data.y.min())} to {decimal(data.y.max())}"
-        if real
-        else f"{len(set(data.y.tolist()))} classes"
-    )
-    return f"{data.name}: {n} rows, {d} feature{'' if d == 1 else 's'}, {kinds}"
+    return f"{data.name}: {n} rows, {d} feature{'' if d == 1 else 's'}, {TASKS[data.task].describe(data.y)}"
 
 
 def number(value: float, form: str) -> str:
-    """A number in the form that is asked for, or a dash where it is not known."""
+    """A formatted number, or a dash if it is not known."""
     return "–" if math.isnan(value) else form.format(value)
 
 

@@ -1,47 +1,55 @@
-"""What is predicted, classes or numbers: how learners are judged, ranked and shown for each."""
+"""What is predicted: a task says how learners are scored, ranked and described."""
 
 from __future__ import annotations
 
-import dataclasses
-import importlib.util
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import evaluate, evaluate_numbers
-from .evaluate import Measured
-from .learner import Learner
-from .learners import METHODS, NEEDS, QUICK_METHODS, learners
-from .real_learners import METHODS as REAL_METHODS
-from .real_learners import NEEDS as REAL_NEEDS
-from .real_learners import QUICK_METHODS as REAL_QUICK_METHODS
-from .real_learners import real_learners
+from ...bounds import Bound
+from ...results import Record
+from .learner import Features, Learner, fit_model, last_step
+from .learners import learners
+from .resources import peak_memory
 
 Arrays = dict[str, NDArray[Any]]
-Cells = tuple[tuple[str, str, int, float], ...]
+Split = tuple[Any, ...]
+"""x, y, x_test, y_test."""
+Columns = tuple[tuple[str, str, int, float], ...]
 """Columns of a table: header, score, digits, and a factor."""
 
 
-@dataclasses.dataclass(frozen=True)
+class Measured(NamedTuple):
+    """A learner after one split: its flat record, its predictions of the test rows, and the fitted model."""
+
+    record: Record
+    arrays: Arrays
+    model: Any
+
+
+@dataclass(frozen=True)
 class Task:
-    """One kind of target.
+    """A type of target. The values are in :mod:`kernel_embed.lab.compare.tasks`.
 
     Attributes:
-        name: ``"classification"`` or ``"regression"``.
+        name: as in ``--task``.
         loss: the score by which learners are ranked, lower is better; ``loss_name`` is its header.
         loss_words: what it is, in a sentence; ``lowest`` in the middle of one, ``axis`` on an axis.
         scores: all scores of a record.
-        measure: fits a new learner on a split and scores it.
-        by_row: the scores of every held-out row, from the arrays of a fold.
-        pooled: scores of all held-out rows together, from the arrays of all folds.
-        learners: by name, for a kernel.
-        methods: those that run by default; ``quick`` with ``--quick``.
-        needs: packages that some of them need.
-        columns: of the table in a terminal, before and after the loss.
-        report_columns: of the table in a report.
+        columns: of the table in a terminal, without the loss; ``report_columns`` in a report.
         terms: what the columns of a report mean.
+        depends: the start of “... on”, of a figure's title.
+        prediction: the array of :meth:`measure` that holds the predictive distributions.
+        predict: predictions of test rows as arrays, from a fitted model, x, y and all targets of the table.
+        summarize: scores of a fold, from those arrays, the model, x and y.
+        score_rows: scores of every test row, from the arrays of a fold.
+        pool: scores of all held-out rows together, from the arrays of all folds.
+        describe: the target in a few words.
+        decode: targets as they stand in the table, from the array ``truth`` and all targets.
     """
 
     name: str
@@ -51,91 +59,61 @@ class Task:
     lowest: str
     axis: str
     scores: tuple[str, ...]
-    measure: Callable[..., Measured]
-    by_row: Callable[[Arrays], dict[str, NDArray[np.float64]]]
-    pooled: Callable[[Sequence[Arrays]], dict[str, float]]
-    learners: Callable[[str], dict[str, Learner]]
-    methods: tuple[str, ...]
-    quick: tuple[str, ...]
-    needs: Mapping[str, str]
-    columns: Cells
-    report_columns: Cells
+    columns: Columns
+    report_columns: Columns
     terms: Mapping[str, str]
+    depends: str
+    prediction: str
+    predict: Callable[[Any, Features, NDArray[Any], NDArray[Any]], Arrays]
+    summarize: Callable[[Arrays, Any, Features, NDArray[Any]], Record]
+    score_rows: Callable[[Arrays], dict[str, NDArray[np.float64]]]
+    pool: Callable[[Sequence[Arrays]], dict[str, float]]
+    describe: Callable[[NDArray[Any]], str]
+    decode: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
 
-    def installed(self, methods: Sequence[str]) -> tuple[str, ...]:
-        """The learners whose packages are there."""
-        return tuple(m for m in methods if m not in self.needs or importlib.util.find_spec(self.needs[m]) is not None)
+    def learners(self, kernel: str = "rbf") -> dict[str, Learner]:
+        """The learners of this task by name."""
+        return learners(self.name, kernel)
+
+    def methods(self, quick: bool = False) -> tuple[str, ...]:
+        """The learners that run by default, if they are installed."""
+        chosen = [one for one in self.learners().values() if (one.quick if quick else one.default) and one.is_installed]
+        return tuple(one.name for one in chosen)
+
+    def measure(self, make: Callable[[], Any], split: Split, targets: NDArray[Any]) -> Measured:
+        """Fit a new model to the first part of a split and score it on the second.
+
+        The record has the scores of the task, seconds of fit and prediction, and ``peak_megabytes``, the growth of the
+        process during the fit. ``targets`` are all targets of the table.
+        """
+        x, y, x_test, y_test = split
+        with peak_memory() as peak:
+            start, processor = time.perf_counter(), time.process_time()
+            model = fit_model(make(), x, y)
+            fitted, processor = time.perf_counter(), time.process_time() - processor
+        arrays = self.predict(model, x_test, y_test, targets)
+        predicted = time.perf_counter()
+        record: Record = {
+            "num_train": len(y),
+            "num_test": len(y_test),
+            **self.summarize(arrays, model, x_test, y_test),
+            "fit_seconds": fitted - start,
+            "processor_seconds": processor,
+            "predict_seconds": predicted - fitted,
+            "peak_megabytes": peak.megabytes,
+            **_optimization(last_step(model)),
+        }
+        return Measured(record, arrays, model)
 
 
-CLASSIFICATION = Task(
-    name="classification",
-    loss="nll",
-    loss_name="NLL",
-    loss_words="NLL is the mean negative log probability of held-out labels, in nats, ± its standard error.",
-    lowest="the lowest negative log probability",
-    axis="negative log probability of held-out labels (lower is better)",
-    scores=("accuracy", "nll", "brier", "calibration_error"),
-    measure=evaluate.measure,
-    by_row=evaluate.by_row,
-    pooled=evaluate.pooled,
-    learners=learners,
-    methods=METHODS,
-    quick=QUICK_METHODS,
-    needs=NEEDS,
-    columns=(("acc. %", "accuracy", 1, 100.0),),
-    report_columns=(
-        ("accuracy %", "accuracy", 1, 100.0),
-        ("NLL", "nll", 3, 1.0),
-        ("Brier", "brier", 3, 1.0),
-        ("calibration", "calibration_error", 3, 1.0),
-    ),
-    terms={
-        "accuracy": "share of held-out labels that were predicted right.",
-        "NLL": "negative log probability of the held-out labels, in nats: 0 is certainty in the right label, log of "
-        "the number of classes is guessing. It is what learners are ranked by, because it asks for good "
-        "probabilities, not only for good labels.",
-        "Brier": "mean squared distance of the probabilities from the truth.",
-        "calibration": "how far stated probabilities are from the shares that turn out right (expected calibration "
-        "error, all held-out rows together).",
-    },
-)
-
-REGRESSION = Task(
-    name="regression",
-    loss="crps",
-    loss_name="CRPS",
-    loss_words=(
-        "CRPS is the continuous ranked probability score of held-out rows in standard deviations of the target, ± its "
-        "standard error; RMSE is in the same unit; cover is the share of rows inside 90 % intervals."
-    ),
-    lowest="the lowest CRPS",
-    axis="CRPS, in deviations of the target (lower is better)",
-    scores=("crps", "rmse", "pinball", "coverage", "width"),
-    measure=evaluate_numbers.measure,
-    by_row=evaluate_numbers.by_row,
-    pooled=evaluate_numbers.pooled,
-    learners=real_learners,
-    methods=REAL_METHODS,
-    quick=REAL_QUICK_METHODS,
-    needs=REAL_NEEDS,
-    columns=(("RMSE", "rmse", 3, 1.0), ("cover", "coverage", 2, 1.0)),
-    report_columns=(
-        ("CRPS", "crps", 3, 1.0),
-        ("RMSE", "rmse", 3, 1.0),
-        ("pinball", "pinball", 3, 1.0),
-        ("coverage %", "coverage", 1, 100.0),
-        ("width", "width", 2, 1.0),
-    ),
-    terms={
-        "CRPS": "continuous ranked probability score of the predicted distribution, the squared distance of its "
-        "distribution function from the step at what happened, in standard deviations of the target: 0 is certainty "
-        "in the right value. It is what learners are ranked by, because it asks for good distributions, not only for "
-        "good means.",
-        "RMSE": "root mean squared error of the predicted mean, in the same unit.",
-        "pinball": "mean pinball loss of the quantiles at 5, 25, 50, 75 and 95 %.",
-        "coverage": "share of held-out values inside intervals that are meant to hold 90 %, all rows together.",
-        "width": "mean width of those intervals, in standard deviations of the target.",
-    },
-)
-
-TASKS = {task.name: task for task in (CLASSIFICATION, REGRESSION)}
+def _optimization(model: Any) -> Record:
+    """What a model says of its objective and bounds."""
+    result = getattr(model, "result_", None)
+    bound, tight = getattr(model, "bound_", None), getattr(model, "tight_bound_", None)
+    return {
+        "num_evaluations": getattr(model, "num_evaluations_", None) if result is None else result.num_evaluations,
+        "converged": None if result is None else result.converged,
+        "objective": None if result is None else result.value,
+        "bound": bound.value if isinstance(bound, Bound) else None,
+        "tight_bound": tight.value if isinstance(tight, Bound) else None,
+    }

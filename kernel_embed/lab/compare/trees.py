@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from .budget import subset
 from .columns import is_text
+from .resources import subset
 
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
 """C of the logistic regression, the inverse of its penalty."""

@@ -27,10 +27,10 @@ from ...objectives import ConditionalEvidence, Objective, default_objective
 from ...posteriors import PosteriorWarning
 from ...posteriors.power import leave_one_out_score
 from ...results import Record, column, group, table
-from ..compare.data import Table
-from ..compare.evaluate import SMALLEST_PROBABILITY, calibration_error
+from ..compare.comparison import shipped
+from ..compare.data import Table, scaled
 from ..compare.posterior_average import PosteriorAverageClassifier
-from ..compare.runner import scaled, shipped
+from ..compare.tasks import SMALLEST_PROBABILITY, calibration_error
 from ..experiment import Experiment, Settings
 from ..runner import Case
 

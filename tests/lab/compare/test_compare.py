@@ -16,17 +16,17 @@ import pandas as pd
 import pytest
 import torch
 
-from kernel_embed.lab.compare import ComparisonResult, pictures
-from kernel_embed.lab.compare import runner as compare
-from kernel_embed.lab.compare.data import Table
-from kernel_embed.lab.compare.evaluate import measure
-from kernel_embed.lab.compare.learner import Learner
-from kernel_embed.lab.compare.learners import LEARNERS, learners
+from kernel_embed.lab.compare import ComparisonResult, figures
+from kernel_embed.lab.compare import comparison as module
+from kernel_embed.lab.compare.comparison import KEY, Comparison, Settings, folds_of
+from kernel_embed.lab.compare.data import Table, scaled
+from kernel_embed.lab.compare.learner import Learner, Structure
+from kernel_embed.lab.compare.learners import CLASSIFIERS, LEARNERS, learners
 from kernel_embed.lab.compare.ranking import rows_of
 from kernel_embed.lab.compare.report import write_report
-from kernel_embed.lab.compare.runner import Comparison, Settings, folds_of, scaled
 from kernel_embed.lab.compare.summary import overall, summary
 from kernel_embed.lab.compare.tables import named_table, table_of
+from kernel_embed.lab.compare.tasks import CLASSIFICATION
 from kernel_embed.results import Results
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -40,7 +40,7 @@ def blobs(n=60, d=2, m=3, seed=0, name="blobs"):
 
 
 def comparison(out=None, methods=("median heuristic", "svc grid"), **settings):
-    results = Results(None if out is None else out / "results.json", compare.KEY)
+    results = Results(None if out is None else out / "results.json", KEY)
     return Comparison(results, Settings(tuple(methods), folds=2, **settings), out)
 
 
@@ -69,7 +69,7 @@ class Counting:
 
 def test_a_learner_that_fails_is_a_row_and_the_others_go_on():
     c = comparison(methods=("default", "svc grid"))
-    c.learners["default"] = Learner(Failing, "fails", form=None)
+    c.learners["default"] = SimpleNamespace(for_tables=Failing)
     table = blobs()
     c.run([(table, None)], progress=False)
     rows = rows_of(c.records(table), c.arrays)
@@ -89,13 +89,13 @@ def test_finished_folds_are_not_computed_again_after_an_interruption(tmp_path):
 
     Counting.fits = 0
     first = comparison(tmp_path, methods=["default"])
-    first.learners["default"] = Learner(Interrupted, "", form=None)
+    first.learners["default"] = SimpleNamespace(for_tables=Interrupted)
     with pytest.raises(KeyboardInterrupt):
         first.run([(table, None)], progress=False)
     assert len(json.loads((tmp_path / "results.json").read_text())) == 1
 
     again = comparison(tmp_path, methods=["default"])
-    again.learners["default"] = Learner(Counting, "", form=None)
+    again.learners["default"] = SimpleNamespace(for_tables=Counting)
     again.run([(table, None)], progress=False)
     assert Counting.fits == 2, "one fold before, the other after"
     assert all(len(again.arrays(record)["truth"]) == 30 for record in again.records(table))
@@ -110,7 +110,7 @@ def test_a_fit_that_ended_early_on_ctrl_c_is_not_a_result(tmp_path):
             return super().fit(x, y)
 
     c = comparison(tmp_path, methods=["default"])
-    c.learners["default"] = Learner(Early, "", form=None)
+    c.learners["default"] = SimpleNamespace(for_tables=Early)
     with pytest.raises(KeyboardInterrupt):
         c.run([(blobs(), None)], progress=False)
     assert not (tmp_path / "results.json").exists()
@@ -126,25 +126,16 @@ def test_a_half_written_file_is_never_read(tmp_path):
     assert len(again.records(table)) == 2
 
 
-def test_a_slow_learner_is_cut_and_says_so(monkeypatch):
-    monkeypatch.setattr(compare, "affordable", lambda *args: compare_allowance(40))
-    c = comparison(methods=["default"])
-    c.learners["default"] = Learner(Counting, "", form=None)
+def test_a_slow_learner_has_fewer_rows_or_is_left_out(monkeypatch):
     table = blobs(n=200)
-    c.run([(table, None)], progress=False)
-    (row,) = rows_of(c.records(table), c.arrays)
-    assert row.num_train == pytest.approx(40, abs=3)
-    assert "of 100 rows" in row.note
-    monkeypatch.setattr(compare, "affordable", lambda *args: compare_allowance(0))
-    c = comparison(methods=["default"])
-    c.run([(table, None)], progress=False)
-    assert "left out: takes far more than" in rows_of(c.records(table), c.arrays)[0].note
-
-
-def compare_allowance(rows):
-    from kernel_embed.lab.compare.budget import Allowance
-
-    return Allowance(rows, 1.0)
+    for limit, words in ((40, "of 100 rows"), (0, "left out: takes far more than")):
+        monkeypatch.setattr(module, "affordable_rows", lambda *args, limit=limit: limit)
+        c = comparison(methods=["default"])
+        c.learners["default"] = SimpleNamespace(for_tables=Counting)
+        c.run([(table, None)], progress=False)
+        (row,) = rows_of(c.records(table), c.arrays)
+        assert row.num_train == pytest.approx(limit, abs=3)
+        assert words in row.note
 
 
 def test_probabilities_that_are_kept_give_the_recorded_figures():
@@ -169,11 +160,11 @@ def test_folds_and_scaling():
     np.testing.assert_array_equal(b, [[2, 1]])
 
 
-@pytest.mark.parametrize("name", [n for n in LEARNERS if not n.startswith(("cen", "nuts"))])
+@pytest.mark.parametrize("name", [n for n in learners() if not n.startswith(("cen", "nuts"))])
 def test_every_learner_learns_two_separate_groups(name):
     table = blobs(n=100 if name == "lightgbm" else 40, m=2, seed=2)  # its leaves hold twenty rows
     x, y, *_ = scaled(table.x.to_numpy(), table.y, table.x.to_numpy(), table.y)
-    learner = LEARNERS[name]().fit(x, y)
+    learner = learners()[name].make().fit(x, y)
     p = learner.predict_proba(x)
     np.testing.assert_allclose(p.sum(axis=1), 1.0, atol=1e-8)
     assert (learner.predict(x) == y).mean() > 0.75
@@ -193,25 +184,25 @@ def mixed(n=48):
 
 
 @pytest.mark.filterwarnings("ignore::kernel_embed.posteriors.PosteriorWarning")
-@pytest.mark.parametrize("name", list(LEARNERS))
+@pytest.mark.parametrize("name", list(learners()))
 def test_the_snippet_of_the_report_gives_the_row_from_public_places(name):
     learner, table = learners()[name], mixed()
     code = learner.code
-    rooms = re.findall(r"^(?:from|import) (\S+)", code, flags=re.MULTILINE)
-    assert set(rooms) <= {"kernel_embed", "kernel_embed.lab.compare", "sklearn.pipeline", "sklearn.ensemble"}
+    modules = re.findall(r"^(?:from|import) (\S+)", code, flags=re.MULTILINE)
+    assert set(modules) <= {"kernel_embed", "kernel_embed.lab.compare", "sklearn.pipeline", "sklearn.ensemble"}
     train, test = next(iter(folds_of(table.y, 4, 0)))
     split = (table.x.iloc[train], table.y[train], table.x.iloc[test], table.y[test])
-    measured = measure(learner.for_tables, split, np.unique(table.y))
+    measured = CLASSIFICATION.measure(learner.for_tables, split, table.y)
     head, _, last = code.rpartition("\n")
     names = {"X": split[0], "y": split[1], "X_new": split[2]}
     exec(head, names)
     probabilities = eval(last, names)
-    np.testing.assert_allclose(probabilities, measured.probabilities, atol=1e-10)
+    np.testing.assert_allclose(probabilities, measured.arrays["probabilities"], atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["rademacher 4e/n", "evidence", "median heuristic"])
 def test_the_snippet_names_another_kernel(name):
-    learner, table = learners("matern12")[name], mixed()
+    learner, table = learners(kernel="matern12")[name], mixed()
     names = {"X": table.x, "y": table.y, "X_new": table.x}
     exec(learner.code, names)
     kernel = names["classifier"][-1].embedding_.kernel
@@ -237,14 +228,32 @@ def test_the_posterior_average_is_an_average_over_its_draws():
 def test_other_kernels_reach_the_learners(kernel):
     table = blobs(n=40, m=2)
     for name in ("one kernel", "rademacher 4e/n", "median heuristic", "evidence of inputs"):
-        classifier = learners(kernel)[name].make().fit(table.x.to_numpy(), table.y)
+        classifier = learners(kernel=kernel)[name].make().fit(table.x.to_numpy(), table.y)
         assert type(classifier.embedding_.kernel).__name__ == "MaternKernel"
-    with pytest.raises(ValueError, match="Expected a kernel among rbf"):
-        learners("none")
+    with pytest.raises(ValueError, match=r"no kernel 'none'\. Choose among rbf"):
+        learners(kernel="none")
+
+
+def test_every_learner_is_complete_and_named_once():
+    names = [(learner.task, learner.name) for learner in LEARNERS]
+    assert len(names) == len(set(names))
+    with pytest.raises(TypeError, match="constructor"):
+        Learner("mine", "reference", Structure.KERNEL, "a kernel")
+    for more in ({"group": "others"}, {"form": "raw"}):
+        with pytest.raises(ValueError, match="'mine' has the unknown"):
+            Learner(
+                **{"name": "mine", "group": "reference", "structure": Structure.KERNEL, **more},
+                description="",
+                constructor="",
+            )
+    structures = {learner.name: learner.structure for learner in CLASSIFIERS}
+    single = [s for s in structures.values() if s.value.startswith("one kernel")]
+    assert structures["default"].rank > max(s.rank for s in single), "a pool is more complex than one kernel"
+    assert Structure.LENGTHSCALE.rank == min(s.rank for s in single), "one lengthscale is simpler than a relevance"
 
 
 def test_methods_that_do_not_exist_are_named():
-    with pytest.raises(ValueError, match="Expected methods among default"):
+    with pytest.raises(ValueError, match=r"no method 'no such' for classification\. Choose among default"):
         comparison(methods=["no such"])
 
 
@@ -295,14 +304,14 @@ def test_names_with_markup_are_escaped_everywhere(page):
 def test_pictures_of_finished_tables_are_kept(page, monkeypatch):
     path, found = page
     before = path.read_text()
-    monkeypatch.setattr(pictures, "_drawn", lambda section: pytest.fail("drawn again"))
+    monkeypatch.setattr(figures, "_drawn", lambda *args: pytest.fail("drawn again"))
     assert write_report(found, path, progress=False).read_text() == before
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize("width", [1200, 390])
 def test_the_report_in_a_browser(page, tmp_path, width):
-    """The page fits the window: nothing is wider than it, and there is ink down to the words at its end."""
+    """The page fits the window: nothing is wider than it, and no tenth of it is empty."""
     path, _ = page
     probe = tmp_path / "probe.html"
     script = "<script>document.title = document.documentElement.scrollWidth + ' ' + document.body.scrollHeight</script>"

@@ -1,4 +1,4 @@
-"""Comparisons of numeric targets: what a target is, how distributions are judged, the table and the report."""
+"""Comparisons of numeric targets: what a target is, how distributions are scored, the table and the report."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from scipy.stats import norm
 
 import kernel_embed as ke
 from kernel_embed.embeddings import Distribution
-from kernel_embed.lab.compare.evaluate_numbers import by_row, pit
+from kernel_embed.lab.compare.predictions import group_column, pit
 from kernel_embed.lab.compare.predictive import (
     LEVELS,
     BoostedQuantiles,
-    ForestRegressor,
     GaussianProcess,
     GaussianRegressor,
     ProbabilisticRidge,
+    QuantileForest,
 )
-from kernel_embed.lab.compare.real_learners import METHODS, real_learners
-from kernel_embed.lab.compare.real_pictures import _groups
-from kernel_embed.lab.compare.recommendation import ORDER
 from kernel_embed.lab.compare.tables import table_of
+from kernel_embed.lab.compare.tasks import REGRESSION
 
 
 @pytest.fixture(scope="module")
@@ -81,19 +79,19 @@ def test_the_report_shows_fans_groups_and_rows(compared, tmp_path):
 
 
 def test_groups_are_named_in_order_and_count_every_row():
-    labels, member = _groups(pd.Series([10.0, 2.0, 2.0, 33.5, 10.0, 2.0]))
+    labels, member = group_column(pd.Series([10.0, 2.0, 2.0, 33.5, 10.0, 2.0]))
     assert labels == ["2", "10", "33.5", "others"]
     np.testing.assert_array_equal(member, [1, 0, 0, 2, 1, 0])
 
     values = pd.Series(1000.0 * np.arange(1, 91))
     values[0] = np.nan
-    labels, member = _groups(values)
+    labels, member = group_column(values)
     low, high = np.quantile(values.fillna(values.median()), [1 / 3, 2 / 3])
     assert labels == [f"up to {round(low, -1):,.0f}", "between", f"above {round(high, -1):,.0f}"]
     assert np.bincount(member).tolist() == [30, 30, 30]
 
     days = pd.Series(pd.date_range("2024-01-01", periods=90))
-    labels, member = _groups(days)
+    labels, member = group_column(days)
     assert labels == ["up to 2024-01-30", "between", "above 2024-02-29"]
     assert (member == 0).sum() == (days < "2024-01-31").sum()
 
@@ -121,11 +119,11 @@ class Fixed(GaussianRegressor):
     def fit(self, X, y):
         return self
 
-    def law(self, X):
+    def mean_and_scale(self, X):
         return np.asarray(X)[:, 0], np.asarray(X)[:, 1]
 
 
-def test_crps_of_a_normal_law_by_integration():
+def test_crps_of_a_normal_distribution_by_integration():
     X, y = np.array([[0.3, 2.0], [-1.0, 0.5]]), np.array([1.5, -2.0])
     ours = Fixed().crps(X, y)
     for (mean, scale), outcome, value in zip(X, y, ours, strict=True):
@@ -138,12 +136,12 @@ def test_scores_by_row_and_pit_by_hand():
     rng = np.random.default_rng(0)
     y = rng.normal(size=2000)
     quantiles = np.tile(norm.ppf(LEVELS), (2000, 1))
-    law = Distribution(torch.as_tensor(quantiles[0]), torch.as_tensor(LEVELS).expand(2000, -1))
+    normal = Distribution(torch.as_tensor(quantiles[0]), torch.as_tensor(LEVELS).expand(2000, -1))
     arrays = {
         "truth": y, "quantiles": quantiles, "mean": np.zeros(2000), "scale": np.array(1.0),
-        "interval": np.tile(norm.ppf([0.05, 0.95]), (2000, 1)), "crps": law.crps(torch.as_tensor(y)).numpy(),
+        "interval": np.tile(norm.ppf([0.05, 0.95]), (2000, 1)), "crps": normal.crps(torch.as_tensor(y)).numpy(),
     }  # fmt: skip
-    scores = by_row(arrays)
+    scores = REGRESSION.score_rows(arrays)
     assert scores["coverage"].mean() == pytest.approx(0.9, abs=0.03)
     assert scores["squared_error"].mean() == pytest.approx(np.mean(y**2))
     assert scores["crps"].mean() == pytest.approx(1 / np.sqrt(np.pi), abs=0.04)  # E CRPS of N(0, 1) is 1/√π
@@ -151,8 +149,8 @@ def test_scores_by_row_and_pit_by_hand():
     assert ((counts - 200) ** 2 / 200).sum() < 27.9  # χ² with nine degrees of freedom: one seed in a thousand
 
 
-@pytest.mark.parametrize("make", [ProbabilisticRidge, ForestRegressor, BoostedQuantiles, GaussianProcess])
-def test_references_answer_alike(make):
+@pytest.mark.parametrize("make", [ProbabilisticRidge, QuantileForest, BoostedQuantiles, GaussianProcess])
+def test_references_share_one_interface(make):
     rng = np.random.default_rng(1)
     X = rng.uniform(size=(60, 2))
     y = X[:, 0] + 0.1 * rng.normal(size=60)
@@ -162,8 +160,3 @@ def test_references_answer_alike(make):
     np.testing.assert_allclose(model.predict_interval(X, 0.9), quantiles[:, [0, 2]])
     assert np.corrcoef(model.predict(X), y)[0, 1] > 0.8
     assert (model.crps(X, y) >= 0).all()
-
-
-def test_every_learner_of_numbers_has_a_place_in_the_order():
-    assert set(real_learners()) <= set(ORDER)
-    assert set(METHODS) <= set(real_learners())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernel_embed.lab.compare.evaluate import calibration_error
+from kernel_embed.lab.compare.tasks import calibration_error
 from kernel_embed.lab.studies import EXPERIMENTS, Settings, averaging, reproduce
 from kernel_embed.lab.studies.chains import FAMILIES
 from kernel_embed.results import Results

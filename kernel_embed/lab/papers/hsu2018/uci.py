@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....results import Record, column, group, standard_error, table
-from ...compare import learners
-from ...compare.data import load_table
-from ...compare.evaluate import evaluate, paper_folds
+from ...compare.data import load_table, paper_folds
 from ...compare.references import GridSearchedSVC
+from ...compare.tasks import CLASSIFICATION
 from ...experiment import Experiment, Settings
 from ...runner import Case
 
@@ -38,7 +37,7 @@ PUBLISHED = {
 BEST_PRINTED = {"banknote": 99.9, "ecoli": 87.5, "robot": 96.7, "segment": 98.4, "wine": 97.2, "yeast": 60.3}
 """The best figure of each column of Table 1 among the methods of the paper."""
 
-LEARNERS = {**learners.LEARNERS, "svc grid": GridSearchedSVC}
+LEARNERS = {name: learner.make for name, learner in CLASSIFICATION.learners().items()} | {"svc grid": GridSearchedSVC}
 """The SVC with the whole search: these tables are small enough."""
 METHODS = ("default", "rademacher 4e/n", "svc grid")
 """Run unless others are named."""
@@ -62,7 +61,7 @@ def _splits(dataset: str, data: pathlib.Path | None) -> tuple[list[Any], NDArray
 
 def _evaluate(dataset: str, data: pathlib.Path | None, fold: int, method: str) -> Record:
     splits, classes = _splits(dataset, data)
-    return evaluate(LEARNERS[method], splits[fold], classes)
+    return CLASSIFICATION.measure(LEARNERS[method], splits[fold], classes).record
 
 
 def summary(records: Sequence[Record]) -> str:

@@ -1,12 +1,15 @@
-"""A learner that grows like n³ is cut to what it can do in the time."""
+"""How many rows a learner can take in its time, and how much memory a fit needs."""
 
 from __future__ import annotations
+
+import os
+import platform
 
 import numpy as np
 import pytest
 
-from kernel_embed.lab.compare import budget
-from kernel_embed.lab.compare.budget import affordable, subset
+from kernel_embed.lab.compare import resources
+from kernel_embed.lab.compare.resources import RESET, affordable_rows, peak_memory, subset
 
 
 class Clock:
@@ -28,7 +31,7 @@ class Clock:
 def learner(monkeypatch):
     def make(exponent, scale):
         clock = Clock(exponent, scale)
-        monkeypatch.setattr(budget, "time", clock)
+        monkeypatch.setattr(resources, "time", clock)
         return clock
 
     return make
@@ -39,13 +42,13 @@ X, Y = np.zeros((4000, 2)), np.arange(4000) % 3
 
 def test_a_fast_learner_takes_all_rows_after_a_small_trial(learner):
     clock = learner(2.0, 1e-9)
-    assert affordable(lambda: clock, X, Y, 10.0).rows == 4000
+    assert affordable_rows(lambda: clock, X, Y, 10.0) == 4000
     assert len(clock.sizes) == 1
 
 
 def test_a_cubic_learner_is_cut_near_its_budget(learner):
     clock = learner(3.0, 1e-8)  # 10 s at n = 1000
-    rows = affordable(lambda: clock, X, Y, 10.0).rows
+    rows = affordable_rows(lambda: clock, X, Y, 10.0)
     assert 700 <= rows <= 1000
     assert 1e-8 * rows**3 <= 10.0
     assert clock.now < 10.0, "trials take less than the fit itself"
@@ -60,18 +63,18 @@ def test_time_that_does_not_depend_on_the_rows_does_not_cut_a_learner_short(lear
         return plain(x, y)
 
     clock.fit = with_a_start
-    rows = affordable(lambda: clock, X, Y, 4.0).rows  # 0.5 s + 1e-9 n³ is 4 s at n = 1518
+    rows = affordable_rows(lambda: clock, X, Y, 4.0)  # 0.5 s + 1e-9 n³ is 4 s at n = 1518
     assert 1000 <= rows <= 1518
 
 
 def test_a_learner_that_is_hopeless_is_left_out(learner):
     clock = learner(1.0, 1.0)
-    assert affordable(lambda: clock, X, Y, 10.0).rows == 0
+    assert affordable_rows(lambda: clock, X, Y, 10.0) == 0
 
 
 def test_small_tables_are_never_cut(learner):
     clock = learner(1.0, 1e9)
-    assert affordable(lambda: clock, X[:200], Y[:200], 1.0).rows == 200
+    assert affordable_rows(lambda: clock, X[:200], Y[:200], 1.0) == 200
     assert clock.sizes == []
 
 
@@ -85,13 +88,26 @@ def test_a_trial_that_does_not_fit_in_memory_stops_the_trials(learner):
         return fit(x, y)
 
     clock.fit = limited
-    assert 125 <= affordable(lambda: clock, X, Y, 3.0).rows < 4000
+    assert 125 <= affordable_rows(lambda: clock, X, Y, 3.0) < 4000
 
 
 def test_subset_keeps_every_class_and_the_shares():
     y = np.array([0] * 900 + [1] * 99 + [2])
-    chosen = subset(y, 100, seed=3)
-    counts = np.bincount(y[chosen])
+    rows = subset(y, 100, seed=3)
+    counts = np.bincount(y[rows])
     assert counts.tolist() == [90, 10, 1]
-    np.testing.assert_array_equal(chosen, subset(y, 100, seed=3))
+    np.testing.assert_array_equal(rows, subset(y, 100, seed=3))
     np.testing.assert_array_equal(subset(y, 5000), np.arange(1000))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc returns free memory")
+@pytest.mark.skipif(not os.access(RESET, os.W_OK), reason="the system does not record the peak")
+def test_memory_that_earlier_work_returned_is_counted_again():
+    megabytes = []
+    for _ in range(2):
+        with peak_memory() as peak:
+            # 32 MB in pieces that the allocator keeps when they are freed
+            pieces = [np.ones(8_000) for _ in range(500)]
+            del pieces
+        megabytes.append(peak.megabytes)
+    assert all(25.0 < value < 60.0 for value in megabytes)

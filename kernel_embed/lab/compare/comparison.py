@@ -1,0 +1,209 @@
+"""Every learner on every fold of every table: the cases of a comparison, and the arrays kept beside their records."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_iris, load_wine
+from sklearn.model_selection import KFold, StratifiedKFold
+
+from ...files import read_arrays, write_whole
+from ...results import Record, Results, column
+from ...threads import few_threads
+from ..runner import LEFT_OUT, Case, finished, run_cases
+from .data import Table
+from .learner import last_step
+from .learners import learners
+from .resources import affordable_rows, subset, take
+from .tables import UserTable, named_table
+from .task import Arrays, Split
+from .tasks import TASKS
+
+KEY = ("experiment", "dataset", "data", "kernel", "method", "fold", "folds", "seed", "budget")
+TablePair = tuple[UserTable, UserTable | None]
+"""A table, and the table to test on where there is one."""
+
+
+DEFAULT_METHODS = tuple(name for name, learner in learners().items() if learner.default)
+
+
+class Settings(NamedTuple):
+    """How a comparison is made.
+
+    Attributes:
+        methods: names of learners.
+        kernel: of the learners that take one, see :func:`kernel_embed.lab.compare.learners.learners`.
+        folds: of the cross validation; 1 with a test table.
+        seed: of folds and subsets.
+        budget: CPU seconds for one learner on one table, all folds together; with ``None`` every learner has all rows.
+        task: what is predicted, a name in :data:`kernel_embed.lab.compare.tasks.TASKS`.
+    """
+
+    methods: tuple[str, ...] = DEFAULT_METHODS
+    kernel: str = "rbf"
+    folds: int = 5
+    seed: int = 0
+    budget: float | None = 90.0
+    task: str = "classification"
+
+
+class Comparison:
+    """Records in ``results``, and one file of arrays for each, in ``out/folds`` or in memory.
+
+    Args:
+        results: where records are written, and those of an interrupted run are found.
+        settings: how to compare.
+        out: the directory of the arrays; ``None`` keeps them in memory.
+    """
+
+    def __init__(self, results: Results, settings: Settings, out: pathlib.Path | None = None) -> None:
+        self.results, self.settings, self.out = results, settings, out
+        self.task = TASKS[settings.task]
+        self.learners = self.task.learners(settings.kernel)
+        for method in settings.methods:
+            if method not in self.learners:
+                raise ValueError(
+                    f"There is no method {method!r} for {self.task.name}. Choose among {', '.join(self.learners)}, or "
+                    "name another task."
+                )
+        self._memory: dict[str, Arrays] = {}
+
+    def run(self, tables: Sequence[TablePair], progress: bool | None = None) -> None:
+        """Add one record for each table, method and fold that has none yet."""
+        total = len(tables) * len(self.settings.methods) * self.settings.folds
+        run_cases(self._cases(tables), self.results, name="compare", total=total, progress=progress)
+
+    def _cases(self, tables: Sequence[TablePair]) -> Iterator[Case]:
+        for train, test in tables:
+            table = self._table_key(train)
+            for method in self.settings.methods:
+                for fold in range(self.settings.folds):
+                    key: Record = {**table, "method": method, "fold": fold, **self._settings_key()}
+                    yield Case(key, partial(self._fold, key, train, test), f"{train.name}, {method}")
+
+    def _table_key(self, table: UserTable) -> Record:
+        key: Record = {"experiment": "compare", "dataset": table.name, "data": table.fingerprint}
+        return {**key, "kernel": self.settings.kernel}
+
+    def _settings_key(self) -> Record:
+        return {"folds": self.settings.folds, "seed": self.settings.seed, "budget": self.settings.budget}
+
+    def records(self, table: UserTable) -> list[Record]:
+        """The records of one table, in the order of the methods and folds."""
+        shared = {**self._table_key(table), **self._settings_key()}
+        same = [record for record in self.results.records if shared.items() <= record.items()]
+        order = {method: place for place, method in enumerate(self.settings.methods)}
+        known = [record for record in same if record["method"] in order]
+        return sorted(known, key=lambda record: (order[str(record["method"])], record["fold"]))
+
+    def split(self, train: UserTable, test: UserTable | None, fold: int) -> Split:
+        """(x, y, x_test, y_test) of a fold."""
+        if test is not None:
+            return train.x, train.y, test.x, test.y
+        x, y = train.x, train.y
+        rows, others = list(folds_of(y, self.settings.folds, self.settings.seed))[fold]
+        return take(x, rows), y[rows], take(x, others), y[others]
+
+    def _fold(self, key: Record, train: UserTable, test: UserTable | None) -> Record:
+        earlier = [r for f in range(int(str(key["fold"]))) for r in self.results.find({**key, "fold": f})]
+        if self._has_used_budget(finished(earlier)):
+            return {LEFT_OUT: "the budget is used up by the folds before", "row_limit": earlier[-1].get("row_limit")}
+        x, y, x_test, y_test = self.split(train, test, int(str(key["fold"])))
+        make = self.learners[str(key["method"])].for_tables
+        with few_threads(len(train.y)), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the record holds what matters of them
+            limits = [r["row_limit"] for r in earlier if LEFT_OUT not in r or r.get("row_limit") == 0]
+            if limits or self.settings.budget is None:
+                limit = limits[-1] if limits else None
+            else:
+                limit = affordable_rows(make, x, y, self.settings.budget / self.settings.folds, self.settings.seed)
+                limit = None if limit >= len(y) else limit
+            if limit == 0:
+                return {LEFT_OUT: "takes far more than its share of the budget even on the fewest rows", "row_limit": 0}
+            rows = subset(y, len(y) if limit is None else int(limit), self.settings.seed)
+            measured = self.task.measure(make, (take(x, rows), y[rows], x_test, y_test), train.y)
+        # The arrays first: a record in the file means that everything of this fold is there.
+        self._keep(key, {**measured.arrays, **learned_arrays(measured.model)})
+        return {**measured.record, "num_available": len(y), "row_limit": limit}
+
+    def _has_used_budget(self, records: Sequence[Record]) -> bool:
+        """Whether two folds or more have used up the budget, and another would go far beyond it."""
+        if self.settings.budget is None or len(records) < 2:
+            return False
+        seconds = column(records, "processor_seconds")
+        return bool(seconds.sum() + seconds.mean() > 1.5 * self.settings.budget)
+
+    def arrays(self, record: Record) -> Arrays:
+        """What was kept of one fold: the predictions, the truth, and what the learner learned."""
+        name = _file_name(record)
+        if self.out is None:
+            return self._memory.get(name, {})
+        path = self.out / "folds" / name
+        return read_arrays(path) if path.exists() else {}
+
+    def _keep(self, key: Record, arrays: Arrays) -> None:
+        if self.out is None:
+            self._memory[_file_name(key)] = arrays
+        else:
+            write_whole(self.out / "folds" / _file_name(key), partial(_write_arrays, arrays))
+
+
+def _write_arrays(arrays: Arrays, file: IO[bytes]) -> None:
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # the stub takes names for its own options
+
+
+def _file_name(record: Record) -> str:
+    text = "|".join(str(record[field]) for field in KEY)
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.npz"
+
+
+def shipped() -> list[TablePair]:
+    """Two attributes of iris, and wine."""
+    iris, wine = load_iris(), load_wine()
+    names = np.array(iris.target_names)[iris.target]
+    return [
+        (named_table("iris (2 attributes)", Table(iris.data[:, :2], names), iris.feature_names[:2]), None),
+        (named_table("wine", Table(wine.data, wine.target), wine.feature_names), None),
+    ]
+
+
+def folds_of(y: NDArray[Any], folds: int, seed: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Training and test rows: stratified folds, plain ones for numbers or if no class has enough rows."""
+    if y.dtype.kind == "f":
+        yield from KFold(folds, shuffle=True, random_state=seed).split(y)
+        return
+    most = np.unique(y, return_counts=True)[1].max()
+    splitter = (StratifiedKFold if most >= folds else KFold)(folds, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
+        yield from splitter.split(y, y)
+
+
+def learned_arrays(learner: Any) -> Arrays:
+    """What a report can show of a fitted learner: the history of its objective, its lengthscales, its draws."""
+    arrays: Arrays = {}
+    model = last_step(learner)
+    result, embedding = getattr(model, "result_", None), getattr(model, "embedding_", None)
+    if result is not None:
+        arrays["history"] = np.array([step["value"] for step in result.history])
+    if embedding is not None:
+        arrays["regularization"] = np.atleast_1d(embedding.regularization.detach().cpu().numpy())
+    kernel = getattr(embedding, "kernel", None)
+    if kernel is not None and getattr(kernel, "has_lengthscale", False):
+        arrays["lengthscale"] = kernel.lengthscale.detach().cpu().numpy().ravel()
+    relevances = getattr(model, "feature_relevances_", None)
+    if relevances is not None:
+        arrays["relevance"] = np.array(list(relevances.values()), dtype=np.float64)
+        arrays["relevance_names"] = np.array(list(map(str, relevances)), dtype=str)
+    pool = getattr(getattr(model, "conditioned_", None), "pool", None)
+    if pool is not None:
+        arrays["weights"] = pool.weights.detach().cpu().numpy()
+    arrays.update(getattr(model, "draws_", {}))
+    return arrays

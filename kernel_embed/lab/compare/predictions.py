@@ -1,0 +1,233 @@
+"""Sections of a report about predictions of held-out rows: calibration, confusion, intervals, influential rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ...plots import free_figure, plot_reliability
+from ...plots.style import CHOSEN, OTHER
+from ...results import decimal
+from .columns import is_text
+from .comparison import folds_of
+from .figures import REFIT_SECONDS, Content, html_table, picture, relevances, section
+from .predictive import LEVELS
+from .result import ComparisonResult
+from .task import Arrays
+
+MOST_CLASSES = 12
+FAN_ROWS = 60
+BANDS = ((0.05, 0.95, 0.18), (0.25, 0.75, 0.35))
+MOST_GROUPS, FEWEST_OF_A_GROUP = 6, 10
+
+Groups = tuple[list[str], NDArray[np.int64]]
+"""Their names in order, and the number of the group of each row."""
+
+
+@section("Which classes “{method}” confuses", task="classification")
+def confusion(result: ComparisonResult, method: str | None) -> Content:
+    """The confusion matrix with the recall of every class; of many classes, those with the lowest recall."""
+    folds = [] if method is None else [fold for fold in result.folds(method) if fold]
+    if not folds:
+        return
+    classes = [str(label) for label in np.unique(result.table.y)]
+    counts = np.zeros((len(classes), len(classes)), dtype=np.int64)
+    for fold in folds:
+        np.add.at(counts, (fold["truth"], fold["probabilities"].argmax(axis=1)), 1)
+    totals = counts.sum(axis=1)
+    recall = np.divide(counts.diagonal(), totals, out=np.full(len(classes), np.nan), where=totals > 0)
+    if len(classes) > MOST_CLASSES:
+        lowest = [j for j in np.argsort(recall) if totals[j]][:MOST_CLASSES]
+        rows = [[classes[j], str(totals[j]), f"{100 * recall[j]:.0f} %"] for j in lowest]
+        yield html_table(["class", "rows", "recall"], rows)
+        return
+    rows = [
+        [classes[j], *(str(count) if count else "·" for count in counts[j]), f"{100 * recall[j]:.0f} %"]
+        for j in range(len(classes))
+        if totals[j]
+    ]
+    yield html_table(["truth \\ predicted", *classes, "recall"], rows)
+
+
+@section(
+    "Are the probabilities calibrated?",
+    "Of all predictions made with about 70 % confidence, 70 % should be right: points on the dashed line. Points below "
+    "it are overconfident, unless the line through them, their 90 % interval, reaches it. Bars show how many "
+    "predictions were made with that confidence.",
+    task="classification",
+)
+def reliability(result: ComparisonResult, method: str | None) -> Content:
+    for row in result.finished_rows:
+        arrays = result.held_out(row.method)
+        if arrays:
+            p, figure = arrays["probabilities"], free_figure(2.6, 2.6)
+            plot_reliability(p.max(axis=1), p.argmax(axis=1) == arrays["truth"], ax=figure.subplots())
+            error = row.scores["calibration_error"].mean
+            yield picture(figure, row.method, f"calibration error {error:.3f}", "small")
+
+
+@section("Where the target is certain, and where not", task="regression")
+def fan(result: ComparisonResult, method: str | None) -> Content:
+    arrays = {} if method is None else result.held_out(method)
+    if not arrays:
+        return
+    some = np.random.default_rng(0).permutation(len(arrays["truth"]))[:FAN_ROWS]
+    order = some[np.argsort(arrays["mean"][some])]
+    quantiles = arrays["quantiles"][order]
+    figure = free_figure(5.6, 3.2)
+    axes = figure.subplots()
+    place = np.arange(len(order))
+    for low, high, alpha in BANDS:
+        lower, upper = (quantiles[:, int(np.abs(LEVELS - q).argmin())] for q in (low, high))
+        axes.fill_between(place, lower, upper, color=CHOSEN, alpha=alpha, lw=0, step="mid")
+    axes.plot(place, quantiles[:, len(LEVELS) // 2], color=CHOSEN, lw=1.2, drawstyle="steps-mid")
+    axes.plot(place, arrays["truth"][order], "o", color="black", ms=3)
+    axes.set(xlabel="held-out rows, by their predicted mean", ylabel="target", xticks=[])
+    yield picture(
+        figure,
+        "What was predicted, and what happened",
+        f"{len(order)} held-out rows of “{method}”: the line is the predicted median, the bands hold half and nine "
+        "tenths of each predicted distribution, points are what happened. A band that is wide in some places and "
+        "narrow in others says where the target is less certain.",
+        "wide",
+    )
+
+
+def pit(arrays: Arrays) -> NDArray[np.float64]:
+    """Where each outcome falls among its predicted quantiles, in [0, 1]: uniform if the distributions are right.
+
+    Example:
+        >>> float(pit({"truth": np.array([0.5]), "quantiles": LEVELS[None, :]})[0].round(3))
+        0.5
+    """
+    y, quantiles = arrays["truth"], arrays["quantiles"]
+    below = (quantiles < y[:, None]).sum(axis=1) + 0.5 * (quantiles == y[:, None]).sum(axis=1)
+    return np.asarray(below / quantiles.shape[1])
+
+
+@section(
+    "Are the distributions calibrated?",
+    "A tenth of all outcomes should fall into each tenth of the predicted distribution: level bars. Bars that are "
+    "higher at both ends mean that distributions are too narrow; higher in the middle, too wide. By chance, nine bars "
+    "in ten lie between the gray limits.",
+    task="regression",
+)
+def pit_histograms(result: ComparisonResult, method: str | None) -> Content:
+    for row in result.finished_rows:
+        arrays = result.held_out(row.method)
+        if not arrays:
+            continue
+        values, bins = pit(arrays), 10
+        figure = free_figure(2.0, 1.7)
+        axes = figure.subplots()
+        axes.hist(values, bins=[k / bins for k in range(bins + 1)], density=True, color=OTHER, edgecolor="white")
+        error = 1.645 * math.sqrt((bins - 1) / len(values))
+        axes.axhspan(1 - error, 1 + error, color="black", alpha=0.12, lw=0)
+        axes.axhline(1.0, color="black", lw=1, ls="--")
+        axes.set(xlim=(0, 1), xlabel="place in the prediction", xticks=[0, 0.5, 1], yticks=[])
+        yield picture(figure, row.method, f"90 % intervals hold {100 * row.scores['coverage'].mean:.0f} %", "small")
+
+
+@section(
+    "Does “{method}” cover every kind of row?",
+    "Intervals that cover 90 % of all rows may cover more of some kinds of rows and less of others.",
+    task="regression",
+)
+def coverage_by_group(result: ComparisonResult, method: str | None) -> Content:
+    """Coverage and width of intervals by predicted mean, and by the most relevant columns."""
+    arrays = {} if method is None else result.held_out(method)
+    if not arrays:
+        return
+    inside, width = (result.task.score_rows(arrays)[name] for name in ("coverage", "width"))
+    groups = [("predicted mean", _thirds(arrays["mean"], decimal))]
+    if result.test is None:
+        table, settings = result.table, result.settings
+        rows = np.concatenate([others for _, others in folds_of(table.y, settings.folds, settings.seed)])
+        frame = table.x.iloc[rows].reset_index(drop=True)
+        groups += [(name, group_column(frame[name])) for name in _most_relevant(result, 2)]
+    lines = []
+    for name, (labels, member) in groups:
+        for j, label in enumerate(labels):
+            members = member == j
+            n = int(members.sum())
+            if n >= FEWEST_OF_A_GROUP:
+                share = inside[members].mean()
+                error = math.sqrt(max(share * (1 - share), 0.01) / n)
+                covered = f"{100 * share:.0f} ± {100 * error:.0f} %"
+                lines.append([name, label, str(n), covered, f"{width[members].mean():.2f}"])
+    yield html_table(["group by", "group", "rows", "coverage", "mean width"], lines)
+
+
+def _most_relevant(result: ComparisonResult, count: int) -> list[str]:
+    names, share = relevances(result)
+    return [str(names[j]) for j in np.argsort(-share)[:count]]
+
+
+def _thirds(values: NDArray[np.float64], words: Callable[[float], str]) -> Groups:
+    low, high = np.quantile(values, [1 / 3, 2 / 3])
+    labels = [f"up to {words(low)}", "between", f"above {words(high)}"]
+    return labels, (values > low).astype(int) + (values > high).astype(int)
+
+
+def group_column(column: pd.Series) -> Groups:
+    """The most frequent values of text or of few numbers; thirds of many numbers or dates."""
+    if is_text(column.dtype) or column.nunique() <= MOST_GROUPS:
+        most = list(column.value_counts().index[:MOST_GROUPS])
+        values = most if is_text(column.dtype) else sorted(most)
+        place = {cell: j for j, cell in enumerate(values)}
+        return [*map(_text, values), "others"], np.array([place.get(cell, len(values)) for cell in column])
+    words: Callable[[float], str] = decimal
+    if column.dtype.kind == "M":
+        column = (column - pd.Timestamp(0)) / pd.Timedelta(days=1)
+        words = _day
+    return _thirds(column.fillna(column.median()).to_numpy(dtype=np.float64), words)
+
+
+def _day(number: float) -> str:
+    return f"{pd.Timestamp(0) + pd.Timedelta(days=number):%Y-%m-%d}"
+
+
+@section(
+    "Which rows one prediction rests on",
+    "The mean of the default learner is a sum over training targets, with weights that add up to 1. For the held-out "
+    "row of the first fold with the middle prediction, these count most; columns are the most relevant ones.",
+    task="regression",
+)
+def influential_rows(result: ComparisonResult, method: str | None) -> Content:
+    row = next((row for row in result.finished_rows if row.method == "default"), None)
+    if row is None or result.test is not None:
+        return
+    if row.seconds > REFIT_SECONDS:
+        yield (
+            f'<p class="note">The default took more than {REFIT_SECONDS:.0f} s to fit and was not fitted again. Call '
+            "regressor.influential_rows(X_new) for any row.</p>"
+        )
+        return
+    x, y, x_test, y_test = result.comparison.split(result.table, None, 0)
+    model = result.learners["default"].for_tables().fit(x, y)
+    means = model.predict(x_test)
+    middle = int(np.argsort(means)[len(y_test) // 2])
+    (influential,) = model.influential_rows(x_test.iloc[[middle]], 6)
+    names = _most_relevant(result, 4)
+    cells = [
+        ["the row to predict", "", decimal(y_test[middle]), *_texts(x_test, middle, names)],
+        ["its predicted mean", "", decimal(means[middle]), *[""] * len(names)],
+    ]
+    for one in influential:
+        texts = _texts(x, one.number, names)
+        cells.append([f"training row {one.number}", f"{one.weight:.2f}", decimal(one.target), *texts])
+    yield html_table(["row", "weight", "target", *names], cells)
+
+
+def _texts(frame: pd.DataFrame, row: int, names: Sequence[str]) -> list[str]:
+    return [_text(cell) for cell in frame.iloc[row][list(names)]]
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, pd.Timestamp):
+        return f"{cell:%Y-%m-%d}"
+    return decimal(cell) if isinstance(cell, float) else str(cell)

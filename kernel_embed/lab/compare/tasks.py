@@ -1,0 +1,196 @@
+r"""Classification and regression, the two values of :class:`~kernel_embed.lab.compare.task.Task`.
+
+Numeric targets are scored in standard deviations s of all targets of the table, so that tables compare. With F the
+predicted distribution function and y the outcome,
+
+.. math::  \mathrm{CRPS} = \frac1s \int \big( F(t) - \mathbf 1\{y \le t\} \big)^2 dt .
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...estimators import ConditionalEmbeddingRegressor
+from ...results import Record, decimal
+from .learner import Features, last_step
+from .predictive import LEVELS, pinball
+from .task import Arrays, Task
+
+Floats = NDArray[np.float64]
+SMALLEST_PROBABILITY = 1e-15
+COVERAGE = 0.9
+PINBALL_LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+
+
+def log_losses(probabilities: Floats, truth: NDArray[Any]) -> Floats:
+    """−log p of the true class of each row; ``truth`` holds class numbers."""
+    p = np.take_along_axis(probabilities, truth[:, None], axis=1)[:, 0]
+    return np.asarray(-np.log(np.clip(p, SMALLEST_PROBABILITY, 1.0)))
+
+
+def brier_losses(probabilities: Floats, truth: NDArray[Any]) -> Floats:
+    """Σ_c (p_c − y_c)² of each row."""
+    return np.asarray(((probabilities - np.eye(probabilities.shape[1])[truth]) ** 2).sum(axis=1))
+
+
+def calibration_error(confidence: Floats, correct: NDArray[np.bool_], num_bins: int = 10) -> float:
+    """Σ over bins of (share of points) · |mean confidence − accuracy|.
+
+    Example:
+        >>> calibration_error(np.array([0.9, 0.9, 0.9, 0.9]), np.array([True, True, True, False])).__round__(2)
+        0.15
+    """
+    bins = np.minimum((confidence * num_bins).astype(int), num_bins - 1)
+    gaps = [abs(confidence[bins == b].mean() - correct[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins)]
+    return float(sum(gaps))
+
+
+def _predict_classes(model: Any, x: Features, y: NDArray[Any], targets: NDArray[Any]) -> Arrays:
+    classes = np.unique(targets)
+    probabilities = np.zeros((len(y), len(classes)))
+    probabilities[:, np.searchsorted(classes, model.classes_)] = model.predict_proba(x)
+    return {"probabilities": probabilities, "truth": np.searchsorted(classes, y)}
+
+
+def _summarize_classes(arrays: Arrays, model: Any, x: Features, y: NDArray[Any]) -> Record:
+    correct = model.predict(x) == y  # some models do not predict the most probable class
+    scores = _score_classes(arrays)
+    return {
+        "accuracy": float(correct.mean()),
+        "nll": float(scores["nll"].mean()),
+        "brier": float(scores["brier"].mean()),
+        "calibration_error": calibration_error(arrays["probabilities"].max(axis=1), correct),
+    }
+
+
+def _score_classes(arrays: Arrays) -> dict[str, Floats]:
+    p, truth = arrays["probabilities"], arrays["truth"]
+    correct = (p.argmax(axis=1) == truth).astype(np.float64)
+    return {"accuracy": correct, "nll": log_losses(p, truth), "brier": brier_losses(p, truth)}
+
+
+def _pool_classes(folds: Sequence[Arrays]) -> dict[str, float]:
+    """The calibration error of all folds together: one fold has too few predictions for ten bins."""
+    p, truth = (np.concatenate([arrays[name] for arrays in folds]) for name in ("probabilities", "truth"))
+    return {"calibration_error": calibration_error(p.max(axis=1), p.argmax(axis=1) == truth)}
+
+
+CLASSIFICATION = Task(
+    name="classification",
+    loss="nll",
+    loss_name="NLL",
+    loss_words="NLL is the mean negative log probability of held-out labels, in nats, ± its standard error.",
+    lowest="the lowest negative log probability",
+    axis="negative log probability of held-out labels (lower is better)",
+    scores=("accuracy", "nll", "brier", "calibration_error"),
+    columns=(("acc. %", "accuracy", 1, 100.0),),
+    report_columns=(
+        ("accuracy %", "accuracy", 1, 100.0),
+        ("NLL", "nll", 3, 1.0),
+        ("Brier", "brier", 3, 1.0),
+        ("calibration", "calibration_error", 3, 1.0),
+    ),
+    terms={
+        "accuracy": "share of held-out labels that were predicted right.",
+        "NLL": "negative log probability of the held-out labels, in nats: 0 is certainty in the right label, log of "
+        "the number of classes is guessing. Learners are ranked by it because it rewards good probabilities, not only "
+        "good labels.",
+        "Brier": "mean squared distance of the probabilities from the truth.",
+        "calibration": "how far stated probabilities are from the shares that turn out right (expected calibration "
+        "error, all held-out rows together).",
+        "bound": "the tight form of the paper’s bound on a loss of at most 1 on new data; “vacuous” if it is 1 or more "
+        "and says nothing. It measures complexity and is not a guarantee: kernel and norm were learned on the rows it "
+        "is computed from.",
+    },
+    depends="What the labels depend",
+    prediction="probabilities",
+    predict=_predict_classes,
+    summarize=_summarize_classes,
+    score_rows=_score_classes,
+    pool=_pool_classes,
+    describe=lambda y: f"{len(np.unique(y))} classes",
+    decode=lambda truth, targets: np.unique(targets)[truth],
+)
+
+
+def _predict_numbers(model: Any, x: Features, y: Floats, targets: Floats) -> Arrays:
+    """Quantiles, means, intervals and CRPS of test rows, by the model at the end of a pipeline."""
+    if last_step(model) is not model:
+        x, model = model[:-1].transform(x), last_step(model)
+    if isinstance(model, ConditionalEmbeddingRegressor):
+        (distribution,) = model.distribution(x)
+        crps, mean = distribution.crps(torch.as_tensor(y)).numpy(), distribution.mean.numpy()
+        quantiles = distribution.quantile(torch.as_tensor(LEVELS)).numpy()
+    else:
+        crps, mean, quantiles = model.crps(x, y), model.predict(x), model.predict_quantile(x, LEVELS)
+    interval = model.predict_interval(x, COVERAGE)
+    arrays = {"truth": y, "crps": crps, "mean": mean, "quantiles": quantiles, "interval": interval}
+    return {**arrays, "scale": np.array(float(targets.std()) or 1.0)}
+
+
+def _summarize_numbers(arrays: Arrays, model: Any, x: Features, y: Floats) -> Record:
+    means = {name: float(values.mean()) for name, values in _score_numbers(arrays).items()}
+    return {**{k: v for k, v in means.items() if k != "squared_error"}, "rmse": float(np.sqrt(means["squared_error"]))}
+
+
+def _score_numbers(arrays: Arrays) -> dict[str, Floats]:
+    y, scale, interval = arrays["truth"], float(arrays["scale"]), arrays["interval"]
+    levels = np.abs(LEVELS[:, None] - PINBALL_LEVELS).argmin(axis=0)
+    inside = (interval[:, 0] <= y) & (y <= interval[:, 1])
+    return {
+        "crps": arrays["crps"] / scale,
+        "squared_error": ((arrays["mean"] - y) / scale) ** 2,
+        "pinball": pinball(arrays["quantiles"][:, levels], LEVELS[levels], y).mean(axis=1) / scale,
+        "coverage": inside.astype(np.float64),
+        "width": (interval[:, 1] - interval[:, 0]) / scale,
+    }
+
+
+def _pool_numbers(folds: Sequence[Arrays]) -> dict[str, float]:
+    return {"coverage": float(np.concatenate([_score_numbers(arrays)["coverage"] for arrays in folds]).mean())}
+
+
+REGRESSION = Task(
+    name="regression",
+    loss="crps",
+    loss_name="CRPS",
+    loss_words=(
+        "CRPS is the continuous ranked probability score of held-out rows in standard deviations of the target, ± its "
+        "standard error; RMSE is in the same unit; cover is the share of rows inside 90 % intervals."
+    ),
+    lowest="the lowest CRPS",
+    axis="CRPS, in deviations of the target (lower is better)",
+    scores=("crps", "rmse", "pinball", "coverage", "width"),
+    columns=(("RMSE", "rmse", 3, 1.0), ("cover", "coverage", 2, 1.0)),
+    report_columns=(
+        ("CRPS", "crps", 3, 1.0),
+        ("RMSE", "rmse", 3, 1.0),
+        ("pinball", "pinball", 3, 1.0),
+        ("coverage %", "coverage", 1, 100.0),
+        ("width", "width", 2, 1.0),
+    ),
+    terms={
+        "CRPS": "continuous ranked probability score of the predicted distribution, the squared distance of its "
+        "distribution function from the step at the outcome, in standard deviations of the target: 0 is certainty in "
+        "the right value. Learners are ranked by it because it rewards good distributions, not only good means.",
+        "RMSE": "root mean squared error of the predicted mean, in the same unit.",
+        "pinball": "mean pinball loss of the quantiles at 5, 25, 50, 75 and 95 %.",
+        "coverage": "share of held-out values inside intervals that should hold 90 %, all rows together.",
+        "width": "mean width of those intervals, in standard deviations of the target.",
+    },
+    depends="What the target depends",
+    prediction="quantiles",
+    predict=_predict_numbers,
+    summarize=_summarize_numbers,
+    score_rows=_score_numbers,
+    pool=_pool_numbers,
+    describe=lambda y: f"target from {decimal(y.min())} to {decimal(y.max())}",
+    decode=lambda truth, targets: truth,
+)
+
+TASKS = {task.name: task for task in (CLASSIFICATION, REGRESSION)}
