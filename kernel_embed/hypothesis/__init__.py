@@ -1,9 +1,9 @@
-"""Tests of hypotheses with learned kernels: two and several samples, independence, conditional independence."""
+"""Hypothesis tests with learned kernels: two or more samples, independence, conditional independence."""
 
+from .average_kernel import AverageKernel
 from .bayes_factor import log_bayes_factor
 from .causal import register_causal_test
-from .conditional import conditional_independence_test
-from .conditional_samples import conditional_two_sample_test
+from .conditional import conditional_independence_test, conditional_two_sample_test
 from .differences import ColumnDifference, Differences
 from .independence import independence_test
 from .kernel_choice import HasKernelDraws, KernelChoice
@@ -13,6 +13,7 @@ from .samples import k_sample_test, two_sample_test
 from .transform_test import ConditionalTestResult, Diagnosis, LevelWarning
 
 __all__ = [
+    "AverageKernel",
     "ColumnDifference",
     "ConditionalTestResult",
     "Diagnosis",

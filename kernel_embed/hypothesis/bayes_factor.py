@@ -1,27 +1,26 @@
 r"""The Bayes factor of two samples, from the evidence of their embeddings.
 
-What is observed are μ̂_P and μ̂_Q at t points. One embedding μ with the prior GP(0, r) of eq. (3) is behind both; if the
-samples differ, P has :math:`\mu + \delta/2` and Q has :math:`\mu - \delta/2` with
-:math:`\delta \sim GP(0, \tau^2 r)`. The error of an empirical embedding is that of the central limit theorem, eq. (6),
-with S the covariance of k(X, ·) over the pooled sample:
+The data are μ̂_P and μ̂_Q at t points. Both have a common embedding μ with the prior GP(0, r) of eq. (3); if the samples
+differ, P has :math:`\mu + \delta/2` and Q :math:`\mu - \delta/2` with :math:`\delta \sim GP(0, \tau^2 r)`. The error of
+an empirical embedding is that of the central limit theorem, eq. (6), with S the covariance of k(X, ·) over the pooled
+sample:
 
 .. math::
     \begin{pmatrix} \hat\mu_P \\ \hat\mu_Q \end{pmatrix} \sim \mathcal N\left(0, \begin{pmatrix}
         (1 + \tau^2/4) R + S/n & (1 - \tau^2/4) R \\ (1 - \tau^2/4) R & (1 + \tau^2/4) R + S/m
     \end{pmatrix}\right),
 
-with τ = 0 if they are one distribution. A priori τ, the size of the difference relative to that of an embedding, is any
-of :data:`DIFFERENCES`. The Jacobian of eq. (13) belongs to the link, which both hypotheses share.
+with τ = 0 for one distribution. A priori τ, the size of the difference relative to that of an embedding, is uniform on
+:data:`DIFFERENCES`. The Jacobian of eq. (13) belongs to the link, which both hypotheses share.
 
-**Several kernels.** With :math:`p_{1j}, p_{0j}` the densities under kernel j, the answer is the mean of the factors,
+**Several kernels.** With :math:`p_{1j}, p_{0j}` the densities under kernel j, the result is the mean of the factors,
 
 .. math::  \mathrm{BF} = \sum_j w_j \frac{p_{1j}}{p_{0j}}, \qquad \sum_j w_j = 1 ,
 
-and not :math:`\sum_j w_j p_{1j} / \sum_j w_j p_{0j}`. The latter is what prior odds w over the kernels of one model of
-the data would give; but what is observed, :math:`\hat\mu` under kernel j, is another thing for every j, and densities
-of different things do not add. The mean is a bet of which the share w_j is laid on each kernel: each factor has a mean
-of 1 if the samples are of one distribution as the model has it, so the mean of them has too, and is above c with
-probability 1/c at most. Over τ, a prior of one model, it is :math:`\sum_\tau p_{1\tau} / p_0` as it should be.
+and not :math:`\sum_j w_j p_{1j} / \sum_j w_j p_{0j}`, which would need densities of the same data; but
+:math:`\hat\mu` under kernel j is different for every j. Each factor has mean 1 if the samples are of one distribution
+and the model holds, so the mean of the factors does too, and exceeds c with probability at most 1/c. Over τ, a prior
+within one model, it is :math:`\sum_\tau p_{1\tau} / p_0`.
 """
 
 from __future__ import annotations
@@ -38,20 +37,19 @@ from ..kernels.smoothed.gaussian import gaussian_terms
 from ..kernels.structure import check_columns
 from ..linalg import DenseSystem
 from ..validation import check_count
-from .averaged import draws_of
-from .checks import Categorical, check_gram, generator_of
+from .average_kernel import draws_of
+from .checks import Categorical, check_gram, generator_of, read_samples
 from .kernel_choice import KernelChoice, choose_kernels
-from .samples import check_samples
 
 NUM_LOCATIONS = 100
 DIFFERENCES = (0.01, 0.03, 0.1, 0.3, 1.0)
-"""τ; the smallest is what a thousand points can hardly see."""
+"""τ; the smallest is barely detectable with a thousand points."""
 HEIGHT_ROUNDING = 1e-6
-"""By how much a height of 1 may be missed in single precision."""
+"""The error of a height of 1 in single precision."""
 NUGGET = 0.1
-"""Independent error beside that of the central limit, as a share of its mean variance.
+"""Independent error in addition to the central limit, as a share of its mean variance.
 
-r is as rough as that error, so without it every one of infinitely many directions would speak, however faint.
+r is as rough as that error, so without it infinitely many directions would contribute, however faint.
 """
 
 
@@ -69,10 +67,10 @@ def log_bayes_factor(
     Args:
         x: n points, ``(n, d)``.
         y: m points, ``(m, d)``.
-        kernel: as in :func:`kernel_embed.two_sample_test`. The answer for several kernels is the mean of their factors,
-            which is not the factor of a prior over kernels; for a posterior's draws the mean by their weights.
-        seed: of the draw of the points at which the embeddings are observed.
-        num_locations: t; they are drawn from the pooled sample.
+        kernel: as in :func:`kernel_embed.two_sample_test`. For several kernels the result is the mean of their factors,
+            for a posterior the weighted mean over its draws.
+        seed: of the draw of the points at which the embeddings are evaluated.
+        num_locations: t, the number of these points, drawn from the pooled sample.
         categorical: as in :func:`kernel_embed.two_sample_test`.
 
     Returns:
@@ -88,7 +86,7 @@ def log_bayes_factor(
         >>> log_bayes_factor(x, y) < 0, log_bayes_factor(x, y + 1.5) > 5
         (True, True)
     """
-    samples, columns = check_samples([x, y], ["x", "y"], categorical)
+    samples, columns = read_samples({"x": x, "y": y}, categorical)
     generator = generator_of(seed)
     check_count("num_locations", num_locations)
     pooled = torch.cat(samples)
@@ -104,16 +102,16 @@ def log_bayes_factor(
 
 
 def _log_factor(kernel: Kernel, pooled: Tensor, rows: Tensor, n: int) -> Tensor:
-    """log BF of each draw of ``kernel``, the embeddings observed at these rows of the pooled sample."""
+    """log BF of each draw of ``kernel``, with the embeddings evaluated at these rows of the pooled sample."""
     check_columns(kernel, pooled.shape[-1])
     covariance = SmoothedKernel(kernel, _measure(kernel, pooled.shape[-1])).resolved(pooled)
     R = check_gram(covariance.gram(pooled[rows]), kernel)
     k = check_gram(gram(kernel, pooled[rows], pooled), kernel)
-    return _one_kernel(R, k, n).flatten()
+    return _log_factor_from_gram(R, k, n).flatten()
 
 
 def _measure(kernel: Kernel, width: int) -> LebesgueMeasure | None:
-    """r(x, x) = 1 for a squared exponential of height 1, however it is written; else what SmoothedKernel chooses."""
+    """r(x, x) = 1 for a squared exponential of height 1, in any parametrization; else SmoothedKernel's default."""
     terms = gaussian_terms(kernel, width)
     if terms is None or terms.weight.shape[-1] > 1 or terms.frequency is not None or not terms.integrable:
         return None
@@ -121,8 +119,8 @@ def _measure(kernel: Kernel, width: int) -> LebesgueMeasure | None:
     return LebesgueMeasure(unit=True) if is_one else None
 
 
-def _one_kernel(R: Tensor, k: Tensor, n: int) -> Tensor:
-    """From R ``(*batch, t, t)`` and k(locations, pooled) ``(*batch, t, n + m)`` to log BF, ``batch``."""
+def _log_factor_from_gram(R: Tensor, k: Tensor, n: int) -> Tensor:
+    """log BF, of shape ``batch``, from R ``(*batch, t, t)`` and k(locations, pooled) ``(*batch, t, n + m)``."""
     N, t = k.shape[-1], R.shape[-1]
     m = N - n
     means = torch.cat([k[..., :n].mean(-1), k[..., n:].mean(-1)], dim=-1)

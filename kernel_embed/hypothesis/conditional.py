@@ -1,11 +1,11 @@
 r"""Tests of conditional independence of x and y given z.
 
-**Transforms**, the default: what is left of x and y when z is known, in functions with a mean of zero given z, compared
-by permutations among neighbors in z (:mod:`.transform_test`).
+**Transforms**, the default: features of x and y with mean zero given z, compared by permutations among neighbors in z
+(:mod:`.transform_test`).
 
 **Residuals** (Flaxman et al.): regress x on z and y on z with Gaussian processes and test the residuals for
-independence by HSIC. Whatever of x and y is a function of z plus noise independent of z is decided well; two noises
-whose *variances* share a cause in z are not independent, and are found so.
+independence by HSIC (:mod:`.residuals`). It has the right level where x and y are functions of z plus noise independent
+of z; two noises whose *variances* depend on z are not independent, and are rejected.
 
 **Kernel** (Zhang et al., 2011). With :math:`\ddot x = (x, z)`, :math:`R = \varepsilon (K_z + \varepsilon I)^{-1}`,
 :math:`K = R K_{\ddot x} R` and :math:`L = R K_y R`,
@@ -19,6 +19,7 @@ other. Their sum, its trace, and the sum of their squares, its squared norm, nee
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -28,31 +29,21 @@ from torch import Tensor
 
 from ..kernels import gram, median_distance
 from ..linalg import DenseSystem
-from ..validation import check_memory
-from .checks import (
-    Categorical,
-    as_tensor,
-    categorical_columns,
-    check_choice,
-    check_gram,
-    check_pairs,
-    check_permutations,
-    check_sample,
-    generator_of,
-)
+from ..validation import check_count, check_memory
+from .checks import Categorical, check_choice, check_gram, check_pairs, generator_of, read_samples
 from .conditioning_set import ConditioningSet
 from .encoding import Encoding
 from .independence import independence_test
 from .kernel_choice import KernelChoice, choose_kernels
 from .pvalues import by_gamma
-from .residuals import residuals
+from .residuals import residual_test, residuals
 from .result import KernelTestResult
 from .smoothers import MEMORY_REMEDY
-from .transform_test import transform_test
+from .transform_test import ConditionalTestResult, transform_test
 
 Method = Literal["transforms", "residuals", "kernel"]
 RIDGE = 1e-3
-"""ε of the kernel test, as of its authors."""
+"""ε of the kernel test, as in the paper."""
 
 
 def conditional_independence_test(
@@ -70,28 +61,28 @@ def conditional_independence_test(
     categorical_z: Categorical = None,
     progress: bool | None = None,
 ) -> KernelTestResult:
-    """Whether ``x`` and ``y`` are independent given ``z``; without ``z``, :func:`independence_test`.
+    """Test whether ``x`` and ``y`` are independent given ``z``; without ``z``, :func:`independence_test`.
 
     No test of conditional independence has a level that holds for all distributions (Shah and Peters, 2020).
-    ``kernel-embed reproduce test-level`` measures the level of every method for ten models. The default answers with a
-    :class:`~kernel_embed.hypothesis.ConditionalTestResult`, which says how well z predicts x and y and whether what is
-    left still depends on z, and warns in words where the level cannot be trusted.
+    ``kernel-embed reproduce test-level`` measures the level of every method for ten models. The default method returns
+    a :class:`~kernel_embed.hypothesis.ConditionalTestResult`, which shows how well z predicts x and y and whether the
+    residuals still depend on z, and warns where the level may not hold.
 
     Args:
         x: n observations, ``(n, d)``, as a tensor, a NumPy array, a data frame of numbers or lists.
-        y: what goes with each, ``(n, d')``.
-        z: what is known of each, ``(n, p)``.
+        y: the second variable of each observation, ``(n, d')``.
+        z: the conditioning variables, ``(n, p)``.
         kernel: of the residuals of x (of x and z together for the kernel test); as in :func:`two_sample_test`. The test
-            by transforms has features of its own and takes none.
-        num_permutations: B; draws of the null distribution for the kernel test.
-        seed: of whatever is random.
+            by transforms has its own features and takes no kernel.
+        num_permutations: B; for the kernel test the number of draws from the null distribution.
+        seed: of all random numbers.
         kernel_y: of the residuals of y, or of y.
-        method: ``"transforms"``, the default where no kernel is given; ``"residuals"``, the default where one is, for
+        method: ``"transforms"``, the default without a kernel; ``"residuals"``, the default with one, for
             Gaussian-process residuals and HSIC as in the paper; ``"kernel"`` for the kernel conditional test.
-        categorical: columns of x that hold categories; by default all where x is integer or bool.
+        categorical: the categorical columns of x; by default all where x is integer or bool.
         categorical_y: those of y.
         categorical_z: those of z.
-        progress: as in :func:`two_sample_test`, where residuals, or x and y without ``z``, are compared.
+        progress: as in :func:`two_sample_test`, for ``method="residuals"`` and without ``z``.
 
     Returns:
         p-value, statistic and, for the default method, diagnostics.
@@ -99,7 +90,7 @@ def conditional_independence_test(
     Raises:
         TypeError: if a sample is not made of real numbers.
         ValueError: if the samples have different numbers of rows, fewer than four, or values that are not finite; if
-            an option is unknown; or if ``method="transforms"`` is given a kernel.
+            an option is unknown; or if ``method="transforms"`` is combined with a kernel.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -108,15 +99,12 @@ def conditional_independence_test(
         >>> independence_test(x, y, seed=0).pvalue < 0.01, conditional_independence_test(x, y, z, seed=0).pvalue > 0.05
         (True, True)
     """
-    if method is None:
-        method = "transforms" if kernel is None and kernel_y is None else "residuals"
+    no_kernel = kernel is None and kernel_y is None
+    method = method or ("transforms" if no_kernel else "residuals")
     check_choice(method, get_args(Method), "method")
-    if method == "transforms" and not (kernel is None and kernel_y is None):
-        raise ValueError(
-            "Expected no kernel for method='transforms', which has features of its own, got one. "
-            "Leave it out, or use method='residuals'."
-        )
-    check_permutations(num_permutations)
+    if method == "transforms" and not no_kernel:
+        raise ValueError("method='transforms' takes no kernel. Omit the kernel, or use method='residuals'.")
+    check_count("num_permutations", num_permutations)
     if z is None:
         return independence_test(
             x,
@@ -129,78 +117,109 @@ def conditional_independence_test(
             categorical_y=categorical_y,
             progress=progress,
         )
-    x, y, z = as_tensor(x, "x"), as_tensor(y, "y"), as_tensor(z, "z")
-    columns = [
-        categorical_columns([sample], which)
-        for sample, which in ((x, categorical), (y, categorical_y), (z, categorical_z))
-    ]
-    x, y, z = (check_sample(sample, name, minimum=4) for sample, name in zip((x, y, z), "xyz", strict=True))
-    check_pairs(x, y, z)
+    (x,), columns_x = read_samples({"x": x}, categorical, minimum=4)
+    (y,), columns_y = read_samples({"y": y}, categorical_y, minimum=4)
+    (z,), columns_z = read_samples({"z": z}, categorical_z, minimum=4)
+    check_pairs(x=x, y=y, z=z)
     y, z = y.to(x.device), z.to(x.device)
     generator = generator_of(seed)
     if method == "transforms":
-        given = ConditioningSet(z, columns[2], generator)
-        left = [given.variable(one, which, generator) for one, which in ((x, columns[0]), (y, columns[1]))]
-        return transform_test(left[0], left[1], given, num_permutations, generator)
-    # Categories become coordinates, so that a regression on them, or of them, is one of real numbers.
-    points = [Encoding(sample, which)(sample) for sample, which in zip((x, y, z), columns, strict=True)]
+        conditioning = ConditioningSet(z, columns_z, generator)
+        features_x = conditioning.features_of(x, columns_x, generator)
+        features_y = conditioning.features_of(y, columns_y, generator)
+        return transform_test(features_x, features_y, conditioning, num_permutations, generator)
+    # Categories become coordinates, so that regressions are on real numbers.
+    points = [Encoding(data, which)(data) for data, which in ((x, columns_x), (y, columns_y), (z, columns_z))]
     if method == "kernel":
-        return _kernel_test(points[0], points[1], points[2], kernel, kernel_y, num_permutations, generator)
-    rest_x, rest_y = (residuals(sample, points[2], generator) for sample in points[:2])
+        return _kernel_test(points, kernel, kernel_y, num_permutations, generator)
+    residuals_x, residuals_y = (residuals(data, points[2], generator) for data in points[:2])
     inner = int(torch.randint(2**31, (), generator=generator))
-    return residual_test(rest_x, rest_y, kernel, num_permutations, inner, kernel_y, progress)
+    return residual_test(residuals_x, residuals_y, kernel, num_permutations, inner, kernel_y, progress)
 
 
-def residual_test(
-    rest_x: Tensor,
-    rest_y: Tensor,
-    kernel: KernelChoice = None,
+def conditional_two_sample_test(
+    x: Tensor | ArrayLike,
+    y: Tensor | ArrayLike,
+    other_x: Tensor | ArrayLike,
+    other_y: Tensor | ArrayLike,
     num_permutations: int = 1000,
     seed: int | None = None,
-    kernel_y: KernelChoice = None,
-    progress: bool | None = None,
-) -> KernelTestResult:
-    """The second half of the test by residuals, for those who have them."""
-    answer = independence_test(rest_x, rest_y, kernel, num_permutations, seed, kernel_y=kernel_y, progress=progress)
-    return dataclasses.replace(answer, test="conditional independence test (residuals)")
+    *,
+    categorical: Categorical = None,
+    categorical_y: Categorical = None,
+) -> ConditionalTestResult:
+    """Test whether P(y | x) is the same in two samples: concept shift as opposed to covariate shift.
+
+    With s the sample that a row comes from, P(y | x) is the same in both if and only if y and s are independent given
+    x. The test is that of :func:`kernel_embed.conditional_independence_test` by transforms. It has no power where the
+    two x have no values in common.
+
+    Args:
+        x: n rows of the first sample, ``(n, p)``.
+        y: their targets, ``(n, d)``.
+        other_x: m rows of the second sample, ``(m, p)``.
+        other_y: their targets, ``(m, d)``.
+        num_permutations: B, the number of permutations among neighbors in x.
+        seed: of the permutations.
+        categorical: the categorical columns of x; by default all where both x are integer or bool.
+        categorical_y: those of y.
+
+    Returns:
+        p-value, statistic and diagnostics.
+
+    Raises:
+        TypeError: if a sample is not made of numbers.
+        ValueError: if x and y have different numbers of rows, the two samples different columns, or
+            ``num_permutations`` is below 1.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> x, e, other_x, f = torch.randn(4, 100, 1, generator=generator)
+        >>> other_x = other_x + 0.5
+        >>> conditional_two_sample_test(x, x + 0.3 * e, other_x, other_x + 0.3 * f, seed=0).pvalue > 0.05
+        True
+        >>> conditional_two_sample_test(x, x + 0.3 * e, other_x, 0.5 * other_x + 0.3 * f, seed=0).pvalue < 0.01
+        True
+    """
+    check_count("num_permutations", num_permutations)
+    inputs, columns_x = read_samples({"x": x, "other_x": other_x}, categorical)
+    targets, columns_y = read_samples({"y": y, "other_y": other_y}, categorical_y)
+    check_pairs(x=inputs[0], y=targets[0])
+    check_pairs(other_x=inputs[1], other_y=targets[1])
+    generator = generator_of(seed)
+    sizes = tuple(map(len, inputs))
+    conditioning = ConditioningSet(torch.cat(inputs), columns_x, generator)
+    sample = torch.cat([torch.full((size, 1), float(s)) for s, size in enumerate(sizes)]).to(inputs[0])
+    features_y = conditioning.features_of(torch.cat(targets), columns_y, generator)
+    features_s = conditioning.features_of(sample, (0,), generator)
+    result = transform_test(features_y, features_s, conditioning, num_permutations, generator)
+    diagnostics = dict(zip(("y", "sample"), result.diagnostics.values(), strict=True))
+    return dataclasses.replace(result, test="conditional two-sample test", sizes=sizes, diagnostics=diagnostics)
 
 
 def _kernel_test(
-    x: Tensor,
-    y: Tensor,
-    z: Tensor,
-    kernel: KernelChoice,
-    kernel_y: KernelChoice,
-    num_draws: int,
-    generator: torch.Generator,
+    points: Sequence[Tensor], kernel: KernelChoice, kernel_y: KernelChoice, num_draws: int, generator: torch.Generator
 ) -> KernelTestResult:
-    n = x.shape[0]
+    x, y, z = points
+    n = len(x)
     check_memory(n, x, 1, MEMORY_REMEDY, matrices=7)
-    together = torch.cat([x, 0.5 * z], dim=1)
-    chosen = [
-        choose_kernels(data, "best" if given is None else given, (), generator, name)
-        for data, given, name in ((together, kernel, "x"), (y, kernel_y, "y"))
-    ]
-    if any(len(c.kernels) != 1 for c in chosen):
-        raise ValueError(
-            "Expected one kernel of each for method='kernel', got several. Use kernel='best', or residuals."
-        )
-    pair = chosen[0].kernels[0], chosen[1].kernels[0]
-    Kz = _centred(_squared_exponential(z), z)
+    xz = torch.cat([x, 0.5 * z], dim=1)
+    kernels_x = choose_kernels(xz, "best" if kernel is None else kernel, (), generator)
+    kernels_y = choose_kernels(y, "best" if kernel_y is None else kernel_y, (), generator, "y")
+    if len(kernels_x.kernels) > 1 or len(kernels_y.kernels) > 1:
+        raise ValueError("method='kernel' takes one kernel for x and one for y. Use kernel='best', or residuals.")
+    pair = kernels_x.kernels[0], kernels_y.kernels[0]
+    kernel_z = RBFKernel().to(z).requires_grad_(False)
+    kernel_z.lengthscale = median_distance(z)
     # R = ε(K_z + εI)⁻¹
-    R = RIDGE * DenseSystem(Kz, z.new_tensor(RIDGE)).solve(torch.eye(n, dtype=z.dtype, device=z.device))
-    Kx, Ky = (R @ _centred(k, data) @ R for k, data in zip(pair, (together, y), strict=True))
-    product = Kx * Ky
+    system = DenseSystem(_centred(kernel_z, z), z.new_tensor(RIDGE))
+    R = RIDGE * system.solve(torch.eye(n, dtype=z.dtype, device=z.device))
+    product = (R @ _centred(pair[0], xz) @ R) * (R @ _centred(pair[1], y) @ R)
     # Σ λ_l = tr (K∘L), Σ λ_l² = ‖K∘L‖²
     mean, variance = product.diagonal().sum() / n, 2.0 * product.square().sum() / n**2
-    verdict = by_gamma(product.sum() / n, mean, variance, num_draws, generator)
-    return verdict.on((pair,), chosen[0].how, "conditional independence test (kernel)", (n,), KernelTestResult)
-
-
-def _squared_exponential(z: Tensor) -> Kernel:
-    kernel = RBFKernel().to(z).requires_grad_(False)
-    kernel.lengthscale = median_distance(z)
-    return kernel
+    decision = by_gamma(product.sum() / n, mean, variance, num_draws, generator)
+    name = "conditional independence test (kernel)"
+    return decision.result(KernelTestResult, name, (pair,), kernels_x.how, sizes=(n,))
 
 
 def _centred(kernel: Kernel, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-r"""Where two samples differ: places, rows and columns, each corrected for looking at all of them.
+r"""Where two samples differ: points, rows and columns, each corrected for multiple comparisons.
 
 The witness of samples x (n points) and y (m points) is
 
@@ -11,15 +11,15 @@ the N = n + m pooled points. Its largest excursion anywhere is
            |w_b(t)| \le c_\alpha s(t) \text{ for all t,}
 
 with c_α the 1 − α quantile of the M_b, the observed one among them: if the samples are of one distribution, the witness
-leaves the band anywhere with probability at most α. Where the kernel was chosen among several because its statistic
-stands out most, that choice has seen the labels: the maximum is then over all of them too.
+leaves the band anywhere with probability at most α. Where the kernel was chosen among several by its statistic, which
+uses the labels, the maximum is over all of these kernels too.
 
 **Rows.** :math:`\mathrm{MMD}_b^2 = \frac1n \sum_i w(x_i) - \frac1m \sum_j w(y_j)`, so that w(x_i)/n and −w(y_j)/m are
-what single rows contribute; they sum to the statistic.
+the contributions of single rows; they sum to the statistic.
 
-**Columns.** The statistic of every column by itself, and that of all columns but one, on the scale of :mod:`.verdict`,
-with p-values that are corrected for the number of columns by the maximum again. A column that matters only together
-with others is not seen by itself, but missed where it is left out.
+**Columns.** The statistic of every column alone, and that of all columns but one, on the scale of :mod:`.pvalues`, with
+p-values corrected for the number of columns by the maximum again. A column that matters only together with others is
+not detected alone, but its absence reduces the statistic of the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import gram
@@ -37,23 +36,25 @@ from ..results import table
 from .checks import check_gram
 from .kernel_choice import kernels_by_rule
 from .mmd import indicators, squared_mmd, statistics
-from .pvalues import ROUNDING, standardized
+from .pvalues import ROUNDING, rounding_unit, standardized
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from .result import SamplesTestResult
 
 MEMORY = 2**26
 """Bytes of a block of the Gram matrix."""
 
 
 class ColumnDifference(NamedTuple):
-    """What one column has to do with the difference of two samples.
+    """The part of one column in the difference of two samples.
 
     Attributes:
         name: of the column.
-        alone: the standardized statistic of the column by itself.
-        pvalue: of the column by itself, corrected for the number of columns.
-        without: the standardized statistic of all other columns; nan where there are none.
+        alone: the standardized statistic of this column alone.
+        pvalue: of this column alone, corrected for the number of columns.
+        without: the standardized statistic of all other columns; NaN where there are none.
 
     Example:
         >>> from kernel_embed.hypothesis import ColumnDifference
@@ -72,13 +73,13 @@ class Differences:
     """Where two samples differ; see :meth:`SamplesTestResult.differences`.
 
     Attributes:
-        points: where the witness was asked, ``(t, d)``.
-        witness: w at the points, ``(t,)``; above 0 there is more of the first sample.
-        band: c_α s, ``(t,)``: how far from 0 the witness would go anywhere, if the samples were of one distribution.
-        pvalues: of each point, corrected for looking at all of them, ``(t,)``.
+        points: where the witness was evaluated, ``(t, d)``.
+        witness: w at the points, ``(t,)``; positive where the first sample is denser.
+        band: c_α s, ``(t,)``: the half-width of the simultaneous band around 0 under the null hypothesis.
+        pvalues: of each point, corrected for the number of points, ``(t,)``.
         level: 1 − α of the band.
-        rows: what each row of either sample contributes to MMD², a pair of ``(n,)`` and ``(m,)``.
-        columns: what each column has to do with it.
+        rows: the contribution of each row to MMD², a pair of ``(n,)`` and ``(m,)``.
+        columns: the part of each column.
         samples: the two samples.
 
     Example:
@@ -104,12 +105,12 @@ class Differences:
         return self.witness.abs() > self.band
 
     def top_rows(self, count: int = 10) -> tuple[Tensor, Tensor]:
-        """The numbers of the rows of either sample that contribute most, the largest first."""
+        """The indices of the rows of either sample that contribute most, the largest first."""
         first, second = (part.argsort(descending=True)[:count] for part in self.rows)
         return first, second
 
     def summary(self) -> str:
-        """How many points are outside the band, and the columns."""
+        """The share of points outside the band, and a table of the columns."""
         share = float(self.significant.double().mean())
         head = f"outside the {self.level:.0%} band: {share:.0%} of {len(self.points)} points"
         rows = [[c.name, f"{c.alone:.2f}", f"{c.pvalue:.3g}", f"{c.without:.2f}"] for c in self.columns]
@@ -119,7 +120,7 @@ class Differences:
         return self.summary()
 
     def plot(self, ax: Axes | None = None, column: int = 0) -> Axes:
-        """The witness over one column with the band, of several columns in units of the band."""
+        """Plot the witness and the band over one column; with several columns, in units of the band."""
         from ..plots import plot_differences
 
         unit = torch.ones_like(self.band) if len(self.columns) == 1 else self.band.clamp_min(ROUNDING)
@@ -130,78 +131,54 @@ class Differences:
 
 
 def find_differences(
-    samples: Sequence[Tensor],
-    kernel: Kernel,
-    kernels: Sequence[Kernel],
-    points: Tensor,
-    names: Sequence[str],
-    categorical: tuple[int, ...],
-    level: float,
-    num_permutations: int,
-    generator: torch.Generator,
+    result: SamplesTestResult, points: Tensor, level: float, num_permutations: int, generator: torch.Generator
 ) -> Differences:
-    """The places, rows and columns in which two samples differ, by the ``kernel`` that was chosen among ``kernels``."""
-    x, y = samples
+    """The differences of the first two samples of a test."""
+    x, y = result.samples[:2]
     n, m = len(x), len(y)
     pooled = torch.cat([x, y])
     # w_b(t) = Σ_i a_ib k(u_i, t), a = 1/n for those labeled x and −1/m for the rest
     E = indicators((n, m), num_permutations, generator, pooled)
-    A = E[:, 0] * (1.0 / n + 1.0 / m) - 1.0 / m
+    A = E[:, 0].to(pooled) * (1.0 / n + 1.0 / m) - 1.0 / m
     width = max(1, MEMORY // (8 * len(pooled)))
     largest = pooled.new_zeros(1 + num_permutations)
-    for one in [*(other for other in kernels if other is not kernel), kernel]:
+    # The kernel with the largest statistic comes last, and its witness remains.
+    for kernel in [*(other for other in result.kernels if other is not result.kernel), result.kernel]:
         parts = []
-        for some in points.split(width):
-            K = check_gram(gram(one, some, pooled), one)
+        for block in points.split(width):
+            K = check_gram(gram(kernel, block, pooled), kernel)
             s = ((n + m) / (n * m)) ** 0.5 * K.std(-1)
             w = K @ A
             ratio = w.abs() / s.clamp_min(ROUNDING).unsqueeze(-1)
             largest = torch.maximum(largest, ratio.amax(0))
             parts.append(torch.stack([w[:, 0], s, ratio[:, 0]]))
-    witness, s, ratio = torch.cat(parts, dim=1)  # of the last one, the kernel that was chosen
+    witness, s, ratio = torch.cat(parts, dim=1)
     c = largest.quantile(level, interpolation="higher")
     pvalues = (1.0 + (largest[1:] >= ratio.unsqueeze(-1) * (1.0 - 1e-9)).sum(-1)) / (1.0 + num_permutations)
-    own = torch.cat([check_gram(gram(kernel, some, pooled), kernel) @ A[:, 0] for some in pooled.split(width)])
-    columns = _columns(pooled, (n, m), E, names, categorical, generator)
+    own = torch.cat([check_gram(gram(kernel, block, pooled), kernel) @ A[:, 0] for block in pooled.split(width)])
+    columns = _columns(result, pooled, E, generator)
     return Differences(points, witness, c * s, pvalues, level, (own[:n] / n, -own[n:] / m), columns, (x, y))
 
 
 def _columns(
-    pooled: Tensor,
-    sizes: tuple[int, int],
-    E: Tensor,
-    names: Sequence[str],
-    categorical: tuple[int, ...],
-    generator: torch.Generator,
+    result: SamplesTestResult, pooled: Tensor, E: Tensor, generator: torch.Generator
 ) -> tuple[ColumnDifference, ...]:
-    d = pooled.shape[1]
-    alone = torch.stack([_most_telling(pooled, [j], sizes, E, categorical, generator) for j in range(d)])
-    largest = alone.amax(0)
-    pvalues = (largest >= alone[:, :1] - 1e-9).double().mean(-1)
+    sizes, d = tuple(map(len, result.samples[:2])), pooled.shape[1]
+
+    def statistic(columns: Sequence[int], E: Tensor) -> Tensor:
+        """The largest standardized statistic of the default kernels on some columns, ``(1 + B,)``."""
+        categorical = tuple(place for place, j in enumerate(columns) if j in result.categorical)
+        x = pooled[:, columns]
+        kernels = kernels_by_rule(x, "evidence+median", categorical, generator).kernels
+        T, scale = statistics(kernels, x, E, sizes, squared_mmd)
+        z = standardized(T, scale, rounding_unit(T, scale)).amax(0)
+        return torch.where(torch.isfinite(z), z, 0.0)
+
+    alone = torch.stack([statistic([j], E) for j in range(d)])
+    pvalues = (alone.amax(0) >= alone[:, :1] - 1e-9).double().mean(-1)
     others = [[i for i in range(d) if i != j] for j in range(d)]
-    without = [
-        float(_most_telling(pooled, rest, sizes, E[..., :1], categorical, generator)[0]) if rest else float("nan")
-        for rest in others
-    ]
+    without = [float(statistic(rest, E[..., :1])[0]) if rest else float("nan") for rest in others]
     return tuple(
         ColumnDifference(name, float(z[0]), float(p), rest)
-        for name, z, p, rest in zip(names, alone, pvalues, without, strict=True)
+        for name, z, p, rest in zip(result.columns, alone, pvalues, without, strict=True)
     )
-
-
-def _most_telling(
-    pooled: Tensor,
-    chosen: list[int],
-    sizes: tuple[int, int],
-    E: Tensor,
-    categorical: tuple[int, ...],
-    generator: torch.Generator,
-) -> Tensor:
-    """The largest standardized statistic of the default kernels on some columns, ``(1 + B,)``."""
-    own = tuple(place for place, j in enumerate(chosen) if j in categorical)
-    x = pooled[:, chosen]
-    kernels = kernels_by_rule(x, "evidence+median", own, generator).kernels
-    T, scale = statistics(kernels, x, E, sizes, squared_mmd)
-    unit = (ROUNDING * scale.size.to(T)).clamp_min(torch.finfo(T.dtype).tiny).unsqueeze(-1)
-    z = standardized(T, scale, unit).amax(0)
-    return torch.where(torch.isfinite(z), z, 0.0)

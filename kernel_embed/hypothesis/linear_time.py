@@ -1,4 +1,4 @@
-r"""The linear-time statistic, for streams: every point is seen once and forgotten.
+r"""The linear-time statistic, for streams: every point is used once and dropped.
 
 From consecutive pairs of points, z_i = (x_{2i−1}, x_{2i}, y_{2i−1}, y_{2i}),
 
@@ -6,14 +6,14 @@ From consecutive pairs of points, z_i = (x_{2i−1}, x_{2i}, y_{2i−1}, y_{2i})
     h(z_i) &= k(x_{2i-1}, x_{2i}) + k(y_{2i-1}, y_{2i}) - k(x_{2i-1}, y_{2i}) - k(x_{2i}, y_{2i-1}) \\
     \mathrm{MMD}_l^2 &= \frac1M \sum_{i=1}^M h(z_i) .
 
-Where P = Q, x_{2i} and y_{2i} may change places, and that turns h(z_i) into −h(z_i). So the statistic is as likely as
-any
+Where P = Q, x_{2i} and y_{2i} are exchangeable, and exchanging them turns h(z_i) into −h(z_i). So the statistic is as
+likely as any
 
 .. math::  \frac1M \sum_i s_{ib}\, h(z_i), \qquad s_{ib} = \pm 1 \text{ by fair coins}, \quad b = 1, \dots, B,
 
-and its rank among them is an exact p-value. B sums are kept, whatever the length of the stream. A kernel that was
-learned without regard to which of two points is x and which y, such as by the evidence of the pooled sample, leaves it
-exact.
+and its rank among them is an exact p-value. Memory holds B sums, whatever the length of the stream. The p-value remains
+exact for a kernel learned without regard to which of two points is x and which y, such as by the evidence of the pooled
+sample.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from torch import Tensor
 
 from ..kernels.gram import cross_evaluation
 from ..kernels.structure import check_columns
-from .checks import check_gram, check_permutations, check_sample, generator_of
-from .kernel_choice import HasKernelDraws, given_kernels
-from .pvalues import ROUNDING, Verdict, exceedance
+from ..validation import check_count
+from .checks import check_gram, generator_of, read_samples
+from .kernel_choice import HasKernelDraws, unbatched_kernels
+from .pvalues import ROUNDING, TestDecision, exceedance
 from .result import KernelTestResult
 
-NAME = "two-sample test, linear time"
-COINS = 2**20
-"""Signs that are drawn at once."""
+LINEAR_TIME = "two-sample test, linear time"
+SIGNS = 2**20
+"""Random signs drawn at once."""
 
 
 class LinearTimeTwoSampleTest:
-    """A two-sample test of two streams, in memory that does not grow where both go at one pace.
+    """A two-sample test of two streams, in constant memory where both have the same pace.
 
-    Points are used in pairs; those that wait for a partner are kept until it comes. The p-value is exact. Learn
-    the kernel on other data than are tested, such as the beginning of the stream, or without looking at which stream a
-    point comes from.
+    Points are used in pairs; a point without a partner is kept until it has one. The p-value is exact. Learn the kernel
+    on other data, such as the beginning of the stream, or without using which stream a point comes from.
 
     Args:
         kernel: any GPyTorch kernel; a batch of kernels, or a posterior, is averaged over its draws.
         kernel_choice: how it was chosen, for the summary.
-        num_permutations: B, the number of ways in which signs are flipped. Every pair of points costs B additions.
+        num_permutations: B, the number of random sign vectors. Every pair of points costs B additions.
         seed: of the signs.
 
     Raises:
-        TypeError: if ``kernel`` is neither one kernel nor a posterior.
+        TypeError: if ``kernel`` is neither one kernel nor a posterior, or ``num_permutations`` not a whole number.
         ValueError: if ``num_permutations`` is below 1.
 
     Example:
@@ -73,12 +73,10 @@ class LinearTimeTwoSampleTest:
         seed: int | None = None,
     ) -> None:
         if not isinstance(kernel, Kernel | HasKernelDraws):
-            raise TypeError(
-                f"Expected one gpytorch.kernels.Kernel, or a posterior, got {kernel}. Pass RBFKernel(), say."
-            )
-        self.kernel = copy.deepcopy(given_kernels(kernel)[0]).double().requires_grad_(False)
+            raise TypeError(f"kernel must be one gpytorch.kernels.Kernel or a posterior, not {kernel!r}.")
+        self.kernel = copy.deepcopy(unbatched_kernels(kernel)[0]).double().requires_grad_(False)
         self.kernel_choice = kernel_choice
-        check_permutations(num_permutations)
+        check_count("num_permutations", num_permutations)
         self.num_pairs = 0
         self._generator = generator_of(seed)
         self._sums = torch.zeros(1 + num_permutations, dtype=torch.float64)
@@ -86,23 +84,18 @@ class LinearTimeTwoSampleTest:
         self._waiting: list[Tensor | None] = [None, None]
 
     def update(self, x: Tensor | ArrayLike, y: Tensor | ArrayLike) -> LinearTimeTwoSampleTest:
-        """Take the next points of both streams (any numbers of them); returns the test.
+        """Add the next points of both streams (any number of each); returns the test.
 
         Raises:
             TypeError: if a sample is not made of real numbers.
             ValueError: if the samples have different columns, or others than the kernel takes, or values that are not
                 finite.
         """
-        streams = []
-        for name, new, old in zip("xy", (x, y), self._waiting, strict=True):
-            new = check_sample(new, name, minimum=1)
-            check_columns(self.kernel, new.shape[1])
-            streams.append(new if old is None else torch.cat([old, new]))
-        if streams[0].shape[1] != streams[1].shape[1]:
-            raise ValueError(
-                f"Expected samples of one width, got {streams[0].shape[1]} and {streams[1].shape[1]}. "
-                "Give both the same columns."
-            )
+        samples, _ = read_samples({"x": x, "y": y}, False, minimum=1)
+        check_columns(self.kernel, samples[0].shape[1])
+        streams = [
+            new if old is None else torch.cat([old, new]) for new, old in zip(samples, self._waiting, strict=True)
+        ]
         used = 2 * (min(map(len, streams)) // 2)
         self._waiting = [stream[used:].clone() for stream in streams]
         if used:
@@ -122,35 +115,40 @@ class LinearTimeTwoSampleTest:
         return same_x + same_y - cross1 - cross2
 
     def _add(self, h: Tensor) -> None:
-        """Σ_i s_ib h_i, b = 0 as observed; each byte that is drawn holds the signs of eight b."""
+        """Add Σ_i s_ib h_i, b = 0 as observed; each random byte holds the signs of eight b."""
         h = h.detach().cpu()
         B = len(self._sums) - 1
         places = 2 ** torch.arange(8, dtype=torch.uint8)
-        for some in h.split(max(1, COINS // B)):
-            coins = torch.randint(256, (len(some), -(-B // 8), 1), generator=self._generator, dtype=torch.uint8)
-            heads = (coins & places).ne(0).flatten(1)[:, :B].double()
-            total = some.sum()
+        for part in h.split(max(1, SIGNS // B)):
+            signs = torch.randint(256, (len(part), -(-B // 8), 1), generator=self._generator, dtype=torch.uint8)
+            positive = (signs & places).ne(0).flatten(1)[:, :B].double()
+            total = part.sum()
             self._sums[0] += total
-            self._sums[1:] += 2.0 * (some @ heads) - total
+            self._sums[1:] += 2.0 * (part @ positive) - total
         self._size += float(h.abs().sum())
         self.num_pairs += len(h)
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The points of each stream that are in the statistic."""
+        """The number of points of each stream in the statistic."""
         return 2 * self.num_pairs, 2 * self.num_pairs
 
     def result(self) -> KernelTestResult:
-        """The answer for the points seen so far."""
-        return self.verdict().on((self.kernel,), self.kernel_choice, NAME, self.sizes, KernelTestResult)
+        """The result for all points so far.
 
-    def verdict(self) -> Verdict:
-        """The statistic of the points seen so far among those with flipped signs."""
+        Raises:
+            ValueError: if there are fewer than two pairs of points.
+        """
+        kernels = (self.kernel,)
+        return self.decision().result(KernelTestResult, LINEAR_TIME, kernels, self.kernel_choice, sizes=self.sizes)
+
+    def decision(self) -> TestDecision:
+        """The rank of the statistic among those with random signs."""
         if self.num_pairs < 2:
             raise ValueError(
-                f"Expected at least 4 points of each sample, 2 pairs, got {self.num_pairs} pairs. "
+                f"The linear-time test needs at least 4 points of each sample, but it has {2 * self.num_pairs}. "
                 "Call update(x, y) with more points first."
             )
         T = self._sums / self.num_pairs
         p = exceedance(T, ROUNDING * self._size / self.num_pairs)
-        return Verdict(float(T[0]), float(p), T[1:], T[:1], p.reshape(1), 0, f"{len(T) - 1} flips of signs")
+        return TestDecision(float(T[0]), float(p), T[1:], T[:1], p.reshape(1), 0, f"{len(T) - 1} random sign flips")

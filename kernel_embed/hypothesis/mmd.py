@@ -1,4 +1,4 @@
-r"""How far samples are apart, as observed and relabeled: the maximum mean discrepancy of two, its like for several.
+r"""The maximum mean discrepancy of two samples and its generalization to several, observed and relabeled.
 
 With :math:`\hat\mu_P, \hat\mu_Q` the empirical embeddings of x (n points) and y (m points),
 
@@ -14,20 +14,20 @@ for two,
 .. math::  T = \sum_g n_g \lVert \hat\mu_g - \hat\mu \rVert^2
            = \sum_g \tfrac1{n_g} e_g^\top K e_g - \tfrac1N 1^\top K 1 .
 
-With :math:`e \in \{0, 1\}^N` the indicator of a sample among the pooled points, all that is asked of the Gram matrix is
+With :math:`e \in \{0, 1\}^N` the indicator of a sample among the pooled points, all statistics follow from
 
 .. math::  e^\top K e, \qquad e^\top K \mathbf 1, \qquad \mathbf 1^\top K \mathbf 1 .
 
 The indicators of all relabelings are the columns of E (N × C), so that :math:`e^\top K e` for all of them is the
-column sums of :math:`E \circ (K E)`. K is symmetric: only the blocks on and above its diagonal are formed, each is used
-once and dropped, and no more than :data:`MEMORY` bytes of it are held.
+column sums of :math:`E \circ (K E)`. K is symmetric: only the blocks on and above its diagonal are formed, one at a
+time, each of at most :data:`MEMORY` bytes.
 
 Where k is an inner product of p features, K = ZZᵀ, the same forms are
 
 .. math::  e^\top K e = \lVert Z^\top e \rVert^2, \qquad e^\top K \mathbf 1 = (Z^\top e)^\top Z^\top \mathbf 1, \qquad
            \lVert HKH \rVert^2 = \lVert Z^\top H Z \rVert^2 ,
 
-from blocks of rows of Z: O(NpC) in place of O(N²C), and nothing that grows with N² is ever formed.
+from blocks of rows of Z: O(NpC) instead of O(N²C), in memory that does not grow with N².
 """
 
 from __future__ import annotations
@@ -46,16 +46,18 @@ from ..progress import ProgressBar
 from .checks import bar_of_test, check_gram
 from .pvalues import NullScale
 
-Statistic = Callable[["QuadraticForms", Sequence[int]], Tensor]
-"""From what is known of K for every labeling, and the sizes of the samples, to T for every labeling."""
+Formula = Callable[["QuadraticForms", Sequence[int]], Tensor]
+"""From the quadratic forms of all labelings and the sample sizes to T of all labelings."""
 MEMORY = 2**27
 """Bytes of a block of the Gram matrix."""
-DRAW_NUMBERS = 2**22
+RANDOM_NUMBERS = 2**22
 """Random numbers drawn at once."""
 FEATURE_ROWS = 4096
 """Rows of a block of features."""
 BLOCK = 256
-"""Rows of a block at the least: half the product is saved by symmetry, and what is left still fills the processor."""
+"""The least rows of a block: symmetry saves half of the product, and a block still fills the processor."""
+LABELS = 2**25
+"""The number of labels above which they are stored as bools."""
 
 
 def statistics(
@@ -63,7 +65,7 @@ def statistics(
     pooled: Tensor,
     E: Tensor,
     sizes: Sequence[int],
-    formula: Statistic,
+    formula: Formula,
     progress: bool | None = False,
 ) -> tuple[Tensor, NullScale]:
     """T ``(J, 1 + B)`` for J kernels, and the scale of each."""
@@ -78,29 +80,29 @@ def statistics(
 
 
 def squared_mmd(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
-    """MMD_b² for every labeling: ``(*batch, C)``."""
+    """MMD_b² for every labeling, ``(C,)``."""
     n, m = sizes
-    first, second = forms.within.unbind(-2)
-    cross = forms.to_all[..., 0, :] - first  # e₁ᵀK(1 − e₁)
+    first, second = forms.within.unbind()
+    cross = forms.to_all[0] - first  # e₁ᵀK(1 − e₁)
     return first / n**2 + second / m**2 - 2.0 * cross / (n * m)
 
 
 def unbiased_squared_mmd(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
-    """MMD_u² for every labeling: ``(*batch, C)``."""
+    """MMD_u² for every labeling, ``(C,)``."""
     n, m = sizes
-    first, second = (forms.within - forms.diagonal).unbind(-2)
-    cross = forms.to_all[..., 0, :] - forms.within[..., 0, :]
+    first, second = (forms.within - forms.diagonal).unbind()
+    cross = forms.to_all[0] - forms.within[0]
     return first / (n * (n - 1)) + second / (m * (m - 1)) - 2.0 * cross / (n * m)
 
 
 def between_samples(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
-    """T = Σ_g n_g ‖μ̂_g − μ̂‖² for every labeling: ``(*batch, C)``."""
+    """T = Σ_g n_g ‖μ̂_g − μ̂‖² for every labeling, ``(C,)``."""
     counts = forms.within.new_tensor(sizes).unsqueeze(-1)
-    return (forms.within / counts).sum(-2) - (forms.total / sum(sizes)).unsqueeze(-1)
+    return (forms.within / counts).sum(0) - forms.total / sum(sizes)
 
 
-def null_moments(forms: QuadraticForms, sizes: Sequence[int], formula: Statistic) -> tuple[Tensor, Tensor]:
-    r"""Mean and variance of the biased statistic if all samples are of one distribution, each ``batch``.
+def null_moments(forms: QuadraticForms, sizes: Sequence[int], formula: Formula) -> tuple[Tensor, Tensor]:
+    r"""Mean and variance of the biased statistic if all samples are of one distribution.
 
     With λ the eigenvalues of HKH/N, T of k samples tends to :math:`\sum_l \lambda_l \chi^2_{k-1}`.
     """
@@ -111,10 +113,10 @@ def null_moments(forms: QuadraticForms, sizes: Sequence[int], formula: Statistic
 
 
 def indicators(sizes: Sequence[int], num_permutations: int, generator: torch.Generator, like: Tensor) -> Tensor:
-    """E of shape ``(N, k, 1 + B)``: who belongs to which of the k samples, first as observed, then relabeled.
+    """E of shape ``(N, k, 1 + B)``: which point belongs to which of k samples, first as observed, then relabeled.
 
-    Of two samples only the first is marked, ``(N, 1, 1 + B)``: the second is what it leaves. E has the type of
-    ``like``; bools take an eighth of the memory of numbers.
+    For two samples only the first is marked, ``(N, 1, 1 + B)``; the second is its complement. E has the dtype of
+    ``like``, or bool where it would be too large.
 
     Example:
         >>> E = indicators([2, 1], 3, torch.Generator().manual_seed(0), torch.empty(0))
@@ -123,8 +125,9 @@ def indicators(sizes: Sequence[int], num_permutations: int, generator: torch.Gen
     """
     N = sum(sizes)
     marked = sizes[:1] if len(sizes) == 2 else sizes
-    E = torch.zeros(N, len(marked), 1 + num_permutations, dtype=like.dtype, device=like.device)
-    count = max(1, DRAW_NUMBERS // N)
+    dtype = like.dtype if N * num_permutations <= LABELS else torch.bool
+    E = torch.zeros(N, len(marked), 1 + num_permutations, dtype=dtype, device=like.device)
+    count = max(1, RANDOM_NUMBERS // N)
     for first in range(1, 1 + num_permutations, count):
         # One number for each point; a sample is the points whose numbers lie between two order statistics.
         u = torch.rand(min(count, 1 + num_permutations - first), N, generator=generator, dtype=torch.float64)
@@ -145,15 +148,15 @@ def indicators(sizes: Sequence[int], num_permutations: int, generator: torch.Gen
 
 
 class QuadraticForms(NamedTuple):
-    """What the statistics need of K, for indicators E of any shape ``(N, *columns)``.
+    """Quadratic forms of K with the indicators E ``(N, k, C)``.
 
     Attributes:
-        within: eᵀKe, ``(*batch, *columns)``.
-        to_all: eᵀK1, ``(*batch, *columns)``.
-        diagonal: Σ e_i K_ii, ``(*batch, *columns)``.
-        total: 1ᵀK1, ``batch``.
-        trace: Σ K_ii, ``batch``.
-        centred_square: ‖HKH‖², ``batch``, with H = I − 11ᵀ/N.
+        within: eᵀKe, ``(k, C)``.
+        to_all: eᵀK1, ``(k, C)``.
+        diagonal: Σ e_i K_ii, ``(k, C)``.
+        total: 1ᵀK1.
+        trace: Σ K_ii.
+        centred_square: ‖HKH‖², with H = I − 11ᵀ/N.
     """
 
     within: Tensor
@@ -164,89 +167,65 @@ class QuadraticForms(NamedTuple):
     centred_square: Tensor
 
 
-def quadratic_forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar | None = None) -> QuadraticForms:
-    """eᵀKe and its companions for the k samples of indicators E (see :func:`indicators`), K a block at a time.
-
-    A ``bar`` is moved on by the rows of each block.
-    """
+def quadratic_forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar) -> QuadraticForms:
+    """The forms of the points ``x`` and the indicators E (see :func:`indicators`), K a block at a time."""
     one = explicit_features(kernel, x[:1]) if has_explicit_features(kernel) else None
+    flat = E.reshape(len(E), -1)
     if one is None or 2 * one.shape[-1] > len(x):
-        forms = _forms(kernel, x, E, bar)
+        forms = gram_forms(kernel, x, flat, bar)
     else:
-        forms = _feature_forms(kernel, x, E, one.shape[-1], bar)
-    return _with_complement(forms) if E.shape[1] == 1 else forms
-
-
-def _with_complement(forms: QuadraticForms) -> QuadraticForms:
-    """With ē = 1 − e: ēᵀKē = 1ᵀK1 − 2eᵀK1 + eᵀKe."""
-    total, trace = forms.total[..., None, None], forms.trace[..., None, None]
+        forms = feature_forms(kernel, x, flat, one.shape[-1], bar)
+    within, to_all, diagonal, total, trace, _ = forms
+    if E.shape[1] > 1:
+        return forms._replace(**{name: getattr(forms, name).reshape(E.shape[1:]) for name in forms._fields[:3]})
+    # The second sample has ē = 1 − e: ēᵀKē = 1ᵀK1 − 2eᵀK1 + eᵀKe.
     return forms._replace(
-        within=torch.cat([forms.within, total - 2.0 * forms.to_all + forms.within], dim=-2),
-        to_all=torch.cat([forms.to_all, total - forms.to_all], dim=-2),
-        diagonal=torch.cat([forms.diagonal, trace - forms.diagonal], dim=-2),
+        within=torch.stack([within, total - 2.0 * to_all + within]),
+        to_all=torch.stack([to_all, total - to_all]),
+        diagonal=torch.stack([diagonal, trace - diagonal]),
     )
 
 
-def _forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar | None) -> QuadraticForms:
-    columns, flat = E.shape[1:], E.reshape(E.shape[0], -1).to(x)
-    N = x.shape[-2]
+def gram_forms(kernel: Kernel, x: Tensor, E: Tensor, bar: ProgressBar) -> QuadraticForms:
+    """The forms from blocks of the Gram matrix."""
+    E, N = E.to(x), len(x)
     diagonal = check_gram(gram_diagonal(kernel, x), kernel)
-    batch = diagonal.shape[:-1]
-    within = x.new_zeros(*batch, flat.shape[-1])
-    sums = x.new_zeros(*batch, N)
-    square = x.new_zeros(batch)
-    rows = min(N, max(1, MEMORY // (x.element_size() * N * max(1, batch.numel()))), max(BLOCK, N // 16))
+    within, sums, square = x.new_zeros(E.shape[1]), x.new_zeros(N), x.new_zeros(())
+    rows = min(N, max(1, MEMORY // (x.element_size() * N)), max(BLOCK, N // 16))
     for start in range(0, N, rows):
         stop = min(start + rows, N)
         K = check_gram(gram(kernel, x[start:stop], x[start:]), kernel)
-        own, rest = K[..., : stop - start], K[..., stop - start :]
-        product = own @ flat[start:stop]
+        own, rest = K[:, : stop - start], K[:, stop - start :]
+        product = own @ E[start:stop]
         # Σ over the blocks (I, I), and twice those (I, J) with J > I
-        product += 2.0 * (rest @ flat[stop:])
-        within += (flat[start:stop] * product).sum(-2)
-        sums[..., start:stop] += K.sum(-1)
-        sums[..., stop:] += rest.sum(-2)
-        square += own.square().sum((-2, -1)) + 2.0 * rest.square().sum((-2, -1))
-        if bar is not None:
-            bar.update(stop - start)
-    total = sums.sum(-1)
+        product += 2.0 * (rest @ E[stop:])
+        within += (E[start:stop] * product).sum(-2)
+        sums[start:stop] += K.sum(-1)
+        sums[stop:] += rest.sum(-2)
+        square += own.square().sum() + 2.0 * rest.square().sum()
+        bar.update(stop - start)
+    total = sums.sum()
     # ‖HKH‖² = ‖K‖² − (2/N) Σ_i (K1)_i² + (1ᵀK1)²/N²
-    centred = square - 2.0 / N * sums.square().sum(-1) + total.square() / N**2
-    return QuadraticForms(
-        within.reshape(*batch, *columns),
-        (sums @ flat).reshape(*batch, *columns),
-        (diagonal @ flat).reshape(*batch, *columns),
-        total,
-        diagonal.sum(-1),
-        centred.clamp_min(0.0),
-    )
+    centred = square - 2.0 / N * sums.square().sum() + total.square() / N**2
+    return QuadraticForms(within, sums @ E, diagonal @ E, total, diagonal.sum(), centred.clamp_min(0.0))
 
 
-def _feature_forms(kernel: Kernel, x: Tensor, E: Tensor, p: int, bar: ProgressBar | None) -> QuadraticForms:
-    """The same through the p features of ``kernel``, of a block of rows at a time."""
-    N, columns, flat = x.shape[0], E.shape[1:], E.reshape(E.shape[0], -1)
-    batch = torch.Size(kernel.batch_shape)
-    sums, total = x.new_zeros(*batch, p, flat.shape[-1]), x.new_zeros(*batch, p)
-    second, trace = x.new_zeros(*batch, p, p), x.new_zeros(batch)
-    diagonal = x.new_zeros(*batch, flat.shape[-1])
-    for start in range(0, N, FEATURE_ROWS):
+def feature_forms(kernel: Kernel, x: Tensor, E: Tensor, p: int, bar: ProgressBar) -> QuadraticForms:
+    """The forms from blocks of rows of the p features of ``kernel``."""
+    sums, total, second = x.new_zeros(p, E.shape[1]), x.new_zeros(p), x.new_zeros(p, p)
+    diagonal, trace = x.new_zeros(E.shape[1]), x.new_zeros(())
+    for start in range(0, len(x), FEATURE_ROWS):
         Z = explicit_features(kernel, x[start : start + FEATURE_ROWS])
         assert Z is not None
-        Z, e = check_gram(Z, kernel), flat[start : start + FEATURE_ROWS].to(x)
+        Z, e = check_gram(Z, kernel), E[start : start + FEATURE_ROWS].to(x)
         length = Z.square().sum(-1)
         sums += Z.mT @ e
         total += Z.sum(-2)
         second += Z.mT @ Z
         diagonal += length @ e
-        trace += length.sum(-1)
-        if bar is not None:
-            bar.update(len(e))
-    centred = second - total.unsqueeze(-1) * total.unsqueeze(-2) / N
+        trace += length.sum()
+        bar.update(len(e))
+    centred = second - total.unsqueeze(-1) * total / len(x)
     return QuadraticForms(
-        sums.square().sum(-2).reshape(*batch, *columns),
-        (total.unsqueeze(-2) @ sums).reshape(*batch, *columns),
-        diagonal.reshape(*batch, *columns),
-        total.square().sum(-1),
-        trace,
-        centred.square().sum((-2, -1)),
+        sums.square().sum(0), total @ sums, diagonal, total.square().sum(), trace, centred.square().sum()
     )

@@ -1,4 +1,4 @@
-"""What a test answers: statistic, p-value, kernel, null distribution, one line, a picture."""
+"""Results of tests."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from torch import Tensor
 
 from ..embeddings import BayesianMeanEmbedding, NoiseKind
 from ..embeddings.witness import Witness
-from ..validation import check_features, check_share
-from .averaged import AverageKernel
-from .checks import check_permutations, generator_of
+from ..validation import check_count, check_features, check_share
+from .average_kernel import AverageKernel
+from .checks import generator_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from .differences import Differences
 
-NUM_PLACES = 2000
-"""Points at most at which the difference of two samples is looked for."""
+MAX_POINTS = 2000
+"""The most points at which the difference of two samples is evaluated by default."""
 
 TestedKernel: TypeAlias = Kernel | tuple[Kernel, Kernel]
 """The kernel of a test of samples, or the kernels of x and of y."""
 
 Result = TypeVar("Result", bound="KernelTestResult")
-"""A kind of answer."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class KernelTestResult:
-    """The answer of a test.
+    """The result of a test.
 
     Attributes:
         test: what was tested.
-        statistic: its value on the data. With one kernel that of the statistic's definition; with several the largest
-            of their standardized statistics.
+        statistic: its value on the data: with one kernel the statistic by its definition, with several the largest of
+            their standardized statistics.
         pvalue: the p-value; by permutations (1 + #{T_b ≥ T}) / (1 + B), which is never 0.
-        kernel: the kernel, of several the one whose statistic stands out most; a pair (of x, of y) where there are two.
+        kernel: the kernel, of several the one with the largest standardized statistic; a pair (of x, of y) where there
+            are two.
         null: the statistic under the null hypothesis, ``(B,)``: permuted, or drawn from the approximation.
-        kernels: all kernels (or pairs) that took part.
+        kernels: all kernels (or pairs) of the test.
         statistics: the statistic of each by its definition, ``(J,)``.
-        pvalues: the p-value of each by itself, ``(J,)``; only ``pvalue`` accounts for their number.
+        pvalues: the p-value of each alone, ``(J,)``; only ``pvalue`` accounts for their number.
         kernel_choice: how the kernels were chosen.
         null_kind: how the null distribution was found.
-        sizes: the number of points.
+        sizes: the numbers of points.
 
     Example:
         >>> import kernel_embed as ke
@@ -69,12 +69,12 @@ class KernelTestResult:
     sizes: tuple[int, ...]
 
     def summary(self) -> str:
-        """One line: what was tested, p, the statistic, the kernel."""
+        """One line: the test, its p-value, the statistic, the kernel."""
+        return f"{self._headline()}, kernel {describe(self.kernel)} ({self.kernel_choice}), {self.null_kind}"
+
+    def _headline(self) -> str:
         sizes = ", ".join(map(str, self.sizes))
-        return (
-            f"{self.test} (n = {sizes}): p = {self.pvalue:.4g}, statistic {self.statistic:.4g}, "
-            f"kernel {describe(self.kernel)} ({self.kernel_choice}), {self.null_kind}"
-        )
+        return f"{self.test} (n = {sizes}): p = {self.pvalue:.4g}, statistic {self.statistic:.4g}"
 
     def __str__(self) -> str:
         return self.summary()
@@ -83,7 +83,7 @@ class KernelTestResult:
         return f"<{self.summary()}>"
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The null distribution as a histogram, and the statistic in it."""
+        """A histogram of the null distribution, with the statistic."""
         from ..plots import plot_null
 
         ax = plot_null(self.null, self.statistic, label=f"observed, p = {self.pvalue:.3g}", ax=ax)
@@ -94,12 +94,12 @@ class KernelTestResult:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class SamplesTestResult(KernelTestResult):
-    """The answer of a test of samples, which knows where they differ.
+    """The result of a test of samples, with methods that show where they differ.
 
     Attributes:
         samples: the samples.
         columns: the names of their columns.
-        categorical: the numbers of those that hold categories.
+        categorical: the indices of the categorical columns.
 
     Example:
         >>> import kernel_embed as ke
@@ -116,56 +116,46 @@ class SamplesTestResult(KernelTestResult):
     categorical: tuple[int, ...] = ()
 
     def witness(self, noise: float | NoiseKind = "central-limit") -> Witness:
-        """μ_P − μ_Q of the first two samples with ``kernel``, a function with a credible band: where they differ."""
+        """μ_P − μ_Q of the first two samples with ``kernel``, a function with a credible band."""
         return Witness(BayesianMeanEmbedding(self.kernel, noise=noise), *self.samples[:2])
 
     def differences(
         self, points: Tensor | None = None, level: float = 0.95, num_permutations: int = 1000, seed: int | None = 0
     ) -> Differences:
-        """Where the first two samples differ: the witness with a band that allows for looking everywhere, the rows that
-        contribute most, and the columns.
+        """Where the first two samples differ: a simultaneous band for the witness, influential rows, and columns.
 
         Args:
-            points: where to look, ``(t, d)``; by default the points of both samples, 2,000 of them at most, drawn
-                without regard to the samples.
+            points: where to evaluate the witness, ``(t, d)``; by default the points of both samples, or 2,000 of them
+                drawn at random.
             level: 1 − α of the band.
             num_permutations: B.
             seed: of the permutations and of that draw.
 
         Raises:
-            ValueError: if ``level`` is not between 0 and 1, or ``points`` have other columns than the samples.
+            TypeError: if ``num_permutations`` is not a whole number.
+            ValueError: if ``level`` is not between 0 and 1, ``num_permutations`` is below 1, or ``points`` have other
+                columns than the samples.
 
         Example:
             >>> from kernel_embed import two_sample_test
             >>> generator = torch.Generator().manual_seed(0)
             >>> x, y = torch.randn(2, 100, 2, generator=generator)
             >>> y[:, 1] += 1.0
-            >>> found = two_sample_test(x, y, seed=0).differences(num_permutations=200)
-            >>> [column.pvalue < 0.05 for column in found.columns], bool(found.significant.any())
+            >>> differences = two_sample_test(x, y, seed=0).differences(num_permutations=200)
+            >>> [column.pvalue < 0.05 for column in differences.columns], bool(differences.significant.any())
             ([False, True], True)
         """
         from .differences import find_differences
 
         check_share("level", level, "Give 0.95, which is usual.")
-        check_permutations(num_permutations)
+        check_count("num_permutations", num_permutations)
         generator = generator_of(seed)
-        samples = self.samples[:2]
-        pooled = torch.cat(samples)
+        pooled = torch.cat(self.samples[:2])
         if points is None:
-            points = pooled[torch.randperm(len(pooled), generator=generator)[:NUM_PLACES].to(pooled.device)]
+            points = pooled[torch.randperm(len(pooled), generator=generator)[:MAX_POINTS].to(pooled.device)]
         else:
             points = check_features(points, "points", width=pooled.shape[1]).to(pooled)
-        return find_differences(
-            samples,
-            self.kernel,
-            self.kernels,
-            points,
-            self.columns,
-            self.categorical,
-            level,
-            num_permutations,
-            generator,
-        )
+        return find_differences(self, points, level, num_permutations, generator)
 
 
 def describe(kernel: TestedKernel) -> str:
@@ -186,6 +176,5 @@ def describe(kernel: TestedKernel) -> str:
     if len(parts) != len(draws):
         return name
     values = torch.cat([part.lengthscale.detach().flatten() for part in parts])
-    if values.numel() == 1:
-        return f"{name}(ℓ = {values.item():.3g})"
-    return f"{name}(ℓ = {values.min().item():.3g} … {values.max().item():.3g})"
+    low, high = f"{values.min().item():.3g}", f"{values.max().item():.3g}"
+    return f"{name}(ℓ = {low})" if values.numel() == 1 else f"{name}(ℓ = {low} … {high})"

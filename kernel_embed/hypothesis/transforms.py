@@ -1,7 +1,7 @@
-r"""Functions of x whose mean given z is zero: what is left to say of x when z is known.
+r"""Features of x whose mean given z is zero.
 
-Let :math:`\mathcal R` take the studentized residual of a regression on z (:mod:`.smoothers`), and
-:math:`c_k(u) = \sqrt2 \cos \pi k u`, k = 1, 2, …, a basis of the functions of [0, 1] of mean zero. Of a real column
+Let :math:`\mathcal R` be the studentized residual of a regression on z (:mod:`.smoothers`), and
+:math:`c_k(u) = \sqrt2 \cos \pi k u`, k = 1, 2, …, a basis of the functions on [0, 1] with mean zero. A real column has
 
 .. math::
     \text{residual:} &\quad r = \mathcal R[x] \\
@@ -10,17 +10,17 @@ Let :math:`\mathcal R` take the studentized residual of a regression on z (:mod:
     \text{transform:} &\quad c_k(U), \quad U = \hat F(r \mid z)
 
 **The probability transform.** With :math:`G_{ji} = 1\{r_j < r_i\} + \tfrac12 1\{r_j = r_i\}` the regression of column i
-of G on z, with row i left out, estimates the distribution function at r_i given z_i:
+of G on z without row i estimates the distribution function at r_i given z_i:
 
 .. math::  U_i = G_{ii} - \frac{[G - SG]_{ii}}{1 - S_{ii}} ,
 
-for all i by one product of matrices. Kernel and η are those of the least leave-one-out CRPS of the ranks, whose
-Karhunen–Loève expansion is :math:`c_k / k`. If the estimate is right U is uniform and independent of z, whatever the
-shape of the noise. The residual of the normal scores of x takes the place of x in it, so that little is left to learn.
+for all i by one matrix product. Kernel and η minimize the leave-one-out CRPS of the ranks, whose Karhunen–Loève
+expansion is :math:`c_k / k`. If the estimate is right, U is uniform and independent of z for any shape of the noise.
+The residuals of the normal scores of x replace x, so that the distribution depends little on z.
 
-**Ties.** Where x has few values, U would be anywhere between :math:`a = F(x- \mid z)` and :math:`b = F(x \mid z)`, and
-c_k is replaced by its mean over that interval, :math:`\sqrt2 (\sin \pi k b - \sin \pi k a) / \pi k (b - a)`, whose
-mean given z is zero again. A category is one coordinate for each value, minus its probability given z.
+**Ties.** Where x has few values, U is anywhere between :math:`a = F(x- \mid z)` and :math:`b = F(x \mid z)`, and c_k is
+replaced by its mean over that interval, :math:`\sqrt2 (\sin \pi k b - \sin \pi k a) / \pi k (b - a)`, whose mean given
+z is zero too. A category is one coordinate for each value, minus its probability given z.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from .smoothers import Smoother, Smoothers
 KINDS = ("residual", "shape", "ranks", "transform")
 NUM_COSINES = 6
 NUM_SHAPES = 4
-NUM_LEARN = 12
-"""Cosines from which the regression of ranks is learned."""
-NUM_NOISES = 16
+NUM_RANK_TARGETS = 12
+"""Cosines in the regression of ranks."""
+NUM_NOISE_QUANTILES = 16
 CLIP = 3.0
-TIES = 0.3
+MAX_TIES = 0.3
 """A column is discrete where more than this share of its values repeats another."""
 CHUNK = 2**22
-"""Entries of S that are held at once."""
+"""Entries of S in memory at once."""
 
 
 def cosines(u: Tensor, count: int) -> Tensor:
@@ -65,9 +65,7 @@ def mean_cosines(a: Tensor, b: Tensor, count: int) -> Tensor:
 
 
 def ranks(x: Tensor, at: Tensor | None = None) -> Tensor:
-    """(mid-rank − ½)/n of each value of ``x`` ``(n,)``: their distribution function, ties in the middle.
-
-    With ``at`` that function of other numbers.
+    """(mid-rank − ½)/n of each value of ``x`` ``(n,)``, or the same distribution function of the numbers ``at``.
 
     Example:
         >>> ranks(torch.tensor([3.0, 1.0, 3.0, 7.0], dtype=torch.float64))
@@ -87,7 +85,7 @@ def conditional_distribution(x: Tensor, smoother: Smoother) -> tuple[Tensor, Ten
     """F(x_i− | z_i) and F(x_i | z_i) of a column ``(n,)``, each without row i."""
     n = len(x)
     below, upto = torch.empty_like(x), torch.empty_like(x)
-    free = (1.0 - smoother.leverage).clamp_min(1e-3)
+    free = 1.0 - smoother.leverage
     step = max(1, CHUNK // n)
     for start in range(0, n, step):
         stop = min(start + step, n)
@@ -101,25 +99,25 @@ def conditional_distribution(x: Tensor, smoother: Smoother) -> tuple[Tensor, Ten
 
 def karhunen_loeve(x: Tensor) -> Tensor:
     """c_k/k of the ranks of ``x`` ``(n,)``, whose squared error is the CRPS of ranks."""
-    k = torch.arange(1, NUM_LEARN + 1, dtype=x.dtype, device=x.device)
-    return cosines(ranks(x), NUM_LEARN) / k
+    k = torch.arange(1, NUM_RANK_TARGETS + 1, dtype=x.dtype, device=x.device)
+    return cosines(ranks(x), NUM_RANK_TARGETS) / k
 
 
 def expected_cosines(x: Tensor, r: Tensor) -> Tensor:
-    """The mean of c_k(F(x)) given z if x is its prediction plus noise that is independent of z: ``(n, k)``.
+    """The mean of c_k(F(x)) given z if x is its prediction plus noise independent of z, ``(n, k)``.
 
-    The prediction at row i is x_i − r_i, and the noise any of :data:`NUM_NOISES` quantiles of r. What this leaves to
-    a regression on z is small, however fast the prediction changes with z.
+    The prediction at row i is x_i − r_i, and the noise is any of :data:`NUM_NOISE_QUANTILES` quantiles of r. The
+    remainder depends little on z, however fast the prediction changes with z.
     """
-    levels = (torch.arange(NUM_NOISES, dtype=x.dtype, device=x.device) + 0.5) / NUM_NOISES
-    prediction, place = (x - r).sort()  # ascending numbers are looked up faster
+    levels = (torch.arange(NUM_NOISE_QUANTILES, dtype=x.dtype, device=x.device) + 0.5) / NUM_NOISE_QUANTILES
+    prediction, place = (x - r).sort()  # sorted numbers are looked up faster
     at = r.quantile(levels).unsqueeze(-1) + prediction
     mean = cosines(ranks(x, at.flatten()), NUM_COSINES).reshape(*at.shape, -1).mean(0)
     return torch.empty_like(mean).index_copy_(0, place, mean)
 
 
 def clipped(r: Tensor) -> Tensor:
-    """No residual beyond three standard deviations of the middle half, so that no row decides alone."""
+    """Residuals clipped at three robust standard deviations, so that no single row dominates."""
     low, high = r.quantile(r.new_tensor([0.25, 0.75]))
     bound = CLIP * (high - low) / NORMAL_QUARTILES
     bound = torch.where(bound > 0, bound, r.abs().max())
@@ -127,15 +125,15 @@ def clipped(r: Tensor) -> Tensor:
     return r - r.mean()
 
 
-class Column(NamedTuple):
-    """What is left of one column given z.
+class ColumnFeatures(NamedTuple):
+    """Features of one column with mean zero given z.
 
     Attributes:
-        kinds: the features by name, ``(n, m)``.
-        U: the probability transform, ``(n,)``; of a category its code.
-        gain: how much of the CRPS z explains.
+        kinds: the features by kind, ``(n, m)``.
+        U: the probability transform, ``(n,)``; for a category its code.
+        gain: the share of the CRPS that z explains.
         ties: the share of values that repeat another.
-        freedom: degrees of freedom of its regressions on z, the most of value, scores and noise.
+        freedom: the largest degrees of freedom of its regressions on z.
     """
 
     kinds: dict[str, Tensor]
@@ -145,43 +143,38 @@ class Column(NamedTuple):
     freedom: float
 
 
-def real_column(x: Tensor, smoothers: Smoothers, more: Smoothers) -> Column:
-    """Of a real column ``(n,)``; its transform is given what ``more`` regresses on, z and perhaps other columns."""
+def real_features(x: Tensor, smoothers: Smoothers, joint: Smoothers) -> ColumnFeatures:
+    """Features of a real column ``(n,)``; its transform is conditional on ``joint``: z, perhaps with other columns."""
     ties = 1.0 - len(x.unique()) / len(x)
+    discrete = ties > MAX_TIES
     x = x - x.mean()
     x = x / x.std() if bool(x.abs().max() > 0) else x
-    value, own, score = x.unsqueeze(-1), cosines(ranks(x), NUM_COSINES), normal_scores(x.unsqueeze(-1))
-    by_value, by_score = smoothers.choose_each([value, score])
+    value, score = x.unsqueeze(-1), normal_scores(x.unsqueeze(-1))
+    by_value, by_score = smoothers.select([value, score])
     r = by_value.residuals(value)
     s = r.square().mean().sqrt().clamp_min(torch.finfo(x.dtype).tiny)
     shape = cosines((0.5 + r.squeeze(-1) / (6.0 * s)).clamp(0.0, 1.0), NUM_SHAPES)
-    own = own - expected_cosines(x, r.squeeze(-1))
-    discrete = ties > TIES
-    if more is not smoothers and not discrete:
-        by_score = more.choose(score)
+    rank = cosines(ranks(x), NUM_COSINES) - expected_cosines(x, r.squeeze(-1))
+    if joint is not smoothers and not discrete:
+        (by_score,) = joint.select([score])
     noise = x if discrete else by_score.residuals(score).squeeze(-1)
-    columns = torch.cat([shape, own], dim=1).split(1, dim=1)
-    *by_column, by_noise = smoothers.choose_each([*columns, karhunen_loeve(noise)])
-    if more is not smoothers:
-        by_noise = more.choose(karhunen_loeve(noise))
-    left = torch.cat([one.residuals(column) for one, column in zip(by_column, columns, strict=True)], dim=1)
+    columns = torch.cat([shape, rank], dim=1).split(1, dim=1)
+    *by_column, by_noise = smoothers.select([*columns, karhunen_loeve(noise)])
+    if joint is not smoothers:
+        (by_noise,) = joint.select([karhunen_loeve(noise)])
+    rest = torch.cat([one.residuals(column) for one, column in zip(by_column, columns, strict=True)], dim=1)
     a, b = conditional_distribution(noise, by_noise)
     U = 0.5 * (a + b)
     transform = mean_cosines(a, torch.maximum(b, a + 1e-6), NUM_COSINES) if discrete else cosines(ranks(U), NUM_COSINES)
-    kinds = {
-        "residual": clipped(r),
-        "shape": left[:, :NUM_SHAPES],
-        "ranks": left[:, NUM_SHAPES:],
-        "transform": transform,
-    }
-    missed = 1.0 - by_noise.gain if discrete else (1.0 - by_score.gain) * (1.0 - by_noise.gain)
+    features = clipped(r), rest[:, :NUM_SHAPES], rest[:, NUM_SHAPES:], transform
+    unexplained = 1.0 - by_noise.gain if discrete else (1.0 - by_score.gain) * (1.0 - by_noise.gain)
     freedom = max(one.freedom for one in (by_value, by_score, by_noise))
-    return Column(kinds, U, 1.0 - missed, ties, freedom)
+    return ColumnFeatures(dict(zip(KINDS, features, strict=True)), U, 1.0 - unexplained, ties, freedom)
 
 
-def category_column(x: Tensor, coordinates: Tensor, smoothers: Smoothers) -> Column:
-    """Of a category ``(n,)`` with its coordinates ``(n, c)``: these minus their means given z, for every kind."""
-    smoother = smoothers.choose(coordinates)
+def category_features(x: Tensor, coordinates: Tensor, smoothers: Smoothers) -> ColumnFeatures:
+    """Features of a category ``(n,)`` with coordinates ``(n, c)``: the coordinates minus their means given z."""
+    (smoother,) = smoothers.select([coordinates])
     rest = smoother.residuals(coordinates)
     ties = 1.0 - len(x.unique()) / len(x)
-    return Column(dict.fromkeys(KINDS, rest), x, smoother.gain, ties, smoother.freedom)
+    return ColumnFeatures(dict.fromkeys(KINDS, rest), x, smoother.gain, ties, smoother.freedom)

@@ -28,23 +28,23 @@ class NanKernel(Kernel):
 
 
 def test_samples_of_different_width():
-    with pytest.raises(ValueError, match=r"Expected samples of one width, got columns: 2 in x, 1 in y\."):
+    with pytest.raises(ValueError, match=r"different numbers of columns: 2 in x, 1 in y\."):
         ke.two_sample_test(X, Y[:, :1])
     with pytest.raises(ValueError, match=r"3 in sample 3"):
         ke.k_sample_test(X, Y, torch.zeros(5, 3))
-    with pytest.raises(ValueError, match="one width"):
+    with pytest.raises(ValueError, match="different numbers of columns"):
         ke.hypothesis.LinearTimeTwoSampleTest(RBFKernel()).update(X, Y[:, :1])
 
 
 @pytest.mark.parametrize("test", PAIRED)
 def test_rows_that_do_not_pair(test):
-    with pytest.raises(ValueError, match=r"Expected the same number of rows.*20 in x, 19 in y"):
+    with pytest.raises(ValueError, match=r"one row for each observation, but there are 20 in x, 19 in y"):
         test(X, Y[:19])
 
 
 @pytest.mark.parametrize("test", TESTS)
 def test_a_single_point(test):
-    with pytest.raises(ValueError, match=r"Expected at least \d points in x, got 1"):
+    with pytest.raises(ValueError, match=r"needs at least \d rows in x, but it has 1"):
         test(X[:1], Y[:1])
 
 
@@ -84,13 +84,13 @@ def test_a_kernel_that_returns_nan(test):
 @pytest.mark.parametrize("test", TESTS)
 @pytest.mark.parametrize("count", [0, -3, 2.5, True])
 def test_no_permutations(test, count):
-    with pytest.raises(ValueError, match=r"Expected num_permutations of at least 1.*gamma"):
+    with pytest.raises((TypeError, ValueError), match=r"Expected num_permutations"):
         test(X, Y, num_permutations=count)
 
 
 def test_categories_for_a_real_kernel():
     a = torch.randint(0, 3, (20, 1), generator=torch.Generator().manual_seed(0))
-    with pytest.raises(TypeError, match=r"Expected real numbers for RBFKernel, got categories in columns \[0\] of x"):
+    with pytest.raises(TypeError, match=r"RBFKernel needs real numbers, but columns \[0\] of x are categorical"):
         ke.two_sample_test(a, a.flip(0), RBFKernel())
     with pytest.raises(TypeError, match=r"columns \[0\] of y"):
         ke.independence_test(X, a, RBFKernel(), kernel_y=RBFKernel())
@@ -99,31 +99,31 @@ def test_categories_for_a_real_kernel():
         ke.two_sample_test(a, a.flip(0), RBFKernel() * ke.kernels.DeltaKernel(), seed=0, categorical=False).pvalue
         == 1.0
     )
-    with pytest.raises(ValueError, match=r"Expected categorical columns from 0 to 1, got \[5\]"):
+    with pytest.raises(ValueError, match=r"Categorical columns must be between 0 and 1, not \[5\]"):
         ke.two_sample_test(X, Y, categorical=[5])
 
 
 def test_things_that_are_no_sample_and_words_that_mean_nothing():
-    with pytest.raises(TypeError, match=r"Expected y as a tensor, an array or lists of numbers, got ndarray of <U1"):
+    with pytest.raises(TypeError, match=r"y must be a tensor, an array or lists of numbers, not ndarray of <U1"):
         ke.independence_test(X, np.array(["a", "b"] * 10))
     for no_sample in (None, {"a": 1.0}, object()):
-        with pytest.raises(TypeError, match=r"Expected x as a tensor, an array.* got .* of object. Convert it"):
+        with pytest.raises(TypeError, match=r"x must be a tensor, an array.* not .* of object. Convert it"):
             ke.two_sample_test(no_sample, Y)
-    with pytest.raises(ValueError, match=r"Expected y as rows of numbers, got .* Give rows of one length"):
+    with pytest.raises(ValueError, match=r"y is not a table of numbers.* Give rows of equal length"):
         ke.two_sample_test(X, [[1.0], [1.0, 2.0]])
     with pytest.raises(ValueError, match=r"Expected y of shape \(n, d\), got a single number"):
         ke.two_sample_test(X, 1.0)
-    with pytest.raises(ValueError, match=r"Expected kernel.*one of.*'median'.*got 'mean'"):
+    with pytest.raises(ValueError, match=r"kernel must be one of.*'median'.*not 'mean'"):
         ke.two_sample_test(X, Y, "mean")
-    with pytest.raises(TypeError, match=r"Expected a gpytorch.kernels.Kernel.*got float"):
+    with pytest.raises(TypeError, match=r"kernel must be a gpytorch.kernels.Kernel.*not float"):
         ke.two_sample_test(X, Y, 1.0)
-    with pytest.raises(ValueError, match=r"Expected statistic to be one of"):
+    with pytest.raises(ValueError, match=r"statistic must be one of"):
         ke.two_sample_test(X, Y, statistic="linear-time")
-    with pytest.raises(ValueError, match=r"Expected method to be one of"):
+    with pytest.raises(ValueError, match=r"method must be one of"):
         ke.conditional_independence_test(X, Y, X, method="partial")
-    with pytest.raises(ValueError, match=r"Expected one kernel and the biased statistic"):
+    with pytest.raises(ValueError, match=r"needs one kernel and the biased statistic"):
         ke.two_sample_test(X, Y, RBFKernel(), null="gamma", statistic="unbiased")
-    with pytest.raises(ValueError, match=r"Expected at least 2 samples"):
+    with pytest.raises(ValueError, match=r"at least 2 samples"):
         ke.k_sample_test(X)
 
 
@@ -153,7 +153,7 @@ def test_arrays_and_lists_are_samples(convert):
 
 def test_arrays_of_integers_are_categories_and_of_missing_values_are_refused():
     codes = np.arange(20, dtype=np.uint8) % 3
-    with pytest.raises(TypeError, match=r"got categories in columns \[0\] of x"):
+    with pytest.raises(TypeError, match=r"columns \[0\] of x are categorical"):
         ke.two_sample_test(codes, codes.tolist(), RBFKernel())
     assert ke.two_sample_test(codes, codes.tolist(), RBFKernel(), seed=0, categorical=False).pvalue == 1.0
     masked = np.ma.masked_array(X.numpy(), mask=np.arange(40).reshape(20, 2) == 3)

@@ -15,7 +15,7 @@ from scipy.stats import gamma
 
 import kernel_embed as ke
 from kernel_embed.hypothesis import HasKernelDraws
-from kernel_embed.hypothesis.averaged import NUMBERS, AverageKernel, draws_of
+from kernel_embed.hypothesis.average_kernel import BLOCK_ENTRIES, AverageKernel, draws_of
 from kernel_embed.posteriors.draws import KernelDraws
 
 N, M = 30, 25
@@ -204,8 +204,8 @@ def test_an_average_in_blocks_of_rows(samples, weighed, monkeypatch):
     kernel = AverageKernel(weighed.kernel_draws()).double()
     x, y = samples
     whole = ke.gram(kernel, x, y)
-    assert len(weighed.weights) * M < NUMBERS
-    monkeypatch.setattr("kernel_embed.hypothesis.averaged.NUMBERS", 3 * len(weighed.weights) * M)
+    assert len(weighed.weights) * M < BLOCK_ENTRIES
+    monkeypatch.setattr("kernel_embed.hypothesis.average_kernel.BLOCK_ENTRIES", 3 * len(weighed.weights) * M)
     assert torch.allclose(ke.gram(kernel, x, y), whole, rtol=1e-12)
     assert torch.allclose(ke.gram(kernel, x), average_gram(weighed, x), rtol=1e-9)
     assert torch.allclose(kernel(x, diag=True), torch.ones(N, dtype=torch.float64))
@@ -222,15 +222,15 @@ def test_draws_that_contradict_their_weights(samples):
 
     batch = RBFKernel(batch_shape=torch.Size([3]))
     assert ke.two_sample_test(*samples, Own((batch, RBFKernel()), (torch.full((3,), 0.25), torch.tensor(0.25))), 9)
-    with pytest.raises(ValueError, match=r"Expected one weight for each draw, \[3\] of them in the kernels, got \[2\]"):
+    with pytest.raises(ValueError, match=r"the kernels have \[3\] draws, the weights \[2\] entries"):
         ke.two_sample_test(*samples, Own((batch,), (torch.full((2,), 0.5),)))
-    with pytest.raises(ValueError, match=r"not negative and sum to 1, got a sum of 3 and a smallest weight of 1"):
+    with pytest.raises(ValueError, match=r"nonnegative and sum to 1; they sum to 3, and the smallest is 1"):
         ke.two_sample_test(*samples, Own((batch,), (torch.ones(3),)))
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="nonnegative"):
         ke.two_sample_test(*samples, Own((batch,), (torch.tensor([-1.0, 1.0, 1.0]),)))
-    with pytest.raises(TypeError, match="Expected draws of gpytorch kernels"):
+    with pytest.raises(TypeError, match="must return gpytorch kernels"):
         ke.two_sample_test(*samples, Own((), ()))
-    with pytest.raises(TypeError, match=r"a posterior \(anything with kernel_draws\(\)\).*got BayesianMeanEmbedding"):
+    with pytest.raises(TypeError, match=r"a posterior \(anything with kernel_draws\(\)\).*not BayesianMeanEmbedding"):
         ke.two_sample_test(*samples, ke.BayesianMeanEmbedding(RBFKernel()))
-    with pytest.raises(TypeError, match=r"Expected one gpytorch.kernels.Kernel, or a posterior"):
+    with pytest.raises(TypeError, match=r"must be one gpytorch.kernels.Kernel or a posterior"):
         ke.hypothesis.LinearTimeTwoSampleTest("median")

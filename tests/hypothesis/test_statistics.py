@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import Kernel, RBFKernel
 
 import kernel_embed as ke
-from kernel_embed.hypothesis import hsic, mmd, pvalues, rotations
+from kernel_embed.hypothesis import hsic, mmd, pvalues
 from kernel_embed.posteriors.draws import KernelDraws
 
 
@@ -83,17 +83,19 @@ def test_k_samples_are_distances_to_the_pooled_embedding(data):
 
 
 @pytest.mark.parametrize("n", [11, 12])
-@pytest.mark.parametrize("memory", [rotations.MEMORY, 1])
+@pytest.mark.parametrize("memory", [hsic.MEMORY, 1])
 def test_hsic_of_every_rotation_is_its_trace(pairs, n, memory, monkeypatch):
     """Both statistics, even and odd n, from the Gram matrix and pair by pair."""
-    monkeypatch.setattr(rotations, "MEMORY", memory)
+    monkeypatch.setattr(hsic, "MEMORY", memory)
     x, y = (sample[:n] for sample in pairs)
     K, L = loop_gram(x.numpy(), x.numpy(), 0.8), loop_gram(y.numpy(), y.numpy(), 1.5)
-    c = rotations.correlations((kernel_of(0.8),), (kernel_of(1.5),), x, y, 2 * n - 1, torch.Generator().manual_seed(2))
     generator = torch.Generator().manual_seed(2)
-    first, second = (torch.randperm(n, generator=generator).numpy() for _ in range(2))
+    orders = [torch.randperm(n, generator=generator) for _ in range(2)]
+    kernels = (kernel_of(0.8),), (kernel_of(1.5),)
+    (biased, scale), (unbiased, _) = (hsic.rotated_hsic(*kernels, x, y, orders, which) for which in (False, True))
+    biased, unbiased = biased[0, 0], unbiased[0, 0]
+    first, second = (order.numpy() for order in orders)
     H = np.eye(n) - 1 / n
-    biased, unbiased = hsic.hsic(c, n)[0, 0], hsic.unbiased_hsic(c, n)[0, 0]
     assert len(biased) == 2 * n
     for b, (order, s) in enumerate([(order, s) for order in (first, second) for s in range(n)]):
         turned = np.roll(order, -s)
@@ -102,7 +104,9 @@ def test_hsic_of_every_rotation_is_its_trace(pairs, n, memory, monkeypatch):
         A, B = A - np.diag(np.diag(A)), B - np.diag(np.diag(B))
         value = np.trace(A @ B) - 2 / (n - 2) * (A @ B).sum() + A.sum() * B.sum() / ((n - 1) * (n - 2))
         assert unbiased[b].item() == pytest.approx(value / (n * (n - 3)), abs=1e-12)
-    assert c.square_x.item() == pytest.approx(np.sum((H @ K @ H) ** 2))
+    norms = np.sum((H @ K @ H) ** 2) * np.sum((H @ L @ H) ** 2)
+    assert scale.variance.item() == pytest.approx(2 * norms / n**6)
+    assert scale.mean.item() == pytest.approx(np.trace(H @ K) * np.trace(H @ L) / n**3)
 
 
 def test_equal_to_hyppo_where_defined_alike():
@@ -201,16 +205,19 @@ def test_linear_time_is_exact_for_a_few_skewed_points_and_a_learned_kernel():
 
 
 def test_features_give_the_forms_of_their_gram_matrix(data):
-    from kernel_embed.hypothesis.mmd import _feature_forms, _forms, indicators
+    from kernel_embed.hypothesis.mmd import feature_forms, gram_forms, indicators
     from kernel_embed.kernels.features import nystrom_kernel
+    from kernel_embed.progress import progress_bar
 
     pooled = torch.cat(data)
     sizes = tuple(map(len, data))
     kernel = nystrom_kernel(kernel_of(1.0), pooled[::3])
     p = kernel.feature_map(pooled).shape[-1]
     for like in (pooled, torch.empty(0, dtype=torch.bool)):
-        E = indicators(sizes, 20, torch.Generator().manual_seed(0), like)
-        for one, other in zip(_feature_forms(kernel, pooled, E, p, None), _forms(kernel, pooled, E, None), strict=True):
+        E = indicators(sizes, 20, torch.Generator().manual_seed(0), like).flatten(1)
+        bar = progress_bar(None, "test", False)
+        pairs = zip(feature_forms(kernel, pooled, E, p, bar), gram_forms(kernel, pooled, E, bar), strict=True)
+        for one, other in pairs:
             assert torch.allclose(one, other, rtol=1e-9, atol=1e-9)
 
 

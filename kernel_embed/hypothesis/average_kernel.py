@@ -1,6 +1,6 @@
-r"""The average of kernels, as one kernel.
+r"""The average of kernels as one kernel.
 
-Every statistic here is linear in the Gram matrix (HSIC in each of its two), so that over draws k_s with weights w_s,
+All statistics here are linear in the Gram matrix (HSIC in each of its two), so that over draws k_s with weights w_s,
 
 .. math::  \sum_s w_s T(k_s) = T(\bar k), \qquad \bar k = \sum_s w_s k_s :
 
@@ -17,10 +17,10 @@ from ..kernels import gram
 from ..kernels.gram import cross_evaluation
 from ..posteriors.draws import KernelDraws
 
-NUMBERS = 2**24
-"""Kernel values of all draws together that are held at once."""
+BLOCK_ENTRIES = 2**24
+"""Kernel values of all draws in memory at once."""
 ROUNDING = 1e-6
-"""By how much weights in single precision may miss a sum of 1."""
+"""The error of a sum of weights in single precision."""
 
 
 class AverageKernel(Kernel):
@@ -30,7 +30,7 @@ class AverageKernel(Kernel):
         draws: the kernels and their weights.
 
     Raises:
-        TypeError: if a draw is not a kernel of GPyTorch.
+        TypeError: if a draw is not a GPyTorch kernel.
         ValueError: if there is not one weight for each draw, or the weights are negative or do not sum to 1.
 
     Example:
@@ -48,7 +48,7 @@ class AverageKernel(Kernel):
 
     def __init__(self, draws: KernelDraws) -> None:
         super().__init__()
-        check_draws(draws)
+        _check_draws(draws)
         self.kernels = torch.nn.ModuleList(draws.kernels)
         self.counts = [weights.numel() for weights in draws.weights]
         self.register_buffer("weights", torch.cat([weights.detach().double().flatten() for weights in draws.weights]))
@@ -65,7 +65,7 @@ class AverageKernel(Kernel):
 
     @batch_shape.setter
     def batch_shape(self, value: torch.Size) -> None:
-        """Nothing to set: the draws hold every parameter."""
+        """Ignored: GPyTorch sets it in its constructor."""
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
@@ -73,8 +73,7 @@ class AverageKernel(Kernel):
         """k̄ between rows."""
         if last_dim_is_batch or x1.dim() > 2 or x2.dim() > 2:
             raise RuntimeError(
-                f"Expected inputs of shape (n, d), got {tuple(x1.shape)} and {tuple(x2.shape)}. "
-                "Give tensors of two dimensions."
+                f"AverageKernel takes inputs of shape (n, d), not {tuple(x1.shape)} and {tuple(x2.shape)}."
             )
         evaluate = _pairwise if diag else _matrix
         parts = [evaluate(kernel, weights.to(x1), x1, x2) for kernel, weights in zip(*self.draws, strict=True)]
@@ -84,25 +83,25 @@ class AverageKernel(Kernel):
 def _pairwise(kernel: Kernel, weights: Tensor, x1: Tensor, x2: Tensor) -> Tensor:
     with cross_evaluation(kernel):
         values = kernel(x1, x2, diag=True)
-    answer: Tensor = weights @ values.reshape(-1, len(x1)).expand(len(weights), -1)
-    return answer
-
-
-def _matrix(kernel: Kernel, weights: Tensor, x1: Tensor, x2: Tensor) -> Tensor:
-    rows = max(1, NUMBERS // (len(weights) * len(x2)))
-    if len(x1) <= rows and x1.shape == x2.shape and torch.equal(x1, x2):
-        return _weighed(weights, gram(kernel, x1))
-    return torch.cat([_weighed(weights, gram(kernel, some, x2)) for some in x1.split(rows)])
-
-
-def _weighed(weights: Tensor, K: Tensor) -> Tensor:
-    """Σ_s w_s K_s; a kernel without parameters answers once for all draws."""
-    average: Tensor = torch.tensordot(weights, K.reshape(-1, *K.shape[-2:]).expand(len(weights), -1, -1), dims=1)
+    average: Tensor = weights @ values.reshape(-1, len(x1)).expand(len(weights), -1)
     return average
 
 
-def average_of_batch(kernel: Kernel) -> Kernel:
-    """A kernel with a batch dimension as the average over it; one without, as it is."""
+def _matrix(kernel: Kernel, weights: Tensor, x1: Tensor, x2: Tensor) -> Tensor:
+    """Σ_s w_s K_s; a kernel whose values have no batch dimension has the same values for all draws."""
+
+    def average(K: Tensor) -> Tensor:
+        K = K.reshape(-1, *K.shape[-2:]).expand(len(weights), -1, -1)
+        return torch.tensordot(weights, K, dims=1)  # type: ignore[no-any-return]
+
+    rows = max(1, BLOCK_ENTRIES // (len(weights) * len(x2)))
+    if len(x1) <= rows and x1.shape == x2.shape and torch.equal(x1, x2):
+        return average(gram(kernel, x1))
+    return torch.cat([average(gram(kernel, block, x2)) for block in x1.split(rows)])
+
+
+def average_over_batch(kernel: Kernel) -> Kernel:
+    """The average over the batch dimension of a kernel; a kernel without one is returned as it is."""
     batch = torch.Size(kernel.batch_shape)
     if not batch:
         return kernel
@@ -111,30 +110,26 @@ def average_of_batch(kernel: Kernel) -> Kernel:
 
 
 def draws_of(kernel: Kernel) -> KernelDraws:
-    """What ``kernel`` averages over; a kernel that is none is its own only draw."""
+    """The draws of an average; another kernel is its own only draw."""
     if isinstance(kernel, AverageKernel):
         return kernel.draws
     return KernelDraws((kernel,), (torch.ones(1, dtype=torch.float64),))
 
 
-def check_draws(draws: KernelDraws) -> None:
-    """Raise unless there is one weight for each draw, none negative, and all of them sum to 1."""
+def _check_draws(draws: KernelDraws) -> None:
     kernels, weights = draws
     if not kernels or not all(isinstance(kernel, Kernel) for kernel in kernels):
-        raise TypeError(
-            f"Expected draws of gpytorch kernels, got {[type(kernel).__name__ for kernel in kernels]}. "
-            "Return one kernel with a batch of draws."
-        )
-    counts, given = [torch.Size(kernel.batch_shape).numel() for kernel in kernels], [w.numel() for w in weights]
-    if counts != given:
+        types = [type(kernel).__name__ for kernel in kernels]
+        raise TypeError(f"kernel_draws() must return gpytorch kernels, not {types}.")
+    counts, sizes = [torch.Size(kernel.batch_shape).numel() for kernel in kernels], [w.numel() for w in weights]
+    if counts != sizes:
         raise ValueError(
-            f"Expected one weight for each draw, {counts} of them in the kernels, got {given}. Give one tensor of "
-            "weights for each kernel, with one entry for each element of its batch."
+            f"kernel_draws() must return one weight for each draw: the kernels have {counts} draws, the weights "
+            f"{sizes} entries."
         )
-    together = torch.cat([w.detach().double().flatten().cpu() for w in weights])
-    total = float(together.sum())
-    if not bool((together >= 0).all()) or not abs(total - 1.0) <= ROUNDING:
+    flat = torch.cat([w.detach().double().flatten().cpu() for w in weights])
+    if not bool((flat >= 0).all()) or not abs(float(flat.sum()) - 1.0) <= ROUNDING:
         raise ValueError(
-            f"Expected weights that are not negative and sum to 1, got a sum of {total:g} and a smallest weight of "
-            f"{float(together.min()):g}. Divide them by their sum."
+            f"The weights of kernel draws must be nonnegative and sum to 1; they sum to {float(flat.sum()):g}, and the "
+            f"smallest is {float(flat.min()):g}. Divide them by their sum."
         )
