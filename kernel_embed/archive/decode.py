@@ -176,7 +176,7 @@ class Decoder:
 
 def _one(kind: type, node: Any) -> Any:
     if type(node) is not kind:
-        raise ValueError(f"A {kind.__name__} is a {type(node).__name__}.")
+        raise ValueError(f"The file has a {type(node).__name__} in place of a {kind.__name__}.")
     return node
 
 

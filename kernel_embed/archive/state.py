@@ -130,7 +130,7 @@ def _has_parameter(kind: type, state: Mapping[str, Any], name: str) -> bool:
 def _module_state(made: nn.Module, state: dict[str, Any]) -> dict[str, Any]:
     """The state of a torch module: hooks as in a new one, parameters, buffers and parts of the right kind."""
     if HOOKS & state.keys():
-        raise ValueError(f"A {type(made).__name__} has hooks.")
+        raise ValueError(f"The file gives a {type(made).__name__} hooks, which it cannot have.")
     state = vars(nn.Module()) | state
     for name, kind in HELD.items():
         held = state.get(name, {})
