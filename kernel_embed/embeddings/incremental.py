@@ -10,7 +10,7 @@ from torch import Tensor
 from ..kernels import gram
 from ..kernels.frozen import frozen
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem, extended
-from ..linalg.extension import joined_weights
+from ..linalg.cholesky import joined_weights
 from ..validation import check_question
 
 if TYPE_CHECKING:

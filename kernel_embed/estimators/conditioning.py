@@ -21,7 +21,7 @@ from ..kernels import explicit_features, has_explicit_features
 from ..kernels.features.nystrom import nystrom_kernel
 from ..kernels.frozen import frozen
 from ..linalg import RidgePath
-from ..linalg.extension import joined_weights
+from ..linalg.cholesky import joined_weights
 from ..objectives import calibrate
 from ..scale.expansion import expansion
 from ..scale.statistics import FeatureStatistics

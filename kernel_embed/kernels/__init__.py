@@ -1,4 +1,4 @@
-"""What an embedding needs of a kernel: its Gram matrix or features, the bound of its diagonal, a start for learning."""
+"""What an embedding needs from a kernel: its Gram matrix or features, a bound on its diagonal, starting values."""
 
 from .classes.bag import BagKernel, MMDKernel, pack_bags
 from .classes.delta import DeltaKernel

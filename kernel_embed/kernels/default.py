@@ -1,4 +1,4 @@
-"""The kernel used where the caller names none: ARD squared exponential, its scale taken from the data."""
+"""The default kernel: an ARD squared exponential with lengthscales in the units of the data."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
     r"""An ARD squared exponential kernel with a prior on its lengthscales, in the units of the data.
 
     With :math:`s_j` the range of feature j, every :math:`\log \ell_j` starts at :math:`\log(s_j \ell)` and has a
-    Gaussian prior around it: features are thought equally relevant until the data say otherwise. On a few hundred rows
-    this keeps irrelevant features from being fitted to noise; its weight falls with 1/n.
+    Gaussian prior around it, so that all features count equally unless the data contradict. On a few hundred rows this
+    keeps irrelevant features from being fitted to noise; the weight of the prior falls with 1/n.
 
     Args:
         x: inputs of shape ``(n, d)``.

@@ -1,4 +1,4 @@
-"""``frozen(module)``: a kernel or an embedding as it is now, which no later learning touches."""
+"""``frozen(module)``: a copy of a kernel or an embedding that no later learning changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def frozen(module: M) -> M:
     """
     memo: dict[int, object] = {}
     for part in module.modules():
-        # An added loss term belongs to the likelihood of a model in training, and is no part of the kernel.
+        # An added loss term belongs to the likelihood of a model in training, not to the kernel.
         for term in getattr(part, "_added_loss_terms", {}).values():
             memo[id(term)] = None
         for tensor in _tensors(vars(part)):
@@ -46,8 +46,8 @@ def frozen(module: M) -> M:
     inducing = [part for part in module.modules() if isinstance(part, InducingPointKernel)]
     for part in reversed(inducing):
         _copy_as_object(part, memo)
-    twin: M = copy.deepcopy(module, memo).requires_grad_(False)
-    return twin
+    copied: M = copy.deepcopy(module, memo).requires_grad_(False)
+    return copied
 
 
 def _like(tensor: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ def _like(tensor: Tensor) -> Tensor:
 
 
 def _copy_as_object(module: InducingPointKernel, memo: dict[int, object]) -> None:
-    """What ``copy.deepcopy`` does for an object without a method of its own; without what it remembered."""
+    """What ``copy.deepcopy`` does by default, without cached tensors."""
     copied: Kernel = object.__new__(type(module))
     memo[id(module)] = copied
     state = {name: value for name, value in vars(module).items() if not name.startswith("_cached_kernel")}
@@ -67,9 +67,6 @@ def _tensors(value: object) -> Iterator[Tensor]:
     """Every tensor in containers; modules inside are visited on their own."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, dict):
-        for inside in value.values():
-            yield from _tensors(inside)
-    elif isinstance(value, list | tuple):
-        for inside in value:
+    elif isinstance(value, dict | list | tuple):
+        for inside in value.values() if isinstance(value, dict) else value:
             yield from _tensors(inside)

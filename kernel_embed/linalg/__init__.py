@@ -1,15 +1,13 @@
-"""Regularized systems A = K + ηW⁻¹, made ready once and asked many times: the only place that factorizes."""
+"""Regularized systems A = K + ηW⁻¹, factorized once and used many times: the only place that factorizes."""
 
-from .cholesky import cholesky_factor, require_finite, whitening
+from .cholesky import cholesky_factor, extended, require_finite, whitening
 from .dense import DenseSystem, factorize
-from .extension import extended
-from .features import FeatureSystem
+from .features import FeatureSystem, Shards
 from .forms import DenseForm, DistanceForm, QuadraticForm
 from .iterative import IterativeSystem, conjugate_gradients
 from .mixed_precision import single_precision
 from .products import sandwich
 from .ridge_path import RidgePath, left_out_from_leverage
-from .shards import Shards
 from .system import LinearSystem, left_out
 
 __all__ = [

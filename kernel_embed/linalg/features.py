@@ -1,6 +1,6 @@
 r"""The same system through explicit features: K = ZZᵀ with Z of p columns, and no n × n matrix.
 
-It is answered through the p × p matrix :math:`M = Z^\top W Z + \eta I` (Woodbury; Algorithm 2). With
+It is solved through the p × p matrix :math:`M = Z^\top W Z + \eta I` (Woodbury; Algorithm 2). With
 :math:`F = W^{1/2} Z` everything is that of :math:`F F^\top + \eta I`; for w = 1
 
 .. math::
@@ -26,20 +26,46 @@ from ..validation import broadcast_shapes
 from .cholesky import require_finite
 from .dense import DenseSystem, factorize
 from .forms import QuadraticForm
-from .shards import Shards
 from .system import LinearSystem
+
+
+class Shards:
+    """Which rank holds which rows: one rank holds all here; ``kernel_embed.scale.distributed`` has several.
+
+    Sums over rows, values at rows and their derivatives are the same on every rank. Only ∂q/∂Z is that of the own
+    rows, times :attr:`size`, so that the mean over ranks of the gradients of parameters is the gradient.
+    """
+
+    size = 1
+    """The number of ranks."""
+
+    def total(self, num_rows: int) -> int:
+        """n, for ``num_rows`` rows of this rank."""
+        return num_rows
+
+    def sum(self, part: Tensor) -> Tensor:
+        """The sum over ranks."""
+        return part
+
+    def own(self, whole: Tensor, dim: int = -2) -> Tensor:
+        """The rows of this rank."""
+        return whole
+
+    def gather(self, part: Tensor, dim: int = -2) -> Tensor:
+        """The rows of all ranks."""
+        return part
 
 
 class FeatureSystem(LinearSystem):
     r"""A = ZZᵀ + ηW⁻¹ through the Cholesky factor of M = ZᵀWZ + ηI, in O(np² + p³) time and O(np + p²) memory.
 
-    The answers are those of :class:`DenseSystem`.
+    Its values are those of :class:`DenseSystem`.
 
     Args:
         Z: features, ``(*batch, n, p)``.
         ridge: η, of shape ``batch``.
         weights: w, ``(*batch, n)`` or ``(n,)``; 1 for every row by default.
-        shards: who holds which rows; with several ranks Z and w are those of one, and everything else of all.
+        shards: the ranks that hold the rows; with several ranks, Z and w are those of one, everything else that of all.
 
     Example:
         >>> from kernel_embed.linalg import DenseSystem
@@ -99,9 +125,8 @@ class FeatureSystem(LinearSystem):
         """The system of some of the rows, with another ridge; dense where they are not more than the features."""
         if self.shards.size > 1:
             raise TypeError(
-                "Expected all rows in one place to choose some of them, got a system over several ranks. Objectives "
-                "that split the data, such as BatchValidationRisk and CrossValidationRisk, are not available over "
-                "ranks. LeaveOneOutRisk is, and holds every row out in turn."
+                "Objectives that split the data, such as BatchValidationRisk and CrossValidationRisk, need all rows "
+                "in one place and are not available over several ranks. Use LeaveOneOutRisk."
             )
         Z, weights = self.Z[..., rows, :], None if self.weights is None else self.weights[..., rows]
         if Z.shape[-1] < Z.shape[-2]:
@@ -129,7 +154,7 @@ class FeatureSystem(LinearSystem):
         """
         if self.shards.size > 1:
             raise TypeError(
-                "Expected all rows in one place for LeaveOneOutScore, got a system over several ranks. Score classes, "
+                "LeaveOneOutScore needs all rows in one place and is not available over several ranks. Score classes, "
                 "or learn from the rows of one rank."
             )
         F, root = self._F, 1.0 if self._w is None else self._w.sqrt()

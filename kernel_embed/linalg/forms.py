@@ -1,4 +1,4 @@
-r"""Quadratic forms of the targets: the Gram matrix L of a target kernel, known by what it does to other matrices.
+r"""Quadratic forms of the targets: the Gram matrix L of a target kernel, as products with other matrices.
 
 For real targets and the kernel of distances, centered by the weights :math:`p_i` of the rows,
 

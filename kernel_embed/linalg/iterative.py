@@ -16,7 +16,7 @@ RESTARTS = 12
 
 
 class IterativeSystem(LinearSystem):
-    r"""A = K + ηI known by its products with vectors alone: no n × n matrix, no factor, and no gradient.
+    r"""A = K + ηI as products with vectors: no n × n matrix, no factor, and no gradient.
 
     Args:
         product: V ↦ KV.
@@ -65,15 +65,15 @@ class IterativeSystem(LinearSystem):
         return self._diagonal
 
     def gram(self) -> Tensor:
-        """Not available: K is not held."""
+        """Not available, because K is not stored."""
         raise self._unavailable("the Gram matrix")
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Not available: K is not held."""
+        """Not available, because K is not stored."""
         raise self._unavailable("a block of K")
 
     def restricted(self, rows: Tensor, ridge: Tensor) -> LinearSystem:
-        """Not available: K is not held."""
+        """Not available, because K is not stored."""
         raise self._unavailable("a part of the rows")
 
 
@@ -101,18 +101,18 @@ def conjugate_gradients(
         return product(V)
 
     V = torch.zeros_like(Y)
-    # linear_cg loses its conjugacy over many orders of magnitude, so it starts anew from the true residual every few.
+    # linear_cg loses its conjugacy over many orders of magnitude, so it restarts from the true residual.
     for _ in range(RESTARTS):
         residual = Y - matmul(V) if count else Y.clone()
         if bool(residual.norm() <= tolerance * Y.norm()) or count >= max_iterations:
             break
-        wanted = max(float(0.3 * tolerance * Y.norm() / residual.norm()), 1e-4)
+        target = max(float(0.3 * tolerance * Y.norm() / residual.norm()), 1e-4)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)
             V = V + linear_cg(
                 matmul,
                 residual,
-                tolerance=wanted,
+                tolerance=target,
                 eps=torch.finfo(Y.dtype).tiny ** 0.5,
                 max_iter=max(max_iterations - count, 1),
                 max_tridiag_iter=0,

@@ -66,7 +66,7 @@ class FeatureKernel(Kernel):
         if base_kernel is not None and not isinstance(base_kernel, Kernel):
             raise TypeError(
                 f"Expected base_kernel to be a gpytorch.kernels.Kernel, got {type(base_kernel).__name__}. "
-                "Pass RBFKernel(), say, or leave it out for a linear kernel."
+                "Leave it out for a linear kernel."
             )
         self.feature_map = feature_map
         self.base_kernel = base_kernel
@@ -74,7 +74,7 @@ class FeatureKernel(Kernel):
         """p as it was when the map was last evaluated."""
 
     def features(self, x: Tensor) -> Tensor:
-        """φ(x) for ``x`` of shape ``(*batch, n, d)`` with its active dimensions already chosen: ``(*batch, n, p)``.
+        """φ(x) for ``x`` of shape ``(*batch, n, d)`` with its active dimensions already selected: ``(*batch, n, p)``.
 
         Raises:
             TypeError: if the weights of the feature map have another dtype than ``x``.
@@ -87,10 +87,7 @@ class FeatureKernel(Kernel):
         except RuntimeError as error:
             other = next((p.dtype for p in self.feature_map.parameters() if p.dtype != x.dtype), None)
             if "shapes cannot be multiplied" in str(error):
-                raise ValueError(
-                    f"Expected x with as many columns as the feature map takes, got {x.shape[-1]} ({error}). Choose "
-                    "others, or build another map."
-                ) from error
+                raise ValueError(f"The feature map does not take x with {x.shape[-1]} columns ({error}).") from error
             if "dtype" not in str(error) or other is None:
                 raise
             raise TypeError(
@@ -120,14 +117,12 @@ class FeatureKernel(Kernel):
     ) -> Tensor | LinearOperator:
         """κ(φ(x1), φ(x2)), or its diagonal."""
         if last_dim_is_batch:
-            raise NotImplementedError(
-                "A feature map takes all dimensions of x at once; last_dim_is_batch has no meaning."
-            )
+            raise NotImplementedError("A feature map takes all columns at once; last_dim_is_batch has no meaning.")
         z1, z2 = self.pair(x1, x2)
         z2 = z1 if z2 is None else z2
         if self.base_kernel is not None:
-            answer: Tensor | LinearOperator = self.base_kernel(z1, z2, diag=diag, **params)
-            return answer
+            covariance: Tensor | LinearOperator = self.base_kernel(z1, z2, diag=diag, **params)
+            return covariance
         K = (z1 * z2).sum(-1) if diag else z1 @ z2.mT
         own = K.shape[:-1] if diag else K.shape[:-2]
         return K.expand(*broadcast_shapes(batch_shape_of(self), own), *K.shape[len(own) :])
@@ -151,7 +146,6 @@ def _gram(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     z1, z2 = kernel.pair(x1, x2)
     if kernel.base_kernel is not None:
         for z in (z1, z2):
-            # Learned features may overflow: the search that made them turns back, as from any matrix without a factor.
             if z is not None:
                 require_finite(z)
         return gram(kernel.base_kernel, z1, z2)

@@ -37,7 +37,7 @@ FeatureRule = Callable[[Kernel, Tensor, int], "Tensor | None"]
 FEATURES: Registry[FeatureRule] = Registry("feature map")
 
 MAX_WIDTH = 4096
-"""Polynomial and product features beyond this many are not formed unless asked for."""
+"""Polynomial and product features beyond this many are not formed by default."""
 
 
 def explicit_features(kernel: Kernel, x: Tensor, limit: int = MAX_WIDTH) -> Tensor | None:

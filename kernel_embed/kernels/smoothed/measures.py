@@ -12,7 +12,7 @@ from gpytorch.priors import Prior
 from torch import Tensor
 
 from ...validation import check_features, check_number, check_tensor
-from ..parameters import positive, register_positive, set_positive
+from ..parameters import PositiveParameter, register_positive
 
 NUM_ATOMS = 256
 
@@ -65,6 +65,9 @@ class GaussianMeasure(Measure):
         tensor(3.)
     """
 
+    scale = PositiveParameter()
+    """η."""
+
     def __init__(
         self,
         scale: float | Tensor = 1.0,
@@ -80,17 +83,6 @@ class GaussianMeasure(Measure):
         register_positive(self, "scale", value, scale_prior, learn=learn)
         self.register_buffer("center", center)
         self.scale = value
-
-    @property
-    def scale(self) -> Tensor:
-        """η."""
-        value = positive(self, "scale")
-        return value if self.raw_scale.requires_grad else value.detach()
-
-    @scale.setter
-    def scale(self, value: float | Tensor) -> None:
-        """Set η."""
-        set_positive(self, "scale", value)
 
     def extra_repr(self) -> str:
         """η, where it is one number."""
