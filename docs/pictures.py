@@ -17,7 +17,7 @@ from sklearn.datasets import make_moons
 
 import kernel_embed as ke
 from kernel_embed import plots
-from kernel_embed.lab.benchmarks import sizes
+from kernel_embed.lab.benchmarks.scale import draw_sizes as draw_size_curves
 from kernel_embed.lab.papers import EXPERIMENTS
 from kernel_embed.lab.papers.flaxman2016 import grid, ozone
 from kernel_embed.lab.papers.flaxman2016.grid import Errors, error_curves
@@ -122,7 +122,7 @@ def draw_sizes() -> None:
         {"name": name, "n": int(n), "seconds": float(seconds), "peak_megabytes": float(memory) * 2**20 / 1e6}
         for name, n, seconds, memory in found
     ]
-    sizes.draw(records, STATIC / "features" / "sizes.png")
+    draw_size_curves(records, STATIC / "features" / "sizes.png")
 
 
 def type_two_errors() -> Errors:

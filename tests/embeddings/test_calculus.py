@@ -9,7 +9,7 @@ from gpytorch.kernels import RBFKernel
 import kernel_embed as ke
 from kernel_embed.embeddings import bayes_rule, chain_rule, sum_rule
 from kernel_embed.kernels.features import nystrom_kernel
-from kernel_embed.lab.benchmarks.calculus import relative_errors
+from kernel_embed.lab.benchmarks.validity import relative_errors
 
 
 def pairs(n: int = 30):

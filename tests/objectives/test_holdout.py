@@ -11,7 +11,7 @@ from gpytorch.kernels import LinearKernel, RBFKernel
 
 import kernel_embed as ke
 from kernel_embed.bounds import round_up
-from kernel_embed.lab.benchmarks.bounds import embedding, exceeded, labels
+from kernel_embed.lab.benchmarks.validity import embedding, exceeded, labels
 from kernel_embed.objectives import (
     EmpiricalScore,
     RiskBound,

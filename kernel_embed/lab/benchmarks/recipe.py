@@ -1,34 +1,43 @@
-"""GPyTorch's recipe for a fully Bayesian Gaussian process, against ours: five lengthscales, outputscale and noise."""
+"""NUTS over seven hyperparameters beside GPyTorch's recipe for Pyro, and short chains over kernels of five kinds."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import gpytorch
 import numpy as np
 import torch
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import (
+    Kernel,
+    MaternKernel,
+    PolynomialKernel,
+    RBFKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
 from gpytorch.priors import GammaPrior, LogNormalPrior
 from torch import Tensor
 
-from ...embeddings import ConditionalEmbedding
-from ...objectives import ConditionalEvidence
+from ...embeddings import ConditionalEmbedding, ConditionedMulticlass, MulticlassEmbedding
+from ...kernels import FeatureKernel
+from ...objectives import ConditionalEvidence, LeaveOneOutRisk, Objective, RademacherComplexity, default_objective
 from ...posteriors import NUTS, PosteriorWarning, sample_posterior
 from ...posteriors.diagnostics import n_eff
 from ...results import Record, number
-from .cases import OURS, Call, Case, Scope
+from .measurement import OURS, Call, Measurement, Scope, note, part
 
 PART = "NUTS over five lengthscales, outputscale and noise"
 RECIPE = "GPyTorch with Pyro's recipe"
+PRIOR = "chains from the prior"
 NOISE = 0.04
 PARAMETERS = ("log noise", "outputscale", *(f"log lengthscale {j}" for j in range(5)))
 
 
 class ExactGP(gpytorch.models.ExactGP):
-    """The model of ConditionalEvidence with one target, as GPyTorch writes it."""
+    """The model of ConditionalEvidence with one target, in GPyTorch."""
 
     def __init__(self, x: Tensor, y: Tensor, likelihood: gpytorch.likelihoods.Likelihood) -> None:
         super().__init__(x, y, likelihood)
@@ -66,15 +75,15 @@ def _ours(n: int, draws: int) -> Call:
                 embedding, ConditionalEvidence(), x, y, num_samples=draws, warmup_steps=draws, num_chains=1, seed=0,
                 sampler=NUTS(parallel=False), progress=False,
             )  # fmt: skip
-        found = posterior.samples
-        lengthscales = found["kernel.base_kernel.lengthscale"].reshape(-1, 5)
-        return _figures((n * found["regularization"]).log(), found["kernel.outputscale"], lengthscales.log())
+        samples = posterior.samples
+        lengthscales = samples["kernel.base_kernel.lengthscale"].reshape(-1, 5)
+        return _figures((n * samples["regularization"]).log(), samples["kernel.outputscale"], lengthscales.log())
 
     return call
 
 
 def _recipe(n: int, draws: int) -> Call:
-    """As GPyTorch's tutorial of fully Bayesian models has it."""
+    """As in GPyTorch's tutorial of fully Bayesian models."""
     import pyro.infer
 
     x, y = problem(n)
@@ -96,9 +105,9 @@ def _recipe(n: int, draws: int) -> Call:
                 pyro.infer.NUTS(program), num_samples=draws, warmup_steps=draws, disable_progbar=True
             )
             chain.run(x, y)
-        found = chain.get_samples()
-        lengthscales = found["covar_module.base_kernel.lengthscale_prior"].reshape(-1, 5)
-        noise, scale = found["likelihood.noise_covar.noise_prior"], found["covar_module.outputscale_prior"]
+        samples = chain.get_samples()
+        lengthscales = samples["covar_module.base_kernel.lengthscale_prior"].reshape(-1, 5)
+        noise, scale = samples["likelihood.noise_covar.noise_prior"], samples["covar_module.outputscale_prior"]
         return _figures(noise.log(), scale, lengthscales.log())
 
     return call
@@ -115,8 +124,9 @@ def _figures(noise: Tensor, scale: Tensor, lengthscales: Tensor) -> Record:
     return record
 
 
-def words(records: Sequence[Record]) -> str:
-    """Whether both sample the same thing, and how many times as fast effective draws come."""
+@note(PART)
+def recipe_note(records: Sequence[Record]) -> str:
+    """Whether both sample the same posterior, and how many times as fast effective draws come."""
     rows = {str(record["name"]): record for record in records}
     if not {OURS, RECIPE} <= set(rows):
         return ""
@@ -132,8 +142,60 @@ def words(records: Sequence[Record]) -> str:
     )
 
 
-def cases(scope: Scope) -> Iterator[Case]:
+@part("recipe")
+def recipe_cases(scope: Scope) -> Iterator[Measurement]:
     """Seven hyperparameters by NUTS, beside GPyTorch's recipe for Pyro."""
     n, draws = (20, 4) if scope.quick else (200, 200)
-    yield Case(PART, OURS, n, partial(_ours, n, draws))
-    yield Case(PART, RECIPE, n, partial(_recipe, n, draws))
+    yield Measurement(PART, OURS, n, partial(_ours, n, draws))
+    yield Measurement(PART, RECIPE, n, partial(_recipe, n, draws))
+
+
+def _kinds() -> dict[str, Callable[[], Kernel]]:
+    """Kernels of five kinds over the plane."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2)).double()
+    return {
+        "rbf": lambda: ScaleKernel(RBFKernel(ard_num_dims=2, lengthscale_prior=GammaPrior(1.0, 1.0))),
+        "matern": lambda: MaternKernel(0.5, lengthscale_prior=LogNormalPrior(0.0, 3.0)),
+        "spectral mixture": lambda: SpectralMixtureKernel(3, ard_num_dims=2),
+        "polynomial": lambda: ScaleKernel(PolynomialKernel(4)),
+        "deep": lambda: FeatureKernel(network, RBFKernel()),
+    }
+
+
+def _chains(count: int) -> Call:
+    """Twenty-five points in the plane with two classes."""
+    generator = np.random.RandomState(0)
+    x = torch.as_tensor(generator.randn(25, 2))
+    y = (x[:, 0] + 0.5 * torch.as_tensor(generator.randn(25)) > 0).long()
+    makers = list(_kinds().values())
+    objectives: list[Objective[ConditionedMulticlass]] = [
+        ConditionalEvidence(),
+        LeaveOneOutRisk() + RademacherComplexity("4e/n"),
+        default_objective(),
+    ]
+
+    def call() -> Record:
+        refused = diverged = 0
+        for seed in range(count):
+            make, objective = makers[seed % len(makers)], objectives[(seed // len(makers)) % len(objectives)]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", PosteriorWarning)
+                posterior = sample_posterior(
+                    MulticlassEmbedding(make().double(), 2), objective, x, y, num_samples=4, warmup_steps=6,
+                    num_chains=1, seed=seed, sampler=NUTS(max_tree_depth=4, parallel=False), progress=False,
+                )  # fmt: skip
+            if not torch.isfinite(posterior.draws.u).all():
+                raise ArithmeticError(f"Chain {seed} has draws that are not finite. Report it.")
+            refused, diverged = refused + posterior.draws.num_refused, diverged + posterior.num_divergences
+        return {"num_refused": refused, "num_divergences": diverged}
+
+    return call
+
+
+@part("chains")
+def chain_cases(scope: Scope) -> Iterator[Measurement]:
+    """Two hundred short chains from the prior, over five kinds of kernels."""
+    count = 5 if scope.quick else 200
+    yield Measurement(PRIOR, OURS, count, partial(_chains, count))

@@ -1,82 +1,41 @@
-"""``kernel-embed benchmark``: every case in turn, in one run; ratios to our own row, and exponents of growth."""
+"""``kernel-embed benchmark``: every measurement in turn, in one run; ratios to our own row, and exponents of growth."""
 
 from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 
-from ...progress import progress_bar
 from ...results import Record, Results, number
 from ...validation import check_count
-from ..runner import FAILURES
+from ..runner import FAILURES, Case, Outcome, Skip, run_cases
 from . import (
-    bounds,
-    calculus,
-    chains,
-    classifier,
+    classifiers,
     distributions,
-    evaluation,
-    evidence,
     hypothesis,
-    laws,
-    leapfrog,
-    posterior,
-    profile,
+    objectives,
+    posteriors,
+    potentials,
     recipe,
     scale,
-    score,
-    sizes,
-    stan,
-    tables,
+    validity,
     votes,
-    votes_path,
 )
-from .cases import Case, Scope, run_case
-from .summary import Outcome
+from .measurement import PARTS, Measurement, Scope, measure
 
+__all__ = ["PARTS", "run"]
 KEY = ("experiment", "part", "name", "n", "threads", "repetition")
-PARTS: dict[str, Callable[[Scope], Iterator[Case]]] = {
-    "objective": evaluation.cases,
-    "classifier": classifier.cases,
-    "hypothesis": hypothesis.cases,
-    "posterior": posterior.cases,
-    "votes": votes.cases,
-    "growth": classifier.growth_cases,
-    "evidence": evidence.cases,
-    "large-tests": hypothesis.large_cases,
-    "stan": stan.cases,
-    "stan-few": stan.small_cases,
-    "leapfrog": leapfrog.cases,
-    "recipe": recipe.cases,
-    "chains": chains.cases,
-    "million": scale.million_cases,
-    "ranks": scale.ranks_cases,
-    "sizes": sizes.cases,
-    "votes-path": votes_path.cases,
-    "distributions": distributions.table_cases,
-    "laws": laws.cases,
-    "many-rows": laws.many_cases,
-    "bounds": bounds.cases,
-    "calculus": calculus.cases,
-    "gradients": evaluation.growth_cases,
-    "small": evaluation.small_cases,
-    "profile": profile.cases,
-    "single": evaluation.single_cases,
-    "score": score.cases,
-    "tables": tables.cases,
-    "million-rows": tables.million_cases,
-}
-"""By the name that ``--parts`` takes."""
 DEFAULT = ("objective", "classifier", "hypothesis", "posterior", "votes", "growth")
 """Run unless others are named: where we stand beside others. The rest are studies of one part each, and take longer."""
 WHOLE = Scope()
-SIZED = (classifier.PART, classifier.GROWTH, posterior.PART, stan.FEW)
-"""Parts whose sizes can be chosen."""
+SIZED = (classifiers.PART, classifiers.GROWTH, posteriors.PART, posteriors.FEW)
+"""Sections whose sizes can be selected."""
 STEEPEST = 3.3
-"""The growth that is expected of a case that was only run at a smaller size."""
+"""The exponent of growth that is assumed for a case that was only run at a smaller size."""
+_ = distributions, hypothesis, objectives, potentials, recipe, scale, validity, votes  # which register their parts
 
 
 def run(
@@ -90,65 +49,59 @@ def run(
     repeats: int = 1,
     progress: bool | None = None,
 ) -> Outcome:
-    """Fill ``results`` with one record for each case that can be run here.
+    """Fill ``results`` with one record for each measurement that can be run here.
 
     Args:
-        results: where records go; what an interrupted run finished is not run again.
+        results: where records go; an interrupted run resumes.
         parts: names of :data:`PARTS`.
         scope: how large, and where the data are.
-        sizes: of the classifiers and of the posteriors beside Stan, to run only these.
-        names: of whose rows, to run only these.
-        limit: seconds that one case may be expected to take, from its own smaller sizes.
+        sizes: only these sizes of the classifiers and of the posteriors beside Stan.
+        names: only rows of these names.
+        limit: skip a case that is expected to take more seconds, from its own smaller sizes.
         repeats: how often every case is run, all of them in turn; the summary shows medians.
         progress: show a progress bar.
+
+    Returns:
+        What was skipped, and what failed; both run again next time.
     """
-    outcome, threads = Outcome([], []), torch.get_num_threads()
-    runs = [
-        (case, repetition)
-        for repetition in range(check_count("repeats", repeats))
-        for part in parts
-        for case in PARTS[part](scope._replace(repetition=repetition))
-        if (sizes is None or case.part not in SIZED or case.n in sizes) and (names is None or case.name in names)
-    ]
-    with progress_bar(len(runs), "benchmark", progress) as bar:
-        for case, repetition in runs:
-            bar.set_postfix_str(f"{case.part}, {case.name}, n = {case.n}")
-            name: Record = {"experiment": "benchmark", "part": case.part, "name": case.name, "n": case.n}
-            name["threads"] = threads
-            if repetition:
-                name["repetition"] = repetition
-            if name not in results:
-                torch.set_num_threads(threads)  # as it was found: a peer may have changed it
-                _measure(case, name, results, limit, outcome)
-            bar.update()
-    return outcome
+    threads = torch.get_num_threads()
+    failed: list[str] = []
+    cases = []
+    for repetition in range(check_count("repeats", repeats)):
+        for part in parts:
+            for one in PARTS[part](scope._replace(repetition=repetition)):
+                if sizes is not None and one.part in SIZED and one.n not in sizes:
+                    continue
+                if names is None or one.name in names:
+                    key: Record = {"experiment": "benchmark", "part": one.part, "name": one.name, "n": one.n}
+                    key |= {"threads": threads, "repetition": repetition} if repetition else {"threads": threads}
+                    call = partial(_measure, one, results, limit, threads, failed)
+                    cases.append(Case(key, call, f"{one.name} (n = {one.n})"))
+    outcome = run_cases(cases, results, name="benchmark", failures=(), progress=progress)
+    return Outcome([line for line in outcome.skipped if line not in failed], failed)
 
 
-def _measure(case: Case, name: Record, results: Results, limit: float, outcome: Outcome) -> None:
-    label = f"{case.name} (n = {case.n})"
+def _measure(case: Measurement, results: Results, limit: float, threads: int, failed: list[str]) -> Record:
+    torch.set_num_threads(threads)  # another library may have changed it
     if case.package and importlib.util.find_spec(case.package) is None:
-        outcome.skipped.append(f"{label}: {case.package} is not installed (extra bench)")
-        return
-    expected = _expected(case, results)
-    if expected > limit:
-        outcome.skipped.append(f"{label}: would take about {expected:.0f} s; raise --limit")
-        return
+        raise Skip(f"{case.package} is not installed (extra bench)")
+    if (expected := _expected(case, results)) > limit:
+        raise Skip(f"would take about {expected:.0f} s; raise --limit")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            record = run_case(case)
+            return {"against": case.against, **measure(case)}
     except ModuleNotFoundError as error:
-        # A part of ours or of a peer that is not there; a peer that is there and does not work is another matter.
-        place = outcome.failed if case.package else outcome.skipped
-        place.append(f"{label}: {error}")
-        return
+        # What comes with us may be absent; a package that is installed and does not work is a failure.
+        text, broken = str(error), bool(case.package)
     except (*FAILURES, AttributeError, TypeError) as error:
-        outcome.failed.append(f"{label}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
-        return
-    results.add({**name, "against": case.against, **record})
+        text, broken = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", True
+    if broken:
+        failed.append(f"{case.name} (n = {case.n}): {text}")
+    raise Skip(text)
 
 
-def _expected(case: Case, results: Results) -> float:
+def _expected(case: Measurement, results: Results) -> float:
     """Seconds, from the largest smaller size of the same case."""
     same = [r for r in results.records if (r.get("part"), r.get("name")) == (case.part, case.name)]
     smaller = [r for r in same if number(r, "n") < case.n]

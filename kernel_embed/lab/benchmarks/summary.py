@@ -1,16 +1,20 @@
-"""The benchmark in words and pictures: ratios within one run, exponents of growth, and what was skipped."""
+"""The report of a benchmark: ratios within one run, exponents of growth, what was skipped, and pictures."""
 
 from __future__ import annotations
 
 import math
 import pathlib
 import statistics
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from ...plots import free_figure, plot_ratios, plot_seconds, save_picture, styled
 from ...results import Record, group, number, table
-from . import bounds, classifier, distributions, evaluation, profile, recipe, sizes
+from ..runner import Outcome
+from .classifiers import GROWTH
+from .classifiers import PART as CLASSIFIERS
+from .measurement import NOTES, exponent
+from .scale import BY_ROWS, draw_sizes
+from .validity import FORMS
 
 FIGURES = {
     "nll": ("NLL", "{:.4g}"),
@@ -21,7 +25,7 @@ FIGURES = {
     "largest_error": ("in the worst sample", "{:.4f}"),
     "rmse": ("RMSE", "{:.3f}"),
     "coverage": ("coverage", "{:.3f}"),
-    **{f"exceeded_{form}": (f"{form} exceeded", "{:.3f}") for form in bounds.FORMS},
+    **{f"exceeded_{form}": (f"{form} exceeded", "{:.3f}") for form in FORMS},
     "width": ("width", "{:.3f}"),
     "pvalue": ("p", "{:.4g}"),
     "objective": ("objective", "{:.6g}"),
@@ -54,14 +58,19 @@ FIGURES = {
     "peak_megabytes": ("peak MB", "{:.0f}"),
     "peak_squares": ("peak / n² doubles", "{:.1f}"),
 }
-"""Fields of a record that stand in the last column, with their words."""
+"""Fields of a record that stand in the last column, with their labels."""
 
 
-class Outcome(NamedTuple):
-    """What a run did not measure: ``skipped`` says why in words, ``failed`` names peers that do not work."""
-
-    skipped: list[str]
-    failed: list[str]
+WITHOUT_BARS = (
+    GROWTH,
+    CLASSIFIERS,
+    BY_ROWS,
+    "objective and gradient",
+    "few rows",
+    "factors in single",
+    "where the time",
+)
+"""Sections, by the start of their titles, whose ratios are not drawn."""
 
 
 def ratio(record: Record, records: Sequence[Record], field: str = "seconds") -> float:
@@ -75,38 +84,30 @@ def ratio(record: Record, records: Sequence[Record], field: str = "seconds") -> 
 
 
 def summary(records: Sequence[Record], outcome: Outcome) -> str:
-    """One table for each part, the exponents, and what was skipped."""
-    parts, records = [], medians(records)
-    for part, chosen in group(records, lambda record: record["part"]).items():
-        text = growth(chosen) if part == classifier.GROWTH else _ratios(chosen)
-        more = next((words(chosen) for prefix, words in WORDS.items() if str(part).startswith(prefix)), "")
-        against = "" if part == classifier.GROWTH else f" (ratio to: {chosen[0]['against']})"
-        parts += [f"{part}{against}\n\n{text}", *([more] if more else [])]
-    for title, lines in (("skipped", outcome.skipped), ("failed", outcome.failed)):
+    """One table for each section, the exponents, and what was skipped."""
+    sections, records = [], medians(records)
+    for title, own in group(records, lambda record: str(record["part"])).items():
+        if title == GROWTH:
+            sections.append(f"{title}\n\n{growth(own)}")
+        else:
+            sections.append(f"{title} (ratio to: {own[0]['against']})\n\n{_ratios(own)}")
+        sections += [text for start, note in NOTES.items() if str(title).startswith(start) and (text := note(own))]
+    for name, lines in (("skipped", outcome.skipped), ("failed", outcome.failed)):
         if lines:
-            parts.append("\n".join([f"{title}:", *(f"  {line}" for line in lines)]))
-    return "\n\n".join(parts)
+            sections.append("\n".join([f"{name}:", *(f"  {line}" for line in lines)]))
+    return "\n\n".join(sections)
 
 
 def medians(records: Sequence[Record]) -> list[Record]:
     """One record for each case: where it was run several times, the median of every number."""
-    answer = []
-    for found in group(records, lambda r: (r["part"], r["name"], r["n"], r.get("threads"))).values():
-        merged = dict(found[0])
-        for field, value in found[0].items():
+    merged_records = []
+    for own in group(records, lambda r: (r["part"], r["name"], r["n"], r.get("threads"))).values():
+        merged = dict(own[0])
+        for field, value in own[0].items():
             if isinstance(value, float):
-                merged[field] = statistics.median(number(r, field) for r in found if r.get(field) is not None)
-        answer.append({**merged, "runs": len(found)} if len(found) > 1 else merged)
-    return answer
-
-
-WORDS: dict[str, Callable[[Sequence[Record]], str]] = {
-    recipe.PART: recipe.words,
-    evaluation.GROWTH: evaluation.growth_words,
-    profile.WHERE: profile.words,
-    distributions.TABLES: distributions.words,
-}
-"""By how the name of a part begins: what is said under its table."""
+                merged[field] = statistics.median(number(r, field) for r in own if r.get(field) is not None)
+        merged_records.append({**merged, "runs": len(own)} if len(own) > 1 else merged)
+    return merged_records
 
 
 def _ratios(records: Sequence[Record]) -> str:
@@ -122,16 +123,14 @@ def growth(records: Sequence[Record]) -> str:
     """Time and memory at every size, and the exponents of both."""
     sizes = sorted({int(number(record, "n")) for record in records})
     rows = []
-    for name, found in group(records, lambda record: record["name"]).items():
-        by_size = {int(number(record, "n")): record for record in found}
+    for name, own in group(records, lambda record: record["name"]).items():
+        by_size = {int(number(record, "n")): record for record in own}
         times = [_duration(number(by_size[n], "seconds")) if n in by_size else "–" for n in sizes]
-        known = [n for n in sizes if n in by_size]
-        # Of the processor: on a busy machine the clock would say more about the neighbors.
-        time_power = classifier.exponent(known, [number(by_size[n], "processor_seconds") for n in known])
-        memory = [_memory(by_size[n]) for n in known]
-        rows.append(
-            [str(name), *times, _power(time_power), f"{memory[-1]:.0f} MB", _power(classifier.exponent(known, memory))]
-        )
+        present = [n for n in sizes if n in by_size]
+        # CPU time: on a busy machine the clock measures the other processes too.
+        time_power = exponent(present, [number(by_size[n], "processor_seconds") for n in present])
+        memory = [float(by_size[n].get("peak_megabytes") or 0.0) for n in present]
+        rows.append([str(name), *times, _power(time_power), f"{memory[-1]:.0f} MB", _power(exponent(present, memory))])
     head = ["", *(f"n = {n}" for n in sizes), "time ∝ n^", "memory at last", "memory ∝ n^"]
     return table(head, rows)
 
@@ -142,45 +141,29 @@ def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
     with styled():
         figure = free_figure(11, 4.6)
         left, right = figure.subplots(1, 2)
-    times = [r for r in records if r["part"] == classifier.PART]
     lines = {
-        str(name): ([int(number(r, "n")) for r in found], [number(r, "seconds") for r in found])
-        for name, found in group(times, lambda r: r["name"]).items()
+        str(name): ([int(number(r, "n")) for r in own], [number(r, "seconds") for r in own])
+        for name, own in group((r for r in records if r["part"] == CLASSIFIERS), lambda r: r["name"]).items()
     }
-    parts = (evaluation.PART.format(words) for words in evaluation.THREADS.values())
-    other = (
-        classifier.GROWTH,
-        classifier.PART,
-        *parts,
-        evaluation.GROWTH,
-        evaluation.SMALL,
-        evaluation.SINGLE,
-        *profile.TITLES,
-        sizes.PART,
-    )
     bars = {
         f"{r['part']}: {r['name']}": ratio(r, records)
         for r in records
-        if r["part"] not in other and r["name"] != r["against"]
+        if not str(r["part"]).startswith(WITHOUT_BARS) and r["name"] != r["against"]
     }
     plot_seconds(lines, ax=left)
     plot_ratios(bars, ax=right)
     out.mkdir(parents=True, exist_ok=True)
     save_picture(figure, out / "benchmark.png", 110)
-    by_rows = [r for r in records if r["part"] == sizes.PART]
+    by_rows = [r for r in records if r["part"] == BY_ROWS]
     if not by_rows:
         return [out / "benchmark.png"]
-    sizes.draw(by_rows, out / "sizes.png")
+    draw_sizes(by_rows, out / "sizes.png")
     return [out / "benchmark.png", out / "sizes.png"]
 
 
 def _figures(record: Record) -> str:
     shown = {field: form for field, form in FIGURES.items() if record.get(field) is not None}
     return ", ".join(f"{word} {form.format(number(record, field))}" for field, (word, form) in shown.items())
-
-
-def _memory(record: Record) -> float:
-    return 0.0 if record.get("peak_megabytes") is None else number(record, "peak_megabytes")
 
 
 def _duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ import pathlib
 import textwrap
 
 from ..benchmarks import run as benchmark
-from ..benchmarks.cases import Scope
+from ..benchmarks.measurement import Scope
 from ..benchmarks.summary import draw, summary
 from ..compare.data import ENVIRONMENT_VARIABLE
 from .options import Unfinished, common, ended, results_of
