@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from kernel_embed.cli import main
-from kernel_embed.lab.benchmarks import classifier, distributions, evaluation, evidence, profile, summary, votes
+from kernel_embed.lab.benchmarks import classifiers, distributions, objectives, potentials, summary, votes
 from kernel_embed.lab.benchmarks import run as benchmark
-from kernel_embed.lab.benchmarks.cases import OURS, Case, Scope, run_case
+from kernel_embed.lab.benchmarks.measurement import OURS, PARTS, Measurement, Scope, exponent, measure
+from kernel_embed.lab.benchmarks.workloads import WORK
 from kernel_embed.results import Results
-
-
-def cases_of(*cases):
-    return lambda scope: iter(cases)
+from kernel_embed.voting import ColumnGeneration
 
 
 def failing(error):
@@ -30,29 +28,37 @@ def instant():
     return lambda: {"nll": 0.5}
 
 
-def test_absent_peers_are_skipped_and_broken_ones_named(monkeypatch):
-    monkeypatch.setitem(
-        benchmark.PARTS,
-        "objective",
-        cases_of(
-            Case("p", OURS, 10, instant),
-            Case("p", "absent", 10, instant, package="no_such_package_anywhere"),
-            Case("p", "broken", 10, failing(ImportError("its numpy is too old")), package="json"),
-            Case("p", "crashing", 10, failing(TypeError("changed arguments")), package="json"),
-            Case("p", "fine", 10, instant, package="json"),
-        ),
-    )
+@pytest.fixture
+def run_only(monkeypatch):
+    """Run these measurements alone, into these results."""
+
+    def run(results, *cases, **settings):
+        monkeypatch.setitem(PARTS, "objective", lambda scope: iter(cases))
+        return benchmark.run(results, parts=["objective"], progress=False, **settings)
+
+    return run
+
+
+def test_absent_packages_are_skipped_and_broken_ones_named(run_only):
     results = Results(None, benchmark.KEY)
-    outcome = benchmark.run(results, parts=["objective"], progress=False)
+    outcome = run_only(
+        results,
+        Measurement("p", OURS, 10, instant),
+        Measurement("p", "absent", 10, instant, package="no_such_package_anywhere"),
+        Measurement("p", "broken", 10, failing(ImportError("its numpy is too old")), package="json"),
+        Measurement("p", "crashing", 10, failing(TypeError("changed arguments")), package="json"),
+        Measurement("p", "fine", 10, instant, package="json"),
+    )
     assert [r["name"] for r in results.records] == [OURS, "fine"]
-    assert "no_such_package_anywhere is not installed" in outcome.skipped[0]
+    (skipped,) = outcome.skipped
+    assert "no_such_package_anywhere is not installed" in skipped
     assert [line.split(" ")[0] for line in outcome.failed] == ["broken", "crashing"]
     text = summary.summary(results.records, outcome)
     assert "its numpy is too old" in text
     assert "skipped:" in text
 
 
-def test_a_peer_that_fails_to_import_is_one_line_and_the_rest_is_kept(monkeypatch, tmp_path, capsys):
+def test_a_package_that_fails_to_import_is_one_line_and_the_rest_is_kept(monkeypatch, tmp_path, capsys):
     (tmp_path / "MKLpy").mkdir()
     (tmp_path / "MKLpy" / "__init__.py").write_text("raise ImportError('built for another Python')")
     monkeypatch.syspath_prepend(tmp_path)
@@ -67,21 +73,17 @@ def test_a_peer_that_fails_to_import_is_one_line_and_the_rest_is_kept(monkeypatc
     assert {r["name"] for r in json.loads((out / "results.json").read_text())} == {OURS, "the whole program (HiGHS)"}
 
 
-def test_a_second_run_computes_nothing_again(monkeypatch):
-    calls = []
-    case = Case("p", OURS, 10, lambda: lambda: calls.append(1))
-    monkeypatch.setitem(benchmark.PARTS, "objective", cases_of(case))
-    results = Results(None, benchmark.KEY)
+def test_a_second_run_computes_nothing_again(run_only):
+    calls, results = [], Results(None, benchmark.KEY)
     for _ in range(2):
-        benchmark.run(results, parts=["objective"], progress=False)
+        run_only(results, Measurement("p", OURS, 10, lambda: lambda: calls.append(1)))
     assert len(calls) == 1
 
 
-def test_a_case_that_would_take_too_long_is_left_out(monkeypatch):
+def test_a_case_that_would_take_too_long_is_skipped(run_only):
     results = Results(None, benchmark.KEY)
     results.add({"part": "p", "name": "slow", "n": 10, "seconds": 100.0})
-    monkeypatch.setitem(benchmark.PARTS, "objective", cases_of(Case("p", "slow", 20, failing(AssertionError()))))
-    outcome = benchmark.run(results, parts=["objective"], limit=300.0, progress=False)
+    outcome = run_only(results, Measurement("p", "slow", 20, failing(AssertionError())), limit=300.0)
     assert "would take about 985 s" in outcome.skipped[0]  # 100 s · 2^3.3
 
 
@@ -95,7 +97,7 @@ def test_ratio_is_against_the_row_of_the_same_size():
 
 
 def test_the_least_time_of_several_counts_and_figures_are_kept():
-    record = run_case(Case("p", OURS, 1, instant, repeats=3))
+    record = measure(Measurement("p", OURS, 1, instant, repeats=3))
     assert record["nll"] == 0.5
     assert 0.0 <= record["seconds"] < 1.0
 
@@ -103,26 +105,25 @@ def test_the_least_time_of_several_counts_and_figures_are_kept():
 @pytest.mark.parametrize("power", [1.0, 2.5])
 def test_exponents_of_exact_powers(power):
     sizes = np.array([100, 200, 400, 800])
-    assert classifier.exponent(sizes, 1e-7 * sizes**power) == pytest.approx(power)
-    assert np.isnan(classifier.exponent([10], [1.0]))
+    assert exponent(sizes, 1e-7 * sizes**power) == pytest.approx(power)
+    assert np.isnan(exponent([10], [1.0]))
 
 
 def test_both_ways_to_the_vote_reach_one_optimum():
     """The whole program and column generation, from the benchmark's own problem."""
-    problem, penalties = votes.problem(40)
-    from kernel_embed.voting import ColumnGeneration
-
+    problem, bounds = votes.problem(40)
+    penalties = votes.LAM * bounds + votes.BETA
     assert votes.whole_program(problem, penalties) == pytest.approx(
         ColumnGeneration().solve(problem, penalties, tolerance=1e-9).objective, abs=1e-7
     )
 
 
 def test_the_problem_of_the_classifiers_can_be_learned():
-    x, y, x_test, _ = classifier.problem(200)
+    x, y, x_test, _ = classifiers.problem(200)
     assert x.shape == (200, 8)
-    assert x_test.shape == (classifier.NUM_TEST, 8)
+    assert x_test.shape == (classifiers.NUM_TEST, 8)
     assert set(y) == {0, 1}
-    again = classifier.problem(400)
+    again = classifiers.problem(400)
     np.testing.assert_array_equal(again[2], x_test)
 
 
@@ -132,32 +133,32 @@ def test_the_command_measures_objectives_and_draws(tmp_path, capsys):
     assert (tmp_path / "benchmark.png").stat().st_size > 5_000
     figures = json.loads((tmp_path / "results.json").read_text())
     ours = [r["peak_squares"] for r in figures if "peak_squares" in r]
-    assert len(ours) == 2 * len(evaluation.WORK) + 1  # with one thread and two, and plain autograd
+    assert len(ours) == 2 * len(WORK) + 1  # with one thread and two, and plain autograd
     assert all(2.5 < peak < 12 for peak in ours)
 
 
 def test_limits_are_counted_in_factorizations():
-    assert [work.counted for work in evaluation.WORK.values()] == [1, 6, 6, 3, 12]
+    assert [work.counted for work in WORK.values()] == [1, 6, 6, 3, 12]
 
 
 def test_few_rows_and_growth_measure_themselves():
-    record = evaluation.measure_step("LeaveOneOutScore", 20, repeats=3)
+    record = objectives.measure_step("LeaveOneOutScore", 20, repeats=3)
     assert 0.0 < record["overhead_milliseconds"] < record["evaluation_milliseconds"]
-    record = evaluation.measure_single("ConditionalEvidence", 20, rounds=1)
+    record = objectives.measure_single("ConditionalEvidence", 20, rounds=1)
     assert 0.0 < record["value_error"] < 1e-4
     assert 0.0 < record["gradient_error"] < 1e-3
     records = [
-        {"name": name, "n": n, **evaluation.measure_growth(name, n)}
+        {"name": name, "n": n, **objectives.measure_growth(name, n)}
         for name in ("ConditionalEvidence", "LeaveOneOutScore")
         for n in (20, 40)
     ]
-    text = evaluation.growth_words(records)
+    text = objectives.growth_note(records)
     assert [line.split()[3] for line in text.splitlines()[2:]] == ["3", "12"]
 
 
-@pytest.mark.parametrize("part", list(benchmark.PARTS))
+@pytest.mark.parametrize("part", list(PARTS))
 def test_every_part_names_its_cases_once_and_is_smaller_when_quick(part):
-    quick, whole = (list(benchmark.PARTS[part](Scope(quick))) for quick in (True, False))
+    quick, whole = (list(PARTS[part](Scope(quick))) for quick in (True, False))
     for found in (quick, whole):
         names = [(case.part, case.name, case.n) for case in found]
         assert len(set(names)) == len(names)
@@ -174,7 +175,7 @@ def test_a_profile_says_where_the_time_goes(tmp_path, capsys):
         parts = [value for field, value in record.items() if field.startswith("ms ") and field != "ms all"]
         assert sum(parts) == pytest.approx(record["ms all"])
         assert min(parts) >= 0.0
-        assert min(record["ms factor"], record["ms kernel and its gradient"], record[f"ms {profile.REST}"]) > 0.0
+        assert min(record["ms factor"], record["ms kernel and its gradient"], record[f"ms {potentials.REST}"]) > 0.0
     assert "CPU milliseconds" in capsys.readouterr().out
 
 
@@ -195,17 +196,17 @@ def test_repetitions_are_kept_apart_and_shown_as_medians(tmp_path, capsys):
 def test_parts_of_one_study_measure_themselves(part, tmp_path, capsys):
     assert main(["benchmark", "--quick", "--parts", part, "--out", str(tmp_path)]) == 0
     records = json.loads((tmp_path / "results.json").read_text())
-    assert {r["name"] for r in records} == {case.name for case in benchmark.PARTS[part](Scope(True))}
+    assert {r["name"] for r in records} == {case.name for case in PARTS[part](Scope(True))}
     if part == "evidence":
-        line = [r["value"] for r in records if r["part"] == evidence.LINE]
+        line = [r["value"] for r in records if r["part"] == potentials.LINE]
         assert line[0] == pytest.approx(line[1], rel=1e-9), "plain autograd has the same value"
     if part == "recipe":
         assert "agree within" in capsys.readouterr().out
 
 
 def test_a_point_of_the_curves_is_measured_in_a_process_of_its_own():
-    case = next(case for case in benchmark.PARTS["sizes"](Scope(True)) if case.name == "exact")
-    record = run_case(case)
+    case = next(case for case in PARTS["sizes"](Scope(True)) if case.name == "exact")
+    record = measure(case)
     assert record["peak_megabytes"] >= 0
     assert record["seconds"] > 0
 
@@ -231,7 +232,7 @@ def test_paired_differences_and_widths_are_those_of_the_folds():
         return {"part": part, "name": name, "crps": float(np.mean(crps)), "width": width, **folds}
 
     ours, other = [0.1, 0.2, 0.3, 0.2, 0.2], [0.2, 0.2, 0.3, 0.3, 0.2]
-    text = distributions.words(
+    text = distributions.table_note(
         [
             record(OURS, ours, 1.1),
             record("ours: one kernel by the score", [0.0] * 5, 1.0),  # not another's
