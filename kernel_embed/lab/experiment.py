@@ -187,6 +187,7 @@ def reproduce(experiment: Experiment, settings: Settings, results: Results | Non
     records = experiment.own(results.records)
     text = experiment.summary(records)
     if settings.out is not None and experiment.draw is not None:
+        settings.out.mkdir(parents=True, exist_ok=True)
         try:
             experiment.draw(records, settings.out)
         except ImportError as error:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...results import Record
+from ...results import Record, group, number
 
 OURS = "ours"
 """The name of our own row in every section; ratios are taken against it."""
@@ -129,3 +129,15 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
     if len(positive) < 2:
         return float("nan")
     return float(np.polyfit(np.log([sizes[i] for i in positive]), np.log([values[i] for i in positive]), 1)[0])
+
+
+def growth_by_name(records: Sequence[Record]) -> Iterator[tuple[str, dict[int, Record], float, float]]:
+    """For each name: its records by size, and the exponents of CPU time and memory.
+
+    CPU time, because on a busy machine the clock measures other processes too.
+    """
+    for name, own in group(records, lambda record: record["name"]).items():
+        by_size = {int(number(r, "n")): r for r in sorted(own, key=lambda r: number(r, "n"))}
+        times = [number(r, "processor_seconds") for r in by_size.values()]
+        memory = [float(r.get("peak_megabytes") or 0.0) for r in by_size.values()]
+        yield str(name), by_size, exponent(list(by_size), times), exponent(list(by_size), memory)

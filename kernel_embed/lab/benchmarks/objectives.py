@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -13,19 +12,21 @@ from ...embeddings import ConditionalEmbedding
 from ...kernels.features import nystrom_kernel
 from ...linalg import single_precision
 from ...objectives import LeaveOneOutScore
-from ...results import Record, group, number, table
-from .measurement import OURS, Call, Measurement, Scope, exponent, note, part
+from ...results import Record, number, table
+from .measurement import OURS, Call, Measurement, Scope, growth_by_name, note, part
 from .workloads import (
     WORK,
     classes,
     evaluation,
     limit,
+    median,
     numbers,
     peak_doubles,
     plain_autograd,
     seconds,
     step,
     system,
+    timed,
     with_threads,
 )
 
@@ -43,21 +44,19 @@ FIRST = f"{OURS}: {next(iter(WORK))}"
 def measure_work(name: str, n: int, threads: int, rounds: int = ROUNDS, repeats: int = 3) -> Record:
     """Medians over rounds of the ratios to one Cholesky factorization and to the limit, taken within a round."""
     work = WORK[name]
-    A = system(*work.problem(n)[:2])
-    calls = (partial(torch.linalg.cholesky, A), limit(work, n), evaluation(work, n))
+    calls = (partial(torch.linalg.cholesky, system(*work.problem(n)[:2])), limit(work, n), evaluation(work, n))
     with with_threads(threads):
         for call in calls:
             call()
-        times = [[seconds(call, repeats) for call in calls] for _ in range(rounds)]
+        (unit, bare, ours), clock = timed(calls, rounds, repeats)
         peak = peak_doubles(calls[-1]) / n**2
-    processor = [[one for one, _ in row] for row in times]
     return {
-        "seconds": statistics.median(row[-1][1] for row in times),
-        "processor_seconds": statistics.median(ours for _, _, ours in processor),
-        "over_cholesky": statistics.median(ours / unit for unit, _, ours in processor),
+        "seconds": median(clock[-1]),
+        "processor_seconds": median(ours),
+        "over_cholesky": median(ours / unit),
         "limit_counted": work.counted,
-        "limit_measured": statistics.median(bare / unit for unit, bare, _ in processor),
-        "over_limit": statistics.median(ours / bare for _, bare, ours in processor),
+        "limit_measured": median(bare / unit),
+        "over_limit": median(ours / bare),
         "peak_squares": peak,
     }
 
@@ -88,12 +87,7 @@ def measure_autograd(n: int) -> Record:
         processor, clock = seconds(call, ROUNDS)
         unit, _ = seconds(partial(torch.linalg.cholesky, system(embedding, x)), ROUNDS)
         peak = peak_doubles(call) / n**2
-    return {
-        "seconds": clock,
-        "processor_seconds": processor,
-        "over_cholesky": processor / unit,
-        "peak_squares": peak,
-    }
+    return {"seconds": clock, "processor_seconds": processor, "over_cholesky": processor / unit, "peak_squares": peak}
 
 
 def measure_growth(name: str, n: int) -> Record:
@@ -107,14 +101,10 @@ def measure_growth(name: str, n: int) -> Record:
         times += [seconds(call, 1) for _ in range(repeats - 1)]
         unit, _ = seconds(partial(torch.linalg.cholesky, system(*work.problem(n)[:2])), repeats)
     processor, clock = (min(column) for column in zip(*times, strict=True))
-    return {
-        "seconds": clock,
-        "processor_seconds": processor,
-        "over_cholesky": processor / unit,
-        "limit_counted": work.counted,
-        "peak_megabytes": peak * 8.0 / 1e6,
-        "peak_squares": peak / n**2,
-    }
+    record: Record = {"seconds": clock, "processor_seconds": processor, "over_cholesky": processor / unit}
+    return record | {
+        "limit_counted": work.counted, "peak_megabytes": peak * 8.0 / 1e6, "peak_squares": peak / n**2
+    }  # fmt: skip
 
 
 @part("gradients")
@@ -130,17 +120,11 @@ def growth_note(records: Sequence[Record]) -> str:
     """CPU time over one Cholesky factorization at every size, the limit counted, the exponents of time and memory."""
     sizes = sorted({int(number(record, "n")) for record in records})
     rows = []
-    for name, own in group(records, lambda record: record["name"]).items():
-        by_size = {int(number(record, "n")): record for record in own}
-        present = [n for n in sizes if n in by_size]
-        powers = [
-            exponent(present, [number(by_size[n], field) for n in present])
-            for field in ("processor_seconds", "peak_megabytes")
-        ]
+    for name, by_size, *powers in growth_by_name(records):
         ratios = [f"{number(by_size[n], 'over_cholesky'):.1f}" if n in by_size else "–" for n in sizes]
-        squares = f"{number(by_size[present[-1]], 'peak_squares'):.1f}"
-        limit_counted = f"{number(own[0], 'limit_counted'):.0f}"
-        rows.append([str(name), *ratios, limit_counted, *(f"{power:.2f}" for power in powers), squares])
+        last = by_size[max(by_size)]
+        figures = [f"{number(last, 'limit_counted'):.0f}", *(f"{power:.2f}" for power in powers)]
+        rows.append([name, *ratios, *figures, f"{number(last, 'peak_squares'):.1f}"])
     head = ["over one Cholesky", *map(str, sizes), "limit", "time ∝ n^", "memory ∝ n^", "n² doubles at last"]
     return table(head, rows)
 
@@ -159,12 +143,11 @@ def measure_single(name: str, n: int, rounds: int = ROUNDS) -> Record:
 
     with with_threads(1):
         (exact, slope), (value, other) = evaluate(False), evaluate(True)
-        calls = partial(evaluate, False), partial(evaluate, True)
-        times = [[seconds(call, 2) for call in calls] for _ in range(rounds)]
+        (double, single), clock = timed((partial(evaluate, False), partial(evaluate, True)), rounds, 2)
     return {
-        "seconds": statistics.median(single[1] for _, single in times),
-        "processor_seconds": statistics.median(single[0] for _, single in times),
-        "over_single": statistics.median(double[0] / single[0] for double, single in times),
+        "seconds": median(clock[1]),
+        "processor_seconds": median(single),
+        "over_single": median(double / single),
         "value_error": abs(value - exact) / abs(exact),
         "gradient_error": float((other - slope).norm() / slope.norm()),
     }
@@ -186,13 +169,12 @@ def measure_step(name: str, n: int, repeats: int = 30) -> Record:
     with with_threads(1):
         for call in calls:
             seconds(call, repeats // 3)
-        times = [[seconds(call, repeats) for call in calls] for _ in range(ROUNDS)]
-    processor = statistics.median(ours[0] for ours, _ in times)
+        (ours, bare), clock = timed(calls, ROUNDS, repeats)
     return {
-        "seconds": statistics.median(ours[1] for ours, _ in times),
-        "processor_seconds": processor,
-        "evaluation_milliseconds": 1e3 * processor,
-        "overhead_milliseconds": 1e3 * statistics.median(ours[0] - bare[0] for ours, bare in times),
+        "seconds": median(clock[0]),
+        "processor_seconds": median(ours),
+        "evaluation_milliseconds": 1e3 * median(ours),
+        "overhead_milliseconds": 1e3 * median(ours - bare),
     }
 
 

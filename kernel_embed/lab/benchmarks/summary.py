@@ -12,7 +12,7 @@ from ...results import Record, group, number, table
 from ..runner import Outcome
 from .classifiers import GROWTH
 from .classifiers import PART as CLASSIFIERS
-from .measurement import NOTES, exponent
+from .measurement import NOTES, growth_by_name
 from .scale import BY_ROWS, draw_sizes
 from .validity import FORMS
 
@@ -123,14 +123,10 @@ def growth(records: Sequence[Record]) -> str:
     """Time and memory at every size, and the exponents of both."""
     sizes = sorted({int(number(record, "n")) for record in records})
     rows = []
-    for name, own in group(records, lambda record: record["name"]).items():
-        by_size = {int(number(record, "n")): record for record in own}
+    for name, by_size, time_power, memory_power in growth_by_name(records):
         times = [_duration(number(by_size[n], "seconds")) if n in by_size else "–" for n in sizes]
-        present = [n for n in sizes if n in by_size]
-        # CPU time: on a busy machine the clock measures the other processes too.
-        time_power = exponent(present, [number(by_size[n], "processor_seconds") for n in present])
-        memory = [float(by_size[n].get("peak_megabytes") or 0.0) for n in present]
-        rows.append([str(name), *times, _power(time_power), f"{memory[-1]:.0f} MB", _power(exponent(present, memory))])
+        memory = float(by_size[max(by_size)].get("peak_megabytes") or 0.0)
+        rows.append([name, *times, _power(time_power), f"{memory:.0f} MB", _power(memory_power)])
     head = ["", *(f"n = {n}" for n in sizes), "time ∝ n^", "memory at last", "memory ∝ n^"]
     return table(head, rows)
 

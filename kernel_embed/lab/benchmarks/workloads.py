@@ -12,12 +12,13 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from gpytorch.kernels import RBFKernel
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
@@ -155,6 +156,17 @@ def seconds(call: Call, repeats: int) -> tuple[float, float]:
         clock = min(clock, time.perf_counter() - started)
         processor = min(processor, time.process_time() - used)
     return processor, clock
+
+
+def timed(calls: Sequence[Call], rounds: int, repeats: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """CPU and wall-clock seconds of calls that take turns, ``(number of calls, rounds)``."""
+    times = np.array([[seconds(call, repeats) for call in calls] for _ in range(rounds)])
+    return times[..., 0].T, times[..., 1].T
+
+
+def median(values: NDArray[np.float64]) -> float:
+    """The median as a number for a record."""
+    return float(np.median(values))
 
 
 @contextlib.contextmanager

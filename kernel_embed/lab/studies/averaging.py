@@ -199,12 +199,7 @@ def _predictions(record: Record, kind: str) -> tuple[NDArray[np.float64], NDArra
 
 
 AVERAGED = Experiment(
-    "averaged",
-    "probabilities averaged over the posterior of the kernel, beside those of the point estimate",
-    "an hour",
-    ("experiment", "dataset", "method", "fold"),
-    cases,
-    summary,
-    options=frozenset({"num_folds", "datasets", "methods"}),
-    parameters={"num_rows": None},
-)
+    "averaged", "probabilities averaged over the posterior of the kernel, beside those of the point estimate",
+    "an hour", ("experiment", "dataset", "method", "fold"), cases, summary,
+    options=frozenset({"num_folds", "datasets", "methods"}), parameters={"num_rows": None},
+)  # fmt: skip

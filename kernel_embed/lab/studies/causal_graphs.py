@@ -147,11 +147,7 @@ def _figures(records: Sequence[Record], d: int) -> list[str]:
 
 
 CAUSAL_GRAPHS = Experiment(
-    "causal-graphs",
-    "how far PC's graphs are from the true ones with this test, causal-learn's KCI and Fisher's z",
-    "an hour",
-    ("experiment", "noise", "nodes", "repetition", "test"),
-    cases,
-    summary,
+    "causal-graphs", "how far PC's graphs are from the true ones with this test, causal-learn's KCI and Fisher's z",
+    "an hour", ("experiment", "noise", "nodes", "repetition", "test"), cases, summary,
     options=frozenset({"repetitions", "datasets", "methods"}),
-)
+)  # fmt: skip

@@ -195,22 +195,11 @@ def prior_summary(records: Sequence[Record]) -> str:
 RANKS = Experiment(
     "posterior-ranks",
     "simulation-based calibration: is the rank of the truth among the draws uniform, for three models",
-    "six minutes",
-    ("experiment", "model", "number"),
-    rank_cases,
-    rank_summary,
-    options=frozenset({"repetitions"}),
-    tag=("posterior ranks",),
-    parameters={"warmup_steps": 50},
-)
+    "six minutes", ("experiment", "model", "number"), rank_cases, rank_summary, options=frozenset({"repetitions"}),
+    tag=("posterior ranks",), parameters={"warmup_steps": 50},
+)  # fmt: skip
 PRIOR_CHAINS = Experiment(
-    "prior-chains",
-    "does NUTS run without an error from every start in the prior, for five families of kernels",
-    "ten minutes",
-    ("experiment", "family", "number"),
-    prior_cases,
-    prior_summary,
-    options=frozenset({"repetitions"}),
-    tag=("prior chains",),
-    parameters={"num_samples": 10, "warmup_steps": 10},
-)
+    "prior-chains", "does NUTS run without an error from every start in the prior, for five families of kernels",
+    "ten minutes", ("experiment", "family", "number"), prior_cases, prior_summary,
+    options=frozenset({"repetitions"}), tag=("prior chains",), parameters={"num_samples": 10, "warmup_steps": 10},
+)  # fmt: skip

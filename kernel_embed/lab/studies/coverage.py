@@ -149,21 +149,12 @@ def interval_summary(records: Sequence[Record]) -> str:
 BANDS = Experiment(
     "coverage",
     "how often pointwise 80 % bands of the Bayesian embedding hold the embedding of N(0, 1), by noise model",
-    "a minute",
-    ("experiment", "n", "lengthscale", "noise"),
-    band_cases,
-    band_summary,
-    options=frozenset({"repetitions", "seed"}),
-    parameters={"sizes": (50, 200)},
-)
+    "a minute", ("experiment", "n", "lengthscale", "noise"), band_cases, band_summary,
+    options=frozenset({"repetitions", "seed"}), parameters={"sizes": (50, 200)},
+)  # fmt: skip
 INTERVALS = Experiment(
-    "posterior-coverage",
-    "how often 80 % intervals of hyperparameters hold those that the data were simulated with",
-    "an hour",
-    ("experiment", "objective", "number"),
-    interval_cases,
-    interval_summary,
-    options=frozenset({"repetitions"}),
-    tag=("posterior coverage",),
+    "posterior-coverage", "how often 80 % intervals of hyperparameters hold those that the data were simulated with",
+    "an hour", ("experiment", "objective", "number"), interval_cases, interval_summary,
+    options=frozenset({"repetitions"}), tag=("posterior coverage",),
     parameters={"num_samples": 50, "warmup_steps": 40},
-)
+)  # fmt: skip

@@ -109,12 +109,7 @@ def summary(records: Sequence[Record]) -> str:
 
 
 PENALTIES = Experiment(
-    "voted-penalties",
-    "what the constant of Lemma 4, lighter λ and an elastic penalty do to the vote",
-    "half an hour",
-    ("experiment", "scaling", "dataset", "penalty"),
-    cases,
-    summary,
-    options=frozenset({"data", "num_folds", "datasets", "methods", "seed"}),
-    parameters={"scaling": "unit norm"},
-)
+    "voted-penalties", "what the constant of Lemma 4, lighter λ and an elastic penalty do to the vote",
+    "half an hour", ("experiment", "scaling", "dataset", "penalty"), cases, summary,
+    options=frozenset({"data", "num_folds", "datasets", "methods", "seed"}), parameters={"scaling": "unit norm"},
+)  # fmt: skip

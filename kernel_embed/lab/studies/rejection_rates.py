@@ -220,17 +220,12 @@ def power_summary(records: Sequence[Record]) -> str:
 
 
 LEVEL = rejection_experiment(
-    level_designs,
-    name="test-level",
+    level_designs, name="test-level",
     shows="how often each test rejects where the null hypothesis holds, beside the interval of an exact test",
-    duration="hours; the default conditional test alone, --methods transforms, half an hour",
-    summary=level_summary,
-)
+    duration="hours; the default conditional test alone, --methods transforms, half an hour", summary=level_summary,
+)  # fmt: skip
 POWER = rejection_experiment(
-    power_designs,
-    frozenset({"data"}),
-    name="test-power",
+    power_designs, frozenset({"data"}), name="test-power",
     shows="how often each test rejects where the null hypothesis is false, beside hyppo, dcor and causal-learn",
-    duration="an hour",
-    summary=power_summary,
-)
+    duration="an hour", summary=power_summary,
+)  # fmt: skip

@@ -176,15 +176,9 @@ def _l2_svm(
 
 
 VOTED = Experiment(
-    "voted",
-    "error and number of votes on nine data sets, beside L1- and L2-SVMs",
-    "days; minutes for the small data sets",
-    FIELDS,
-    cases,
-    summary,
-    options=frozenset({"data", "num_folds", "datasets", "methods", "jobs", "seed"}),
-    paper="Cortes et al.",
-    part="Table 1",
-    owns=lambda record: all(field in record for field in FIELDS),
+    "voted", "error and number of votes on nine data sets, beside L1- and L2-SVMs",
+    "days; minutes for the small data sets", FIELDS, cases, summary,
+    options=frozenset({"data", "num_folds", "datasets", "methods", "jobs", "seed"}), paper="Cortes et al.",
+    part="Table 1", owns=lambda record: all(field in record for field in FIELDS),
     parameters={"families": ("polynomial", "gaussian"), "scalings": tuple(SCALERS), "methods": METHODS},
-)
+)  # fmt: skip

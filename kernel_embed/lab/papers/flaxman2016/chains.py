@@ -192,7 +192,6 @@ def draw(records: Sequence[Record], out: pathlib.Path) -> None:
     """``figure1``, ``figure3``, ``figure4``, ``figure5`` and ``figure5_posterior``."""
     by_maxima, by_chains = _split(records)
     n, draws, seed = (int(number(by_chains[-1], field)) for field in ("n", "num_draws", "seed"))
-    out.mkdir(parents=True, exist_ok=True)
     mixtures.draw_model(out / "figure1.png")
     mixtures.draw_mixtures(by_maxima, out / "figure3.png")
     lengthscales = sorted(number(r, "lengthscale") for r in by_maxima if r["kind"] == "maximum")
@@ -207,15 +206,7 @@ def _split(records: Sequence[Record]) -> list[list[Record]]:
 
 
 WITNESS = Experiment(
-    "witness",
-    "two maxima of the evidence, chains at each, and the witness",
-    "ten minutes",
-    ("experiment", "kind", "lengthscale"),
-    cases,
-    summary,
-    draw,
-    options=frozenset({"seed"}),
-    paper="Flaxman et al.",
-    part="Figures 1, 3, 4, 5",
-    tag=("mixtures", "chains"),
-)
+    "witness", "two maxima of the evidence, chains at each, and the witness", "ten minutes",
+    ("experiment", "kind", "lengthscale"), cases, summary, draw, options=frozenset({"seed"}), paper="Flaxman et al.",
+    part="Figures 1, 3, 4, 5", tag=("mixtures", "chains"),
+)  # fmt: skip

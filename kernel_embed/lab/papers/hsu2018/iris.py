@@ -105,19 +105,11 @@ def draw(records: Sequence[Record], out: pathlib.Path) -> None:
         plot_decision_map(embedding.condition(x, y), low=-0.05, high=1.05, ax=axes)
         axes.set(xlabel="first attribute (scaled)", ylabel="second attribute (scaled)")
         axes.set_title(f"{r['start']}, {r['when']}: r = {r['complexity']:.2f}, {r['test_accuracy']:.1f} %")
-    out.mkdir(parents=True, exist_ok=True)
     save_picture(figure, out / "figure1.png", 100)
 
 
 IRIS = Experiment(
-    "iris",
-    "an overfitted and an underfitted start learn the same model of iris",
-    "seconds",
-    ("experiment", "rate", "start", "when"),
-    cases,
-    summary,
-    draw,
-    paper="Hsu et al.",
-    part="Figure 1",
+    "iris", "an overfitted and an underfitted start learn the same model of iris", "seconds",
+    ("experiment", "rate", "start", "when"), cases, summary, draw, paper="Hsu et al.", part="Figure 1",
     parameters={"rate": "4e/n", "num_epochs": 500},
-)
+)  # fmt: skip

@@ -129,28 +129,16 @@ def draw(records: Sequence[Record], out: pathlib.Path) -> None:
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("{x:g}")
     legend_outside(axes)
-    out.mkdir(parents=True, exist_ok=True)
     save_picture(figure, out / "figure2_right.png", 110)
 
 
 MNIST = Experiment(
-    "mnist-cen",
-    "MNIST by a network with an embedding and with softmax as its head",
+    "mnist-cen", "MNIST by a network with an embedding and with softmax as its head",
     "30 minutes; all 800 epochs take days",
-    ("experiment", "head", "objective", "regularization", "seed", "batch_size", "num_train", "epoch"),
-    cases,
-    summary,
-    draw,
-    options=frozenset({"data", "epochs", "full", "seed"}),
-    paper="Hsu et al.",
-    part="Figure 2 (right)",
-    tag=("mnist",),
-    parameters={
-        "heads": ("cen", "softmax"),
-        "batch_size": None,
-        "learning_rate": 0.001,
-        "objective": "paper",
-        "regularization": REGULARIZATION,
-    },
+    ("experiment", "head", "objective", "regularization", "seed", "batch_size", "num_train", "epoch"), cases,
+    summary, draw, options=frozenset({"data", "epochs", "full", "seed"}), paper="Hsu et al.",
+    part="Figure 2 (right)", tag=("mnist",),
+    parameters={"heads": ("cen", "softmax"), "batch_size": None, "learning_rate": 0.001, "objective": "paper",
+                "regularization": REGULARIZATION},
     time_limit=lambda settings: None if settings.full or settings.epochs else 60.0 * MINUTES,
-)
+)  # fmt: skip

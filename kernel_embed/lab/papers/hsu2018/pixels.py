@@ -139,16 +139,8 @@ def _draw_relevance(relevance: NDArray[np.float64], path: pathlib.Path) -> None:
 
 
 PIXELS = Experiment(
-    "mnist-pixels",
-    "a lengthscale for each pixel, with and without the Rademacher term",
-    "an hour",
-    ("experiment", "method", "n", "seed"),
-    cases,
-    summary,
-    draw,
-    options=frozenset({"data", "methods", "epochs", "seed"}),
-    paper="Hsu et al.",
-    part="Figure 2 (left)",
-    tag=("pixels",),
-    parameters={"sizes": (500, 5000), "max_evaluations": 60},
-)
+    "mnist-pixels", "a lengthscale for each pixel, with and without the Rademacher term", "an hour",
+    ("experiment", "method", "n", "seed"), cases, summary, draw,
+    options=frozenset({"data", "methods", "epochs", "seed"}), paper="Hsu et al.", part="Figure 2 (left)",
+    tag=("pixels",), parameters={"sizes": (500, 5000), "max_evaluations": 60},
+)  # fmt: skip
