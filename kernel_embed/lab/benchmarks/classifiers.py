@@ -15,15 +15,15 @@ from sklearn.model_selection import train_test_split
 
 from ...results import Record
 from ..compare.data import data_directory
-from ..compare.evaluate import measure
-from ..compare.learners import METHODS, learners
 from ..compare.tables import read_user_table
+from ..compare.tasks import CLASSIFICATION
 from .measurement import OURS, Call, Measurement, Scope, in_own_process, part
 
 PART, GROWTH, TABLES = "time to a learned classifier", "growth with n", "whole tables"
 NUM_TEST = 1000
 REFERENCES = ("svc grid", "gpc", "dirichlet")
-GROWING = tuple(name for name in METHODS if name not in ("rademacher 4e/sqrt(n)", "rademacher 4e", "empirical risk"))
+ALIKE = ("rademacher 4e/sqrt(n)", "rademacher 4e", "empirical risk")
+GROWING = tuple(name for name, learner in CLASSIFICATION.learners().items() if learner.default and name not in ALIKE)
 """All ways to learn that are compared, but one of each kind of cost."""
 
 
@@ -53,11 +53,11 @@ def problem(
 
 
 def _prepare(name: str, n: int) -> Call:
-    make = learners()[name].make
+    make = CLASSIFICATION.learners()[name].make
     x, y, x_test, y_test = problem(n)
 
     def call() -> Record:
-        record = measure(make, (x, y, x_test, y_test), np.arange(2)).record
+        record = CLASSIFICATION.measure(make, (x, y, x_test, y_test), np.arange(2)).record
         fields = ("nll", "accuracy", "peak_megabytes", "processor_seconds", "num_evaluations")
         return {"seconds": record["fit_seconds"], **{field: record[field] for field in fields}}
 
@@ -100,7 +100,8 @@ def _measure(name: str, learner: str, n: int, data: pathlib.Path | None) -> Reco
     rare = np.isin(y, np.unique(y)[np.unique(y, return_counts=True)[1] < 2])
     split = train_test_split(x, y, test_size=0.2, random_state=0, stratify=None if rare.any() else y)
     x_train, x_test, y_train, y_test = split
-    record = measure(learners()[learner].for_tables, (x_train, y_train, x_test, y_test), np.unique(y)).record
+    make = CLASSIFICATION.learners()[learner].for_tables
+    record = CLASSIFICATION.measure(make, (x_train, y_train, x_test, y_test), y).record
     fields = ("nll", "accuracy", "peak_megabytes", "processor_seconds", "predict_seconds")
     return {"seconds": record["fit_seconds"], **{field: record[field] for field in fields}}
 

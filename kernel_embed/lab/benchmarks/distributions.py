@@ -16,10 +16,9 @@ from sklearn.pipeline import make_pipeline
 
 from ...objectives import EmpiricalScore, RademacherComplexity
 from ...results import Record, group, number
-from ..compare.evaluate_numbers import measure, predicted
 from ..compare.preprocessing import Categories, ordinal, unit_range
-from ..compare.real_learners import NEEDS, real_learners
 from ..compare.single_kernel_regressor import SingleKernelRegressor
+from ..compare.tasks import REGRESSION
 from .measurement import OURS, Call, Measurement, Scope, in_own_process, note, part
 
 Array = NDArray[np.float64]
@@ -44,12 +43,12 @@ Learner = Callable[[pd.DataFrame, Array, pd.DataFrame, Array], Prediction]
 
 def _compared(name: str, x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> Prediction:
     """A learner of ``kernel-embed compare``, with the table in the form that it has there."""
-    model = real_learners()[name].for_tables().fit(x, y)
-    return _prediction(model, new, outcomes)
+    model = REGRESSION.learners()[name].for_tables().fit(x, y)
+    return _prediction(model, new, outcomes, y)
 
 
-def _prediction(model: Any, new: pd.DataFrame, outcomes: Array) -> Prediction:
-    arrays = predicted(model, new, outcomes)
+def _prediction(model: Any, new: pd.DataFrame, outcomes: Array, y: Array) -> Prediction:
+    arrays = REGRESSION.predict(model, new, outcomes, y)
     return Prediction(arrays["crps"], arrays["mean"], arrays["interval"])
 
 
@@ -57,7 +56,7 @@ def _by_bound(x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> 
     """One kernel by the empirical score and the complexity for any bounded target, l a squared exponential."""
     target = RBFKernel().requires_grad_(False)
     regressor = SingleKernelRegressor(EmpiricalScore() + RademacherComplexity("4e/n"), target)
-    return _prediction(make_pipeline(unit_range(), regressor).fit(x, y), new, outcomes)
+    return _prediction(make_pipeline(unit_range(), regressor).fit(x, y), new, outcomes, y)
 
 
 def _mapie(base: Callable[[], Any], x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> Prediction:
@@ -84,7 +83,7 @@ def _boosting() -> Any:
 MAPIE = "MAPIE CV+"
 LEARNERS: dict[str, tuple[Learner, str]] = {
     **{
-        name: (partial(_compared, learner), NEEDS.get(learner, ""))
+        name: (partial(_compared, learner), REGRESSION.learners()[learner].package)
         for name, learner in {
             OURS: "default",
             f"{OURS}: one kernel by the score": "one kernel",
@@ -264,7 +263,7 @@ def _on_many(learner: str, name: str, n: int) -> Record:
     x, y = draw(distribution, n, 0)
     new, outcomes = draw(distribution, 4000, 1)
     split = (pd.DataFrame(x), y, pd.DataFrame(new), outcomes)
-    record = measure(real_learners()[learner].for_tables, split, y).record
+    record = REGRESSION.measure(REGRESSION.learners()[learner].for_tables, split, y).record
     crps = number(record, "crps") * y.std()
     fields = ("fit_seconds", "processor_seconds", "predict_seconds", "peak_megabytes", "coverage")
     over_law = crps / mixture_crps(distribution(new), outcomes).mean()

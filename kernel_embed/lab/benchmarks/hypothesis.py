@@ -14,7 +14,7 @@ from ...hypothesis import conditional_independence_test, independence_test, two_
 from ...hypothesis.conditional import Method
 from ...kernels import set_lengthscales_by_median
 from ...results import Record
-from ..compare.memory import peak_memory
+from ..compare.resources import peak_memory
 from .measurement import OURS, Call, Measurement, Scope, part
 
 TWO_SAMPLE, INDEPENDENCE, CONDITIONAL = "two-sample test", "independence test", "conditional independence test"

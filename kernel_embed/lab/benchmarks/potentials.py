@@ -18,7 +18,7 @@ from ...kernels import DiscreteMeasure
 from ...objectives import ConditionalEvidence, EmbeddingEvidence
 from ...posteriors.potential import Potential
 from ...results import Record, group, number, table
-from ..compare.memory import peak_memory
+from ..compare.resources import peak_memory
 from ..papers.flaxman2016.mixtures import mixture_samples, model
 from . import posteriors
 from .measurement import OURS, Call, Measurement, Scope, note, part

@@ -38,7 +38,7 @@ from ...scale import (
     random_feature_kernel,
     reduce_statistics,
 )
-from ..compare.memory import peak_memory
+from ..compare.resources import peak_memory
 from .measurement import OURS, Call, Measurement, Scope, in_own_process, part
 
 MILLION = "statistics and prediction of every row, 20 columns, 256 features, 10 classes"
