@@ -604,7 +604,7 @@ def test_a_learner_that_draws_from_the_global_generator_leaves_it_as_it_was():
 
 
 def test_the_line_of_a_picture_covers_numbers_beyond_single_precision():
-    from kernel_embed.plots.bayesian import line
+    from kernel_embed.plots.embeddings import line
 
     grid = line(torch.tensor([[-1e200], [1e200]], dtype=torch.float64))
     assert torch.isfinite(grid).all()
@@ -622,7 +622,7 @@ def test_targets_values_and_points_that_do_not_fit_are_refused_in_words(embeddin
             ke.ConditionalEmbeddingRegressor().fit(rows, target)
     with pytest.raises(TypeError, match=r"Expected g as a function of class numbers or its values, got None"):
         embedding.condition(problem.x, problem.y).expectation(None, problem.x)
-    with pytest.raises(ValueError, match=r"Expected a class number for each of 1 points, got 2"):
+    with pytest.raises(ValueError, match=r"Each of 1 points needs a class number, but there are 2"):
         ke.plots.plot_probability_map(lambda x: np.full((len(x), 2), 0.5), np.zeros((1, 2)), np.arange(2), 2)
     with pytest.raises(ValueError, match=r"Expected X as a data frame or a matrix"):
         ke.compare(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), [0, 1], methods=["logistic"])

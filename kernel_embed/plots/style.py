@@ -1,8 +1,7 @@
-"""What all pictures share: where they are drawn, their colors, tensors as matplotlib likes them.
+"""The style of all plots: colors, axes, legends.
 
-Every picture is ``plot_…(thing, …, *, ax=None)`` and returns the axes. With ``ax=None`` a new pyplot figure is made,
-which notebooks show and the user closes; with axes given pyplot is not touched, and nothing stays open. Whoever writes
-pictures to files draws on a :func:`free_figure`.
+With ``ax=None`` a plot makes a new pyplot figure, which notebooks show and the user closes; with axes given it does not
+use pyplot, and no figure stays open. Plots that go to files are drawn on a :func:`free_figure`.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000")
-"""Of classes and lines: the palette of Okabe and Ito, but for its yellow, which is too light for a line.
+"""Of classes and lines: the palette of Okabe and Ito without its yellow, which is too light for a line.
 
-Readers who do not see red or green tell them apart (``tests/plots/test_style.py`` simulates it). Shape and dash say
-the same once more, so that a picture can be read without colors.
+Color-blind readers can distinguish them (``tests/plots/test_style.py`` simulates it). Markers and dashes differ too, so
+that plots are readable without colors.
 """
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (6, 1.5)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)))
 FIRST, SECOND, BAND = COLORS[6], COLORS[5], "0.82"
-"""Of the curve or the first sample, the second sample, and a credible band."""
+"""The colors of a curve or the first sample, the second sample, and a credible band."""
 CHOSEN, OTHER = COLORS[5], "#44546a"
-"""Of what is recommended, and of the rest."""
+"""The colors of a highlighted item, and of the rest."""
 TINT = 0.6
-"""Of a class on a map, where the probability is one; its points have the full color."""
+"""The strength of a class's color on a map at probability 1; points have the full color."""
 MAP, DIVERGING = "viridis", "PuOr_r"
-"""Of a quantity that is positive, and of one with a sign."""
+"""The color maps of positive and of signed quantities."""
 STYLE = {
     "axes.grid": False,
     "axes.labelsize": 10,
@@ -56,28 +55,32 @@ STYLE = {
     "xtick.labelsize": 9,
     "ytick.labelsize": 9,
 }
-"""Fonts, sizes and a white background, which is legible on a dark page too."""
-NEEDS_MATPLOTLIB = "Plots need matplotlib: pip install 'kernel-embed[plots]'."
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib.figure
+    except ImportError as error:
+        raise ImportError("Plots need matplotlib: pip install 'kernel-embed[plots]'.") from error
+    return matplotlib
 
 
 def axes_or_new(ax: Axes | None, width: float = 5.0, height: float = 3.2) -> Axes:
-    """``ax``, or the axes of a new pyplot figure of this size in inches."""
+    """``ax``, or the axes of a new pyplot figure of this size in inches; call it after all checks."""
     if ax is not None:
         return ax
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError(NEEDS_MATPLOTLIB) from error
     with styled():
+        from matplotlib import pyplot
+
         new: Axes = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
     return new
 
 
 def styled() -> AbstractContextManager[None]:
-    """A scope in which matplotlib draws in the style of the library; outside, everything is as it was.
+    """A context in which matplotlib uses the style of the library.
 
     Returns:
-        a context manager.
+        A context manager.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -91,16 +94,12 @@ def styled() -> AbstractContextManager[None]:
         >>> matplotlib.rcParams["axes.spines.top"] == before
         True
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError(NEEDS_MATPLOTLIB) from error
-    scope: AbstractContextManager[None] = matplotlib.rc_context(STYLE)
+    scope: AbstractContextManager[None] = _matplotlib().rc_context(STYLE)
     return scope
 
 
 def free_figure(width: float, height: float) -> Figure:
-    """A figure that pyplot does not know, for pictures that go to a file: it opens no window and stays in no list.
+    """A figure for a file, independent of pyplot: it opens no window and needs no closing.
 
     Args:
         width: inches.
@@ -117,18 +116,15 @@ def free_figure(width: float, height: float) -> Figure:
         >>> plots.free_figure(4, 3).get_size_inches()
         array([4., 3.])
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(NEEDS_MATPLOTLIB) from error
-    return Figure(figsize=(width, height), layout="constrained")
+    figure: Figure = _matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
+    return figure
 
 
 def save_picture(figure: Figure, path: str | os.PathLike[str], dpi: int) -> None:
-    """Write a figure as PNG, whole or not at all.
+    """Write a figure as a PNG file, atomically.
 
     Args:
-        figure: from :func:`free_figure`, or any other.
+        figure: any matplotlib figure.
         path: the file.
         dpi: pixels per inch.
 
@@ -149,52 +145,52 @@ def save_picture(figure: Figure, path: str | os.PathLike[str], dpi: int) -> None
 
 
 def array(values: Tensor | ArrayLike, name: str = "values", dim: int | None = None) -> NDArray[np.float64]:
-    """A tensor, or numbers, as matplotlib likes them: at least one, with ``dim`` dimensions."""
+    """A tensor or numbers as a non-empty array with ``dim`` dimensions."""
     numbers = check_array(values, name, dim)
     if not numbers.size:
-        raise ValueError(f"Expected at least one number in {name}, got none. Give data.")
+        raise ValueError(f"There are no numbers in {name}.")
     return numbers
 
 
 def same_length(**lines: Sized) -> None:
-    """Raise unless all arrays have as many rows."""
+    """Raise unless all have the same length."""
     if len({len(line) for line in lines.values()}) > 1:
         got = ", ".join(f"{len(line)} in {name}" for name, line in lines.items())
-        raise ValueError(f"Expected as many numbers in each, got {got}. Give one for each point.")
+        raise ValueError(f"The arguments must have equal lengths, but there are {got}.")
 
 
 def color(number: int) -> str:
-    """The color of a line or class by its number; they return after the last."""
+    """The color of a line or class by its number, cyclically."""
     return COLORS[number % len(COLORS)]
 
 
 def marker(number: int) -> str:
-    """The marker of a class by its number; they return after the last."""
+    """The marker of a class by its number, cyclically."""
     return MARKERS[number % len(MARKERS)]
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Color and dash of a line by its number, as matplotlib takes them; where colors return, dashes are others."""
+    """Color and dash of a line by its number; where colors repeat, dashes differ."""
     return {"color": color(number), "linestyle": DASHES[(number + number // len(COLORS)) % len(DASHES)]}
 
 
 def legend_outside(ax: Axes, **options: Any) -> None:
-    """The legend at the right of the axes, where it covers no data."""
+    """Put the legend to the right of the axes."""
     if ax.get_legend_handles_labels()[0]:
         ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False, **options)
 
 
 def legend_below(ax: Axes, num_columns: int = 3) -> None:
-    """The legend below the axes and the label of x, where it covers no data and costs no width."""
+    """Put the legend below the axes."""
     options = {"frameon": False, "columnspacing": 1.0, "handlelength": 1.6}
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=num_columns, **options)
 
 
 def certainty_colors(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """RGB of class probabilities ``(…, m)``: the hue says which class, and lightness how certain it is.
+    """RGB of class probabilities ``(…, m)``: the hue shows the class, lightness the uncertainty.
 
-    White is complete ignorance, all classes equally probable. Certainty is a tint of the color of the class, so that
-    its points, in full color, stay visible.
+    White means equal probabilities, and certainty a tint of the color of the class, on which points in full color are
+    visible.
 
     Example:
         >>> certainty_colors(np.array([0.5, 0.5])).tolist()
@@ -220,19 +216,10 @@ def scatter_classes(
     """Points of each class in its color and shape, with a legend outside."""
     names = [f"class {number}" for number in range(num_classes)] if class_names is None else list(map(str, class_names))
     if len(names) != num_classes:
-        raise ValueError(
-            f"Expected a name for each of {num_classes} classes, got {len(names)}. Give class_names in the order of "
-            "the class numbers."
-        )
+        raise ValueError(f"class_names needs a name for each of {num_classes} classes, but it has {len(names)}.")
     if len(x) != len(y):
-        raise ValueError(f"Expected a class number for each of {len(x)} points, got {len(y)}. Give as many of each.")
+        raise ValueError(f"Each of {len(x)} points needs a class number, but there are {len(y)}.")
     for number, name in enumerate(names):
-        rows = y == number
-        shape: dict[str, Any] = {
-            "marker": marker(number),
-            "color": color(number),
-            "edgecolors": "white",
-            "linewidths": 0.6,
-        }
-        ax.scatter(x[rows, 0], x[rows, 1], s=size, label=name, **shape)
+        look: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.6, "label": name, "s": size}
+        ax.scatter(*x[y == number].T, marker=marker(number), color=color(number), **look)
     legend_outside(ax)

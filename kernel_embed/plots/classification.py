@@ -1,0 +1,210 @@
+"""Plots of classifiers: class probabilities over a plane, and reliability."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..validation import check_count
+from .style import BAND, CHOSEN, COLORS, array, axes_or_new, certainty_colors, same_length, scatter_classes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..embeddings import ConditionedMulticlass
+
+Array = NDArray[np.float64]
+Corner = float | tuple[float, float] | None
+
+GRID_POINTS = 120
+MARGIN = 0.1
+NUM_BINS = 10
+
+
+def plot_decision_map(
+    conditioned: ConditionedMulticlass,
+    *,
+    low: Corner = None,
+    high: Corner = None,
+    show_data: bool = True,
+    class_names: Sequence[object] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the probabilities (6) over a plane: the hue shows the class, lightness the uncertainty (Figure 1).
+
+    Args:
+        conditioned: an embedding with two-dimensional inputs and at most seven classes.
+        low: lower corner of the map; by default the data's, with a margin.
+        high: upper corner of the map.
+        show_data: draw the training points over the map.
+        class_names: for the legend, by class number; class 0, class 1, … by default.
+        ax: the axes; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: if the inputs do not have two columns, there are more than seven classes, or names are missing.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> from kernel_embed import plots
+        >>> x, y = torch.rand(20, 2), torch.arange(20) % 3
+        >>> conditioned = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=3).condition(x, y)
+        >>> ax = plots.plot_decision_map(conditioned, ax=plots.free_figure(4, 3).subplots())
+    """
+    num_classes, dimensions = conditioned.embedding.num_classes, conditioned.x.shape[-1]
+    if dimensions != 2 or num_classes > len(COLORS):
+        raise ValueError(
+            f"A decision map needs two-dimensional inputs and at most {len(COLORS)} classes, not {dimensions} "
+            f"dimensions and {num_classes} classes. Select two columns, or project the data to a plane."
+        )
+
+    def predict_proba(points: Array) -> Array:
+        with torch.no_grad():
+            return array(conditioned.probabilities(torch.as_tensor(points).to(conditioned.x)))
+
+    ax = axes_or_new(ax, 5.0, 4.0)
+    x = array(conditioned.x)
+    extent = _probability_image(ax, predict_proba, x, low, high)
+    if show_data:
+        scatter_classes(ax, x, conditioned.y.cpu().numpy(), num_classes, class_names)
+        ax.set(xlim=extent[:2], ylim=extent[2:])
+    return ax
+
+
+def plot_probability_map(
+    predict_proba: Callable[[Array], Array],
+    x: Array,
+    y: NDArray[np.int64],
+    num_classes: int,
+    *,
+    class_names: Sequence[object] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot class probabilities over a plane, like :func:`plot_decision_map`, with the data.
+
+    Args:
+        predict_proba: from points ``(m, 2)`` to probabilities ``(m, num_classes)``.
+        x: the data, ``(n, 2)``.
+        y: their class numbers, ``(n,)``.
+        num_classes: the number of classes.
+        class_names: as in :func:`plot_decision_map`.
+        ax: the axes; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Raises:
+        TypeError: if ``num_classes`` is not a whole number.
+        ValueError: if ``x`` is not finite with two columns, ``num_classes`` is below 1, or names are missing.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed import plots
+        >>> x, y = np.random.default_rng(0).random((20, 2)), np.arange(20) % 2
+        >>> ax = plots.free_figure(4, 3).subplots()
+        >>> ax = plots.plot_probability_map(lambda z: np.full((len(z), 2), 0.5), x, y, 2, ax=ax)
+    """
+    x = array(x, "x", 2)
+    if x.shape[1] != 2 or not np.isfinite(x).all():
+        raise ValueError(f"x must be finite with two columns; its shape is {x.shape}.")
+    check_count("num_classes", num_classes)
+    ax = axes_or_new(ax)
+    extent = _probability_image(ax, predict_proba, x, None, None)
+    scatter_classes(ax, x, y, num_classes, class_names, size=14)
+    ax.set(xlim=extent[:2], ylim=extent[2:])
+    return ax
+
+
+def _probability_image(
+    ax: Axes, predict_proba: Callable[[Array], Array], x: Array, low: Corner, high: Corner
+) -> tuple[float, float, float, float]:
+    """Draw the probabilities between two corners, by default around ``x`` ``(n, 2)``; returns the extent."""
+    lower, upper = x.min(axis=0), x.max(axis=0)
+    margin = MARGIN * np.where(upper > lower, upper - lower, 1.0)
+    lower = np.broadcast_to(lower - margin if low is None else low, 2)
+    upper = np.broadcast_to(upper + margin if high is None else high, 2)
+    sides = [np.linspace(lower[j], upper[j], GRID_POINTS) for j in range(2)]
+    grid = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
+    image = certainty_colors(predict_proba(grid)).reshape(GRID_POINTS, GRID_POINTS, 3)
+    extent = (float(lower[0]), float(upper[0]), float(lower[1]), float(upper[1]))
+    ax.imshow(image, origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
+    ax.set(xlabel="first feature", ylabel="second feature")
+    return extent
+
+
+def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes | None = None) -> Axes:
+    """Plot the accuracy of predicted labels for each tenth of their probability, with a histogram of the latter.
+
+    Each point has its 90 % interval (Wilson's). Tenths with fewer than ten predictions are joined with the next one,
+    because an accuracy of three rows is not informative.
+
+    Args:
+        confidence: the probability of each predicted label, ``(n,)``.
+        correct: whether it was right, ``(n,)``.
+        ax: the axes; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: if ``confidence`` has values outside 0 to 1.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed import plots
+        >>> confidence = np.linspace(0.5, 1.0, 100)
+        >>> ax = plots.plot_reliability(confidence, confidence > 0.7, ax=plots.free_figure(4, 3).subplots())
+    """
+    confidence, correct = array(confidence, "confidence", 1), np.asarray(correct, dtype=bool)
+    same_length(confidence=confidence, correct=correct)
+    if not ((confidence >= 0) & (confidence <= 1)).all():
+        raise ValueError("confidence must hold probabilities, numbers from 0 to 1.")
+    ax = axes_or_new(ax)
+    bins = np.minimum((confidence * NUM_BINS).astype(int), NUM_BINS - 1)
+    used = np.unique(bins)
+    ax.bar((used + 0.5) / NUM_BINS, [(bins == b).mean() for b in used], width=0.9 / NUM_BINS, color=BAND, zorder=0)
+    joined = _joined(bins)
+    groups = [joined == b for b in np.unique(joined)]
+    stated = np.array([confidence[group].mean() for group in groups])
+    accuracy = np.array([correct[group].mean() for group in groups])
+    low, high = wilson(accuracy, np.array([group.sum() for group in groups]))
+    ax.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--")
+    ax.vlines(stated, low, high, color=CHOSEN, lw=1, alpha=0.6)
+    ax.plot(stated, accuracy, "o-", color=CHOSEN, ms=4, lw=1.2)
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+    ax.set(xlabel="stated probability", ylabel="share correct", aspect="equal")
+    return ax
+
+
+def wilson(share: Array, count: Array, deviations: float = 1.645) -> tuple[Array, Array]:
+    """Wilson's interval of a share observed in ``count`` trials, of 90 % by default.
+
+    Example:
+        >>> low, high = wilson(np.array([0.5]), np.array([10]))
+        >>> low.round(2), high.round(2)
+        (array([0.27]), array([0.73]))
+    """
+    z2 = deviations**2 / count
+    middle = (share + z2 / 2) / (1 + z2)
+    half = np.sqrt(share * (1 - share) * z2 + z2**2 / 4) / (1 + z2)
+    return middle - half, middle + half
+
+
+def _joined(bins: NDArray[np.int64], fewest: int = 10) -> NDArray[np.int64]:
+    """Bins with at least ``fewest`` members each: a small one joins the next above, the last one the next below."""
+    joined: NDArray[np.int64] = bins.copy()
+    for b in np.unique(bins):
+        above = joined[joined > b]
+        if 0 < (joined == b).sum() < fewest and len(above):
+            joined[joined == b] = above.min()
+    last = joined.max()
+    below = joined[joined < last]
+    if (joined == last).sum() < fewest and len(below):
+        joined[joined == last] = below.max()
+    return joined
