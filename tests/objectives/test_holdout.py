@@ -206,5 +206,5 @@ def test_losses_outside_their_range_are_refused():
             holdout_bound(losses)
     with pytest.raises(ValueError, match="losses must have shape"):
         pac_bayes_bound(torch.zeros(3))
-    with pytest.raises(ValueError, match="Expected confidence"):
+    with pytest.raises(ValueError, match="confidence must be"):
         holdout_bound(torch.zeros(3), 1.0)
