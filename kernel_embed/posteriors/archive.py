@@ -73,21 +73,21 @@ def read(
         raise ValueError(f"{path} is not a valid posterior. {error} Sample and save it again.") from error
     if settings["objective"] != repr(objective):
         raise ValueError(
-            f"Expected a posterior under {objective!r} in {path}, got one under {settings['objective']}. "
-            "Give the objective it was sampled with."
+            f"The posterior in {path} was sampled under {settings['objective']}, not under {objective!r}. Give the "
+            "objective it was sampled with."
         )
     classes = getattr(embedding, "num_classes", None)
     if settings["num_classes"] != classes:
         raise ValueError(
-            f"Expected an embedding with num_classes={settings['num_classes']}, as it was sampled, got {classes}. "
-            "Build the embedding as it was."
+            f"The posterior in {path} has num_classes={settings['num_classes']}, the embedding {classes}. Build the "
+            "embedding as it was sampled."
         )
     exponents = settings["temperature"], settings["power"]
     potential = Potential(embedding, objective, content["x"], content.get("y"), *exponents)
     if _shapes(potential) != settings["shapes"] or content["u"].shape[-1] != potential.dimension:
         raise ValueError(
-            f"Expected an embedding with the parameters {settings['shapes']}, as it was sampled, got "
-            f"{_shapes(potential)}. Build the embedding as it was."
+            f"The posterior in {path} has the parameters {settings['shapes']} and draws of shape "
+            f"{tuple(content['u'].shape)}, the embedding has {_shapes(potential)}. Build the embedding as it was sampled."
         )
     try:
         potential.embedding.load_state_dict(content["state"])

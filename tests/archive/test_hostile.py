@@ -26,11 +26,11 @@ from .forge import forge, manifest, npy, pickled, seal, sealed
 def refused(path, load=ke.load, error=ValueError):
     """The error of loading, which names the file and comes soon, without much memory and without a command."""
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.process_time()
     try:
         with pytest.raises(error) as caught:
             load(path)
-        assert time.perf_counter() - began < 5
+        assert time.process_time() - began < 5
         assert tracemalloc.get_traced_memory()[1] < 2e8
     finally:
         tracemalloc.stop()
@@ -357,10 +357,7 @@ def test_a_hostile_posterior_is_refused(name, tmp_path, posterior):
     content = copy.deepcopy(read_plain(tmp_path / "p.npz", "posterior"))
     POSTERIORS[name](content)
     write_plain(tmp_path / "p.npz", "posterior", content)
-    try:
-        refused(tmp_path / "p.npz", load_drawn(embedding))
-    except AssertionError:  # which names the embedding instead
-        assert name == "draws of too few parameters"
+    refused(tmp_path / "p.npz", load_drawn(embedding))
 
 
 @pytest.mark.parametrize("name", ["popen", "system", "partial of a command", "forest", "class by another name"])
