@@ -87,7 +87,7 @@ def read(
     if _shapes(potential) != settings["shapes"] or content["u"].shape[-1] != potential.dimension:
         raise ValueError(
             f"The posterior in {path} has the parameters {settings['shapes']} and draws of shape "
-            f"{tuple(content['u'].shape)}, the embedding has {_shapes(potential)}. Build the embedding as it was sampled."
+            f"{tuple(content['u'].shape)}, the embedding has {_shapes(potential)}. Build it as it was sampled."
         )
     try:
         potential.embedding.load_state_dict(content["state"])
