@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from gpytorch import Module
 from gpytorch.kernels import ConstantKernel, InducingPointKernel, Kernel, LinearKernel, ProductStructureKernel, RQKernel
 from linear_operator import LinearOperator
 from linear_operator.utils.errors import NanError
@@ -23,7 +24,7 @@ from ..validation import all_finite, broadcast_shapes, check_finite, check_memor
 from .initialization import check_initialized
 from .profiles import RadialProfile, radial_of
 from .radial import radial_gram, square_distances
-from .structure import Algebra, Node, Registry, batch_shape_of, check_columns, check_kernel, fold
+from .structure import Algebra, Node, Registry, batch_shape_of, check_columns, check_kernel, visit
 
 GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
 """From a kernel and the points that reach its ``forward``, x1 and x2 (``None`` for x1), to k(x1_i, x2_j)."""
@@ -77,7 +78,12 @@ def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         return x1.new_zeros(*broadcast_shapes(batch_shape_of(kernel), x1.shape[:-2]), rows, columns)
     if rows * columns > LARGE:
         check_memory(rows, x1, batch_shape_of(kernel).numel(), LARGE_REMEDY, columns, matrices=1)
-    K = fold(kernel, _Gram(x1, x2))
+    return evaluate_gram(kernel, x1, x2)
+
+
+def evaluate_gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    """:func:`gram` for arguments that are known to be valid."""
+    K = visit(Node(kernel, None, kernel.active_dims), _Gram(x1, x2))
     return by_gpytorch(kernel, x1, x2) if K is None else K
 
 
@@ -187,7 +193,7 @@ def by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     check_initialized(kernel)
     try:
         with cross_evaluation(kernel):
-            K = dense(kernel(x1) if x2 is None else kernel(x1, x2))
+            K = dense(_forward(kernel, x1, x2))
         expected = (x1.shape[-2], (x1 if x2 is None else x2).shape[-2])
         if K.shape[-2:] != expected:
             raise RuntimeError(f"The expected shape of the kernel was {expected}, got {tuple(K.shape[-2:])}")
@@ -205,6 +211,16 @@ def by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
             f"Expected the parameters of {type(kernel).__name__} in the dtype of x, {x1.dtype}, got {other}. "
             "Convert the embedding with embedding.to(x.dtype), or let kernel_embed.fit do so."
         ) from error
+
+
+def _forward(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor | LinearOperator:
+    """``kernel(x1, x2)``, without the lazy wrapper where nothing depends on it."""
+    if type(kernel).__call__ is not Kernel.__call__ or batch_shape_of(kernel):
+        return kernel(x1) if x2 is None else kernel(x1, x2)
+    if kernel.active_dims is not None:
+        x1, x2 = (None if x is None else x.index_select(-1, kernel.active_dims) for x in (x1, x2))
+    matrix: Tensor | LinearOperator = Module.__call__(kernel, x1, x1 if x2 is None else x2)
+    return matrix
 
 
 def finite_values(K: Tensor, kernel: Kernel) -> Tensor:

@@ -22,7 +22,8 @@ from .data import Data, LoaderData, TensorData, fingerprint
 from .optimizers import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer
 from .optimizers.stochastic import Factory
 from .parameters import ParameterVector, unidentified
-from .problem import LocalProcess, Loss, Problem
+from .loss import LocalProcess, Loss
+from .problem import Problem
 from .process_group import ProcessGroup
 from .records import Callback, StopSearch
 from .result import FitResult

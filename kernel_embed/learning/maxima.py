@@ -23,7 +23,7 @@ from ..progress import progress_bar
 from ..validation import check_at_least, check_count, check_features, check_number
 from .fit import fit
 from .parameters import ParameterVector
-from .problem import LocalProcess, Loss
+from .loss import LocalProcess, Loss
 
 SAME = 1e-2
 """Maxima whose parameters differ by less than this, in their raw form, are one."""

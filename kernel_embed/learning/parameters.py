@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import gpytorch
 import numpy as np
 import torch
+from gpytorch.constraints import GreaterThan, Interval
 from gpytorch.kernels import Kernel
-from linear_operator.utils.errors import NanError
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -47,10 +48,10 @@ class ParameterVector:
         """Write values back into the parameters."""
         start = 0
         with torch.no_grad():
-            for parameter in self.parameters:
-                piece = vector[start : start + parameter.numel()]
-                parameter.copy_(torch.as_tensor(piece, device="cpu").view_as(parameter))
-                start += parameter.numel()
+            for parameter in self.named.values():
+                stop = start + parameter.numel()
+                parameter.copy_(torch.as_tensor(vector[start:stop], device="cpu").view_as(parameter))
+                start = stop
 
     def project(self) -> None:
         """Move every entry back inside its bounds, for optimizers that know of none."""
@@ -81,6 +82,91 @@ class ParameterVector:
             upper = constraint.upper_bound.expand(parameter.shape).flatten().tolist()
             bounds += [(_finite(a), _finite(b)) for a, b in zip(lower, upper, strict=True)]
         return bounds
+
+
+class Coordinates:
+    """θ(u) and ∂θ/∂u, entry by entry, by the constraints of the parameters.
+
+    Args:
+        vector: the parameters.
+    """
+
+    def __init__(self, vector: ParameterVector) -> None:
+        self.slices: dict[str, slice] = {}
+        rules: list[tuple[slice, Transform]] = []
+        start = 0
+        for name, raw in vector.named.items():
+            entries = slice(start, start + raw.numel())
+            self.slices[name] = entries
+            rules.append((entries, _transform(vector.module.constraint_for_parameter_name(name), raw.shape)))
+            start = entries.stop
+        same = len({id(rule) for _, rule in rules}) == 1
+        self._rules = [(slice(0, start), rules[0][1])] if same else rules
+
+    def __call__(self, u: Vector) -> tuple[Vector, Vector]:
+        """θ and ∂θ/∂u."""
+        if len(self._rules) == 1:
+            return self._rules[0][1](u)
+        parts = [rule(u[entries]) for entries, rule in self._rules]
+        return np.concatenate([theta for theta, _ in parts]), np.concatenate([slope for _, slope in parts])
+
+    def named(self, values: Vector) -> dict[str, Vector]:
+        """The pieces of a vector by the names of their parameters."""
+        return {name: values[entries] for name, entries in self.slices.items()}
+
+
+Transform = Callable[[Vector], tuple[Vector, Vector]]
+"""From u to θ and ∂θ/∂u."""
+
+
+def _exponential(u: Vector) -> tuple[Vector, Vector]:
+    theta = np.exp(u)
+    return theta, theta
+
+
+def _softplus(u: Vector) -> tuple[Vector, Vector]:
+    small = np.exp(np.minimum(u, LINEAR_FROM))
+    return np.where(u > LINEAR_FROM, u, np.log1p(small)), small / (1.0 + small)
+
+
+TRANSFORMS: dict[object, Transform] = {torch.exp: _exponential, torch.nn.functional.softplus: _softplus}
+"""Transforms of GPyTorch's constraints with a closed form, by the function or class of modules; others are
+differentiated by autograd. Add your own."""
+TRANSFORMS[torch.nn.Softplus] = _softplus
+
+LINEAR_FROM = 20.0
+"""Where torch replaces softplus(u) by u."""
+
+
+def _transform(constraint: Interval | None, shape: torch.Size) -> Transform:
+    """θ as a function of u under ``constraint``."""
+    if constraint is None or not constraint.enforced:
+        return _identity
+    transform = constraint._transform
+    rule = TRANSFORMS.get(transform if not isinstance(transform, torch.nn.Module) else type(transform))
+    if isinstance(transform, torch.nn.Softplus) and (transform.beta, transform.threshold) != (1, LINEAR_FROM):
+        rule = None
+    if rule is None or not isinstance(constraint, GreaterThan) or constraint.lower_bound.numel() != 1:
+        return functools.partial(_by_autograd, constraint, shape)
+    lower = float(constraint.lower_bound)
+    return rule if lower == 0.0 else functools.partial(_shifted, rule, lower)
+
+
+def _identity(u: Vector) -> tuple[Vector, Vector]:
+    return u, np.ones_like(u)
+
+
+def _shifted(rule: Transform, lower: float, u: Vector) -> tuple[Vector, Vector]:
+    theta, slope = rule(u)
+    return lower + theta, slope
+
+
+def _by_autograd(constraint: Interval, shape: torch.Size, u: Vector) -> tuple[Vector, Vector]:
+    with torch.enable_grad():
+        raw = torch.from_numpy(u.copy()).reshape(shape).requires_grad_()
+        theta = constraint.transform(raw)
+        (slope,) = torch.autograd.grad(theta.sum(), raw)
+    return theta.detach().reshape(-1).numpy(), slope.reshape(-1).numpy()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,23 +224,3 @@ def _unidentified_scale(embedding: gpytorch.Module, objective: Objective[B]) -> 
     if "outputscale_prior" in kernel._priors:
         return ()
     return ("kernel.raw_outputscale",) if kernel.raw_outputscale.requires_grad else ()
-
-
-def prior_loss(module: gpytorch.Module) -> Tensor | None:
-    """−Σ log p(θ) over all registered priors, or ``None`` when there is none.
-
-    Raises ``NanError`` outside the support of a prior, which a line search meets where a positive θ underflows to 0.
-    """
-    total = None
-    for name, owner, prior, closure, _ in module.named_priors():
-        value = closure(owner)
-        try:
-            loss = -prior.log_prob(value).sum()
-        except ValueError as error:  # by which distributions tell of values outside their support
-            raise NanError(
-                f"Expected values in the support of {name}, {type(prior).__name__}, got "
-                f"{float(value.detach().min()):.3g} to {float(value.detach().max()):.3g}. Set the parameter inside it, "
-                "or give a prior that holds it."
-            ) from error
-        total = loss if total is None else total + loss
-    return total

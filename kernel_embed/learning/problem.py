@@ -2,137 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
 
-import gpytorch
 import numpy as np
 import torch
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from ..kernels import DiagonalBoundError
-from ..linalg import single_precision
-from ..objectives import Objective
-from ..objectives.base import B, Embedding, bound
+from ..objectives.base import B
 from ..progress import ProgressBar, progress_bar
 from .batches import Batch, Batches
-from .closed import ClosedLoss, Pieces, closed_loss
 from .data import Data
-from .parameters import Bounds, ParameterVector, Snapshot, Vector, prior_loss
-from .process_group import ProcessGroup
+from .loss import Loss, Terms
+from .parameters import Bounds, ParameterVector, Snapshot, Vector
 from .records import Evaluation, Visit
 from .state import OptimizerState, Search
 
-T = TypeVar("T")
-Terms = dict[str, float]
-
 NO_VALUE = (NotPSDError, NanError, DiagonalBoundError)
 """What :meth:`Problem.evaluate` raises where the objective does not exist; a line search turns back there."""
-
-
-class LocalProcess(Generic[B]):
-    """An embedding that one process learns: every row is here, and nobody is asked."""
-
-    leads = True
-
-    def __init__(self, embedding: Embedding[B], weights: Tensor | None = None) -> None:
-        self.module: gpytorch.Module = embedding
-        self._embedding, self._weights = embedding, weights
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether rows stand for several."""
-        return self._weights is not None
-
-    def attach(self, x: Tensor, y: Tensor | None = None) -> B:
-        """The embedding with its data."""
-        if self._weights is not None and len(self._weights) != x.shape[-2]:
-            raise ValueError(
-                f"Expected weights with all rows at once, got a mini-batch of {x.shape[-2]} of {len(self._weights)} "
-                "rows. Learn with full batches, or repeat rows in place of weights."
-            )
-        return bound(self._embedding, x, y, self._weights)
-
-    def total_rows(self, num_rows: int) -> float:
-        """All of them, each as often as its weight says."""
-        return num_rows if self._weights is None else float(self._weights.sum())
-
-    def reduce_gradients(self) -> None:
-        """Nothing to do."""
-
-    def from_leader(self, value: T) -> T:
-        """``value``."""
-        return value
-
-
-@dataclasses.dataclass(frozen=True)
-class Loss(Generic[B]):
-    """The objective with priors, as a function of rows.
-
-    Args:
-        embedding: whose parameters it depends on.
-        objective: without priors.
-        num_data: n over all rows and processes, where it is known; priors need it.
-        single: factorize in single precision.
-    """
-
-    embedding: ProcessGroup[B]
-    objective: Objective[B]
-    num_data: float | None
-    single: bool = False
-
-    def __call__(self, x: Tensor, y: Tensor | None) -> tuple[Tensor, Terms]:
-        """The loss on these rows, and its terms."""
-        joined = self.embedding.attach(x, y)
-        values = [(repr(term), c * term.evaluate(joined).sum()) for c, term in self.objective.terms()]
-        prior = prior_loss(self.embedding.module)
-        if prior is not None:
-            # A prior belongs to all n data: a mini-batch, mean or sum, carries its share of it.
-            values.append(("priors", prior * self._share(joined.num_data)))
-        total = sum((value for _, value in values), start=x.new_zeros(()))
-        names, numbers = zip(*((name, value.item()) for name, value in values), strict=True)
-        return total, _by_name(names, numbers)
-
-    def backpropagate(self, x: Tensor, y: Tensor | None) -> tuple[float, Terms]:
-        """The loss as a number and its terms; a finite one adds its gradient, over all rows, to the parameters'."""
-        with single_precision(self.single):
-            loss, terms = self(x, y)
-        if torch.isfinite(loss):
-            loss.backward()
-            self.embedding.reduce_gradients()
-        return loss.item(), terms
-
-    def _share(self, num_rows: int) -> float:
-        if self.num_data is None:
-            raise ValueError(
-                "Expected a loader whose dataset has a length, because registered priors are weighed by n, got one "
-                "without. Give the dataset a __len__, or remove the priors."
-            )
-        return 1.0 / self.num_data if self.objective.per_datum else num_rows / self.num_data
-
-
-def _by_name(names: Sequence[str], values: Sequence[float]) -> Terms:
-    """Values by name, those of one name added up; a value more than names is that of the priors."""
-    terms: Terms = {}
-    for name, value in zip((*names, "priors"), values, strict=False):
-        terms[name] = terms.get(name, 0.0) + value
-    return terms
-
-
-def _closed_form(loss: Loss[B], data: Data, vector: ParameterVector) -> Pieces | None:
-    """The loss on all rows without a graph, where one process learns from rows that all count once."""
-    alone = loss.embedding
-    if (
-        not isinstance(alone, LocalProcess)
-        or alone.has_weights
-        or loss.single
-        or data.whole is None
-        or data.num_data is None
-    ):
-        return None
-    return closed_loss(alone.module, loss.objective, *data.whole, vector, data.num_data)
 
 
 class Problem:
@@ -179,8 +67,7 @@ class Problem:
     ) -> None:
         self._data, self._vector, self._search = data, vector, search
         self._backpropagate = loss.backpropagate
-        self._names = [repr(term) for _, term in loss.objective.terms()]
-        self._closed = ClosedLoss(lambda: _closed_form(loss, data, vector))
+        self._direct = None if data.whole is None else loss.direct(*data.whole, vector)
         self.generator = generator
         self._progress = progress
 
@@ -223,9 +110,9 @@ class Problem:
         x, y = self._whole()
         self._vector.set(point)
         self._search.count()
-        known = self._closed(point)
-        if known is not None:
-            return Evaluation(point.copy(), known.value, _by_name(self._names, known.terms), known.gradient)
+        direct = None if self._direct is None else self._direct(point)
+        if direct is not None:
+            return Evaluation(point.copy(), *direct)
         self._vector.clear_gradient()
         value, terms = self._backpropagate(x, y)
         gradient = self._vector.gradient()
@@ -235,7 +122,6 @@ class Problem:
                 f"Expected a finite objective and gradient at {where} parameters, got {value}. "
                 "Start from lengthscales near the distances in x, or scale the features."
             )
-        self._closed.judge(point, value)
         return Evaluation(point.copy(), value, terms, gradient)
 
     def _whole(self) -> Batch:

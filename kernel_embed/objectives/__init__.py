@@ -1,9 +1,9 @@
-"""Objectives, as values that add and scale: what it means for an embedding to be good."""
+"""Objectives: how good an embedding is for its data. They add and scale."""
 
 from ..bounds import Bound
 from ..embeddings import ConditionedMulticlass
 from ..embeddings.calibration import SoftmaxCalibration, calibrate
-from .base import Objective, bound
+from .base import Objective, attach
 from .bounds import RiskBound, generalization_bound
 from .calibrated import CalibratedLeaveOneOutRisk
 from .cross_validation import CrossValidationRisk
@@ -33,7 +33,7 @@ __all__ = [
     "RademacherComplexity",
     "RiskBound",
     "SoftmaxCalibration",
-    "bound",
+    "attach",
     "calibrate",
     "default_objective",
     "generalization_bound",
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def default_objective() -> Objective[ConditionedMulticlass]:
-    """The objective used where the caller names none, one setting for all data.
+    """The objective used by default, with one setting for all data.
 
     Returns:
         A sum of two objectives.

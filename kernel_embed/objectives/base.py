@@ -1,19 +1,33 @@
-"""Objectives are values: they are called, added and scaled."""
+"""Objectives as values: they can be called, added and scaled, and each implements its derivatives once.
+
+An objective is a function of a few quantities of an embedding with its data, such as the fitted values P = KV. It
+lists them in :attr:`Objective.inputs`, and :meth:`Objective.value_and_gradient` computes the value and its derivatives
+with respect to them, for NumPy arrays and tensors alike. :meth:`Objective.evaluate` wraps that in one node of
+autograd; small problems call it directly (:mod:`kernel_embed.learning.direct`).
+"""
 
 from __future__ import annotations
 
 import abc
+import functools
 import math
-from collections.abc import Iterator
-from typing import Generic, Protocol, TypeVar, overload
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
+import numpy as np
+import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ..validation import check_number
 
+Array: TypeAlias = Any
+"""A NumPy array or a tensor."""
+
 
 class Attached(Protocol):
-    """An embedding joined with its data, as ``attach`` and ``condition`` return it."""
+    """An embedding with its data, as returned by ``attach`` and ``condition``."""
 
     x: Tensor
 
@@ -27,81 +41,163 @@ B_co = TypeVar("B_co", bound=Attached, covariant=True)
 B_contra = TypeVar("B_contra", bound=Attached, contravariant=True)
 
 
-class BindsTargets(Protocol[B_co]):
+class TargetEmbedding(Protocol[B_co]):
     """An embedding of targets given inputs."""
 
     def attach(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> B_co:
         """The embedding with its data, differentiable in its parameters."""
 
 
-class BindsSample(Protocol[B_co]):
+class SampleEmbedding(Protocol[B_co]):
     """An embedding of a sample."""
 
     def attach(self, x: Tensor) -> B_co:
         """The embedding with its data, differentiable in its parameters."""
 
 
-Embedding = BindsTargets[B] | BindsSample[B]
-"""Whatever an objective can be evaluated for."""
+Embedding = TargetEmbedding[B] | SampleEmbedding[B]
+"""Anything for which an objective can be evaluated."""
 
 
-def bound(embedding: Embedding[B], x: Tensor, y: Tensor | None, weights: Tensor | None = None) -> B:
-    """``embedding.attach`` of the data that it takes."""
+def attach(embedding: Embedding[B], x: Tensor, y: Tensor | None, weights: Tensor | None = None) -> B:
+    """``embedding.attach`` with the arguments that this embedding accepts."""
     takes_targets: bool | None = getattr(embedding, "takes_targets", None)
     if takes_targets is not None and takes_targets != (y is not None):
+        name = type(embedding).__name__
         raise TypeError(
-            f"Expected {'targets y' if takes_targets else 'a sample x alone'} for {type(embedding).__name__}, got "
-            f"{'none' if takes_targets else 'y too'}. Mean embeddings take a sample, conditional ones x and y."
+            f"{name} is a conditional embedding and needs targets y. Pass x and y."
+            if takes_targets
+            else f"{name} embeds a sample and takes no targets y. Pass x alone."
         )
     if y is None:
         if weights is not None:
-            raise TypeError("Expected a sample alone, got weights too. Only conditional embeddings take them.")
+            raise TypeError("Embeddings of a sample take no weights; only conditional embeddings do. Leave them out.")
         return embedding.attach(x)  # type: ignore[call-arg]
     return embedding.attach(x, y) if weights is None else embedding.attach(x, y, weights)  # type: ignore[call-arg]
+
+
+class Targets:
+    """The constants of an objective: the targets Y, n and the weights of the rows.
+
+    Args:
+        xp: ``numpy`` or ``torch``, the namespace of the arrays.
+        Y: targets ``(n, m)``, or a function that returns them.
+        num_data: n, the sum of the weights.
+        weights: of the rows, ``(n,)``, or ``None``.
+    """
+
+    def __init__(
+        self, xp: ModuleType, Y: Array | Callable[[], Array], num_data: float, weights: Array | None = None
+    ) -> None:
+        self.xp, self._Y, self.num_data, self.weights = xp, Y, num_data, weights
+        self.cache: dict[str, Any] = {}
+        """For values that make the next evaluation faster, such as the starting point of an inner solver."""
+
+    @functools.cached_property
+    def Y(self) -> Array:
+        """The targets, ``(n, m)``."""
+        return self._Y() if callable(self._Y) else self._Y
+
+    @functools.cached_property
+    def share(self) -> Array:
+        """w_i / n, the share of each row in a mean: a number where all rows count the same."""
+        return 1.0 / self.num_data if self.weights is None else self.weights / self.num_data
+
+    @functools.cached_property
+    def shared_Y(self) -> Array:
+        """w_i Y_i / n."""
+        return self.share * self.Y if self.weights is None else self.share[:, None] * self.Y
+
+    def inner(self, A: Array, B: Array) -> Array:
+        """⟨A, B⟩ over the last two dimensions."""
+        return np.vdot(A, B) if self.xp is np else (A * B).sum((-2, -1))
+
+
+QUANTITIES: dict[str, Callable[[Any], Tensor]] = {
+    "coefficients": lambda attached: attached.V,
+    "fitted": lambda attached: attached.P,
+    "leave_one_out": lambda attached: attached.leave_one_out(),
+    "inverse_diagonal": lambda attached: attached.system.inverse_diagonal(),
+    "squared_norm": lambda attached: attached.squared_norm,
+    "sup_diagonal": lambda attached: attached.sup_diagonal.value,
+    "negative_log_density": lambda attached: attached.system.negative_log_densities(attached.Y),
+}
+"""What objectives may list as inputs: V = A⁻¹Y, P = KV, Y − V/c, c = diag A⁻¹, tr VᵀKV, α² and −log N(Y; 0, A)."""
 
 
 class Objective(abc.ABC, Generic[B_contra]):
     """A scalar loss of an embedding and data; lower is better.
 
-    ``objective(embedding, x, y)`` is differentiable in the parameters of the embedding, so it serves as the loss of
-    any training loop. ``a + b``, ``a - b``, ``c * a`` and ``a / c`` are objectives, and all terms of a sum share one
+    ``objective(embedding, x, y)`` is differentiable in the parameters of the embedding, so it can be the loss of any
+    training loop. ``a + b``, ``a - b``, ``c * a`` and ``a / c`` are objectives, and all terms of a sum share one
     factorization.
 
-    A subclass writes :meth:`evaluate`; the type parameter says what it can evaluate.
+    A subclass implements :meth:`evaluate` with torch operations, which autograd differentiates, or lists ``inputs``
+    and implements :meth:`value_and_gradient`, which is faster for a few hundred rows. The type parameter says which
+    embeddings it is for.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> class Shrink(ke.Objective):
-        ...     def evaluate(self, bound):
-        ...         return bound.regularization.log().square()
+        ...     def evaluate(self, attached):
+        ...         return attached.regularization.log().square()
+        >>> class Brier(ke.Objective):
+        ...     inputs = ("leave_one_out",)
+        ...     def value_and_gradient(self, data, F):
+        ...         residuals = F - data.Y
+        ...         return data.inner(residuals, residuals) / data.num_data, (2.0 / data.num_data * residuals,)
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> objective = ke.LeaveOneOutRisk() + 0.1 * Shrink()
+        >>> objective = Brier() + 0.1 * Shrink()
         >>> objective(embedding, torch.rand(8, 1), torch.arange(8) % 2).dim()
         0
     """
 
     per_datum: bool = True
-    """True where the value is a mean over data, so that n times it plays the part of a negative log likelihood."""
+    """Whether the value is a mean over data, so that n times it takes the place of a negative log likelihood."""
 
     identifies_scale: bool = False
-    """False where the value depends on λ and the kernel's outputscale through their ratio alone."""
+    """Whether the value depends on λ and the kernel's outputscale separately, not only on their ratio."""
 
     is_log_likelihood: bool = False
-    """True where exp(−value) is the likelihood of a model, so that a prior times it is a true posterior."""
+    """Whether exp(−value) is the likelihood of a model, so that a prior times it is a true posterior."""
+
+    inputs: tuple[str, ...] = ()
+    """The quantities that :meth:`value_and_gradient` takes, by their names in ``QUANTITIES``."""
 
     @overload
-    def __call__(self, embedding: BindsTargets[B_contra], x: Tensor, y: Tensor) -> Tensor: ...
+    def __call__(self, embedding: TargetEmbedding[B_contra], x: Tensor, y: Tensor) -> Tensor: ...
 
     @overload
-    def __call__(self, embedding: BindsSample[B_contra], x: Tensor, y: None = None) -> Tensor: ...
+    def __call__(self, embedding: SampleEmbedding[B_contra], x: Tensor, y: None = None) -> Tensor: ...
 
     def __call__(self, embedding: Embedding[B_contra], x: Tensor, y: Tensor | None = None) -> Tensor:
         """The loss: a scalar, or one value for each element of the embedding's batch shape."""
-        return self.evaluate(bound(embedding, x, y))
+        return self.evaluate(attach(embedding, x, y))
 
-    @abc.abstractmethod
-    def evaluate(self, bound: B_contra) -> Tensor:
-        """The loss of an embedding that is joined with its data."""
+    def evaluate(self, attached: B_contra) -> Tensor:
+        """The loss of an embedding with its data, differentiable once."""
+        return self.differentiable(attached, [QUANTITIES[name](attached) for name in self.inputs])
+
+    def differentiable(self, attached: Any, inputs: Sequence[Tensor]) -> Tensor:
+        """The value as one node of autograd, with the derivatives of :meth:`value_and_gradient`."""
+        data = Targets(torch, lambda: attached.Y, attached.total_weight, attached.row_weights)
+        value: Tensor = _Value.apply(self, data, *inputs)
+        return value
+
+    def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
+        """The value, and its derivatives with respect to each of ``inputs``.
+
+        Args:
+            data: the targets, n, and the namespace ``data.xp`` of the arrays, ``numpy`` or ``torch``.
+            inputs: the quantities named by :attr:`inputs`; tensors may have leading batch dimensions.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} implements neither evaluate nor value_and_gradient. Implement one of them."
+        )
+
+    def is_direct(self, embedding: Any) -> bool:
+        """Whether :meth:`value_and_gradient` applies to this embedding; elsewhere autograd differentiates."""
+        return bool(self.inputs)
 
     def terms(self) -> Iterator[tuple[float, Objective[B_contra]]]:
         """The summands, each with its coefficient."""
@@ -113,21 +209,21 @@ class Objective(abc.ABC, Generic[B_contra]):
         return Sum((*self.terms(), *other.terms()))
 
     def __radd__(self, other: int) -> Objective[B_contra]:
-        return self if other == 0 else NotImplemented  # what sum([...]) starts with
+        return self if other == 0 else NotImplemented  # the start of sum([...])
 
     def __mul__(self, factor: float) -> Objective[B_contra]:
         if isinstance(factor, Objective | str):
             return NotImplemented
         factor = check_number("a factor", factor)
         if not math.isfinite(factor):
-            raise ValueError(f"Expected a finite factor, got {factor}. Scale an objective by a number.")
+            raise ValueError(f"The factor of an objective must be a finite number, got {factor}.")
         return Sum(tuple((factor * coefficient, term) for coefficient, term in self.terms()))
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: float) -> Objective[B_contra]:
         if check_number("a divisor", divisor) == 0.0:
-            raise ZeroDivisionError("Expected a divisor other than 0, got 0. Divide by another number.")
+            raise ZeroDivisionError("An objective cannot be divided by 0.")
         return self * (1.0 / divisor)
 
     def __neg__(self) -> Objective[B_contra]:
@@ -144,17 +240,17 @@ class Sum(Objective[B_contra]):
         self._parts = parts
         if len({term.per_datum for _, term in parts}) > 1:
             raise ValueError(
-                f"Expected objectives of one kind, got means over data together with sums over data in {self!r}. "
-                "Scale of the sum would change with n; use one or the other."
+                f"{self!r} adds means over data to sums over data, so its balance would change with n. "
+                "Use objectives of one kind."
             )
         self.per_datum = parts[0][1].per_datum
         self.identifies_scale = any(term.identifies_scale for _, term in parts)
-        # Another exponent, or a second factor about the same data, is no likelihood any more.
+        # With another exponent, or a second factor for the same data, it is no longer a likelihood.
         self.is_log_likelihood = len(parts) == 1 and parts[0][0] == 1.0 and parts[0][1].is_log_likelihood
 
-    def evaluate(self, bound: B_contra) -> Tensor:
+    def evaluate(self, attached: B_contra) -> Tensor:
         """Σ c_j q_j, every q_j from the same factorization."""
-        return sum((c * term.evaluate(bound) for c, term in self._parts), start=bound.x.new_zeros(()))
+        return sum((c * term.evaluate(attached) for c, term in self._parts), start=attached.x.new_zeros(()))
 
     def terms(self) -> Iterator[tuple[float, Objective[B_contra]]]:
         """The summands, each with its coefficient."""
@@ -162,3 +258,25 @@ class Sum(Objective[B_contra]):
 
     def __repr__(self) -> str:
         return " + ".join(repr(term) if c == 1.0 else f"{c:.6g} * {term!r}" for c, term in self._parts)
+
+
+class _Value(torch.autograd.Function):
+    """The value of an objective, with its own derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, objective: Objective[Any], data: Targets, *inputs: Tensor) -> Tensor:
+        """q."""
+        value, gradients = objective.value_and_gradient(data, *(value.detach() for value in inputs))
+        ctx.save_for_backward(*gradients)
+        ctx.shapes = [value.shape for value in inputs]
+        return value  # type: ignore[no-any-return]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        """g ∂q/∂input, for each input."""
+        gradients = (
+            (g.reshape(g.shape + (1,) * (gradient.dim() - g.dim())) * gradient).sum_to_size(shape)
+            for gradient, shape in zip(ctx.saved_tensors, ctx.shapes, strict=True)
+        )
+        return None, None, *gradients

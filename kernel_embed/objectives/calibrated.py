@@ -1,23 +1,27 @@
 r"""The leave-one-out risk of calibrated probabilities: the default objective.
 
-The probabilities reported in the end are :math:`p = \operatorname{softmax}(a h + a' g(h) + b)` of
+The reported probabilities are :math:`p = \operatorname{softmax}(a h + a' g(h) + b)` of
 :mod:`kernel_embed.embeddings.calibration`, with :math:`a, a' \ge 0` and class offsets :math:`b` fitted on leave-one-out
 values. The objective is the cross-entropy reached,
 
 .. math::  q(\theta, \lambda) = \min_{a, a', b} \; -\frac1n \sum_{i, c} T_{ic} \log p_c(f_{-i}(x_i)) +
            \frac{\kappa}{2n} \lVert b \rVert^2 , \qquad T = \frac{nY + 1/m}{n + 1} .
 
-The problem is convex in (a, a', b) and solved by Newton's method at every evaluation; at the minimum the derivative for
-(θ, λ) is that of the sum alone (envelope theorem). There is no clip, so every point has a gradient.
+The problem is convex in (a, a', b) and solved by Newton's method at every evaluation; at the minimum the derivative
+with respect to (θ, λ) is that of the sum alone (envelope theorem). There is no clip, so every point has a gradient.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from torch import Tensor
 
-from ..embeddings import ConditionedMulticlass
-from ..embeddings.calibration import SCALE_RIDGE, check_penalty, fitted, smoothed
-from .base import Objective
+from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
+from ..embeddings.calibration import EPSILON, SCALE_RIDGE, check_penalty, smoothed
+from ..softmax import SoftmaxScaling
+from .base import Array, Objective, Targets
 from .risk import require_classes
 
 
@@ -25,7 +29,7 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
     """The cross-entropy of calibrated leave-one-out probabilities; see the module's text.
 
     Args:
-        penalty: κ, the strength of the pull of the class offsets towards zero.
+        penalty: κ, how strongly the class offsets are pulled towards zero.
 
     Raises:
         TypeError: if ``penalty`` is not a number.
@@ -38,19 +42,59 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
         >>> ke.CalibratedLeaveOneOutRisk()(embedding, x, y).backward()
     """
 
+    inputs = ("leave_one_out",)
+
     def __init__(self, penalty: float = 1.0) -> None:
         check_penalty(penalty)
         self.penalty = penalty
 
-    def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
+    def evaluate(self, attached: ConditionedMulticlass) -> Tensor:
         """q(θ, λ)."""
-        require_classes(self, bound)
-        F, n = bound.leave_one_out(), bound.total_weight
-        calibration = fitted(F, bound.Y, self.penalty, bound.row_weights)
-        losses = -(smoothed(bound.Y, n) * calibration.log_probabilities(F)).sum(-1)
-        penalty = self.penalty / n * calibration.offset.square().sum(-1)
-        # All that was minimized, so that the envelope theorem holds to rounding.
-        return bound.weighted_mean(losses) + 0.5 * (penalty + SCALE_RIDGE * calibration.scales.square().sum(-1))
+        require_classes(self, attached)
+        return super().evaluate(attached)
+
+    def is_direct(self, embedding: Any) -> bool:
+        """For classes only."""
+        return isinstance(embedding, MulticlassEmbedding)
+
+    def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
+        """q, and ∂q/∂F = (1/n) (p − T) ∘ (a + a′ g′(h)) h′(F) by the envelope theorem."""
+        (F,), xp, share = inputs, data.xp, data.share
+        # Classes before rows, as in the inner solver; h/ε is at most 15, so that the exponential is finite.
+        tangent = xp.tanh(F.swapaxes(-1, -2) - 0.5)
+        h = 0.5 + tangent
+        soft = xp.log1p(xp.exp(h / EPSILON))
+        g = xp.log(soft)
+        T = smoothed(data.Y, data.num_data).swapaxes(-1, -2)
+        u, ridge = self._calibration(data, xp.stack([h, g], -3), T)
+        a, a_log, b = u[..., 0, None, None], u[..., 1, None, None], u[..., 2:, None]
+        logits = a * h + a_log * g + b
+        logits = logits - xp.amax(logits, axis=-2, keepdims=True)
+        p = xp.exp(logits)
+        total = p.sum(-2)[..., None, :]
+        p = p / total
+        value = -data.inner(share * T, logits - xp.log(total)) + 0.5 * (ridge * u * u).sum(-1)
+        # g′(h) = sigmoid(h/ε) / (ε softplus(h/ε)), and sigmoid = 1 − e^(−softplus)
+        along = a - a_log * xp.expm1(-soft) / (EPSILON * soft)
+        slope = share * (p - T) * along * (1.0 - tangent * tangent)
+        return value, (slope.swapaxes(-1, -2),)
+
+    def _calibration(self, data: Targets, X: Array, T: Array) -> tuple[Array, Array]:
+        """u = (a, a', b) at the minimum and the ridge on it, in the kind of array of ``X``."""
+        *batch, _, m, n = X.shape
+        ridge = np.full((*batch, m + 2), self.penalty / data.num_data)
+        ridge[..., :2] = SCALE_RIDGE
+        share = np.broadcast_to(_double(data.share), (n,))
+        targets = np.broadcast_to(_double(T), (*batch, m, n))
+        solver = SoftmaxScaling(_double(X), targets, share, ridge)
+        u = data.cache["calibration"] = solver.minimize(data.cache.get("calibration"))
+        return (X.new_tensor(u), X.new_tensor(ridge)) if isinstance(X, Tensor) else (u, ridge)
 
     def __repr__(self) -> str:
         return f"CalibratedLeaveOneOutRisk(penalty={self.penalty:g})"
+
+
+def _double(values: Array) -> Any:
+    """A contiguous float64 array on the CPU."""
+    values = values.cpu().double().numpy() if isinstance(values, Tensor) else values
+    return np.ascontiguousarray(values)

@@ -48,45 +48,45 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
         self.norm_penalty = norm_penalty
         self.seed = seed
 
-    def evaluate(self, bound: ConditionedEmbedding) -> Tensor:
+    def evaluate(self, attached: ConditionedEmbedding) -> Tensor:
         """The objective above; one factorization for each fold.
 
         Raises:
             ValueError: if there are fewer rows than folds.
         """
-        n = bound.num_data
+        n = attached.num_data
         if n < self.num_folds:
             raise ValueError(
                 f"Expected at least as many rows as folds ({self.num_folds}), got {n}. Give more rows, or fewer folds."
             )
-        order = permutation(n, self.seed).to(bound.x.device)
-        total = bound.x.new_zeros(bound.regularization.shape)
+        order = permutation(n, self.seed).to(attached.x.device)
+        total = attached.x.new_zeros(attached.regularization.shape)
         for fold in range(self.num_folds):
             held_out = order[fold :: self.num_folds]
             training = torch.cat([order[other :: self.num_folds] for other in range(self.num_folds) if other != fold])
-            total = total + self._fold(bound, training, held_out)
+            total = total + self._fold(attached, training, held_out)
         return total / n
 
-    def _fold(self, bound: ConditionedEmbedding, training: Tensor, held_out: Tensor) -> Tensor:
+    def _fold(self, attached: ConditionedEmbedding, training: Tensor, held_out: Tensor) -> Tensor:
         """Σ over the held-out rows of the squared distance (and of the penalty)."""
-        part = bound.restricted(training)
-        if isinstance(bound.embedding, MulticlassEmbedding):
-            F = bound.fitted_by(part, training, held_out)
-            distances = (bound.Y[held_out] - F).square().sum((-2, -1))
+        part = attached.restricted(training)
+        if isinstance(attached.embedding, MulticlassEmbedding):
+            F = attached.fitted_by(part, training, held_out)
+            distances = (attached.Y[held_out] - F).square().sum((-2, -1))
         else:
-            distances = _distances(bound, part, bound.system.block(held_out, training), held_out)
+            distances = _distances(attached, part, attached.system.block(held_out, training), held_out)
         if self.norm_penalty:
-            distances = distances + len(held_out) * bound.regularization * _squared_norm(part)
+            distances = distances + len(held_out) * attached.regularization * _squared_norm(part)
         return distances
 
     def __repr__(self) -> str:
         return f"CrossValidationRisk(num_folds={self.num_folds}, norm_penalty={self.norm_penalty}, seed={self.seed})"
 
 
-def _distances(bound: ConditionedEmbedding, part: ConditionedEmbedding, cross: Tensor, held_out: Tensor) -> Tensor:
+def _distances(attached: ConditionedEmbedding, part: ConditionedEmbedding, cross: Tensor, held_out: Tensor) -> Tensor:
     """Σ ‖l(y) − Σ w_i l(y_i)‖² = Σ l(y, y) − 2 Σ w_i l(y_i, y) + wᵀLw over the held-out rows."""
-    kernel = _target_kernel(bound)
-    y, y_part = (_numbers(each) for each in (bound, part))
+    kernel = _target_kernel(attached)
+    y, y_part = (_numbers(each) for each in (attached, part))
     w = part.system.solve(cross.mT)
     L, l_cross = gram(kernel, y_part), gram(kernel, y_part, y[held_out])
     return gram_diagonal(kernel, y[held_out]).sum(-1) + ((L @ w - 2.0 * l_cross) * w).sum((-2, -1))
@@ -100,13 +100,13 @@ def _squared_norm(part: ConditionedEmbedding) -> Tensor:
     return part.system.solve(P).diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
-def _numbers(bound: ConditionedEmbedding) -> Tensor:
+def _numbers(attached: ConditionedEmbedding) -> Tensor:
     """The targets, one row each."""
-    return bound.y.to(bound.x).reshape(bound.num_data, -1)
+    return attached.y.to(attached.x).reshape(attached.num_data, -1)
 
 
-def _target_kernel(bound: ConditionedEmbedding) -> Kernel:
-    kernel = bound.embedding.target_kernel
+def _target_kernel(attached: ConditionedEmbedding) -> Kernel:
+    kernel = attached.embedding.target_kernel
     if kernel is None:
         raise ValueError(
             "Expected an embedding with a target_kernel, which measures distance between targets, got none. "

@@ -14,11 +14,13 @@ from __future__ import annotations
 import math
 
 import torch
+from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
-from ..embeddings import ConditionedMeanEmbedding
+from ..embeddings import BayesianMeanEmbedding, ConditionedMeanEmbedding
 from ..validation import check_seed
 from .base import Objective
+from .sample_evidence import SampleEvidence
 
 
 class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
@@ -60,30 +62,40 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
         self.num_locations = num_locations
         self.seed = seed
 
-    def evaluate(self, bound: ConditionedMeanEmbedding) -> Tensor:
+    def evaluate(self, attached: ConditionedMeanEmbedding) -> Tensor:
         """−log N(μ̂; 0, R + σ²I) − Σ log γ(x_i).
 
         Raises:
-            TypeError: if what is bound is not a :class:`~kernel_embed.BayesianMeanEmbedding` with its sample.
+            TypeError: if what is attached is not a :class:`~kernel_embed.BayesianMeanEmbedding` with its sample.
             ValueError: if the sample has one point only.
             MemoryError: if its matrices do not fit.
         """
-        if not isinstance(bound, ConditionedMeanEmbedding):
+        if not isinstance(attached, ConditionedMeanEmbedding):
             raise TypeError(
-                f"Expected a BayesianMeanEmbedding conditioned on a sample, got {type(bound).__name__}. For "
+                f"Expected a BayesianMeanEmbedding conditioned on a sample, got {type(attached).__name__}. For "
                 "targets use ConditionalEvidence."
             )
-        if bound.num_data < 2:
+        if attached.num_data < 2:
             raise ValueError(
                 "Expected at least 2 points, got 1. The empirical embedding of one point is flat there, so eq. (13) "
                 "gives it density zero whatever the kernel."
             )
-        if self.num_locations is not None and self.num_locations < bound.num_locations:
-            bound = bound.at(self._rows(bound.num_data).to(bound.x.device))
-        bound.check_size()
+        if self.num_locations is not None and self.num_locations < attached.num_locations:
+            attached = attached.at(self._rows(attached.num_data).to(attached.x.device))
+        attached.check_size()
         # eq. (13); μ̂ comes with its slope
-        observed, log_slope = bound.empirical
-        return bound.negative_log_density(observed) - log_slope.sum(-1)
+        observed, log_slope = attached.empirical
+        return attached.negative_log_density(observed) - log_slope.sum(-1)
+
+    def for_sample(self, embedding: BayesianMeanEmbedding, x: Tensor) -> SampleEvidence | None:
+        """The same as a function of ℓ and σ² alone, for one lengthscale; ``None`` where it has no such form."""
+        kernel = embedding.kernel
+        plain = type(kernel) is RBFKernel and kernel.active_dims is None and kernel.lengthscale.numel() == 1
+        lebesgue = embedding.measure is None and embedding.prior_covariance is None and embedding.noise_kind is None
+        if not (plain and lebesgue) or self.num_locations is not None or len(x) < 2:
+            return None
+        evidence = SampleEvidence(x)
+        return None if evidence.has_repeated_points else evidence
 
     def _rows(self, n: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed)

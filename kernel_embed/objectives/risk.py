@@ -6,39 +6,37 @@ r"""Risks: means over data of the clipped cross-entropy, eq. (7).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ..embeddings import ConditionedMulticlass, MulticlassPredictor
+from ..embeddings import ConditionedMulticlass, MulticlassEmbedding, MulticlassPredictor
 from ..validation import check_number, check_seed
-from .base import Objective
+from .base import Array, Objective, Targets
 from .rademacher import RademacherComplexity
 
 Below = Literal["flat", "linear"]
 
 
-def clipped_cross_entropy(f_y: Tensor, epsilon: float, below: Below = "flat") -> Tensor:
-    """L_ε of eq. (7) for the decision probabilities ``f_y`` of the true classes.
+def clipped_cross_entropy(f: Tensor, epsilon: float, below: Below = "flat") -> Tensor:
+    """L_ε of eq. (7) for the decision probabilities ``f`` of the true classes.
 
     Below ε the loss of eq. (7) is flat and a badly predicted point has no gradient. ``below="linear"`` continues it
     along its tangent instead, −log ε + (ε − f)/ε, so that learning can still correct such points.
     """
-    loss = -f_y.clamp(epsilon, 1.0).log()
-    if below == "flat":
-        return loss
-    return loss + (epsilon - f_y).clamp_min(0.0) / epsilon
+    loss = -f.clamp(epsilon, 1.0).log()
+    return loss if below == "flat" else loss + (epsilon - f).clamp_min(0.0) / epsilon
 
 
 class ClippedRisk(Objective[ConditionedMulticlass]):
-    """What the risks share: ε, and the way on below it."""
+    """A mean of clipped cross-entropies: the threshold ε and the extrapolation below it."""
 
     def __init__(self, epsilon: float, below: Below) -> None:
         if not 0.0 < check_number("epsilon", epsilon) < 1.0:
-            raise ValueError(f"Expected epsilon between 0 and 1, got {epsilon}. Give 1e-3, say.")
+            raise ValueError(f"epsilon must lie between 0 and 1, got {epsilon}. A usual value is 1e-3.")
         if below not in ("flat", "linear"):
-            raise ValueError(f"Expected below to be 'flat' or 'linear', got {below!r}. Choose one of the two.")
+            raise ValueError(f"below must be 'flat' or 'linear', got {below!r}.")
         self.epsilon = epsilon
         self.below = below
 
@@ -49,9 +47,24 @@ class ClippedRisk(Objective[ConditionedMulticlass]):
         f_y = F.gather(-1, y.expand(F.shape[:-1]).unsqueeze(-1)).squeeze(-1)
         return clipped_cross_entropy(f_y, self.epsilon, self.below)
 
-    def mean_loss(self, F: Tensor, y: Tensor) -> Tensor:
-        """Their mean over rows, of shape ``batch``."""
-        return self.losses(F, y).mean(dim=-1)
+    def evaluate(self, attached: ConditionedMulticlass) -> Tensor:
+        """(1/n) Σ L_ε(y_i, f(x_i))."""
+        require_classes(self, attached)
+        return super().evaluate(attached)
+
+    def is_direct(self, embedding: Any) -> bool:
+        """For classes only."""
+        return bool(self.inputs) and isinstance(embedding, MulticlassEmbedding)
+
+    def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
+        """(1/n) Σ Y ∘ L_ε(F), and its derivative −(1/n) Y / F where F is not clipped."""
+        (F,), xp, epsilon = inputs, data.xp, self.epsilon
+        clipped = F.clip(epsilon, 1.0)
+        loss, slope = -xp.log(clipped), xp.where(clipped == F, -1.0 / clipped, 0.0)
+        if self.below == "linear":
+            loss = loss + (epsilon - F).clip(0.0) / epsilon
+            slope = slope - xp.where(epsilon >= F, 1.0 / epsilon, 0.0)
+        return data.inner(data.shared_Y, loss), (data.shared_Y * slope,)
 
     def __repr__(self) -> str:
         below = "" if self.below == "flat" else f", below={self.below!r}"
@@ -75,20 +88,17 @@ class EmpiricalRisk(ClippedRisk):
         >>> objective(embedding, x, y).backward()
     """
 
+    inputs = ("fitted",)
+
     def __init__(self, epsilon: float = 1e-15, below: Below = "flat") -> None:
         super().__init__(epsilon, below)
 
-    def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
-        """(1/n) Σ L_ε(y_i, P_i) with P = KV."""
-        require_classes(self, bound)
-        return bound.weighted_mean(self.losses(bound.P, bound.y))
-
 
 class LeaveOneOutRisk(ClippedRisk):
-    """(1/n) Σ L_ε(y_i, f₋ᵢ(x_i)), each point predicted by the embedding that has not seen it, in closed form.
+    """(1/n) Σ L_ε(y_i, f₋ᵢ(x_i)), each point predicted by the embedding without it, in closed form.
 
     This is eq. (13) with every point its own validation batch, at the cost of one inverse. ε is larger than in
-    :class:`EmpiricalRisk`: a wrong point costs at most −log ε, so that a few outliers do not rule the mean.
+    :class:`EmpiricalRisk`: a wrong point costs at most −log ε, so that a few outliers do not dominate the mean.
 
     Args:
         epsilon: ε of eq. (7).
@@ -102,13 +112,10 @@ class LeaveOneOutRisk(ClippedRisk):
         True
     """
 
+    inputs = ("leave_one_out",)
+
     def __init__(self, epsilon: float = 1e-3, below: Below = "flat") -> None:
         super().__init__(epsilon, below)
-
-    def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
-        """(1/n) Σ L_ε(y_i, Y_i − V_i / [A⁻¹]_ii)."""
-        require_classes(self, bound)
-        return bound.weighted_mean(self.losses(bound.leave_one_out(), bound.y))
 
 
 class BatchValidationRisk(ClippedRisk):
@@ -143,30 +150,31 @@ class BatchValidationRisk(ClippedRisk):
     ) -> None:
         super().__init__(epsilon, below)
         if not 0.0 < check_number("validation_fraction", validation_fraction) < 1.0:
-            raise ValueError(f"Expected validation_fraction between 0 and 1, got {validation_fraction}. Give 0.2, say.")
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {validation_fraction}.")
         check_seed(seed)
         self.validation_fraction = validation_fraction
         self.complexity = complexity
         self.seed = seed
 
-    def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
+    def evaluate(self, attached: ConditionedMulticlass) -> Tensor:
         """q^(V) of eq. (13).
 
         Raises:
             ValueError: if there are fewer than two rows to split.
         """
-        require_classes(self, bound)
-        n = bound.num_data
+        require_classes(self, attached)
+        n = attached.num_data
         if n < 2:
             raise ValueError(
-                f"Expected at least 2 rows to split into training and validation, got {n}. Give larger batches."
+                f"A split into training and validation rows needs at least 2 rows, got {n}. Use larger batches."
             )
-        held_out = min(max(round(self.validation_fraction * n), 1), n - 1)
-        order = permutation(n, self.seed).to(bound.y.device)
-        validation, training = order[:held_out], order[held_out:]
-        part = bound.restricted(training)
-        losses = self.losses(bound.fitted_by(part, training, validation), bound.y[validation])
-        risk = bound.restricted(validation).weighted_mean(losses) if bound.row_weights is not None else losses.mean(-1)
+        num_validation = min(max(round(self.validation_fraction * n), 1), n - 1)
+        order = permutation(n, self.seed).to(attached.y.device)
+        validation, training = order[:num_validation], order[num_validation:]
+        part = attached.restricted(training)
+        losses = self.losses(attached.fitted_by(part, training, validation), attached.y[validation])
+        weighted = attached.row_weights is not None
+        risk = attached.restricted(validation).weighted_mean(losses) if weighted else losses.mean(-1)
         return risk if self.complexity is None else risk + self.complexity.evaluate(part)
 
     def __repr__(self) -> str:
@@ -177,23 +185,23 @@ class BatchValidationRisk(ClippedRisk):
         )
 
 
-def require_classes(asker: object, bound: object) -> None:
-    """Raise unless ``bound`` is a multiclass embedding with its data, for objectives that count classes."""
-    if isinstance(bound, ConditionedMulticlass):
+def require_classes(caller: object, attached: object) -> None:
+    """Raise unless ``attached`` is a multiclass embedding with its data."""
+    if isinstance(attached, ConditionedMulticlass):
         return
-    name = asker if isinstance(asker, str) else type(asker).__name__
-    if isinstance(bound, MulticlassPredictor):
+    name = caller if isinstance(caller, str) else type(caller).__name__
+    if isinstance(attached, MulticlassPredictor):
         raise TypeError(
-            f"Expected a MulticlassEmbedding with its data for {name}, got "
-            f"{type(bound).__name__}, which does not hold them. Give what embedding.condition(x, y) returns."
+            f"{name} needs the training data, which {type(attached).__name__} does not keep. "
+            "Pass the result of embedding.condition(x, y)."
         )
-    kind = type(getattr(bound, "embedding", bound)).__name__
+    kind = type(getattr(attached, "embedding", attached)).__name__
     raise TypeError(
-        f"Expected a MulticlassEmbedding for {name}, got {kind}. For other targets use "
-        "ConditionalEvidence or CrossValidationRisk."
+        f"{name} needs a MulticlassEmbedding, got {kind}. For other targets use ConditionalEvidence or "
+        "CrossValidationRisk."
     )
 
 
 def permutation(n: int, seed: int) -> Tensor:
-    """A permutation of 0 … n − 1 that depends on ``seed`` alone, and leaves the global generators alone."""
+    """A permutation of 0 … n − 1 that depends on ``seed`` alone and leaves the global generators unchanged."""
     return torch.randperm(n, generator=torch.Generator().manual_seed(int(seed)))

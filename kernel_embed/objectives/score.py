@@ -16,29 +16,31 @@ the Brier score; with the linear kernel the squared error of the mean. The theor
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from gpytorch.kernels import Kernel
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
-from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
+from ..embeddings import ConditionalEmbedding, ConditionedEmbedding, ConditionedMulticlass
 from ..kernels import DeltaKernel, explicit_features, gram
 from ..kernels.features import MAX_WIDTH
 from ..linalg import DenseForm, DistanceForm, QuadraticForm
 from ..validation import check_memory
-from .base import Objective
+from .base import Array, Objective, Targets
 
-MEMORY_REMEDY = "Score one real target, whose matrix is never formed, or learn from a part of the rows."
+MEMORY_REMEDY = "Score one real target, whose matrix is never formed, or learn from fewer rows."
 
 
 class LeaveOneOutScore(Objective[ConditionedEmbedding]):
-    """(1/n) Σ S_i, the mean score of each row's predictive distribution by the embedding that has not seen the row.
+    """(1/n) Σ S_i, the mean score of each row's predictive distribution by the embedding without that row.
 
     The value has the units of the target kernel: those of y for the CRPS. Rows with weights count with them.
 
     Args:
         target_kernel: l. ``None`` takes the target kernel of the embedding, and where that has none the kernel of
-            distances −½‖y − y′‖: the CRPS for real targets, the energy score for vectors. Its parameters are held.
+            distances −½‖y − y′‖: the CRPS for real targets, the energy score for vectors. Its parameters are fixed.
         centered: whether L is centered, so that missing mass goes to the marginal distribution of the targets.
             ``None`` centers except for class labels, whose decision probabilities (5) leave it missing.
 
@@ -59,22 +61,34 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
     def __init__(self, target_kernel: Kernel | None = None, centered: bool | None = None) -> None:
         if target_kernel is not None and not isinstance(target_kernel, Kernel):
             raise TypeError(
-                f"Expected a gpytorch.kernels.Kernel on the targets, got {type(target_kernel).__name__}. "
-                "Pass RBFKernel(), say, or None for the CRPS."
+                f"target_kernel must be a gpytorch.kernels.Kernel, got {type(target_kernel).__name__}. "
+                "Pass a kernel such as RBFKernel(), or None for the CRPS."
             )
         self.target_kernel = target_kernel
         self.centered = centered
 
-    @property
-    def is_crps(self) -> bool:
-        """Whether real targets of an embedding without a target kernel are scored by the CRPS."""
-        return self.target_kernel is None and self.centered is not False
+    inputs = ("inverse_forms", "inverse_diagonal")
 
-    def evaluate(self, bound: ConditionedEmbedding) -> Tensor:
+    def evaluate(self, attached: ConditionedEmbedding) -> Tensor:
         """(1/n) Σ [A⁻¹LA⁻¹]_ii / [A⁻¹]_ii²."""
-        S = leave_one_out_scores(bound, self.target_kernel, self.centered)
-        w = bound.system.weights
+        kernel, centered = _target_settings(attached, self.target_kernel, self.centered)
+        features = target_features(attached, kernel, centered)
+        if features is None:
+            return self.differentiable(attached, _inverse_forms(attached, kernel, centered))
+        S, w = _feature_scores(attached, features), attached.system.weights
         return S.mean(-1) if w is None else (w * S).sum(-1) / w.sum(-1)
+
+    def is_direct(self, embedding: Any) -> bool:
+        """For the CRPS, whose form is never formed as a matrix."""
+        plain = type(embedding) is ConditionalEmbedding and embedding.target_kernel is None
+        return plain and self.target_kernel is None and self.centered is not False
+
+    def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
+        """(1/n) Σ q_i / c_i², with the derivatives 1/c² and −2S/c of each S_i."""
+        q, c = inputs
+        squares = c * c
+        S = scores(q, c)
+        return (data.share * S).sum(-1), (data.share * (q >= 0.0) / squares, -2.0 * data.share * S / c)
 
     def __repr__(self) -> str:
         kernel = "" if self.target_kernel is None else type(self.target_kernel).__name__
@@ -83,12 +97,12 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
 
 
 def leave_one_out_scores(
-    bound: ConditionedEmbedding, target_kernel: Kernel | None = None, centered: bool | None = None
+    attached: ConditionedEmbedding, target_kernel: Kernel | None = None, centered: bool | None = None
 ) -> Tensor:
     """S_i of each row by the embedding without it, ``(*batch, n)``; see :class:`kernel_embed.LeaveOneOutScore`.
 
     Args:
-        bound: an embedding with its data, from ``attach`` or ``condition``.
+        attached: an embedding with its data, from ``attach`` or ``condition``.
         target_kernel: l; ``None`` takes that of the embedding.
         centered: whether the mean of the targets is taken out first; ``None`` decides by the target.
 
@@ -105,51 +119,72 @@ def leave_one_out_scores(
         >>> ke.objectives.leave_one_out_scores(conditioned).shape
         torch.Size([20])
     """
-    kernel = bound.embedding.target_kernel if target_kernel is None else target_kernel
-    centered = not isinstance(bound, ConditionedMulticlass) if centered is None else centered
-    features = target_features(bound, kernel, centered)
+    kernel, centered = _target_settings(attached, target_kernel, centered)
+    features = target_features(attached, kernel, centered)
     if features is not None:
-        residuals = bound.system.solve(features) / bound.system.inverse_diagonal().unsqueeze(-1)
-        return residuals.square().sum(-1)
-    q, c = bound.system.inverse_forms(target_form(bound, kernel, centered))
+        return _feature_scores(attached, features)
+    return scores(*_inverse_forms(attached, kernel, centered))
+
+
+def scores(q: Array, c: Array) -> Array:
+    """S = q/c²; rounding alone can make a squared norm q negative."""
+    return q.clip(0.0) / (c * c)
+
+
+def _target_settings(
+    attached: ConditionedEmbedding, kernel: Kernel | None, centered: bool | None
+) -> tuple[Kernel | None, bool]:
+    """The target kernel and whether to center it, with the defaults of this embedding."""
+    kernel = attached.embedding.target_kernel if kernel is None else kernel
+    return kernel, not isinstance(attached, ConditionedMulticlass) if centered is None else centered
+
+
+def _feature_scores(attached: ConditionedEmbedding, features: Tensor) -> Tensor:
+    """S_i from explicit features of the targets."""
+    residuals = attached.system.solve(features) / attached.system.inverse_diagonal().unsqueeze(-1)
+    return residuals.square().sum(-1)
+
+
+def _inverse_forms(attached: ConditionedEmbedding, kernel: Kernel | None, centered: bool) -> tuple[Tensor, Tensor]:
+    """diag A⁻¹LA⁻¹ and c = diag A⁻¹."""
+    q, c = attached.system.inverse_forms(target_form(attached, kernel, centered))
     if bool((c.detach().square() == 0.0).any()):
         raise NanError(
-            f"Expected a ridge nλ whose inverse has a square, got {float(bound.system.ridge.detach().max()):.3g}. "
-            "Give a smaller regularization."
+            f"The ridge nλ = {float(attached.system.ridge.detach().max()):.3g} is so large that the square of its "
+            "inverse vanishes. Use a smaller regularization."
         )
-    # Rounding alone can bring a squared norm below zero.
-    return q.clamp_min(0.0) / c.square()
+    return q, c
 
 
 @torch.no_grad()
-def target_features(bound: ConditionedEmbedding, kernel: Kernel | None, centered: bool) -> Tensor | None:
+def target_features(attached: ConditionedEmbedding, kernel: Kernel | None, centered: bool) -> Tensor | None:
     """φ(y_i) as rows, where ``kernel`` has few explicit features: L has their rank, and is not formed."""
-    if isinstance(bound, ConditionedMulticlass) and isinstance(kernel, DeltaKernel):
-        features: Tensor | None = bound.Y
+    if isinstance(attached, ConditionedMulticlass) and isinstance(kernel, DeltaKernel):
+        features: Tensor | None = attached.Y
     else:
-        y = bound.y.to(bound.x).reshape(len(bound.y), -1)
+        y = attached.y.to(attached.x).reshape(len(attached.y), -1)
         features = None if kernel is None else explicit_features(kernel, y, limit=min(MAX_WIDTH, len(y)))
     if features is None or not centered:
         return features
-    w = bound.system.weights
+    w = attached.system.weights
     return features - (features.mean(0) if w is None else (w / w.sum()) @ features)
 
 
 @torch.no_grad()
-def target_form(bound: ConditionedEmbedding, kernel: Kernel | None, centered: bool) -> QuadraticForm:
+def target_form(attached: ConditionedEmbedding, kernel: Kernel | None, centered: bool) -> QuadraticForm:
     """L, the Gram matrix of the targets: of ``kernel``, or of −½‖y − y′‖ without one."""
-    Y, w = bound.embedding.targets(bound.y, bound.x), bound.system.weights
+    Y, w = attached.embedding.targets(attached.y, attached.x), attached.system.weights
     if kernel is None:
         if not centered:
             raise ValueError(
-                "Expected centered=True with the kernel of distances, which is positive definite only on differences "
-                "of distributions, got False. Give a positive definite target_kernel."
+                "The kernel of distances is positive definite only on differences of distributions, so centered=False "
+                "is not possible with it. Pass a positive definite target_kernel."
             )
         if Y.shape[-1] == 1:
             return DistanceForm(Y.squeeze(-1), w)
         check_memory(len(Y), Y, 1, MEMORY_REMEDY)
         return DenseForm.centered(-0.5 * torch.cdist(Y, Y, compute_mode="donot_use_mm_for_euclid_dist"), w)
     check_memory(len(Y), Y, 1, MEMORY_REMEDY)
-    y = bound.y.to(Y)
+    y = attached.y.to(Y)
     L = gram(kernel, y.reshape(len(y), -1)).to(Y)
     return DenseForm.centered(L, w) if centered else DenseForm(L)

@@ -30,10 +30,12 @@ from typing_extensions import Never, TypeVar
 
 from ..kernels import DiagonalBoundError
 from ..kernels.initialization import initialize_parts
+from ..learning.direct import Direct, direct_objective
 from ..learning.parameters import ParameterVector, Vector, unidentified
+from ..learning.priors import LogPriors
 from ..objectives import Objective
 from ..validation import check_number, check_tensor
-from .closed import ClosedForm, closed_form
+
 from .priors import find_sites
 from .site import PriorSite, constrained, log_density, on_log_scale, user_name
 
@@ -165,36 +167,66 @@ class Potential(Generic[E_co]):
 
     def value(self, u: Vector) -> float:
         """U(u)."""
-        known = None if self._closed is None else self._closed(u, with_gradient=False)
-        if known is None:
-            return -sum(self.parts(u))
-        self.num_evaluations += 1
-        return self.power * known[0]
+        direct = self._evaluate_directly(u, with_gradient=False)
+        return -sum(self.parts(u)) if direct is None else self.power * direct[0]
 
     def value_and_gradient(self, u: Vector) -> tuple[float, Vector]:
         """U(u) and ∂U/∂u; ∞ and zeros where U does not exist."""
-        known = None if self._closed is None else self._closed(u)
-        if known is None:
-            known = self.general(u)
-        else:
-            self.num_evaluations += 1
-        return self.power * known[0], self.power * known[1]
+        direct = self._evaluate_directly(u)
+        value, gradient = self.by_autograd(u) if direct is None else direct
+        return (value, gradient) if self.power == 1.0 else (self.power * value, self.power * gradient)
+
+    def _evaluate_directly(self, u: Vector, with_gradient: bool = True) -> tuple[float, Vector] | None:
+        """U(u) / s and its gradient without modules and graph; ``None`` where the autograd path must decide."""
+        answer = None if self._direct is None else self._direct(u, with_gradient)
+        if answer is None:
+            return None
+        priors, c = self._log_priors, self.multiplier
+        log_prior, slope = (
+            self._log_prior_by_autograd(u) if priors is None else priors.value_and_derivative(u, np.exp(u))
+        )
+        value = c * sum(answer.terms) - log_prior
+        gradient = c * answer.gradient - slope if with_gradient else answer.gradient
+        if not math.isfinite(value):
+            return None
+        self.num_evaluations += 1
+        return value, gradient
+
+    def _log_prior_by_autograd(self, u: Vector) -> tuple[float, Vector]:
+        self.vector.set(u)
+        self.vector.clear_gradient()
+        try:
+            log_prior = self.log_prior()
+            log_prior.backward()
+        except REFUSALS:
+            return math.nan, np.zeros_like(u)
+        return (log_prior.item() if self._inside() else math.nan), self.vector.gradient()
 
     @functools.cached_property
-    def _closed(self) -> ClosedForm | None:
-        before = self.num_evaluations, self.num_refused, self.vector.get()
-        with quiet_numbers():
-            found = closed_form(self)
-        self.num_evaluations, self.num_refused = before[:2]
-        self.vector.set(before[2])
-        return found
+    def _direct(self) -> Direct | None:
+        return direct_objective(self.embedding, self.objective, self.x, self.y, self.vector)
+
+    @functools.cached_property
+    def _log_priors(self) -> LogPriors | None:
+        """log p(u) in closed form, where every u is log θ with a prior of a registered family."""
+        sites = {site.parameter: site for site in self.sites}
+        if None in sites or len(sites) != len(self.sites) or set(sites) != set(self.vector.named):
+            return None
+        parts = []
+        for name, raw in self.vector.named.items():
+            lower = self.embedding.constraint_for_parameter_name(name)
+            part = LogPriors.of(sites[name].prior, raw) if sites[name].on_log_scale else None
+            if part is None or bool(lower.lower_bound.any()):
+                return None
+            parts.append(part)
+        return LogPriors.joined(parts)
 
     def __getstate__(self) -> dict[str, object]:
-        # A closed form is found again where it is needed: it holds functions, which no other process could read.
-        return {name: value for name, value in vars(self).items() if name != "_closed"}
+        # Workspaces are made again in another process.
+        return {name: value for name, value in vars(self).items() if name not in ("_direct", "_log_priors")}
 
-    def general(self, u: Vector) -> tuple[float, Vector]:
-        """U(u) / s and its gradient through the embedding and its objective, whatever they are."""
+    def by_autograd(self, u: Vector) -> tuple[float, Vector]:
+        """U(u) / s and its gradient through the embedding and its objective."""
         self._write(u)
         try:
             total = self.multiplier * self.objective(self.embedding, self.x, self.y).sum() - self.log_prior()

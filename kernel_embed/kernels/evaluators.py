@@ -1,0 +1,241 @@
+r"""The Gram matrix of fixed points as a function of a kernel's parameters, with its vector-Jacobian product.
+
+Radial kernels, alone or scaled, need neither modules nor a graph. With :math:`z = x / \ell`,
+:math:`s_{ij} = \lVert z_i - z_j \rVert^2`, a symmetric :math:`G = \partial q / \partial K`,
+:math:`M = G \circ \varphi'(s)` and :math:`r = M \mathbf 1`,
+
+.. math::
+    \frac{\partial q}{\partial \log \ell_d} = -2 \sum_{ij} M_{ij} (z_{id} - z_{jd})^2
+        = -4 \sum_i z_{id} \big( r_i z_{id} - (M z)_{id} \big) .
+
+Every other kernel is evaluated as usual, and autograd differentiates the kernel alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel, ScaleKernel
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .classes.tied import TiedLengthscales
+from .distances import CHECKED_NORM
+from .gram import evaluate_gram
+from .profiles import RadialProfile, radial_of
+from .radial import LOST_SPACING, Lengthscale, half_squares
+from .supremum import DiagonalBound, sup_diagonal
+
+Array = NDArray[np.float64]
+Values = dict[str, Array]
+"""Parameters θ, or derivatives with respect to them, by the names of the raw parameters."""
+
+
+class Gram(NamedTuple):
+    """σ²K as a matrix and a factor, and α² = sup k(x, x)."""
+
+    K: Array
+    scale: float
+    sup_diagonal: float
+
+
+class GramEvaluator(Protocol):
+    """σ²K and α² from parameters, and the derivatives of a function of both."""
+
+    on_log_scale: bool
+    """Whether :meth:`vjp` differentiates with respect to log θ; else with respect to the raw parameters."""
+
+    def __call__(self, theta: Values) -> Gram | None:
+        """σ²K and α²; ``None`` where distances have lost digits."""
+        ...  # pragma: no cover
+
+    def vjp(self, G: Array, sup_diagonal: float) -> Values:
+        """The derivatives, from a matrix whose symmetric part is ∂q/∂(σ²K), and from ∂q/∂α²."""
+        ...  # pragma: no cover
+
+
+def gram_evaluator(
+    kernel: Kernel, x: Tensor, names: list[str], bound: float | DiagonalBound | None, needs_sup: bool
+) -> GramEvaluator | None:
+    """How to evaluate ``kernel`` at the rows ``x`` ``(n, d)``.
+
+    Args:
+        kernel: any kernel without a batch shape.
+        x: rows in float64, on the CPU.
+        names: the raw parameters that change, as an embedding names them: ``kernel.raw_lengthscale``.
+        bound: of k(x, x), as given by the user.
+        needs_sup: whether α² is needed.
+    """
+    if any(not isinstance(m, Kernel) for m in kernel.modules() if next(m.parameters(recurse=False), None) is not None):
+        return None  # a network, whose evaluation may depend on its mode and on random numbers
+    if bound is None or not needs_sup:
+        radial = RadialEvaluator.of(kernel, x)
+        if radial is not None:
+            return radial
+    return AutogradEvaluator(kernel, x, names, bound, needs_sup)
+
+
+class RadialEvaluator:
+    """σ² φ(‖z_i − z_j‖²) for rows ``x`` ``(n, d)``.
+
+    Args:
+        profile: φ and φ′.
+        x: rows.
+        groups: the number of the lengthscale of each column.
+        lengthscale: ℓ and the name of its parameter.
+        outputscale: the same for σ², or ``None``.
+    """
+
+    on_log_scale = True
+
+    def __init__(
+        self,
+        profile: RadialProfile,
+        x: Tensor,
+        groups: NDArray[np.int64],
+        lengthscale: tuple[str, Array],
+        outputscale: tuple[str, Array] | None,
+    ) -> None:
+        centered = x - x.mean(-2, keepdim=True)
+        n, d = x.shape
+        self._profile, self._points, self._groups = profile, centered.numpy(), groups
+        self._at_zero = profile.at_zero()
+        self._lengthscale, self._outputscale = lengthscale, outputscale
+        self._largest = float(centered.square().sum(-1).max())
+        self._lost = float(x.abs().max()) * float(np.finfo(np.float64).eps) / LOST_SPACING
+        # −s/2 for ℓ = 1, where all columns share one lengthscale.
+        self._halves = half_squares(centered, None)[0].numpy() if groups.max() == 0 else None
+        self._left, self._right = np.ones((n, d + 2)), np.ones((n, d + 2))
+        self._M = np.empty((n, n))
+
+    @classmethod
+    def of(cls, kernel: Kernel, x: Tensor) -> RadialEvaluator | None:
+        """The evaluator of ``kernel``; ``None`` where it has no such form, or φ is not smooth in s."""
+        outputscale, prefix = None, "kernel."
+        if type(kernel) is ScaleKernel and kernel.outputscale.dim() == 0:
+            if kernel.active_dims is not None:
+                x = x.index_select(-1, kernel.active_dims)
+            outputscale, prefix = ("kernel.raw_outputscale", _array(kernel.outputscale)), "kernel.base_kernel."
+            kernel = kernel.base_kernel
+        radial = radial_of(kernel)
+        if radial is None or not isinstance(radial.profile, RadialProfile) or radial.profile.rough:
+            return None
+        if [name for name, _ in kernel.named_parameters()] != ["raw_lengthscale"] or len(kernel.batch_shape) > 0:
+            return None
+        if not (isinstance(radial.metric, Lengthscale) and radial.metric.lengthscale is not None):
+            return None
+        if not torch.equal(radial.metric.lengthscale, kernel.lengthscale):
+            return None
+        if kernel.active_dims is not None and outputscale is None:
+            x = x.index_select(-1, kernel.active_dims)
+        tied, d = isinstance(kernel, TiedLengthscales), x.shape[-1]
+        groups = np.arange(d) if kernel.lengthscale.numel() == d else np.zeros(d, dtype=np.int64)
+        lengthscale = kernel.column_lengthscale if tied else kernel.lengthscale
+        name = f"{prefix}raw_lengthscale"
+        return cls(radial.profile, x, kernel.groups.numpy() if tied else groups, (name, _array(lengthscale)), outputscale)
+
+    def __call__(self, theta: Values) -> Gram | None:
+        """σ²K and α²; ``None`` where distances have lost digits."""
+        name, start = self._lengthscale
+        self._theta = lengthscale = theta.get(name, start)
+        smallest = float(lengthscale.min())
+        if smallest < self._lost or not 2.0 * self._largest / smallest**2 < CHECKED_NORM:
+            return None
+        values, slopes, self._slope = self._profile(torch.from_numpy(self._exponent(lengthscale)))
+        K = self._K = values.numpy()
+        self._slopes = K if slopes is None else slopes.numpy()
+        scale = 1.0
+        if self._outputscale is not None:
+            scale = float(theta.get(*self._outputscale)[0])
+        self._scale = scale
+        return Gram(K, scale, scale * self._at_zero)
+
+    def _exponent(self, lengthscale: Array) -> Array:
+        """−s/2 as [z, −‖z‖²/2, 1] [z, 1, −‖z‖²/2]ᵀ."""
+        if self._halves is not None:
+            scaled: Array = self._halves * (1.0 / float(lengthscale[0]) ** 2)
+            return scaled
+        z, left, right = self._points / lengthscale[self._groups], self._left, self._right
+        d = z.shape[1]
+        left[:, :d] = right[:, :d] = z
+        np.einsum("ij,ij->i", z, z, out=left[:, d])
+        left[:, d] *= -0.5
+        right[:, d + 1] = left[:, d]
+        exponent: Array = left @ right.T
+        torch.from_numpy(exponent).clamp_max_(0.0)
+        exponent.reshape(-1)[:: len(z) + 1] = 0.0
+        return exponent
+
+    def vjp(self, G: Array, sup_diagonal: float) -> Values:
+        """∂q/∂log ℓ and ∂q/∂log σ²."""
+        gradients: Values = {}
+        if self._outputscale is not None:
+            along = float(np.vdot(G, self._K)) + sup_diagonal * self._at_zero
+            gradients[self._outputscale[0]] = np.array([self._scale * along])
+        M = np.multiply(G, self._slopes, out=self._M)
+        factor = 4.0 * self._scale * self._slope
+        if self._halves is not None:
+            along = factor / float(self._theta[0]) ** 2 * float(np.vdot(M, self._halves))
+            gradients[self._lengthscale[0]] = np.array([along])
+            return gradients
+        z = self._right[:, :-2]
+        sums = M @ self._right
+        # The ones are in the last column but one; r is the mean of sums over rows and over columns.
+        r = 0.5 * (sums[:, -2] + M.sum(0))
+        columns = (z * (r[:, None] * z - sums[:, :-2])).sum(0)
+        columns *= -factor
+        if len(self._theta) < len(columns):
+            columns = np.bincount(self._groups, columns, len(self._theta))
+        gradients[self._lengthscale[0]] = columns
+        return gradients
+
+
+class AutogradEvaluator:
+    """Any kernel: the graph of the kernel alone, from its raw parameters as they are to K and α².
+
+    Args:
+        kernel: the kernel.
+        x: rows.
+        names: the raw parameters that change.
+        bound: of k(x, x), as given by the user.
+        needs_sup: whether α² is needed.
+    """
+
+    on_log_scale = False
+
+    def __init__(
+        self, kernel: Kernel, x: Tensor, names: list[str], bound: float | DiagonalBound | None, needs_sup: bool
+    ) -> None:
+        self._kernel, self._x, self._bound, self._needs_sup = kernel, x, bound, needs_sup
+        self._parameters = {name: kernel.get_parameter(name.removeprefix("kernel.")) for name in names}
+
+    def __call__(self, theta: Values) -> Gram:
+        """K and α²."""
+        with torch.enable_grad():
+            K = evaluate_gram(self._kernel, self._x, None)
+            self._outputs = [K]
+            if self._needs_sup:
+                value = sup_diagonal(self._kernel, self._x, self._bound, K.diagonal()).value
+                self._outputs.append(value)
+        return Gram(K.detach().numpy(), 1.0, float(self._outputs[-1].detach()) if self._needs_sup else 0.0)
+
+    def vjp(self, G: Array, sup_diagonal: float) -> Values:
+        """The derivatives with respect to the raw parameters."""
+        cotangents = (torch.from_numpy(G), torch.tensor(sup_diagonal, dtype=torch.float64))
+        pairs = [(a, b) for a, b in zip(self._outputs, cotangents, strict=False) if a.requires_grad]
+        parameters = list(self._parameters.values())
+        gradients: tuple[Tensor | None, ...] = (None,) * len(parameters)
+        if pairs:
+            outputs, weights = zip(*pairs, strict=True)
+            gradients = torch.autograd.grad(outputs, parameters, weights, allow_unused=True)
+        return {
+            name: np.zeros(raw.numel()) if gradient is None else gradient.reshape(-1).numpy()
+            for (name, raw), gradient in zip(self._parameters.items(), gradients, strict=True)
+        }
+
+
+def _array(value: Tensor) -> Array:
+    array: Array = value.detach().double().reshape(-1).numpy().copy()
+    return array

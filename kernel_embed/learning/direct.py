@@ -1,0 +1,304 @@
+r"""Objectives of a few hundred rows without modules or graph: from the raw vector u to q and ∂q/∂u.
+
+For a few hundred rows the time of an evaluation through autograd is spent in the interpreter. Here the same pieces are
+called directly: the kernel's :class:`~kernel_embed.kernels.evaluators.GramEvaluator`, the factorization and its
+vector-Jacobian products (:mod:`kernel_embed.linalg.lapack`), and ``value_and_gradient`` of each objective.
+
+.. math::
+    \frac{\partial q}{\partial u} = \frac{\partial q}{\partial \log \theta} \, \frac1\theta \,
+           \frac{\partial \theta}{\partial u}
+
+An objective that has only ``evaluate`` is differentiated by autograd from K onward, and a kernel without a closed form
+by autograd up to K. Points where A is not positive definite, or where distances lose their digits, are left to the
+autograd path, which adds jitter and warns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gpytorch
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, ConditionedEmbedding, ConditionedMulticlass
+from ..embeddings import MulticlassEmbedding
+from ..kernels import explicit_features
+from ..kernels.evaluators import Gram, gram_evaluator
+from ..kernels.features import MAX_WIDTH
+from ..kernels.structure import batch_shape_of
+from ..linalg import DenseSystem, DistanceForm
+from ..linalg.lapack import Cotangents as SystemCotangents
+from ..linalg.lapack import LapackSystem
+from ..objectives import Objective
+from ..objectives.base import Targets
+from ..objectives.embedding_evidence import EmbeddingEvidence
+from ..objectives.sample_evidence import SampleEvidence
+from .parameters import Coordinates, ParameterVector, Vector
+
+MOST_ROWS = 512
+"""Beyond this many rows matrix operations take all the time, and the autograd path keeps fewer of them."""
+LARGEST_SQUARE = 300.0**2
+"""Of ‖u‖²: the square of the exponential of each entry is still finite."""
+
+RIDGE = "raw_regularization"
+NOTHING = np.zeros(0)
+
+
+class Value(NamedTuple):
+    """The terms of q, each with its coefficient, and ∂q/∂u."""
+
+    terms: list[float]
+    gradient: Vector
+
+
+class Cotangents(SystemCotangents):
+    """∂q for the quantities of a system and for α², with what they are computed from."""
+
+    system: LapackSystem
+    form: DistanceForm | None
+    sup_diagonal: np.float64
+    sup_slope: float = 0.0
+
+
+class Quantity(NamedTuple):
+    """An input of objectives: its value, and how a derivative with respect to it is passed on."""
+
+    value: Callable[[Cotangents], Any]
+    pull_back: Callable[[Cotangents, Any], None]
+
+
+def _leave_one_out(at: Cotangents) -> Any:
+    return at.system.Y - at.system.V / at.system.inverse_diagonal[:, None]
+
+
+def _pull_back_leave_one_out(at: Cotangents, slope: Any) -> None:
+    c = at.system.inverse_diagonal
+    along = slope / c[:, None]
+    at.add("V", -along)
+    at.add("c", (along * at.system.V).sum(1) / c)
+
+
+def _pull_back_squared_norm(at: Cotangents, slope: Any) -> None:
+    at.add("V", slope * at.system.P)
+    at.add("P", slope * at.system.V)
+
+
+def _pull_back_sup_diagonal(at: Cotangents, slope: Any) -> None:
+    at.sup_slope += float(slope)
+
+
+def _pull_back_density(at: Cotangents, slope: Any) -> None:
+    at.density += float(slope)
+
+
+QUANTITIES: dict[str, Quantity] = {
+    "coefficients": Quantity(lambda at: at.system.V, lambda at, slope: at.add("V", slope)),
+    "fitted": Quantity(lambda at: at.system.P, lambda at, slope: at.add("P", slope)),
+    "leave_one_out": Quantity(_leave_one_out, _pull_back_leave_one_out),
+    "inverse_diagonal": Quantity(lambda at: at.system.inverse_diagonal, lambda at, slope: at.add("c", slope)),
+    "squared_norm": Quantity(lambda at: np.vdot(at.system.V, at.system.P), _pull_back_squared_norm),
+    "sup_diagonal": Quantity(lambda at: at.sup_diagonal, _pull_back_sup_diagonal),
+    "negative_log_density": Quantity(lambda at: np.float64(at.system.negative_log_density()), _pull_back_density),
+    "inverse_forms": Quantity(lambda at: at.system.inverse_forms(at.form), lambda at, slope: at.add("forms", slope)),
+}
+"""The quantities of ``kernel_embed.objectives.base.QUANTITIES``, and diag A⁻¹LA⁻¹, from a factorized system."""
+
+
+class DirectObjective:
+    """q(u) and ∂q/∂u for a conditional embedding.
+
+    Args:
+        embedding: whose parameters u are.
+        objective: q.
+        x: rows.
+        y: targets.
+        vector: the parameters that change.
+    """
+
+    def __init__(
+        self, embedding: ConditionalEmbedding, objective: Objective[Any], x: Tensor, y: Tensor, vector: ParameterVector
+    ) -> None:
+        x, y, _ = embedding.checked(x, y, None)
+        self._embedding, self._x, self._y, self._vector = embedding, x, y, vector
+        self._steps = [(c, term, [QUANTITIES[name] for name in term.inputs]) for c, term in objective.terms()]
+        self._is_direct = all(term.is_direct(embedding) for _, term, _ in self._steps)
+        inputs = {name for _, term, _ in self._steps for name in term.inputs} if self._is_direct else set()
+        names = [name for name in vector.named if name.startswith("kernel.")]
+        bound = embedding.sup_diagonal_bound
+        self.evaluator = gram_evaluator(embedding.kernel, x, names, bound, "sup_diagonal" in inputs)
+        self._writes = not self._is_direct or not (self.evaluator is None or self.evaluator.on_log_scale)
+        self._coordinates = Coordinates(vector)
+        Y = embedding.targets(y, x)
+        self._system = LapackSystem(Y.numpy())
+        self._form = DistanceForm(Y.squeeze(-1)) if "inverse_forms" in inputs else None
+        self._data = Targets(np, self._system.Y, len(x))
+        self._regularization = float(embedding.regularization.detach())
+
+    def __call__(self, u: Vector, with_gradient: bool = True) -> Value | None:
+        """q and its gradient; ``None`` where the autograd path must decide."""
+        evaluator = self.evaluator
+        assert evaluator is not None
+        if self._writes:
+            self._vector.set(u)
+        theta, slopes = self._coordinates(u)
+        values = self._coordinates.named(theta)
+        gram = evaluator(values)
+        if gram is None:
+            return None
+        lam = float(values[RIDGE][0]) if RIDGE in values else self._regularization
+        ridge = len(self._x) * lam
+        answer = (self._directly if self._is_direct else self._by_autograd)(gram, ridge, with_gradient)
+        if answer is None or not with_gradient:
+            return None if answer is None else Value(answer.terms, NOTHING)
+        by_name = evaluator.vjp(answer.G, answer.sup_diagonal)
+        by_name[RIDGE] = np.array([ridge * answer.ridge])
+        gradient = np.concatenate([by_name[name] for name in values])
+        if slopes is not theta:
+            factor = slopes / theta
+            if not evaluator.on_log_scale:
+                entries = self._coordinates.slices.get(RIDGE, slice(0))
+                factor, rest = np.ones_like(u), factor
+                factor[entries] = rest[entries]
+            gradient = gradient * factor
+        return Value(answer.terms, gradient if answer.others is None else gradient + answer.others)
+
+    def _directly(self, gram: Gram, ridge: float, with_gradient: bool) -> _Answer | None:
+        """Objectives with derivatives of their own."""
+        system, at = self._system, Cotangents()
+        if not system.factorize(gram.K, gram.scale, ridge):
+            return None
+        at.system, at.form, at.sup_diagonal = system, self._form, np.float64(gram.sup_diagonal)
+        values: list[float] = []
+        for coefficient, term, quantities in self._steps:
+            value, slopes = term.value_and_gradient(self._data, *[quantity.value(at) for quantity in quantities])
+            values.append(coefficient * float(value))
+            for quantity, slope in zip(quantities, slopes, strict=True):
+                quantity.pull_back(at, slope if coefficient == 1.0 else coefficient * slope)
+        if not with_gradient:
+            return _Answer(values)
+        return _Answer(values, *system.vjp(at), at.sup_slope)
+
+    def _by_autograd(self, gram: Gram, ridge: float, with_gradient: bool) -> _Answer:
+        """Objectives that autograd differentiates, from K onward."""
+        K = torch.from_numpy(gram.scale * gram.K).requires_grad_(with_gradient)
+        eta = torch.tensor(ridge, dtype=K.dtype, requires_grad=with_gradient)
+        kind = ConditionedMulticlass if isinstance(self._embedding, MulticlassEmbedding) else ConditionedEmbedding
+        with torch.set_grad_enabled(with_gradient):
+            attached = kind(self._embedding, self._x, self._y, DenseSystem(K, eta))
+            values = [c * term.evaluate(attached) for c, term, _ in self._steps]
+            terms = [value.item() for value in values]
+            if not with_gradient:
+                return _Answer(terms)
+            # An objective may also use λ or other parameters of the embedding.
+            leaves = (K, eta, *self._vector.parameters)
+            gradients = torch.autograd.grad(sum(values), leaves, allow_unused=True)
+        G, slope, *others = (
+            np.zeros(leaf.shape) if gradient is None else gradient.numpy()
+            for leaf, gradient in zip(leaves, gradients, strict=True)
+        )
+        return _Answer(terms, G, float(slope), 0.0, np.concatenate([other.reshape(-1) for other in others]))
+
+
+class _Answer(NamedTuple):
+    """The terms, a matrix whose symmetric part is ∂q/∂(σ²K), ∂q/∂η, ∂q/∂α², and what else depends on u."""
+
+    terms: list[float]
+    G: Any = None
+    ridge: float = 0.0
+    sup_diagonal: float = 0.0
+    others: Vector | None = None
+
+
+class DirectEvidence:
+    """The evidence of a sample under one squared exponential, and its gradient in u.
+
+    Args:
+        embedding: whose parameters u are.
+        evidence: q and its gradient as a function of ℓ and σ².
+        coefficient: of the evidence.
+        vector: the parameters that change.
+    """
+
+    def __init__(
+        self, embedding: BayesianMeanEmbedding, evidence: SampleEvidence, coefficient: float, vector: ParameterVector
+    ) -> None:
+        self._evidence, self._coefficient = evidence, coefficient
+        self._coordinates = Coordinates(vector)
+        self._start = {
+            "kernel.raw_lengthscale": embedding.kernel.lengthscale.detach().double().numpy().ravel(),
+            "raw_noise": embedding.noise.detach().double().numpy().ravel(),
+        }
+
+    def __call__(self, u: Vector, with_gradient: bool = True) -> Value | None:
+        """q and its gradient; ``None`` where the autograd path must decide."""
+        theta, slopes = self._coordinates(u)
+        values = self._start | self._coordinates.named(theta)
+        answer = self._evidence(float(values["kernel.raw_lengthscale"][0]), float(values["raw_noise"][0]), with_gradient)
+        if answer is None:
+            return None
+        value, by_lengthscale, by_noise = answer
+        by_name = {"kernel.raw_lengthscale": by_lengthscale, "raw_noise": by_noise}
+        gradient = np.array([by_name[name] for name in self._coordinates.slices]) * slopes / theta
+        return Value([self._coefficient * value], self._coefficient * gradient)
+
+
+class Direct:
+    """q(u) and ∂q/∂u; ``None`` where a number is out of range and the autograd path must decide.
+
+    Args:
+        evaluate: the objective.
+    """
+
+    def __init__(self, evaluate: DirectObjective | DirectEvidence) -> None:
+        self._evaluate = evaluate
+
+    def __call__(self, u: Vector, with_gradient: bool = True) -> Value | None:
+        """q and its gradient."""
+        if not float(u @ u) < LARGEST_SQUARE:  # NaN compares as False
+            return None
+        try:
+            value = self._evaluate(u, with_gradient)
+        except (ZeroDivisionError, OverflowError, FloatingPointError):
+            return None
+        if value is None or not math.isfinite(sum(value.terms) + float(value.gradient @ value.gradient)):
+            return None
+        return value
+
+
+def direct_objective(
+    embedding: gpytorch.Module, objective: Objective[Any], x: Tensor, y: Tensor | None, vector: ParameterVector
+) -> Direct | None:
+    """The objective without modules and graph; ``None`` where the problem is large, batched, or of another kind."""
+    small = x.dtype is torch.float64 and x.device.type == "cpu" and x.dim() == 2 and 0 < len(x) <= MOST_ROWS
+    if not small or any(p.dtype is not torch.float64 for p in embedding.parameters()):
+        return None
+    if type(embedding) is BayesianMeanEmbedding and y is None:
+        evidence = _sample_evidence(embedding, objective, x, vector)
+        return None if evidence is None else Direct(evidence)
+    if type(embedding) not in (ConditionalEmbedding, MulticlassEmbedding) or y is None:
+        return None
+    if embedding.regularization.dim() > 0 or batch_shape_of(embedding.kernel):
+        return None
+    if any(name != RIDGE and not name.startswith("kernel.") for name in vector.named):
+        return None
+    with torch.no_grad():
+        direct = DirectObjective(embedding, objective, x, y, vector)
+        if direct.evaluator is None:
+            return None
+        # Few explicit features make the system small; the autograd path uses them.
+        features = explicit_features(embedding.kernel, x, limit=min(MAX_WIDTH, len(x)))
+    return Direct(direct) if features is None else None
+
+
+def _sample_evidence(
+    embedding: BayesianMeanEmbedding, objective: Objective[Any], x: Tensor, vector: ParameterVector
+) -> DirectEvidence | None:
+    (coefficient, term), *others = objective.terms()
+    if others or type(term) is not EmbeddingEvidence or not set(vector.named) <= {"kernel.raw_lengthscale", "raw_noise"}:
+        return None
+    evidence = term.for_sample(embedding, x)
+    return None if evidence is None else DirectEvidence(embedding, evidence, coefficient, vector)

@@ -1,0 +1,147 @@
+r"""Priors of the parameters: their log density and its derivative, in closed form where the family is registered.
+
+.. math::
+    \theta \sim \operatorname{LogNormal}(\mu, \sigma) &: \quad \log p(\theta) + v = -\tfrac12 (v - \mu)^2 / \sigma^2 -
+        \log \sigma - \tfrac12 \log 2\pi \\
+    \theta \sim \operatorname{Gamma}(a, r) &: \quad \log p(\theta) + v = a \log r - \log \Gamma(a) + a v - r e^v
+
+with :math:`v = \log \theta`: :math:`\log p(\theta) + v` is the density of v itself, with the Jacobian of
+:math:`\theta = e^v`. Other priors are differentiated by autograd.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gpytorch
+import numpy as np
+import torch
+from linear_operator.utils.errors import NanError
+from torch import Tensor
+from torch.distributions import Distribution, Gamma, LogNormal
+
+from .parameters import ParameterVector, Vector
+
+
+class LogPriors(NamedTuple):
+    """The coefficients of :math:`\\sum_i c_i + b_i v_i - \\tfrac12 q_i v_i^2 - r_i e^{v_i}`.
+
+    Example:
+        >>> priors = LogPriors.of(torch.distributions.Gamma(torch.tensor([2.0]), torch.tensor([3.0])), torch.zeros(1))
+        >>> v = np.array([0.5])
+        >>> expected = torch.distributions.Gamma(2.0, 3.0).log_prob(torch.tensor(0.5).exp()).item() + 0.5
+        >>> abs(priors.value_and_derivative(v, np.exp(v))[0] - expected) < 1e-5
+        True
+    """
+
+    constant: float
+    linear: Vector
+    quadratic: Vector
+    rate: Vector
+
+    @classmethod
+    def of(cls, prior: Distribution, like: Tensor) -> LogPriors | None:
+        """The density of v for θ ~ ``prior`` with the shape of ``like``; ``None`` for a family without a rule."""
+        rule = FAMILIES.get(type(prior))
+        return None if rule is None or getattr(prior, "_transform", None) is not None else rule(prior, like)
+
+    @classmethod
+    def none(cls, count: int) -> LogPriors:
+        """No density, for ``count`` entries."""
+        zeros = np.zeros(count)
+        return cls(0.0, zeros, zeros, zeros)
+
+    @classmethod
+    def joined(cls, parts: list[LogPriors]) -> LogPriors:
+        """Independent ones, one after another."""
+        constants, *others = zip(*parts, strict=True)
+        return cls(float(sum(constants)), *(np.concatenate(pieces) for pieces in others))
+
+    def without_jacobian(self) -> LogPriors:
+        """log p(θ) itself, as a function of v."""
+        return self._replace(linear=self.linear - 1.0)
+
+    def value_and_derivative(self, v: Vector, theta: Vector) -> tuple[float, Vector]:
+        """The sum, with θ = e^v, and its derivative in v."""
+        curved, linear = self.quadratic * v, self.linear - self.rate * theta
+        value = self.constant + float((self.linear - 0.5 * curved) @ v - self.rate @ theta)
+        return value, linear - curved
+
+
+def _log_normal(prior: Any, like: Tensor) -> LogPriors:
+    mu, precision = (_entries(value, like) for value in (prior.loc, prior.scale**-2.0))
+    total = float((0.5 * np.log(precision) - 0.5 * precision * mu**2).sum())
+    constant = total - 0.5 * like.numel() * math.log(2 * math.pi)
+    return LogPriors(constant, precision * mu, precision, np.zeros_like(mu))
+
+
+def _gamma(prior: Any, like: Tensor) -> LogPriors:
+    a, r = (_entries(value, like) for value in (prior.concentration, prior.rate))
+    log_gamma = torch.lgamma(torch.from_numpy(a)).numpy()
+    return LogPriors(float((a * np.log(r) - log_gamma).sum()), a, np.zeros_like(a), r)
+
+
+FAMILIES: dict[type[Distribution], Callable[[Any, Tensor], LogPriors]] = {
+    LogNormal: _log_normal,
+    gpytorch.priors.LogNormalPrior: _log_normal,
+    Gamma: _gamma,
+    gpytorch.priors.GammaPrior: _gamma,
+}
+"""Families of priors with a closed form, by exact type. Add your own; other families are left to autograd."""
+
+
+def _entries(value: Tensor, like: Tensor) -> Vector:
+    entries: Vector = value.detach().double().expand(like.shape).reshape(-1).numpy().copy()
+    return entries
+
+
+def parameter_priors(vector: ParameterVector) -> LogPriors | None:
+    """log p(θ) of all registered priors; ``None`` where one has no rule, or is a density of something else than θ."""
+    parts: dict[str, LogPriors] = {}
+    for _, owner, prior, closure, _ in vector.module.named_priors():
+        name = _parameter_of(vector, owner, closure)
+        part = None if name is None else LogPriors.of(prior, vector.named[name])
+        if name is None or part is None or name in parts:
+            return None
+        parts[name] = part.without_jacobian()
+    return LogPriors.joined([parts.get(name, LogPriors.none(raw.numel())) for name, raw in vector.named.items()])
+
+
+@torch.no_grad()
+def _parameter_of(vector: ParameterVector, owner: Any, closure: Callable[[Any], Tensor]) -> str | None:
+    """The parameter whose θ the ``closure`` of a prior returns, compared at two points; ``None`` for another value."""
+    for name, raw in vector.named.items():
+        constraint, before = vector.module.constraint_for_parameter_name(name), raw.clone()
+        try:
+            same = []
+            for step in (0.0, 0.37):
+                raw.copy_(before + step)
+                theta = raw if constraint is None else constraint.transform(raw)
+                value = closure(owner)
+                same.append(value.shape == theta.shape and torch.equal(value, theta))
+        finally:
+            raw.copy_(before)
+        if all(same):
+            return str(name)
+    return None
+
+
+def prior_loss(module: gpytorch.Module) -> Tensor | None:
+    """−Σ log p(θ) over all registered priors, or ``None`` when there is none.
+
+    Raises ``NanError`` outside the support of a prior, which a line search reaches where a positive θ underflows to 0.
+    """
+    total = None
+    for name, owner, prior, closure, _ in module.named_priors():
+        value = closure(owner)
+        try:
+            loss = -prior.log_prob(value).sum()
+        except ValueError as error:  # how distributions report values outside their support
+            raise NanError(
+                f"{name}, a {type(prior).__name__}, does not allow values from {float(value.detach().min()):.3g} to "
+                f"{float(value.detach().max()):.3g}. Set the parameter inside its support, or use another prior."
+            ) from error
+        total = loss if total is None else total + loss
+    return total

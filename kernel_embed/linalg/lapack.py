@@ -1,0 +1,170 @@
+r"""The system :math:`A = K + \eta I` of a few hundred rows, in NumPy and LAPACK, with its vector-Jacobian products.
+
+For fifty rows a call through torch costs as much as its arithmetic. The formulas are those of
+:mod:`kernel_embed.linalg.implicit`, for one float64 matrix: :math:`A = L L^\top` is written over A, and where the
+inverse is needed once only, one triangle of it over L.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .forms import QuadraticForm
+
+Array = NDArray[np.float64]
+
+FEW_ROWS = 100
+"""Below this many rows LAPACK's triangle of the inverse is faster than the whole inverse by torch."""
+
+
+class Cotangents:
+    """∂q for each quantity of a system: V, P, c = diag A⁻¹, −log N(Y; 0, A) and diag A⁻¹LA⁻¹; ``None`` for zero."""
+
+    V: Array | None = None
+    P: Array | None = None
+    c: Array | None = None
+    forms: Array | None = None
+    density: float = 0.0
+
+    def add(self, name: str, value: Array) -> None:
+        """Add ``value`` to the cotangent ``name``."""
+        before = getattr(self, name)
+        setattr(self, name, value if before is None else before + value)
+
+
+class LapackSystem:
+    """A = σ²K + ηI for targets ``Y`` ``(n, m)``, factorized again and again in one buffer.
+
+    Args:
+        Y: targets.
+
+    Example:
+        >>> system = LapackSystem(np.array([[8.0], [0.0]]))
+        >>> system.factorize(np.array([[2.0, 1.0], [1.0, 2.0]]), scale=1.0, ridge=1.0)
+        True
+        >>> system.V.ravel().round(6).tolist(), system.inverse.round(6).tolist()
+        ([3.0, -1.0], [[0.375, -0.125], [-0.125, 0.375]])
+    """
+
+    def __init__(self, Y: Array) -> None:
+        from scipy.linalg import lapack
+
+        n, m = Y.shape
+        self._lapack: Any = lapack
+        self.Y = np.asfortranarray(Y)
+        self._A = np.empty((n, n), order="F")
+        self._diagonal = self._A.T.reshape(-1)[:: n + 1]
+        self._constant = 0.5 * n * m * math.log(2.0 * math.pi)
+
+    def factorize(self, K: Array, scale: float, ridge: float) -> bool:
+        """Factorize σ²K + ηI; whether it is positive definite. ``K`` is not copied."""
+        self._K, self._scale = K, scale
+        np.multiply(K, scale, out=self._A.T)
+        self._diagonal += ridge
+        self._V = self._P = self._inverse = self._M = None
+        _, info = self._lapack.dpotrf(self._A, lower=1, clean=1, overwrite_a=1)
+        return bool(info == 0)
+
+    def solve(self, B: Array) -> Array:
+        """A⁻¹B."""
+        solution: Array = self._lapack.dpotrs(self._A, B, lower=1)[0]
+        return solution
+
+    @property
+    def V(self) -> Array:
+        """A⁻¹Y."""
+        if self._V is None:
+            self._V = self.solve(self.Y)
+        return self._V
+
+    @property
+    def P(self) -> Array:
+        """σ²KV."""
+        if self._P is None:
+            self._P = self._K @ self.V
+            self._P *= self._scale
+        return self._P
+
+    @property
+    def inverse(self) -> Array:
+        """A⁻¹."""
+        if self._inverse is None:
+            # LAPACK writes columns, which are the rows of the same matrix.
+            self._inverse = torch.cholesky_inverse(torch.from_numpy(self._A)).mT.numpy()
+        return self._inverse
+
+    @property
+    def inverse_diagonal(self) -> Array:
+        """c = diag A⁻¹."""
+        diagonal: Array = self.inverse.diagonal()
+        return diagonal
+
+    def negative_log_density(self) -> float:
+        """−Σ_c log N(Y_c; 0, A)."""
+        half_log_determinant = float(np.log(self._diagonal).sum())
+        return 0.5 * float(np.vdot(self.Y, self.V)) + self.Y.shape[1] * half_log_determinant + self._constant
+
+    def inverse_forms(self, form: QuadraticForm) -> Array:
+        """diag A⁻¹LA⁻¹."""
+        C = torch.from_numpy(self.inverse)
+        self._M = C @ form.apply(C)
+        diagonal: Array = self._M.diagonal().numpy().copy()
+        return diagonal
+
+    def vjp(self, at: Cotangents) -> tuple[Array, float]:
+        """A matrix whose symmetric part is ∂q/∂(σ²K), and ∂q/∂η. The factor may be overwritten."""
+        G, ridge = None, 0.0
+        if at.V is not None or at.P is not None:
+            # B = A⁻¹(G_V + KG_P), ∂q/∂K = (G_P − B)Vᵀ, ∂q/∂η = −ΣB∘V
+            right = 0.0 if at.P is None else self._scale * (self._K @ at.P)
+            B = self.solve(right if at.V is None else at.V + right)
+            L = 0.5 * (-B if at.P is None else at.P - B)
+            G = np.concatenate([L, self.V], axis=1) @ np.concatenate([self.V, L], axis=1).T
+            ridge -= float(np.vdot(B, self.V))
+        if at.forms is not None:
+            # ∂q/∂K = −(X + Xᵀ), X = A⁻¹(diag(a)M + ½diag(g)A⁻¹)
+            C, g = torch.from_numpy(self.inverse), np.zeros_like(at.forms) if at.c is None else at.c
+            X = self._M.mul_(torch.from_numpy(at.forms).unsqueeze(-1))
+            X = C @ X.addcmul_(C, torch.from_numpy(0.5 * g).unsqueeze(-1))
+            G, ridge = self._added(G, ridge, (X + X.mT).neg_().numpy())
+        elif at.c is not None:
+            # ∂q/∂K = −A⁻¹diag(g)A⁻¹, without the rows where g is zero: losses have flat parts.
+            rows = np.flatnonzero(at.c)
+            C = self.inverse[rows] if len(rows) < len(at.c) else self.inverse
+            scaled = C * at.c[rows][:, None]
+            ridge -= float(np.vdot(C, scaled))
+            G = np.zeros_like(self._K) if G is None else G
+            torch.from_numpy(G).addmm_(torch.from_numpy(C).mT, torch.from_numpy(scaled), alpha=-1.0)
+        if at.density:
+            # ∂q/∂K = ½(mA⁻¹ − VVᵀ)
+            half, V = 0.5 * at.density, self.V
+            part = self._folded_inverse(half * V.shape[1])
+            trace = float(part.trace()) - half * float(np.vdot(V, V))
+            part -= (half * V) @ V.T
+            G, ridge = part if G is None else G + part, ridge + trace
+        return np.zeros_like(self._K) if G is None else G, ridge
+
+    @staticmethod
+    def _added(G: Array | None, ridge: float, part: Array) -> tuple[Array, float]:
+        """``part`` of a gradient that has A alone, whose trace is ∂q/∂η, added to what there is."""
+        return part if G is None else G + part, ridge + float(part.diagonal().sum())
+
+    def triangle(self) -> tuple[Array, Array]:
+        """The upper triangle of A⁻¹ over the factor, zero below, and its diagonal."""
+        self._lapack.dpotri(self._A, lower=1, overwrite_c=1)
+        return self._A.T, self._diagonal
+
+    def _folded_inverse(self, scale: float) -> Array:
+        """A matrix whose symmetric part is ``scale`` A⁻¹, over the factor where that is faster."""
+        if self._inverse is not None or len(self._A) >= FEW_ROWS:
+            self.inverse.__imul__(scale)
+            whole, self._inverse = self._inverse, None
+            return whole
+        folded: Array = np.multiply(self.triangle()[0], 2.0 * scale)
+        folded.reshape(-1)[:: len(folded) + 1] = scale * self._diagonal
+        return folded
