@@ -134,7 +134,9 @@ class RadialEvaluator:
         groups = np.arange(d) if kernel.lengthscale.numel() == d else np.zeros(d, dtype=np.int64)
         lengthscale = kernel.column_lengthscale if tied else kernel.lengthscale
         name = f"{prefix}raw_lengthscale"
-        return cls(radial.profile, x, kernel.groups.numpy() if tied else groups, (name, _array(lengthscale)), outputscale)
+        return cls(
+            radial.profile, x, kernel.groups.numpy() if tied else groups, (name, _array(lengthscale)), outputscale
+        )
 
     def __call__(self, theta: Values) -> Gram | None:
         """σ²K and α²; ``None`` where distances have lost digits."""

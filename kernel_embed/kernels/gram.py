@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from gpytorch import Module
 from gpytorch.kernels import ConstantKernel, InducingPointKernel, Kernel, LinearKernel, ProductStructureKernel, RQKernel
+from gpytorch.settings import lazily_evaluate_kernels
 from linear_operator import LinearOperator
 from linear_operator.utils.errors import NanError
 from torch import Tensor
@@ -218,8 +219,12 @@ def _forward(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor | LinearOp
     if type(kernel).__call__ is not Kernel.__call__ or batch_shape_of(kernel):
         return kernel(x1) if x2 is None else kernel(x1, x2)
     if kernel.active_dims is not None:
-        x1, x2 = (None if x is None else x.index_select(-1, kernel.active_dims) for x in (x1, x2))
-    matrix: Tensor | LinearOperator = Module.__call__(kernel, x1, x1 if x2 is None else x2)
+        x1, x2 = (
+            x1.index_select(-1, kernel.active_dims),
+            None if x2 is None else x2.index_select(-1, kernel.active_dims),
+        )
+    with lazily_evaluate_kernels(False):
+        matrix: Tensor | LinearOperator = Module.__call__(kernel, x1, x1 if x2 is None else x2)
     return matrix
 
 

@@ -24,8 +24,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, ConditionedEmbedding, ConditionedMulticlass
-from ..embeddings import MulticlassEmbedding
+from ..embeddings import (
+    BayesianMeanEmbedding,
+    ConditionalEmbedding,
+    ConditionedEmbedding,
+    ConditionedMulticlass,
+    MulticlassEmbedding,
+)
 from ..kernels import explicit_features
 from ..kernels.evaluators import Gram, gram_evaluator
 from ..kernels.features import MAX_WIDTH
@@ -59,7 +64,7 @@ class Cotangents(SystemCotangents):
     """∂q for the quantities of a system and for α², with what they are computed from."""
 
     system: LapackSystem
-    form: DistanceForm | None
+    form: DistanceForm
     sup_diagonal: np.float64
     sup_slope: float = 0.0
 
@@ -125,12 +130,12 @@ class DirectObjective:
         x, y, _ = embedding.checked(x, y, None)
         self._embedding, self._x, self._y, self._vector = embedding, x, y, vector
         self._steps = [(c, term, [QUANTITIES[name] for name in term.inputs]) for c, term in objective.terms()]
-        self._is_direct = all(term.is_direct(embedding) for _, term, _ in self._steps)
-        inputs = {name for _, term, _ in self._steps for name in term.inputs} if self._is_direct else set()
+        self.is_direct = all(term.has_derivatives and term.is_direct(embedding) for _, term, _ in self._steps)
+        inputs = {name for _, term, _ in self._steps for name in term.inputs} if self.is_direct else set()
         names = [name for name in vector.named if name.startswith("kernel.")]
         bound = embedding.sup_diagonal_bound
         self.evaluator = gram_evaluator(embedding.kernel, x, names, bound, "sup_diagonal" in inputs)
-        self._writes = not self._is_direct or not (self.evaluator is None or self.evaluator.on_log_scale)
+        self._writes = not self.is_direct or not (self.evaluator is None or self.evaluator.on_log_scale)
         self._coordinates = Coordinates(vector)
         Y = embedding.targets(y, x)
         self._system = LapackSystem(Y.numpy())
@@ -151,7 +156,7 @@ class DirectObjective:
             return None
         lam = float(values[RIDGE][0]) if RIDGE in values else self._regularization
         ridge = len(self._x) * lam
-        answer = (self._directly if self._is_direct else self._by_autograd)(gram, ridge, with_gradient)
+        answer = (self._directly if self.is_direct else self._by_autograd)(gram, ridge, with_gradient)
         if answer is None or not with_gradient:
             return None if answer is None else Value(answer.terms, NOTHING)
         by_name = evaluator.vjp(answer.G, answer.sup_diagonal)
@@ -171,7 +176,9 @@ class DirectObjective:
         system, at = self._system, Cotangents()
         if not system.factorize(gram.K, gram.scale, ridge):
             return None
-        at.system, at.form, at.sup_diagonal = system, self._form, np.float64(gram.sup_diagonal)
+        at.system, at.sup_diagonal = system, np.float64(gram.sup_diagonal)
+        if self._form is not None:
+            at.form = self._form
         values: list[float] = []
         for coefficient, term, quantities in self._steps:
             value, slopes = term.value_and_gradient(self._data, *[quantity.value(at) for quantity in quantities])
@@ -195,7 +202,7 @@ class DirectObjective:
                 return _Answer(terms)
             # An objective may also use λ or other parameters of the embedding.
             leaves = (K, eta, *self._vector.parameters)
-            gradients = torch.autograd.grad(sum(values), leaves, allow_unused=True)
+            gradients = torch.autograd.grad(values, leaves, allow_unused=True)
         G, slope, *others = (
             np.zeros(leaf.shape) if gradient is None else gradient.numpy()
             for leaf, gradient in zip(leaves, gradients, strict=True)
@@ -223,6 +230,8 @@ class DirectEvidence:
         vector: the parameters that change.
     """
 
+    is_direct = True
+
     def __init__(
         self, embedding: BayesianMeanEmbedding, evidence: SampleEvidence, coefficient: float, vector: ParameterVector
     ) -> None:
@@ -237,7 +246,9 @@ class DirectEvidence:
         """q and its gradient; ``None`` where the autograd path must decide."""
         theta, slopes = self._coordinates(u)
         values = self._start | self._coordinates.named(theta)
-        answer = self._evidence(float(values["kernel.raw_lengthscale"][0]), float(values["raw_noise"][0]), with_gradient)
+        answer = self._evidence(
+            float(values["kernel.raw_lengthscale"][0]), float(values["raw_noise"][0]), with_gradient
+        )
         if answer is None:
             return None
         value, by_lengthscale, by_noise = answer
@@ -254,7 +265,7 @@ class Direct:
     """
 
     def __init__(self, evaluate: DirectObjective | DirectEvidence) -> None:
-        self._evaluate = evaluate
+        self._evaluate, self.is_direct = evaluate, evaluate.is_direct
 
     def __call__(self, u: Vector, with_gradient: bool = True) -> Value | None:
         """q and its gradient."""
@@ -262,9 +273,13 @@ class Direct:
             return None
         try:
             value = self._evaluate(u, with_gradient)
-        except (ZeroDivisionError, OverflowError, FloatingPointError):
+        except (ZeroDivisionError, OverflowError):
+            if not self.is_direct:
+                raise  # an error of the user's objective
             return None
-        if value is None or not math.isfinite(sum(value.terms) + float(value.gradient @ value.gradient)):
+        if value is None or not self.is_direct:
+            return value
+        if not math.isfinite(sum(value.terms) + float(value.gradient @ value.gradient)):
             return None
         return value
 
@@ -298,7 +313,11 @@ def _sample_evidence(
     embedding: BayesianMeanEmbedding, objective: Objective[Any], x: Tensor, vector: ParameterVector
 ) -> DirectEvidence | None:
     (coefficient, term), *others = objective.terms()
-    if others or type(term) is not EmbeddingEvidence or not set(vector.named) <= {"kernel.raw_lengthscale", "raw_noise"}:
+    if (
+        others
+        or type(term) is not EmbeddingEvidence
+        or not set(vector.named) <= {"kernel.raw_lengthscale", "raw_noise"}
+    ):
         return None
     evidence = term.for_sample(embedding, x)
     return None if evidence is None else DirectEvidence(embedding, evidence, coefficient, vector)

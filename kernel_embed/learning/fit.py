@@ -19,10 +19,10 @@ from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from ..validation import check_features, check_lengths, check_seed
 from .data import Data, LoaderData, TensorData, fingerprint
+from .loss import LocalProcess, Loss
 from .optimizers import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer
 from .optimizers.stochastic import Factory
 from .parameters import ParameterVector, unidentified
-from .loss import LocalProcess, Loss
 from .problem import Problem
 from .process_group import ProcessGroup
 from .records import Callback, StopSearch

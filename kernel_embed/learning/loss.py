@@ -139,9 +139,7 @@ class DirectLoss:
         share: the weight of the priors.
     """
 
-    def __init__(
-        self, evaluate: Direct, objective: Objective[B], vector: ParameterVector, share: float
-    ) -> None:
+    def __init__(self, evaluate: Direct, objective: Objective[B], vector: ParameterVector, share: float) -> None:
         self._evaluate, self._vector, self._share = evaluate, vector, share
         self._names = [repr(term) for _, term in objective.terms()]
         self._has_priors = next(iter(vector.module.named_priors()), None) is not None
@@ -159,7 +157,7 @@ class DirectLoss:
             terms["priors"] = self._share * value
             gradient = gradient + self._share * slope
         value = sum(terms.values())
-        return DirectValue(value, terms, gradient) if math.isfinite(value) else None
+        return None if self._evaluate.is_direct and not math.isfinite(value) else DirectValue(value, terms, gradient)
 
     def _prior(self, u: Vector) -> tuple[float, Vector]:
         """−log p(θ(u)) and its gradient."""
@@ -178,5 +176,3 @@ class DirectLoss:
             for raw, gradient in zip(parameters, gradients, strict=True)
         ]
         return loss.item(), np.concatenate(pieces)
-
-

@@ -22,8 +22,8 @@ from ..objectives.embedding_evidence import prominent
 from ..progress import progress_bar
 from ..validation import check_at_least, check_count, check_features, check_number
 from .fit import fit
-from .parameters import ParameterVector
 from .loss import LocalProcess, Loss
+from .parameters import ParameterVector
 
 SAME = 1e-2
 """Maxima whose parameters differ by less than this, in their raw form, are one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -111,15 +112,16 @@ class Problem:
         self._vector.set(point)
         self._search.count()
         direct = None if self._direct is None else self._direct(point)
-        if direct is not None:
-            return Evaluation(point.copy(), *direct)
-        self._vector.clear_gradient()
-        value, terms = self._backpropagate(x, y)
-        gradient = self._vector.gradient()
-        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+        if direct is None:
+            self._vector.clear_gradient()
+            value, terms = self._backpropagate(x, y)
+            gradient = self._vector.gradient()
+        else:
+            value, terms, gradient = direct
+        if not (math.isfinite(value) and np.isfinite(gradient).all()):
             where = "these" if self.history else "the starting"
             raise NanError(
-                f"Expected a finite objective and gradient at {where} parameters, got {value}. "
+                f"The objective or its gradient is not finite at {where} parameters; its value is {value}. "
                 "Start from lengthscales near the distances in x, or scale the features."
             )
         return Evaluation(point.copy(), value, terms, gradient)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from .forms import QuadraticForm
 
@@ -60,13 +61,19 @@ class LapackSystem:
         self._A = np.empty((n, n), order="F")
         self._diagonal = self._A.T.reshape(-1)[:: n + 1]
         self._constant = 0.5 * n * m * math.log(2.0 * math.pi)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._V: Array | None = None
+        self._P: Array | None = None
+        self._inverse: Array | None = None
 
     def factorize(self, K: Array, scale: float, ridge: float) -> bool:
         """Factorize σ²K + ηI; whether it is positive definite. ``K`` is not copied."""
         self._K, self._scale = K, scale
         np.multiply(K, scale, out=self._A.T)
         self._diagonal += ridge
-        self._V = self._P = self._inverse = self._M = None
+        self._clear()
         _, info = self._lapack.dpotrf(self._A, lower=1, clean=1, overwrite_a=1)
         return bool(info == 0)
 
@@ -86,8 +93,9 @@ class LapackSystem:
     def P(self) -> Array:
         """σ²KV."""
         if self._P is None:
-            self._P = self._K @ self.V
-            self._P *= self._scale
+            P: Array = self._K @ self.V
+            P *= self._scale
+            self._P = P
         return self._P
 
     @property
@@ -106,13 +114,14 @@ class LapackSystem:
 
     def negative_log_density(self) -> float:
         """−Σ_c log N(Y_c; 0, A)."""
-        half_log_determinant = float(np.log(self._diagonal).sum())
-        return 0.5 * float(np.vdot(self.Y, self.V)) + self.Y.shape[1] * half_log_determinant + self._constant
+        half_log_determinant: float = float(np.log(self._diagonal).sum())
+        density = 0.5 * float(np.vdot(self.Y, self.V)) + self.Y.shape[1] * half_log_determinant
+        return float(density + self._constant)
 
     def inverse_forms(self, form: QuadraticForm) -> Array:
         """diag A⁻¹LA⁻¹."""
         C = torch.from_numpy(self.inverse)
-        self._M = C @ form.apply(C)
+        self._M: Tensor = C @ form.apply(C)
         diagonal: Array = self._M.diagonal().numpy().copy()
         return diagonal
 
@@ -121,17 +130,21 @@ class LapackSystem:
         G, ridge = None, 0.0
         if at.V is not None or at.P is not None:
             # B = A⁻¹(G_V + KG_P), ∂q/∂K = (G_P − B)Vᵀ, ∂q/∂η = −ΣB∘V
-            right = 0.0 if at.P is None else self._scale * (self._K @ at.P)
-            B = self.solve(right if at.V is None else at.V + right)
+            right = at.V if at.P is None else self._scale * (self._K @ at.P)
+            assert right is not None
+            B = self.solve(right if at.V is None or at.P is None else at.V + right)
             L = 0.5 * (-B if at.P is None else at.P - B)
             G = np.concatenate([L, self.V], axis=1) @ np.concatenate([self.V, L], axis=1).T
             ridge -= float(np.vdot(B, self.V))
         if at.forms is not None:
             # ∂q/∂K = −(X + Xᵀ), X = A⁻¹(diag(a)M + ½diag(g)A⁻¹)
-            C, g = torch.from_numpy(self.inverse), np.zeros_like(at.forms) if at.c is None else at.c
+            inverse = torch.from_numpy(self.inverse)
             X = self._M.mul_(torch.from_numpy(at.forms).unsqueeze(-1))
-            X = C @ X.addcmul_(C, torch.from_numpy(0.5 * g).unsqueeze(-1))
-            G, ridge = self._added(G, ridge, (X + X.mT).neg_().numpy())
+            if at.c is not None:
+                X.addcmul_(inverse, torch.from_numpy(0.5 * at.c).unsqueeze(-1))
+            X = inverse @ X
+            part = (X + X.mT).neg_().numpy()
+            G, ridge = part if G is None else G + part, ridge + float(part.trace())
         elif at.c is not None:
             # ∂q/∂K = −A⁻¹diag(g)A⁻¹, without the rows where g is zero: losses have flat parts.
             rows = np.flatnonzero(at.c)
@@ -149,11 +162,6 @@ class LapackSystem:
             G, ridge = part if G is None else G + part, ridge + trace
         return np.zeros_like(self._K) if G is None else G, ridge
 
-    @staticmethod
-    def _added(G: Array | None, ridge: float, part: Array) -> tuple[Array, float]:
-        """``part`` of a gradient that has A alone, whose trace is ∂q/∂η, added to what there is."""
-        return part if G is None else G + part, ridge + float(part.diagonal().sum())
-
     def triangle(self) -> tuple[Array, Array]:
         """The upper triangle of A⁻¹ over the factor, zero below, and its diagonal."""
         self._lapack.dpotri(self._A, lower=1, overwrite_c=1)
@@ -162,8 +170,8 @@ class LapackSystem:
     def _folded_inverse(self, scale: float) -> Array:
         """A matrix whose symmetric part is ``scale`` A⁻¹, over the factor where that is faster."""
         if self._inverse is not None or len(self._A) >= FEW_ROWS:
-            self.inverse.__imul__(scale)
-            whole, self._inverse = self._inverse, None
+            whole, self._inverse = self.inverse, None
+            whole *= scale
             return whole
         folded: Array = np.multiply(self.triangle()[0], 2.0 * scale)
         folded.reshape(-1)[:: len(folded) + 1] = scale * self._diagonal

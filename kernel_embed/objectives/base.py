@@ -199,6 +199,15 @@ class Objective(abc.ABC, Generic[B_contra]):
         """Whether :meth:`value_and_gradient` applies to this embedding; elsewhere autograd differentiates."""
         return bool(self.inputs)
 
+    @property
+    def has_derivatives(self) -> bool:
+        """Whether :meth:`value_and_gradient` belongs to :meth:`evaluate`, which a subclass may have replaced."""
+        kinds = [
+            next(kind for kind in type(self).__mro__ if name in vars(kind))
+            for name in ("value_and_gradient", "evaluate")
+        ]
+        return issubclass(*kinds)
+
     def terms(self) -> Iterator[tuple[float, Objective[B_contra]]]:
         """The summands, each with its coefficient."""
         yield 1.0, self

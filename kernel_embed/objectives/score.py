@@ -88,7 +88,7 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
         q, c = inputs
         squares = c * c
         S = scores(q, c)
-        return (data.share * S).sum(-1), (data.share * (q >= 0.0) / squares, -2.0 * data.share * S / c)
+        return (data.share * S).sum(-1), (data.share / squares * (q >= 0.0), -2.0 * data.share * S / c)
 
     def __repr__(self) -> str:
         kernel = "" if self.target_kernel is None else type(self.target_kernel).__name__
@@ -123,7 +123,8 @@ def leave_one_out_scores(
     features = target_features(attached, kernel, centered)
     if features is not None:
         return _feature_scores(attached, features)
-    return scores(*_inverse_forms(attached, kernel, centered))
+    S: Tensor = scores(*_inverse_forms(attached, kernel, centered))
+    return S
 
 
 def scores(q: Array, c: Array) -> Array:

@@ -35,7 +35,6 @@ from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..learning.priors import LogPriors
 from ..objectives import Objective
 from ..validation import check_number, check_tensor
-
 from .priors import find_sites
 from .site import PriorSite, constrained, log_density, on_log_scale, user_name
 
@@ -197,7 +196,8 @@ class Potential(Generic[E_co]):
         self.vector.clear_gradient()
         try:
             log_prior = self.log_prior()
-            log_prior.backward()
+            if log_prior.requires_grad:  # a uniform prior is constant
+                log_prior.backward()
         except REFUSALS:
             return math.nan, np.zeros_like(u)
         return (log_prior.item() if self._inside() else math.nan), self.vector.gradient()

@@ -175,7 +175,7 @@ def test_priors_need_a_length(problem):
     plain = ke.MulticlassEmbedding(RBFKernel().double(), problem.m)
     assert ke.fit(plain, OBJECTIVE, stream, num_epochs=1).num_evaluations == 3
     weighed = ke.MulticlassEmbedding(RBFKernel(lengthscale_prior=prior).double(), problem.m)
-    with pytest.raises(ValueError, match=r"Expected a loader whose dataset has a length"):
+    with pytest.raises(ValueError, match=r"the dataset of the loader has no length"):
         ke.fit(weighed, OBJECTIVE, stream, num_epochs=1)
     both = [
         ke.fit(copy.deepcopy(weighed), OBJECTIVE, data, y, optimizer=ke.Adam(1)).value

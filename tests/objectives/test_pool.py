@@ -148,5 +148,5 @@ def test_fit_takes_weights_with_full_batches(weighted_rows):
         ke.fit(embedding, ke.LeaveOneOutRisk(), *data[:2], weights=data[2], max_evaluations=10)
         found.append(embedding.kernel.lengthscale.item())
     assert found[0] == pytest.approx(found[1], rel=1e-6)
-    with pytest.raises(ValueError, match=r"Expected weights with all rows at once, got a mini-batch"):
+    with pytest.raises(ValueError, match=r"Weights need all 25 rows at once, got a mini-batch"):
         ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, weights=weights.double(), batch_size=10, num_epochs=1)
