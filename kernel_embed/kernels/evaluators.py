@@ -13,13 +13,14 @@ Every other kernel is evaluated as usual, and autograd differentiates the kernel
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .classes.tied import TiedLengthscales
 from .distances import CHECKED_NORM
@@ -231,11 +232,27 @@ class AutogradEvaluator:
         gradients: tuple[Tensor | None, ...] = (None,) * len(parameters)
         if pairs:
             outputs, weights = zip(*pairs, strict=True)
-            gradients = torch.autograd.grad(outputs, parameters, weights, allow_unused=True)
+            gradients = torch.autograd.grad(_Pairing.apply(weights, *outputs), parameters, allow_unused=True)
         return {
             name: np.zeros(raw.numel()) if gradient is None else gradient.reshape(-1).numpy()
             for (name, raw), gradient in zip(self._parameters.items(), gradients, strict=True)
         }
+
+
+class _Pairing(torch.autograd.Function):
+    """A scalar whose derivatives are given; ``grad_outputs`` of matrices would make torch load SymPy."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: tuple[Tensor, ...], *outputs: Tensor) -> Tensor:
+        """Zero, for only the derivatives count."""
+        ctx.weights = weights
+        return outputs[0].new_zeros(())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        """The derivatives."""
+        return None, *ctx.weights
 
 
 def _array(value: Tensor) -> Array:
