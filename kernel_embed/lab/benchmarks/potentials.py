@@ -121,21 +121,21 @@ def _potential(title: str, n: int) -> Potential:
     return Potential(model(), EmbeddingEvidence(), torch.cat(mixture_samples(n // 6)), None)
 
 
-def general_and_closed(title: str, n: int, closed: bool) -> Call:
-    """One evaluation, in closed form or through modules."""
+def autograd_and_direct(title: str, n: int, direct: bool) -> Call:
+    """One evaluation, directly or through modules and autograd."""
     potential = _potential(title, n)
     u = potential.vector.get()
-    return lambda: potential.value_and_gradient(u) if closed else potential.general(u)
+    return lambda: potential.value_and_gradient(u) if direct else potential.by_autograd(u)
 
 
 @part("leapfrog")
 def leapfrog_cases(scope: Scope) -> Iterator[Measurement]:
-    """A potential with its gradient, in closed form and by autograd."""
+    """A potential with its gradient, directly and by autograd."""
     for title in (LABELS, SAMPLE):
         for n in (30,) if scope.quick else (48, 102, 198, 600):
-            yield Measurement(title, OURS, n, partial(general_and_closed, title, n, True), repeats=100)
+            yield Measurement(title, OURS, n, partial(autograd_and_direct, title, n, True), repeats=100)
             yield Measurement(
-                title, "through modules and autograd", n, partial(general_and_closed, title, n, False), repeats=100
+                title, "through modules and autograd", n, partial(autograd_and_direct, title, n, False), repeats=100
             )
 
 
@@ -201,8 +201,8 @@ def profile_cases(scope: Scope) -> Iterator[Measurement]:
     small, large, repeats = (30, 100, 3) if scope.quick else (100, 1000, 20)
     first = f"{OURS}: {RISK}"
     for title, name, n, make, count, against in (
-        (LEAPFROG, GENERAL, small, partial(general_and_closed, LABELS, small, False), 10 * repeats, GENERAL),
-        (LEAPFROG, CLOSED, small, partial(general_and_closed, LABELS, small, True), 10 * repeats, GENERAL),
+        (LEAPFROG, GENERAL, small, partial(autograd_and_direct, LABELS, small, False), 10 * repeats, GENERAL),
+        (LEAPFROG, CLOSED, small, partial(autograd_and_direct, LABELS, small, True), 10 * repeats, GENERAL),
         (SMALL, GENERAL, small, partial(evaluation, WORK[RISK], small), 10 * repeats, GENERAL),
         (SMALL, CLOSED, small, partial(step, WORK[RISK], small), 10 * repeats, GENERAL),
         (LARGE_N, first, large, partial(evaluation, WORK[RISK], large), max(3, repeats // 4), first),

@@ -25,8 +25,9 @@ from torch.profiler import ProfilerActivity, profile
 from ...embeddings import ConditionalEmbedding, MulticlassEmbedding
 from ...kernels import gram
 from ...learning.data import TensorData
+from ...learning.loss import LocalProcess, Loss
 from ...learning.parameters import ParameterVector
-from ...learning.problem import LocalProcess, Loss, Problem
+from ...learning.problem import Problem
 from ...learning.state import Search
 from ...objectives import (
     CalibratedLeaveOneOutRisk,
