@@ -20,36 +20,36 @@ def bags(sizes=(4, 7, 1, 7), d=2):
 
 
 def test_inner_products_are_those_of_mean_embeddings():
-    given, other = bags(), bags((3, 5))
+    sample, other = bags(), bags((3, 5))
     kernel = rbf(0.8, 1.2)
-    K = BagKernel(kernel, num_features=2)(pack_bags(given, 9), pack_bags(other, 9)).to_dense()
-    for i, one in enumerate(given):
+    K = BagKernel(kernel, num_features=2)(pack_bags(sample, 9), pack_bags(other, 9)).to_dense()
+    for i, one in enumerate(sample):
         for j, two in enumerate(other):
             mean = MeanEmbedding(kernel)
             torch.testing.assert_close(K[i, j], mean.condition(one).inner(mean.condition(two)))
 
 
 def test_gaussian_form_is_that_of_the_mmd():
-    given = bags()
+    sample = bags()
     kernel = rbf(0.8, 1.2)
     mmd = MMDKernel(kernel, num_features=2).double()
     mmd.lengthscale = torch.tensor(0.6, dtype=torch.float64)
-    K = mmd(pack_bags(given)).to_dense()
+    K = mmd(pack_bags(sample)).to_dense()
     mean = MeanEmbedding(kernel)
-    for i, one in enumerate(given):
-        for j, two in enumerate(given):
+    for i, one in enumerate(sample):
+        for j, two in enumerate(sample):
             square = mean.condition(one).squared_distance(mean.condition(two))
             torch.testing.assert_close(K[i, j], torch.exp(-0.5 * square / 0.36), rtol=1e-9, atol=1e-12)
 
 
 def test_padding_and_blocks_change_nothing(monkeypatch):
-    given = bags()
+    sample = bags()
     kernel = BagKernel(rbf(0.8), num_features=2)
-    plain = kernel(pack_bags(given)).to_dense()
-    torch.testing.assert_close(kernel(pack_bags(given, 20)).to_dense(), plain)
-    torch.testing.assert_close(kernel(pack_bags(given), diag=True), plain.diagonal())
+    plain = kernel(pack_bags(sample)).to_dense()
+    torch.testing.assert_close(kernel(pack_bags(sample, 20)).to_dense(), plain)
+    torch.testing.assert_close(kernel(pack_bags(sample), diag=True), plain.diagonal())
     monkeypatch.setattr(bag, "BLOCK_ENTRIES", 1)
-    torch.testing.assert_close(kernel(pack_bags(given)).to_dense(), plain)
+    torch.testing.assert_close(kernel(pack_bags(sample)).to_dense(), plain)
 
 
 def test_gradients_reach_both_kernels():
@@ -73,10 +73,10 @@ def test_distribution_regression(make):
     generator = torch.Generator().manual_seed(1)
     deviations = torch.rand(40, generator=generator, dtype=torch.float64) + 0.5
     sizes = torch.randint(10, 30, (40,), generator=generator).tolist()
-    given = [
+    sample = [
         s * torch.randn(n, 1, generator=generator, dtype=torch.float64) for s, n in zip(deviations, sizes, strict=True)
     ]
-    x = pack_bags(given)
+    x = pack_bags(sample)
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
     model = Model(x[:30], deviations[:30], likelihood, ScaleKernel(make(RBFKernel(), num_features=1))).double()
     objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
@@ -99,9 +99,9 @@ def test_bad_bags():
         pack_bags([torch.zeros(3, 1)], size=2)
     with pytest.raises(ValueError, match="at least one bag"):
         pack_bags([])
+    x = torch.zeros(3, 4)
     with pytest.raises(ValueError, match="Build them with pack_bags"):
-        BagKernel(RBFKernel(), num_features=2)(torch.zeros(3, 4)).to_dense()
-    with pytest.raises(RuntimeError, match="last_dim_is_batch"):
-        BagKernel(RBFKernel(), num_features=1).forward(torch.zeros(3, 4), torch.zeros(3, 4), last_dim_is_batch=True)
-    with pytest.raises(RuntimeError, match="last_dim_is_batch"):
-        MMDKernel(RBFKernel(), num_features=1).forward(torch.zeros(3, 4), torch.zeros(3, 4), last_dim_is_batch=True)
+        BagKernel(RBFKernel(), num_features=2)(x).to_dense()
+    for kind in (BagKernel, MMDKernel):
+        with pytest.raises(RuntimeError, match="last_dim_is_batch"):
+            kind(RBFKernel(), num_features=1).forward(x, x, last_dim_is_batch=True)

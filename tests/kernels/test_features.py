@@ -83,8 +83,7 @@ def test_answers_equal_the_implicit_form(name, rows, problem):
     explicit = ke.MulticlassEmbedding(kernel, problem.m, 0.003).condition(x, y)
     implicit = ke.MulticlassEmbedding(Implicit(kernel), problem.m, 0.003).condition(x, y)
     assert isinstance(implicit.system, DenseSystem)
-    close = {"rtol": 1e-8, "atol": 1e-8}
-    for ask in (
+    for value in (
         lambda c: c.V,
         lambda c: c.P,
         lambda c: c.K,
@@ -101,7 +100,7 @@ def test_answers_equal_the_implicit_form(name, rows, problem):
         lambda c: c.sup_diagonal.value,
         lambda c: c.restricted(torch.arange(0, rows, 2)).P,
     ):
-        torch.testing.assert_close(ask(explicit), ask(implicit), **close)
+        torch.testing.assert_close(value(explicit), value(implicit), rtol=1e-8, atol=1e-8)
     assert torch.equal(explicit.predict(problem.query), implicit.predict(problem.query))
 
 
@@ -120,12 +119,8 @@ def test_objectives_and_gradients_equal_the_implicit_form(name, objective, probl
     torch.testing.assert_close(values[0], values[1], rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(explicit.raw_regularization.grad, implicit.raw_regularization.grad, rtol=1e-7, atol=1e-8)
     for one, other in zip(kernel.parameters(), kernel_twin.parameters(), strict=True):
-        torch.testing.assert_close(
-            torch.zeros_like(one) if one.grad is None else one.grad,
-            torch.zeros_like(other) if other.grad is None else other.grad,
-            rtol=1e-7,
-            atol=1e-8,
-        )
+        gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in (one, other))
+        torch.testing.assert_close(*gradients, rtol=1e-7, atol=1e-8)
 
 
 def test_other_targets_too(problem):
@@ -165,11 +160,11 @@ def test_fit_reaches_the_same_point_as_the_implicit_form(problem):
     kernel = RFFKernel(8, num_dims=3).double()
     twin = copy.deepcopy(kernel)
     objective = ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n")
-    one = ke.fit(ke.MulticlassEmbedding(kernel, problem.m), objective, problem.x, problem.y, max_evaluations=15)
-    other = ke.fit(
-        ke.MulticlassEmbedding(Implicit(twin), problem.m), objective, problem.x, problem.y, max_evaluations=15
+    one, other = (
+        ke.fit(ke.MulticlassEmbedding(k, problem.m), objective, problem.x, problem.y, max_evaluations=15).value
+        for k in (kernel, Implicit(twin))
     )
-    assert one.value == pytest.approx(other.value, rel=1e-6)
+    assert one == pytest.approx(other, rel=1e-6)
 
 
 def test_batch_of_kernels(problem):
@@ -184,10 +179,5 @@ def test_batch_of_kernels(problem):
         single.variance = kernel.variance[i].detach()
         alone = ke.MulticlassEmbedding(single, problem.m, embedding.regularization[i].item())
         alone = alone.condition(problem.x, problem.y)
-        torch.testing.assert_close(together.leave_one_out()[i], alone.leave_one_out(), rtol=1e-9, atol=1e-10)
-        torch.testing.assert_close(
-            together.decision_probabilities(problem.query)[i],
-            alone.decision_probabilities(problem.query),
-            rtol=1e-9,
-            atol=1e-10,
-        )
+        for value in (lambda c: c.leave_one_out(), lambda c: c.decision_probabilities(problem.query)):
+            torch.testing.assert_close(value(together)[i], value(alone), rtol=1e-9, atol=1e-10)

@@ -19,7 +19,8 @@ def test_median_distance_equals_loops(n):
     assert ke.kernels.median_distance(x).item() == pytest.approx(oracles.median_distance(x.numpy()), rel=1e-12)
 
 
-def test_median_distance_of_duplicates():
+def test_median_distance_of_duplicates_and_of_integers():
+    assert ke.kernels.median_distance(torch.tensor([[0], [1], [3]])).item() == 2.0
     assert ke.kernels.median_distance(torch.zeros(5, 2)).item() == 1.0
     mostly = torch.zeros(6, 1)
     mostly[0] = 3.0
@@ -33,16 +34,12 @@ def test_median_distance_of_many_rows_is_close():
     assert ke.kernels.median_distance(x).item() == pytest.approx(math.sqrt(4 * math.log(2)), rel=0.03)
 
 
-def test_every_lengthscale_is_set_from_its_own_columns():
+def test_every_lengthscale_is_set_from_its_own_columns_also_those_of_an_outer_scale():
     x = torch.tensor([[0.0, 0.0], [1.0, 100.0], [3.0, 300.0]], dtype=torch.float64)
     kernel = (ScaleKernel(RBFKernel(active_dims=[0])) + MaternKernel(active_dims=[1])).double()
     assert ke.set_lengthscales_by_median(kernel, x) is kernel
     assert kernel.kernels[0].base_kernel.lengthscale.item() == pytest.approx(2.0)
     assert kernel.kernels[1].lengthscale.item() == pytest.approx(200.0)
-
-
-def test_columns_chosen_by_an_outer_scale_kernel_count():
-    x = torch.tensor([[0.0, 0.0], [1.0, 100.0], [3.0, 300.0]], dtype=torch.float64)
     kernel = ScaleKernel(RBFKernel(), active_dims=torch.tensor([0])).double()
     ke.set_lengthscales_by_median(kernel, x)
     assert kernel.base_kernel.lengthscale.item() == pytest.approx(2.0)
@@ -56,20 +53,13 @@ def test_ard_and_batch_lengthscales_are_all_set():
     torch.testing.assert_close(kernel.lengthscale.detach(), torch.full((2, 1, 3), expected, dtype=torch.float64))
 
 
-def test_a_kernel_without_lengthscale_is_refused():
+def test_bad_input():
     with pytest.raises(ValueError, match=r"Expected a kernel with a lengthscale, got LinearKernel.*fit"):
         ke.set_lengthscales_by_median(LinearKernel(), torch.randn(4, 2))
-
-
-def test_median_distance_refuses_bad_data():
     with pytest.raises(ValueError, match=r"Expected x of shape \(n, d\), got \(2, 3, 1\)"):
         ke.kernels.median_distance(torch.zeros(2, 3, 1))
     with pytest.raises(ValueError, match=r"Expected finite values in x"):
         ke.kernels.median_distance(torch.tensor([[0.0], [1.0], [float("nan")]]))
-
-
-def test_median_distance_takes_integers():
-    assert ke.kernels.median_distance(torch.tensor([[0], [1], [3]])).item() == 2.0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gpytorch
+import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import (
@@ -20,6 +20,8 @@ from gpytorch.kernels import (
 )
 
 import kernel_embed as ke
+
+from .. import oracles
 
 
 @pytest.fixture
@@ -46,12 +48,12 @@ def mixture():
 
 
 CLOSED = {
-    "rbf": (lambda: RBFKernel(), 1.0),
+    "rbf": (RBFKernel, 1.0),
     "rbf ard": (lambda: RBFKernel(ard_num_dims=3), 1.0),
     "matern": (lambda: MaternKernel(0.5), 1.0),
-    "rq": (lambda: RQKernel(), 1.0),
-    "periodic": (lambda: PeriodicKernel(), 1.0),
-    "piecewise": (lambda: PiecewisePolynomialKernel(), 1.0),
+    "rq": (RQKernel, 1.0),
+    "periodic": (PeriodicKernel, 1.0),
+    "piecewise": (PiecewisePolynomialKernel, 1.0),
     "rff": (lambda: RFFKernel(num_samples=20, num_dims=3), 1.0),
     "constant": (lambda: constant(0.7), 0.7),
     "spectral mixture": (mixture, 1.4**3),  # GPyTorch multiplies one mixture for each feature
@@ -69,16 +71,16 @@ CLOSED = {
 def test_closed_forms(name, x):
     make, value = CLOSED[name]
     kernel = make().double()
-    found = ke.kernels.sup_diagonal(kernel, x)
-    assert found.source == "closed form"
-    assert found.value.shape == ()
+    bound = ke.kernels.sup_diagonal(kernel, x)
+    assert bound.source == "closed form"
+    assert bound.value.shape == ()
     value = kernel.outputscale.item() if value is None else value
-    assert found.value.item() == pytest.approx(value, rel=1e-6)  # float32 literals inside GPyTorch
-    assert found.alpha.item() == pytest.approx(value**0.5, rel=1e-6)
+    assert bound.value.item() == pytest.approx(value, rel=1e-6)  # float32 literals inside GPyTorch
+    assert bound.alpha.item() == pytest.approx(value**0.5, rel=1e-6)
     # It is the supremum: reached at the data, and at any other place.
     elsewhere = kernel(100.0 * x, diag=True)
     elsewhere = elsewhere if isinstance(elsewhere, torch.Tensor) else elsewhere.to_dense()
-    torch.testing.assert_close(elsewhere, found.value.expand(8), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(elsewhere, bound.value.expand(8), rtol=1e-6, atol=1e-9)
 
 
 OPEN = {
@@ -93,27 +95,19 @@ OPEN = {
 @pytest.mark.parametrize("name", OPEN)
 def test_maximum_over_the_data_where_there_is_no_closed_form(name, x):
     kernel = OPEN[name]().double()
-    found = ke.kernels.sup_diagonal(kernel, x)
-    assert found.source == "maximum over the data"
+    bound = ke.kernels.sup_diagonal(kernel, x)
+    assert bound.source == "maximum over the data"
     expected = max(kernel(x[i : i + 1]).to_dense().item() for i in range(8))
-    assert found.value.item() == pytest.approx(expected, rel=1e-12)
+    assert bound.value.item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_given_bound_is_taken_as_it_is(x):
-    found = ke.kernels.sup_diagonal(LinearKernel().double(), x, bound=25.0)
-    assert found.source == "given"
-    assert found.value.item() == 25.0
-    assert found.alpha.item() == 5.0
-    assert found.value.dtype == torch.float64
-
-
-@pytest.mark.parametrize("bound", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_bound_must_be_positive_and_finite(bound, x):
-    with pytest.raises(ValueError, match=r"Expected a positive, finite bound.*got"):
-        ke.kernels.sup_diagonal(RBFKernel(), x, bound=bound)
-
-
-def test_a_given_bound_that_does_not_hold_is_refused(x):
+def test_a_given_bound_must_be_positive_and_finite_and_hold_on_the_data(x):
+    bound = ke.kernels.sup_diagonal(LinearKernel().double(), x, bound=25.0)
+    assert (bound.source, bound.value.item(), bound.alpha.item()) == ("given", 25.0, 5.0)
+    assert bound.value.dtype == torch.float64
+    for bad in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=r"Expected a positive, finite bound.*got"):
+            ke.kernels.sup_diagonal(RBFKernel(), x, bound=bad)
     kernel = scaled(RBFKernel(), 4.0)
     assert ke.kernels.sup_diagonal(kernel, x, bound=4.0).source == "given"
     with pytest.raises(ValueError, match=r"Expected k\(x, x\) ≤ 3.*got 4 on the data"):
@@ -124,9 +118,9 @@ def test_a_given_bound_that_does_not_hold_is_refused(x):
 def test_batch_shape(make, x):
     kernel = ScaleKernel(make(batch_shape=torch.Size([3])), batch_shape=torch.Size([3])).double()
     kernel.outputscale = torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
-    found = ke.kernels.sup_diagonal(kernel, x)
+    bound = ke.kernels.sup_diagonal(kernel, x)
     expected = kernel(x).to_dense().diagonal(dim1=-2, dim2=-1).amax(-1)
-    torch.testing.assert_close(found.value, expected)
+    torch.testing.assert_close(bound.value, expected)
     assert ke.kernels.sup_diagonal(kernel, x, bound=1e3).value.tolist() == [1e3, 1e3, 1e3]
 
 
@@ -139,10 +133,15 @@ def test_gradient_reaches_the_outputscale(x):
 def test_the_embedding_passes_its_bound_on(problem):
     embedding = ke.MulticlassEmbedding(LinearKernel().double(), problem.m, sup_diagonal=50.0)
     assert embedding.condition(problem.x, problem.y).sup_diagonal.source == "given"
-    without = ke.MulticlassEmbedding(gpytorch.kernels.LinearKernel().double(), problem.m)
+    without = ke.MulticlassEmbedding(LinearKernel().double(), problem.m)
     assert without.condition(problem.x, problem.y).sup_diagonal.source == "maximum over the data"
 
 
-def test_delta_kernel_is_one_on_its_diagonal():
-    y = torch.tensor([[0.0], [1.0], [1.0]])
-    assert ke.kernels.sup_diagonal(ke.kernels.DeltaKernel(), y).value.item() == 1.0
+def test_delta_kernel_equals_loops_and_is_one_on_its_diagonal():
+    y, kernel = torch.tensor([[0.0, 1.0], [0.0, 2.0], [0.0, 1.0], [3.0, 1.0]]), ke.kernels.DeltaKernel()
+    for other in (y, y[[1, 3]]):
+        expected = oracles.gram(oracles.delta, y.numpy(), other.numpy())
+        np.testing.assert_array_equal(ke.gram(kernel, y, other), expected)
+    np.testing.assert_array_equal(ke.gram(kernel, y), oracles.gram(oracles.delta, y.numpy()))
+    assert kernel(y, diag=True).tolist() == [1.0] * 4
+    assert ke.kernels.sup_diagonal(kernel, y).value.item() == 1.0
