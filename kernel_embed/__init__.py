@@ -5,6 +5,7 @@ everything else is in the module of its room, each public name in one place:
 
 =============================  ==============================================================================
 ``kernel_embed.kernels``       Gram matrices, features, suprema, smoothed kernels, and ``register`` for your own
+``kernel_embed.tabular``       encoders of table columns, input transforms, and kernels for tables
 ``kernel_embed.embeddings``    embeddings, what they are with data, and the contract of answers
 ``kernel_embed.objectives``    risks, complexity, evidence, bounds
 ``kernel_embed.learning``      ``fit``, optimizers as values, local maxima
@@ -25,7 +26,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from . import embeddings, hypothesis, kernels, learning, objectives, posteriors, scale
+from . import embeddings, hypothesis, kernels, learning, objectives, posteriors, scale, tabular
 from .archive import load, save
 from .embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MeanEmbedding, MulticlassEmbedding, Witness
 from .hypothesis import conditional_independence_test, independence_test, k_sample_test, two_sample_test
@@ -110,6 +111,7 @@ __all__ = [
     "save",
     "scale",
     "set_lengthscales_by_median",
+    "tabular",
     "testing",
     "two_sample_test",
     "voting",

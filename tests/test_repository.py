@@ -80,6 +80,7 @@ MODULES = [
     "softmax",
     "linalg",
     "kernels",
+    "tabular",
     "embeddings",
     "objectives",
     "learning",

@@ -3,7 +3,6 @@
 from .classifier import MulticlassEmbeddingClassifier
 from .pooled import Member, PooledPredictor
 from .regressor import ConditionalEmbeddingRegressor
-from .table import TableEncoder
 from .voted import VotedKernelClassifier
 
 __all__ = [
@@ -11,6 +10,5 @@ __all__ = [
     "Member",
     "MulticlassEmbeddingClassifier",
     "PooledPredictor",
-    "TableEncoder",
     "VotedKernelClassifier",
 ]

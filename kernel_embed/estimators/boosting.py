@@ -6,7 +6,7 @@ moves the scores of its rows by
 
 .. math::  \rho \, \frac{\sum_i w_i R_{ic}}{1 + \sum_i w_i P_{ic} (1 - P_{ic})}, \qquad P = \operatorname{softmax}(F) .
 
-Only the partitions are kept: their kernel (:mod:`kernel_embed.kernels.partition`) is conditioned like every other, so
+Only the partitions are kept: their kernel (:mod:`kernel_embed.tabular.partition`) is conditioned like every other, so
 that coefficients come from all rows, with a ridge, leave-one-out values and sums that can grow. The trees have seen the
 labels of the rows they were grown on, whose leave-one-out values flatter; those of other rows are honest.
 """
@@ -21,7 +21,8 @@ from sklearn import config_context
 from sklearn.tree import DecisionTreeRegressor
 
 from ..embeddings import MulticlassEmbedding
-from ..kernels import FeatureKernel, Partitions, Tree
+from ..kernels import FeatureKernel
+from ..tabular import Partitions, Tree
 from .candidates import Rows
 
 NUM_TREES = 50

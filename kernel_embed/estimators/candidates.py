@@ -4,7 +4,7 @@ Whether a column counts as it is or by its rank, and whether the answer is smoot
 too. The squared exponential sees directions, the Laplace kernel columns one by one, as trees do. The candidates are
 
 ====================  ==================================================================
-squash, quantile      how columns are warped, :mod:`kernel_embed.kernels.input_transforms`
+squash, quantile      how columns are warped, :mod:`kernel_embed.tabular.input_transforms`
 rbf, laplace, linear  the squared exponential, Laplace and linear kernel of warped rows
 common, columns       one lengthscale for all columns, or one for each
 ====================  ==================================================================
@@ -29,10 +29,11 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ..embeddings import ConditionalEmbedding, ConditionedEmbedding
-from ..kernels import FeatureKernel, Partitions, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, Warping, log_scaled
+from ..kernels import FeatureKernel, log_scaled
 from ..kernels.parameters import NamedParameter
 from ..learning import LBFGS, fit
 from ..objectives import Objective
+from ..tabular import InputTransform, Partitions, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel
 
 Family = Literal["rbf", "laplace", "matern", "linear", "logistic", "partition"]
 Relevance = Literal["common", "columns"]
@@ -63,7 +64,7 @@ class Candidate:
         'squash rbf columns'
     """
 
-    warping: Warping
+    warping: InputTransform
     family: Family
     relevance: Relevance
 

@@ -12,6 +12,7 @@ from sklearn.utils import _safe_indexing
 from ..embeddings import ConditionedMulticlass
 from ..objectives import Objective, default_objective
 from ..progress import progress_bar
+from ..tabular.encoder import TableEncoder, plain_matrix, validate_table
 from ..threads import few_threads
 from ..validation import check_memory
 from .conditioning import Table
@@ -24,7 +25,6 @@ from .prediction import ClassifierPredictions, Floats
 from .random_state import RandomState, seed_of
 from .sampling import distinct_rows
 from .single_kernel import KernelChoice, SingleKernel, check_settings
-from .table import TableEncoder, plain_matrix, validated
 
 TALL_COPIES, WIDE_COPIES = 8, 15
 """Matrices of the size of the encoded table that a fit holds at most, as measured: 10⁶ × 20 and 150 × 20,000."""
@@ -66,7 +66,7 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
 
     Attributes:
         classes_: the labels.
-        encoder_: the :class:`kernel_embed.estimators.TableEncoder` of the columns; ``None`` where one kernel sees a
+        encoder_: the :class:`kernel_embed.tabular.TableEncoder` of the columns; ``None`` where one kernel sees a
             matrix of numbers as it is.
         conditioned_: the fitted predictor: :class:`kernel_embed.estimators.PooledPredictor`, or the one embedding
             with its data.
@@ -156,7 +156,7 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         """
         if not hasattr(self, "conditioned_"):
             return self._fit(X, y, sample_weight, classes)
-        X = validated(self, X, reset=False)
+        X = validate_table(self, X, reset=False)
         X, labels = _weighted(X, read_labels(X, y, sample_weight, self.classes_))
         new = self._distinct(self._matrix(X), labels)
         if isinstance(self.conditioned_, PooledPredictor):
@@ -176,7 +176,7 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         num_rows: int | None = None,
     ) -> MulticlassEmbeddingClassifier:
         check_settings(self.kernel, self.regularization, self.confidence)
-        X = validated(self, X, reset=True)
+        X = validate_table(self, X, reset=True)
         X, labels = _weighted(X, read_labels(X, y, sample_weight, classes))
         self.classes_ = labels.classes
         factors = labels.class_factors(self.class_weight)

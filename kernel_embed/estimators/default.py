@@ -30,11 +30,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, LinearPredictor, MulticlassEmbedding
-from ..kernels import FeatureKernel, Warping, make_warp
+from ..kernels import FeatureKernel
 from ..kernels.frozen import frozen
-from ..kernels.input_transforms import remembering
 from ..objectives import Objective
 from ..progress import ProgressBar
+from ..tabular import InputTransform, make_input_transform
+from ..tabular.input_transforms import cached_transforms
 from ..threads import few_threads
 from .boosting import boosted_embedding
 from .candidates import Candidate, Family, Learned, Relevance, Rows, Search
@@ -43,7 +44,7 @@ from .logistic import MOST_NUMBERS, fit_logistic
 from .pooled import PooledPredictor, Unjudged, pooled
 from .sampling import folds, sample_rows
 
-FAMILIES: dict[Warping, tuple[Family, ...]] = {"squash": ("rbf", "laplace", "linear"), "quantile": ("laplace",)}
+FAMILIES: dict[InputTransform, tuple[Family, ...]] = {"squash": ("rbf", "laplace", "linear"), "quantile": ("laplace",)}
 NUM_STAGES = sum(map(len, FAMILIES.values())) + 3
 """Of the progress bar."""
 
@@ -108,10 +109,13 @@ def learn_default(
     size = num_points(n) if n > EXACT else PROBES
     points = table.x[table.rows(sample_rows(table.labels, min(size, len(table.x) // 2 + 1), generator))]
     few = points[:: math.ceil(len(points) / PROBES)]
-    warps = {warping: make_warp(warping, table.x, table.numbers, table.weights).to(table.x) for warping in FAMILIES}
+    warps = {
+        warping: make_input_transform(warping, table.x, table.numbers, table.weights).to(table.x)
+        for warping in FAMILIES
+    }
     search = Search(objective, functools.partial(_embedding, table.num_classes))
     learner = _Learner(table, search, warps, judged, few, exact=n <= EXACT)
-    with remembering():
+    with cached_transforms():
         members = [member for warping in FAMILIES for member in learner.members(warping, parts, bar)]
         members += learner.partitions(grown, seed, bar)
         members += learner.logistic(grown, seed, bar)
@@ -180,12 +184,12 @@ def _embedding(num_classes: int, kernel: Kernel, regularization: float, prior: L
 class _Learner:
     table: Table
     search: Search[MulticlassEmbedding, ConditionedMulticlass]
-    warps: Mapping[Warping, torch.nn.Module]
+    warps: Mapping[InputTransform, torch.nn.Module]
     judged: Tensor
     points: Tensor
     exact: bool
 
-    def members(self, warping: Warping, parts: Sequence[Part], bar: ProgressBar) -> Iterator[Unjudged]:
+    def members(self, warping: InputTransform, parts: Sequence[Part], bar: ProgressBar) -> Iterator[Unjudged]:
         """All candidates of one warping."""
         warp, rows = self._warped(warping)
         rows = rows.with_coordinates()
@@ -223,11 +227,11 @@ class _Learner:
         """The same through the points of this learner."""
         return self._conditioned(one.candidate, one.embeddings, self.warps[one.candidate.warping], parts)
 
-    def _warped(self, warping: Warping) -> tuple[torch.nn.Module, Rows]:
+    def _warped(self, warping: InputTransform) -> tuple[torch.nn.Module, Rows]:
         table, warp = self.table, self.warps[warping]
         return warp, Rows(warp(table.x), table.y, table.weights, table.groups, table.num_classes)
 
-    def _families(self, warping: Warping) -> tuple[Family, ...]:
+    def _families(self, warping: InputTransform) -> tuple[Family, ...]:
         wide = self.table.x.shape[1] > WIDE
         return tuple("matern" if wide and family == "laplace" else family for family in FAMILIES[warping])
 

@@ -22,13 +22,13 @@ from torch import Tensor
 
 from ..scale.distributed import collective, reduce_statistics
 from ..scale.statistics import FeatureStatistics, MulticlassFeaturePredictor
+from ..tabular.encoder import validate_table
 from .conditioning import Table, condition_on_sums
 from .labels import Labels, read_labels
 from .logistic import LogisticPredictor
 from .pooled import Member, PooledPredictor, Unjudged, pooled
 from .random_state import seed_of
 from .sampling import sample_rows
-from .table import validated
 
 if TYPE_CHECKING:
     from .classifier import MulticlassEmbeddingClassifier
@@ -69,7 +69,7 @@ def _read_everywhere(
     """The table and labels of this rank; where one rank refuses its own, all of them say so."""
     problem: Exception | None = None
     try:
-        X = validated(classifier, X, reset=True)
+        X = validate_table(classifier, X, reset=True)
         labels = read_labels(X, y, sample_weight)
     except (ValueError, TypeError) as error:
         problem = error

@@ -12,7 +12,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 
-from .column_encoders import is_missing
+from ..tabular.column_encoders import is_missing
 
 Floats = NDArray[np.float64]
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..embeddings import ConditionalEmbedding, Distribution, conformal_quantile, interval_scores
-from ..kernels import Warping, make_warp
 from ..progress import ProgressBar
+from ..tabular import InputTransform, make_input_transform
 from ..threads import few_threads
 from .candidates import Rows, relevances
 from .conditioning import PROBES, Table, num_points
@@ -21,7 +21,7 @@ from .sampling import distinct_rows
 
 Conformal = Literal["auto", "leave-one-out", "split"]
 
-WARPINGS: tuple[Warping, ...] = ("standard", "quantile")
+WARPINGS: tuple[InputTransform, ...] = ("standard", "quantile")
 """Columns as they are, since a mean may follow one beyond its bulk, and by their ranks."""
 NUM_STAGES = len(WARPINGS) * len(FAMILIES)
 """Of the progress bar, for each output."""
@@ -160,7 +160,7 @@ class _Learner:
         experts: list[Expert] = []
         left_out, counts = [], []
         for warping in WARPINGS:
-            warp = make_warp(warping, table.x, table.numbers, table.weights).to(table.x)
+            warp = make_input_transform(warping, table.x, table.numbers, table.weights).to(table.x)
             rows = Rows(warp(table.x), table.y, table.weights, table.groups).taken(part)
             for family in FAMILIES:
                 self.bar.set_postfix_str(f"learning {warping} {family}")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..embeddings import LinearPredictor, MulticlassEmbedding, MulticlassPredictor
-from ..kernels.input_transforms import remembering
 from ..objectives import LogarithmicPool, SoftmaxCalibration, calibrate, pool
+from ..tabular.input_transforms import cached_transforms
 from .candidates import Candidate, relevances
 from .conditioning import Table
 from .logistic import LogisticPredictor
@@ -133,7 +133,7 @@ class PooledPredictor(MulticlassPredictor):
     def log_probabilities(self, x: Tensor) -> Tensor:
         """log p(x): ``(t, m)``."""
         kept = [(k, member) for k, member in enumerate(self.members) if self.pool.weights[k] > 0]
-        with remembering():
+        with cached_transforms():
             log_p = [member.calibration.log_probabilities(member.decision_probabilities(x)) for _, member in kept]
         weights = self.pool.weights[[k for k, _ in kept]]
         if not log_p:

@@ -15,9 +15,9 @@ from ..embeddings import ConditionedMulticlass, MulticlassEmbedding, clip_normal
 from ..learning import FitResult
 from ..objectives import SoftmaxCalibration
 from ..objectives.bounds import generalization_bound
+from ..tabular.encoder import TableEncoder, plain_matrix, table_tags, validate_table
 from .conditioning import Table
 from .pooled import PooledPredictor
-from .table import TableEncoder, plain_matrix, takes_tables, validated
 
 Floats = NDArray[np.float64]
 
@@ -111,7 +111,7 @@ class ClassifierPredictions(ClassifierMixin, BaseEstimator):
 
     def _encode(self, X: ArrayLike) -> torch.Tensor:
         check_is_fitted(self)
-        return self._tensor(self._matrix(validated(self, X, reset=False)))
+        return self._tensor(self._matrix(validate_table(self, X, reset=False)))
 
     def _matrix(self, X: ArrayLike) -> Floats:
         if self.encoder_ is not None:
@@ -126,4 +126,4 @@ class ClassifierPredictions(ClassifierMixin, BaseEstimator):
         return torch.tensor(array, device=self.device or "cpu")
 
     def __sklearn_tags__(self) -> Any:
-        return takes_tables(super().__sklearn_tags__())
+        return table_tags(super().__sklearn_tags__())

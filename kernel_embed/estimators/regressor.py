@@ -17,12 +17,12 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 
 from ..embeddings.distribution import Distribution, check_coverage, check_levels
 from ..progress import progress_bar
+from ..tabular.encoder import TableEncoder, table_tags, validate_table
 from ..validation import check_array, check_count, check_dense, check_memory
 from .conditioning import Table
 from .labels import read_weights
 from .output import NUM_STAGES, Conformal, Output, Settings, held_out_rows
 from .random_state import RandomState, seed_of
-from .table import TableEncoder, takes_tables, validated
 
 Array = NDArray[np.float64]
 
@@ -63,7 +63,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
     Attributes:
         outputs_: for each output, what was learned: its ``mixture`` of experts with their ``weights``, and its
             ``guarantee``, which says which theorem holds for its intervals.
-        encoder_: the :class:`kernel_embed.estimators.TableEncoder` of the columns.
+        encoder_: the :class:`kernel_embed.tabular.TableEncoder` of the columns.
         feature_relevances_: what each column counts, by name; they add up to 1. The mean over outputs.
         n_features_in_: number of columns.
         feature_names_in_: their names, for data frames.
@@ -110,7 +110,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
             MemoryError: if the encoded table does not fit.
         """
         self._check_settings()
-        X = validated(self, X, reset=True)
+        X = validate_table(self, X, reset=True)
         targets = read_targets(X, y)
         weights = None if sample_weight is None else read_weights(sample_weight, len(targets))
         self._kept = np.arange(len(targets))
@@ -233,14 +233,14 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
 
     def _points(self, X: ArrayLike) -> torch.Tensor:
         check_is_fitted(self)
-        return torch.tensor(self.encoder_.transform(validated(self, X, reset=False)))
+        return torch.tensor(self.encoder_.transform(validate_table(self, X, reset=False)))
 
     def _outputs(self) -> list[Output]:
         check_is_fitted(self)
         return self.outputs_
 
     def __sklearn_tags__(self) -> Any:
-        tags = takes_tables(super().__sklearn_tags__())
+        tags = table_tags(super().__sklearn_tags__())
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags

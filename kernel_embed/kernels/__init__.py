@@ -4,17 +4,14 @@ from .classes.bag import BagKernel, MMDKernel, pack_bags
 from .classes.delta import DeltaKernel
 from .classes.feature import FeatureKernel, check_width
 from .classes.mahalanobis import MahalanobisKernel
-from .classes.tied import TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel
 from .default import default_kernel, feature_ranges
 from .features.explicit import explicit_features, has_explicit_features
 from .frozen import frozen
 from .gram import gram, gram_diagonal
 from .initialization import Initialization, initialize_from_data
-from .input_transforms import Warping, make_warp
 from .lipschitz import LipschitzBound
 from .median import median_distance, set_lengthscales_by_median
 from .parameters import log_scaled
-from .partition import Partitions, Tree
 from .profiles import PlainProfile, Radial, RadialProfile, plain_profile
 from .radial import Lengthscale, Metric, Whitening
 from .registration import register
@@ -43,17 +40,11 @@ __all__ = [
     "Metric",
     "Node",
     "NominalDiagonal",
-    "Partitions",
     "PlainProfile",
     "Radial",
     "RadialProfile",
     "SmoothedKernel",
     "SupDiagonal",
-    "TiedLaplaceKernel",
-    "TiedMaternKernel",
-    "TiedRBFKernel",
-    "Tree",
-    "Warping",
     "Whitening",
     "check_width",
     "default_kernel",
@@ -66,7 +57,6 @@ __all__ = [
     "has_explicit_features",
     "initialize_from_data",
     "log_scaled",
-    "make_warp",
     "median_distance",
     "pack_bags",
     "plain_profile",

@@ -10,7 +10,7 @@ import torch
 from kernel_embed.estimators import boosting
 from kernel_embed.estimators.boosting import boosted_embedding, boosted_trees
 from kernel_embed.estimators.candidates import Rows, relevances
-from kernel_embed.kernels import Partitions
+from kernel_embed.tabular import Partitions
 
 
 def checkerboard(n, seed=0):

@@ -12,8 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from kernel_embed.estimators import logistic
 from kernel_embed.estimators.conditioning import Table
 from kernel_embed.estimators.logistic import RIDGES, fit_logistic
-from kernel_embed.kernels import explicit_features, make_warp
+from kernel_embed.kernels import explicit_features
 from kernel_embed.softmax import softmax_regression
+from kernel_embed.tabular import make_input_transform
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,9 @@ def everything(table: Table) -> torch.Tensor:
 
 def found(table: Table, learned: torch.Tensor | None = None) -> logistic.Logistic:
     judged = everything(table) if learned is None else torch.tensor(np.setdiff1d(everything(table), learned))
-    return fit_logistic(table, make_warp("squash", table.x, table.numbers, table.weights), judged, learned, 0)
+    return fit_logistic(
+        table, make_input_transform("squash", table.x, table.numbers, table.weights), judged, learned, 0
+    )
 
 
 def loss(table: Table, answers: logistic.LogisticPredictor) -> float:

@@ -14,7 +14,6 @@ from gpytorch.kernels import RBFKernel
 import kernel_embed as ke
 from kernel_embed import (
     embeddings,
-    estimators,
     hypothesis,
     kernels,
     learning,
@@ -22,6 +21,7 @@ from kernel_embed import (
     plots,
     posteriors,
     scale,
+    tabular,
     voting,
 )
 from kernel_embed.lab import studies
@@ -55,16 +55,16 @@ def measures(i: Inputs) -> object:
 
 @entry
 def tied_kernels(i: Inputs) -> object:
-    kind = i.pick((kernels.TiedRBFKernel, kernels.TiedMaternKernel, kernels.TiedLaplaceKernel))
+    kind = i.pick((tabular.TiedRBFKernel, tabular.TiedMaternKernel, tabular.TiedLaplaceKernel))
     groups = i.setting("groups", (0, 1), ((0, 0), (), (-1, 0), (0.5, 1), (0, 2), "01", None, 3, (0, NAN)))
-    more = {"nu": i.setting("nu", 1.5, (0.5, 2.5, *NUMBERS))} if kind is kernels.TiedMaternKernel else {}
+    more = {"nu": i.setting("nu", 1.5, (0.5, 2.5, *NUMBERS))} if kind is tabular.TiedMaternKernel else {}
     return ke.gram(kind(groups, **more).double(), i.x(), i.x("x2", 1))
 
 
 @entry
 def warpings(i: Inputs) -> object:
     numbers = i.setting("numbers", torch.tensor([True, False]), (torch.tensor([True]), None, [True, False], "all"))
-    warp = kernels.make_warp(i.setting("kind", "squash", ("quantile", "no", None, 3)), i.x(), numbers)
+    warp = tabular.make_input_transform(i.setting("kind", "squash", ("quantile", "no", None, 3)), i.x(), numbers)
     return ke.gram(ke.FeatureKernel(warp, RBFKernel().double()), i.x("query", 1))
 
 
@@ -73,9 +73,9 @@ def partitions(i: Inputs) -> object:
     columns = torch.tensor([i.setting("column", 0, (1, 7, -3)), 0, 0])
     below = torch.tensor([i.setting("below", 1, (-1, 0, 2, 9)), -1, -1])
     thresholds = i.setting("thresholds", torch.tensor([0.5, 0.0, 0.0]), (torch.zeros(2), torch.tensor(0.5), None, "0"))
-    tree = kernels.Tree(columns, thresholds, below, torch.tensor([2, -1, -1]))
+    tree = tabular.Tree(columns, thresholds, below, torch.tensor([2, -1, -1]))
     trees = i.setting("trees", [tree], ([], [tree, tree], tree, None, [None]))
-    return ke.gram(ke.FeatureKernel(kernels.Partitions(trees)), i.x())
+    return ke.gram(ke.FeatureKernel(tabular.Partitions(trees)), i.x())
 
 
 @entry
@@ -475,7 +475,7 @@ def frame(i: Inputs, name: str) -> object:
 
 @entry
 def table_encoder(i: Inputs) -> object:
-    encoder = estimators.TableEncoder(i.setting("max_categories", 40)).fit(frame(i, "frame"))
+    encoder = tabular.TableEncoder(i.setting("max_categories", 40)).fit(frame(i, "frame"))
     return np.nan_to_num(encoder.transform(frame(i, "new frame")))  # a missing number stays one
 
 

@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
-from kernel_embed import kernels, posteriors
+from kernel_embed import posteriors, tabular
 from kernel_embed.cli import main
 
 from .entries import Probabilities, array, conditional, entry, multiclass
@@ -83,13 +83,13 @@ NODES = (
 def trees(i: Inputs) -> object:
     """Nodes of every kind, and points beyond all thresholds."""
     above, thresholds = torch.tensor([2, -1, -1]), torch.tensor([0.5, 0.0, 0.0])
-    tree = kernels.Tree(
+    tree = tabular.Tree(
         i.setting("columns", torch.tensor([0, 0, 0]), (*NODES, torch.tensor([2**40, 0, 0]))),
         i.setting("thresholds", thresholds, (thresholds * NAN, thresholds / 0, thresholds.long(), *NODES)),
         i.setting("below", torch.tensor([1, -1, -1]), NODES),
         i.setting("above", above, NODES),
     )
-    found = kernels.Partitions([tree])
+    found = tabular.Partitions([tree])
     kernel = ke.FeatureKernel(found)
     conditioned = ke.MulticlassEmbedding(kernel, M).condition(i.x(), torch.arange(N) % M)
     return (

@@ -30,7 +30,7 @@ NOT_CALLED = {
         Lengthscale Measure Node PlainProfile Radial RadialProfile Whitening check_width plain_profile Problem Plan
         Starts independent_draws Descent""",
     "called by VotedKernelClassifier.guarantee, which has an entry": "vote_guarantee",
-    "the name of a type": "NoiseKind KernelChoice Warping",
+    "the name of a type": "NoiseKind KernelChoice InputTransform",
     "takes no arguments": "styled",
 }
 

@@ -1,6 +1,6 @@
-r"""Warpings: monotone maps of single columns, fixed by the data before a kernel sees them.
+r"""Input transforms: monotone maps of single columns, fitted to the data before a kernel sees them.
 
-Heavy tails and many equal values ruin a kernel of distances on the raw scale. The last two of these maps mend that,
+Heavy tails and many equal values spoil a kernel of distances on the raw scale. The last two of these maps prevent that:
 
 .. math::
     \text{standard:} \quad & w(x) = (x - \text{mean}) / \text{sd} \\
@@ -9,8 +9,8 @@ Heavy tails and many equal values ruin a kernel of distances on the raw scale. T
 
 with s the interquartile range over 1.349, which is the standard deviation of a normal column, and :math:`\hat F` the
 mid-rank distribution function, linear between its knots. The first and the last have unit variance on every continuous
-column, the second 0.77 on a normal one. The last two are bounded, so that one outlier moves nothing else, and the first
-keeps what is linear in a column linear.
+column, the second 0.77 on a normal one. The last two are bounded, which limits the influence of outliers; the first
+keeps linear relations linear.
 """
 
 from __future__ import annotations
@@ -26,58 +26,58 @@ from torch import Tensor
 
 from ..validation import check_features
 
-Warping = Literal["standard", "squash", "quantile"]
+InputTransform = Literal["standard", "squash", "quantile"]
+"""The kinds of input transforms."""
 
 NUM_KNOTS = 256
-"""Knots of F̂ at most: between them the ranks of more values are interpolated."""
+"""Largest number of knots of F̂; ranks are interpolated between them."""
 
 BLOCK_NUMBERS = 2**20
-"""Numbers whose ranks are looked up at once: a dozen arrays of that size, not of the table's."""
+"""Numbers whose ranks are looked up at once, which bounds the memory of temporary arrays."""
 
 TAIL = 3.0
 """Standard deviations at which :class:`Squash` bends."""
 
+CACHE_SIZE = 4
+"""Transformed rows that :func:`cached_transforms` keeps: old and new ones, by two transforms."""
 
-RECENT = 4
-"""Warped rows that :func:`remembering` holds: old and new ones, by two warpings."""
-
-_Recent = dict[tuple[object, ...], tuple[torch.nn.Module, Tensor, Tensor]]
-_recent: contextvars.ContextVar[_Recent | None] = contextvars.ContextVar("recent", default=None)
+_Cache = dict[tuple[object, ...], tuple[torch.nn.Module, Tensor, Tensor]]
+_cache: contextvars.ContextVar[_Cache | None] = contextvars.ContextVar("cache", default=None)
 
 
 @contextlib.contextmanager
-def remembering() -> Iterator[None]:
-    """Inside, rows that one warping has just warped are not warped again: embeddings by the dozen ask for the same.
+def cached_transforms() -> Iterator[None]:
+    """Inside this context the same rows are transformed once: the members of a pool all ask for the same.
 
     Example:
         >>> x = torch.tensor([[1.0], [3.0], [4.0]])
-        >>> warp = Squash(x, torch.tensor([True]))
-        >>> with remembering():
-        ...     warp(x) is warp(x)
+        >>> transform = Squash(x, torch.tensor([True]))
+        >>> with cached_transforms():
+        ...     transform(x) is transform(x)
         True
     """
-    token = _recent.set({})
+    token = _cache.set({})
     try:
         yield
     finally:
-        _recent.reset(token)
+        _cache.reset(token)
 
 
-def _once(module: torch.nn.Module, x: Tensor, warped: Callable[[Tensor], Tensor]) -> Tensor:
-    recent = _recent.get()
-    if recent is None or x.requires_grad or x.is_inference():
-        return warped(x)
+def _cached(module: torch.nn.Module, x: Tensor, transform: Callable[[Tensor], Tensor]) -> Tensor:
+    cache = _cache.get()
+    if cache is None or x.requires_grad or x.is_inference():
+        return transform(x)
     key = (id(module), x.data_ptr(), x._version, x.shape, x.stride(), x.dtype)
-    if key not in recent:
-        if len(recent) == RECENT:
-            del recent[next(iter(recent))]
-        # Module and rows are held, so that nothing else comes to lie where they are.
-        recent[key] = (module, x, warped(x))
-    return recent[key][-1]
+    if key not in cache:
+        if len(cache) == CACHE_SIZE:
+            del cache[next(iter(cache))]
+        # Keeps module and rows alive, so that their addresses are not reused.
+        cache[key] = (module, x, transform(x))
+    return cache[key][-1]
 
 
 class Standard(torch.nn.Module):
-    """(x − mean)/sd of the columns of ``x`` ``(n, d)`` where ``numbers`` is true; the others stay as they are.
+    """(x − mean)/sd of the columns of ``x`` ``(n, d)`` where ``numbers`` is true; others are unchanged.
 
     Example:
         >>> x = torch.tensor([[1.0], [3.0]], dtype=torch.float64)
@@ -107,7 +107,7 @@ class Standard(torch.nn.Module):
 
 
 class Squash(torch.nn.Module):
-    """t / √(1 + (t/3)²) of the columns of ``x`` ``(n, d)`` where ``numbers`` is true; the others stay as they are.
+    """t / √(1 + (t/3)²) of the columns of ``x`` ``(n, d)`` where ``numbers`` is true; others are unchanged.
 
     Example:
         >>> x = torch.tensor([[0.0], [1.0], [2.0], [3.0], [1000.0]], dtype=torch.float64)
@@ -124,7 +124,7 @@ class Squash(torch.nn.Module):
         super().__init__()
         low, middle, high = weighted_quantiles(x, x.new_tensor([0.25, 0.5, 0.75]), weights)
         scale = (high - low) / 1.349
-        # Where half of all values are equal, the spread of the whole column says more.
+        # If half of all values are equal, the interquartile range is 0.
         spread = (x.amax(0) - x.amin(0)) / 4.0
         scale = torch.where(scale > 0, scale, torch.where(spread > 0, spread, torch.ones_like(spread)))
         self.register_buffer("center", middle)
@@ -133,10 +133,10 @@ class Squash(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """w(x), ``(n, d)``."""
-        check_width(x, self.numbers)
-        return _once(self, x, self._bent)
+        _check_width(x, self.numbers)
+        return _cached(self, x, self._squash)
 
-    def _bent(self, x: Tensor) -> Tensor:
+    def _squash(self, x: Tensor) -> Tensor:
         t = (x - self.center) / self.scale
         # t / √(1 + (t/3)²) without squaring a large t
         bent = t / torch.hypot(torch.ones_like(t), t / TAIL)
@@ -144,7 +144,7 @@ class Squash(torch.nn.Module):
 
 
 class Quantile(torch.nn.Module):
-    """√12 F̂ of the columns of ``x`` ``(n, d)`` where ``numbers`` is true; the others stay as they are.
+    """√12 F̂ of the columns of ``x`` ``(n, d)`` where ``numbers`` is true; others are unchanged.
 
     Example:
         >>> x = torch.tensor([[1.0], [10.0], [10.0], [1000.0]], dtype=torch.float64)
@@ -166,18 +166,18 @@ class Quantile(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """w(x), ``(n, d)``."""
-        check_width(x, self.numbers)
-        return _once(self, x, self._ranked)
+        _check_width(x, self.numbers)
+        return _cached(self, x, self._ranks)
 
-    def _ranked(self, x: Tensor) -> Tensor:
-        answer = x.clone()
+    def _ranks(self, x: Tensor) -> Tensor:
+        transformed = x.clone()
         where = self.numbers.nonzero().flatten()
         step = max(1, BLOCK_NUMBERS // max(1, len(x)))
         for start in range(0, len(where), step):
             block = slice(start, start + step)
             columns = x[:, where[block]].T.contiguous()
-            answer[:, where[block]] = _interpolate(self.knots[block], self.ranks[block], columns).T
-        return answer
+            transformed[:, where[block]] = _interpolate(self.knots[block], self.ranks[block], columns).T
+        return transformed
 
 
 def _interpolate(knots: Tensor, ranks: Tensor, columns: Tensor) -> Tensor:
@@ -191,31 +191,32 @@ def _interpolate(knots: Tensor, ranks: Tensor, columns: Tensor) -> Tensor:
 
 
 def _knots(columns: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Values and ranks of :func:`mid_ranks` of each of the ``columns`` ``(d, n)``, in rows of one length."""
+    """Values and ranks of :func:`mid_ranks` for the ``columns`` ``(d, n)``, padded to one length."""
     d, n = columns.shape
     if weights is None and d > 0 and 1 < n <= NUM_KNOTS:
         values = columns.sort(dim=1).values.contiguous()
-        if bool((values.diff(dim=1) > 0).all()):  # all at once, which matters where columns are many
+        if bool((values.diff(dim=1) > 0).all()):  # all columns at once
             mid = (torch.arange(n, dtype=values.dtype, device=values.device) + 0.5) / n
             return values, mid.repeat(d, 1)
-    found = [mid_ranks(column, weights) for column in columns]
-    width = max((len(values) for values, _ in found), default=2)
+    of_columns = [mid_ranks(column, weights) for column in columns]
+    width = max((len(values) for values, _ in of_columns), default=2)
     knots, ranks = columns.new_zeros(d, width), columns.new_zeros(d, width)
-    for j, (values, F) in enumerate(found):
+    for j, (values, F) in enumerate(of_columns):
         # Shorter columns repeat their last knot.
         knots[j], ranks[j] = values[-1], F[-1]
         knots[j, : len(values)], ranks[j, : len(values)] = values, F
     return knots, ranks
 
 
-def check_width(x: Tensor, numbers: Tensor) -> None:
-    """Raise unless ``x`` has the columns that the warping was made for."""
+def _check_width(x: Tensor, numbers: Tensor) -> None:
     if x.shape[-1] != len(numbers):
-        raise ValueError(f"Expected x with {len(numbers)} columns, got {x.shape[-1]}. Give those of the warping.")
+        raise ValueError(
+            f"The input transform was fitted to {len(numbers)} columns, but x has {x.shape[-1]}. Give the same columns."
+        )
 
 
 def mid_ranks(column: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Values of ``column`` ``(n,)`` in order, and F̂ there: the weight below, and half of that of equals.
+    """Sorted values of ``column`` ``(n,)``, and F̂ there: the weight below, and half of that of equal values.
 
     At most :data:`NUM_KNOTS` values, and at least two.
 
@@ -223,17 +224,15 @@ def mid_ranks(column: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Te
         >>> mid_ranks(torch.tensor([3.0, 1.0, 1.0, 2.0]))
         (tensor([1., 2., 3.]), tensor([0.2500, 0.6250, 0.8750]))
     """
-    values, where = torch.unique(column, return_inverse=True)
+    values, index = torch.unique(column, return_inverse=True)
     ones = torch.ones_like(column) if weights is None else weights
-    mass = torch.zeros_like(values).scatter_add_(0, where, ones) / ones.sum()
+    mass = torch.zeros_like(values).scatter_add_(0, index, ones) / ones.sum()
     F = mass.cumsum(0) - 0.5 * mass
     if len(values) > NUM_KNOTS:
         # Knots at equal steps of rank, ends included.
-        chosen = torch.searchsorted(
-            F, torch.linspace(float(F[0]), float(F[-1]), NUM_KNOTS, dtype=F.dtype, device=F.device)
-        )
-        chosen = torch.unique(chosen.clamp(0, len(values) - 1))
-        values, F = values[chosen], F[chosen]
+        levels = torch.linspace(float(F[0]), float(F[-1]), NUM_KNOTS, dtype=F.dtype, device=F.device)
+        knots = torch.unique(torch.searchsorted(F, levels).clamp(0, len(values) - 1))
+        values, F = values[knots], F[knots]
     return (values, F) if len(values) > 1 else (values.repeat(2), F.repeat(2))
 
 
@@ -252,13 +251,15 @@ def weighted_quantiles(x: Tensor, levels: Tensor, weights: Tensor | None = None)
     return ordered.gather(0, place.T.clamp(max=len(x) - 1))
 
 
-def make_warp(kind: Warping, x: Tensor, numbers: Tensor, weights: Tensor | None = None) -> torch.nn.Module:
-    """The warping of this ``kind`` for data ``x`` ``(n, d)``, whose columns in ``numbers`` ``(d,)`` are numbers.
+def make_input_transform(
+    kind: InputTransform, x: Tensor, numbers: Tensor, weights: Tensor | None = None
+) -> torch.nn.Module:
+    """Fit an input transform to data.
 
     Args:
-        kind: which warping.
-        x: the data that the warping is fitted to, ``(n, d)``.
-        numbers: a mask ``(d,)`` of the columns that are warped; the others pass through.
+        kind: which transform.
+        x: the data that the transform is fitted to, ``(n, d)``.
+        numbers: a mask ``(d,)`` of the columns that are transformed; the others are unchanged.
         weights: how many rows each row stands for, ``(n,)``.
 
     Returns:
@@ -269,21 +270,18 @@ def make_warp(kind: Warping, x: Tensor, numbers: Tensor, weights: Tensor | None 
         ValueError: if ``kind`` is unknown, or ``x`` is empty or not finite.
 
     Example:
-        >>> from kernel_embed.kernels import make_warp
-        >>> warp = make_warp("quantile", torch.tensor([[1.0], [10.0], [100.0]]), torch.tensor([True]))
-        >>> warp(torch.tensor([[1.0], [10.0], [100.0]])).shape
+        >>> from kernel_embed.tabular import make_input_transform
+        >>> x = torch.tensor([[1.0], [10.0], [100.0]])
+        >>> make_input_transform("quantile", x, torch.tensor([True]))(x).shape
         torch.Size([3, 1])
     """
-    kinds: dict[str, Callable[[Tensor, Tensor, Tensor | None], torch.nn.Module]] = {
-        "standard": Standard,
-        "squash": Squash,
-        "quantile": Quantile,
-    }
+    kinds = {"standard": Standard, "squash": Squash, "quantile": Quantile}
     if kind not in kinds:
-        raise ValueError(f"Expected a warping among {', '.join(map(repr, kinds))}, got {kind!r}. Choose one.")
+        raise ValueError(f"Unknown input transform {kind!r}. Choose one of {', '.join(map(repr, kinds))}.")
     x = check_features(x)
     if not isinstance(numbers, Tensor) or numbers.dtype != torch.bool or numbers.shape != x.shape[1:]:
         raise TypeError(
-            f"Expected numbers as {x.shape[1]} booleans, one for each column, got {numbers!r}. Give a boolean tensor."
+            f"numbers must be a boolean tensor with one entry for each of {x.shape[1]} columns: {numbers!r}."
         )
-    return kinds[kind](x, numbers, weights)
+    transform: torch.nn.Module = kinds[kind](x, numbers, weights)
+    return transform

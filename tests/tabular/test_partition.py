@@ -8,7 +8,8 @@ import torch
 from sklearn.ensemble import ExtraTreesClassifier
 
 import kernel_embed as ke
-from kernel_embed.kernels import FeatureKernel, Partitions, Tree, explicit_features, gram
+from kernel_embed.kernels import FeatureKernel, explicit_features, gram
+from kernel_embed.tabular import Partitions, Tree
 
 
 def test_it_is_the_share_of_trees_in_which_two_rows_have_one_leaf():

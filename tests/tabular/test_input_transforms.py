@@ -10,10 +10,17 @@ import pytest
 import torch
 from scipy.stats import rankdata
 
-from kernel_embed.kernels import DeltaKernel, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, gram, make_warp
-from kernel_embed.kernels import input_transforms as warp_module
-from kernel_embed.kernels.input_transforms import NUM_KNOTS, RECENT, mid_ranks, remembering, weighted_quantiles
+from kernel_embed.kernels import DeltaKernel, gram
 from kernel_embed.kernels.laplace import laplace_gram
+from kernel_embed.tabular import TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, make_input_transform
+from kernel_embed.tabular import input_transforms as input_transforms
+from kernel_embed.tabular.input_transforms import (
+    CACHE_SIZE,
+    NUM_KNOTS,
+    cached_transforms,
+    mid_ranks,
+    weighted_quantiles,
+)
 from kernel_embed.testing import KernelContract
 
 
@@ -30,7 +37,7 @@ NUMBERS = torch.tensor([True, True, False])
 
 
 def test_quantile_is_the_mid_rank(columns):
-    w = make_warp("quantile", columns, NUMBERS)(columns)
+    w = make_input_transform("quantile", columns, NUMBERS)(columns)
     for j in (0, 1):
         expected = (rankdata(columns[:, j]) - 0.5) / 200 * math.sqrt(12)
         np.testing.assert_allclose(w[:, j], expected, atol=0.003 * math.sqrt(12))
@@ -39,7 +46,7 @@ def test_quantile_is_the_mid_rank(columns):
 
 def test_knots_of_all_columns_at_once_are_those_of_each():
     x = torch.as_tensor(np.random.default_rng(0).standard_normal((30, 4)))
-    warp = make_warp("quantile", x, torch.ones(4, dtype=torch.bool))
+    warp = make_input_transform("quantile", x, torch.ones(4, dtype=torch.bool))
     for j in range(4):
         values, F = mid_ranks(x[:, j])
         assert torch.equal(warp.knots[j], values)
@@ -48,10 +55,10 @@ def test_knots_of_all_columns_at_once_are_those_of_each():
 
 @pytest.mark.parametrize("kind", ["squash", "quantile"])
 def test_rows_are_warped_once_while_they_stay_as_they_are(columns, kind):
-    warp, other = make_warp(kind, columns, NUMBERS), make_warp(kind, 2.0 * columns, NUMBERS)
+    warp, other = make_input_transform(kind, columns, NUMBERS), make_input_transform(kind, 2.0 * columns, NUMBERS)
     expected, others = warp(columns), other(columns)
     assert warp(columns) is not expected
-    with remembering():
+    with cached_transforms():
         first = warp(columns)
         assert warp(columns.reshape(-1, 3)) is first
         assert torch.equal(first, expected)
@@ -59,7 +66,7 @@ def test_rows_are_warped_once_while_they_stay_as_they_are(columns, kind):
         assert torch.equal(warp(columns[50:60]), expected[50:60])
         columns[0, 0] = 0.5
         changed = warp(columns)
-        for k in range(RECENT + 1):
+        for k in range(CACHE_SIZE + 1):
             warp(columns[k:])
         assert warp(columns) is not changed
     assert torch.equal(changed, warp(columns))
@@ -67,20 +74,20 @@ def test_rows_are_warped_once_while_they_stay_as_they_are(columns, kind):
 
 
 def test_squash_is_its_formula_and_bounded(columns):
-    w = make_warp("squash", columns, NUMBERS)(columns)
+    w = make_input_transform("squash", columns, NUMBERS)(columns)
     x = columns[:, 0].numpy()
     low, middle, high = (np.sort(x)[math.ceil(level * 200) - 1] for level in (0.25, 0.5, 0.75))
     t = (x - middle) / ((high - low) / 1.349)
     np.testing.assert_allclose(w[:, 0], t / np.sqrt(1 + (t / 3) ** 2), rtol=1e-12)
     far = torch.tensor([[1e300, -1e300, 1.0]], dtype=torch.float64)
-    assert make_warp("squash", columns, NUMBERS)(far).abs().max() <= 3.0
+    assert make_input_transform("squash", columns, NUMBERS)(far).abs().max() <= 3.0
 
 
 @pytest.mark.parametrize("kind", ["squash", "quantile"])
 def test_warpings_are_monotone_and_count_weights_as_repeated_rows(columns, kind):
     weights = torch.arange(200) % 3 + 1.0
-    weighted = make_warp(kind, columns, NUMBERS, weights.double())
-    repeated = make_warp(kind, columns.repeat_interleave(weights.long(), dim=0), NUMBERS)
+    weighted = make_input_transform(kind, columns, NUMBERS, weights.double())
+    repeated = make_input_transform(kind, columns.repeat_interleave(weights.long(), dim=0), NUMBERS)
     grid = torch.linspace(-5, 30, 300, dtype=torch.float64).unsqueeze(-1).expand(-1, 3)
     torch.testing.assert_close(weighted(grid), repeated(grid))
     assert (weighted(grid)[:, :2].diff(dim=0) >= -1e-12).all()
@@ -89,15 +96,15 @@ def test_warpings_are_monotone_and_count_weights_as_repeated_rows(columns, kind)
 def test_ranks_are_looked_up_in_blocks(columns, monkeypatch):
     numbers = torch.ones(columns.shape[1], dtype=torch.bool)
     numbers[1] = False
-    whole = make_warp("quantile", columns, numbers)(columns)
-    monkeypatch.setattr(warp_module, "BLOCK_NUMBERS", 1)  # one column at a time
-    assert torch.equal(make_warp("quantile", columns, numbers)(columns), whole)
+    whole = make_input_transform("quantile", columns, numbers)(columns)
+    monkeypatch.setattr(input_transforms, "BLOCK_NUMBERS", 1)  # one column at a time
+    assert torch.equal(make_input_transform("quantile", columns, numbers)(columns), whole)
     assert torch.equal(whole[:, 1], columns[:, 1])
 
 
 def test_many_values_keep_few_knots():
     x = torch.randn(5000, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    warp = make_warp("quantile", x, torch.tensor([True]))
+    warp = make_input_transform("quantile", x, torch.tensor([True]))
     assert warp.knots.shape[-1] <= NUM_KNOTS
     expected = (torch.as_tensor(rankdata(x[:, 0])) - 0.5) / 5000 * math.sqrt(12)
     assert (warp(x)[:, 0] - expected).abs().max() < 0.03
@@ -111,9 +118,9 @@ def test_weighted_quantiles_are_those_of_repeated_rows():
     torch.testing.assert_close(weighted_quantiles(x, levels, weights.double()), expected)
 
 
-def test_an_unknown_warping_is_refused(columns):
-    with pytest.raises(ValueError, match=r"Expected a warping among 'standard', 'squash', 'quantile', got 'log'"):
-        make_warp("log", columns, NUMBERS)
+def test_an_unknown_kind_is_rejected(columns):
+    with pytest.raises(ValueError, match=r"Unknown input transform 'log'"):
+        make_input_transform("log", columns, NUMBERS)
 
 
 class TestTiedRBF(KernelContract):
@@ -202,10 +209,12 @@ def test_the_gradient_of_the_laplace_kernel(same):
 def test_standard_columns_have_weighted_mean_0_and_deviation_1(columns):
     numbers = torch.tensor([True, True, False])
     weights = torch.arange(1.0, len(columns) + 1.0, dtype=torch.float64)
-    warped = make_warp("standard", columns, numbers, weights)(columns).numpy()
+    warped = make_input_transform("standard", columns, numbers, weights)(columns).numpy()
     for j in (0, 1):
         assert np.average(warped[:, j], weights=weights) == pytest.approx(0.0, abs=1e-12)
         assert np.average(warped[:, j] ** 2, weights=weights) == pytest.approx(1.0)
     np.testing.assert_array_equal(warped[:, 2], columns[:, 2])
-    huge = make_warp("standard", 1e200 * columns[:, :1], torch.tensor([True]))(1e200 * columns[:, :1])
-    torch.testing.assert_close(huge, make_warp("standard", columns[:, :1], torch.tensor([True]))(columns[:, :1]))
+    huge = make_input_transform("standard", 1e200 * columns[:, :1], torch.tensor([True]))(1e200 * columns[:, :1])
+    torch.testing.assert_close(
+        huge, make_input_transform("standard", columns[:, :1], torch.tensor([True]))(columns[:, :1])
+    )

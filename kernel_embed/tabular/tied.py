@@ -15,10 +15,10 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from ...validation import broadcast_shapes
-from ..laplace import laplace_gram
-from ..parameters import NamedParameter
-from ..registration import register
+from ..kernels.laplace import laplace_gram
+from ..kernels.parameters import NamedParameter
+from ..kernels.registration import register
+from ..validation import broadcast_shapes
 
 
 class TiedLengthscales(Kernel):

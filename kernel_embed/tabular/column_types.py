@@ -1,0 +1,223 @@
+"""The built-in column types: dates, numbers and texts, tried in this order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .column_encoders import ColumnEncoder, EncodedColumn, Floats, Objects, is_missing, register_column_type
+
+IDENTIFIER_ROWS = 20
+"""Rows from which a text column with a different text in every row counts as an identifier."""
+
+DAY = np.timedelta64(1, "D")
+YEAR, WEEK = 365.2425, 7.0
+
+EMPTY, CONSTANT = "it has no values", "it is constant"
+IDENTIFIER = "every row has a different text, so it is an identifier"
+
+
+@register_column_type
+class TextEncoder(ColumnEncoder):
+    """Texts and anything else: one-hot categories, each 1/√2, so that two different ones are at distance 1.
+
+    A missing cell is a category. Rare categories share the last number; two categories need one number.
+    """
+
+    is_category = True
+    MISSING = "(missing)"
+
+    @classmethod
+    def accepts(cls, column: NDArray[Any]) -> bool:
+        """Every column: this is the last type to be tried."""
+        return True
+
+    @classmethod
+    def values(cls, column: NDArray[Any], name: str) -> Objects:
+        """The cells as text."""
+        return np.array([cls.MISSING if is_missing(cell) else str(cell) for cell in column], dtype=object)
+
+    def fit(self, column: NDArray[Any], weights: Floats | None = None) -> str | None:
+        """The most frequent categories."""
+        categories, counts = np.unique(self.values(column, self.name).astype(str), return_counts=True)
+        if len(categories) < 2:
+            return CONSTANT
+        if len(categories) == len(column) >= IDENTIFIER_ROWS:
+            return IDENTIFIER
+        order = np.argsort(-counts, kind="stable")
+        self.categories = sorted(categories[order[: self.max_categories]].tolist())
+        self.has_rest = len(categories) > self.max_categories
+        self.is_binary = len(categories) == 2 and not self.has_rest
+        return None
+
+    def outputs(self) -> list[EncodedColumn]:
+        """One for each category."""
+        names = self.categories[1:] if self.is_binary else [*self.categories, *["(other)"] * self.has_rest]
+        return [self.output(f"{self.name}={category}", "", False) for category in names]
+
+    def transform(self, column: NDArray[Any]) -> Floats:
+        """``(n, number of categories)``; an unknown category is 0, or halfway between the two if there are two."""
+        texts = self.values(column, self.name).astype(str)
+        places = np.searchsorted(self.categories, texts).clip(max=len(self.categories) - 1)
+        is_known = np.asarray(self.categories)[places] == texts
+        if self.is_binary:
+            return np.where(is_known, places == 1, 0.5)[:, None]
+        encoded = np.zeros((len(texts), len(self.categories) + self.has_rest))
+        encoded[np.flatnonzero(is_known), places[is_known]] = math.sqrt(0.5)
+        if self.has_rest:
+            encoded[~is_known, -1] = math.sqrt(0.5)
+        return encoded
+
+
+@register_column_type
+class NumberEncoder(ColumnEncoder):
+    """Numbers, booleans and durations: the value, and an indicator of missing cells if there were any.
+
+    A missing value becomes the median. A column with two values is scaled to 0 and 1, so that they are at distance 1
+    like two categories.
+    """
+
+    @classmethod
+    def accepts(cls, column: NDArray[Any]) -> bool:
+        """Numeric types, and objects that are all numbers, booleans or missing."""
+        if column.dtype.kind != "O":
+            return column.dtype.kind in "fiubm"
+        return all(isinstance(cell, bool | int | float | np.number | np.bool_) or is_missing(cell) for cell in column)
+
+    @classmethod
+    def values(cls, column: NDArray[Any], name: str) -> Floats:
+        """The numbers; durations in days."""
+        if column.dtype.kind == "m":
+            values = np.where(np.isnat(column), np.nan, column / DAY).astype(float)
+        elif column.dtype.kind == "O":
+            try:
+                values = np.array([np.nan if is_missing(cell) else float(cell) for cell in column])
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"Column {name!r} held numbers in training, but now has another cell: {error}. "
+                    "Make the cell a number, or empty."
+                ) from None
+        elif column.dtype.kind in "fiub":
+            values = column.astype(np.float64)
+        else:
+            raise ValueError(
+                f"Column {name!r} held numbers in training, but is now {column.dtype}. Encode it as in training."
+            )
+        if bool(np.isinf(values).any()):
+            raise ValueError(
+                f"Input contains infinity, in row {int(np.isinf(values).argmax())} of column {name!r}. "
+                "Leave such cells empty, and they count as missing."
+            )
+        return values
+
+    def fit(self, column: NDArray[Any], weights: Floats | None = None) -> str | None:
+        """Median, and whether cells are missing."""
+        values = self.values(column, self.name)
+        missing = np.isnan(values)
+        if missing.all():
+            return EMPTY
+        values = values[~missing]
+        low, high = float(values.min()), float(values.max())
+        self.median = _median(values, None if weights is None else weights[~missing])
+        self.may_be_missing, self.varies = bool(missing.any()), low < high
+        self.is_quantity = self.varies and len(np.unique(values[:1000])) > 2
+        self.low, self.range = (0.0, 1.0) if self.is_quantity else (low, (high - low) or 1.0)
+        return None if self.varies or self.may_be_missing else CONSTANT
+
+    def outputs(self) -> list[EncodedColumn]:
+        """The value, and the indicator."""
+        value = [self.output(self.name, "", self.is_quantity)] * self.varies
+        return value + [self.output(f"{self.name} is missing", "missing", False)] * self.may_be_missing
+
+    def transform(self, column: NDArray[Any]) -> Floats:
+        """``(n, 1)`` or ``(n, 2)``."""
+        values = self.values(column, self.name)
+        missing = np.isnan(values)
+        value = [(np.where(missing, self.median, values) - self.low) / self.range] * self.varies
+        return np.stack(value + [missing.astype(float)] * self.may_be_missing, axis=1)
+
+
+@register_column_type
+class DateEncoder(ColumnEncoder):
+    """Dates: days since 1970, and the positions in the year and in the week on circles."""
+
+    PARTS = ("", " in year, sine", " in year, cosine", " in week, sine", " in week, cosine")
+
+    @classmethod
+    def accepts(cls, column: NDArray[Any]) -> bool:
+        """Date types, and objects that are all dates or missing."""
+        if column.dtype.kind != "O":
+            return column.dtype.kind == "M"
+        cells = [cell for cell in column if not is_missing(cell)] if _is_date(_first(column)) else []
+        return bool(cells) and all(map(_is_date, cells))
+
+    @classmethod
+    def values(cls, column: NDArray[Any], name: str) -> Floats:
+        """Days since 1970."""
+        try:
+            seconds = column.astype("datetime64[s]")
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"Column {name!r} held dates in training, but now has another cell ({error}). Give dates."
+            ) from error
+        return np.where(np.isnat(seconds), np.nan, seconds.astype(np.int64) / 86400.0)
+
+    def fit(self, column: NDArray[Any], weights: Floats | None = None) -> str | None:
+        """Median, and whether cells are missing."""
+        days = self.values(column, self.name)
+        if np.isnan(days).all():
+            return EMPTY
+        self.may_be_missing, self.median = bool(np.isnan(days).any()), float(np.nanmedian(days))
+        return None if self.may_be_missing or np.ptp(days) > 0 else CONSTANT
+
+    def outputs(self) -> list[EncodedColumn]:
+        """Days, circles, and the indicator."""
+        value = [self.output(self.name + part, part, not part) for part in self.PARTS]
+        return value + [self.output(f"{self.name} is missing", "missing", False)] * self.may_be_missing
+
+    def transform(self, column: NDArray[Any]) -> Floats:
+        """``(n, 5)`` or ``(n, 6)``."""
+        days = self.values(column, self.name)
+        missing = np.isnan(days)
+        days = np.where(missing, self.median, days)
+        angles = [2.0 * math.pi * days / period for period in (YEAR, WEEK)]
+        circles = [f(angle) / 2.0 for angle in angles for f in (np.sin, np.cos)]
+        return np.stack([days, *circles] + [missing.astype(float)] * self.may_be_missing, axis=1)
+
+
+def encode_numbers(encoders: Sequence[ColumnEncoder], columns: Sequence[NDArray[Any]]) -> Floats | None:
+    """All columns in one step if they are numbers that were never missing, otherwise ``None``.
+
+    One by one, 100,000 columns take seconds.
+    """
+    plain = [e for e in encoders if type(e) is NumberEncoder and e.varies and not e.may_be_missing]
+    if len(plain) < len(encoders) or any(columns[e.index].dtype.kind not in "fiub" for e in plain):
+        return None
+    values = np.stack([columns[e.index] for e in plain], axis=1, dtype=np.float64, casting="unsafe")
+    if bool(np.isinf(values).any()):
+        return None  # encoded one by one, the error names the column
+    median, low, size = np.array([(e.median, e.low, e.range) for e in plain]).T
+    encoded: Floats = (np.where(np.isnan(values), median, values) - low) / size
+    return encoded
+
+
+def _is_date(cell: object) -> bool:
+    return isinstance(cell, np.datetime64) or hasattr(cell, "isoformat")
+
+
+def _first(column: NDArray[Any]) -> object:
+    return next((cell for cell in column if not is_missing(cell)), None)
+
+
+def _median(values: Floats, weights: Floats | None) -> float:
+    if weights is None:
+        return float(np.median(values))
+    order = np.argsort(values, kind="stable")
+    total = np.cumsum(weights[order])
+    low = np.searchsorted(total, 0.5 * total[-1] * (1 - 1e-12))
+    high = np.searchsorted(total, 0.5 * total[-1] * (1 + 1e-12))
+    return float(0.5 * (values[order[low]] + values[order[min(high, len(order) - 1)]]))
