@@ -85,15 +85,15 @@ def tables(tmp_path):
         ("reproduce uci --data no-such-directory", "File not found"),
         ("compare --out /proc/forbidden", "kernel-embed:"),
         ("compare --out good.csv", "good.csv"),
-        ("compare --data none.csv", "no such file"),
-        ("compare --data good.csv --target none", "Expected a column 'none'"),
-        ("compare --data one-class.csv", "two classes"),
-        ("compare --data all-different.csv --task classification", "20 of them in 20 rows"),
-        ("compare --data useless.csv", "every cell is missing: b; a column left out, the same value in every row: a"),
-        ("compare --data good.csv --drop none", "Columns there: a, b"),
-        ("compare --data good.csv --drop target", "another column to drop than the target"),
-        ("compare --data good.csv --test none.csv", "no such file"),
-        ("compare --data good.csv --test all-different.csv", "Expected labels of the training table"),
+        ("compare --data none.csv", "File not found"),
+        ("compare --data good.csv --target none", "no column 'none'"),
+        ("compare --data one-class.csv", "only one class"),
+        ("compare --data all-different.csv --task classification", "20 classes in 20 rows"),
+        ("compare --data useless.csv", "no values: b; a column dropped, constant: a"),
+        ("compare --data good.csv --drop none", "Its columns: a, b"),
+        ("compare --data good.csv --drop target", "among the columns to drop"),
+        ("compare --data good.csv --test none.csv", "File not found"),
+        ("compare --data good.csv --test all-different.csv", "labels that the training table does not have"),
         ("compare --data . --datasets none", "Tables there: all-different, good, one-class, useless"),
         ("compare --target b", "Give --data FILE"),
         ("compare --data good.csv --folds 1", "--folds must be at least 2"),
@@ -131,7 +131,10 @@ def test_the_other_tables_of_a_directory_go_on(tables, capsys, monkeypatch):
     assert main(arguments) == 0
     shown = capsys.readouterr().out
     assert "good: 20 rows" in shown
-    for line in ("one-class.csv: Expected at least two classes", "useless.csv: Expected columns to learn from"):
+    for line in (
+        "one-class.csv: The target of one-class has only one class",
+        "useless.csv: useless has no useful column",
+    ):
         assert f"Left out: {line}" in shown
     assert main([*arguments, "--datasets", "good", "useless"]) == 2
     assert "1 of 2 tables could not be used" in capsys.readouterr().err

@@ -17,8 +17,7 @@ IDENTIFIER_ROWS = 20
 DAY = np.timedelta64(1, "D")
 YEAR, WEEK = 365.2425, 7.0
 
-EMPTY, CONSTANT = "it has no values", "it is constant"
-IDENTIFIER = "every row has a different text, so it is an identifier"
+EMPTY, CONSTANT, IDENTIFIER = "no values", "constant", "an identifier (a different text in every row)"
 
 
 @register_column_type

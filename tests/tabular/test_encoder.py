@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from kernel_embed.tabular import TableEncoder
-from kernel_embed.tabular.column_encoders import MAX_CATEGORIES
+from kernel_embed.lab.compare import Categories, standardized
+from kernel_embed.lab.compare.tables import table_of
+from kernel_embed.tabular import ColumnEncoder, TableEncoder, register_column_type
+from kernel_embed.tabular.column_encoders import COLUMN_TYPES, MAX_CATEGORIES
 from kernel_embed.tabular.column_types import IDENTIFIER, encode_numbers
 
 
@@ -41,7 +43,7 @@ def test_columns_of_all_kinds(people):
     # A week apart: the same place in the week.
     assert Z["since in week, sine"][0] == pytest.approx(Z["since in week, sine"][3])
     np.testing.assert_array_equal(Z["since is missing"], [0, 0, 1, 0])
-    assert encoder.dropped_ == {"country": "it is constant", "empty": "it has no values"}
+    assert encoder.dropped_ == {"country": "constant", "empty": "no values"}
     assert np.isfinite(encoder.transform(people)).all()
 
 
@@ -123,3 +125,47 @@ def test_encode_numbers_are_those_one_by_one():
         encoder.transform(new)
     X[0, 0] = np.nan
     assert encode_numbers(TableEncoder().fit(X)._encoders, list(X.T)) is None
+
+
+class VersionEncoder(ColumnEncoder):
+    """Texts such as 'v1.2', by the number of the version."""
+
+    @classmethod
+    def accepts(cls, column):
+        return column.dtype == object and all(isinstance(cell, str) and cell.startswith("v") for cell in column)
+
+    @classmethod
+    def values(cls, column, name):
+        return np.array([float(cell[1:]) for cell in column])
+
+    def fit(self, column, weights=None):
+        return None
+
+    def outputs(self):
+        return [self.output(self.name, "", True)]
+
+    def transform(self, column):
+        return self.values(column, self.name)[:, None]
+
+
+def test_a_registered_column_type_is_used_by_the_encoder_and_the_comparison(monkeypatch):
+    monkeypatch.setattr("kernel_embed.tabular.column_encoders.COLUMN_TYPES", list(COLUMN_TYPES))
+    register_column_type(VersionEncoder)
+    frame = pd.DataFrame({"version": [f"v1.{i % 9}" for i in range(40)], "city": ["Rome", "Oslo"] * 20})
+    encoder = TableEncoder().fit(frame)
+    assert list(encoder.get_feature_names_out()) == ["version", "city=Rome"]
+    assert encoder.numbers_.tolist() == [True, False]
+    table = table_of(frame, ["yes", "no"] * 20)
+    assert table.features == ("version", "city")
+    np.testing.assert_allclose(standardized().fit_transform(table.x)[:9, 0].argsort(), range(9))
+    assert Categories().fit_transform(table.x).version.iloc[1] == 1.1
+    with pytest.raises(TypeError, match="subclass of ColumnEncoder"):
+        register_column_type(VersionEncoder("version", 0))
+
+
+def test_estimators_and_comparison_agree_on_identifiers():
+    n = 40
+    almost = [f"n{i}" for i in range(n - 1)] + ["n0"]
+    frame = pd.DataFrame({"name": [f"n{i}" for i in range(n)], "almost": almost, "x": np.arange(n) % 7})
+    assert set(TableEncoder().fit(frame).dropped_) == {"name"}
+    assert table_of(frame, ["yes", "no"] * 20).features == ("almost", "x")

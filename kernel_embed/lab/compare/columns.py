@@ -1,154 +1,129 @@
-"""What stands in the columns of a table: numbers, dates, text, or nothing that can be learned from.
+"""Typed columns of a table: texts are parsed as numbers or dates where they are, and useless columns are dropped.
 
-Each column ends as one of three types: float64 with NaN where a cell is missing (numbers and booleans), datetime64
-with NaT (dates), object with text and NaN (categories).
+Each column becomes float64 with NaN (numbers and booleans), datetime64 with NaT (dates), or object with NaN (texts, and
+the column types of users, see :mod:`kernel_embed.tabular`). The column types also say which columns are useless.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from ...tabular import ColumnEncoder, TextEncoder, column_type
+from ...tabular.column_types import CONSTANT, EMPTY
 from .reading import listed
 
 MOSTLY = 0.9
-"""A column in which this share of the cells are numbers is one of numbers."""
+"""Share of numbers among the cells of a text column from which it is a column of numbers."""
 FEW_VALUES = 20
-"""One with no more different cells than this is one of categories, numbers or not, where some are text."""
+"""A text column with at most this many different cells, not all of them numbers, holds categories."""
 
 LARGEST = 1e150
-"""Numbers beyond this stand for a missing one (1.7e308 is the largest there is), or cannot be computed with."""
+"""Larger numbers count as missing: they mark a missing cell (1.7e308), or their squares overflow."""
 
 DATE = r"\d{4}[-/]\d{1,2}[-/]\d{1,2}([ T].*)?|\d{1,2}[./]\d{1,2}[./]\d{4}"
 DECIMAL_COMMA = r"[-+]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?([eE][-+]?\d+)?"
 THOUSANDS = r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?"
 
-LEFT_OUT = {
-    "missing": "every cell is missing",
-    "constant": "the same value in every row",
-    "identifier": "almost every row has a text of its own, an identifier or free text",
-    "row number": "it counts the rows",
-    "unreadable": "cells that are neither numbers, text nor dates",
-}
-"""Why a column is left out."""
-READ_AS = {
-    "infinite": "infinite cells, and numbers beyond 1e150, whose squares are infinite, taken as missing",
-    "decimal comma": "decimal commas read as points",
-    "thousands": "commas between thousands left out",
-    "not a number": "cells that are not numbers taken as missing",
-}
-"""How the cells of a column were taken."""
+ROW_NUMBER = "row numbers"
+UNREADABLE = "cells that are neither numbers, texts nor dates"
+
+INFINITE = "infinite cells, and numbers beyond 1e150, treated as missing"
+WITH_COMMA = "decimal commas read as points"
+WITH_THOUSANDS = "commas between thousands removed"
+NOT_NUMBERS = "cells that are not numbers treated as missing"
+
+Notes = dict[str, list[str]]
+"""Names of columns by what was done with them."""
 
 
-class Columns(NamedTuple):
-    """The columns to learn from, and what was done, in sentences without their full stops."""
-
-    frame: pd.DataFrame
-    notes: tuple[str, ...]
-
-
-def usable_columns(raw: pd.DataFrame) -> Columns:
-    """``raw`` with every column typed, without those that nothing can be learned from."""
-    found: dict[str, list[str]] = {}
+def usable_columns(raw: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """``raw`` with every column typed, without useless ones; and notes on what was done."""
+    read_as: Notes = {}
+    dropped: Notes = {}
     delimiter = raw.attrs.get("delimiter", ";")
-    numeric = _numeric_part(raw, found)
-    others: dict[str, Any] = {}
+    numbers = _numeric_part(raw, read_as, dropped)
+    others: dict[str, pd.Series] = {}
     for name in raw.select_dtypes(exclude=["number", "bool"]).columns:
-        values = typed(raw[name], delimiter, found)
-        if name in found.get("unreadable", ()):
-            continue
-        if (why := useless(values)) is not None:
-            found.setdefault(why, []).append(name)
-        else:
+        values = typed(raw[name], delimiter, read_as)
+        reason = UNREADABLE if values is None else series_type(values)(name, 0).fit(values.to_numpy())
+        if reason is None and values is not None:
             others[name] = values
-    frame = pd.concat([numeric, pd.DataFrame(others, index=raw.index)], axis=1) if others else numeric
-    kept = set(frame.columns)
-    return Columns(frame[[name for name in raw.columns if name in kept]], tuple(_notes(found)))
+        else:
+            dropped.setdefault(str(reason), []).append(name)
+    frame = pd.concat([numbers, pd.DataFrame(others, index=raw.index)], axis=1) if others else numbers
+    names = set(frame.columns)
+    return frame[[name for name in raw.columns if name in names]], tuple(_notes(read_as, dropped))
 
 
-def typed(cells: pd.Series, delimiter: str = ";", found: dict[str, list[str]] | None = None) -> pd.Series:
-    """One column as numbers, dates or text; ``found`` collects how its cells were taken."""
-    found = {} if found is None else found
-    name = str(cells.name)
+def series_type(cells: pd.Series) -> type[ColumnEncoder]:
+    """The type of a column; one of objects without a value holds texts, as it does in other rows."""
+    is_object = not (pd.api.types.is_numeric_dtype(cells.dtype) or pd.api.types.is_datetime64_any_dtype(cells.dtype))
+    values = cells.dropna().to_numpy() if is_object else cells.to_numpy()
+    return TextEncoder if is_object and len(values) == 0 else column_type(values)
+
+
+def typed(cells: pd.Series, delimiter: str = ";", notes: Notes | None = None) -> pd.Series | None:
+    """One column as numbers, dates or text; ``None`` if it is none of these. ``notes`` collects how it was read."""
+    notes = {} if notes is None else notes
     if pd.api.types.is_bool_dtype(cells.dtype) or pd.api.types.is_numeric_dtype(cells.dtype):
-        return _finite(pd.to_numeric(cells, errors="coerce").astype(np.float64), found)
+        return _finite(pd.to_numeric(cells, errors="coerce").astype(np.float64), notes)
     if pd.api.types.is_datetime64_any_dtype(cells.dtype):
         return cells.dt.tz_localize(None) if cells.dt.tz is not None else cells
-    known = cells.astype(object).dropna()
-    if not known.map(lambda cell: isinstance(cell, str | bool | int | float | np.generic)).all():
-        if known.map(lambda cell: hasattr(cell, "isoformat")).all():
-            return pd.to_datetime(cells)
-        if known.map(lambda cell: hasattr(cell, "as_tuple")).all():  # decimal.Decimal
-            return _finite(pd.to_numeric(cells, errors="coerce").astype(np.float64), found)
-        found.setdefault("unreadable", []).append(name)
-        return pd.Series(np.nan, index=cells.index, name=cells.name)
-    return _of_text(known.astype(str).str.strip(), cells.index, delimiter, found)
-
-
-def is_text(dtype: Any) -> bool:
-    """Whether a column of this type holds categories: neither numbers nor dates."""
-    return not (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_datetime64_any_dtype(dtype))
-
-
-def useless(values: pd.Series) -> str | None:
-    """Why nothing can be learned from a typed column; ``None`` where something can."""
-    known = values.dropna()
-    if known.empty:
-        return "missing"
-    different = known.nunique()
-    if different == 1 and len(known) == len(values):
-        return "constant"
-    if is_text(values.dtype) and 2 * different > len(known) and different > FEW_VALUES:
-        return "identifier"
+    values = cells.astype(object).dropna()
+    if values.map(lambda cell: isinstance(cell, str | bool | int | float | np.generic)).all():
+        return _parse(values.astype(str).str.strip(), cells.index, delimiter, notes)
+    if values.map(lambda cell: hasattr(cell, "isoformat")).all():
+        return pd.to_datetime(cells)
+    if values.map(lambda cell: hasattr(cell, "as_tuple")).all():  # decimal.Decimal
+        return _finite(pd.to_numeric(cells, errors="coerce").astype(np.float64), notes)
     return None
 
 
 def read_dates(text: pd.Series) -> pd.Series:
-    """Dates of their text, the day first where a point follows it; NaT where there is none."""
+    """Dates from text, with the day first if a point follows it; NaT where there is none."""
     day_first = text.str.contains(r"^\d{1,2}\.", regex=True).any()
     return pd.to_datetime(text, errors="coerce", format="mixed", dayfirst=bool(day_first))
 
 
-def _of_text(known: pd.Series, index: pd.Index, delimiter: str, found: dict[str, list[str]]) -> pd.Series:
-    name = str(known.name)
-    lower = known.str.lower()
+def _parse(text: pd.Series, index: pd.Index, delimiter: str, notes: Notes) -> pd.Series:
+    name, lower = str(text.name), text.str.lower()
     if lower.isin(["true", "false"]).all():
         return (lower == "true").astype(np.float64).reindex(index)
-    if known.str.fullmatch(DATE).all():
-        dates = read_dates(known)
+    if text.str.fullmatch(DATE).all():
+        dates = read_dates(text)
         if dates.notna().all():
             return dates.reindex(index)
-    commas = known.str.contains(",", regex=False)
-    if commas.any() and delimiter == "," and known[commas].str.fullmatch(THOUSANDS).all():
-        numbers, how = pd.to_numeric(known.str.replace(",", "", regex=False), errors="coerce"), "thousands"
-    elif commas.any() and known.str.fullmatch(DECIMAL_COMMA).all():
-        points = known.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
-        numbers, how = pd.to_numeric(points, errors="coerce"), "decimal comma"
+    commas = text.str.contains(",", regex=False)
+    if commas.any() and delimiter == "," and text[commas].str.fullmatch(THOUSANDS).all():
+        digits, note = text.str.replace(",", "", regex=False), WITH_THOUSANDS
+    elif commas.any() and text.str.fullmatch(DECIMAL_COMMA).all():
+        digits, note = text.str.replace(".", "", regex=False).str.replace(",", ".", regex=False), WITH_COMMA
     else:
-        numbers, how = pd.to_numeric(known, errors="coerce"), ""
+        digits, note = text, ""
+    numbers = pd.to_numeric(digits, errors="coerce")
     share = numbers.notna().mean()
-    if share == 1.0 or (share >= MOSTLY and known.nunique() > FEW_VALUES):
-        if how:
-            found.setdefault(how, []).append(name)
-        if share < 1.0:
-            found.setdefault("not a number", []).append(f"{name} (such as {known[numbers.isna()].iloc[0]!r})")
-        return _finite(numbers.astype(np.float64).reindex(index), found)
-    return known.astype(object).reindex(index)
+    if share < 1.0 and (share < MOSTLY or text.nunique() <= FEW_VALUES):
+        return text.astype(object).reindex(index)
+    if note:
+        notes.setdefault(note, []).append(name)
+    if share < 1.0:
+        notes.setdefault(NOT_NUMBERS, []).append(f"{name} (such as {text[numbers.isna()].iloc[0]!r})")
+    return _finite(numbers.astype(np.float64).reindex(index), notes)
 
 
-def _finite(values: pd.Series, found: dict[str, list[str]]) -> pd.Series:
+def _finite(values: pd.Series, notes: Notes) -> pd.Series:
     infinite = np.abs(values.to_numpy()) > LARGEST
     if infinite.any():
-        found.setdefault("infinite", []).append(str(values.name))
+        notes.setdefault(INFINITE, []).append(str(values.name))
         return values.mask(infinite)
     return values
 
 
-def _numeric_part(raw: pd.DataFrame, found: dict[str, list[str]]) -> pd.DataFrame:
-    """All columns that pandas read as numbers, checked together: a table may have 100,000 of them."""
+def _numeric_part(raw: pd.DataFrame, read_as: Notes, dropped: Notes) -> pd.DataFrame:
+    """The columns that pandas read as numbers, checked together: a table may have 100,000 of them."""
     numbers = raw.select_dtypes(include=["number", "bool"])
     x = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
     names = np.asarray(numbers.columns, dtype=object)
@@ -156,25 +131,21 @@ def _numeric_part(raw: pd.DataFrame, found: dict[str, list[str]]) -> pd.DataFram
     x = np.where(infinite, np.nan, x)
     known = ~np.isnan(x)
     low, high = np.where(known, x, np.inf).min(axis=0), np.where(known, x, -np.inf).max(axis=0)
-    missing = ~known.any(axis=0)
-    marks = {
-        "infinite": infinite.any(axis=0) & ~missing,
-        "missing": missing,
-        "constant": known.all(axis=0) & (low == high),
-        "row number": (np.diff(x, axis=0) == 1.0).all(axis=0) & (len(x) > FEW_VALUES),
+    empty = ~known.any(axis=0)
+    reasons = {
+        EMPTY: empty,
+        CONSTANT: known.all(axis=0) & (low == high),
+        ROW_NUMBER: (np.diff(x, axis=0) == 1.0).all(axis=0) & (len(x) > FEW_VALUES),
     }
-    for why, which in marks.items():
-        if which.any():
-            found[why] = [str(name) for name in names[which]]
-    gone = marks["missing"] | marks["constant"] | marks["row number"]
-    return pd.DataFrame(x[:, ~gone], columns=numbers.columns[~gone], index=raw.index)
+    for notes, marks in ((read_as, {INFINITE: infinite.any(axis=0) & ~empty}), (dropped, reasons)):
+        notes.update({note: [str(name) for name in names[mark]] for note, mark in marks.items() if mark.any()})
+    useful = ~np.logical_or.reduce(list(reasons.values()))
+    return pd.DataFrame(x[:, useful], columns=numbers.columns[useful], index=raw.index)
 
 
-def _notes(found: dict[str, list[str]]) -> Iterator[str]:
-    for why, words in LEFT_OUT.items():
-        if why in found:
-            one = "a column" if len(found[why]) == 1 else f"{len(found[why])} columns"
-            yield f"{one} left out, {words}: {listed(found[why])}"
-    for how, words in READ_AS.items():
-        if how in found:
-            yield f"{words}: {listed(found[how])}"
+def _notes(read_as: Notes, dropped: Notes) -> Iterator[str]:
+    for reason, names in dropped.items():
+        count = "a column" if len(names) == 1 else f"{len(names)} columns"
+        yield f"{count} dropped, {reason}: {listed(names)}"
+    for note, names in read_as.items():
+        yield f"{note}: {listed(names)}"

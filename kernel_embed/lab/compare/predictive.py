@@ -20,7 +20,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.linear_model import RidgeCV
 
-from .columns import is_text
+from .columns import series_type
 from .trees import CatBoost, fit_catboost
 
 Array = NDArray[np.float64]
@@ -242,7 +242,7 @@ class CatBoostGaussian(GaussianRegressor):
             verbose=False,
             random_seed=0,
             allow_writing_files=False,
-            cat_features=[name for name in frame.columns if is_text(frame[name].dtype)],
+            cat_features=[name for name in frame.columns if series_type(frame[name]).is_category],
         )
         fit_catboost(self.model_, frame, np.asarray(y, dtype=np.float64))
         return self

@@ -1,4 +1,4 @@
-"""Files as people have them: CSV with any usual delimiter, or Parquet, read into a data frame of raw columns."""
+"""CSV (with any usual delimiter) and Parquet files as data frames, with the first guess of pandas at their types."""
 
 from __future__ import annotations
 
@@ -12,25 +12,23 @@ from typing import Any
 import pandas as pd
 
 EXACT_NUMBERS: dict[str, Any] = {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
-"""From pandas 3 on numbers are read to the last digit without being asked for, and asking is deprecated."""
+"""From pandas 3 on numbers are read to the last digit by default, and the option is deprecated."""
 
 MISSING = ("?", "na", "Na", "none", "NONE", "nil", "-", "--", ".")
-"""What stands for a missing cell beside what pandas knows: nothing, ``NA``, ``N/A``, ``nan``, ``null``, ``None``, …"""
+"""Marks of a missing cell, in addition to those of pandas: nothing, ``NA``, ``N/A``, ``nan``, ``null``, ``None``, …"""
 DELIMITERS = ",;\t|"
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
-"""Endings of the files that are looked for in a directory."""
+"""Suffixes of table files in a directory."""
 
 
 def read_frame(path: pathlib.Path) -> pd.DataFrame:
-    """The columns of a file, with pandas' first guess at their types; names are text and all different."""
+    """The columns of a file; their names are text and all different."""
     if not path.is_file():
-        raise FileNotFoundError(f"Expected a table in {path}, got no such file. Look at the path.")
+        raise FileNotFoundError(f"File not found: {path}. Check the path.")
     frame = _read_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _read_csv(path)
     repeated = sorted(set(frame.columns[frame.columns.duplicated()]))
     if repeated:
-        raise ValueError(
-            f"Expected different column names in {path}, got {listed(repeated)} more than once. Rename them."
-        )
+        raise ValueError(f"Several columns of {path} have the same name: {listed(repeated)}. Rename them.")
     return frame
 
 
@@ -49,14 +47,12 @@ def _read_csv(path: pathlib.Path) -> pd.DataFrame:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"Expected text in {path}, got bytes that are not UTF-8 ({error.reason}). Save the table as UTF-8."
-        ) from error
+        raise ValueError(f"{path} is not UTF-8 text ({error.reason}). Save the table as UTF-8.") from error
     first = text.split("\n", 1)[0]
     delimiter = max(DELIMITERS, key=first.count) if first else ","
     header, lines = _checked_shape(path, text, delimiter)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # columns of mixed cells are looked at later
+        warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # columns of mixed cells are parsed later
         frame = pd.read_csv(
             io.StringIO(text),
             sep=delimiter,
@@ -75,7 +71,7 @@ def _read_csv(path: pathlib.Path) -> pd.DataFrame:
 
 
 def _checked_shape(path: pathlib.Path, text: str, delimiter: str) -> tuple[list[str], int]:
-    """The header, and how many lines it takes; every row must have as many cells."""
+    """The header and its number of lines; every row must have as many cells."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     header: list[str] = []
     lines = rows = 0
@@ -88,17 +84,16 @@ def _checked_shape(path: pathlib.Path, text: str, delimiter: str) -> tuple[list[
                 header, lines = [cell.strip() for cell in row], reader.line_num
             elif len(row) != len(header):
                 raise ValueError(
-                    f"Expected {len(header)} cells in every row of {path}, got {len(row)} in row {rows}. "
-                    "Mend that row, or quote cells that hold the separator."
+                    f"Row {rows} of {path} has {len(row)} cells, but the header has {len(header)}. "
+                    "Correct that row, or quote cells that contain the separator."
                 )
     except csv.Error as error:
         raise ValueError(
-            f"Expected cells of a usual length in {path}, got {error} in row {rows + 1}. "
-            "Shorten that cell, or leave its column out of the file."
+            f"A cell in row {rows + 1} of {path} is too long: {error}. Shorten it, or remove its column from the file."
         ) from error
     if rows < 2:
         raise ValueError(
-            f"Expected a header and rows in {path}, got {rows} lines. Give a file whose first line names the columns."
+            f"{path} has {rows} lines, but a table needs a header and rows. Its first line must name the columns."
         )
     return header, lines
 
@@ -112,7 +107,6 @@ def _read_parquet(path: pathlib.Path) -> pd.DataFrame:
         frame = parquet.read_table(path).to_pandas()
     except (ArrowException, OSError) as error:
         raise ValueError(
-            f"Expected a Parquet file in {path}, got something else ({error}). "
-            "Write it with DataFrame.to_parquet, or give a CSV file."
+            f"{path} is not a Parquet file ({error}). Write it with DataFrame.to_parquet, or give a CSV file."
         ) from error
     return frame.rename(columns=str)

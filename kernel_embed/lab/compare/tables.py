@@ -1,4 +1,4 @@
-"""The user's own table: a file or a data frame, its target column, and what had to be left out of it."""
+"""The user's table: a file or a data frame, its target column, and notes on what was dropped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from .columns import is_text, typed, usable_columns
+from .columns import typed, usable_columns
 from .data import Table
 from .reading import listed, read_frame
 from .targets import CLASSIFICATION, MOST_FRACTIONS, REGRESSION, are_numbers, labels_of, numbers_of, task_of
@@ -22,13 +22,13 @@ FEWEST_OF_A_CLASS = 5
 
 
 class UserTable(NamedTuple):
-    """A table that was read and found fit to learn from.
+    """A table that passed all checks.
 
     Attributes:
         name: the stem of the file.
         x: features, each column of float64 (numbers, with NaN), datetime64 (dates) or object (text).
         y: labels as text or whole numbers; for a regression floats.
-        notes: what a reader of the results should know: columns and rows left out, classes with few rows.
+        notes: what a reader of the results should know: dropped columns and rows, classes with few rows.
         task: what is predicted.
     """
 
@@ -45,20 +45,20 @@ class UserTable(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """Twelve letters that change with any cell, so that no result is taken for that of other data."""
+        """A checksum of all cells, so that results of other data are never reused."""
         digest = hashlib.sha256("\n".join(self.features).encode())
         for name in self.x.columns:
             column = self.x[name]
-            if is_text(column.dtype):
-                digest.update("\n".join(column.fillna("").astype(str)).encode())
-            else:
+            if column.dtype.kind in "fM":
                 digest.update(np.ascontiguousarray(column.to_numpy()).tobytes())
+            else:
+                digest.update("\n".join(column.fillna("").astype(str)).encode())
         digest.update("\n".join(str(label) for label in self.y).encode())
         return digest.hexdigest()[:12]
 
 
 def named_table(name: str, table: Table, features: Sequence[str]) -> UserTable:
-    """A matrix that is in memory already, checked like a table that was read."""
+    """A matrix in memory, checked like a table from a file."""
     return table_of(pd.DataFrame(table.x, columns=list(features)), table.y, name)
 
 
@@ -70,9 +70,9 @@ def table_of(
     like: UserTable | None = None,
     task: str | None = None,
 ) -> UserTable:
-    """A data frame (pandas, polars, or whatever has ``to_pandas``) or matrix with its labels, checked.
+    """Check a data frame (pandas, polars, or any with ``to_pandas``) or matrix with its labels.
 
-    ``like`` is the training table, where this one holds the rows to test on.
+    ``like`` is the training table if this one holds the test rows.
 
     Example:
         >>> table_of({"a": [1.0, 2.0] * 6, "b": ["u", "v", "w"] * 4}, ["yes", "no"] * 6).features
@@ -85,39 +85,27 @@ def table_of(
         frame.columns = pd.Index([f"x{j}" for j in range(frame.shape[1])])
     frame = frame.rename(columns=str).infer_objects().reset_index(drop=True)
     if frame.columns.duplicated().any():
-        raise ValueError(
-            f"Expected different column names, got {listed(_repeated(frame))} more than once. Rename the columns."
-        )
-    labels = pd.Series(_vector(y), name="target").infer_objects()
-    if len(labels) != len(frame):
-        raise ValueError(
-            f"Expected one label for each of the {len(frame)} rows, got {len(labels)}. "
-            "Give y with one entry for each row of x."
-        )
-    frame = _without(frame, drop, name)
-    return _table(name, frame, labels, task) if like is None else _alike(name, frame, labels, like)
-
-
-def _vector(y: ArrayLike) -> NDArray[Any]:
+        repeated = sorted(set(map(str, frame.columns[frame.columns.duplicated()])))
+        raise ValueError(f"Several columns have the same name: {listed(repeated)}. Rename them.")
     try:
-        return np.asarray(y).ravel()
+        labels = pd.Series(np.asarray(y).ravel(), name="target").infer_objects()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(
-            f"Expected y as a vector of labels, got {type(y).__name__} ({error}). Give a list or an array."
-        ) from error
+        raise TypeError(f"y is not a vector of labels but {type(y).__name__} ({error}). Give a list.") from error
+    if len(labels) != len(frame):
+        raise ValueError(f"X has {len(frame)} rows, but y has {len(labels)} labels. Give one label for each row.")
+    return _table(name, _without(frame, drop, name), labels, like, task)
 
 
 def frame_of(X: Any) -> pd.DataFrame:
-    """Whatever pandas makes a frame of, with a column at least."""
+    """Whatever pandas can convert to a frame, with at least one column."""
     try:
         frame = pd.DataFrame(X)
     except (ValueError, TypeError, RuntimeError) as error:
         raise ValueError(
-            f"Expected X as a data frame or a matrix with one row for each observation, got {type(X).__name__} "
-            f"({error}). Give it two dimensions."
+            f"X is neither a data frame nor a matrix but {type(X).__name__} ({error}). Give it two dimensions."
         ) from error
     if frame.shape[1] == 0:
-        raise ValueError(f"Expected X with at least one column, got shape {frame.shape}. Give features.")
+        raise ValueError(f"X has no columns (shape {frame.shape}). Give at least one feature.")
     return frame
 
 
@@ -134,11 +122,11 @@ def read_user_table(
         path: the file.
         target: the column to predict; by default one called ``target``, else the last.
         drop: columns to leave out.
-        like: the training table, where this one holds the rows to test on: its columns and their types are taken.
-        task: ``"classification"`` or ``"regression"``; ``None`` looks at the target (:func:`task_of`).
+        like: the training table if this one holds the test rows: its columns and their types are used.
+        task: ``"classification"`` or ``"regression"``; ``None`` decides by the target (:func:`task_of`).
 
-    Text, dates, booleans and missing cells stay as they are. Rows without a label are left out, and so are columns from
-    which nothing can be learned; ``notes`` says which.
+    Texts, dates, booleans and missing cells are kept. Rows without a label and useless columns are dropped; ``notes``
+    lists them.
     """
     path = pathlib.Path(path)
     frame = read_frame(path)
@@ -146,73 +134,60 @@ def read_user_table(
     if target is None:
         target = "target" if "target" in names else names[-1]
     if target not in names:
-        raise ValueError(f"Expected a column {target!r} in {path}, got {listed(names, 20)}. Name one with --target.")
+        raise ValueError(f"{path} has no column {target!r}. Choose one of {listed(names, 20)} with --target.")
     if target in drop:
-        raise ValueError(
-            f"Expected another column to drop than the target, got {target!r}. Leave it out of the columns to drop."
-        )
+        raise ValueError(f"The target {target!r} is among the columns to drop. Remove it from them.")
     if len(names) < 2:
-        raise ValueError(
-            f"Expected columns beside the target {target!r} in {path}, got none. "
-            "Give a table with at least one more column."
-        )
-    labels, frame = frame[target], _without(frame.drop(columns=target), drop, str(path))
-    return _table(path.stem, frame, labels, task) if like is None else _alike(path.stem, frame, labels, like)
+        raise ValueError(f"{path} has no column besides the target {target!r}. Give at least one feature.")
+    return _table(path.stem, _without(frame.drop(columns=target), drop, str(path)), frame[target], like, task)
 
 
-def _table(name: str, frame: pd.DataFrame, cells: pd.Series, task: str | None = None) -> UserTable:
+def _table(
+    name: str, frame: pd.DataFrame, cells: pd.Series, like: UserTable | None = None, task: str | None = None
+) -> UserTable:
+    """The rows with a label, checked; ``like`` is the training table of test rows."""
+    if like is not None:
+        task = like.task
     task = task_of(cells) if task is None else task
     if task not in (CLASSIFICATION, REGRESSION):
-        raise ValueError(f"Expected task 'classification' or 'regression', got {task!r}. Choose one.")
+        raise ValueError(f"Unknown task {task!r}. Choose 'classification' or 'regression'.")
     labels, has_label = numbers_of(cells, name) if task == REGRESSION else labels_of(cells)
-    if not has_label.any():
-        raise ValueError(f"Expected at least {FEWEST_ROWS} rows with a label in {name}, got none. Name another target.")
-    attributes = frame.attrs
+    notes = []
+    if not has_label.all():
+        notes = [f"{int((~has_label).sum())} of {len(has_label)} rows dropped: no label in {cells.name}"]
+    attributes, labels = frame.attrs, labels[has_label]
     frame = frame[has_label].reset_index(drop=True)
     frame.attrs = attributes
-    columns = usable_columns(frame)
-    if columns.frame.empty and len(frame) >= FEWEST_ROWS:
-        raise ValueError(
-            f"Expected columns to learn from in {name}, got none: {'; '.join(columns.notes)}. "
-            "Keep a column that varies."
-        )
-    notes = (*_unlabeled(has_label, cells), *columns.notes, *_incomplete(columns.frame))
-    if task == REGRESSION:
-        return _checked_numbers(name, columns.frame, labels[has_label], notes)
-    return _checked(name, columns.frame, labels[has_label], notes)
+    if like is not None:
+        return UserTable(name, _columns_like(name, frame, like), _labels_like(name, labels, like), tuple(notes), task)
+    if len(labels) == 0:
+        raise ValueError(f"No row of {name} has a label. Name another target.")
+    x, column_notes = usable_columns(frame)
+    if x.empty and len(frame) >= FEWEST_ROWS:
+        raise ValueError(f"{name} has no useful column: {'; '.join(column_notes)}. Keep a column that varies.")
+    check = _check_numbers if task == REGRESSION else _check_classes
+    notes = [*notes, *column_notes, *_missing(x), *check(name, labels)]
+    return UserTable(name, x, labels, tuple(notes), task)
 
 
-def _alike(name: str, frame: pd.DataFrame, cells: pd.Series, reference: UserTable) -> UserTable:
-    """The rows with the columns of ``reference``, in its order and of its types; every label must be known there."""
+def _columns_like(name: str, frame: pd.DataFrame, reference: UserTable) -> pd.DataFrame:
+    """The columns of ``reference``, in its order and of its types."""
     absent = sorted(set(reference.features) - set(frame.columns))
     if absent:
         raise ValueError(
-            f"Expected the columns of the training table in {name}, got none called {listed(absent)}. "
-            "Give both tables the same columns."
-        )
-    real = reference.task == REGRESSION
-    labels, has_label = numbers_of(cells, name) if real else labels_of(cells)
-    frame, labels = frame[has_label].reset_index(drop=True), labels[has_label]
-    unknown = [] if real else sorted(set(map(str, labels)) - set(map(str, reference.y)))
-    if unknown:
-        raise ValueError(
-            f"Expected labels of the training table in {name}, got also {listed(unknown)}. "
-            "Give labels that the training table has, too."
+            f"{name} lacks columns of the training table: {listed(absent)}. Give both tables the same columns."
         )
     delimiter = frame.attrs.get("delimiter", ";")
-    columns = {
-        feature: _of_type(typed(frame[feature], delimiter), reference.x[feature].dtype)
-        for feature in reference.features
-    }
-    notes = tuple(_unlabeled(has_label, cells))
-    if real:
-        return UserTable(name, pd.DataFrame(columns), labels, notes, REGRESSION)
-    known = {str(label): label for label in np.unique(reference.y)}
-    y = np.array([known[str(label)] for label in labels], dtype=reference.y.dtype)
-    return UserTable(name, pd.DataFrame(columns), y, notes)
+    return pd.DataFrame(
+        {
+            feature: _of_type(typed(frame[feature], delimiter), reference.x[feature].dtype, frame.index)
+            for feature in reference.features
+        }
+    )
 
 
-def _of_type(values: pd.Series, dtype: Any) -> pd.Series:
+def _of_type(values: pd.Series | None, dtype: Any, index: pd.Index) -> pd.Series:
+    values = pd.Series(np.nan, index=index) if values is None else values
     if values.dtype == dtype:
         return values
     if dtype.kind == "O":
@@ -220,56 +195,52 @@ def _of_type(values: pd.Series, dtype: Any) -> pd.Series:
     return pd.to_numeric(values, errors="coerce") if dtype == np.float64 else pd.to_datetime(values, errors="coerce")
 
 
+def _labels_like(name: str, labels: NDArray[Any], reference: UserTable) -> NDArray[Any]:
+    """The labels in the type of those of ``reference``, which has them all."""
+    if reference.task == REGRESSION:
+        return labels
+    by_text = {str(label): label for label in np.unique(reference.y)}
+    unknown = sorted(set(map(str, labels)) - set(by_text))
+    if unknown:
+        raise ValueError(
+            f"{name} has labels that the training table does not have: {listed(unknown)}. Give only its labels."
+        )
+    return np.array([by_text[str(label)] for label in labels], dtype=reference.y.dtype)
+
+
 def _without(frame: pd.DataFrame, drop: Sequence[str], where: str) -> pd.DataFrame:
     unknown = [name for name in drop if name not in frame.columns]
     if unknown:
-        raise ValueError(
-            f"Expected columns of {where} to drop, got {listed(unknown)}. Columns there: {listed(list(frame), 20)}."
-        )
+        raise ValueError(f"{where} has no columns {listed(unknown)} to drop. Its columns: {listed(list(frame), 20)}.")
     return frame.drop(columns=list(drop))
 
 
-def _checked_numbers(name: str, x: pd.DataFrame, y: NDArray[Any], notes: tuple[str, ...]) -> UserTable:
+def _check_numbers(name: str, y: NDArray[Any]) -> list[str]:
     if len(y) < FEWEST_ROWS:
-        raise ValueError(f"Expected at least {FEWEST_ROWS} rows with a target in {name}, got {len(y)}. Give more rows.")
+        raise ValueError(f"{name} has {len(y)} rows with a target, but {FEWEST_ROWS} are needed. Give more rows.")
     if y.min() == y.max():
-        raise ValueError(f"Expected a target of {name} that varies, got {y[0]:g} in every row. Name another column.")
-    return UserTable(name, x, y, notes, REGRESSION)
+        raise ValueError(f"The target of {name} is {y[0]:g} in every row. Name another column.")
+    return []
 
 
-def _checked(name: str, x: pd.DataFrame, y: NDArray[Any], notes: tuple[str, ...]) -> UserTable:
+def _check_classes(name: str, y: NDArray[Any]) -> list[str]:
     if len(y) < FEWEST_ROWS:
-        raise ValueError(f"Expected at least {FEWEST_ROWS} rows with a label in {name}, got {len(y)}. Give more rows.")
+        raise ValueError(f"{name} has {len(y)} rows with a label, but {FEWEST_ROWS} are needed. Give more rows.")
     classes, counts = np.unique(y, return_counts=True)
     if len(classes) < 2:
-        raise ValueError(
-            f"Expected at least two classes in the target of {name}, got one: {classes[0]}. "
-            "Name another column as the target."
-        )
+        raise ValueError(f"The target of {name} has only one class: {classes[0]}. Name another column as the target.")
     if 2 * len(classes) > len(y) or (len(classes) > MOST_FRACTIONS and are_numbers(classes)):
         raise ValueError(
-            f"Expected a target with few classes in {name}, got {len(classes)} of them in {len(y)} rows. "
-            "This is a number or an identifier: give --task regression, or name another column with --target."
+            f"The target of {name} has {len(classes)} classes in {len(y)} rows: it is a number or an identifier. "
+            "Give --task regression, or name another column with --target."
         )
     rare = [str(label) for label, count in zip(classes, counts, strict=True) if count < FEWEST_OF_A_CLASS]
-    if rare:
-        few = f"classes with fewer than {FEWEST_OF_A_CLASS} rows, which some folds will miss: {listed(rare)}"
-        notes = (*notes, few)
-    return UserTable(name, x, y, notes)
+    note = f"classes with fewer than {FEWEST_OF_A_CLASS} rows, which some folds will miss: {listed(rare)}"
+    return [note] if rare else []
 
 
-def _unlabeled(has_label: NDArray[np.bool_], cells: pd.Series) -> list[str]:
-    if has_label.all():
-        return []
-    return [f"{int((~has_label).sum())} of {len(has_label)} rows left out: no label in {cells.name}"]
-
-
-def _incomplete(frame: pd.DataFrame) -> list[str]:
+def _missing(frame: pd.DataFrame) -> list[str]:
     missing = frame.isna()
     names = [str(name) for name, count in missing.sum().items() if count]
     count = int(missing.any(axis=1).sum())
     return [f"missing cells in {count} {'row' if count == 1 else 'rows'}, in {listed(names)}"] if names else []
-
-
-def _repeated(frame: pd.DataFrame) -> list[str]:
-    return sorted(set(map(str, frame.columns[frame.columns.duplicated()])))

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from .columns import is_text
+from .columns import series_type
 from .resources import subset
 
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
@@ -95,7 +95,7 @@ class CatBoost(ClassifierMixin, BaseEstimator):
             raise ImportError("CatBoost is not installed: pip install 'kernel-embed[bench]'.") from error
         frame = self._frame(X)
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
-        text = [name for name in frame.columns if is_text(frame[name].dtype)]
+        text = [name for name in frame.columns if series_type(frame[name]).is_category]
         self.model_ = CatBoostClassifier(
             loss_function="MultiClass" if len(self.classes_) > 2 else "Logloss",
             random_seed=0,
@@ -120,7 +120,7 @@ class CatBoost(ClassifierMixin, BaseEstimator):
         """Categories as text, with a word where one is missing, which CatBoost asks for."""
         frame = pd.DataFrame(X).copy()
         for name in frame.columns:
-            if is_text(frame[name].dtype):
+            if series_type(frame[name]).is_category:
                 frame[name] = frame[name].astype(object).where(frame[name].notna(), "missing").astype(str)
         return frame
 

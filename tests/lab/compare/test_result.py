@@ -29,7 +29,7 @@ def test_it_prints_within_80_columns_and_says_what_to_use(compared):
     text = str(compared)
     assert max(map(len, text.splitlines())) <= 80
     assert "people: 60 rows, 2 features, 2 classes" in text
-    assert "the same value in every row: name" in text
+    assert "constant: name" in text
     assert f"Use '{compared.recommendation.method}' on these data." in text
     assert repr(compared) == "<ComparisonResult people: 2 learners>"
 
@@ -79,7 +79,7 @@ def test_paths_matrices_and_test_rows(frame, tmp_path):
         ((np.eye(20),), "There are no labels"),
         ((pd.DataFrame({"a": range(20)}), "b"), "X has no column 'b'. Its columns are a"),
         (("file.csv", [1, 2]), "must be the name of the target column"),
-        ((np.eye(20), ["a"] * 20), "two classes"),
+        ((np.eye(20), ["a"] * 20), "only one class"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_words(arguments, words):
