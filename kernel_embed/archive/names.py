@@ -87,19 +87,17 @@ OWN: Mapping[str, str] = {
         "WeightedEmbedding Witness"
     ),
     "estimators": (
-        "Calibration Candidate ConditionalEmbeddingRegressor Conditioning DateEncoder DirectExpert "
-        "EncodedColumn Grid IndicatorEmbedding Labels Law Logistic LogisticPredictor Member Mixture "
-        "MulticlassEmbeddingClassifier NumberEncoder Output PlainSoftmax PooledPredictor Settings "
-        "ShiftedExpert Table TableEncoder TextEncoder Unjudged VotedKernelClassifier"
+        "Calibration Candidate ConditionalEmbeddingRegressor Conditioning DirectExpert Grid IndicatorEmbedding Labels "
+        "Law Logistic LogisticPredictor Member Mixture MulticlassEmbeddingClassifier Output PlainSoftmax "
+        "PooledPredictor Settings ShiftedExpert Table Unjudged VotedKernelClassifier"
     ),
     "kernels": (
         "BagKernel DeltaKernel DiscreteMeasure FeatureKernel FourierFeatures GaussianMeasure LebesgueMeasure "
-        "LipschitzBound MMDKernel MahalanobisKernel MeanDiagonal NominalDiagonal NystromFeatures Partitions "
-        "Quantile SmoothedKernel Squash Standard SupDiagonal TiedLaplaceKernel TiedMaternKernel TiedRBFKernel "
-        "Tree"
+        "LipschitzBound MMDKernel MahalanobisKernel MeanDiagonal NominalDiagonal NystromFeatures SmoothedKernel "
+        "SupDiagonal"
     ),
     "lab": (
-        "Categories DirichletClassifier GridSearchedSVC NetworkClassifier ProbabilisticRidge "
+        "Categories ColumnSelector DirichletClassifier GridSearchedSVC NetworkClassifier ProbabilisticRidge Quantities "
         "SingleKernelRegressor TunedLogistic _DirichletModel"
     ),
     "learning": "Adam FitResult LBFGS",
@@ -114,6 +112,10 @@ OWN: Mapping[str, str] = {
         "MulticlassFeaturePredictor Nystrom RandomFeatures"
     ),
     "softmax": "SoftmaxScaling",
+    "tabular": (
+        "DateEncoder EncodedColumn NumberEncoder Partitions Quantile Squash Standard TableEncoder TextEncoder "
+        "TiedLaplaceKernel TiedMaternKernel TiedRBFKernel Tree"
+    ),
     "voting": ("BaseFunctions ColumnGeneration Complexities CoordinateDescent KernelFamily SparseVote"),
 }
 """Classes of this package by subpackage, in whichever of its modules they are defined."""
@@ -121,7 +123,6 @@ OWN_MODULE = re.compile(r"kernel_embed\.([a-z]\w*)((?:\.[a-z]\w*)*)")
 
 FUNCTIONS: Mapping[str, str] = {
     "gpytorch.utils.transforms": "inv_sigmoid inv_softplus",
-    "kernel_embed.lab.compare.preprocessing": "days",
     "kernel_embed.lab.compare.initialization": "evidence_kernel median_kernel paper_kernel scaled_kernel",
     "numpy": "abs exp expm1 log log1p sqrt",
     "torch": "exp log logit relu sigmoid tanh",

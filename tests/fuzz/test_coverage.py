@@ -10,7 +10,7 @@ import pathlib
 import kernel_embed as ke
 
 ROOMS = (
-    "embeddings", "estimators", "hypothesis", "kernels", "learning", "objectives", "plots", "posteriors", "scale",
+    "embeddings", "estimators", "hypothesis", "kernels", "tabular", "learning", "objectives", "plots", "posteriors", "scale",
     "voting",
 )  # fmt: skip
 SOURCES = ("entries", "front_doors", "newer", "modules")
@@ -28,10 +28,11 @@ NOT_CALLED = {
     "a base, or a piece, of classes of one's own, which the contract suites of kernel_embed.testing try": """
         KernelEmbedding KernelFeatures KernelValues RealTargetPredictor RegularizedEmbedding in_blocks Initialization
         Lengthscale Measure Node PlainProfile Radial RadialProfile Whitening check_width plain_profile Problem Plan
-        Starts independent_draws Descent""",
+        Starts independent_draws Descent DateEncoder NumberEncoder TextEncoder EncodedColumn column_type
+        register_column_type""",
     "called by VotedKernelClassifier.guarantee, which has an entry": "vote_guarantee",
     "the name of a type": "NoiseKind KernelChoice InputTransform",
-    "takes no arguments": "styled",
+    "takes no arguments": "styled cached_transforms",
 }
 
 

@@ -7,7 +7,6 @@ column for each of its most frequent values.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
-from sklearn.pipeline import FunctionTransformer, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from ...tabular import ColumnEncoder, DateEncoder, NumberEncoder, column_encoders
@@ -60,10 +59,11 @@ class Categories(TransformerMixin, BaseEstimator):
 
     def fit(self, X: pd.DataFrame, y: object = None) -> Categories:
         """Store the types of the columns, and their categories."""
-        self.types_ = {name: series_type(X[name]) for name in X.columns}
+        types = {name: series_type(X[name]) for name in X.columns}
+        self.types_ = {name: kind.__name__ for name, kind in types.items()}
         self.categories_ = {
             name: sorted(X[name].value_counts().index[: self.max_categories], key=str)
-            for name, kind in self.types_.items()
+            for name, kind in types.items()
             if kind.is_category
         }
         self.feature_names_in_ = np.asarray(X.columns, dtype=object)
@@ -83,12 +83,51 @@ class Categories(TransformerMixin, BaseEstimator):
         return quantities(cells.to_frame(), self.types_[cells.name])[cells.name]
 
 
-def quantities(X: pd.DataFrame, kind: type[ColumnEncoder]) -> pd.DataFrame:
-    """Columns of one type as floats, NaN where a cell is missing."""
-    if kind is NumberEncoder:
+class ColumnSelector:
+    """The names of the columns of one type, as scikit-learn's ``ColumnTransformer`` takes them.
+
+    Args:
+        kind: the name of the class that encodes the columns.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __call__(self, X: pd.DataFrame) -> list[str]:
+        return [name for name in X.columns if series_type(X[name]).__name__ == self.kind]
+
+
+class Quantities(TransformerMixin, BaseEstimator):
+    """Columns of one type as floats, NaN where a cell is missing.
+
+    Args:
+        kind: the name of the class that encodes the columns.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def fit(self, X: pd.DataFrame, y: object = None) -> Quantities:
+        """Nothing to fit."""
+        self.fitted_ = True
+        return self
+
+    def transform(self, X: pd.DataFrame) -> pd.DataFrame:
+        """The same columns."""
+        return quantities(X, self.kind)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """The names of the columns."""
+        return input_features
+
+
+def quantities(X: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Columns of the type with this name as floats."""
+    if kind == NumberEncoder.__name__:
         return X
-    values = {name: kind.values(_dates(X[name]) if kind is DateEncoder else X[name].to_numpy(), name) for name in X}
-    return pd.DataFrame(values, index=X.index)
+    encoder = next(one for one in column_encoders.COLUMN_TYPES if one.__name__ == kind)
+    cells = {name: _dates(X[name]) if encoder is DateEncoder else X[name].to_numpy() for name in X.columns}
+    return pd.DataFrame({name: encoder.values(cells[name], name) for name in cells}, index=X.index)
 
 
 def _dates(column: pd.Series) -> NDArray[Any]:
@@ -110,19 +149,10 @@ def _all_numbers(scaler: TransformerMixin) -> ColumnTransformer:
 
 
 def _columns(numbers: BaseEstimator, categories: BaseEstimator) -> ColumnTransformer:
-    def step(kind: type[ColumnEncoder]) -> tuple[str, BaseEstimator, functools.partial[list[str]]]:
-        own = functools.partial(_of_type, kind=kind)
-        if kind.is_category:
-            return kind.__name__, clone(categories), own
-        values = FunctionTransformer(quantities, kw_args={"kind": kind}, feature_names_out="one-to-one")
-        return kind.__name__, make_pipeline(values, clone(numbers)), own
-
-    order: list[type[ColumnEncoder]] = [
-        NumberEncoder,
-        *(kind for kind in column_encoders.COLUMN_TYPES if kind is not NumberEncoder),
-    ]
-    return ColumnTransformer([step(kind) for kind in order], verbose_feature_names_out=False, sparse_threshold=0.0)
-
-
-def _of_type(X: pd.DataFrame, kind: type[ColumnEncoder]) -> list[str]:
-    return [name for name in X.columns if series_type(X[name]) is kind]
+    order: list[type[ColumnEncoder]] = [NumberEncoder, *column_encoders.COLUMN_TYPES]
+    steps = []
+    for kind in dict.fromkeys(order):
+        name = kind.__name__
+        values = clone(categories) if kind.is_category else make_pipeline(Quantities(name), clone(numbers))
+        steps.append((name, values, ColumnSelector(name)))
+    return ColumnTransformer(steps, verbose_feature_names_out=False, sparse_threshold=0.0)

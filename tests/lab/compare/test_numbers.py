@@ -105,11 +105,11 @@ def test_what_a_target_is():
     assert table_of(x, ["yes", "no"] * 50).task == "classification"
     assert table_of(x, np.arange(100) % 7, task="regression").y.dtype == np.float64
     assert table_of(x, np.arange(100) % 7).task == "classification"
-    with pytest.raises(ValueError, match="Expected numbers in the target of table, got 'yes'"):
+    with pytest.raises(ValueError, match="not a number in every row: 'yes'"):
         table_of(x, ["yes", "no"] * 50, task="regression")
-    with pytest.raises(ValueError, match="that varies, got 2 in every row"):
+    with pytest.raises(ValueError, match="is 2 in every row"):
         table_of(x, np.full(100, 2.0), task="regression")
-    with pytest.raises(ValueError, match="infinity"):
+    with pytest.raises(ValueError, match="infinite"):
         table_of(x, np.append(np.arange(99.0), np.inf), task="regression")
     with pytest.raises(ValueError, match="'classification' or 'regression'"):
         table_of(x, np.arange(100) % 7, task="ranks")
