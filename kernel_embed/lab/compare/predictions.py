@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...plots import free_figure, plot_reliability
 from ...plots.style import CHOSEN, OTHER
 from ...results import decimal
-from .columns import is_text
+from .columns import series_type
 from .comparison import folds_of
 from .figures import REFIT_SECONDS, Content, html_table, picture, relevances, section
 from .predictive import LEVELS
@@ -175,9 +175,10 @@ def _thirds(values: NDArray[np.float64], words: Callable[[float], str]) -> Group
 
 def group_column(column: pd.Series) -> Groups:
     """The most frequent values of text or of few numbers; thirds of many numbers or dates."""
-    if is_text(column.dtype) or column.nunique() <= MOST_GROUPS:
+    is_category = series_type(column).is_category
+    if is_category or column.nunique() <= MOST_GROUPS:
         most = list(column.value_counts().index[:MOST_GROUPS])
-        values = most if is_text(column.dtype) else sorted(most)
+        values = most if is_category else sorted(most)
         place = {cell: j for j, cell in enumerate(values)}
         return [*map(_text, values), "others"], np.array([place.get(cell, len(values)) for cell in column])
     words: Callable[[float], str] = decimal
