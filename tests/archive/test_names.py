@@ -14,8 +14,9 @@ from gpytorch import constraints, kernels, priors
 
 import kernel_embed as ke
 from kernel_embed.archive import names
-from kernel_embed.kernels import DeltaKernel, MahalanobisKernel, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel
+from kernel_embed.kernels import DeltaKernel, MahalanobisKernel
 from kernel_embed.lab.compare.learners import learners
+from kernel_embed.tabular import TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel
 
 X = torch.linspace(0.1, 1.0, 40, dtype=torch.float64).reshape(20, 2)
 Y = torch.arange(20) % 2

@@ -10,8 +10,8 @@ import pathlib
 import kernel_embed as ke
 
 ROOMS = (
-    "embeddings", "estimators", "hypothesis", "kernels", "tabular", "learning", "objectives", "plots", "posteriors", "scale",
-    "voting",
+    "embeddings", "estimators", "hypothesis", "kernels", "learning", "objectives", "plots", "posteriors", "scale",
+    "tabular", "voting",
 )  # fmt: skip
 SOURCES = ("entries", "front_doors", "newer", "modules")
 
