@@ -12,7 +12,7 @@ from ..validation import check_number
 from .classes.feature import FeatureKernel, evaluation_mode
 from .structure import Composite, root_of
 
-LARGEST_SLOPE = {
+LARGEST_SLOPE: dict[type[nn.Module], float] = {
     **dict.fromkeys((nn.Identity, nn.Flatten, nn.Unflatten, nn.ReLU, nn.ReLU6, nn.CELU, nn.Tanh, nn.Sigmoid), 1.0),
     **dict.fromkeys((nn.Softplus, nn.Hardtanh, nn.Softsign, nn.LogSigmoid, nn.Tanhshrink, nn.Softshrink), 1.0),
     **{nn.SELU: 1.7581, nn.GELU: 1.13, nn.SiLU: 1.1, nn.Mish: 1.09},
