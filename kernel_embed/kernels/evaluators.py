@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .classes.tied import TiedLengthscales
 from .distances import CHECKED_NORM
 from .gram import evaluate_gram
 from .profiles import RadialProfile, radial_of
@@ -131,7 +130,8 @@ class RadialEvaluator:
             return None
         if kernel.active_dims is not None and outputscale is None:
             x = x.index_select(-1, kernel.active_dims)
-        tied, d = isinstance(kernel, TiedLengthscales), x.shape[-1]
+        # Tied kernels (kernel_embed.tabular) have one lengthscale for each group of columns.
+        tied, d = hasattr(kernel, "column_lengthscale"), x.shape[-1]
         groups = np.arange(d) if kernel.lengthscale.numel() == d else np.zeros(d, dtype=np.int64)
         lengthscale = kernel.column_lengthscale if tied else kernel.lengthscale
         name = f"{prefix}raw_lengthscale"

@@ -12,10 +12,10 @@ from gpytorch.priors import GammaPrior, HalfCauchyPrior, LogNormalPrior
 from linear_operator.utils.warnings import NumericalWarning
 
 import kernel_embed as ke
-from kernel_embed.kernels import TiedMaternKernel, TiedRBFKernel
 from kernel_embed.learning.direct import MOST_ROWS, direct_objective
 from kernel_embed.learning.loss import LocalProcess, Loss
 from kernel_embed.learning.parameters import Coordinates, ParameterVector, unidentified
+from kernel_embed.tabular import TiedMaternKernel, TiedRBFKernel
 
 X = torch.as_tensor(np.random.RandomState(0).randn(30, 3))
 Y = (X[:, 0] * X[:, 1] > 0).long() + (X[:, 2] > 1).long()

@@ -1,4 +1,4 @@
-"""Warpings against loops and scipy, and tied lengthscales against products of kernels."""
+"""Input transforms against loops and scipy, and tied lengthscales against products of kernels."""
 
 from __future__ import annotations
 
