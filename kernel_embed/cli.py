@@ -19,7 +19,6 @@ COMMANDS = {
 }
 """Every command with its line of help: a module of :mod:`kernel_embed.lab.commands`, imported when it is called."""
 
-
 EXAMPLES = """examples:
   kernel-embed compare --data people.csv --target churned
   kernel-embed reproduce --list
@@ -28,25 +27,25 @@ Run kernel-embed COMMAND --help for the options of a command."""
 
 
 class Command(Protocol):
-    """What a module of :mod:`kernel_embed.lab.commands` offers."""
+    """A module of :mod:`kernel_embed.lab.commands`."""
 
     def add_arguments(self, command: argparse.ArgumentParser) -> None:
-        """The options of the command."""
+        """Add the options of the command."""
 
     def run(self, options: argparse.Namespace) -> str:
-        """What it prints."""
+        """Run it, and return what to print."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 where it ended well, 2 with one line on the error stream where it did not."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    command = _command(given)
-    options = _parser(command).parse_args(given)
-    assert command is not None  # parse_args has left with its own words otherwise
+    """Run the command and return its exit code: 0, or 2 after one line on the error stream."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    command = _command(words)
+    options = _parser(command).parse_args(words)
+    assert command is not None  # parse_args has exited otherwise
     try:
         _print(command[1].run(options))
     except KeyboardInterrupt:
-        print("kernel-embed: interrupted; finished parts are kept and the same command goes on", file=sys.stderr)
+        print("kernel-embed: interrupted; run the same command again to resume", file=sys.stderr)
         return 130
     except Unfinished as unfinished:
         _print(unfinished.text)
@@ -61,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(text: str) -> None:
-    """To the output; a reader such as ``head`` that has seen enough is no error, and the rest goes nowhere."""
+    """Print; a reader such as ``head`` that closes the pipe early is no error."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -69,7 +68,7 @@ def _print(text: str) -> None:
 
 
 def _command(arguments: Sequence[str]) -> tuple[str, Command] | None:
-    """The command that is named first, with its room; ``--help`` alone needs none of them."""
+    """The first word and its module; ``None`` if it is no command, as for ``--help``."""
     if not arguments or arguments[0] not in COMMANDS:
         return None
     return arguments[0], cast(Command, importlib.import_module(f".lab.commands.{arguments[0]}", __package__))
@@ -84,10 +83,10 @@ def _parser(command: tuple[str, Command] | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"kernel-embed {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, words in COMMANDS.items():
-        added = commands.add_parser(name, help=words)
+    for name, help_text in COMMANDS.items():
+        subparser = commands.add_parser(name, help=help_text)
         if command is not None and command[0] == name:
-            command[1].add_arguments(added)
+            command[1].add_arguments(subparser)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Results as a list of flat records in ``results.json``, written after every record so that nothing is lost."""
+"""Results as a list of flat records in ``results.json``, and the figures and tables made of them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .files import locked, write_whole
 from .version import __version__
 
 Record = dict[str, str | int | float | bool | None]
-"""One finished piece of work: flat, so that any tool reads the file as a table."""
+"""Flat, so that any tool reads the file as a table."""
 
 
 class Results:
-    """The records of one run. What an interrupted run finished is found again and not computed twice.
+    """The records of a run, and of the runs before it that wrote to the same file.
 
     Args:
         path: the file; ``None`` keeps the records in memory.
-        key: the fields that name a record.
+        key: the fields that identify a record.
 
     Example:
         >>> from kernel_embed.results import Results
@@ -42,32 +42,32 @@ class Results:
         if self._path is not None and self._seen is not None:
             self.records = read_records(self._path)
 
-    def __contains__(self, named: Record) -> bool:
-        return self._name(named) in self.names()
+    def __contains__(self, key: Record) -> bool:
+        return bool(self.find(key))
 
-    def names(self) -> set[tuple[Hashable, ...]]:
-        """The key of every record; ask once for many."""
-        return {self._name(record) for record in self.records}
-
-    def find(self, named: Record) -> list[Record]:
-        """The records with that name: one or none, unless a file holds more."""
-        name = self._name(named)
-        return [record for record in self.records if self._name(record) == name]
+    def find(self, key: Record) -> list[Record]:
+        """The records that agree with ``key`` in every field of the key: one or none, unless a file holds more."""
+        return [record for record in self.records if self._key_of(record) == self._key_of(key)]
 
     def check_writable(self) -> None:
-        """Raise now, before anything is computed, where the file could not be written later."""
+        """Raise an error now, before anything is computed, if the file cannot be written."""
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self._path.parent):
                 pass
 
     def add(self, record: Record) -> None:
-        """Append a record, with our version, and write the file anew, whole."""
+        """Append a record with the version of the library, and write the file."""
         self.extend([record])
 
-    def extend(self, records: Iterable[Record]) -> None:
-        """Append several records and write the file once, with what other runs wrote there meanwhile."""
+    def extend(self, records: Iterable[Record], write: bool = True) -> None:
+        """Append several records, and write the file once."""
         self.records.extend({**record, "version": __version__} for record in records)
+        if write:
+            self.write()
+
+    def write(self) -> None:
+        """Write the file, with the records that other runs wrote there meanwhile."""
         if self._path is None:
             return
         with locked(self._path):
@@ -76,19 +76,19 @@ class Results:
             self._seen = self._stamp()
 
     def _merge(self) -> None:
-        """Take in the records of the file that are not here: two runs may share one file."""
+        """Add the records of the file that are not here: two runs may share one file."""
         if self._path is not None and self._stamp() not in (None, self._seen):
-            names = self.names()
-            self.records += [record for record in read_records(self._path) if self._name(record) not in names]
+            keys = {self._key_of(record) for record in self.records}
+            self.records += [record for record in read_records(self._path) if self._key_of(record) not in keys]
 
     def _stamp(self) -> tuple[int, int] | None:
-        """What changes when somebody writes the file; ``None`` where there is none."""
+        """Changes with every write of the file; ``None`` without a file."""
         if self._path is None or not self._path.exists():
             return None
         status = self._path.stat()
         return status.st_mtime_ns, status.st_ino
 
-    def _name(self, record: Record) -> tuple[Hashable, ...]:
+    def _key_of(self, record: Record) -> tuple[Hashable, ...]:
         return tuple(record.get(field) for field in self._key)
 
 
@@ -97,23 +97,20 @@ def read_records(path: pathlib.Path) -> list[Record]:
     try:
         content = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"Expected a results file in {path}, got one that is not JSON ({error}). "
-            "Move it away, or name another directory."
-        ) from error
+        raise ValueError(f"{path} is not JSON ({error}). Move it away, or name another --out directory.") from error
     if not (isinstance(content, list) and all(isinstance(record, dict) for record in content)):
-        raise ValueError(f"Expected a list of records in {path}, got something else. Name another --out directory.")
+        raise ValueError(f"{path} is not a list of records. Move it away, or name another --out directory.")
     for version in dict.fromkeys(record.get("version", __version__) for record in content):
         if version != __version__:
             raise ValueError(
-                f"Expected results of kernel_embed {__version__} in {path}, got some of version {version}, which may "
-                "mean something else. Name another --out directory, or move that file away."
+                f"{path} has results of kernel_embed {version}; those of this version, {__version__}, may differ. "
+                "Move it away, or name another --out directory."
             )
     return content
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Plain text columns: the first to the left, the others to the right."""
+    """Columns of plain text: the first aligned left, the others right."""
     lines = [list(header), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
 
@@ -127,7 +124,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def decimal(value: float, digits: int = 4) -> str:
-    """A number for readers: so many digits, commas between thousands, an exponent only beyond nine places.
+    """A number for readers: significant digits, commas between thousands, an exponent only beyond nine places.
 
     Example:
         >>> decimal(54321.7), decimal(0.05), decimal(3.0), decimal(2.5e12)
@@ -152,18 +149,10 @@ def group(records: Iterable[Record], key: Callable[[Record], Hashable]) -> dict[
 
 
 def number(record: Record, name: str) -> float:
-    """One field of a record as a number.
-
-    Example:
-        >>> number({"n": 20, "name": "iris"}, "n")
-        20.0
-    """
+    """One field of a record as a number."""
     value = record[name]
     if value is None or isinstance(value, str):
-        raise ValueError(
-            f"Expected a number in the field {name!r} of a record, got {value!r}. "
-            "Store text as text, or a finite number."
-        )
+        raise ValueError(f"The field {name!r} of a record is {value!r}, not a number.")
     return float(value)
 
 

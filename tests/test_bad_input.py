@@ -673,5 +673,5 @@ def test_a_table_that_catboost_refuses_is_refused_in_words():
     pytest.importorskip("catboost")
     from kernel_embed.lab.compare.trees import CatBoost
 
-    with pytest.raises(ValueError, match="Expected a table that CatBoost can take"):
+    with pytest.raises(ValueError, match="CatBoost rejects this table"):
         CatBoost().fit(np.ones((6, 1)), [0, 1] * 3)

@@ -96,19 +96,24 @@ def run_cases(
         attempts = (
             _sequential(missing, failures, bar.set_postfix_str) if jobs <= 1 else _parallel(missing, failures, jobs)
         )
-        pending: list[Record] = []
-        next_write = 0.0
+        pending, next_write = False, 0.0
         try:
             with closing(attempts):
                 for case, answer in attempts:
-                    pending += _records(case, answer, outcome)
-                    if time.monotonic() >= next_write:
-                        next_write = _write(pending, results)
+                    records = _records(case, answer, outcome)
+                    results.extend(records, write=False)
+                    pending = pending or bool(records)
+                    start = time.monotonic()
+                    if pending and start >= next_write:
+                        results.write()
+                        # so that large files take a twentieth of the time
+                        pending, next_write = False, start + 21.0 * (time.monotonic() - start)
                     bar.update()
                     if deadline is not None and time.monotonic() > deadline:
                         break
         finally:
-            _write(pending, results)
+            if pending:
+                results.write()
     return outcome
 
 
@@ -180,12 +185,3 @@ def _records(case: Case, answer: Answer, outcome: Outcome) -> list[Record]:
         outcome.failed.append(f"{case}: {answer}")
         return [{**case.key, LEFT_OUT: answer}]
     return [{**case.key, **record} for record in answer]
-
-
-def _write(pending: list[Record], results: Results) -> float:
-    """Write the pending records; returns when to write again, so that large files take a twentieth of the time."""
-    start = time.monotonic()
-    if pending:
-        results.extend(pending)
-        pending.clear()
-    return time.monotonic() + 20.0 * (time.monotonic() - start)

@@ -1,4 +1,4 @@
-"""What all commands share: where results go, and how an error is shown."""
+"""Options and messages that all commands share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...results import Results
 
 
 def common(command: argparse.ArgumentParser) -> None:
-    """Options of every command."""
+    """Add the options of every command."""
     run = command.add_argument_group("the run")
     run.add_argument(
         "--out",
@@ -24,22 +24,22 @@ def common(command: argparse.ArgumentParser) -> None:
 
 
 def results_of(options: argparse.Namespace, key: Sequence[str]) -> Results:
-    """The records in ``--out``, found again where an earlier run was interrupted."""
+    """The records in ``--out``, with those of earlier runs."""
     return Results(options.out / "results.json", key)
 
 
 def ended(text: str, pictures: Sequence[pathlib.Path], *, quick: bool) -> str:
-    """``text`` with a last line that names the pictures made and, after ``--quick``, says that it proves nothing."""
-    words = ["--quick is too short to judge by."] if quick else []
+    """``text`` with a last line that names the pictures and, after ``--quick``, warns that the run is too short."""
+    words = ["--quick runs are too short for conclusions."] if quick else []
     words += [f"Pictures: {', '.join(map(str, pictures))}."] if pictures else []
     return f"{text}\n{' '.join(words)}" if words else text
 
 
 class Unfinished(Exception):
-    """The command came to its end, but a part of it failed: the text is shown, and the exit code is not 0.
+    """The command ended, but a part of it failed: the text is shown, and the exit code is not 0.
 
     Attributes:
-        text: what was reached.
+        text: what it reached.
     """
 
     def __init__(self, text: str, message: str) -> None:

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> str:
     if options.list:
         return _catalogue()
     if options.name is None:
-        raise ValueError(f"Expected the name of an experiment, got none. Names: {', '.join(EXPERIMENTS)}.")
+        raise ValueError(f"Name an experiment: {', '.join(EXPERIMENTS)}.")
     experiment = EXPERIMENTS[options.name]
     before = _pictures(options.out)
     table = reproduce(experiment, settings_of(options), results_of(options, experiment.key))
@@ -64,7 +64,7 @@ def _pictures(out: pathlib.Path) -> dict[pathlib.Path, int]:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """What was given on the command line, as the experiments read it."""
+    """The options of the command line, as the experiments read them."""
     return Settings(
         data=options.data,
         out=options.out,

@@ -58,7 +58,7 @@ class Comparison:
     """Records in ``results``, and one file of arrays for each, in ``out/folds`` or in memory.
 
     Args:
-        results: where records are written, and those of an interrupted run are found.
+        results: where records are written, and read after an interruption.
         settings: how to compare.
         out: the directory of the arrays; ``None`` keeps them in memory.
     """
@@ -98,10 +98,9 @@ class Comparison:
     def records(self, table: UserTable) -> list[Record]:
         """The records of one table, in the order of the methods and folds."""
         shared = {**self._table_key(table), **self._settings_key()}
-        same = [record for record in self.results.records if shared.items() <= record.items()]
         order = {method: place for place, method in enumerate(self.settings.methods)}
-        known = [record for record in same if record["method"] in order]
-        return sorted(known, key=lambda record: (order[str(record["method"])], record["fold"]))
+        same = [r for r in self.results.records if shared.items() <= r.items() and r["method"] in order]
+        return sorted(same, key=lambda record: (order[str(record["method"])], record["fold"]))
 
     def split(self, train: UserTable, test: UserTable | None, fold: int) -> Split:
         """(x, y, x_test, y_test) of a fold."""

@@ -124,7 +124,7 @@ def _imports(expression: str) -> list[str]:
     modules: dict[str, list[str]] = {}
     for name in sorted(names - {"ke"}):
         modules.setdefault(MODULES.get(name, "kernel_embed.lab.compare"), []).append(name)
-    return sorted([*lines, *(f"from {module} import {', '.join(found)}" for module, found in modules.items())])
+    return sorted([*lines, *(f"from {module} import {', '.join(used)}" for module, used in modules.items())])
 
 
 def _run(expression: str) -> Any:

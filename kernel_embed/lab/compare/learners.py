@@ -24,8 +24,9 @@ def learners(task: str = "classification", kernel: str = "rbf") -> dict[str, Lea
         fields = {start: f"partial({start}, make={make})" for start in starts}
         fields["default_kernel"] = f"partial(scaled_kernel, make={make})"
         fields.update(make=f", {make}", smoothness=str(SMOOTHNESS[kernel]))
-    chosen = [learner for learner in LEARNERS if learner.task == task]
-    return {one.name: replace(one, constructor=one.constructor.format(**fields)) for one in chosen}
+    return {
+        one.name: replace(one, constructor=one.constructor.format(**fields)) for one in LEARNERS if one.task == task
+    }
 
 
 def _rademacher(rate: str, default: bool = True, quick: bool = False) -> Learner:

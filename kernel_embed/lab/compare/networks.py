@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from torch import nn
 
 from ...embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ...kernels import FeatureKernel
 from ...learning import Adam, fit
 from ...objectives import CalibratedLeaveOneOutRisk, EmpiricalRisk, Objective, RademacherComplexity, calibrate
+from .trees import MostProbable
 
 CEN_1 = (16, 32, 8)
 CEN_2 = (96, 32)
@@ -60,16 +60,16 @@ def convolutional() -> nn.Sequential:
     )  # fmt: skip
 
 
-class NetworkClassifier(ClassifierMixin, BaseEstimator):
+class NetworkClassifier(MostProbable):
     """A conditional embedding network: a perceptron with a linear kernel on top, learned with all rows at each step.
 
     Args:
         hidden: units of the layers.
         objective: ``"paper"`` (empirical risk and 4e/n · r) or ``"leave-one-out"`` (calibrated, the library's own),
-            which knows of the last layer alone and lets the others overfit small data.
-        num_epochs: steps of Adam; the paper has 1000, after which small data are overfitted here.
+            which sees the last layer only and lets the others overfit small data.
+        num_epochs: steps of Adam; the paper's 1000 overfit small data here.
         learning_rate: of Adam; the paper has 0.1.
-        regularization: the start of λ. From the paper's 1 the complexity outweighs the risk of the first features,
+        regularization: the initial λ. From the paper's 1 the complexity outweighs the risk of the first features,
             which are small, and on some data learning ends where they are zero.
         seed: of the weights.
     """
@@ -117,8 +117,3 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):
         with torch.no_grad():
             probabilities = self.calibration_.probabilities(self.conditioned_.decision_probabilities(x))
         return probabilities.numpy()
-
-    def predict(self, X: ArrayLike) -> NDArray[np.generic]:
-        """The most probable labels."""
-        labels: NDArray[np.generic] = self.classes_[self.predict_proba(X).argmax(axis=1)]
-        return labels

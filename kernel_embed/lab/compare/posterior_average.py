@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.priors import LogNormalPrior
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from torch import Tensor
 
 from ...embeddings import ConditionedMulticlass
 from ...estimators.classifier import MulticlassEmbeddingClassifier
 from ...objectives import ConditionalEvidence, Objective
+from .trees import MostProbable
 
 if TYPE_CHECKING:
     from ...posteriors.sample import Settings
 
 FLAT = 6.0
-"""Standard deviation of log λ where λ is to have no prior that matters: a factor of 400 either way."""
+"""Standard deviation of log λ for a prior that does not matter: a factor of 400 either way."""
 
 
-class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
+class PosteriorAverageClassifier(MostProbable):
     """Learned first, then NUTS from there; calibrated probabilities are averaged over the draws.
 
     Args:
@@ -40,7 +40,7 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
         random_state: seed.
 
     Attributes:
-        posterior_: the posterior, for every other question.
+        posterior_: the posterior.
         draws_: the draws by name, as arrays.
         num_evaluations_: of the evidence with its gradient.
     """
@@ -111,7 +111,3 @@ class PosteriorAverageClassifier(ClassifierMixin, BaseEstimator):
         with torch.no_grad():
             x = torch.tensor(np.asarray(X, dtype=np.float64))
             return np.asarray(self.posterior_.probabilities(x, calibrated=True).cpu().numpy())
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most probable labels."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])

@@ -1,7 +1,6 @@
-"""Learners that predict distributions of a number, behind one face: what people would use beside embeddings.
+"""Reference regressors that predict distributions, behind one interface.
 
-Each has ``fit``, ``predict``, ``predict_quantile(X, q)``, ``predict_interval(X, coverage)`` and ``crps(X, y)``, and is
-given the table in a form that suits it (:mod:`kernel_embed.lab.compare.preprocessing`).
+Each has ``fit``, ``predict``, ``predict_quantile(X, q)``, ``predict_interval(X, coverage)`` and ``crps(X, y)``.
 """
 
 from __future__ import annotations
@@ -20,17 +19,16 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.linear_model import RidgeCV
 
-from .columns import series_type
-from .trees import CatBoost, fit_catboost
+from .trees import catboost_frame, fit_catboost, optional
 
 Array = NDArray[np.float64]
 
 LEVELS = (np.arange(100) + 0.5) / 100
-"""At which quantile methods are asked; their CRPS is twice the mean pinball loss over these."""
+"""Of the quantiles that are scored; the CRPS is twice the mean pinball loss over these."""
 
 
 class PredictiveRegressor(RegressorMixin, BaseEstimator, abc.ABC):
-    """The questions to a predictive distribution."""
+    """A regressor with a predictive distribution for each row."""
 
     @abc.abstractmethod
     def predict(self, X: Any) -> Array:
@@ -50,7 +48,7 @@ class PredictiveRegressor(RegressorMixin, BaseEstimator, abc.ABC):
 
 
 class GaussianRegressor(PredictiveRegressor):
-    """A normal distribution for each row: a subclass says its mean and scale."""
+    """A normal distribution for each row, from the means and standard deviations of a subclass."""
 
     @abc.abstractmethod
     def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
@@ -73,7 +71,7 @@ class GaussianRegressor(PredictiveRegressor):
 
 
 class QuantileRegressor(PredictiveRegressor):
-    """Quantiles for each row: a subclass gives those at :data:`LEVELS`."""
+    """Quantiles for each row, from those of a subclass at :data:`LEVELS`."""
 
     @abc.abstractmethod
     def quantiles(self, X: Any) -> Array:
@@ -103,8 +101,12 @@ def pinball(quantiles: Array, levels: Array, y: Array) -> Array:
     return np.asarray(np.maximum(levels * error, (levels - 1) * error))
 
 
+def _floats(x: ArrayLike) -> Array:
+    return np.asarray(x, dtype=np.float64)
+
+
 class ProbabilisticRidge(GaussianRegressor):
-    """Ridge regression, its penalty and the variance around it by leave-one-out errors.
+    """Ridge regression; its penalty, and one deviation for all rows, by leave-one-out errors.
 
     Example:
         >>> x = np.linspace(0, 1, 20)[:, None]
@@ -114,16 +116,16 @@ class ProbabilisticRidge(GaussianRegressor):
 
     def fit(self, X: Any, y: ArrayLike) -> ProbabilisticRidge:
         """Choose among nineteen penalties."""
-        x, targets = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
-        scale = float(targets.std()) or 1.0
-        self.model_ = RidgeCV(alphas=np.logspace(-3, 6, 19), store_cv_results=True).fit(x, targets / scale)
-        best = int(np.argmin(self.model_.cv_results_.mean(axis=0)))
-        self.unit_, self.scale_ = scale, scale * float(np.sqrt(self.model_.cv_results_[:, best].mean())) or 1e-12
+        self.unit_ = float(_floats(y).std()) or 1.0
+        ridge = RidgeCV(alphas=np.logspace(-3, 6, 19), store_cv_results=True)
+        self.model_ = ridge.fit(_floats(X), _floats(y) / self.unit_)
+        least = self.model_.cv_results_.mean(axis=0).min()
+        self.scale_ = self.unit_ * float(np.sqrt(least)) or 1e-12
         return self
 
     def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
-        """The line, and one deviation for all rows."""
-        mean = self.unit_ * np.asarray(self.model_.predict(np.asarray(X, dtype=np.float64)))
+        """The line, and the deviation."""
+        mean = self.unit_ * np.asarray(self.model_.predict(_floats(X)))
         return mean, np.full(len(mean), self.scale_)
 
 
@@ -132,9 +134,8 @@ class QuantileForest(QuantileRegressor):
 
     def fit(self, X: Any, y: ArrayLike) -> QuantileForest:
         """Fit the forest and keep its residuals."""
-        targets = np.asarray(y, dtype=np.float64)
-        self.model_ = RandomForestRegressor(300, oob_score=True, random_state=0).fit(X, targets)
-        self.residuals_ = np.quantile(targets - self.model_.oob_prediction_, LEVELS)
+        self.model_ = RandomForestRegressor(300, oob_score=True, random_state=0).fit(X, _floats(y))
+        self.residuals_ = np.quantile(_floats(y) - self.model_.oob_prediction_, LEVELS)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -158,9 +159,9 @@ class BoostedQuantiles(QuantileRegressor):
         return self
 
     def quantiles(self, X: Any) -> Array:
-        """Put in order, constant beyond the outermost levels."""
-        found = np.sort(np.stack([model.predict(X) for model in self.models_], axis=1), axis=1)
-        return np.stack([np.interp(LEVELS, self.own_levels, row) for row in found])
+        """Sorted, and constant beyond the outermost levels."""
+        own = np.sort(np.stack([model.predict(X) for model in self.models_], axis=1), axis=1)
+        return np.stack([np.interp(LEVELS, self.own_levels, row) for row in own])
 
 
 class QuantileForestPackage(QuantileRegressor):
@@ -168,23 +169,17 @@ class QuantileForestPackage(QuantileRegressor):
 
     def fit(self, X: Any, y: ArrayLike) -> QuantileForestPackage:
         """Fit, with at least three rows in a leaf."""
-        try:
-            from quantile_forest import RandomForestQuantileRegressor
-        except ImportError as error:
-            raise ImportError(
-                "The package quantile-forest is not installed: pip install 'kernel-embed[bench]'."
-            ) from error
-        forest = RandomForestQuantileRegressor(300, min_samples_leaf=3, random_state=0)
-        self.model_ = forest.fit(np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64))
+        make = optional("quantile_forest").RandomForestQuantileRegressor
+        self.model_ = make(300, min_samples_leaf=3, random_state=0).fit(_floats(X), _floats(y))
         return self
 
     def predict(self, X: Any) -> Array:
         """The forest's own mean."""
-        return np.asarray(self.model_.predict(np.asarray(X, dtype=np.float64), quantiles="mean"))
+        return np.asarray(self.model_.predict(_floats(X), quantiles="mean"))
 
     def quantiles(self, X: Any) -> Array:
         """Of the training targets in the same leaves."""
-        return np.asarray(self.model_.predict(np.asarray(X, dtype=np.float64), quantiles=list(LEVELS)))
+        return np.asarray(self.model_.predict(_floats(X), quantiles=list(LEVELS)))
 
 
 class GaussianProcess(GaussianRegressor):
@@ -192,18 +187,18 @@ class GaussianProcess(GaussianRegressor):
 
     def fit(self, X: Any, y: ArrayLike) -> GaussianProcess:
         """Maximize the evidence."""
-        x = np.asarray(X, dtype=np.float64)
+        x = _floats(X)
         kernel = ConstantKernel() * RBF(np.full(x.shape[1], np.sqrt(x.shape[1])), (1e-2, 1e4)) + WhiteKernel(0.1)
         process = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=1, random_state=0)
         with warnings.catch_warnings():
-            # A lengthscale at its bound is that of a column that does not matter.
+            # a lengthscale at its bound is that of a column that does not matter
             warnings.simplefilter("ignore", ConvergenceWarning)
-            self.model_ = process.fit(x, np.asarray(y, dtype=np.float64))
+            self.model_ = process.fit(x, _floats(y))
         return self
 
     def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
         """The posterior, noise included."""
-        mean, scale = self.model_.predict(np.asarray(X, dtype=np.float64), return_std=True)
+        mean, scale = self.model_.predict(_floats(X), return_std=True)
         return mean, scale
 
 
@@ -212,42 +207,25 @@ class NGBoost(GaussianRegressor):
 
     def fit(self, X: Any, y: ArrayLike) -> NGBoost:
         """Fit with seed 0."""
-        try:
-            from ngboost import NGBRegressor
-        except ImportError as error:
-            raise ImportError("NGBoost is not installed: pip install 'kernel-embed[bench]'.") from error
-        model = NGBRegressor(n_estimators=500, verbose=False, random_state=0)
-        self.model_ = model.fit(np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64))
+        model = optional("ngboost").NGBRegressor(n_estimators=500, verbose=False, random_state=0)
+        self.model_ = model.fit(_floats(X), _floats(y))
         return self
 
     def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
         """Its parameters."""
-        found = self.model_.pred_dist(np.asarray(X, dtype=np.float64)).params
-        return found["loc"], found["scale"]
+        parameters = self.model_.pred_dist(_floats(X)).params
+        return parameters["loc"], parameters["scale"]
 
 
 class CatBoostGaussian(GaussianRegressor):
     """CatBoost with its own uncertainty: mean and variance, on one thread (extra ``bench``)."""
 
     def fit(self, X: Any, y: ArrayLike) -> CatBoostGaussian:
-        """Fit with 1000 trees, CatBoost's own default, told which columns are text."""
-        try:
-            from catboost import CatBoostRegressor
-        except ImportError as error:
-            raise ImportError("CatBoost is not installed: pip install 'kernel-embed[bench]'.") from error
-        frame = CatBoost._frame(X)
-        self.model_ = CatBoostRegressor(
-            loss_function="RMSEWithUncertainty",
-            thread_count=1,
-            verbose=False,
-            random_seed=0,
-            allow_writing_files=False,
-            cat_features=[name for name in frame.columns if series_type(frame[name]).is_category],
-        )
-        fit_catboost(self.model_, frame, np.asarray(y, dtype=np.float64))
+        """Fit with 1000 trees, CatBoost's own default."""
+        self.model_ = fit_catboost("CatBoostRegressor", X, _floats(y), "RMSEWithUncertainty")
         return self
 
     def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
         """Mean, and the root of the variance."""
-        mean, variance = np.asarray(self.model_.predict(CatBoost._frame(X))).T
+        mean, variance = np.asarray(self.model_.predict(catboost_frame(X))).T
         return mean, np.sqrt(variance)

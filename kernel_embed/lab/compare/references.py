@@ -1,4 +1,4 @@
-"""What people use today, as points of reference: SVC by grid search, GPC, and GPyTorch's Dirichlet classifier."""
+"""Reference classifiers with kernels: SVC by grid search, GPC, and GPyTorch's Dirichlet classifier."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 from .resources import subset
+from .trees import MostProbable
 
 GRID = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0], "gamma": [0.01, 0.1, 1.0, 10.0]}
 """Of the support vector classifier, for features of unit range."""
@@ -34,10 +35,9 @@ class GridSearchedSVC(ClassifierMixin, BaseEstimator):
 
     Args:
         pairwise: scale each pair of classes and couple them, as libsvm does inside ``SVC(probability=True)``; otherwise
-            scale each class against the rest (``CalibratedClassifierCV``), which scikit-learn recommends in its place.
+            scale each class against the rest (``CalibratedClassifierCV``), as scikit-learn recommends.
         num_folds: of the search.
-        search_rows: with more rows than these, C and γ are chosen on so many of them, drawn with the share of every
-            class; the chosen setting is fitted and calibrated on all rows.
+        search_rows: rows on which C and γ are chosen, at most; the model is fitted and calibrated on all rows.
     """
 
     def __init__(self, pairwise: bool = False, num_folds: int = 5, search_rows: int | None = None) -> None:
@@ -50,7 +50,7 @@ class GridSearchedSVC(ClassifierMixin, BaseEstimator):
         x, labels = np.asarray(X), np.asarray(y)
         _, counts = np.unique(labels, return_counts=True)
         rows = subset(labels, self.search_rows or len(labels))
-        # Stratified folds ask for as many rows of every class as there are folds.
+        # stratified folds need as many rows of every class as there are folds
         k = 5 if len(labels) <= 5000 else 3
         folds = k if counts.min() >= k else list(KFold(k, shuffle=True, random_state=0).split(labels))
         with warnings.catch_warnings():
@@ -90,7 +90,7 @@ class LaplaceGPC(GaussianProcessClassifier):
     def fit(self, X: ArrayLike, y: ArrayLike) -> LaplaceGPC:
         """Learn one kernel for each class by the Laplace evidence."""
         n, d = np.shape(X)
-        _check_room(2 * 8 * n * n * (d + 1), n)
+        _check_memory(2 * 8 * n * n * (d + 1), n)
         ones = np.ones(d)
         base = RBF(ones) if self.smoothness is None else Matern(ones, nu=self.smoothness)
         self.kernel = ConstantKernel() * base
@@ -100,15 +100,12 @@ class LaplaceGPC(GaussianProcessClassifier):
         return self
 
 
-def _check_room(needed: int, n: int) -> None:
-    """The derivative of an ARD kernel is an (n, n, d) array there, which ends the process where it does not fit."""
+def _check_memory(needed: int, n: int) -> None:
+    """The derivative of an ARD kernel is an (n, n, d) array there; without memory for it the process is killed."""
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
         available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3
         if needed > available:
-            raise MemoryError(
-                f"Expected a problem of less than {available / 2**30:.0f} GiB, got n = {n}, which is not. "
-                "Give it fewer rows."
-            )
+            raise MemoryError(f"{n} rows need more than {available / 2**30:.0f} GiB. Give it fewer rows.")
 
 
 class _DirichletModel(gpytorch.models.ExactGP):
@@ -125,7 +122,7 @@ class _DirichletModel(gpytorch.models.ExactGP):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-class DirichletClassifier(ClassifierMixin, BaseEstimator):
+class DirichletClassifier(MostProbable):
     """Gaussian process regression on transformed labels, as in GPyTorch's example, with an ARD kernel for each class.
 
     Args:
@@ -174,21 +171,17 @@ class DirichletClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: ArrayLike, num_draws: int = 256) -> NDArray[np.float64]:
         """The mean over draws of the softmax of the latent functions."""
         self.model_.eval()
-        # Asked about its own rows it would warn, where debugging is on.
+        # without debugging: predicting its own rows would warn
         with torch.no_grad(), gpytorch.settings.debug(False), self._settings():
             latent = self.model_(torch.tensor(np.asarray(X), dtype=torch.float64))
             mean, deviation = latent.mean, latent.variance.clamp_min(0.0).sqrt()
             draws = mean + deviation * torch.randn(num_draws, *mean.shape, dtype=mean.dtype)
             return np.asarray(draws.softmax(dim=1).mean(dim=0).mT.numpy())
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most probable class."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
     def _settings(self) -> contextlib.ExitStack:
         stack = contextlib.ExitStack()
         stack.enter_context(torch.random.fork_rng(devices=[]))
-        torch.manual_seed(self.random_state)  # inside the fork: the caller's generator is as it was
+        torch.manual_seed(self.random_state)  # inside the fork: the caller's generator stays as it was
         if self.exact:
             stack.enter_context(gpytorch.settings.max_cholesky_size(10**9))
             stack.enter_context(gpytorch.settings.fast_computations(False, False, False))

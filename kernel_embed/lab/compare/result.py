@@ -202,9 +202,9 @@ class ComparisonResult:
         """The learners by their NLL, or CRPS, with standard errors (extra ``plots``)."""
         from ...plots import plot_ranking
 
-        names, losses = zip(*((row.method, row.loss) for row in self.finished_rows), strict=True)
-        means, errors = [loss.mean for loss in losses], [loss.error for loss in losses]
-        axes = plot_ranking(names, means, errors, chosen=self.recommendation.method, ax=ax)
+        method, rows = self.recommendation.method, self.finished_rows
+        means, errors = [row.loss.mean for row in rows], [row.loss.error for row in rows]
+        axes = plot_ranking([row.method for row in rows], means, errors, chosen=method, ax=ax)
         axes.set_xlabel(self.task.axis)
         return axes
 

@@ -1,4 +1,4 @@
-"""One embedding of a numeric target as a learner: one kernel, learned by an objective, with conformal intervals."""
+"""A conditional embedding of a numeric target as a regressor: one learned kernel, with conformal intervals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SingleKernelRegressor(PredictiveRegressor):
         self.target_kernel = target_kernel
 
     def fit(self, X: Any, y: ArrayLike) -> SingleKernelRegressor:
-        """Learn from standard targets."""
+        """Learn from targets with mean 0 and deviation 1."""
         x, targets = torch.tensor(np.asarray(X, dtype=np.float64)), torch.tensor(np.asarray(y, dtype=np.float64))
         self.center_, self.scale_ = float(targets.mean()), float(targets.std(correction=0)) or 1.0
         standard = (targets - self.center_) / self.scale_
@@ -52,8 +52,8 @@ class SingleKernelRegressor(PredictiveRegressor):
     @torch.no_grad()
     def distribution(self, X: Any) -> Distribution:
         """The predictive distributions, in the units of the target."""
-        law = self.conditioned_.distribution(torch.tensor(np.asarray(X, dtype=np.float64)))
-        return Distribution(self.center_ + self.scale_ * law.support, law.F)
+        standard = self.conditioned_.distribution(torch.tensor(np.asarray(X, dtype=np.float64)))
+        return Distribution(self.center_ + self.scale_ * standard.support, standard.F)
 
     def predict(self, X: Any) -> Array:
         """Means."""
@@ -64,7 +64,7 @@ class SingleKernelRegressor(PredictiveRegressor):
         return self.distribution(X).quantile(torch.as_tensor(np.atleast_1d(np.asarray(q, dtype=np.float64)))).numpy()
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """Intervals moved by the conformal quantile of left-out rows."""
+        """Intervals adjusted by the conformal quantile of left-out rows."""
         interval = self.distribution(X).interval(coverage)
         scores = interval_scores(self._left_out.interval(coverage), self._standard)
         Q = self.scale_ * conformal_quantile(scores, coverage)

@@ -77,8 +77,8 @@ class Task:
 
     def methods(self, quick: bool = False) -> tuple[str, ...]:
         """The learners that run by default, if they are installed."""
-        chosen = [one for one in self.learners().values() if (one.quick if quick else one.default) and one.is_installed]
-        return tuple(one.name for one in chosen)
+        usual = [one for one in self.learners().values() if (one.quick if quick else one.default)]
+        return tuple(one.name for one in usual if one.is_installed)
 
     def measure(self, make: Callable[[], Any], split: Split, targets: NDArray[Any]) -> Measured:
         """Fit a new model to the first part of a split and score it on the second.

@@ -1,7 +1,8 @@
-"""References beside kernels: boosted trees of three libraries, and logistic regression with its penalty chosen."""
+"""Reference classifiers beside kernels: boosted trees of three libraries, and tuned logistic regression."""
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from typing import Any
 
@@ -21,6 +22,24 @@ PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
 """C of the logistic regression, the inverse of its penalty."""
 SEARCH_ROWS = 5000
 """Rows on which C is chosen, at most."""
+
+
+def optional(package: str) -> Any:
+    """A package of the extra ``bench``."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ImportError(f"{package} is not installed: pip install 'kernel-embed[bench]'.") from error
+
+
+class MostProbable(ClassifierMixin, BaseEstimator):
+    """A classifier whose ``predict`` follows from ``classes_`` and ``predict_proba``."""
+
+    classes_: NDArray[Any]
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable labels."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 
 class TunedLogistic(LogisticRegression):
@@ -52,9 +71,9 @@ class TunedLogistic(LogisticRegression):
             if len(np.unique(y[train])) < 2:
                 continue
             model = LogisticRegression(C=c, max_iter=300).fit(x[train], y[train])
-            known = np.isin(y[test], model.classes_)  # a class of one row is in one part alone
-            p = model.predict_proba(x[test][known])
-            truth = np.searchsorted(model.classes_, y[test][known])
+            seen = np.isin(y[test], model.classes_)  # a class of one row is in one part only
+            p = model.predict_proba(x[test][seen])
+            truth = np.searchsorted(model.classes_, y[test][seen])
             losses.append(-np.log(np.clip(p[np.arange(len(p)), truth], 1e-15, 1.0)).mean())
         return float(np.mean(losses)) if losses else c
 
@@ -72,70 +91,49 @@ class Boosting(HistGradientBoostingClassifier):
         return self
 
 
-def fit_catboost(model: Any, frame: pd.DataFrame, y: NDArray[Any]) -> None:
-    """Fit, with CatBoost's own kind of error as one that says which values it cannot take."""
-    from catboost import CatBoostError
-
+def fit_catboost(name: str, X: Any, y: NDArray[Any], loss: str) -> Any:
+    """Fit a CatBoost class on one thread with its defaults, and name its text columns."""
+    catboost, frame = optional("catboost"), catboost_frame(X)
+    text = [column for column in frame.columns if series_type(frame[column]).is_category]
+    settings = {"random_seed": 0, "thread_count": 1, "verbose": False, "allow_writing_files": False}
+    model = getattr(catboost, name)(loss_function=loss, cat_features=text, **settings)
     try:
-        model.fit(frame, y)
-    except CatBoostError as error:
-        raise ValueError(
-            f"Expected a table that CatBoost can take, got one it refuses ({error}). Leave it out."
-        ) from error
+        return model.fit(frame, y)
+    except catboost.CatBoostError as error:
+        raise ValueError(f"CatBoost rejects this table ({error}). Leave CatBoost out.") from error
 
 
-class CatBoost(ClassifierMixin, BaseEstimator):
-    """CatBoost with its defaults, on one thread, told which columns are text (extra ``bench``)."""
+def catboost_frame(X: Any) -> pd.DataFrame:
+    """Categories as text, with the word ``missing`` where one is missing, as CatBoost requires."""
+    frame = pd.DataFrame(X).copy()
+    for name in frame.columns:
+        if series_type(frame[name]).is_category:
+            frame[name] = frame[name].astype(object).where(frame[name].notna(), "missing").astype(str)
+    return frame
+
+
+class CatBoost(MostProbable):
+    """CatBoost with its defaults, on one thread (extra ``bench``)."""
 
     def fit(self, X: Any, y: ArrayLike) -> CatBoost:
         """Fit with 1000 trees, CatBoost's own default."""
-        try:
-            from catboost import CatBoostClassifier
-        except ImportError as error:
-            raise ImportError("CatBoost is not installed: pip install 'kernel-embed[bench]'.") from error
-        frame = self._frame(X)
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
-        text = [name for name in frame.columns if series_type(frame[name]).is_category]
-        self.model_ = CatBoostClassifier(
-            loss_function="MultiClass" if len(self.classes_) > 2 else "Logloss",
-            random_seed=0,
-            thread_count=1,
-            verbose=False,
-            allow_writing_files=False,
-            cat_features=text,
-        )
-        fit_catboost(self.model_, frame, numbers)
+        loss = "MultiClass" if len(self.classes_) > 2 else "Logloss"
+        self.model_ = fit_catboost("CatBoostClassifier", X, numbers, loss)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of ``classes_``."""
-        return np.asarray(self.model_.predict_proba(self._frame(X)))
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable labels."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
-    @staticmethod
-    def _frame(X: Any) -> pd.DataFrame:
-        """Categories as text, with a word where one is missing, which CatBoost asks for."""
-        frame = pd.DataFrame(X).copy()
-        for name in frame.columns:
-            if series_type(frame[name]).is_category:
-                frame[name] = frame[name].astype(object).where(frame[name].notna(), "missing").astype(str)
-        return frame
+        return np.asarray(self.model_.predict_proba(catboost_frame(X)))
 
 
-class LightGBM(ClassifierMixin, BaseEstimator):
+class LightGBM(MostProbable):
     """LightGBM with its defaults, on one thread, categories by their type (extra ``bench``)."""
 
     def fit(self, X: Any, y: ArrayLike) -> LightGBM:
         """Fit with 100 trees, LightGBM's own default."""
-        try:
-            from lightgbm import LGBMClassifier
-        except ImportError as error:
-            raise ImportError("LightGBM is not installed: pip install 'kernel-embed[bench]'.") from error
-        self.model_ = LGBMClassifier(random_state=0, n_jobs=1, verbosity=-1)
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
+        self.model_ = optional("lightgbm").LGBMClassifier(random_state=0, n_jobs=1, verbosity=-1)
         self.model_.fit(self._frame(X), numbers)
         return self
 
@@ -143,12 +141,8 @@ class LightGBM(ClassifierMixin, BaseEstimator):
         """Probabilities of ``classes_``."""
         return np.asarray(self.model_.predict_proba(self._frame(X)))
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable labels."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
     @staticmethod
     def _frame(X: Any) -> pd.DataFrame:
-        """Columns by number: LightGBM refuses names with markup."""
+        """Columns by number: LightGBM rejects names with markup."""
         frame = pd.DataFrame(X)
         return frame.set_axis([f"x{j}" for j in range(frame.shape[1])], axis=1)

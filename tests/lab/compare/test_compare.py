@@ -1,14 +1,12 @@
-"""Comparisons resume where they were, survive learners that fail, and end in a page that a browser shows."""
+"""Comparisons resume, survive learners that fail, and end in a page that a browser shows."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
-import struct
 import subprocess
 import warnings
-import zlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -67,7 +65,7 @@ class Counting:
         return np.full(len(x), self.classes_[0])
 
 
-def test_a_learner_that_fails_is_a_row_and_the_others_go_on():
+def test_a_learner_that_fails_is_a_row_and_does_not_stop_the_others():
     c = comparison(methods=("default", "svc grid"))
     c.learners["default"] = SimpleNamespace(for_tables=Failing)
     table = blobs()
@@ -312,6 +310,7 @@ def test_pictures_of_finished_tables_are_kept(page, monkeypatch):
 @pytest.mark.parametrize("width", [1200, 390])
 def test_the_report_in_a_browser(page, tmp_path, width):
     """The page fits the window: nothing is wider than it, and no tenth of it is empty."""
+    image = pytest.importorskip("matplotlib.image")
     path, _ = page
     probe = tmp_path / "probe.html"
     script = "<script>document.title = document.documentElement.scrollWidth + ' ' + document.body.scrollHeight</script>"
@@ -334,21 +333,5 @@ def test_the_report_in_a_browser(page, tmp_path, width):
         [*base, f"--window-size={width},{min(high, 6000)}", f"--screenshot={picture}", path.as_uri()],
         capture_output=True, timeout=120, check=True,
     )  # fmt: skip
-    rows = png_rows(picture.read_bytes())
-    inked = [len(set(row)) > 4 for row in rows]
-    tenths = np.array_split(np.array(inked), 10)
-    assert all(part.any() for part in tenths), "no tenth of the page is empty"
-
-
-def png_rows(content):
-    """The rows of pixels of a PNG as bytes with their filter: enough to see whether a row is of one color."""
-    width, height, depth, color = struct.unpack(">IIBB", content[16:26])
-    step = 1 + width * {2: 3, 6: 4, 0: 1}[color] * depth // 8
-    data, at = b"", 8
-    while at < len(content):
-        (length,) = struct.unpack(">I", content[at : at + 4])
-        if content[at + 4 : at + 8] == b"IDAT":
-            data += content[at + 8 : at + 8 + length]
-        at += 12 + length
-    raw = zlib.decompress(data)
-    return [raw[i * step : (i + 1) * step] for i in range(height)]
+    rows = image.imread(picture)
+    assert all(part.std() > 0.0 for part in np.array_split(rows, 10)), "no tenth of the page is empty"
