@@ -187,3 +187,16 @@ def test_skipped_cases_and_those_after_the_time_run_next_time():
     assert run_cases([Case({"base": 1}, missing, label="one")], results).skipped == ["one: not installed"]
     run_cases(cases([2, 3]), results, seconds=0.0)
     assert {r["base"] for r in results.records} == {2}
+
+
+def test_cases_that_another_run_finished_meanwhile_are_not_run(tmp_path):
+    path, calls = tmp_path / "results.json", []
+    results = Results(path, ("base", "exponent"))
+
+    def during():
+        run_cases(cases([2]), Results(path, ("base", "exponent")))
+        return power(1, 2)
+
+    run_cases([Case({"base": 1}, during), *cases([2, 3], calls)], results)
+    assert calls == [3]
+    assert [r["base"] for r in json.loads(path.read_text())] == [1, 1, 2, 2, 3, 3]

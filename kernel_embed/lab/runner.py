@@ -132,13 +132,16 @@ Answer = list[Record] | Skip | str
 
 
 def _missing(cases: Iterable[Case], results: Results, skip: Callable[[], object]) -> Iterator[Case]:
-    """The cases without records. A case has records where one agrees with its key in every field of it."""
+    """The cases without records. A case has records if one agrees with it in every field of its key."""
     recorded: dict[tuple[str, ...], set[tuple[Hashable, ...]]] = {}
+    counts: dict[tuple[str, ...], int] = {}
     for case in cases:
         fields = tuple(case.key)
-        if fields not in recorded:
-            recorded[fields] = {tuple(record.get(field) for field in fields) for record in results.records}
-        if tuple(case.key.values()) in recorded[fields]:
+        keys, count = recorded.setdefault(fields, set()), counts.get(fields, 0)
+        # another run may have added records to the same file meanwhile
+        keys.update(tuple(record.get(field) for field in fields) for record in results.records[count:])
+        counts[fields] = len(results.records)
+        if tuple(case.key.values()) in keys:
             skip()
         else:
             yield case
