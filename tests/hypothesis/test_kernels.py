@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import matplotlib.pyplot
 import numpy as np
 import pytest
 import torch
@@ -13,9 +14,7 @@ from kernel_embed.hypothesis.encoding import Encoding
 from kernel_embed.hypothesis.kernel_choice import choose_kernels
 from kernel_embed.lab.papers.flaxman2016.grid import grid_samples
 
-
-def normal(seed, *shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from .data import normal, rbf
 
 
 def clusters(n=100, shift=1.0):
@@ -139,11 +138,7 @@ def test_chosen_on_a_split():
 
 def test_several_kernels_given():
     x, y = clusters()
-    kernels = []
-    for lengthscale in (1.0, 30.0):
-        kernels.append(RBFKernel())
-        kernels[-1].lengthscale = lengthscale
-    result = ke.two_sample_test(x, y, kernels, seed=0)
+    result = ke.two_sample_test(x, y, [rbf(1.0), rbf(30.0)], seed=0)
     assert result.pvalue < 0.01
     assert result.kernel.lengthscale.item() == pytest.approx(1.0)
     assert len(result.kernels) == len(result.pvalues) == 2
@@ -176,10 +171,7 @@ def test_the_prior_of_a_bayes_factor_knows_a_squared_exponential_however_it_is_w
 
 def test_the_bayes_factor_of_several_kernels_is_the_mean_of_theirs():
     x, y = normal(0, 40, 1), normal(1, 30, 1) + 0.5
-    kernels = []
-    for lengthscale in (0.5, 2.0):
-        kernels.append(RBFKernel().double())
-        kernels[-1].lengthscale = lengthscale
+    kernels = [rbf(0.5), rbf(2.0)]
     each = [np.exp(ke.hypothesis.log_bayes_factor(x, y, kernel)) for kernel in kernels]
     assert ke.hypothesis.log_bayes_factor(x, y, kernels) == pytest.approx(np.log(np.mean(each)), rel=1e-9)
 
@@ -192,3 +184,14 @@ def test_the_mean_factor_of_equal_distributions_is_at_most_one():
     ]
     assert sum(factor > np.log(20.0) for factor in factors) <= 14
     assert np.mean(np.exp(factors)) < 1.5
+
+
+def test_a_result_shows_its_null_distribution_and_where_samples_differ():
+    x, y = normal(0, 2, 20, 1)
+    result = ke.two_sample_test(x, y + 2, seed=0)
+    assert any("p = " in text.get_text() for text in result.plot().get_legend().get_texts())
+    first, second = result.witness()(torch.tensor([[0.0], [2.0]], dtype=torch.float64)).mean
+    assert first > 0 > second
+    assert repr(result).startswith("<two-sample test (n = 20, 20): p = ")
+    assert ke.independence_test(x, y, seed=0).plot() is not None
+    matplotlib.pyplot.close("all")

@@ -18,6 +18,8 @@ from kernel_embed.hypothesis import HasKernelDraws
 from kernel_embed.hypothesis.average_kernel import BLOCK_ENTRIES, AverageKernel, draws_of
 from kernel_embed.posteriors.draws import KernelDraws
 
+from .data import rbf
+
 N, M = 30, 25
 
 
@@ -94,9 +96,7 @@ def test_every_permuted_statistic_is_averaged(samples, weighed):
     """Against each draw by itself: the permutations are those of the seed, whatever the kernel."""
     parts = []
     for lengthscale in weighed.samples["kernel.lengthscale"].flatten():
-        kernel = RBFKernel().double()
-        kernel.lengthscale = lengthscale
-        parts.append(ke.two_sample_test(*samples, kernel, 50, seed=3).null)
+        parts.append(ke.two_sample_test(*samples, rbf(lengthscale), 50, seed=3).null)
     together = ke.two_sample_test(*samples, weighed, 50, seed=3)
     assert torch.allclose(together.null, weighed.weights @ torch.stack(parts), rtol=1e-9)
 
@@ -146,9 +146,7 @@ def test_independence_of_x_and_y_each(samples, weighed):
     of_y = posterior_of(y, num_samples=10)
     K, L = average_gram(weighed, x).numpy(), average_gram(of_y, y).numpy()
     L1 = torch.exp(-0.5 * torch.cdist(y, y).square()).numpy()
-    one = RBFKernel()
-    one.lengthscale = 1.0
-    for kernel_y, Ky in ((of_y, L), (one, L1)):
+    for kernel_y, Ky in ((of_y, L), (rbf(1.0), L1)):
         result = ke.independence_test(x, y, weighed, 60, seed=0, kernel_y=kernel_y)
         assert result.statistic == pytest.approx(np.trace(centered(K) @ Ky) / N**2, rel=1e-6)
     near = ke.independence_test(x, y, weighed, kernel_y=of_y, null="gamma")
@@ -164,22 +162,17 @@ def test_conditional_independence_by_both_methods(samples, weighed):
     residuals = ke.conditional_independence_test(x, x + z, z, weighed, 50, seed=0, kernel_y=weighed)
     assert residuals.pvalue < 0.05
     by_kernel = ke.conditional_independence_test(x, x + z, z, weighed, 50, seed=0, kernel_y=weighed, method="kernel")
-    pairs = [weighed.samples["kernel.lengthscale"].flatten().tolist()] * 2
     total = 0.0
-    for w, ell in zip(weighed.weights.tolist(), pairs[0], strict=True):
-        kernel = RBFKernel()
-        kernel.lengthscale = ell
-        one = ke.conditional_independence_test(x, x + z, z, kernel, 1, seed=0, kernel_y=weighed, method="kernel")
-        total += w * one.statistic
+    for w, ell in zip(weighed.weights, weighed.samples["kernel.lengthscale"].flatten(), strict=True):
+        one = ke.conditional_independence_test(x, x + z, z, rbf(ell), 1, seed=0, kernel_y=weighed, method="kernel")
+        total += float(w) * one.statistic
     assert by_kernel.statistic == pytest.approx(total, rel=1e-6)
 
 
 def test_bayes_factors_are_averaged_by_weight(samples, weighed):
     expected = 0.0
-    for w, ell in zip(weighed.weights.tolist(), weighed.samples["kernel.lengthscale"].flatten().tolist(), strict=True):
-        kernel = RBFKernel()
-        kernel.lengthscale = ell
-        expected += w * np.exp(ke.hypothesis.log_bayes_factor(*samples, kernel))
+    for w, ell in zip(weighed.weights.tolist(), weighed.samples["kernel.lengthscale"].flatten(), strict=True):
+        expected += w * np.exp(ke.hypothesis.log_bayes_factor(*samples, rbf(ell)))
     assert ke.hypothesis.log_bayes_factor(*samples, weighed) == pytest.approx(np.log(expected), rel=1e-5)
 
 

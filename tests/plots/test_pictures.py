@@ -1,4 +1,4 @@
-"""Every picture is drawn where it is told to be, shows what it is given, and leaves no figure behind."""
+"""Every plot draws on the right axes, shows its data, and leaves no figure open."""
 
 from __future__ import annotations
 
@@ -52,6 +52,10 @@ def witness(width):
     return ke.Witness(embedding_of(), x, y + 1.0)
 
 
+def axes():
+    return plots.free_figure(3, 2).subplots()
+
+
 def uniform(x):
     return np.full((len(x), 2), 0.5)
 
@@ -86,35 +90,25 @@ def drawings(classifier, posterior):
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_given_axes_are_drawn_on_and_pyplot_is_left_alone(drawings, name):
-    before = pyplot.get_fignums()
-    ax = plots.free_figure(3, 2).subplots()
-    assert drawings[name](ax=ax) is ax
-    assert ax.has_data()
-    ax.figure.canvas.draw()
-    assert pyplot.get_fignums() == before
-
-
-@pytest.mark.parametrize("name", PUBLIC)
-def test_without_axes_a_pyplot_figure_is_made(drawings, name):
-    before = pyplot.get_fignums()
-    ax = drawings[name]()
-    assert isinstance(ax, Axes)
-    assert ax.has_data()
-    (new,) = set(pyplot.get_fignums()) - set(before)
-    assert ax.figure is pyplot.figure(new)
-    pyplot.close(new)
-
-
-@pytest.mark.parametrize("name", PUBLIC)
-def test_one_convention(name):
-    """``plot_…(thing, …, *, ax=None) -> Axes``."""
+def test_one_rule_for_axes(drawings, name):
+    """``plot_…(thing, …, *, ax=None) -> Axes``: on the given axes without pyplot, or on one new pyplot figure."""
     signature = inspect.signature(getattr(plots, name))
     ax = signature.parameters["ax"]
     assert ax.kind is inspect.Parameter.KEYWORD_ONLY
     assert ax.default is None
     assert list(signature.parameters)[-1] == "ax"
     assert signature.return_annotation == "Axes"
+    before, ax = pyplot.get_fignums(), axes()
+    assert drawings[name](ax=ax) is ax
+    assert ax.has_data()
+    ax.figure.canvas.draw()
+    assert pyplot.get_fignums() == before
+    ax = drawings[name]()
+    assert isinstance(ax, Axes)
+    assert ax.has_data()
+    (new,) = set(pyplot.get_fignums()) - set(before)
+    assert ax.figure is pyplot.figure(new)
+    pyplot.close(new)
 
 
 def test_matplotlib_is_loaded_by_the_first_picture_alone():
@@ -124,10 +118,8 @@ def test_matplotlib_is_loaded_by_the_first_picture_alone():
 
 
 def test_witness_of_one_two_and_more_columns():
-    ax = plots.free_figure(3, 2).subplots()
-    assert plots.plot_witness(witness(1), ax=ax).lines
-    ax = plots.free_figure(3, 2).subplots()
-    assert plots.plot_witness(witness(2), ax=ax).images
+    assert plots.plot_witness(witness(1), ax=axes()).lines
+    assert plots.plot_witness(witness(2), ax=axes()).images
     before = pyplot.get_fignums()
     with pytest.raises(ValueError, match="one or two columns"):
         plots.plot_witness(witness(4))
@@ -149,31 +141,23 @@ def test_maps_name_their_classes(classifier):
     def legend(ax):
         return [text.get_text() for text in ax.get_legend().get_texts()]
 
-    def half(points):
-        return np.full((len(points), 2), 0.5)
-
     m = classifier.embedding.num_classes
     names = [f"kind {number}" for number in range(m)]
-    ax = plots.free_figure(3, 2).subplots()
-    assert legend(plots.plot_decision_map(classifier, class_names=names, ax=ax)) == names
-    assert legend(plots.plot_decision_map(classifier, ax=plots.free_figure(3, 2).subplots()))[0] == "class 0"
+    assert legend(plots.plot_decision_map(classifier, class_names=names, ax=axes())) == names
+    assert legend(plots.plot_decision_map(classifier, ax=axes()))[0] == "class 0"
     places, labels = np.random.default_rng(0).random((6, 2)), np.arange(6) % 2
-    ax = plots.free_figure(3, 2).subplots()
-    assert legend(plots.plot_probability_map(half, places, labels, 2, class_names=["no", 1], ax=ax)) == ["no", "1"]
+    ax = axes()
+    assert legend(plots.plot_probability_map(uniform, places, labels, 2, class_names=["no", 1], ax=ax)) == ["no", "1"]
     with pytest.raises(ValueError, match="a name for each of 2 classes, but it has 1"):
-        plots.plot_probability_map(half, places, labels, 2, class_names=["no"], ax=ax)
+        plots.plot_probability_map(uniform, places, labels, 2, class_names=["no"], ax=ax)
 
 
-def test_what_the_pictures_say(drawings, posterior):
-    ax = plots.free_figure(3, 2).subplots()
-    assert len(drawings["plot_traces"](ax=ax).lines) == 2, "one for each chain"
-    ax = plots.free_figure(3, 2).subplots()
-    assert len(drawings["plot_density"](ax=ax).lines) == 3, "and one for all together"
-    ax = plots.free_figure(3, 2).subplots()
-    drawings["plot_relevance"](ax=ax)
+def test_contents_of_plots(drawings):
+    assert len(drawings["plot_traces"](ax=axes()).lines) == 2, "one for each chain"
+    assert len(drawings["plot_density"](ax=axes()).lines) == 3, "and one for all chains"
+    ax = drawings["plot_relevance"](ax=axes())
     assert [bar.get_width() for bar in ax.patches] == [0.25, 1.0]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["short", "long"]
-    ax = plots.free_figure(3, 2).subplots()
-    assert [line.get_label() for line in drawings["plot_learning_curve"](ax=ax).lines] == ["value", "risk", "penalty"]
-    ax = plots.free_figure(3, 2).subplots()
-    assert len(drawings["plot_ratios"](ax=ax).patches) == 1, "what is not finite is left out"
+    names = [line.get_label() for line in drawings["plot_learning_curve"](ax=axes()).lines]
+    assert names == ["value", "risk", "penalty"]
+    assert len(drawings["plot_ratios"](ax=axes()).patches) == 1, "ratios that are not finite are omitted"

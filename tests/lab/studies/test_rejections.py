@@ -15,6 +15,7 @@ from kernel_embed.cli import main
 from kernel_embed.lab.papers.flaxman2016 import grid, ozone
 from kernel_embed.lab.studies import causal_graphs as graphs
 from kernel_embed.lab.studies import null_models, rejection_study
+from kernel_embed.lab.studies.null_models import HELD_OUT, MODELS, conditional
 
 matplotlib.use("Agg")
 needs_data = pytest.mark.skipif("KERNEL_EMBED_DATA" not in os.environ, reason="KERNEL_EMBED_DATA is not set")
@@ -128,3 +129,11 @@ def test_marks_of_a_graph():
     graph[3, 8], graph[8, 3] = -1, 1
     graph[1, 2] = graph[2, 1] = -1
     assert ozone.edges(graph) == [("Wind", "–", "Hum"), ("Temp", "→", "Ozone")]
+
+
+@pytest.mark.parametrize("kind", [*MODELS, *HELD_OUT])
+def test_models_of_the_level_study(kind):
+    x, y, z = conditional(kind, 0, 50)
+    assert x.shape == y.shape == (50, 1)
+    assert z.shape[0] == 50
+    assert torch.equal(x, conditional(kind, 0, 50)[0])
