@@ -126,8 +126,8 @@ class Experiment:
         """
         unknown = changes.keys() - self.parameters.keys()
         if unknown:
-            known = ", ".join(self.parameters) or "none"
-            raise TypeError(f"{self.name!r} has no parameter {', '.join(sorted(unknown))}. Its parameters: {known}.")
+            names = ", ".join(self.parameters) or "none"
+            raise TypeError(f"{self.name!r} has no parameter {', '.join(sorted(unknown))}. Its parameters: {names}.")
         return replace(self, parameters={**self.parameters, **changes})
 
     def run(self, results: Results, settings: Settings) -> None:

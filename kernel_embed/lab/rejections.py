@@ -213,8 +213,15 @@ def rejection_experiment(designs: Designs, options: frozenset[str] = frozenset()
     """An experiment with one record for each repetition of each test on the data of each simulator."""
 
     def cases(settings: Settings) -> Iterator[Case]:
-        for tests, simulators, count in designs(settings):
-            yield from _cases(_named(tests, settings.methods), _named(simulators, settings.datasets), count)
+        selected = [
+            (_named(tests, settings.methods), _named(simulators, settings.datasets), count)
+            for tests, simulators, count in designs(settings)
+        ]
+        if not any(tests and simulators for tests, simulators, _ in selected):
+            names = dict.fromkeys(name for design in designs(settings) for name in (*design.tests, *design.simulators))
+            raise ValueError(f"No test matches --methods and --datasets. Choose among: {'; '.join(names)}.")
+        for tests, simulators, count in selected:
+            yield from _cases(tests, simulators, count)
 
     @functools.cache
     def defaults() -> list[Design]:

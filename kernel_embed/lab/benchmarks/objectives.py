@@ -65,8 +65,8 @@ def measure_work(name: str, n: int, threads: int, rounds: int = ROUNDS, repeats:
 def objective_cases(scope: Scope) -> Iterator[Measurement]:
     """Objective and gradient over one Cholesky factorization and beside their limit, with one thread and two."""
     n = 200 if scope.quick else 2000
-    for threads, words in THREADS.items():
-        title = PART.format(words)
+    for threads, name_of_threads in THREADS.items():
+        title = PART.format(name_of_threads)
         for name in WORK:
             rounds = 1 if scope.quick else ROUNDS
             yield Measurement(title, f"{OURS}: {name}", n, _call(measure_work, name, n, threads, rounds), against=FIRST)

@@ -74,7 +74,7 @@ WITHOUT_BARS = (
 
 
 def ratio(record: Record, records: Sequence[Record], field: str = "seconds") -> float:
-    """Time over that of the row it is compared with; NaN where one of them is not known."""
+    """Time over that of the row it is compared with; NaN where one of them is missing."""
     for other in records:
         if (other["part"], other["name"], other["n"]) == (record["part"], record["against"], record["n"]):
             if record.get(field) is None or other.get(field) is None:

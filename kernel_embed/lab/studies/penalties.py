@@ -4,8 +4,8 @@ r"""Other penalties than those of Table 1, through the same cross validation, on
   :math:`r_k = \kappa^2 \sqrt{d_k}` as penalty. One is :math:`12 \sqrt{\pi / m}` times the other: the second on a grid
   of λ is the first on that grid divided by the constant, m being the size of the training part, 3n/5. ``"lighter λ"``
   goes on with that grid, which ends at :math:`10^{-6}`, down to :math:`10^{-12}`.
-- The elastic penalty adds :math:`\frac\mu2 \sum_{k,j} (\Lambda_k \alpha_{k,j})^2`; μ is chosen by validation with λ and
-  β, μ = 0 among its values.
+- The elastic penalty adds :math:`\frac\mu2 \sum_{k,j} (\Lambda_k \alpha_{k,j})^2`; validation selects μ with λ and β,
+  μ = 0 among its values.
 """
 
 from __future__ import annotations

@@ -88,24 +88,21 @@ def test_a_case_that_would_take_too_long_is_skipped(run_only):
 
 
 def test_ratio_is_against_the_row_of_the_same_size():
-    def record(name, n, seconds):
-        return {"part": "p", "name": name, "n": n, "against": OURS, "seconds": seconds}
-
-    records = [record(OURS, 10, 1.0), record(OURS, 20, 4.0), record("other", 20, 12.0), record("other", 40, 1.0)]
-    assert [summary.ratio(r, records) for r in records[:3]] == [1.0, 1.0, 3.0]
-    assert np.isnan(summary.ratio(records[3], records))
+    rows = [(OURS, 10, 1.0), (OURS, 20, 4.0), ("other", 20, 12.0), ("other", 40, 1.0)]
+    records = [{"part": "p", "name": name, "n": n, "against": OURS, "seconds": s} for name, n, s in rows]
+    np.testing.assert_equal([summary.ratio(r, records) for r in records], [1.0, 1.0, 3.0, np.nan])
 
 
-def test_the_least_time_of_several_counts_and_figures_are_kept():
+def test_the_least_time_of_several_counts_and_figures_are_recorded():
     record = measure(Measurement("p", OURS, 1, instant, repeats=3))
     assert record["nll"] == 0.5
     assert 0.0 <= record["seconds"] < 1.0
 
 
-@pytest.mark.parametrize("power", [1.0, 2.5])
-def test_exponents_of_exact_powers(power):
+def test_exponents_of_exact_powers():
     sizes = np.array([100, 200, 400, 800])
-    assert exponent(sizes, 1e-7 * sizes**power) == pytest.approx(power)
+    for power in (1.0, 2.5):
+        assert exponent(sizes, 1e-7 * sizes**power) == pytest.approx(power)
     assert np.isnan(exponent([10], [1.0]))
 
 
@@ -118,13 +115,10 @@ def test_both_ways_to_the_vote_reach_one_optimum():
     )
 
 
-def test_the_problem_of_the_classifiers_can_be_learned():
+def test_the_test_points_of_the_classifiers_do_not_depend_on_the_size():
     x, y, x_test, _ = classifiers.problem(200)
-    assert x.shape == (200, 8)
-    assert x_test.shape == (classifiers.NUM_TEST, 8)
-    assert set(y) == {0, 1}
-    again = classifiers.problem(400)
-    np.testing.assert_array_equal(again[2], x_test)
+    assert (x.shape, x_test.shape, set(y)) == ((200, 8), (classifiers.NUM_TEST, 8), {0, 1})
+    np.testing.assert_array_equal(classifiers.problem(400)[2], x_test)
 
 
 def test_the_command_measures_objectives_and_draws(tmp_path, capsys):
@@ -137,11 +131,8 @@ def test_the_command_measures_objectives_and_draws(tmp_path, capsys):
     assert all(2.5 < peak < 12 for peak in ours)
 
 
-def test_limits_are_counted_in_factorizations():
-    assert [work.counted for work in WORK.values()] == [1, 6, 6, 3, 12]
-
-
 def test_few_rows_and_growth_measure_themselves():
+    assert [work.counted for work in WORK.values()] == [1, 6, 6, 3, 12], "limits in Cholesky factorizations"
     record = objectives.measure_step("LeaveOneOutScore", 20, repeats=3)
     assert 0.0 < record["overhead_milliseconds"] < record["evaluation_milliseconds"]
     record = objectives.measure_single("ConditionalEvidence", 20, rounds=1)

@@ -12,15 +12,8 @@ from kernel_embed.lab.papers import Settings
 from kernel_embed.lab.papers.cortes2015.published import METHODS, TABLE_1, best_vote, counts, markdown
 from kernel_embed.lab.papers.cortes2015.voted import VOTED, load_two_classes
 from kernel_embed.results import Results
-from kernel_embed.voting import (
-    ColumnGeneration,
-    KernelFamily,
-    VoteProblem,
-    gaussian_kernels,
-    polynomial_kernels,
-    trace_bound,
-    vote_path,
-)
+from kernel_embed.voting import ColumnGeneration, KernelFamily, VoteProblem, trace_bound, vote_path
+from kernel_embed.voting.families import gaussian_kernels, polynomial_kernels
 from kernel_embed.voting.folds import split_folds
 
 from ...voting import oracle
@@ -81,7 +74,7 @@ def test_ten_degrees_solve_without_numerical_warnings(name, m):
 
 @pytest.mark.data
 @needs_data
-def test_column_generation_is_the_whole_program_with_ten_degrees():
+def test_column_generation_solves_the_whole_program_with_ten_degrees():
     problem = problem_of("breastcancer", 250)
     penalties = 1e-3 * np.array([trace_bound(K) for K in problem.grams]) + 1e-4
     optimum, _ = oracle.whole_program(problem.grams, problem.y, penalties)

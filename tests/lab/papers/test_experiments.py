@@ -45,6 +45,7 @@ def test_the_help_lists_them_all(capsys):
         ("uci --data . --methods none", "Unknown methods: none. Choose among: default"),
         ("averaged --methods none", "Unknown methods: none. Choose among: evidence: point"),
         ("averaged --datasets none", "Unknown datasets: none. Choose among: iris; wine; digits; cancer"),
+        ("type-two --methods none", "No test matches --methods and --datasets. Choose among: evidence"),
         ("voted --data . --methods none", "Unknown methods: none. Choose among: L2-SVM"),
     ],
 )
@@ -56,11 +57,6 @@ def test_what_an_experiment_does_not_support_is_rejected(arguments, words, tmp_p
     assert not (tmp_path / "results.json").exists()
 
 
-def test_the_command_runs_a_study(tmp_path, capsys):
-    assert main(["reproduce", "coverage", "--quick", "--out", str(tmp_path)]) == 0
-    assert "coverage of 80 %" in capsys.readouterr().out
-
-
 def test_a_variant_is_another_value(tmp_path):
     text = reproduce(IRIS.variant(rate="4e", num_epochs=3), Settings(out=tmp_path))
     assert text.count(" 4e ") == 4
@@ -70,7 +66,8 @@ def test_a_variant_is_another_value(tmp_path):
         IRIS.variant(speed=1)
 
 
-def test_experiments_share_a_directory(tmp_path):
-    reproduce(EXPERIMENTS["coverage"], Settings(out=tmp_path, repetitions=1))
+def test_experiments_share_a_directory(tmp_path, capsys):
+    assert main(["reproduce", "coverage", "--repetitions", "1", "--out", str(tmp_path)]) == 0
+    assert "coverage of 80 %" in capsys.readouterr().out
     text = reproduce(IRIS.variant(num_epochs=2), Settings(out=tmp_path))
     assert text.count("\n") == 5, "a header, a line and four models: the records of the other are not its own"

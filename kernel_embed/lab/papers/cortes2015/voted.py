@@ -106,7 +106,7 @@ def _measure(
         progress=False,
     )  # fmt: skip
     if method == "L1-SVM":
-        # λ = 0 and one kernel at a time, the degree chosen by validation with β.
+        # λ = 0 and one kernel at a time, the degree selected by validation with β.
         runs = [validate([kernel], lams=[0.0]) for kernel in kernels]
         return figures_of(min(runs, key=lambda result: (round(result.validation_error, 12), result.votes)))
     return figures_of(validate(kernels, lams=grid, complexity=method.removeprefix("VKR ")))
