@@ -1,4 +1,4 @@
-"""How much memory this process may use: that of the machine, its container, and its own limit."""
+"""The memory that this process may use: the least of the limits of machine, container and process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pathlib
 from collections.abc import Iterator
 
 GROUP_FILES = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where Linux says what a container may use, in its two ways."""
+"""The files with the limit of a container, for the two versions of control groups."""
 
 
 def memory_here(root: pathlib.Path = pathlib.Path("/")) -> int | None:
-    """The least of the limits in bytes, where the system tells any."""
+    """The smallest limit in bytes; ``None`` where the system gives none."""
     return min((*_of_machine(), *_of_container(root), *_of_process(root)), default=None)
 
 
@@ -29,7 +29,7 @@ def _of_container(root: pathlib.Path) -> Iterator[int]:
 
 
 def _of_process(root: pathlib.Path) -> Iterator[int]:
-    """What ``ulimit -v`` leaves: addresses that libraries take count too."""
+    """The rest of ``ulimit -v``, which also counts the addresses of libraries."""
     if importlib.util.find_spec("resource") is None:  # Windows
         return
     import resource
@@ -41,7 +41,7 @@ def _of_process(root: pathlib.Path) -> Iterator[int]:
 
 
 def _text(path: pathlib.Path) -> str:
-    """What a file says; nothing where there is none that this process may read."""
+    """The text of a file; empty where this process cannot read it."""
     try:
         return path.read_text().strip()
     except OSError:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class ProgressBar(Protocol):
-    """What is used of a tqdm bar.
+    """The part of a tqdm bar that is used here.
 
     Example:
         >>> from kernel_embed.progress import progress_bar
@@ -29,19 +29,19 @@ class ProgressBar(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take it away."""
+        """Remove it."""
         ...  # pragma: no cover
 
     def update(self, n: int = 1) -> object:
-        """``n`` steps more."""
+        """Advance by ``n`` steps."""
         ...  # pragma: no cover
 
     def reset(self, total: int | None = None) -> None:
-        """Back to none, of ``total``."""
+        """Start again, with ``total`` steps."""
         ...  # pragma: no cover
 
     def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
-        """Words after the bar."""
+        """Set the text after the bar."""
         ...  # pragma: no cover
 
 

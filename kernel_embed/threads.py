@@ -1,4 +1,4 @@
-"""How many processors there are, and how many of them to use: one thread for small matrices."""
+"""The number of processors and of threads: one thread for small matrices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 SMALL = 500
-"""Rows below which one thread is faster than several, which get in each other's way."""
+"""Rows below which one thread is faster than several, which wait for each other."""
 
 
 def num_cpus() -> int:
@@ -20,7 +20,7 @@ def num_cpus() -> int:
 
 @contextlib.contextmanager
 def few_threads(num_rows: int) -> Iterator[None]:
-    """One thread for torch, NumPy and scikit-learn while matrices are small; they are given back on leaving.
+    """One thread for torch, NumPy and scikit-learn while matrices are small; restored on exit.
 
     Example:
         >>> before = torch.get_num_threads()

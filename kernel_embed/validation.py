@@ -1,4 +1,4 @@
-"""Data and settings are checked once, at the start of a call; the rest of the package trusts them."""
+"""Checks of data and settings at public functions; the rest of the package trusts its input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_features(
 ) -> Tensor:
     """``x`` as a finite floating tensor of shape ``(n, d)`` with n ≥ 1; a vector becomes one column.
 
-    Whole numbers become ``integers_as``, or the default dtype. Questions ``may_be_empty``: n = 0.
+    Integers become ``integers_as``, or the default dtype. New points ``may_be_empty``: n = 0.
     """
     check_tensor(x, name)
     if not x.is_floating_point():
@@ -89,7 +89,7 @@ def check_dense(x: Tensor, name: str) -> None:
 
 
 def check_number(name: str, value: object) -> float:
-    """``value`` as a real number; NaN and infinities are looked at by those who ask."""
+    """``value`` as a real number; NaN and infinities pass."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real | Tensor):
         raise TypeError(f"Expected {name} as a number, got {value!r}. Give an int or a float.")
     if isinstance(value, Tensor) and value.numel() != 1:
@@ -156,13 +156,13 @@ def check_seed(seed: int | None) -> None:
 
 
 ALWAYS_THERE = 2**24
-"""Bytes below which nobody asks how much memory there is: that takes longer than a small matrix."""
+"""Bytes below which the available memory is not looked up, which takes longer than a small matrix."""
 
 
 def check_memory(
     n: int, x: Tensor | None, batch: int, remedy: str, columns: int | None = None, matrices: int = 4
 ) -> None:
-    """Refuse n × n matrices (four of them, for each of ``batch`` kernels) that cannot be held, before trying.
+    """Refuse n × n matrices (four of them, for each of ``batch`` kernels) that do not fit in memory, before trying.
 
     With ``columns`` they are n × columns, and ``matrices`` is how many; ``x=None`` is float64 on the CPU.
     """
@@ -179,7 +179,7 @@ def check_memory(
 
 
 def all_finite(x: Tensor) -> bool:
-    """Whether ``x`` has no NaN or infinite values; by one sum, as a rule, since finite numbers seldom overflow.
+    """Whether ``x`` has no NaN or infinite values; usually by one sum, since finite numbers seldom overflow.
 
     Example:
         >>> all_finite(torch.tensor([1.0, 2.0])), all_finite(torch.tensor([1.0, float("nan")]))
@@ -295,7 +295,7 @@ def check_at_least(lowest: float, **settings: float) -> None:
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:
-    """What :func:`torch.broadcast_shapes` returns, which loads SymPy at its first call: longer than a small fit takes.
+    """:func:`torch.broadcast_shapes` without SymPy, whose import takes longer than a small fit.
 
     Args:
         shapes: of tensors.
@@ -313,5 +313,5 @@ def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:
     try:
         return torch.Size(np.broadcast_shapes(*(tuple(shape) for shape in shapes)))
     except ValueError as error:
-        given = ", ".join(str(tuple(shape)) for shape in shapes)
-        raise RuntimeError(f"Expected shapes that broadcast, got {given}. Give equal sizes, or 1.") from error
+        text = ", ".join(str(tuple(shape)) for shape in shapes)
+        raise RuntimeError(f"Expected shapes that broadcast, got {text}. Give equal sizes, or 1.") from error

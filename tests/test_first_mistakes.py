@@ -28,7 +28,7 @@ def embedding():
 
 
 def test_a_number_is_no_rule():
-    with pytest.raises(TypeError, match="Expected a function as the rule supremum= of Constant, got float"):
+    with pytest.raises(TypeError, match="supremum= of Constant must be a function"):
         ke.register(Constant, supremum=2.0)
 
 

@@ -1,19 +1,18 @@
-"""Embeddings: parameters, ``attach`` and ``condition`` that join them with data, and the answers."""
+"""Embeddings: parameters, ``attach`` and ``condition`` that join them with data, and the predictors."""
 
 from .base import KernelEmbedding, RegularizedEmbedding
 from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
 from .calculus import JointEmbedding, bayes_rule, chain_rule, sum_rule
-from .calibrated import CalibratedMulticlass
+from .calibration import CalibratedMulticlass
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
 from .conformal import conformal_quantile, interval_scores, jackknife_plus_interval, prediction_sets
 from .distribution import Distribution, RealTargetPredictor
 from .empirical import EmpiricalEmbedding, empirical_embedding
-from .mean import MeanEmbedding, WeightedEmbedding
+from .mean import MeanEmbedding, NoiseKind, ShrinkageMeanEmbedding, WeightedEmbedding
 from .multiclass import ConditionedMulticlass, MulticlassEmbedding
-from .noise import NoiseKind
-from .predictors import ConditionalPredictor, LinearPredictor, MulticlassPredictor, clip_normalize
+from .predictors import ConditionalPredictor, LinearPredictor, MulticlassPredictor
+from .probabilities import clip_normalize
 from .representation import KernelFeatures, KernelValues, Representation, in_blocks
-from .shrinkage import ShrinkageMeanEmbedding
 from .witness import SquaredDistancePosterior, Witness
 
 __all__ = [

@@ -1,10 +1,10 @@
-"""What every embedding has: a kernel, its batch shape, and for those that regularize λ."""
+"""Base classes of embeddings: a kernel, its batch shape, and the regularization λ."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from gpytorch.constraints import Interval
@@ -15,15 +15,49 @@ from torch.nn.modules.module import _IncompatibleKeys
 
 from ..kernels.parameters import PositiveParameter, register_positive
 from ..kernels.structure import batch_shape_of, check_kernel
-from .module import Module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+    from typing_extensions import Self
+
+    Closure = Callable[[Any], Tensor]
+    Setter = Callable[[Any, Tensor], None]
+
+    class Module(torch.nn.Module):
+        """The part of ``gpytorch.Module`` that is used here, with types, which GPyTorch does not ship."""
+
+        def initialize(self, **values: object) -> Self:
+            """Set parameters by name."""
+
+        def constraint_for_parameter_name(self, name: str) -> Interval | None:
+            """The constraint on the raw parameter of this name."""
+
+        def register_constraint(self, name: str, constraint: Interval, replace: bool = True) -> None:
+            """Put a constraint on a raw parameter."""
+
+        def register_prior(
+            self, name: str, prior: Prior, closure: str | Closure, setting_closure: Setter | None = None
+        ) -> None:
+            """Put a prior on what ``closure`` returns."""
+
+        def pyro_sample_from_prior(self) -> Self:
+            """A copy whose parameters are Pyro's samples."""
+
+        def named_priors(self) -> Iterator[tuple[str, Module, Prior, Closure, Setter | None]]:
+            """Every prior, with the module it is registered on."""
+
+else:
+    from gpytorch import Module
 
 
 class KernelEmbedding(Module):
     """A module with a kernel, which is joined with data in one of two ways.
 
     ``attach(...)`` uses the kernel as it is and stays differentiable in its parameters: for one evaluation of an
-    objective. ``condition(...)`` does the same with a frozen copy of the whole embedding: its answers stay what they
-    are when this embedding is learned further, and they carry no gradient to its parameters.
+    objective. ``condition(...)`` does the same with a frozen copy of the whole embedding: its predictions do not change
+    when this embedding is learned further, and they carry no gradient to its parameters.
 
     Args:
         kernel: k, any GPyTorch kernel.

@@ -28,8 +28,7 @@ from ..linalg import DenseSystem, FeatureSystem, LinearSystem
 from ..validation import check_features, check_memory, check_number, check_question, check_sample
 from .base import KernelEmbedding
 from .empirical import EmpiricalEmbedding, empirical_embedding
-from .mean import WeightedEmbedding
-from .noise import NoiseKind, central_limit_covariance, central_limit_variance
+from .mean import NoiseKind, WeightedEmbedding, central_limit_covariance, central_limit_variance
 
 
 class BayesianMeanEmbedding(KernelEmbedding):
@@ -37,8 +36,8 @@ class BayesianMeanEmbedding(KernelEmbedding):
 
     Args:
         kernel: k, any GPyTorch kernel. Its ``batch_shape`` is the batch shape of every answer.
-        noise: σ² of the likelihood (5), held at this value unless ``learn_noise``. Or what the central limit theorem
-            says of μ̂, eq. (6): ``"heteroscedastic"`` for its variance Var_j[k(x_j, x)] / n at each location, which the
+        noise: σ² of the likelihood (5), fixed unless ``learn_noise``. Or the sampling error of μ̂ by the central limit
+            theorem, eq. (6): ``"heteroscedastic"`` for its variance Var_j[k(x_j, x)] / n at each location, which the
             paper mentions, or ``"central-limit"`` for the joint covariance Cov_j[k(x_j, x), k(x_j, y)] / n, which
             knows that the errors at all locations are one smooth error.
         measure: ν of the prior covariance r; see :class:`kernel_embed.kernels.SmoothedKernel`. By default Lebesgue
@@ -84,7 +83,9 @@ class BayesianMeanEmbedding(KernelEmbedding):
                     f"Expected noise as a number or one of {get_args(NoiseKind)}, got {noise!r}. Choose one."
                 )
             if learn_noise or noise_prior is not None:
-                raise ValueError(f"Expected nothing to learn in noise={noise!r}, got some. Give a number.")
+                raise ValueError(
+                    f"noise={noise!r} follows from the sample and cannot be learned. Give a number to learn."
+                )
             return
         learn = learn_noise or noise_prior is not None
         register_positive(self, "noise", kernel, noise_prior, noise_constraint, learn=learn)
@@ -94,7 +95,9 @@ class BayesianMeanEmbedding(KernelEmbedding):
     def noise(self) -> Tensor:
         """σ², of shape ``batch_shape``."""
         if self.noise_kind is not None:
-            raise RuntimeError(f"With noise={self.noise_kind!r} it is known for a sample only: condition(x).noise.")
+            raise RuntimeError(
+                f"With noise={self.noise_kind!r} the noise depends on the sample: use condition(x).noise."
+            )
         return positive(self, "noise")
 
     @noise.setter
@@ -119,7 +122,7 @@ class BayesianMeanEmbedding(KernelEmbedding):
         return ConditionedMeanEmbedding(self, x, locations)
 
     def condition(self, x: Tensor, *, locations: Tensor | None = None) -> ConditionedMeanEmbedding:
-        """The posterior given the sample ``x``, with a frozen copy of this embedding; it factorizes when first asked.
+        """The posterior given the sample ``x``, with a frozen copy; it factorizes at the first prediction.
 
         Args:
             x: the sample, ``(n, d)``.
@@ -193,7 +196,7 @@ class ConditionedMeanEmbedding:
     @functools.cached_property
     def observed(self) -> Tensor:
         """μ̂(x_i) at the locations, ``(*batch, t)``."""
-        # Without the slope, which questions about the posterior do not need and not every sample has.
+        # Without the slope, which the posterior does not need and not every sample has.
         n = self.num_data
         return WeightedEmbedding(self.embedding.kernel, self.x, self.x.new_full((n,), 1.0 / n))(self.locations)
 
@@ -300,15 +303,16 @@ def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, 
     return posterior.mean - half * deviation, posterior.mean + half * deviation
 
 
-def _locations(x: Tensor, given: Tensor | None) -> tuple[Tensor | None, Tensor]:
-    if given is None:
+def _locations(x: Tensor, locations: Tensor | None) -> tuple[Tensor | None, Tensor]:
+    if locations is None:
         return torch.arange(x.shape[-2], device=x.device), x
-    if given.is_floating_point():
-        return None, check_features(given, "locations", width=x.shape[-1]).to(x)
-    if given.dim() != 1 or given.numel() == 0 or int(given.min()) < 0 or int(given.max()) >= x.shape[-2]:
+    if locations.is_floating_point():
+        return None, check_features(locations, "locations", width=x.shape[-1]).to(x)
+    n = x.shape[-2]
+    if locations.dim() != 1 or not locations.numel() or int(locations.min()) < 0 or int(locations.max()) >= n:
         raise ValueError(
-            f"Expected locations as points, or as a vector of row numbers from 0 to {x.shape[-2] - 1}, got shape "
-            f"{tuple(given.shape)} of {given.dtype}. Give integers, or points."
+            f"Expected locations as points, or as a vector of row numbers from 0 to {n - 1}, got shape "
+            f"{tuple(locations.shape)} of {locations.dtype}. Give integers, or points."
         )
-    given = given.to(x.device)
-    return given, x[..., given, :]
+    locations = locations.to(x.device)
+    return locations, x[..., locations, :]

@@ -12,8 +12,8 @@ weights :math:`\gamma_j`. With :math:`\alpha = A^{-1} K_{xu} \gamma`, :math:`A =
 
 The first two are those of Song et al. 2013. In the third, α says how much each pair counts under π; the posterior is
 then the conditional embedding of X given Y with these weights of rows, which are clipped at zero so that it is a least
-squares problem (Fukumizu et al. 2013 square the operator instead). Being a conditional embedding, it answers
-everything: means, quantiles, draws.
+squares problem (Fukumizu et al. 2013 square the operator instead). Being a conditional embedding, it has
+means, quantiles and draws.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def chain_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> J
 def bayes_rule(
     conditioned: ConditionedEmbedding, prior: WeightedEmbedding, regularization: float = 1e-3
 ) -> ConditionedEmbedding:
-    """P(X | Y) under the distribution ``prior`` of X: an embedding that is asked at observations y.
+    """P(X | Y) under the distribution ``prior`` of X: an embedding that predicts X from observations y.
 
     Args:
         conditioned: the embedding of the likelihood P(Y | X) with its data; its ``target_kernel`` is l.

@@ -21,13 +21,12 @@ from ..kernels.features import MAX_WIDTH
 from ..kernels.frozen import frozen
 from ..kernels.structure import batch_shape_of
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem, left_out
-from ..validation import check_features, check_finite, check_lengths, check_memory, check_weights
+from ..validation import check_features, check_finite, check_lengths, check_memory, check_question, check_weights
 from .base import RegularizedEmbedding
 from .distribution import Distribution, indicators
-from .incremental import updated
-from .predictors import LinearPredictor, real_targets
+from .predictors import LinearPredictor
 from .representation import KernelFeatures, KernelValues, Representation
-from .resampling import resampled_rows
+from .systems import updated_system
 
 MEMORY_REMEDY = (
     "Use kernel_embed.approximate(embedding, x, y, method=Nystrom(1000)), whose cost is linear in n, learn from "
@@ -42,8 +41,8 @@ class ConditionalEmbedding(RegularizedEmbedding):
         kernel: k, any GPyTorch kernel on the inputs. Its ``batch_shape`` is the batch shape of every answer.
         regularization: the starting value of λ.
         target_kernel: l, a kernel on the targets; only objectives that measure distance between embedded targets
-            need it. It is their ruler, and never learned: set its scale by what counts as near,
-            or by :func:`kernel_embed.set_lengthscales_by_median`.
+            need it. It is never learned: set its scale by what counts as near, or by
+            :func:`kernel_embed.set_lengthscales_by_median`.
         regularization_prior: a GPyTorch prior on λ.
         regularization_constraint: a GPyTorch constraint on λ; positive, learned on a logarithmic scale, by default.
         sup_diagonal: α², a bound of k(x, x) where the kernel has none in closed form, as a number or a function such
@@ -109,9 +108,7 @@ class ConditionalEmbedding(RegularizedEmbedding):
         """
         Y = y.to(like).reshape(y.shape[0], -1)
         if Y.numel() == 0:
-            raise ValueError(
-                f"Expected at least one number in each target, got y of shape {tuple(y.shape)}. Give some."
-            )
+            raise ValueError(f"Every target needs at least one number, but y has shape {tuple(y.shape)}.")
         if not bool(Y.detach().abs().amax() < torch.finfo(Y.dtype).max ** 0.5):
             raise ValueError(
                 f"Expected targets whose squares {Y.dtype} can hold, got up to {float(Y.detach().abs().amax()):.2g}. "
@@ -121,7 +118,7 @@ class ConditionalEmbedding(RegularizedEmbedding):
 
 
 class ConditionedEmbedding(LinearPredictor):
-    """A conditional embedding with its data: the factorized A = K + nλI, and the answers.
+    """A conditional embedding with its data: the factorized A = K + nλI, and its predictions.
 
     Attributes:
         embedding: the embedding; from ``condition`` a frozen copy.
@@ -203,7 +200,7 @@ class ConditionedEmbedding(LinearPredictor):
 
     @property
     def K(self) -> Tensor:
-        """The Gram matrix, ``(*batch, n, n)``; with explicit features it is formed when asked for."""
+        """The Gram matrix, ``(*batch, n, n)``; with explicit features it is formed when needed."""
         return self.system.gram()
 
     @functools.cached_property
@@ -241,8 +238,8 @@ class ConditionedEmbedding(LinearPredictor):
     def leave_one_out(self) -> Tensor:
         """The fitted values at each x_i of the embedding that has not seen (x_i, y_i): f₋ᵢ = Y_i − V_i / [A⁻¹]_ii.
 
-        The ridge nλ is held, so this equals n separate fits exactly. Of a row of weight w > 1, which stands for w
-        equal rows, one is left out.
+        With the same ridge nλ, this equals n separate fits exactly. Of a row of weight w > 1, which stands for w equal
+        rows, one is left out.
         """
         if "_regression" in vars(self):
             c = self.system.inverse_diagonal()
@@ -256,10 +253,10 @@ class ConditionedEmbedding(LinearPredictor):
     def leave_one_out_distribution(self) -> Distribution:
         """P(Y | X = x_i) of a real target by the embedding that has not seen row i, in closed form, at every row.
 
-        The ridge nλ and the marginal distribution F̄ are held.
+        The ridge nλ and the marginal distribution F̄ stay the same.
         """
         support, F, _ = self._cumulative
-        G, _ = indicators(real_targets(self), support, self.row_weights)
+        G, _ = indicators(self.real_targets(), support, self.row_weights)
         residuals = self.system.solve(G) / self.system.inverse_diagonal().unsqueeze(-1)
         return Distribution(support, F + G - residuals)
 
@@ -271,20 +268,21 @@ class ConditionedEmbedding(LinearPredictor):
         """w(x) = A⁻¹k(x), the weights of the data in the embedding at ``x``: ``(*batch, n, t)``."""
         return self.system.solve(self.cross_gram(x).mT)
 
-    def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
-        """k training rows for each point, drawn with the weights v = 1/n + w − (Σw)/n, clipped at 0 and normalized.
-
-        ``y[rows]`` are draws of Y given X = x for targets of any kind: vectors, labels, structures. ``(t, k)``.
+    def updated(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Self:
+        """The same with more rows and the ridge η = nλ fixed; an exact factor grows by a block, for n²t operations.
 
         Raises:
-            TypeError: if ``k`` or ``seed`` is not a whole number.
-            ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
+            TypeError: if the system was solved by iteration, and so cannot be extended.
+            ValueError: if the rows do not fit those of the embedding.
         """
-        return resampled_rows(self.weights(x), k, seed, self.row_weights)
-
-    def updated(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Self:
-        """The same with more rows and the ridge nλ held; an exact factor grows by a block, for n²t operations."""
-        return updated(self, x, y, weights)
+        with torch.no_grad():
+            x, y, weights = self.embedding.checked(check_question(x, self.x), y, weights)
+            embedding, system = frozen(self.embedding), updated_system(self, x, weights)
+            soft = self.y.dim() != y.dim()  # class numbers beside probabilities
+            ys = [self.embedding.targets(part, self.x) if soft and part.dim() == 1 else part for part in (self.y, y)]
+            total = self.total_weight + (len(x) if weights is None else float(weights.sum()))
+            embedding.regularization = (self.system.ridge / total).to(embedding.regularization)
+            return type(self)(embedding, torch.cat([self.x, x]), torch.cat(ys), system)
 
     def restricted(self, rows: Tensor) -> ConditionedEmbedding:
         """The same embedding conditioned on some of the data, from the Gram matrix or the features at hand."""

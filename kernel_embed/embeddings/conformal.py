@@ -27,7 +27,6 @@ from torch import Tensor
 from ..validation import check_features, check_finite, check_labels, check_question, check_tensor
 from .conditional import ConditionedEmbedding
 from .distribution import check_coverage, support_of
-from .predictors import real_targets
 
 BLOCK_NUMBERS = 2**24
 
@@ -135,15 +134,15 @@ def prediction_sets(left_out: Tensor, y: Tensor, probabilities: Tensor, coverage
     if y.dim() != 1:
         raise ValueError("Expected class numbers y, got soft labels. Give the number of each row's class.")
     scores = 1.0 - left_out.gather(-1, y.reshape(-1, 1)).squeeze(-1)
-    chosen = 1.0 - probabilities <= conformal_quantile(scores, coverage)
-    return chosen.scatter(-1, probabilities.argmax(-1, keepdim=True), True)
+    members = 1.0 - probabilities <= conformal_quantile(scores, coverage)
+    return members.scatter(-1, probabilities.argmax(-1, keepdim=True), True)
 
 
 @torch.no_grad()
 def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, coverage: float = 0.9) -> Tensor:
     r"""Intervals for a real target that cover with probability at least 1 − 2α = 2·``coverage`` − 1: ``(t, 2)``.
 
-    For every row i the embedding without it is known in closed form, at x_i and at any x: with w = A⁻¹k(x),
+    For every row i the embedding without it has a closed form, at x_i and at any x: with w = A⁻¹k(x),
 
     .. math::
         \hat F_{-i}(t \mid x) = \sum_j w_j \mathbf 1\{y_j \le t\} - w_i R_i(t) + \Big( 1 - \sum_j w_j + w_i b_i \Big)
@@ -152,7 +151,7 @@ def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, covera
 
     With its quantiles lo, hi at (1 ∓ coverage)/2 and :math:`s_i = \max(lo_{-i}(x_i) - y_i,\; y_i - hi_{-i}(x_i))`, the
     interval runs from the ⌊α(n + 1)⌋-th smallest of :math:`lo_{-i}(x) - s_i` to the ⌈(1 − α)(n + 1)⌉-th smallest of
-    :math:`hi_{-i}(x) + s_i`. The theorem asks that kernel and ridge nλ were fixed without these rows; where they were
+    :math:`hi_{-i}(x) + s_i`. The theorem needs that kernel and ridge nλ were fixed without these rows; where they were
     learned from them the rate is an observation. Cost: O(n s) for each point, with s different targets.
 
     Args:
@@ -197,7 +196,7 @@ class _LeftOut:
     """The n embeddings that have each not seen one row, as distribution functions not yet made to rise."""
 
     def __init__(self, conditioned: ConditionedEmbedding) -> None:
-        self.conditioned, self.y = conditioned, real_targets(conditioned)
+        self.conditioned, self.y = conditioned, conditioned.real_targets()
         self.support = support_of(self.y)
         n = len(self.y)
         self.G = (self.y.unsqueeze(-1) <= self.support).to(self.y)

@@ -7,7 +7,7 @@ distribution. Its distribution function is linear in the data,
 .. math::  \hat F(t \mid x) = \sum_j v_j \mathbf 1\{y_j \le t\}
            = \bar F(t) + \mathbf k(x)^\top A^{-1} \big( \mathbf 1\{y \le t\} - \bar F(t) \big) ,
 
-but need not rise. The answers use its *monotone rearrangement*: the values :math:`\hat F(t_1), \dots, \hat F(t_s)` at
+but need not rise. Predictions use its *monotone rearrangement*: the values :math:`\hat F(t_1), \dots, \hat F(t_s)` at
 the ordered targets, sorted and clipped to [0, 1]. Against any distribution function that rises it is never farther, in
 mean square over the :math:`t_j`, than what it was made from, and quantiles never cross.
 """
@@ -166,7 +166,7 @@ class Distribution:
 
 
 class RealTargetPredictor:
-    """The questions about P(Y | X) as a distribution, for anything that knows :meth:`distribution`.
+    """P(Y | X) as a distribution, for every class that implements :meth:`distribution`.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -180,7 +180,7 @@ class RealTargetPredictor:
         """P(Y | X = x) of a real target, for each of the points ``x`` ``(t, d)``.
 
         Raises:
-            TypeError: if there is no single real target, or it is not held.
+            TypeError: if there is no single real target, or the predictor does not hold it.
         """
         raise no_distribution(self)
 
@@ -213,11 +213,11 @@ class RealTargetPredictor:
         return self.distribution(x).sample(k, seed)
 
 
-def no_distribution(answers: RealTargetPredictor) -> TypeError:
-    """What is said where there is no real target, or it is not held."""
+def no_distribution(predictor: RealTargetPredictor) -> TypeError:
+    """What is said where there is no real target, or the predictor does not hold it."""
     return TypeError(
-        f"Expected answers about one real target for a distribution function, got {type(answers).__name__}. For class "
-        "labels ask for probabilities(x); otherwise ask embedding.condition(x, y), which holds its targets."
+        f"{type(predictor).__name__} holds no real target, so it has no distribution function. For class labels use "
+        "probabilities(x); otherwise use embedding.condition(x, y), which holds its targets."
     )
 
 

@@ -1,22 +1,36 @@
-r"""The kernel mean embedding of a sample, eqs. (1) and (2).
+r"""The kernel mean embedding of a sample, eqs. (1) and (2), its shrinkage, eq. (9), and its sampling error, eq. (6).
 
 .. math::
-    \mu_P = \int k(\cdot, x)\, P(dx), \qquad \hat\mu = \sum_i \beta_i\, k(\cdot, x_i), \quad \beta_i = 1/n .
+    \mu_P = \int k(\cdot, x)\, P(dx), \qquad \hat\mu = \sum_i \beta_i\, k(\cdot, x_i), \quad \beta_i = 1/n , \\
+    \check\mu_\lambda = \hat\Sigma (\hat\Sigma + \lambda I)^{-1} \hat\mu = \sum_i \beta_i k(\cdot, x_i), \qquad
+    \beta = (K + n\lambda I)^{-1} [\hat\mu(x_1), \dots, \hat\mu(x_n)]^\top , \\
+    \operatorname{Cov}[\hat\mu(x), \hat\mu(y)] \approx \frac1n \operatorname{Cov}_j[k(x_j, x), k(x_j, y)]
+    = (D D^\top)_{xy}, \qquad D_{xj} = \frac{k(x, x_j) - \hat\mu(x)}{\sqrt{n (n - 1)}} .
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Literal
 
 import torch
+from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
+from gpytorch.priors import Prior
 from torch import Tensor
 
 from ..kernels import gram
 from ..kernels.frozen import frozen
 from ..kernels.structure import check_columns, check_kernel
-from ..validation import check_question, check_sample, check_tensor
-from .base import KernelEmbedding
+from ..linalg import DenseSystem
+from ..validation import check_memory, check_question, check_sample, check_tensor
+from .base import KernelEmbedding, RegularizedEmbedding
+
+NoiseKind = Literal["heteroscedastic", "central-limit"]
+NUGGET = 1e-4
+"""Independent noise beside that of the central limit theorem, as a share of it: by itself the latter is singular."""
+
 
 BLOCK_ENTRIES = 2**24
 """Entries of a Gram matrix held at a time where only its row sums are needed."""
@@ -112,3 +126,70 @@ class WeightedEmbedding:
 
     def _against(self, x1: Tensor, x2: Tensor) -> Tensor:
         return gram(self.kernel, x1, x2)
+
+
+class ShrinkageMeanEmbedding(RegularizedEmbedding):
+    """The estimator μ̌_λ of eq. (9), which shrinks μ̂ along the directions in which the data vary least.
+
+    It is the posterior mean of :class:`kernel_embed.BayesianMeanEmbedding` with prior covariance k in place of r and
+    noise σ² = nλ.
+
+    Args:
+        kernel: k, any GPyTorch kernel.
+        regularization: λ.
+        regularization_prior: a GPyTorch prior on λ.
+        regularization_constraint: a GPyTorch constraint on λ.
+
+    Example:
+        >>> import gpytorch
+        >>> x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0))
+        >>> shrunk = ShrinkageMeanEmbedding(gpytorch.kernels.RBFKernel(), regularization=0.1).condition(x)
+        >>> bool(shrunk.inner(shrunk) < 1)
+        True
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        regularization: float = 0.01,
+        *,
+        regularization_prior: Prior | None = None,
+        regularization_constraint: Interval | None = None,
+    ) -> None:
+        super().__init__(kernel, regularization, regularization_prior, regularization_constraint)
+
+    def attach(self, x: Tensor) -> WeightedEmbedding:
+        """μ̌_λ for the sample ``x`` of shape ``(n, d)``, differentiable in the parameters as they are."""
+        x = check_sample(x, self.kernel.parameters())
+        check_columns(self.kernel, x.shape[-1])
+        check_memory(x.shape[-2], x, self.batch_shape.numel(), "Shrink the embedding of a part of the rows.")
+        K = gram(self.kernel, x)
+        ridge = (x.shape[-2] * self.regularization.to(K)).expand(K.shape[:-2])
+        # eq. (9): β = (K + nλI)⁻¹ μ̂(x)
+        beta = DenseSystem(K, ridge).solve(K.mean(dim=-1, keepdim=True))
+        return WeightedEmbedding(self.kernel, x, beta.squeeze(-1))
+
+    def condition(self, x: Tensor) -> WeightedEmbedding:
+        """μ̌_λ for the sample ``x`` of shape ``(n, d)``, with a frozen copy of the kernel."""
+        return frozen(self).attach(x)
+
+
+def deviations(kernel: Kernel, x: Tensor, points: Tensor) -> Tensor:
+    """D with DDᵀ the covariance of μ̂ of the sample ``x`` at ``points``, eq. (6): ``(*batch, t, n)``."""
+    K = gram(kernel, points, x)
+    n = x.shape[-2]
+    return (K - K.mean(dim=-1, keepdim=True)) / math.sqrt(n * max(n - 1, 1))
+
+
+def central_limit_variance(kernel: Kernel, x: Tensor, points: Tensor) -> Tensor:
+    """Var_j[k(x_j, x)] / n at ``points``, kept off zero, where k is the same for every x_j: ``(*batch, t)``."""
+    # eq. (6), its diagonal
+    variance = deviations(kernel, x, points).square().sum(dim=-1)
+    return variance + 1e-6 * variance.detach().mean(dim=-1, keepdim=True) + torch.finfo(variance.dtype).eps
+
+
+def central_limit_covariance(kernel: Kernel, x: Tensor, points: Tensor) -> Tensor:
+    """The joint covariance at ``points`` with a nugget: ``(*batch, t, t)``."""
+    D, variance = deviations(kernel, x, points), central_limit_variance(kernel, x, points)
+    nugget = NUGGET * variance.mean(dim=-1, keepdim=True)
+    return D @ D.mT + torch.diag_embed(nugget.expand(variance.shape))

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..kernels import DeltaKernel, DiagonalBound
 from ..kernels.frozen import frozen
 from ..validation import check_count, check_features, check_labels, check_weights
-from .calibrated import CalibratedMulticlass
+from .calibration import CalibratedMulticlass
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
 from .predictors import MulticlassPredictor
 

@@ -1,8 +1,8 @@
-r"""What everything answers that stands for P(Y | X), whatever it holds.
+r"""Predictors of P(Y | X): the methods that all of them share.
 
 An exact embedding, one through features, a Nyström approximation, a solution by iteration, rows on several machines, a
-few points in place of all and an average over a posterior answer the same questions under the same names. Most of them
-are linear: they know a representation of new points and coefficients, and that is all a subclass has to supply,
+few points in place of all and an average over a posterior have the same methods under the same names. Most of them are
+linear: a subclass supplies a representation of new points and coefficients, and that is all,
 
 .. math::  \mathbb E[Y \mid X = x] \approx \mathbf f(x) = \mathbf C^\top \boldsymbol\varphi(x),
            \qquad \boldsymbol\varphi(x) = \mathbf k(x) \text{ or the explicit features of } x .
@@ -19,9 +19,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..validation import check_finite, check_tensor
 from .distribution import Distribution, RealTargetPredictor, indicators, no_distribution, support_of
-from .representation import Function, LinearMap, Representation
+from .probabilities import clip_normalize, information, resampled_rows
+from .representation import LinearMap, Representation
+from .resolution import Function
 
 Entropy = Literal["clip-normalized", "expected-information"]
 
@@ -30,7 +31,7 @@ _MAPS: weakref.WeakKeyDictionary[LinearPredictor, dict[str, LinearMap]] = weakre
 
 
 class ConditionalPredictor(RealTargetPredictor, abc.ABC):
-    """The questions about P(Y | X) for targets of any kind.
+    """Predictions of P(Y | X) for targets of any kind.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -60,7 +61,7 @@ class ConditionalPredictor(RealTargetPredictor, abc.ABC):
 
 
 class LinearPredictor(ConditionalPredictor):
-    """Answers of the form f(x) = Cᵀφ(x): a subclass supplies the two.
+    """Predictions of the form f(x) = Cᵀφ(x); a subclass supplies C and φ.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -83,7 +84,7 @@ class LinearPredictor(ConditionalPredictor):
 
     @property
     def targets_held(self) -> Tensor | None:
-        """The training targets, for answers that still hold them; ``None`` for those that went over their data once."""
+        """The training targets; ``None`` where they are not stored, as after one pass over the data."""
         return None
 
     @property
@@ -92,14 +93,53 @@ class LinearPredictor(ConditionalPredictor):
         return None
 
     def coefficients_of(self, values: Tensor) -> Tensor:
-        """The coefficients for other ``values`` ``(n, q)`` at the training targets; only with data that are held.
+        """The coefficients for other ``values`` ``(n, q)`` at the training targets; only with stored data.
 
         Raises:
-            TypeError: if the answers do not hold their data.
+            TypeError: if the predictor does not hold its data.
         """
-        raise TypeError(
-            f"Expected answers that hold their data, got {type(self).__name__}. "
-            "Ask what embedding.condition(x, y) returns."
+        raise self._without_data()
+
+    def weights(self, x: Tensor) -> Tensor:
+        """w(x), the weights of the training rows in the prediction at ``x``: ``(*batch, n, t)``; only with data.
+
+        Raises:
+            TypeError: if the predictor does not hold its data.
+        """
+        raise self._without_data()
+
+    def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
+        """k training rows for each point, drawn with the weights v = 1/n + w − (Σw)/n, clipped at 0 and normalized.
+
+        ``y[rows]`` are draws of Y given X = x for targets of any kind: vectors, labels, structures. ``(t, k)``.
+
+        Raises:
+            TypeError: if the predictor does not hold its data, or ``k`` or ``seed`` is not a whole number.
+            ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
+        """
+        return resampled_rows(self.weights(x), k, seed, self.row_weights)
+
+    def real_targets(self) -> Tensor:
+        """The training targets, one real number for each row, ``(n,)``.
+
+        Raises:
+            TypeError: if they are not held, or are no real numbers.
+        """
+        y = self.targets_held
+        if y is None:
+            raise no_distribution(self)
+        if y.numel() != y.shape[0]:
+            raise TypeError(
+                f"A distribution function needs one real target for each row, but the targets have shape "
+                f"{tuple(y.shape)}. Use expectation(g, x), weights(x) or sample_rows(k, x), or embed one target at a "
+                "time."
+            )
+        return y.reshape(-1).to(self.coefficients)
+
+    def _without_data(self) -> TypeError:
+        return TypeError(
+            f"{type(self).__name__} does not hold its training data. Use embedding.condition(x, y), or "
+            "approximate(embedding, x, y, ...) with tensors."
         )
 
     def mean(self, x: Tensor) -> Tensor:
@@ -108,7 +148,14 @@ class LinearPredictor(ConditionalPredictor):
 
     def evaluate(self, x: Tensor) -> Tensor:
         """:meth:`mean` at points that are checked already."""
-        return self._map("mean", lambda: self.coefficients)(x)
+        return self._mean_map()(x)
+
+    def prepare(self) -> None:
+        """Resolve the kernel now, and not at the first prediction."""
+        self._mean_map()
+
+    def _mean_map(self) -> LinearMap:
+        return self._map("mean", lambda: self.coefficients)
 
     def _map(self, name: str, coefficients: Callable[[], Tensor]) -> LinearMap:
         """φ(x) C for the coefficients of this ``name``, with the kernel resolved at the first call."""
@@ -124,16 +171,12 @@ class LinearPredictor(ConditionalPredictor):
         """E[g(Y) | X = x], eq. (2); see :meth:`ConditionalPredictor.expectation`.
 
         Raises:
-            TypeError: if the answers do not hold the training targets.
+            TypeError: if the predictor does not hold the training targets.
             ValueError: if ``g`` does not return one value, or one row, for each training target.
         """
         y = self.targets_held
         if y is None:
-            raise TypeError(
-                f"Expected answers that hold the training targets for an expectation of g, got {type(self).__name__}, "
-                "which keeps coefficients alone. Ask embedding.condition(x, y), or approximate(embedding, x, y, ...) "
-                "with tensors."
-            )
+            raise self._without_data()
         like = self.coefficients
         values = torch.as_tensor(g(y) if callable(g) else g, dtype=like.dtype, device=like.device)
         n = y.shape[0]
@@ -158,14 +201,14 @@ class LinearPredictor(ConditionalPredictor):
     @functools.cached_property
     def _cumulative(self) -> tuple[Tensor, Tensor, Tensor]:
         """The support, F̄ there, and the coefficients of the centered indicators."""
-        y = real_targets(self)
+        y = self.real_targets()
         support = support_of(y)
         G, F = indicators(y, support, self.row_weights)
         return support, F, self.coefficients_of(G)
 
 
 class MulticlassPredictor(ConditionalPredictor):
-    """The questions about class labels, for anything whose mean is that of their one-hot vectors.
+    """Predictions of class labels, for predictors whose mean is that of one-hot vectors.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -176,6 +219,14 @@ class MulticlassPredictor(ConditionalPredictor):
     """
 
     distribution = RealTargetPredictor.distribution  # class labels have probabilities, and no order
+
+    def real_targets(self) -> Tensor:
+        """Class labels are no real numbers.
+
+        Raises:
+            TypeError: always.
+        """
+        raise no_distribution(self)
 
     @property
     @abc.abstractmethod
@@ -206,10 +257,10 @@ class MulticlassPredictor(ConditionalPredictor):
             ValueError: if ``kind`` is neither of the two.
         """
         if kind == "clip-normalized":
-            return _information(self.probabilities(x)).sum(dim=-1)
+            return information(self.probabilities(x)).sum(dim=-1)
         if kind == "expected-information":
             # eqs. (36), (37): Σ_i û_x(y_i) w_i(x) = Σ_c û_x(c) p̂_c(x), û_x(c) = −log p̂_c(x) where p̂_c(x) > 0, else 0
-            return _information(self.decision_probabilities(x)).sum(dim=-1)
+            return information(self.decision_probabilities(x)).sum(dim=-1)
         raise ValueError(
             f"Expected kind 'clip-normalized' or 'expected-information', got {kind!r}. Choose one of the two."
         )
@@ -218,8 +269,8 @@ class MulticlassPredictor(ConditionalPredictor):
         """E[g(Y) | X = x], eq. (2).
 
         Args:
-            g: a function of class numbers, or its values ``(m,)`` or ``(m, q)`` at the classes; for answers that hold
-                their data also its values at the training labels.
+            g: a function of class numbers, or its values ``(m,)`` or ``(m, q)`` at the classes; with stored data
+                also its values at the training labels.
             x: points of shape ``(t, d)``.
 
         Raises:
@@ -236,48 +287,3 @@ class MulticlassPredictor(ConditionalPredictor):
             return super().expectation(values, x)  # type: ignore[safe-super]
         F = self.decision_probabilities(x)
         return F @ values.to(F)
-
-
-def real_targets(answers: LinearPredictor) -> Tensor:
-    """The targets held by ``answers``, one real number for each row, ``(n,)``; a clear error where they are not."""
-    y = answers.targets_held
-    if y is None or isinstance(answers, MulticlassPredictor):
-        raise no_distribution(answers)
-    if y.numel() != y.shape[0]:
-        raise TypeError(
-            f"Expected one real target for each row for a distribution function, got shape {tuple(y.shape)}. "
-            "Ask for expectation(g, x), weights(x) or sample_rows(k, x), or embed one target at a time."
-        )
-    return y.reshape(-1).to(answers.coefficients)
-
-
-def clip_normalize(p: Tensor) -> Tensor:
-    """eq. (6): max{p_c, 0} / Σ_j max{p_j, 0}; uniform where no entry is positive.
-
-    Args:
-        p: decision probabilities, ``(*batch, t, m)``.
-
-    Returns:
-        Probabilities of the same shape, with sums of one.
-
-    Raises:
-        TypeError: if ``p`` is not a tensor of real numbers.
-        ValueError: if ``p`` has no rows, integers, or values that are not finite.
-
-    Example:
-        >>> from kernel_embed.embeddings import clip_normalize
-        >>> clip_normalize(torch.tensor([[1.5, 0.5, -0.2]]))
-        tensor([[0.7500, 0.2500, 0.0000]])
-    """
-    check_tensor(p, "p")
-    check_finite(p, "p")
-    if p.dim() == 0 or p.shape[-1] == 0 or not p.is_floating_point():
-        raise ValueError(f"Expected rows of decimals in p, got shape {tuple(p.shape)} of {p.dtype}. Give p.double().")
-    positive = p.clamp_min(0.0)
-    total = positive.sum(dim=-1, keepdim=True)
-    return torch.where(total > 0, positive / total.clamp_min(torch.finfo(p.dtype).tiny), 1.0 / p.shape[-1])
-
-
-def _information(p: Tensor) -> Tensor:
-    """−p log p where p > 0, else 0, with a finite derivative everywhere."""
-    return torch.where(p > 0, -p * p.clamp_min(torch.finfo(p.dtype).tiny).log(), 0.0)

@@ -1,6 +1,6 @@
 r"""The witness function μ_P − μ_Q of two samples: where they differ, with a credible band.
 
-ConditioningSet θ the two embeddings have independent posteriors, so that at any points
+Given θ, the two embeddings have independent posteriors, so that at any points
 
 .. math::  (\mu_P - \mu_Q)(x) \sim \mathcal N(m_P - m_Q,\; S_P + S_Q) .
 
@@ -76,7 +76,7 @@ class Witness:
         """The posterior of MMD² = ‖μ_P − μ_Q‖² in the RKHS of k.
 
         It exists where ν is finite. Under any other measure than a discrete one, ν is replaced by the empirical
-        distribution of ``num_atoms`` points of the pooled sample, and the answer says so.
+        distribution of ``num_atoms`` points of the pooled sample, as its ``repr`` says.
         """
         first, second = self.first, self.second
         if not _is_discrete(first):

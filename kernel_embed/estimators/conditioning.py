@@ -23,7 +23,7 @@ from ..kernels.frozen import frozen
 from ..linalg import RidgePath
 from ..linalg.cholesky import joined_weights
 from ..objectives import calibrate
-from ..scale.expansion import expansion
+from ..scale.predictors import expansion
 from ..scale.statistics import FeatureStatistics
 
 PRODUCTS = 4e11

@@ -21,7 +21,8 @@ from sklearn.utils import _safe_indexing
 from torch import Tensor
 
 from ..scale.distributed import collective, reduce_statistics
-from ..scale.statistics import FeatureStatistics, MulticlassFeaturePredictor
+from ..scale.predictors import MulticlassFeaturePredictor
+from ..scale.statistics import FeatureStatistics
 from ..tabular.encoder import validate_table
 from .conditioning import Table, condition_on_sums
 from .labels import Labels, read_labels

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from ..embeddings import ConditionedMulticlass, LinearPredictor, MulticlassEmbedding
-from ..scale.expansion import MulticlassExpansion, expansion
-from ..scale.statistics import MulticlassFeaturePredictor
+from ..scale.predictors import MulticlassExpansion, MulticlassFeaturePredictor, expansion
 from .conditioning import Table, num_points, through_features
 from .default import EXACT
 from .logistic import LogisticPredictor

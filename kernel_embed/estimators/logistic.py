@@ -30,7 +30,8 @@ from torch import Tensor
 from ..embeddings import ConditionalEmbedding, KernelFeatures, LinearPredictor, MulticlassEmbedding
 from ..embeddings.calibration import smoothed
 from ..kernels import FeatureKernel, explicit_features
-from ..scale.statistics import FeaturePredictor, FeatureStatistics
+from ..scale.predictors import FeaturePredictor
+from ..scale.statistics import FeatureStatistics
 from ..softmax import softmax_regression
 from .candidates import linear_kernel
 from .conditioning import Table

@@ -80,9 +80,10 @@ class Member:
     calibration: SoftmaxCalibration | PlainSoftmax
     relevances: Tensor
 
-    def decision_probabilities(self, x: Tensor) -> Tensor:
-        """The mean of f(x) over the embeddings: ``(t, m)``."""
-        return torch.stack([answers.mean(x) for answers in self.answers]).mean(0)
+    def log_probabilities(self, x: Tensor) -> Tensor:
+        """log p(x) at checked points, from the mean of f(x) over the embeddings: ``(t, m)``."""
+        F = [answers.evaluate(x) for answers in self.answers]
+        return self.calibration.log_probabilities(F[0] if len(F) == 1 else torch.stack(F).mean(0))
 
 
 class PooledPredictor(MulticlassPredictor):
@@ -130,19 +131,36 @@ class PooledPredictor(MulticlassPredictor):
         shares = torch.stack([member.relevances / member.relevances.sum() for member in self.members])
         return weights.to(shares) @ shares
 
+    def prepare(self) -> PooledPredictor:
+        """Resolve the kernels now, and not at the first prediction."""
+        for member in self._active:
+            for answers in member.answers:
+                answers.prepare()
+        return self
+
+    @property
+    def _active(self) -> list[Member]:
+        return [member for member, w in zip(self.members, self.pool.weights.tolist(), strict=True) if w > 0]
+
     def log_probabilities(self, x: Tensor) -> Tensor:
         """log p(x): ``(t, m)``."""
-        kept = [(k, member) for k, member in enumerate(self.members) if self.pool.weights[k] > 0]
+        return self._log_probabilities(self.members[0].answers[0].representation.check(x))
+
+    def _log_probabilities(self, x: Tensor) -> Tensor:
         with cached_transforms():
-            log_p = [member.calibration.log_probabilities(member.decision_probabilities(x)) for _, member in kept]
-        weights = self.pool.weights[[k for k, _ in kept]]
+            log_p = [member.log_probabilities(x) for member in self._active]
         if not log_p:
             return self.pool.offset.log_softmax(-1).expand(len(x), -1)
+        weights = self.pool.weights[self.pool.weights > 0]
         return LogarithmicPool(weights, self.pool.offset).log_probabilities(torch.stack(log_p))
 
     def probabilities(self, x: Tensor) -> Tensor:
         """p(x), calibrated: ``(t, m)``."""
         return self.log_probabilities(x).exp()
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        """:meth:`probabilities` at points that are checked already."""
+        return self._log_probabilities(x).exp()
 
     def mean(self, x: Tensor) -> Tensor:
         """E[Y | X = x] for one-hot targets, the probabilities themselves: ``(t, m)``."""
@@ -162,4 +180,4 @@ def pooled(table: Table, judged: Tensor, found: Sequence[Unjudged]) -> PooledPre
         Member(one.candidate, one.embeddings, one.answers, calibration, one.relevances(table.groups))
         for one, calibration in zip(found, calibrations, strict=True)
     )
-    return PooledPredictor(members, combined, combined.log_probabilities(log_p), judged)
+    return PooledPredictor(members, combined, combined.log_probabilities(log_p), judged).prepare()

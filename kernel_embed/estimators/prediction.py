@@ -96,7 +96,7 @@ class ClassifierPredictions(ClassifierMixin, BaseEstimator):
     @torch.no_grad()
     def _probabilities(self, x: torch.Tensor) -> torch.Tensor:
         if isinstance(self.conditioned_, PooledPredictor):
-            return self._reweighted(self.conditioned_.probabilities(x))
+            return self._reweighted(self.conditioned_.evaluate(x))
         return self._calibrated(self._decision_probabilities(x))
 
     def _calibrated(self, F: torch.Tensor) -> torch.Tensor:
@@ -107,7 +107,7 @@ class ClassifierPredictions(ClassifierMixin, BaseEstimator):
 
     @torch.no_grad()
     def _decision_probabilities(self, x: torch.Tensor) -> torch.Tensor:
-        return self.conditioned_.decision_probabilities(x)
+        return self.conditioned_.evaluate(x)
 
     def _encode(self, X: ArrayLike) -> torch.Tensor:
         check_is_fitted(self)

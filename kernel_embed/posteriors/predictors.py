@@ -24,7 +24,7 @@ from ..embeddings import (
     clip_normalize,
 )
 from ..embeddings.distribution import Distribution, support_of
-from ..embeddings.resampling import resampled_rows
+from ..embeddings.probabilities import resampled_rows
 from ..objectives import calibrate
 from ..validation import check_features
 from .mixture import GaussianMixture, gaussian_mixture

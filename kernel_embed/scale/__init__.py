@@ -4,8 +4,8 @@ from ..kernels.features import FourierFeatures, NystromFeatures, nystrom_kernel,
 from .approximate import ApproximationError, ConjugateGradients, Nystrom, RandomFeatures, approximate
 from .compress import CompressionReport, compress
 from .distributed import ShardedEmbedding, ShardedMulticlass, reduce_statistics
-from .expansion import Expansion, MulticlassExpansion
-from .statistics import FeaturePredictor, FeatureStatistics, MulticlassFeaturePredictor, accumulate
+from .predictors import Expansion, FeaturePredictor, MulticlassExpansion, MulticlassFeaturePredictor
+from .statistics import FeatureStatistics, accumulate
 
 __all__ = [
     "ApproximationError",

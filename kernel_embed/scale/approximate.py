@@ -36,7 +36,8 @@ from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
 from ..linalg import FeatureSystem, IterativeSystem
 from ..validation import check_count, check_features, check_labels, check_lengths
-from .statistics import FeaturePredictor, accumulate
+from .predictors import FeaturePredictor
+from .statistics import accumulate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +47,9 @@ class ApproximationError:
     Attributes:
         kernel: ‖K̂ − K‖ / ‖K‖ in the Frobenius norm, on rows of the probe.
         regression: with features, the largest difference of a decision probability (of a regression value, for other
-            targets) from the exact one, both embeddings conditioned on one half of the probe and asked on the other.
+            targets) from the exact one; both embeddings are conditioned on one half of the probe and predict the other.
             With conjugate gradients, the largest entry of the residual AV − Y at rows of the probe, conditioned on all
-            data: it says how well the system is solved, and is no bound on the difference from the exact answer.
+            data: it measures how well the system is solved, and is no bound on the error of predictions.
         num_rows: rows of the probe.
         num_iterations: of conjugate gradients.
 
@@ -152,7 +153,7 @@ def approximate(
     method: RandomFeatures | Nystrom | ConjugateGradients,
     probe_size: int = 500,
 ) -> tuple[FeaturePredictor | ConditionedEmbedding, ApproximationError]:
-    """Condition ``embedding`` on many rows by ``method``; the answers, and their error on a probe.
+    """Condition ``embedding`` on many rows by ``method``; the predictor, and its error on a probe.
 
     Args:
         embedding: a learned embedding with any kernel; it is not changed.
@@ -163,7 +164,7 @@ def approximate(
         probe_size: rows on which the error is measured.
 
     Returns:
-        The answers, and the error on the probe.
+        The predictor, and the error on the probe.
 
     Raises:
         TypeError: if ``embedding`` or ``method`` is of another kind, or conjugate gradients are given a loader.
@@ -209,8 +210,8 @@ def approximate(
         twin._modules = {**embedding._modules, "kernel": method.kernel(embedding.kernel, first)}
         error = _probe(embedding, twin, first, targets, probe_size, method.seed)
         statistics = accumulate(twin, x, y)
-        answers = statistics.condition() if isinstance(x, DataLoader) else statistics.condition(first, targets)
-    return answers, error
+        predictor = statistics.condition() if isinstance(x, DataLoader) else statistics.condition(first, targets)
+    return predictor, error
 
 
 def _probe(
@@ -218,11 +219,11 @@ def _probe(
 ) -> ApproximationError:
     rows = random_rows(x.shape[0], size, seed + 1, x.device)
     half = -(-len(rows) // 2)
-    ask, known = rows[:half], rows[half:] if len(rows) > 1 else rows
-    K = gram(embedding.kernel, x[ask])
-    relative = (gram(twin.kernel, x[ask]) - K).norm() / K.norm()
-    exact, approximated = (e.condition(x[known], y[known]) for e in (embedding, twin))
-    difference = exact.mean(x[ask]) - approximated.mean(x[ask])
+    test, train = rows[:half], rows[half:] if len(rows) > 1 else rows
+    K = gram(embedding.kernel, x[test])
+    relative = (gram(twin.kernel, x[test]) - K).norm() / K.norm()
+    exact, approximated = (e.condition(x[train], y[train]) for e in (embedding, twin))
+    difference = exact.mean(x[test]) - approximated.mean(x[test])
     return ApproximationError(relative.item(), difference.abs().max().item(), len(rows))
 
 
@@ -233,11 +234,11 @@ def _by_iteration(
         twin = frozen(embedding)
         system = iterative_system(twin.kernel, x, x.shape[0] * twin.regularization.to(x), method)
         kind = ConditionedMulticlass if isinstance(twin, MulticlassEmbedding) else ConditionedEmbedding
-        answers = kind(twin, x, y, system)
+        predictor = kind(twin, x, y, system)
         rows = random_rows(x.shape[0], probe_size, method.seed + 1, x.device)
         # P = Y − ηV, and K V = P at a solution: the difference is the residual K V + ηV − Y of these rows.
-        residual = answers.mean(x[rows]) - answers.P[rows]
-    return answers, ApproximationError(0.0, residual.abs().max().item(), len(rows), system.num_iterations)
+        residual = predictor.mean(x[rows]) - predictor.P[rows]
+    return predictor, ApproximationError(0.0, residual.abs().max().item(), len(rows), system.num_iterations)
 
 
 def iterative_system(kernel: Kernel, x: Tensor, ridge: Tensor, method: ConjugateGradients) -> IterativeSystem:

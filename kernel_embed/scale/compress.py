@@ -25,17 +25,17 @@ from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
 from ..kernels import gram
 from ..kernels.frozen import frozen
 from ..validation import check_count
-from .expansion import Expansion, expansion
+from .predictors import Expansion, expansion
 
 Choice = Literal["greedy", "herding"]
 
 
 @dataclasses.dataclass(frozen=True)
 class CompressionReport:
-    """What compression lost.
+    """The loss by compression.
 
     Attributes:
-        num_points: s, the points kept; fewer than asked for where they already give f exactly.
+        num_points: s, the points kept; fewer than requested where they already give f exactly.
         relative_norm: ‖f − f_S‖ / ‖f‖ in the kernel's Hilbert space.
         largest_difference: of a decision probability (a regression value, for other targets) at the data.
         accuracy: of the embedding on the given ``x``, ``y``, or on its own data; ``None`` for other targets.
@@ -120,11 +120,11 @@ def compress(
         if j is None:
             break
         drawn += basis.add(j)
-    if not len(basis.chosen):
+    if not len(basis.rows):
         raise ValueError("Expected a kernel with values other than zero, got none on these data. Take another kernel.")
-    points = conditioned.x[basis.chosen]
-    answers = expansion(frozen(conditioned.embedding), points, basis.coefficients())
-    return answers, _report(conditioned, answers, basis, x, y)
+    points = conditioned.x[basis.rows]
+    compressed = expansion(frozen(conditioned.embedding), points, basis.coefficients())
+    return compressed, _report(conditioned, compressed, basis, x, y)
 
 
 class _NewtonBasis:
@@ -137,7 +137,7 @@ class _NewtonBasis:
         self.smallest = 100 * torch.finfo(self.power.dtype).eps * self.power.amax()
         self.N = self.x.new_zeros(self.x.shape[0], size)
         self.c = self.x.new_zeros(size, self.residual.shape[-1])
-        self.chosen: list[int] = []
+        self.rows: list[int] = []
 
     def best(self) -> int | None:
         """The row that lowers ‖f − f_S‖ most; ``None`` where nothing is left to gain."""
@@ -153,7 +153,7 @@ class _NewtonBasis:
 
     def add(self, j: int) -> Tensor:
         """Take row j into the subset; its column of K."""
-        step = len(self.chosen)
+        step = len(self.rows)
         column = gram(self.kernel, self.x, self.x[j : j + 1]).to(self.x).squeeze(-1)
         root = self.power[j].sqrt()
         v = (column - self.N[:, :step] @ self.N[j, :step]) / root
@@ -162,13 +162,13 @@ class _NewtonBasis:
         self.power = (self.power - v.square()).clamp_min(0.0)
         self.power[j] = 0.0
         self.N[:, step] = v
-        self.chosen.append(j)
+        self.rows.append(j)
         return column
 
     def coefficients(self) -> Tensor:
         """B: with L = N at the chosen rows, K_SS = LLᵀ and B = L⁻ᵀ c."""
-        s = len(self.chosen)
-        L = self.N[self.chosen, :s]
+        s = len(self.rows)
+        L = self.N[self.rows, :s]
         B: Tensor = torch.linalg.solve_triangular(L.mT, self.c[:s], upper=True)
         return B
 
@@ -189,4 +189,4 @@ def _report(
         x, y = (conditioned.x, conditioned.y) if x is None or y is None else (x, y.to(conditioned.y.device))
         accuracy = (conditioned.predict(x) == y).double().mean().item()
         compressed = (answers.mean(x).argmax(-1) == y).double().mean().item()
-    return CompressionReport(len(basis.chosen), (missing / squared).sqrt().item(), difference, accuracy, compressed)
+    return CompressionReport(len(basis.rows), (missing / squared).sqrt().item(), difference, accuracy, compressed)

@@ -32,7 +32,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def collective(what: str, call: Callable[Arguments, T], *args: Arguments.args, **kwargs: Arguments.kwargs) -> T:
-    """``call(...)``, with an error that says what it means when another rank is gone."""
+    """``call(...)``, with a clear error when another rank is gone."""
     try:
         return call(*args, **kwargs)
     except RuntimeError as error:
@@ -170,7 +170,7 @@ class ShardedEmbedding:
 
 class ShardedMulticlass(ConditionedMulticlass):
     """A multiclass embedding with the rows of all ranks: ``y``, ``Y``, ``V`` and ``P`` are of all, ``x`` of this rank.
-    Predictions are made where they are asked for, without communication.
+    Predictions need no communication.
 
     Args:
         embedding: the embedding.

@@ -9,34 +9,20 @@ They are sums over rows, so that batches, files and machines each contribute the
 
 from __future__ import annotations
 
-import functools
-from typing import cast
-
 import torch
 from gpytorch.kernels import Kernel
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 from torch.utils.data import DataLoader
-from typing_extensions import Self
 
-from ..embeddings import (
-    ConditionalEmbedding,
-    KernelFeatures,
-    LinearPredictor,
-    MulticlassEmbedding,
-    MulticlassPredictor,
-)
-from ..embeddings.distribution import Distribution, indicators
-from ..embeddings.predictors import real_targets
+from ..embeddings import ConditionalEmbedding, MulticlassEmbedding
 from ..embeddings.representation import FEATURE_NUMBERS
-from ..embeddings.resampling import resampled_rows
-from ..kernels import SupDiagonal, check_width, explicit_features, has_explicit_features
+from ..kernels import check_width, explicit_features, has_explicit_features
 from ..kernels.frozen import frozen
 from ..learning.batches import as_pair
-from ..linalg import DenseSystem, left_out_from_leverage
+from ..linalg import DenseSystem
 from ..linalg.products import blocks_of, mirrored_
-
-FEW = 256
+from .predictors import FEW, FeaturePredictor, MulticlassFeaturePredictor
 
 
 class FeatureStatistics:
@@ -80,7 +66,7 @@ class FeatureStatistics:
         self.C: Tensor | None = None
         """ZᵀY, ``(p, m)``."""
         self.largest_diagonal = 0.0
-        """The largest k(x_i, x_i) met."""
+        """The largest k(x_i, x_i) so far."""
 
     def features(self, x: Tensor) -> Tensor:
         """Z of new rows."""
@@ -99,7 +85,7 @@ class FeatureStatistics:
         start = 0
         try:
             while start < x.shape[0]:
-                # At first a few rows, which tell how many features there are.
+                # At first a few rows, which show how many features there are.
                 rows = FEW if self.G is None else max(FEW, FEATURE_NUMBERS // self.G.shape[0])
                 part = slice(start, start + rows)
                 self._add(x[part], y[part], None if weights is None else weights[part])
@@ -160,7 +146,7 @@ class FeatureStatistics:
         """Factorize G + nλI; the answer holds the coefficients and never changes this object.
 
         Args:
-            x: all rows that were seen, where they are at hand: then the answer also knows the expectation of any g(Y).
+            x: all rows that were seen, if available: the predictor then also has the expectation of any g(Y).
             y: their targets.
 
         Raises:
@@ -184,166 +170,6 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total += left.mT @ right
 
 
-class FeaturePredictor(LinearPredictor):
-    """An embedding conditioned on statistics: W and the feature map, and no data unless they were given.
-
-    Attributes:
-        embedding: the frozen embedding.
-        num_data: n.
-
-    Args:
-        system: ZᵀZ + nλI.
-        C: ZᵀY.
-        largest_diagonal: the largest k(x_i, x_i).
-        data: inputs and targets, where they are still at hand.
-
-    Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RFFKernel(8, num_dims=2))
-        >>> answers = ke.scale.accumulate(embedding, torch.rand(50, 2), torch.rand(50)).condition()
-        >>> answers.mean(torch.rand(3, 2)).shape, answers.num_data
-        (torch.Size([3, 1]), 50)
-    """
-
-    def __init__(
-        self,
-        embedding: ConditionalEmbedding,
-        system: DenseSystem,
-        C: Tensor,
-        num_data: float,
-        largest_diagonal: float,
-        data: tuple[Tensor, Tensor] | None = None,
-    ) -> None:
-        self.embedding, self.num_data = embedding, num_data
-        self._system, self._W, self._largest_diagonal = system, system.solve(C), largest_diagonal
-        self._C, self._data = C, data
-
-    @property
-    def representation(self) -> KernelFeatures:
-        """φ, a function of new points."""
-        return KernelFeatures(self.embedding.kernel, self._W.shape[-2])
-
-    @property
-    def coefficients(self) -> Tensor:
-        """W, ``(p, m)``."""
-        return self._W
-
-    @property
-    def targets_held(self) -> Tensor | None:
-        """The training targets, where they are held."""
-        return None if self._data is None else self._data[1]
-
-    @torch.no_grad()
-    def coefficients_of(self, values: Tensor) -> Tensor:
-        """(G + nλI)⁻¹ Zᵀ ``values``, by one more pass over the data."""
-        if self._data is None:
-            return super().coefficients_of(values)
-        x, phi = self._data[0], self.representation
-        rows = max(FEW, FEATURE_NUMBERS // self._W.shape[-2])
-        blocks = zip(x.split(rows), values.split(rows), strict=True)
-        C = torch.stack([phi(block).mT @ part.to(block) for block, part in blocks]).sum(0)
-        return self._system.solve(C.to(self._W))
-
-    @property
-    def statistics(self) -> FeatureStatistics:
-        """The sums that this answer comes from, to which rows can be added; a copy."""
-        statistics = FeatureStatistics(self.embedding)
-        statistics.merge(self._system.K, self._C, self.num_data, self._largest_diagonal)
-        return statistics
-
-    def updated(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Self:
-        """The same with more rows and the ridge nλ held: their sums are added. The data themselves are not held."""
-        statistics = self.statistics.update(x, y, weights)
-        regularization = statistics.embedding.regularization
-        statistics.embedding.regularization = regularization.detach() * (self.num_data / statistics.num_data)
-        return cast(Self, statistics.condition())
-
-    def leave_one_out_at(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The values at rows that were seen, by the embedding that has not seen each of them: ``(t, m)``."""
-        return self._left_out(x, self.embedding.targets(y, self._W), self._W, weights)
-
-    @torch.no_grad()
-    def leave_one_out_distribution(self) -> Distribution:
-        """P(Y | X = x_i) of a real target by what has not seen row i, at every row; nλ and F̄ are held.
-
-        Raises:
-            TypeError: if there is no single real target, or the rows are not held.
-        """
-        y = real_targets(self)
-        support, F, coefficients = self._cumulative
-        G, _ = indicators(y, support)
-        return Distribution(support, F + self._left_out(self._inputs(), G, coefficients, None))
-
-    @torch.no_grad()
-    def weights(self, x: Tensor) -> Tensor:
-        """w(x) = Z(G + nλI)⁻¹φ(x), the weights of the rows in the answer at ``x``: ``(n, t)``.
-
-        Raises:
-            TypeError: if the rows are not held.
-        """
-        inputs, phi = self._inputs(), self.representation
-        B = self._system.solve(phi(x).mT.to(self._W))
-        rows = max(FEW, FEATURE_NUMBERS // self._W.shape[-2])
-        return torch.cat([phi(block).to(B) @ B for block in inputs.split(rows)])
-
-    def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
-        """k training rows for each point, ``(t, k)``, drawn as by one embedding; ``y[rows]`` are draws of Y.
-
-        Raises:
-            TypeError: if the rows are not held, or ``k`` or ``seed`` is not a whole number.
-            ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
-        """
-        return resampled_rows(self.weights(x), k, seed)
-
-    def _inputs(self) -> Tensor:
-        if self._data is None:
-            raise TypeError(
-                f"Expected answers that hold their rows, got {type(self).__name__} of sums alone. Ask "
-                "approximate(embedding, x, y, ...) with tensors, or statistics.condition(x, y)."
-            )
-        return self._data[0]
-
-    def _left_out(self, x: Tensor, Y: Tensor, coefficients: Tensor, weights: Tensor | None) -> Tensor:
-        phi, ridge = self.representation, float(self._system.ridge)
-        rows, parts = max(FEW, FEATURE_NUMBERS // self._W.shape[-2]), []
-        for start in range(0, len(x), rows):
-            part = slice(start, start + rows)
-            Z = phi(x[part]).to(self._W)
-            leverage = (Z * self._system.solve(Z.mT).mT).sum(-1)
-            own = None if weights is None else weights[part]
-            parts.append(left_out_from_leverage(Z @ coefficients, leverage, Z.square().sum(-1), Y[part], ridge, own))
-        return torch.cat(parts)
-
-    @property
-    def squared_norm(self) -> Tensor:
-        """Σ W², the squared norm of the embedding (Algorithm 2, line 10)."""
-        return self.coefficients.square().sum((-2, -1))
-
-    @functools.cached_property
-    def sup_diagonal(self) -> SupDiagonal:
-        """α², the largest k(x_i, x_i) over all rows that were seen."""
-        return SupDiagonal(self.coefficients.new_tensor(self._largest_diagonal), "maximum over the data")
-
-
-class MulticlassFeaturePredictor(MulticlassPredictor, FeaturePredictor):
-    """The same for class labels, with the questions of :class:`kernel_embed.embeddings.ConditionedMulticlass`.
-
-    Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RFFKernel(8, num_dims=2), num_classes=3)
-        >>> answers = ke.scale.accumulate(embedding, torch.rand(50, 2), torch.randint(3, (50,))).condition()
-        >>> answers.probabilities(torch.rand(3, 2)).shape
-        torch.Size([3, 3])
-    """
-
-    embedding: MulticlassEmbedding
-
-    @property
-    def num_classes(self) -> int:
-        """m."""
-        return self.embedding.num_classes
-
-
 def accumulate(
     embedding: ConditionalEmbedding, x: Tensor | DataLoader[object], y: Tensor | None = None
 ) -> FeatureStatistics:
@@ -355,7 +181,7 @@ def accumulate(
         y: targets, with a tensor ``x``.
 
     Returns:
-        The statistics; their ``condition()`` answers as ``embedding.condition(x, y)`` does.
+        The statistics; their ``condition()`` predicts as ``embedding.condition(x, y)`` does.
 
     Raises:
         TypeError: if the loader yields ``x`` alone.

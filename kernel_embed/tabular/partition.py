@@ -133,9 +133,11 @@ class Partitions(torch.nn.Module):
                 f"Expected points of shape (n, d) with d above {int(self.columns.max())}, got {tuple(x.shape)}. "
                 "Give the columns that the trees were grown on."
             )
-        node = self.roots.expand(len(x), -1)
-        while bool((self.cells[node] < 0).any()):
-            goes_below = x.gather(1, self.columns[node]) <= self.thresholds[node]
-            node = torch.where(goes_below, self.below[node], self.above[node])
+        # A leaf leads to itself, so that the walk has ended when no node changes.
+        children = torch.stack([self.above, self.below], dim=1).flatten()
+        node, last = self.roots.expand(len(x), -1), None
+        while last is None or not torch.equal(node, last):
+            goes_below = x.gather(1, self.columns.take(node)) <= self.thresholds.take(node)
+            node, last = children.take(2 * node + goes_below), node
         share = 1.0 / math.sqrt(len(self.roots))
-        return x.new_zeros(len(x), self.num_cells).scatter_(1, self.cells[node], share)
+        return x.new_zeros(len(x), self.num_cells).scatter_(1, self.cells.take(node), share)

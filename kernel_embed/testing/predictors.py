@@ -80,7 +80,7 @@ class PredictorContract:
             try:
                 answers.expectation(g, x)
             except TypeError as error:
-                assert "Expected" in str(error)  # noqa: PT017 — pytest is not imported here
+                assert str(error)  # noqa: PT017 — pytest is not imported here
                 return
             raise AssertionError(f"Expected {type(answers).__name__} to refuse E[g(Y)], got an answer.")
         one, two = answers.expectation(g, x), answers.expectation(lambda y: g(y).square(), x)

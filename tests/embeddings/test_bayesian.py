@@ -9,8 +9,7 @@ from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKerne
 
 import kernel_embed as ke
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
-from kernel_embed.embeddings.mean import MeanEmbedding
-from kernel_embed.embeddings.shrinkage import ShrinkageMeanEmbedding
+from kernel_embed.embeddings.mean import MeanEmbedding, ShrinkageMeanEmbedding
 from kernel_embed.kernels.smoothed.kernel import SmoothedKernel
 from kernel_embed.kernels.smoothed.measures import DiscreteMeasure, GaussianMeasure
 from kernel_embed.objectives.embedding_evidence import EmbeddingEvidence
@@ -293,11 +292,11 @@ def test_bad_arguments(x):
         BayesianMeanEmbedding(RBFKernel(), noise=0.0)
     with pytest.raises(ValueError, match="a measure or a covariance"):
         BayesianMeanEmbedding(RBFKernel(), measure=GaussianMeasure(1.0), covariance=RBFKernel())
-    with pytest.raises(ValueError, match="nothing to learn"):
+    with pytest.raises(ValueError, match="cannot be learned"):
         BayesianMeanEmbedding(RBFKernel(), noise="central-limit", learn_noise=True)
     with pytest.raises(TypeError, match=r"gpytorch\.kernels\.Kernel"):
         BayesianMeanEmbedding(torch.nn.Linear(1, 1))
-    with pytest.raises(RuntimeError, match="for a sample only"):
+    with pytest.raises(RuntimeError, match="depends on the sample"):
         _ = BayesianMeanEmbedding(RBFKernel(), noise="central-limit").noise
     with pytest.raises(ValueError, match="level between 0 and 1"):
         BayesianMeanEmbedding(rbf(0.7)).condition(x).band(x, 80)

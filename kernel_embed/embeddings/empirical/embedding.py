@@ -77,9 +77,9 @@ def empirical_embedding(
     check_columns(kernel, sample.shape[-1])
     if points is None:
         points, own = sample, torch.arange(sample.shape[-2], device=sample.device)
-    found = fold(kernel, _LogDomain())
-    if found is not None:
-        return _radial_embedding(found, sample, points, own)
+    radial = fold(kernel, _LogDomain())
+    if radial is not None:
+        return _radial_embedding(radial, sample, points, own)
     return _general_embedding(kernel, sample, points, own)
 
 
