@@ -16,10 +16,11 @@ from gpytorch.priors import Prior
 from torch import Tensor
 from typing_extensions import Self
 
-from ..kernels import DiagonalBound, SupDiagonal, explicit_features, gram, sup_diagonal
+from ..kernels import DiagonalBound, SupDiagonal, explicit_features, sup_diagonal
 from ..kernels.features import MAX_WIDTH
 from ..kernels.frozen import frozen
-from ..kernels.structure import batch_shape_of
+from ..kernels.gram import evaluate_gram
+from ..kernels.structure import batch_shape_of, check_columns
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem, left_out
 from ..validation import check_features, check_finite, check_lengths, check_memory, check_question, check_weights
 from .base import RegularizedEmbedding
@@ -303,7 +304,8 @@ def kernel_system(kernel: Kernel, x: Tensor, ridge: Tensor, weights: Tensor | No
     if Z is not None and Z.shape[-1] < n:
         return FeatureSystem(Z.to(x), ridge, weights)
     check_memory(n, x, batch_shape_of(kernel).numel(), MEMORY_REMEDY)
-    K = (gram(kernel, x) if Z is None else Z @ Z.mT).to(x)
+    check_columns(kernel, x.shape[-1])
+    K = (evaluate_gram(kernel, x.clone() if x.is_inference() else x) if Z is None else Z @ Z.mT).to(x)
     if K.shape[-2:] != (n, n):
         raise ValueError(
             f"Expected a kernel with one value for each pair of the {n} rows of x, got a matrix of shape "

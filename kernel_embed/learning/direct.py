@@ -304,9 +304,11 @@ def direct_objective(
         direct = DirectObjective(embedding, objective, x, y, vector)
         if direct.evaluator is None:
             return None
-        # Few explicit features make the system small; the autograd path uses them.
-        features = explicit_features(embedding.kernel, x, limit=min(MAX_WIDTH, len(x)))
-    return Direct(direct) if features is None else None
+        # Few explicit features make the system small; the autograd path uses them. Radial kernels have none.
+        if not direct.evaluator.on_log_scale:
+            if explicit_features(embedding.kernel, x, limit=min(MAX_WIDTH, len(x))) is not None:
+                return None
+    return Direct(direct)
 
 
 def _sample_evidence(
