@@ -305,9 +305,9 @@ def direct_objective(
         if direct.evaluator is None:
             return None
         # Few explicit features make the system small; the autograd path uses them. Radial kernels have none.
-        if not direct.evaluator.on_log_scale:
-            if explicit_features(embedding.kernel, x, limit=min(MAX_WIDTH, len(x))) is not None:
-                return None
+        limit = min(MAX_WIDTH, len(x))
+        if not direct.evaluator.on_log_scale and explicit_features(embedding.kernel, x, limit=limit) is not None:
+            return None
     return Direct(direct)
 
 
