@@ -74,6 +74,7 @@ MODULES = [
     "results",
     "memory",
     "validation",
+    "splits",
     "bounds",
     "progress",
     "threads",

@@ -12,6 +12,7 @@ from sklearn.utils import _safe_indexing
 from ..embeddings import ConditionedMulticlass
 from ..objectives import Objective, default_objective
 from ..progress import progress_bar
+from ..splits import RandomState, distinct_rows, seed_of
 from ..tabular.encoder import TableEncoder, plain_matrix, validate_table
 from ..threads import few_threads
 from ..validation import check_memory
@@ -22,8 +23,6 @@ from .incremental import updated
 from .labels import Labels, read_labels
 from .pooled import PooledPredictor
 from .prediction import ClassifierPredictions, Floats
-from .random_state import RandomState, seed_of
-from .sampling import distinct_rows
 from .single_kernel import KernelChoice, SingleKernel, check_settings
 
 TALL_COPIES, WIDE_COPIES = 8, 15

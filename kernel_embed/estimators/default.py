@@ -34,6 +34,7 @@ from ..kernels import FeatureKernel
 from ..kernels.frozen import frozen
 from ..objectives import Objective
 from ..progress import ProgressBar
+from ..splits import stratified_folds, stratified_sample
 from ..tabular import InputTransform, make_input_transform
 from ..tabular.input_transforms import cached_transforms
 from ..threads import few_threads
@@ -42,7 +43,6 @@ from .candidates import Candidate, Family, Learned, Relevance, Rows, Search
 from .conditioning import PROBES, Table, condition_exactly, condition_through_features, num_points
 from .logistic import MOST_NUMBERS, fit_logistic
 from .pooled import PooledPredictor, Unjudged, pooled
-from .sampling import folds, sample_rows
 
 FAMILIES: dict[InputTransform, tuple[Family, ...]] = {"squash": ("rbf", "laplace", "linear"), "quantile": ("laplace",)}
 NUM_STAGES = sum(map(len, FAMILIES.values())) + 3
@@ -105,9 +105,9 @@ def learn_default(
     parts, grown = _parts(table, n, generator)
     judged = _common([parts, grown] if grown else [parts])
     if len(judged) > JUDGED:
-        judged = judged[table.rows(sample_rows(table.labels[judged.cpu().numpy()], JUDGED, generator))]
+        judged = judged[table.rows(stratified_sample(table.labels[judged.cpu().numpy()], JUDGED, generator))]
     size = num_points(n) if n > EXACT else PROBES
-    points = table.x[table.rows(sample_rows(table.labels, min(size, len(table.x) // 2 + 1), generator))]
+    points = table.x[table.rows(stratified_sample(table.labels, min(size, len(table.x) // 2 + 1), generator))]
     few = points[:: math.ceil(len(points) / PROBES)]
     warps = {
         warping: make_input_transform(warping, table.x, table.numbers, table.weights).to(table.x)
@@ -146,12 +146,12 @@ def _parts(table: Table, num_rows: int, generator: np.random.Generator) -> tuple
     everything = np.arange(n)
     if n < FEWEST:
         return [Part(table.rows(everything), table.rows(everything))], []
-    number = folds(labels, NUM_PARTS, generator)
+    number = stratified_folds(labels, NUM_PARTS, generator)
     split = [(np.flatnonzero(number != k), np.flatnonzero(number == k)) for k in range(NUM_PARTS)]
     split = [(outside, inside) for outside, inside in split if len(inside) and len(outside)]
 
     def sampled(outside: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-        chosen: NDArray[np.int64] = outside[sample_rows(labels[outside], size, generator)]
+        chosen: NDArray[np.int64] = outside[stratified_sample(labels[outside], size, generator)]
         return chosen
 
     if num_rows > CROSS_FITTED:

@@ -23,13 +23,12 @@ from torch import Tensor
 from ..scale.distributed import collective, reduce_statistics
 from ..scale.predictors import MulticlassFeaturePredictor
 from ..scale.statistics import FeatureStatistics
+from ..splits import seed_of, stratified_sample
 from ..tabular.encoder import validate_table
 from .conditioning import Table, condition_on_sums
 from .labels import Labels, read_labels
 from .logistic import LogisticPredictor
 from .pooled import Member, PooledPredictor, Unjudged, pooled
-from .random_state import seed_of
-from .sampling import sample_rows
 
 if TYPE_CHECKING:
     from .classifier import MulticlassEmbeddingClassifier
@@ -54,7 +53,7 @@ def fit_on_ranks(
     known = np.flatnonzero(labels.known)
     generator = np.random.default_rng([seed_of(classifier.random_state) or 0, dist.get_rank()])
     size = len(known) if total <= GATHERED else int(np.ceil(GATHERED * len(known) / total))
-    chosen = known[sample_rows(labels.numbers[known], size, generator)]
+    chosen = known[stratified_sample(labels.numbers[known], size, generator)]
     offers = _gathered(tuple(_safe_indexing(part, chosen) for part in (X, np.asarray(y), labels.weights)))
     _learn_on_leader(classifier, offers, classes, labels.weighted, total)
     if total > GATHERED:

@@ -14,11 +14,11 @@ import torch
 
 from ..embeddings import ConditionedMulticlass, LinearPredictor, MulticlassEmbedding
 from ..scale.predictors import MulticlassExpansion, MulticlassFeaturePredictor, expansion
+from ..splits import stratified_sample
 from .conditioning import Table, num_points, through_features
 from .default import EXACT
 from .logistic import LogisticPredictor
 from .pooled import PooledPredictor
-from .sampling import sample_rows
 
 
 @torch.no_grad()
@@ -48,7 +48,7 @@ def _updated(answers: LinearPredictor, whole: Table, new: Table) -> LinearPredic
     if len(whole.x) <= EXACT:
         conditioned = embedding.condition(whole.x, whole.y, whole.weights)
         return expansion(conditioned.embedding, conditioned.x, conditioned.V)
-    rows = sample_rows(whole.labels, num_points(len(whole.x)), np.random.default_rng(0))
+    rows = stratified_sample(whole.labels, num_points(len(whole.x)), np.random.default_rng(0))
     statistics = through_features(embedding, whole, whole.x[whole.rows(rows)])
     statistics.embedding.regularization = embedding.regularization.detach()
     return statistics.condition()

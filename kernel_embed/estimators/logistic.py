@@ -33,9 +33,9 @@ from ..kernels import FeatureKernel, explicit_features
 from ..scale.predictors import FeaturePredictor
 from ..scale.statistics import FeatureStatistics
 from ..softmax import softmax_regression
+from ..splits import stratified_folds
 from .candidates import linear_kernel
 from .conditioning import Table
-from .sampling import folds
 
 Array = NDArray[np.float64]
 
@@ -123,7 +123,7 @@ def fit_logistic(table: Table, warp: torch.nn.Module, judged: Tensor, learned: T
     kernel.kernels[1].constant = table.x.new_full((1,), CONSTANT)
     embedding = ConditionalEmbedding(FeatureKernel(warp, kernel)).to(table.x).requires_grad_(False)
     Z, Y, w = _arrays(embedding, table)
-    number = folds(table.labels, NUM_FOLDS, np.random.default_rng(seed))
+    number = stratified_folds(table.labels, NUM_FOLDS, np.random.default_rng(seed))
     if learned is None:
         left_out_of = number[None, :] == np.arange(NUM_FOLDS)[:, None]
     else:

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from ..embeddings import ConditionalEmbedding, Distribution, conformal_quantile, interval_scores
 from ..progress import ProgressBar
+from ..splits import distinct_rows
 from ..tabular import InputTransform, make_input_transform
 from ..threads import few_threads
 from .candidates import Rows, relevances
 from .conditioning import PROBES, Table, num_points
 from .distributional import FAMILIES, Conditioning, learn_law
 from .mixture import Expert, Grid, Mixture, mixed, stacking_weights
-from .sampling import distinct_rows
 
 Conformal = Literal["auto", "leave-one-out", "split"]
 

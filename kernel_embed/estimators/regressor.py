@@ -17,12 +17,12 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 
 from ..embeddings.distribution import Distribution, check_coverage, check_levels
 from ..progress import progress_bar
+from ..splits import RandomState, seed_of
 from ..tabular.encoder import TableEncoder, table_tags, validate_table
 from ..validation import check_array, check_count, check_dense, check_memory
 from .conditioning import Table
 from .labels import read_weights
 from .output import NUM_STAGES, Conformal, Output, Settings, held_out_rows
-from .random_state import RandomState, seed_of
 
 Array = NDArray[np.float64]
 

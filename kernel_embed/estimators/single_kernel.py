@@ -19,8 +19,7 @@ from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import default_kernel, feature_ranges, log_scaled
 from ..learning import LBFGS, Adam, FitResult, Optimizer, fit
 from ..objectives import Objective, default_objective
-from .random_state import seed_of
-from .sampling import sample_rows
+from ..splits import seed_of, stratified_sample
 
 KernelChoice: TypeAlias = Kernel | Callable[[Tensor], Kernel] | None
 
@@ -86,7 +85,7 @@ class SingleKernel:
 
     def _some(self, y: Tensor, size: int) -> Tensor:
         labels = (y if y.dim() == 1 else y.argmax(-1)).cpu().numpy()
-        chosen = sample_rows(labels, size, np.random.default_rng(self.seed or 0))
+        chosen = stratified_sample(labels, size, np.random.default_rng(self.seed or 0))
         return torch.as_tensor(chosen, device=y.device)
 
     def _optimizer(self, num_restarts: int) -> Optimizer:

@@ -14,9 +14,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..bounds import Bound
+from ..splits import RandomState, balanced_folds, seed_of
 from ..voting.calibration import fit_temperature, probabilities
 from ..voting.families import Array, KernelFamily, KernelLike, Points, is_numeric
-from ..voting.folds import deal_folds
 from ..voting.generalization import BaseFunctions, Theorem, num_outside_radius, vote_guarantee
 from ..voting.labels import check_classes, one_against_rest, winners
 from ..voting.path import default_solver
@@ -24,7 +24,6 @@ from ..voting.penalties import complexities, penalties
 from ..voting.problem import Solution, VoteProblem, Votes
 from ..voting.solver import TOLERANCE, VoteSolver
 from ..voting.sparse import SparseVote
-from .random_state import RandomState, seed_of
 
 Data: TypeAlias = ArrayLike | Sequence[object]
 """A matrix of numbers; where all kernels are callables, also strings or any objects."""
@@ -145,7 +144,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         self._keep(solutions, x)
         self.temperature_ = None
         if self.num_calibration_folds:
-            folds = deal_folds(codes, min(self.num_calibration_folds, len(x)), seed)
+            folds = balanced_folds(codes, min(self.num_calibration_folds, len(x)), seed)
             held_out = self._held_out_votes(problems, solutions, folds)
             self.temperature_ = fit_temperature(held_out[:, 0] if len(problems) == 1 else held_out, codes)
         return self

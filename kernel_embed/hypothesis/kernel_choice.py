@@ -196,9 +196,3 @@ def log_evidence(z: Tensor, lengthscales: NDArray[np.float64]) -> NDArray[np.flo
         with torch.no_grad():
             values.append(-EmbeddingEvidence(num_locations=t)(embedding, z).cpu().numpy())
     return np.concatenate(values)
-
-
-def halves(n: int, generator: torch.Generator, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The numbers from 0 to n − 1 in two random halves: one to choose a kernel on, one to test with it."""
-    order = torch.randperm(n, generator=generator).to(device)
-    return order[: n // 2], order[n // 2 :]

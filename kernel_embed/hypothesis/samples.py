@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..kernels.features import nystrom_kernel
+from ..splits import halves
 from ..validation import check_count
 from .checks import Categorical, check_choice, column_names, generator_of, read_samples
-from .kernel_choice import KernelChoice, Kernels, choose_kernels, halves
+from .kernel_choice import KernelChoice, Kernels, choose_kernels
 from .linear_time import LINEAR_TIME, LinearTimeTwoSampleTest
 from .mmd import Formula, between_samples, indicators, squared_mmd, statistics, unbiased_squared_mmd
 from .pvalues import Null, NullScale, TestDecision, by_gamma, by_permutations, check_gamma

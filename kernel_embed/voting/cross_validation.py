@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..progress import progress_bar
+from ..splits import check_partition, random_folds, rotations
 from .families import Array, KernelFamily, Kernels, Points
-from .folds import checked_partition, split_folds, turns
 from .labels import check_classes, one_against_rest, winners
 from .path import GRID, PathPoint, PathSettings
 from .solver import TOLERANCE, VoteSolver
@@ -157,11 +157,11 @@ def cross_validate_votes(
     points = family.points(x)
     classes, codes = check_classes(y, len(points))
     n = len(points)
-    parts = split_folds(n, num_folds, seed) if partition is None else checked_partition(partition, n)
+    parts = random_folds(n, num_folds, seed) if partition is None else check_partition(partition, n)
     settings = PathSettings(lams, betas, complexity, radius, elastic, solver, tolerance, seed)
     runs = []
     with progress_bar(len(parts), "votes", progress) as bar:
-        for train, *held in turns(parts):
+        for train, *held in rotations(parts):
             x_train, *x_held = _scaled(scaler, points, train, *held)
             paths = settings.paths(family, x_train, one_against_rest(codes[train], len(classes)))
             runs.append(_run(family, paths, x_train, x_held, [codes[part] for part in held]))

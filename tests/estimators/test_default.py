@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 import kernel_embed as ke
 from kernel_embed.estimators import PooledPredictor, candidates, conditioning, default, incremental
-from kernel_embed.estimators.sampling import distinct_rows, folds, sample_rows
+from kernel_embed.splits import distinct_rows, stratified_folds, stratified_sample
 
 
 @pytest.fixture(scope="module")
@@ -215,10 +215,10 @@ def test_ctrl_c_leaves_no_half_classifier(monkeypatch, table):
 def test_rows_are_chosen_with_every_class():
     labels = np.array([0] * 95 + [1] * 5)
     generator = np.random.default_rng(0)
-    chosen = sample_rows(labels, 20, generator)
+    chosen = stratified_sample(labels, 20, generator)
     assert len(chosen) == 20
     assert (labels[chosen] == 1).sum() >= 3
-    part = folds(labels, 3, generator)
+    part = stratified_folds(labels, 3, generator)
     assert all(abs(int((part[labels == c] == k).sum()) - (labels == c).sum() / 3) < 1 for c in (0, 1) for k in range(3))
     twice = distinct_rows(np.array([[0.0], [-0.0], [1.0]]), np.ones((3, 1)), np.array([1.0, 2.0, 0.0]))
     assert twice.weights.tolist() == [3.0]

@@ -8,6 +8,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
 from kernel_embed import VotedKernelClassifier
+from kernel_embed.splits import random_folds
 from kernel_embed.voting import (
     ColumnGeneration,
     CoordinateDescent,
@@ -20,7 +21,6 @@ from kernel_embed.voting import (
     trace_bound,
     vote_path,
 )
-from kernel_embed.voting.folds import split_folds
 
 
 def test_the_path_is_every_single_solve(sample, grams):
@@ -54,7 +54,7 @@ def test_cross_validation_is_the_paper_s(sample):
     x, y = sample
     lams, betas, kernels = [1e-2, 1e-4], [1e-3], polynomial_kernels([1, 3])
     result = cross_validate_votes(kernels, x, y, lams=lams, betas=betas, scaler=StandardScaler(), seed=3)
-    parts = split_folds(len(x), 5, 3)
+    parts = random_folds(len(x), 5, 3)
     for i in range(5):
         held = [parts[i], parts[(i + 1) % 5]]
         train = np.setdiff1d(np.arange(len(x)), np.concatenate(held))
@@ -85,7 +85,7 @@ def test_more_classes_and_folds_of_one_class():
     y = np.repeat(["a", "b", "c"], 30)
     assert cross_validate_votes(polynomial_kernels([1, 2]), x, y, lams=[1e-3], betas=[1e-3]).error < 0.1
     # Every point of the second class in one fold: its training part has one class only, and predicts it.
-    parts = split_folds(60, 5, 0)
+    parts = random_folds(60, 5, 0)
     labels = np.zeros(60, dtype=int)
     labels[parts[2]] = 1
     x = rng.normal(size=(60, 2)) + 6 * labels[:, None]
@@ -108,7 +108,7 @@ def test_any_partition_serves(sample):
     x, y = sample
     grid = {"lams": [1e-2], "betas": [1e-2]}
     kernels = polynomial_kernels([1])
-    own = cross_validate_votes(kernels, x, y, **grid, partition=split_folds(len(x), 5, 1))
+    own = cross_validate_votes(kernels, x, y, **grid, partition=random_folds(len(x), 5, 1))
     np.testing.assert_array_equal(own.test_errors, cross_validate_votes(kernels, x, y, **grid, seed=1).test_errors)
     stratified = [test for _, test in StratifiedKFold(4).split(x, y)]
     assert cross_validate_votes(kernels, x, y, **grid, partition=stratified).test_errors.shape == (4, 1, 1)
@@ -129,9 +129,9 @@ def test_bad_input(sample):
     with pytest.raises(ValueError, match="3 ≤ num_folds"):
         cross_validate_votes(None, x, y, num_folds=2)
     with pytest.raises(ValueError, match="3 ≤ num_folds"):
-        split_folds(120, 2)
+        random_folds(120, 2)
     with pytest.raises(ValueError, match="partition of the rows 0 … 119"):
-        cross_validate_votes(None, x, y, partition=split_folds(119, 5))
+        cross_validate_votes(None, x, y, partition=random_folds(119, 5))
     for call in (cross_validate_votes, vote_path):
         with pytest.raises(ValueError, match="at least two classes"):
             call(None, x, np.zeros(120))

@@ -10,18 +10,17 @@ from functools import partial
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine
-from sklearn.model_selection import KFold, StratifiedKFold
 
 from ...files import read_arrays, write_whole
 from ...results import Record, Results, column
+from ...splits import cross_validation_folds, proportional_sample
 from ...threads import few_threads
 from ..runner import LEFT_OUT, Case, finished, run_cases
 from .data import Table
 from .learner import last_step
 from .learners import learners
-from .resources import affordable_rows, subset, take
+from .resources import affordable_rows, take
 from .tables import UserTable, named_table
 from .task import Arrays, Split
 from .tasks import TASKS
@@ -107,7 +106,7 @@ class Comparison:
         if test is not None:
             return train.x, train.y, test.x, test.y
         x, y = train.x, train.y
-        rows, others = list(folds_of(y, self.settings.folds, self.settings.seed))[fold]
+        rows, others = list(cross_validation_folds(y, self.settings.folds, self.settings.seed))[fold]
         return take(x, rows), y[rows], take(x, others), y[others]
 
     def _fold(self, key: Record, train: UserTable, test: UserTable | None) -> Record:
@@ -126,7 +125,7 @@ class Comparison:
                 limit = None if limit >= len(y) else limit
             if limit == 0:
                 return {LEFT_OUT: "takes far more than its share of the budget even on the fewest rows", "row_limit": 0}
-            rows = subset(y, len(y) if limit is None else int(limit), self.settings.seed)
+            rows = proportional_sample(y, len(y) if limit is None else int(limit), self.settings.seed)
             measured = self.task.measure(make, (take(x, rows), y[rows], x_test, y_test), train.y)
         # The arrays first: a record in the file means that everything of this fold is there.
         self._keep(key, {**measured.arrays, **learned_arrays(measured.model)})
@@ -171,18 +170,6 @@ def shipped() -> list[TablePair]:
         (named_table("iris (2 attributes)", Table(iris.data[:, :2], names), iris.feature_names[:2]), None),
         (named_table("wine", Table(wine.data, wine.target), wine.feature_names), None),
     ]
-
-
-def folds_of(y: NDArray[Any], folds: int, seed: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Training and test rows: stratified folds, plain ones for numbers or if no class has enough rows."""
-    if y.dtype.kind == "f":
-        yield from KFold(folds, shuffle=True, random_state=seed).split(y)
-        return
-    most = np.unique(y, return_counts=True)[1].max()
-    splitter = (StratifiedKFold if most >= folds else KFold)(folds, shuffle=True, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
-        yield from splitter.split(y, y)
 
 
 def learned_arrays(learner: Any) -> Arrays:

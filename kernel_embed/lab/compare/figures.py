@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from ...files import write_whole
 from ...plots import free_figure, plot_convergence, plot_draws, plot_ranking, styled
 from ...plots.style import CHOSEN, OTHER
+from ...splits import proportional_sample
 from ...version import __version__
 from ..runner import FAILURES
-from .resources import subset, take
+from .resources import take
 from .result import ComparisonResult
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def learning_curve(result: ComparisonResult, method: str | None) -> Content:
     x, y, x_test, y_test = result.comparison.split(result.table, None, 0)
     sizes, values = [], []
     for share in (0.1, 0.2, 0.4, 0.7, 1.0):
-        rows = subset(y, max(int(share * len(y)), 10), result.settings.seed)
+        rows = proportional_sample(y, max(int(share * len(y)), 10), result.settings.seed)
         make = result.learners[row.method].for_tables
         measured = result.task.measure(make, (take(x, rows), y[rows], x_test, y_test), result.table.y)
         sizes.append(len(rows))

@@ -14,10 +14,11 @@ from ...embeddings import BayesianMeanEmbedding, Witness
 from ...kernels import median_distance
 from ...learning import local_maxima
 from ...plots import free_figure, plot_evidence_curve, plot_probability_map, plot_witness
+from ...splits import proportional_sample
 from .figures import REFIT_SECONDS, Content, picture, section
 from .initialization import inputs_model, kernel_class
 from .preprocessing import unit_range
-from .resources import subset, take
+from .resources import take
 from .result import ComparisonResult
 from .tables import UserTable
 
@@ -32,7 +33,7 @@ LONGEST_NAME = 16
 
 def some_rows(table: UserTable) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """Some rows, of every class its share, as numbers in [0, 1]."""
-    rows = subset(table.y, MAP_ROWS)
+    rows = proportional_sample(table.y, MAP_ROWS)
     return np.asarray(unit_range().fit_transform(take(table.x, rows))), table.y[rows]
 
 
@@ -55,7 +56,7 @@ def plane_of(table: UserTable) -> Plane | None:
     if x.shape[1] < 2:
         return None
     if is_drawable(table):
-        points = take(table.x, subset(table.y, MAP_ROWS)).to_numpy(dtype=np.float64)
+        points = take(table.x, proportional_sample(table.y, MAP_ROWS)).to_numpy(dtype=np.float64)
     else:
         centred = x - x.mean(axis=0)
         axes = np.linalg.svd(centred, full_matrices=False)[2][:2]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ...plots import free_figure, plot_reliability
 from ...plots.style import CHOSEN, OTHER
 from ...results import decimal
+from ...splits import cross_validation_folds
 from .columns import series_type
-from .comparison import folds_of
 from .figures import REFIT_SECONDS, Content, html_table, picture, relevances, section
 from .predictive import LEVELS
 from .result import ComparisonResult
@@ -146,7 +146,7 @@ def coverage_by_group(result: ComparisonResult, method: str | None) -> Content:
     groups = [("predicted mean", _thirds(arrays["mean"], decimal))]
     if result.test is None:
         table, settings = result.table, result.settings
-        rows = np.concatenate([others for _, others in folds_of(table.y, settings.folds, settings.seed)])
+        rows = np.concatenate([others for _, others in cross_validation_folds(table.y, settings.folds, settings.seed)])
         frame = table.x.iloc[rows].reset_index(drop=True)
         groups += [(name, group_column(frame[name])) for name in _most_relevant(result, 2)]
     lines = []

@@ -23,7 +23,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.svm import SVC
 from torch import Tensor
 
-from .resources import subset
+from ...splits import proportional_sample
 from .trees import MostProbable
 
 GRID = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0], "gamma": [0.01, 0.1, 1.0, 10.0]}
@@ -49,7 +49,7 @@ class GridSearchedSVC(ClassifierMixin, BaseEstimator):
         """Search, then fit the best setting with probabilities."""
         x, labels = np.asarray(X), np.asarray(y)
         _, counts = np.unique(labels, return_counts=True)
-        rows = subset(labels, self.search_rows or len(labels))
+        rows = proportional_sample(labels, self.search_rows or len(labels))
         # stratified folds need as many rows of every class as there are folds
         k = 5 if len(labels) <= 5000 else 3
         folds = k if counts.min() >= k else list(KFold(k, shuffle=True, random_state=0).split(labels))

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from ...splits import proportional_sample
 from .learner import Features, fit_model
 
 STATUS, RESET = pathlib.Path("/proc/self/status"), pathlib.Path("/proc/self/clear_refs")
@@ -57,33 +57,13 @@ def affordable_rows(make: Callable[[], Any], x: Features, y: NDArray[Any], budge
     return min(max(rows, SMALLEST), n)
 
 
-def subset(y: NDArray[Any], rows: int, seed: int = 0) -> NDArray[np.int64]:
-    """About ``rows`` positions in ``y``: of classes, each its share and at least one row; of numbers, any rows.
-
-    Example:
-        >>> rows = subset(np.array([0] * 90 + [1] * 9 + [2]), 20)
-        >>> len(rows), sorted(set(np.array([0] * 90 + [1] * 9 + [2])[rows].tolist()))
-        (21, [0, 1, 2])
-    """
-    if rows >= len(y):
-        return np.arange(len(y))
-    generator = np.random.default_rng(seed)
-    if y.dtype.kind == "f":
-        return np.sort(generator.permutation(len(y))[:rows])
-    parts = []
-    for label in np.unique(y):
-        members = np.flatnonzero(y == label)
-        parts.append(generator.permutation(members)[: math.ceil(len(members) * rows / len(y))])
-    return np.sort(np.concatenate(parts))
-
-
 def take(x: Features, rows: NDArray[Any]) -> Features:
     """Rows of a matrix or a data frame, by position."""
     return x.iloc[rows] if hasattr(x, "iloc") else x[rows]
 
 
 def _trial(make: Callable[[], Any], x: Features, y: NDArray[Any], rows: int, seed: int) -> float:
-    part = subset(y, rows, seed)
+    part = proportional_sample(y, rows, seed)
     started = time.process_time()
     fit_model(make(), take(x, part), y[part])
     return time.process_time() - started

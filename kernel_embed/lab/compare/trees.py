@@ -15,8 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
+from ...splits import proportional_sample
 from .columns import series_type
-from .resources import subset
 
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
 """C of the logistic regression, the inverse of its penalty."""
@@ -57,7 +57,7 @@ class TunedLogistic(LogisticRegression):
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TunedLogistic:
         """Choose C, then fit on all rows."""
         x, labels = np.asarray(X), np.asarray(y)
-        rows = subset(labels, SEARCH_ROWS)
+        rows = proportional_sample(labels, SEARCH_ROWS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)

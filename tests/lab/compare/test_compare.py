@@ -16,7 +16,7 @@ import torch
 
 from kernel_embed.lab.compare import ComparisonResult, figures
 from kernel_embed.lab.compare import comparison as module
-from kernel_embed.lab.compare.comparison import KEY, Comparison, Settings, folds_of
+from kernel_embed.lab.compare.comparison import KEY, Comparison, Settings
 from kernel_embed.lab.compare.data import Table, scaled
 from kernel_embed.lab.compare.learner import Learner, Structure
 from kernel_embed.lab.compare.learners import CLASSIFIERS, LEARNERS, learners
@@ -26,6 +26,7 @@ from kernel_embed.lab.compare.summary import overall, summary
 from kernel_embed.lab.compare.tables import named_table, table_of
 from kernel_embed.lab.compare.tasks import CLASSIFICATION
 from kernel_embed.results import Results
+from kernel_embed.splits import cross_validation_folds
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -150,7 +151,7 @@ def test_probabilities_that_are_kept_give_the_recorded_figures():
 
 def test_folds_and_scaling():
     y = np.array([0] * 8 + [1] * 3)
-    held = np.concatenate([test for _, test in folds_of(y, 4, 0)])
+    held = np.concatenate([test for _, test in cross_validation_folds(y, 4, 0)])
     assert sorted(held) == list(range(11))
     x = np.array([[0.0, 5.0], [10.0, 5.0]])
     a, _, b, _ = scaled(x, y[:2], np.array([[20.0, 6.0]]), y[:1])
@@ -188,7 +189,7 @@ def test_the_snippet_of_the_report_gives_the_row_from_public_places(name):
     code = learner.code
     modules = re.findall(r"^(?:from|import) (\S+)", code, flags=re.MULTILINE)
     assert set(modules) <= {"kernel_embed", "kernel_embed.lab.compare", "sklearn.pipeline", "sklearn.ensemble"}
-    train, test = next(iter(folds_of(table.y, 4, 0)))
+    train, test = next(iter(cross_validation_folds(table.y, 4, 0)))
     split = (table.x.iloc[train], table.y[train], table.x.iloc[test], table.y[test])
     measured = CLASSIFICATION.measure(learner.for_tables, split, table.y)
     head, _, last = code.rpartition("\n")

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from kernel_embed.lab.compare import resources
-from kernel_embed.lab.compare.resources import RESET, affordable_rows, peak_memory, subset
+from kernel_embed.lab.compare.resources import RESET, affordable_rows, peak_memory
+from kernel_embed.splits import proportional_sample
 
 
 class Clock:
@@ -93,11 +94,11 @@ def test_a_trial_that_does_not_fit_in_memory_stops_the_trials(learner):
 
 def test_subset_keeps_every_class_and_the_shares():
     y = np.array([0] * 900 + [1] * 99 + [2])
-    rows = subset(y, 100, seed=3)
+    rows = proportional_sample(y, 100, seed=3)
     counts = np.bincount(y[rows])
     assert counts.tolist() == [90, 10, 1]
-    np.testing.assert_array_equal(rows, subset(y, 100, seed=3))
-    np.testing.assert_array_equal(subset(y, 5000), np.arange(1000))
+    np.testing.assert_array_equal(rows, proportional_sample(y, 100, seed=3))
+    np.testing.assert_array_equal(proportional_sample(y, 5000), np.arange(1000))
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc returns free memory")

@@ -12,9 +12,9 @@ from kernel_embed.lab.papers import Settings
 from kernel_embed.lab.papers.cortes2015.published import METHODS, TABLE_1, best_vote, counts, markdown
 from kernel_embed.lab.papers.cortes2015.voted import VOTED, load_two_classes
 from kernel_embed.results import Results
+from kernel_embed.splits import random_folds
 from kernel_embed.voting import ColumnGeneration, KernelFamily, VoteProblem, trace_bound, vote_path
 from kernel_embed.voting.families import gaussian_kernels, polynomial_kernels
-from kernel_embed.voting.folds import split_folds
 
 from ...voting import oracle
 
@@ -115,6 +115,6 @@ def test_two_classes_are_needed():
 def test_a_program_that_highs_is_unsure_of_is_not_the_end(name, scale, parts):
     """At γ = 10⁻⁶ all columns are nearly constant, and HiGHS gives up a program of two rows as unknown."""
     x, y = load_two_classes(name, None)
-    rows = np.concatenate(split_folds(len(x), 5, 0)[parts])
+    rows = np.concatenate(random_folds(len(x), 5, 0)[parts])
     path = vote_path(gaussian_kernels(), scale(x[rows]), y[rows], tolerance=1e-6)
     assert max(point.solution.gap for point in path) <= 1e-6

@@ -23,9 +23,9 @@ from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 from sklearn.svm import SVC
 
 from ....results import Record
+from ....splits import random_folds, rotations
 from ....voting.cross_validation import CrossValidation, Scaler, cross_validate_votes
 from ....voting.families import Array, KernelFamily, KernelLike, gaussian_kernels, polynomial_kernels
-from ....voting.folds import split_folds, turns
 from ....voting.path import GRID
 from ...compare.data import load_table
 from ...experiment import Experiment, Settings
@@ -152,7 +152,7 @@ def _l2_svm(
     size = len(family.kernels)
     shape = (num_folds, size, len(costs))
     validation, test, votes = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    for i, (train, *others) in enumerate(turns(split_folds(len(x), num_folds, seed))):
+    for i, (train, *others) in enumerate(rotations(random_folds(len(x), num_folds, seed))):
         scaler.fit(x[train])
         x_train, *x_others = (np.asarray(scaler.transform(x[part])) for part in (train, *others))
         for k in range(size):
