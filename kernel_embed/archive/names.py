@@ -87,9 +87,10 @@ OWN: Mapping[str, str] = {
         "WeightedEmbedding Witness"
     ),
     "estimators": (
-        "Calibration Candidate ConditionalEmbeddingRegressor Conditioning DirectExpert Grid IndicatorEmbedding Labels "
-        "Law Logistic LogisticPredictor Member Mixture MulticlassEmbeddingClassifier Output PlainSoftmax "
-        "PooledPredictor Settings ShiftedExpert Table Unjudged VotedKernelClassifier"
+        "Calibration Candidate ConditionalEmbeddingRegressor Conditioning DirectComponent DistributionalModel "
+        "Grid IndicatorEmbedding Labels Logistic LogisticPredictor Member MemberCandidate Mixture "
+        "MulticlassEmbeddingClassifier Output PlainSoftmax PooledPredictor Settings ShiftedComponent Table "
+        "VotedKernelClassifier"
     ),
     "kernels": (
         "BagKernel DeltaKernel DiscreteMeasure FeatureKernel FourierFeatures GaussianMeasure LebesgueMeasure "

@@ -35,7 +35,7 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
     """A multiclass classifier that learns its kernels, without a validation set, from a table of any kind.
 
     As it is, it learns several kernels on rows as they are and by their ranks, each with hyperparameters that have not
-    seen the rows they are judged by, and combines them in one convex solve (see the page on the default classifier).
+    seen the rows that validate them, and combines them in one convex solve (see the page on the default classifier).
     With ``kernel``, ``objective`` or ``batch_size`` it learns that one kernel instead.
 
     Args:

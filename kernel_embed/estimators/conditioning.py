@@ -121,22 +121,22 @@ def weighted_mean(losses: Tensor, weights: Tensor | None) -> float:
 def condition_exactly(
     embedding: ConditionalEmbedding,
     table: Table,
-    judged: Tensor,
+    validation_rows: Tensor,
     ridge: float,
     probes: Tensor | None,
     loss: Loss = calibrated_loss,
 ) -> tuple[Tensor, LinearPredictor]:
-    """Leave-one-out values at the ``judged`` rows, and the answers; ``probes`` are points that learn the ridge anew."""
+    """Leave-one-out values at the validation rows, and the answers; ``probes`` are points that learn the ridge anew."""
     if probes is not None:
         Z, Y = _features(_featured(embedding, probes), table.x), embedding.targets(table.y, table.x)
         C = (Z if table.weights is None else table.weights.unsqueeze(-1) * Z).mT @ Y
-        path, weights = RidgePath.from_rows(Z, table.weights), table.weights_of(judged)
-        ridge = RidgeSelector(path, C, Z[judged], Y[judged], weights, loss).best_ridge(ridge)
+        path, weights = RidgePath.from_rows(Z, table.weights), table.weights_of(validation_rows)
+        ridge = RidgeSelector(path, C, Z[validation_rows], Y[validation_rows], weights, loss).best_ridge(ridge)
     embedding.regularization = ridge / table.total_weight
     learns = any(parameter.requires_grad for parameter in embedding.parameters())
     # What learns no more needs no copy; that of a warping of many columns is large.
     conditioned = (embedding.condition if learns else embedding.attach)(table.x, table.y, table.weights)
-    values = conditioned.leave_one_out()[judged]
+    values = conditioned.leave_one_out()[validation_rows]
     if conditioned.system.num_features is not None:
         return values, conditioned
     # The factor has done its work: kernel, points and coefficients are all that an answer takes.
@@ -165,50 +165,52 @@ def _features(embedding: ConditionalEmbedding, x: Tensor) -> Tensor:
 def condition_through_features(
     embedding: ConditionalEmbedding,
     table: Table,
-    judged: Tensor,
+    validation_rows: Tensor,
     ridge: float,
     points: Tensor,
     loss: Loss = calibrated_loss,
 ) -> tuple[Tensor, LinearPredictor]:
     """The same through explicit features; where they are many, fewer of them learn the ridge."""
     if has_explicit_features(embedding.kernel) or len(points) < 1.5 * PROBES:
-        return condition_on_sums(through_features(embedding, table, points), table, judged, ridge, loss)
+        return condition_on_sums(through_features(embedding, table, points), table, validation_rows, ridge, loss)
     probes = points[:: math.ceil(len(points) / PROBES)]
-    ridge = _judge(through_features(embedding, table, probes), table, judged, loss).best_ridge(ridge)
+    ridge = _ridge_selector(through_features(embedding, table, probes), table, validation_rows, loss).best_ridge(ridge)
     statistics = through_features(embedding, table, points)
     statistics.embedding.regularization = ridge / statistics.num_data
     answers = statistics.condition()
-    return answers.leave_one_out_at(table.x[judged], table.y[judged], table.weights_of(judged)), answers
+    return answers.leave_one_out_at(
+        table.x[validation_rows], table.y[validation_rows], table.weights_of(validation_rows)
+    ), answers
 
 
 def condition_on_sums(
-    statistics: FeatureStatistics, table: Table, judged: Tensor, ridge: float, loss: Loss = calibrated_loss
+    statistics: FeatureStatistics, table: Table, validation_rows: Tensor, ridge: float, loss: Loss = calibrated_loss
 ) -> tuple[Tensor, LinearPredictor]:
-    """The same from sums over rows, of which the table holds at least the ``judged`` ones."""
-    judge = _judge(statistics, table, judged, loss)
-    ridge = judge.best_ridge(ridge)
+    """The same from sums over rows, of which the table holds at least the validation rows."""
+    selector = _ridge_selector(statistics, table, validation_rows, loss)
+    ridge = selector.best_ridge(ridge)
     statistics.embedding.regularization = ridge / statistics.num_data
-    return judge.left_out(ridge), statistics.condition()
+    return selector.left_out(ridge), statistics.condition()
 
 
-def _judge(statistics: FeatureStatistics, table: Table, judged: Tensor, loss: Loss) -> RidgeSelector:
+def _ridge_selector(statistics: FeatureStatistics, table: Table, validation_rows: Tensor, loss: Loss) -> RidgeSelector:
     G, C = statistics.G, statistics.C
     if G is None or C is None:
         raise ValueError("Expected at least one row, got none. Give data.")
-    Y = statistics.embedding.targets(table.y[judged], table.x)
-    Z, weights = statistics.features(table.x[judged]), table.weights_of(judged)
+    Y = statistics.embedding.targets(table.y[validation_rows], table.x)
+    Z, weights = statistics.features(table.x[validation_rows]), table.weights_of(validation_rows)
     return RidgeSelector(RidgePath.from_sums(G), C, Z, Y, weights, loss)
 
 
 class RidgeSelector:
-    """An embedding through explicit features on all rows, for every ridge, at ``judged`` ones with features ``Z``."""
+    """An embedding through explicit features on all rows, for every ridge, at validation rows with features ``Z``."""
 
     def __init__(self, path: RidgePath, C: Tensor, Z: Tensor, Y: Tensor, weights: Tensor | None, loss: Loss) -> None:
         self._path, self._C, self._ZQ = path, C, path.rotate(Z)
         self._Y, self._weights, self._loss = Y, weights, loss
 
     def left_out(self, ridge: float) -> Tensor:
-        """Leave-one-out values at the judged rows."""
+        """Leave-one-out values at the validation rows."""
         return self._path.leave_one_out(self._ZQ, self._Y, self._C, ridge, self._weights)
 
     def best_ridge(self, ridge: float) -> float:

@@ -42,7 +42,7 @@ from .boosting import boosted_embedding
 from .candidates import Candidate, Family, Learned, Relevance, Rows, Search
 from .conditioning import PROBES, Table, condition_exactly, condition_through_features, num_points
 from .logistic import MOST_NUMBERS, fit_logistic
-from .pooled import PooledPredictor, Unjudged, pooled
+from .pooled import MemberCandidate, PooledPredictor, pooled
 
 FAMILIES: dict[InputTransform, tuple[Family, ...]] = {"squash": ("rbf", "laplace", "linear"), "quantile": ("laplace",)}
 NUM_STAGES = sum(map(len, FAMILIES.values())) + 3
@@ -74,7 +74,7 @@ EXACT = 5000
 REFINED = 2
 """Members of largest weight that are conditioned through more than :data:`PROBES` points."""
 
-JUDGED = 10_000
+VALIDATION_ROWS = 10_000
 """Rows that calibrate and pool, at most."""
 
 SAMPLED = 0.6
@@ -83,10 +83,10 @@ SAMPLED = 0.6
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The rows that hyperparameters or partitions are ``learned`` from, and ``judged`` ones they have not seen."""
+    """The rows that hyperparameters or partitions are learned from, and the validation rows that they have not seen."""
 
-    learned: Tensor
-    judged: Tensor
+    training_rows: Tensor
+    validation_rows: Tensor
 
 
 def learn_default(
@@ -103,9 +103,11 @@ def learn_default(
     generator = np.random.default_rng(seed)
     n = num_rows or len(table.x)
     parts, grown = _parts(table, n, generator)
-    judged = _common([parts, grown] if grown else [parts])
-    if len(judged) > JUDGED:
-        judged = judged[table.rows(stratified_sample(table.labels[judged.cpu().numpy()], JUDGED, generator))]
+    validation_rows = _common([parts, grown] if grown else [parts])
+    if len(validation_rows) > VALIDATION_ROWS:
+        validation_rows = validation_rows[
+            table.rows(stratified_sample(table.labels[validation_rows.cpu().numpy()], VALIDATION_ROWS, generator))
+        ]
     size = num_points(n) if n > EXACT else PROBES
     points = table.x[table.rows(stratified_sample(table.labels, min(size, len(table.x) // 2 + 1), generator))]
     few = points[:: math.ceil(len(points) / PROBES)]
@@ -114,19 +116,19 @@ def learn_default(
         for warping in FAMILIES
     }
     search = Search(objective, functools.partial(_embedding, table.num_classes))
-    learner = _Learner(table, search, warps, judged, few, exact=n <= EXACT)
+    learner = _Learner(table, search, warps, validation_rows, few, exact=n <= EXACT)
     with cached_transforms():
         members = [member for warping in FAMILIES for member in learner.members(warping, parts, bar)]
         members += learner.partitions(grown, seed, bar)
         members += learner.logistic(grown, seed, bar)
     bar.set_postfix_str("pooling")
-    answers = pooled(table, judged, members)
+    answers = pooled(table, validation_rows, members)
     if n > EXACT and len(few) < len(points):
         bar.set_postfix_str("more points for the members that count")
         fuller = dataclasses.replace(learner, points=points)
         for k in _weightiest(answers):
             members[k] = fuller.conditioned_again(members[k], parts)
-        answers = pooled(table, judged, members)
+        answers = pooled(table, validation_rows, members)
     bar.update()
     return answers
 
@@ -167,13 +169,13 @@ def _parts(table: Table, num_rows: int, generator: np.random.Generator) -> tuple
 
 
 def _as_parts(table: Table, pairs: list[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> list[Part]:
-    return [Part(table.rows(learned), table.rows(judged)) for learned, judged in pairs]
+    return [Part(table.rows(learned), table.rows(validation_rows)) for learned, validation_rows in pairs]
 
 
 def _common(partings: Sequence[Sequence[Part]]) -> Tensor:
-    """The rows that are judged in each of them."""
-    judged = [torch.cat([part.judged for part in parts]) for parts in partings]
-    return functools.reduce(lambda rows, others: rows[torch.isin(rows, others)], judged).sort().values
+    """The rows that are validation rows in each of them."""
+    validation_rows = [torch.cat([part.validation_rows for part in parts]) for parts in partings]
+    return functools.reduce(lambda rows, others: rows[torch.isin(rows, others)], validation_rows).sort().values
 
 
 def _embedding(num_classes: int, kernel: Kernel, regularization: float, prior: LogNormalPrior) -> MulticlassEmbedding:
@@ -185,17 +187,17 @@ class _Learner:
     table: Table
     search: Search[MulticlassEmbedding, ConditionedMulticlass]
     warps: Mapping[InputTransform, torch.nn.Module]
-    judged: Tensor
+    validation_rows: Tensor
     points: Tensor
     exact: bool
 
-    def members(self, warping: InputTransform, parts: Sequence[Part], bar: ProgressBar) -> Iterator[Unjudged]:
+    def members(self, warping: InputTransform, parts: Sequence[Part], bar: ProgressBar) -> Iterator[MemberCandidate]:
         """All candidates of one warping."""
         warp, rows = self._warped(warping)
         rows = rows.with_coordinates()
         for family in self._families(warping):
             bar.set_postfix_str(f"learning {warping} {family}")
-            with few_threads(len(parts[0].learned)):
+            with few_threads(len(parts[0].training_rows)):
                 learned = list(self._learn(family, rows, parts))
             for relevance in self._relevances(learned[0], parts):
                 bar.set_postfix_str(f"answering with {warping} {family} {relevance}")
@@ -203,27 +205,27 @@ class _Learner:
                 yield self._conditioned(Candidate(warping, family, relevance), embeddings, warp, parts)
             bar.update()
 
-    def partitions(self, parts: Sequence[Part], seed: int, bar: ProgressBar) -> Iterator[Unjudged]:
+    def partitions(self, parts: Sequence[Part], seed: int, bar: ProgressBar) -> Iterator[MemberCandidate]:
         """The kernel of boosted trees, which see ranks: those hold the order of any numbers in single precision."""
         bar.set_postfix_str("growing partitions")
         if parts:
             warp, rows = self._warped("quantile")
-            embeddings = [boosted_embedding(rows.taken(part.learned), seed + k) for k, part in enumerate(parts)]
+            embeddings = [boosted_embedding(rows.taken(part.training_rows), seed + k) for k, part in enumerate(parts)]
             yield self._conditioned(Candidate("quantile", "partition", "columns"), embeddings, warp, parts)
         bar.update()
 
-    def logistic(self, parts: Sequence[Part], seed: int, bar: ProgressBar) -> Iterator[Unjudged]:
+    def logistic(self, parts: Sequence[Part], seed: int, bar: ProgressBar) -> Iterator[MemberCandidate]:
         """Logistic regression of all rows; where they are many, of those that partitions are grown on."""
         bar.set_postfix_str("learning squash logistic")
         if parts and self.table.x.shape[1] <= MOST_NUMBERS:
-            learned = None if self.exact else parts[0].learned
+            learned = None if self.exact else parts[0].training_rows
             with few_threads(len(self.table.x)):
-                found = fit_logistic(self.table, self.warps["squash"], self.judged, learned, seed)
+                found = fit_logistic(self.table, self.warps["squash"], self.validation_rows, learned, seed)
             candidate = Candidate("squash", "logistic", "common")
-            yield Unjudged(candidate, (found.embedding,), (found.answers,), found.left_out)
+            yield MemberCandidate(candidate, (found.embedding,), (found.answers,), found.left_out)
         bar.update()
 
-    def conditioned_again(self, one: Unjudged, parts: Sequence[Part]) -> Unjudged:
+    def conditioned_again(self, one: MemberCandidate, parts: Sequence[Part]) -> MemberCandidate:
         """The same through the points of this learner."""
         return self._conditioned(one.candidate, one.embeddings, self.warps[one.candidate.warping], parts)
 
@@ -238,7 +240,7 @@ class _Learner:
     def _learn(self, family: Family, rows: Rows, parts: Sequence[Part]) -> Iterator[Learned[MulticlassEmbedding]]:
         start: Learned[MulticlassEmbedding] | None = None
         for part in parts:
-            found = self.search.learn(family, rows.taken(part.learned), start)
+            found = self.search.learn(family, rows.taken(part.training_rows), start)
             start = start or found
             yield found
 
@@ -253,29 +255,31 @@ class _Learner:
         embeddings: Sequence[MulticlassEmbedding],
         warp: torch.nn.Module,
         parts: Sequence[Part],
-    ) -> Unjudged:
-        """The answers, and leave-one-out values at the judged rows, each by an embedding that has not seen it."""
+    ) -> MemberCandidate:
+        """The answers, and leave-one-out values at the validation rows, each by an embedding that has not seen it."""
         table, answers = self.table, []
-        left_out = table.x.new_empty(len(self.judged), table.num_classes)
+        left_out = table.x.new_empty(len(self.validation_rows), table.num_classes)
         with torch.no_grad(), few_threads(len(table.x)):
             for embedding, part in zip(embeddings, parts, strict=True):
-                unseen = torch.isin(self.judged, part.judged)
-                left_out[unseen], answer = self._condition(candidate.family, embedding, warp, part, self.judged[unseen])
+                unseen = torch.isin(self.validation_rows, part.validation_rows)
+                left_out[unseen], answer = self._condition(
+                    candidate.family, embedding, warp, part, self.validation_rows[unseen]
+                )
                 answers.append(answer)
-        return Unjudged(candidate, tuple(embeddings), tuple(answers), left_out)
+        return MemberCandidate(candidate, tuple(embeddings), tuple(answers), left_out)
 
     def _condition(
-        self, family: Family, embedding: MulticlassEmbedding, warp: torch.nn.Module, part: Part, judged: Tensor
+        self, family: Family, embedding: MulticlassEmbedding, warp: torch.nn.Module, part: Part, validation_rows: Tensor
     ) -> tuple[Tensor, LinearPredictor]:
         table = self.table
         kernel = FeatureKernel(warp, frozen(embedding.kernel))
         whole = MulticlassEmbedding(kernel, table.num_classes).to(table.x).requires_grad_(False)
-        weights = table.weights_of(part.learned)
-        ridge = embedding.regularization.item() * (len(part.learned) if weights is None else float(weights.sum()))
+        weights = table.weights_of(part.training_rows)
+        ridge = embedding.regularization.item() * (len(part.training_rows) if weights is None else float(weights.sum()))
         if family == "partition":
             ridge = PARTITION_RIDGE
         if not self.exact:
-            return condition_through_features(whole, table, judged, ridge, self.points)
-        sampled = family != "linear" and len(part.learned) < SAMPLED * len(table.x)
+            return condition_through_features(whole, table, validation_rows, ridge, self.points)
+        sampled = family != "linear" and len(part.training_rows) < SAMPLED * len(table.x)
         probes = self.points if sampled or family == "partition" else None
-        return condition_exactly(whole, table, judged, ridge, probes)
+        return condition_exactly(whole, table, validation_rows, ridge, probes)

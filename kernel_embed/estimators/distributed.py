@@ -28,7 +28,7 @@ from ..tabular.encoder import validate_table
 from .conditioning import Table, condition_on_sums
 from .labels import Labels, read_labels
 from .logistic import LogisticPredictor
-from .pooled import Member, PooledPredictor, Unjudged, pooled
+from .pooled import Member, MemberCandidate, PooledPredictor, pooled
 
 if TYPE_CHECKING:
     from .classifier import MulticlassEmbeddingClassifier
@@ -124,17 +124,19 @@ def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) ->
         whole = old.statistics + reduce_statistics(own)
         ridge = old.embedding.regularization.item() * old.num_data
         values, new = condition_on_sums(whole, classifier._table, answers.left_out_rows, ridge)
-        found.append(Unjudged(member.candidate, member.embeddings, (new,), values))
+        found.append(MemberCandidate(member.candidate, member.embeddings, (new,), values))
     return pooled(classifier._table, answers.left_out_rows, found)
 
 
-def _logistic_with_sums(member: Member, old: LogisticPredictor, rest: Table | None, judged: Tensor) -> Unjudged:
-    """The same for logistic regression, whose judged rows take no part in its sums."""
+def _logistic_with_sums(
+    member: Member, old: LogisticPredictor, rest: Table | None, validation_rows: Tensor
+) -> MemberCandidate:
+    """The same for logistic regression, whose validation rows take no part in its sums."""
     own = FeatureStatistics(old.logits.embedding)
     if rest is not None:
         own = old.statistics_of(rest.x, rest.Y(torch.arange(len(rest.x), device=rest.x.device)), rest.weights)
     new = old.joined(reduce_statistics(own))
-    return Unjudged(member.candidate, member.embeddings, (new,), new.mean(judged))
+    return MemberCandidate(member.candidate, member.embeddings, (new,), new.mean(validation_rows))
 
 
 def _gathered(value: Any) -> list[Any]:

@@ -24,7 +24,7 @@ from ..learning import LBFGS, fit
 from ..objectives import LeaveOneOutScore, Objective
 from .candidates import Learned, Rows, Search, tied_kernel
 from .conditioning import Table, condition_exactly, condition_through_features, weighted_mean
-from .mixture import DirectExpert, Expert, Grid, IndicatorEmbedding, ShiftedExpert, shifted
+from .mixture import DirectComponent, Expert, Grid, IndicatorEmbedding, ShiftedComponent, shifted
 
 RealFamily = Literal["rbf", "matern"]
 
@@ -72,7 +72,7 @@ class ScoreSearch(Search[ConditionalEmbedding, ConditionedEmbedding]):
 
 
 @dataclasses.dataclass(frozen=True)
-class Law:
+class DistributionalModel:
     """Embeddings of warped rows: of the targets, of the targets for their mean, and of the residuals of that mean.
 
     Attributes:
@@ -90,7 +90,7 @@ class Law:
         return embedding.regularization.item() * self.total_weight
 
 
-def learn_law(family: RealFamily, rows: Rows, max_evaluations: int) -> Law:
+def learn_law(family: RealFamily, rows: Rows, max_evaluations: int) -> DistributionalModel:
     """What a direct and a shifted expert need, for targets ``(n,)`` of mean 0 and scale 1."""
     crps, squares = LeaveOneOutScore(), LeaveOneOutScore(unit_linear(rows.y))
     common = LBFGS(max_evaluations=min(COMMON_EVALUATIONS, max_evaluations), tolerance=1e-3)
@@ -100,7 +100,7 @@ def learn_law(family: RealFamily, rows: Rows, max_evaluations: int) -> Law:
     with torch.no_grad():
         residuals = rows.y - mean.condition(rows.x, rows.y, rows.weights).leave_one_out().squeeze(-1)
     noise = _learn_size(family, law, dataclasses.replace(rows, y=residuals), crps, max_evaluations)
-    return Law(family, law, mean, noise, rows.total_weight)
+    return DistributionalModel(family, law, mean, noise, rows.total_weight)
 
 
 def _last(found: Learned[ConditionalEmbedding]) -> ConditionalEmbedding:
@@ -139,54 +139,56 @@ class Conditioning:
     Attributes:
         table: all rows, with standard targets.
         warp: what embeddings see of the rows.
-        judged: numbers of the rows whose leave-one-out values are asked for: all where embeddings are exact.
+        validation_rows: numbers of the rows whose leave-one-out values are asked for: all where embeddings are exact.
         points: of Nyström's features, which learn the ridge, or stand for the rows where ``exact`` is false.
         exact: whether embeddings are.
     """
 
     table: Table
     warp: torch.nn.Module
-    judged: Tensor
+    validation_rows: Tensor
     points: Tensor | None
     exact: bool
 
     @torch.no_grad()
-    def experts(self, learned: Law, grid: Grid) -> Iterator[tuple[Expert, Distribution]]:
-        """The direct and the shifted expert, each with its distributions at the judged rows, left out of them."""
+    def experts(self, learned: DistributionalModel, grid: Grid) -> Iterator[tuple[Expert, Distribution]]:
+        """The direct and the shifted expert, each with its distributions at the validation rows, left out of them."""
         table = self.table
-        direct, left_out = self._law(learned.law, learned.ridge(learned.law), table, self.judged, grid.support)
+        direct, left_out = self._law(learned.law, learned.ridge(learned.law), table, self.validation_rows, grid.support)
         yield direct, left_out
         embedding = ConditionalEmbedding(FeatureKernel(self.warp, learned.mean.kernel)).to(table.x)
-        values, mean = self._condition(embedding, learned.ridge(learned.mean), table, self.judged, table.y.new_ones(1))
+        values, mean = self._condition(
+            embedding, learned.ridge(learned.mean), table, self.validation_rows, table.y.new_ones(1)
+        )
         centers = values.squeeze(-1)
         residuals = dataclasses.replace(
             table,
-            x=table.x[self.judged],
-            y=table.y[self.judged] - centers,
-            weights=table.weights_of(self.judged),
+            x=table.x[self.validation_rows],
+            y=table.y[self.validation_rows] - centers,
+            weights=table.weights_of(self.validation_rows),
         )
-        everywhere = torch.arange(len(self.judged))
+        everywhere = torch.arange(len(self.validation_rows))
         support = support_of(residuals.y)
         law, around = self._law(learned.noise, learned.ridge(learned.noise), residuals, everywhere, support)
-        yield ShiftedExpert(mean, law, grid), shifted(around, centers, grid)
+        yield ShiftedComponent(mean, law, grid), shifted(around, centers, grid)
 
     def _law(
-        self, learned: ConditionalEmbedding, ridge: float, table: Table, judged: Tensor, support: Tensor
-    ) -> tuple[DirectExpert, Distribution]:
+        self, learned: ConditionalEmbedding, ridge: float, table: Table, validation_rows: Tensor, support: Tensor
+    ) -> tuple[DirectComponent, Distribution]:
         kernel = FeatureKernel(self.warp, learned.kernel)
         embedding = IndicatorEmbedding(kernel, support, table.y, table.weights).to(table.x)
         # The CRPS is the sum of squares over the t_j, each with the gap above it.
         gaps = torch.cat([support.diff(), support.new_zeros(1)])
-        values, answers = self._condition(embedding, ridge, table, judged, gaps)
-        return DirectExpert(answers, embedding), Distribution(support, embedding.marginal + values)
+        values, answers = self._condition(embedding, ridge, table, validation_rows, gaps)
+        return DirectComponent(answers, embedding), Distribution(support, embedding.marginal + values)
 
     def _condition(
-        self, embedding: ConditionalEmbedding, ridge: float, table: Table, judged: Tensor, gaps: Tensor
+        self, embedding: ConditionalEmbedding, ridge: float, table: Table, validation_rows: Tensor, gaps: Tensor
     ) -> tuple[Tensor, LinearPredictor]:
         def loss(F: Tensor, Y: Tensor, weights: Tensor | None) -> float:
             return weighted_mean((F - Y).square() @ gaps, weights)
 
         if self.exact:
-            return condition_exactly(embedding, table, judged, ridge, self.points, loss)
+            return condition_exactly(embedding, table, validation_rows, ridge, self.points, loss)
         assert self.points is not None
-        return condition_through_features(embedding, table, judged, ridge, self.points, loss)
+        return condition_through_features(embedding, table, validation_rows, ridge, self.points, loss)

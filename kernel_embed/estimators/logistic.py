@@ -1,4 +1,4 @@
-r"""The linear kernel with the loss that is judged in the end: multinomial logistic regression of warped rows.
+r"""The linear kernel with the loss of the pool: multinomial logistic regression of warped rows.
 
 Least squares charges a row that is right by a wide margin as much as one that is wrong, which moves the boundary where
 classes are nearly separated. For the features :math:`z_i` of the kernel :math:`c + \sum_j x_j x'_j`, with a large c,
@@ -109,29 +109,31 @@ class LogisticPredictor(LinearPredictor):
 
 @dataclasses.dataclass(frozen=True)
 class Logistic:
-    """What is found: the embedding of warped rows, the answers, and logits of the judged rows by fits without them."""
+    """The embedding of transformed rows, its predictor, and logits of the validation rows by fits without them."""
 
     embedding: MulticlassEmbedding
     answers: LogisticPredictor
     left_out: Tensor
 
 
-def fit_logistic(table: Table, warp: torch.nn.Module, judged: Tensor, learned: Tensor | None, seed: int) -> Logistic:
-    """Logistic regression of the rows ``learned``, which judge nothing; without them of all rows, judged in folds."""
+def fit_logistic(
+    table: Table, warp: torch.nn.Module, validation_rows: Tensor, training_rows: Tensor | None, seed: int
+) -> Logistic:
+    """Logistic regression of the ``training_rows``, or in folds of all rows if they are ``None``."""
     kernel = linear_kernel(table.x, table.x.shape[1])
     kernel.kernels[0].variance = 1.0
     kernel.kernels[1].constant = table.x.new_full((1,), CONSTANT)
     embedding = ConditionalEmbedding(FeatureKernel(warp, kernel)).to(table.x).requires_grad_(False)
     Z, Y, w = _arrays(embedding, table)
     number = stratified_folds(table.labels, NUM_FOLDS, np.random.default_rng(seed))
-    if learned is None:
+    if training_rows is None:
         left_out_of = number[None, :] == np.arange(NUM_FOLDS)[:, None]
     else:
         left_out_of = np.ones((1, len(Z)), dtype=bool)
-        left_out_of[0, learned.cpu().numpy()] = False
-    rows = judged.cpu().numpy()
+        left_out_of[0, training_rows.cpu().numpy()] = False
+    rows = validation_rows.cpu().numpy()
     ridge, left_out = _path(Z, Y, w, left_out_of, rows)
-    fitted = table if learned is None else table.taken(learned)
+    fitted = table if training_rows is None else table.taken(training_rows)
     found = MulticlassEmbedding(kernel, table.num_classes, ridge / table.total_weight).to(table.x)
     return Logistic(found, _answers(embedding, fitted, ridge), table.x.new_tensor(left_out))
 
@@ -157,17 +159,17 @@ def _answers(embedding: ConditionalEmbedding, table: Table, ridge: float) -> Log
 
 
 def _path(
-    Z: Array, Y: Array, w: Array, left_out_of: NDArray[np.bool_], judged: NDArray[np.int64]
+    Z: Array, Y: Array, w: Array, left_out_of: NDArray[np.bool_], validation_rows: NDArray[np.int64]
 ) -> tuple[float, Array]:
-    """The ridge of smallest left-out loss and the logits of the ``judged`` rows there."""
-    own = left_out_of[:, judged].argmax(0)  # the fit that has not seen each of them
-    T = smoothed(torch.from_numpy(Y[judged]), float(w[judged].sum())).numpy()
+    """The ridge of smallest left-out loss and the logits of the validation rows there."""
+    own = left_out_of[:, validation_rows].argmax(0)  # the fit that has not seen each of them
+    T = smoothed(torch.from_numpy(Y[validation_rows]), float(w[validation_rows].sum())).numpy()
     B = np.zeros((len(left_out_of), Z.shape[1], Y.shape[1]))
     best, found, worse = np.inf, (RIDGES[0], np.zeros_like(T)), 0
     for ridge in RIDGES:
         B = softmax_regression(Z, Y, np.where(left_out_of, 0.0, w), ridge, B)
-        F = np.einsum("np,npm->nm", Z[judged], B[own]) if len(B) > 1 else Z[judged] @ B[0]
-        loss = -float(w[judged] @ (T * log_softmax(F, axis=1)).sum(1))
+        F = np.einsum("np,npm->nm", Z[validation_rows], B[own]) if len(B) > 1 else Z[validation_rows] @ B[0]
+        loss = -float(w[validation_rows] @ (T * log_softmax(F, axis=1)).sum(1))
         worse = 0 if loss < best else worse + 1
         if loss < best:
             best, found = loss, (ridge, F)

@@ -113,7 +113,7 @@ class Expert(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class DirectExpert(Expert):
+class DirectComponent(Expert):
     """The embedding of the indicators of the targets."""
 
     law: LinearPredictor
@@ -130,11 +130,11 @@ class DirectExpert(Expert):
 
 
 @dataclasses.dataclass(frozen=True)
-class ShiftedExpert(Expert):
+class ShiftedComponent(Expert):
     """The ``law`` of the residuals of ``mean``, moved to where the mean is."""
 
     mean: LinearPredictor
-    law: DirectExpert
+    law: DirectComponent
     grid: Grid
 
     @property

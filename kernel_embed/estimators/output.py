@@ -32,7 +32,7 @@ CALIBRATION_ROWS = 1000
 SAMPLED = 0.6
 """Share of the rows; where kernels were learned from less, the ridge is learned anew."""
 
-JUDGED = 4000
+VALIDATION_ROWS = 4000
 """Rows that weigh the experts and have residuals, at most, where embeddings go through features."""
 
 CERTIFICATE = "split conformal: P(Y ∈ C(X)) ≥ coverage for exchangeable rows"
@@ -154,7 +154,9 @@ class _Learner:
         order = torch.as_tensor(generator.permutation(n))
         part = order[: settings.subset_size].sort().values
         exact = n <= settings.max_rows
-        judged = torch.arange(n) if exact else order[: max(JUDGED, settings.subset_size)].sort().values
+        validation_rows = (
+            torch.arange(n) if exact else order[: max(VALIDATION_ROWS, settings.subset_size)].sort().values
+        )
         points = self._points(order, exact)
         grid = Grid(table.y)
         experts: list[Expert] = []
@@ -167,13 +169,13 @@ class _Learner:
                 with few_threads(len(part)):
                     law = learn_law(family, rows, settings.max_evaluations)
                 with few_threads(n):
-                    for expert, known in Conditioning(table, warp, judged, points, exact).experts(law, grid):
+                    for expert, known in Conditioning(table, warp, validation_rows, points, exact).experts(law, grid):
                         experts.append(expert)
                         left_out.append(known)
                 counts += [relevances(law.law, table.groups), relevances(law.mean, table.groups)]
                 self.bar.update()
-        weights = stacking_weights(left_out, table.y[judged], table.weights_of(judged))
-        calibration = Calibration(mixed(left_out, weights), table.y[judged], table.weights_of(judged))
+        weights = stacking_weights(left_out, table.y[validation_rows], table.weights_of(validation_rows))
+        calibration = Calibration(mixed(left_out, weights), table.y[validation_rows], table.weights_of(validation_rows))
         shares = torch.stack([count / count.sum() for count in counts])
         return Mixture(tuple(experts), weights, grid), calibration, weights @ shares
 

@@ -31,8 +31,8 @@ class PlainSoftmax:
 
 
 @dataclasses.dataclass(frozen=True)
-class Unjudged:
-    """A candidate with its embeddings and answers, and its values at the judged rows, which it has not seen."""
+class MemberCandidate:
+    """A candidate with its embeddings and answers, and its values at the validation rows, which it has not seen."""
 
     candidate: Candidate
     embeddings: tuple[MulticlassEmbedding, ...]
@@ -168,9 +168,9 @@ class PooledPredictor(MulticlassPredictor):
 
 
 @torch.no_grad()
-def pooled(table: Table, judged: Tensor, found: Sequence[Unjudged]) -> PooledPredictor:
-    """Every candidate calibrated on the ``judged`` rows of the table, and all in one pool."""
-    Y, weights = table.Y(judged), table.weights_of(judged)
+def pooled(table: Table, validation_rows: Tensor, found: Sequence[MemberCandidate]) -> PooledPredictor:
+    """Every candidate calibrated on the validation rows of the table, and all in one pool."""
+    Y, weights = table.Y(validation_rows), table.weights_of(validation_rows)
     calibrations = [one.calibration(Y, weights) for one in found]
     log_p = torch.stack(
         [calibration.log_probabilities(one.left_out) for one, calibration in zip(found, calibrations, strict=True)]
@@ -180,4 +180,4 @@ def pooled(table: Table, judged: Tensor, found: Sequence[Unjudged]) -> PooledPre
         Member(one.candidate, one.embeddings, one.answers, calibration, one.relevances(table.groups))
         for one, calibration in zip(found, calibrations, strict=True)
     )
-    return PooledPredictor(members, combined, combined.log_probabilities(log_p), judged).prepare()
+    return PooledPredictor(members, combined, combined.log_probabilities(log_p), validation_rows).prepare()

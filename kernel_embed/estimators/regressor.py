@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 WIDE = "Give fewer columns or rows."
 
 
-class SpeakingRow(NamedTuple):
+class InfluentialRow(NamedTuple):
     """A training row in one prediction: its number, its weight in the mean, and its target."""
 
     number: int
@@ -208,7 +208,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         x = self._points(X)
         return [output.distribution(x) for output in self._outputs()]
 
-    def influential_rows(self, X: ArrayLike, k: int = 5) -> list[list[SpeakingRow]]:
+    def influential_rows(self, X: ArrayLike, k: int = 5) -> list[list[InfluentialRow]]:
         """For each row of ``X``, the k training targets that count most in its mean; of the first output.
 
         The mean of an embedding is a sum Σ v_j y_j over the training rows with Σ v_j = 1, some v_j negative. Rows that
@@ -223,7 +223,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
             targets = output.center + output.scale * output.table.y[most]
             numbers = self._kept[output.numbers[most].numpy()]
             cells = zip(numbers.tolist(), row[most].tolist(), targets.tolist(), strict=True)
-            found.append([SpeakingRow(*cell) for cell in cells])
+            found.append([InfluentialRow(*cell) for cell in cells])
         return found
 
     def _answer(self, X: ArrayLike, question: Callable[[Output, Distribution], torch.Tensor]) -> Array:

@@ -31,9 +31,9 @@ def everything(table: Table) -> torch.Tensor:
 
 
 def found(table: Table, learned: torch.Tensor | None = None) -> logistic.Logistic:
-    judged = everything(table) if learned is None else torch.tensor(np.setdiff1d(everything(table), learned))
+    validation_rows = everything(table) if learned is None else torch.tensor(np.setdiff1d(everything(table), learned))
     return fit_logistic(
-        table, make_input_transform("squash", table.x, table.numbers, table.weights), judged, learned, 0
+        table, make_input_transform("squash", table.x, table.numbers, table.weights), validation_rows, learned, 0
     )
 
 
@@ -76,7 +76,7 @@ def test_the_answers_are_the_minimum(table):
     assert float((gradient / scale).abs().max()) < 1e-5
 
 
-def test_rows_that_judge_are_not_learned_from(table, monkeypatch):
+def test_validation_rows_are_not_used_for_training(table, monkeypatch):
     """Another label of such a row may move the choice of the ridge; with one ridge it moves nothing."""
     monkeypatch.setattr(logistic, "RIDGES", (1.0,))
     y = table.y.clone()
@@ -90,7 +90,7 @@ def test_rows_that_judge_are_not_learned_from(table, monkeypatch):
 def test_folds_leave_rows_out_by_hand(table):
     one = found(table)
     Z = explicit_features(one.answers.logits.embedding.kernel, table.x).numpy()
-    Y, number = np.eye(3)[table.labels], logistic.folds(table.labels, 5, np.random.default_rng(0))
+    Y, number = np.eye(3)[table.labels], logistic.stratified_folds(table.labels, 5, np.random.default_rng(0))
     ridge = 90 * one.embedding.regularization.item()
     assert min(abs(np.log(np.array(RIDGES) / ridge))) < 1e-6
     for k in range(5):
