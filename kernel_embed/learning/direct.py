@@ -16,7 +16,6 @@ autograd path, which adds jitter and warns.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gpytorch
@@ -36,8 +35,7 @@ from ..kernels.evaluators import Gram, gram_evaluator
 from ..kernels.features import MAX_WIDTH
 from ..kernels.structure import batch_shape_of
 from ..linalg import DenseSystem, DistanceForm
-from ..linalg.lapack import Cotangents as SystemCotangents
-from ..linalg.lapack import LapackSystem
+from ..linalg.lapack import QUANTITIES, Cotangents, LapackSystem
 from ..objectives import Objective
 from ..objectives.base import Targets
 from ..objectives.embedding_evidence import EmbeddingEvidence
@@ -58,59 +56,6 @@ class Value(NamedTuple):
 
     terms: list[float]
     gradient: Vector
-
-
-class Cotangents(SystemCotangents):
-    """∂q for the quantities of a system and for α², with what they are computed from."""
-
-    system: LapackSystem
-    form: DistanceForm
-    sup_diagonal: np.float64
-    sup_slope: float = 0.0
-
-
-class Quantity(NamedTuple):
-    """An input of objectives: its value, and how a derivative with respect to it is passed on."""
-
-    value: Callable[[Cotangents], Any]
-    pull_back: Callable[[Cotangents, Any], None]
-
-
-def _leave_one_out(at: Cotangents) -> Any:
-    return at.system.Y - at.system.V / at.system.inverse_diagonal[:, None]
-
-
-def _pull_back_leave_one_out(at: Cotangents, slope: Any) -> None:
-    c = at.system.inverse_diagonal
-    along = slope / c[:, None]
-    at.add("V", -along)
-    at.add("c", (along * at.system.V).sum(1) / c)
-
-
-def _pull_back_squared_norm(at: Cotangents, slope: Any) -> None:
-    at.add("V", slope * at.system.P)
-    at.add("P", slope * at.system.V)
-
-
-def _pull_back_sup_diagonal(at: Cotangents, slope: Any) -> None:
-    at.sup_slope += float(slope)
-
-
-def _pull_back_density(at: Cotangents, slope: Any) -> None:
-    at.density += float(slope)
-
-
-QUANTITIES: dict[str, Quantity] = {
-    "coefficients": Quantity(lambda at: at.system.V, lambda at, slope: at.add("V", slope)),
-    "fitted": Quantity(lambda at: at.system.P, lambda at, slope: at.add("P", slope)),
-    "leave_one_out": Quantity(_leave_one_out, _pull_back_leave_one_out),
-    "inverse_diagonal": Quantity(lambda at: at.system.inverse_diagonal, lambda at, slope: at.add("c", slope)),
-    "squared_norm": Quantity(lambda at: np.vdot(at.system.V, at.system.P), _pull_back_squared_norm),
-    "sup_diagonal": Quantity(lambda at: at.sup_diagonal, _pull_back_sup_diagonal),
-    "negative_log_density": Quantity(lambda at: np.float64(at.system.negative_log_density()), _pull_back_density),
-    "inverse_forms": Quantity(lambda at: at.system.inverse_forms(at.form), lambda at, slope: at.add("forms", slope)),
-}
-"""The quantities of ``kernel_embed.objectives.base.QUANTITIES``, and diag A⁻¹LA⁻¹, from a factorized system."""
 
 
 class DirectObjective:
@@ -173,12 +118,10 @@ class DirectObjective:
 
     def _directly(self, gram: Gram, ridge: float, with_gradient: bool) -> _Answer | None:
         """Objectives with derivatives of their own."""
-        system, at = self._system, Cotangents()
+        system = self._system
         if not system.factorize(gram.K, gram.scale, ridge):
             return None
-        at.system, at.sup_diagonal = system, np.float64(gram.sup_diagonal)
-        if self._form is not None:
-            at.form = self._form
+        at = Cotangents(system, self._form, np.float64(gram.sup_diagonal))
         values: list[float] = []
         for coefficient, term, quantities in self._steps:
             value, slopes = term.value_and_gradient(self._data, *[quantity.value(at) for quantity in quantities])

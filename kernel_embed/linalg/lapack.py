@@ -8,7 +8,8 @@ inverse is needed once only, one triangle of it over L.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,13 +25,23 @@ FEW_ROWS = 100
 
 
 class Cotangents:
-    """∂q for each quantity of a system: V, P, c = diag A⁻¹, −log N(Y; 0, A) and diag A⁻¹LA⁻¹; ``None`` for zero."""
+    """∂q for V, P, c = diag A⁻¹, −log N(Y; 0, A), diag A⁻¹LA⁻¹ and α², and what these are computed from.
+
+    Args:
+        system: the factorized system.
+        form: L.
+        sup_diagonal: α².
+    """
 
     V: Array | None = None
     P: Array | None = None
     c: Array | None = None
     forms: Array | None = None
     density: float = 0.0
+    sup_slope: float = 0.0
+
+    def __init__(self, system: LapackSystem, form: QuadraticForm | None, sup_diagonal: np.float64) -> None:
+        self.system, self.form, self.sup_diagonal = system, form, sup_diagonal
 
     def add(self, name: str, value: Array) -> None:
         """Add ``value`` to the cotangent ``name``."""
@@ -118,8 +129,9 @@ class LapackSystem:
         density = 0.5 * float(np.vdot(self.Y, self.V)) + self.Y.shape[1] * half_log_determinant
         return float(density + self._constant)
 
-    def inverse_forms(self, form: QuadraticForm) -> Array:
+    def inverse_forms(self, form: QuadraticForm | None) -> Array:
         """diag A⁻¹LA⁻¹."""
+        assert form is not None
         C = torch.from_numpy(self.inverse)
         self._M: Tensor = C @ form.apply(C)
         diagonal: Array = self._M.diagonal().numpy().copy()
@@ -176,3 +188,47 @@ class LapackSystem:
         folded: Array = np.multiply(self.triangle()[0], 2.0 * scale)
         folded.reshape(-1)[:: len(folded) + 1] = scale * self._diagonal
         return folded
+
+
+class Quantity(NamedTuple):
+    """An input of objectives: its value, and how a derivative with respect to it is passed on."""
+
+    value: Callable[[Cotangents], Any]
+    pull_back: Callable[[Cotangents, Any], None]
+
+
+def _leave_one_out(at: Cotangents) -> Any:
+    return at.system.Y - at.system.V / at.system.inverse_diagonal[:, None]
+
+
+def _pull_back_leave_one_out(at: Cotangents, slope: Any) -> None:
+    c = at.system.inverse_diagonal
+    along = slope / c[:, None]
+    at.add("V", -along)
+    at.add("c", (along * at.system.V).sum(1) / c)
+
+
+def _pull_back_squared_norm(at: Cotangents, slope: Any) -> None:
+    at.add("V", slope * at.system.P)
+    at.add("P", slope * at.system.V)
+
+
+def _pull_back_sup_diagonal(at: Cotangents, slope: Any) -> None:
+    at.sup_slope += float(slope)
+
+
+def _pull_back_density(at: Cotangents, slope: Any) -> None:
+    at.density += float(slope)
+
+
+QUANTITIES: dict[str, Quantity] = {
+    "coefficients": Quantity(lambda at: at.system.V, lambda at, slope: at.add("V", slope)),
+    "fitted": Quantity(lambda at: at.system.P, lambda at, slope: at.add("P", slope)),
+    "leave_one_out": Quantity(_leave_one_out, _pull_back_leave_one_out),
+    "inverse_diagonal": Quantity(lambda at: at.system.inverse_diagonal, lambda at, slope: at.add("c", slope)),
+    "squared_norm": Quantity(lambda at: np.vdot(at.system.V, at.system.P), _pull_back_squared_norm),
+    "sup_diagonal": Quantity(lambda at: at.sup_diagonal, _pull_back_sup_diagonal),
+    "negative_log_density": Quantity(lambda at: np.float64(at.system.negative_log_density()), _pull_back_density),
+    "inverse_forms": Quantity(lambda at: at.system.inverse_forms(at.form), lambda at, slope: at.add("forms", slope)),
+}
+"""The quantities of ``kernel_embed.objectives.base.QUANTITIES``, and diag A⁻¹LA⁻¹, from a factorized system."""
