@@ -591,7 +591,7 @@ def test_random_features_of_nan_and_an_optimizer_without_a_factory_are_refused()
 
 
 def test_a_learner_that_draws_from_the_global_generator_leaves_it_as_it_was():
-    from kernel_embed.lab.compare.learner import fit_model
+    from kernel_embed.lab.compare.learners import fit_model
 
     class Draws:
         def fit(self, x, y):
@@ -671,7 +671,7 @@ def test_weights_follow_the_sample_and_a_batch_of_kernels_is_no_one_posterior(pr
 
 def test_a_table_that_catboost_refuses_is_refused_in_words():
     pytest.importorskip("catboost")
-    from kernel_embed.lab.compare.trees import CatBoost
+    from kernel_embed.lab.compare.classifiers import CatBoost
 
     with pytest.raises(ValueError, match="CatBoost rejects this table"):
         CatBoost().fit(np.ones((6, 1)), [0, 1] * 3)

@@ -124,7 +124,7 @@ OWN_MODULE = re.compile(r"kernel_embed\.([a-z]\w*)((?:\.[a-z]\w*)*)")
 
 FUNCTIONS: Mapping[str, str] = {
     "gpytorch.utils.transforms": "inv_sigmoid inv_softplus",
-    "kernel_embed.lab.compare.initialization": "evidence_kernel median_kernel paper_kernel scaled_kernel",
+    "kernel_embed.lab.compare.embedding_classifiers": "evidence_kernel median_kernel paper_kernel scaled_kernel",
     "numpy": "abs exp expm1 log log1p sqrt",
     "torch": "exp log logit relu sigmoid tanh",
     "torch.nn.functional": "elu gelu leaky_relu relu sigmoid softplus tanh",

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from ...objectives import EmpiricalScore, RademacherComplexity
 from ...results import Record, group, number
 from ..compare.preprocessing import Categories, ordinal, unit_range
-from ..compare.single_kernel_regressor import SingleKernelRegressor
+from ..compare.regressors import SingleKernelRegressor
 from ..compare.tasks import REGRESSION
 from .measurement import OURS, Call, Measurement, Scope, in_own_process, note, part
 

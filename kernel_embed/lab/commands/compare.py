@@ -7,7 +7,7 @@ import pathlib
 import textwrap
 
 from ..compare.comparison import KEY, Comparison, Settings, TablePair, shipped
-from ..compare.initialization import SMOOTHNESS
+from ..compare.embedding_classifiers import SMOOTHNESS
 from ..compare.reading import SUFFIXES
 from ..compare.report import write_report
 from ..compare.result import ComparisonResult

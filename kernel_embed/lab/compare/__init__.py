@@ -1,10 +1,21 @@
 """Ways to learn, compared on one table."""
 
+from .classifiers import Boosting, CatBoost, DirichletClassifier, GridSearchedSVC, LaplaceGPC, LightGBM, TunedLogistic
 from .comparison import Comparison, Settings
-from .initialization import evidence_kernel, kernel_class, median_kernel, paper, paper_kernel, scaled_kernel
-from .networks import CEN_1, CEN_2, NetworkClassifier
-from .posterior_average import PosteriorAverageClassifier
-from .predictive import (
+from .embedding_classifiers import (
+    CEN_1,
+    CEN_2,
+    NetworkClassifier,
+    PosteriorAverageClassifier,
+    evidence_kernel,
+    kernel_class,
+    median_kernel,
+    paper,
+    paper_kernel,
+    scaled_kernel,
+)
+from .preprocessing import Categories, ordinal, standardized, unit_range
+from .regressors import (
     BoostedQuantiles,
     CatBoostGaussian,
     GaussianProcess,
@@ -12,12 +23,9 @@ from .predictive import (
     ProbabilisticRidge,
     QuantileForest,
     QuantileForestPackage,
+    SingleKernelRegressor,
 )
-from .preprocessing import Categories, ordinal, standardized, unit_range
-from .references import DirichletClassifier, GridSearchedSVC, LaplaceGPC
 from .result import ComparisonResult, compare
-from .single_kernel_regressor import SingleKernelRegressor
-from .trees import Boosting, CatBoost, LightGBM, TunedLogistic
 
 __all__ = [
     "CEN_1",

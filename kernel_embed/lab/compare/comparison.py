@@ -18,12 +18,10 @@ from ...splits import cross_validation_folds, proportional_sample
 from ...threads import few_threads
 from ..runner import LEFT_OUT, Case, finished, run_cases
 from .data import Table
-from .learner import last_step
-from .learners import learners
+from .learners import last_step, learners
 from .resources import affordable_rows, take
 from .tables import UserTable, named_table
-from .task import Arrays, Split
-from .tasks import TASKS
+from .tasks import TASKS, Arrays, Split
 
 KEY = ("experiment", "dataset", "data", "kernel", "method", "fold", "folds", "seed", "budget")
 TablePair = tuple[UserTable, UserTable | None]

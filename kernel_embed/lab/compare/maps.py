@@ -15,8 +15,8 @@ from ...kernels import median_distance
 from ...learning import local_maxima
 from ...plots import free_figure, plot_evidence_curve, plot_probability_map, plot_witness
 from ...splits import proportional_sample
+from .embedding_classifiers import inputs_model, kernel_class
 from .figures import REFIT_SECONDS, Content, picture, section
-from .initialization import inputs_model, kernel_class
 from .preprocessing import unit_range
 from .resources import take
 from .result import ComparisonResult

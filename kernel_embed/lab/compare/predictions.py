@@ -13,11 +13,11 @@ from ...plots import free_figure, plot_reliability
 from ...plots.style import CHOSEN, OTHER
 from ...results import decimal
 from ...splits import cross_validation_folds
-from .columns import series_type
 from .figures import REFIT_SECONDS, Content, html_table, picture, relevances, section
-from .predictive import LEVELS
+from .reading import series_type
+from .regressors import LEVELS
 from .result import ComparisonResult
-from .task import Arrays
+from .tasks import Arrays
 
 MOST_CLASSES = 12
 FAN_ROWS = 60

@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from ...tabular import ColumnEncoder, DateEncoder, NumberEncoder, column_encoders
-from .columns import read_dates, series_type
+from .reading import read_dates, series_type
 
 MAX_CATEGORIES = 30
 """Columns made of one text column; rarer values share the last."""

@@ -14,11 +14,10 @@ from ...version import __version__
 from ..runner import FAILURES
 from . import figures, maps, predictions
 from .figures import REFIT_SECONDS, Picture, html_table
-from .ranking import Row
-from .recommendation import LEVEL, Recommendation, is_tied, rule
+from .ranking import LEVEL, Recommendation, Row, is_tied, rule
 from .result import ComparisonResult
 from .summary import heading, number
-from .task import Task
+from .tasks import Task
 
 SECTIONS = (
     predictions.confusion,

@@ -17,7 +17,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ...splits import proportional_sample
-from .learner import Features, fit_model
+from .learners import Features, fit_model
 
 STATUS, RESET = pathlib.Path("/proc/self/status"), pathlib.Path("/proc/self/clear_refs")
 SMALLEST = 125

@@ -17,12 +17,10 @@ from ...results import Results
 from ...validation import check_count, check_number
 from ..runner import finished
 from .comparison import KEY, Comparison, Settings
-from .ranking import Row, rows_of
-from .recommendation import Recommendation, is_tied, recommend
+from .ranking import Recommendation, Row, is_tied, recommend, rows_of
 from .summary import explanation, summary
 from .tables import UserTable, frame_of, read_user_table, table_of
-from .task import Arrays
-from .tasks import TASKS
+from .tasks import TASKS, Arrays
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,11 +7,9 @@ import textwrap
 from collections.abc import Sequence
 
 from ...results import table
-from .ranking import Row
-from .recommendation import against_best, is_tied, mean_ranks, recommend, rule, tally
+from .ranking import Row, against_best, is_tied, mean_ranks, recommend, rule, tally
 from .tables import UserTable
-from .task import Task
-from .tasks import CLASSIFICATION, TASKS
+from .tasks import CLASSIFICATION, TASKS, Task
 
 WIDTH = 80
 

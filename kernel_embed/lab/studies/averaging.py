@@ -29,7 +29,7 @@ from ...posteriors.power import leave_one_out_score
 from ...results import Record, column, group, table
 from ..compare.comparison import shipped
 from ..compare.data import Table, scaled
-from ..compare.posterior_average import PosteriorAverageClassifier
+from ..compare.embedding_classifiers import PosteriorAverageClassifier
 from ..compare.tasks import SMALLEST_PROBABILITY, calibration_error
 from ..experiment import Experiment, Settings
 from ..runner import Case

@@ -18,8 +18,7 @@ from kernel_embed.lab.compare import ComparisonResult, figures
 from kernel_embed.lab.compare import comparison as module
 from kernel_embed.lab.compare.comparison import KEY, Comparison, Settings
 from kernel_embed.lab.compare.data import Table, scaled
-from kernel_embed.lab.compare.learner import Learner, Structure
-from kernel_embed.lab.compare.learners import CLASSIFIERS, LEARNERS, learners
+from kernel_embed.lab.compare.learners import CLASSIFIERS, LEARNERS, Learner, Structure, learners
 from kernel_embed.lab.compare.ranking import rows_of
 from kernel_embed.lab.compare.report import write_report
 from kernel_embed.lab.compare.summary import overall, summary
@@ -210,7 +209,7 @@ def test_the_snippet_names_another_kernel(name):
 
 def test_the_posterior_average_is_an_average_over_its_draws():
     pytest.importorskip("kernel_embed.posteriors")
-    from kernel_embed.lab.compare.posterior_average import PosteriorAverageClassifier
+    from kernel_embed.lab.compare.embedding_classifiers import PosteriorAverageClassifier
 
     table = blobs(n=40, m=2, seed=2)
     x, y, *_ = scaled(table.x.to_numpy(), table.y, table.x.to_numpy(), table.y)

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from kernel_embed.lab.compare.networks import CEN_1, CEN_2, NetworkClassifier, paper_initialization, perceptron
+from kernel_embed.lab.compare.embedding_classifiers import (
+    CEN_1,
+    CEN_2,
+    NetworkClassifier,
+    paper_initialization,
+    perceptron,
+)
 
 
 def test_initialization_is_the_papers():

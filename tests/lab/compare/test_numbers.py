@@ -12,7 +12,7 @@ from scipy.stats import norm
 import kernel_embed as ke
 from kernel_embed.embeddings import Distribution
 from kernel_embed.lab.compare.predictions import group_column, pit
-from kernel_embed.lab.compare.predictive import (
+from kernel_embed.lab.compare.regressors import (
     LEVELS,
     BoostedQuantiles,
     GaussianProcess,

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kernel_embed.lab.compare.learner import Structure
-from kernel_embed.lab.compare.ranking import paired, rows_of
-from kernel_embed.lab.compare.recommendation import against_best, is_tied, mean_ranks, recommend, tally
+from kernel_embed.lab.compare.learners import Structure
+from kernel_embed.lab.compare.ranking import against_best, is_tied, mean_ranks, paired, recommend, rows_of, tally
 from kernel_embed.lab.compare.tasks import calibration_error
 
 

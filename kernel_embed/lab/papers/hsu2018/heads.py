@@ -17,7 +17,7 @@ from ....learning.checkpoint import load_checkpoint, save_checkpoint
 from ....objectives import CalibratedLeaveOneOutRisk, EmpiricalRisk, Objective, RademacherComplexity
 from ....results import Record
 from ....scale import MulticlassFeaturePredictor, accumulate
-from ...compare.networks import convolutional, paper_initialization
+from ...compare.embedding_classifiers import convolutional, paper_initialization
 
 OBJECTIVES: dict[str, Objective[ConditionedMulticlass]] = {
     "paper": EmpiricalRisk(epsilon=1e-3, below="linear") + RademacherComplexity("4e/n"),

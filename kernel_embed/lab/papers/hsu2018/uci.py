@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....results import Record, column, group, standard_error, table
+from ...compare.classifiers import GridSearchedSVC
 from ...compare.data import load_table, paper_folds
-from ...compare.references import GridSearchedSVC
 from ...compare.tasks import CLASSIFICATION
 from ...experiment import Experiment, Settings
 from ...runner import Case

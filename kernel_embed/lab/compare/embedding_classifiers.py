@@ -1,0 +1,294 @@
+"""Classifiers made of our own parts: initial kernels, the paper's model and networks, an average over a posterior."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
+from gpytorch.priors import LogNormalPrior
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from ...embeddings import BayesianMeanEmbedding, ConditionedMulticlass, MulticlassEmbedding
+from ...estimators import MulticlassEmbeddingClassifier
+from ...kernels import DiscreteMeasure, FeatureKernel, default_kernel, log_scaled, set_lengthscales_by_median
+from ...learning import Adam, fit, local_maxima
+from ...objectives import (
+    CalibratedLeaveOneOutRisk,
+    ConditionalEvidence,
+    EmbeddingEvidence,
+    EmpiricalRisk,
+    Objective,
+    RademacherComplexity,
+    calibrate,
+)
+from .classifiers import MostProbable
+
+if TYPE_CHECKING:
+    from ...posteriors.sample import Settings
+
+Make = Callable[..., Kernel]
+
+SMOOTHNESS: dict[str, float | None] = {"rbf": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
+"""Names for ``--kernel``: the squared exponential, and the Matérn kernels."""
+EVIDENCE_ROWS = 400
+"""With more rows, the evidence of the inputs is that of a part of them, on 256 atoms."""
+
+
+def kernel_class(name: str = "rbf") -> Make:
+    """The GPyTorch kernel class of a name in :data:`SMOOTHNESS`."""
+    if name not in SMOOTHNESS:
+        raise ValueError(f"There is no kernel {name!r}. Choose among {', '.join(SMOOTHNESS)}.")
+    smoothness = SMOOTHNESS[name]
+    return RBFKernel if smoothness is None else partial(MaternKernel, smoothness)
+
+
+def scaled_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """A kernel with the ARD lengthscales and their prior of :func:`default_kernel`."""
+    template = default_kernel(x)
+    kernel = make(
+        ard_num_dims=x.shape[-1],
+        lengthscale_prior=template.lengthscale_prior,
+        lengthscale_constraint=log_scaled(),
+    ).to(x)
+    kernel.lengthscale = template.lengthscale.detach()
+    return kernel
+
+
+def paper_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """ARD with all lengthscales 1, as section 5 of the paper starts it, and no prior."""
+    kernel = make(ard_num_dims=x.shape[-1], lengthscale_constraint=log_scaled()).to(x)
+    kernel.lengthscale = 1.0
+    return kernel
+
+
+def median_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """Isotropic, fixed at the median distance."""
+    return set_lengthscales_by_median(make().to(x), x).requires_grad_(False)
+
+
+def evidence_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """Isotropic, fixed at the highest maximum of the evidence of the inputs alone, eq. (13) of the BKL paper."""
+    embedding, objective = inputs_model(x, make)
+    maxima = local_maxima(embedding, objective, x, num_points=20, progress=False)
+    if not maxima:
+        raise ValueError("The evidence of the inputs has no maximum. Scale the columns alike.")
+    kernel: Kernel = maxima[0].embedding.kernel
+    return kernel.requires_grad_(False)
+
+
+def inputs_model(x: Tensor, make: Make = RBFKernel) -> tuple[BayesianMeanEmbedding, EmbeddingEvidence]:
+    """The Bayesian embedding of the inputs and its evidence, on a part of the rows if there are many."""
+    kernel = make(lengthscale_constraint=log_scaled()).to(x)
+    if len(x) <= EVIDENCE_ROWS:
+        return BayesianMeanEmbedding(kernel), EmbeddingEvidence()
+    measure = DiscreteMeasure.from_sample(x, 256)
+    return BayesianMeanEmbedding(kernel, measure=measure), EmbeddingEvidence(num_locations=EVIDENCE_ROWS)
+
+
+def paper(objective: Objective[ConditionedMulticlass], make: Make = RBFKernel) -> MulticlassEmbeddingClassifier:
+    """The paper's model under ``objective``: λ starts at 1, probabilities are those of eq. (6)."""
+    return MulticlassEmbeddingClassifier(
+        partial(paper_kernel, make=make), objective, regularization=1.0, calibrated=False, progress=False
+    )
+
+
+CEN_1 = (16, 32, 8)
+CEN_2 = (96, 32)
+"""Hidden units of the two networks that the paper tries on UCI data."""
+
+
+def paper_initialization(network: nn.Module, generator: torch.Generator) -> None:
+    """Weights from a normal distribution of deviation 0.1 cut off at two deviations, biases 0.1."""
+    with torch.no_grad():
+        for layer in network.modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                nn.init.trunc_normal_(layer.weight, std=0.1, a=-0.2, b=0.2, generator=generator)
+                if layer.bias is not None:
+                    layer.bias.fill_(0.1)
+
+
+def perceptron(d: int, hidden: Sequence[int]) -> nn.Sequential:
+    """Fully connected layers with ReLU after each; the last hidden layer is the features.
+
+    Example:
+        >>> perceptron(4, CEN_1)(torch.zeros(5, 4)).shape
+        torch.Size([5, 8])
+    """
+    widths = [d, *hidden]
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise(widths):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def convolutional() -> nn.Sequential:
+    """Two 5 × 5 convolutions of 32 and 64 channels, each with pooling, then 1024 units with dropout ½; for MNIST.
+
+    Example:
+        >>> convolutional()(torch.zeros(2, 784)).shape
+        torch.Size([2, 1024])
+    """
+    return nn.Sequential(
+        nn.Unflatten(-1, (1, 28, 28)),
+        nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(7 * 7 * 64, 1024), nn.ReLU(), nn.Dropout(0.5),
+    )  # fmt: skip
+
+
+class NetworkClassifier(MostProbable):
+    """A conditional embedding network: a perceptron with a linear kernel on top, learned with all rows at each step.
+
+    Args:
+        hidden: units of the layers.
+        objective: ``"paper"`` (empirical risk and 4e/n · r) or ``"leave-one-out"`` (calibrated, the library's own),
+            which sees the last layer only and lets the others overfit small data.
+        num_epochs: steps of Adam; the paper's 1000 overfit small data here.
+        learning_rate: of Adam; the paper has 0.1.
+        regularization: the initial λ. From the paper's 1 the complexity outweighs the risk of the first features,
+            which are small, and on some data learning ends where they are zero.
+        seed: of the weights.
+    """
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = CEN_1,
+        objective: str = "paper",
+        num_epochs: int = 300,
+        learning_rate: float = 0.01,
+        regularization: float = 0.01,
+        seed: int = 0,
+    ) -> None:
+        self.hidden = hidden
+        self.objective = objective
+        self.num_epochs = num_epochs
+        self.learning_rate = learning_rate
+        self.regularization = regularization
+        self.seed = seed
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> NetworkClassifier:
+        """Learn weights and λ jointly."""
+        x = torch.as_tensor(np.asarray(X, dtype=np.float64))
+        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
+        labels = torch.as_tensor(numbers)
+        network = perceptron(x.shape[1], self.hidden).double()
+        paper_initialization(network, torch.Generator().manual_seed(self.seed))
+        embedding = MulticlassEmbedding(FeatureKernel(network), len(self.classes_), self.regularization).double()
+        optimizer = Adam(self.num_epochs, self.learning_rate)
+        self.result_ = fit(embedding, self._objective(), x, labels, optimizer=optimizer, progress=False)
+        embedding.eval()
+        with torch.no_grad():
+            self.conditioned_ = embedding.condition(x, labels)
+            self.calibration_ = calibrate(self.conditioned_.leave_one_out(), self.conditioned_.Y)
+        return self
+
+    def _objective(self) -> Objective[ConditionedMulticlass]:
+        if self.objective == "paper":
+            return EmpiricalRisk(below="linear", epsilon=1e-3) + RademacherComplexity("4e/n")
+        return CalibratedLeaveOneOutRisk() + RademacherComplexity("1/n")
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Calibrated probabilities of ``classes_``."""
+        x = torch.as_tensor(np.asarray(X, dtype=np.float64))
+        with torch.no_grad():
+            probabilities = self.calibration_.probabilities(self.conditioned_.decision_probabilities(x))
+        return probabilities.numpy()
+
+
+FLAT = 6.0
+"""Standard deviation of log λ for a prior that does not matter: a factor of 400 either way."""
+
+
+class PosteriorAverageClassifier(MostProbable):
+    """Learned first, then NUTS from there; calibrated probabilities are averaged over the draws.
+
+    Args:
+        kernel: see :class:`kernel_embed.MulticlassEmbeddingClassifier`.
+        objective: of the posterior; :class:`kernel_embed.ConditionalEvidence` by default.
+        num_samples: draws, of one chain.
+        warmup_steps: draws before them, in which the sampler finds its step size.
+        max_tree_depth: of NUTS; a draw takes at most 2 to this power evaluations.
+        temperature: of a Gibbs posterior.
+        sharpnesses: choose among these powers of the density by :func:`kernel_embed.posteriors.choose_power`; none
+            for the density itself.
+        random_state: seed.
+
+    Attributes:
+        posterior_: the posterior.
+        draws_: the draws by name, as arrays.
+        num_evaluations_: of the evidence with its gradient.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | Callable[[Tensor], Kernel] | None = None,
+        objective: Objective[ConditionedMulticlass] | None = None,
+        *,
+        num_samples: int = 30,
+        warmup_steps: int = 30,
+        max_tree_depth: int = 3,
+        temperature: float = 1.0,
+        sharpnesses: Sequence[float] = (),
+        random_state: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.objective = objective
+        self.num_samples = num_samples
+        self.warmup_steps = warmup_steps
+        self.max_tree_depth = max_tree_depth
+        self.temperature = temperature
+        self.sharpnesses = sharpnesses
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> PosteriorAverageClassifier:
+        """Learn, then sample."""
+        from ...posteriors import NUTS, choose_power, sample_posterior
+
+        objective = ConditionalEvidence() if self.objective is None else self.objective
+        start = MulticlassEmbeddingClassifier(self.kernel, objective, progress=False).fit(X, y)
+        self.classes_ = start.classes_
+        learned = start.embedding_.regularization.detach().clone()
+        # λ has no prior of its own. The default one is around the value it has: that before learning, not after.
+        start.embedding_.regularization = start.regularization
+        settings: Settings = {
+            "num_samples": self.num_samples,
+            "warmup_steps": self.warmup_steps,
+            "num_chains": 1,
+            "seed": self.random_state,
+            "initial": {"regularization": learned},
+            "sampler": NUTS(max_tree_depth=self.max_tree_depth, parallel=False),
+            "temperature": self.temperature,
+            "progress": False,
+        }
+        data = (
+            torch.tensor(np.asarray(X, dtype=np.float64)),
+            torch.tensor(np.searchsorted(start.classes_, np.asarray(y))),
+        )
+        if self.sharpnesses:
+            # What was learned has no prior on λ. One that sharpens with the rest would move the mode away from it.
+            flat = LogNormalPrior(math.log(start.regularization), FLAT)
+            start.embedding_.register_prior("regularization_prior", flat, "regularization")
+            choice = choose_power(start.embedding_, objective, *data, sharpnesses=self.sharpnesses, **settings)
+            self.posterior_ = choice.posterior
+        else:
+            self.posterior_ = sample_posterior(start.embedding_, objective, *data, **settings)
+        self.draws_ = {
+            f"draws {name.rpartition('.')[-1]}": draws.detach().cpu().reshape(len(draws), -1).numpy()
+            for name, draws in self.posterior_.samples.items()
+        }
+        learning = 0 if start.result_ is None else start.result_.num_evaluations
+        self.num_evaluations_ = learning + self.posterior_.num_evaluations
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Probabilities calibrated for each draw and averaged."""
+        with torch.no_grad():
+            x = torch.tensor(np.asarray(X, dtype=np.float64))
+            return np.asarray(self.posterior_.probabilities(x, calibrated=True).cpu().numpy())
