@@ -144,17 +144,19 @@ CLOSED = f"{OURS}: closed form"
 RISK, SCORE = "LeaveOneOutRisk + RademacherComplexity", "LeaveOneOutScore"
 
 PIECES: dict[str, tuple[str, ...]] = {
-    "factor": ("linalg/dense.py factorize", "closed/factor.py factorize"),
-    "inverse": ("linalg/dense.py _inverse", "closed/factor.py inverse", "closed/factor.py invert"),
-    "solves": ("linalg/implicit.py solved", "closed/factor.py solve"),
+    "factor": ("linalg/dense.py factorize", "linalg/lapack.py factorize"),
+    "inverse": ("linalg/dense.py _inverse", "linalg/lapack.py triangle"),
+    "solves": ("linalg/implicit.py solved", "linalg/lapack.py solve"),
     "products of n × n matrices": (
         "linalg/products.py updated_sandwich",
         "linalg/products.py mutual_product_",
         "linalg/implicit.py _between",
     ),
-    "kernel and its gradient": ("kernels/radial.py forward", "kernels/radial.py backward", "closed/gram.py __call__",
-                                "closed/gram.py gradient"),
-    "priors": ("posteriors/site.py log_density", "closed/priors.py value", "closed/priors.py slope"),
+    "kernel and its gradient": (
+        "kernels/radial.py forward", "kernels/radial.py backward", "kernels/evaluators.py __call__",
+        "kernels/evaluators.py vjp",
+    ),
+    "priors": ("posteriors/site.py log_density", "learning/priors.py __call__"),
     "copies of parameters": ("learning/parameters.py set", "learning/parameters.py gradient"),
     "checks of data": ("validation.py check_features", "validation.py check_labels"),
 }  # fmt: skip
