@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..kernels import gram
 from ..kernels.gram import cross_evaluation
-from ..posteriors.draws import KernelDraws
+from ..posteriors.posterior import KernelDraws
 
 BLOCK_ENTRIES = 2**24
 """Kernel values of all draws in memory at once."""

@@ -27,7 +27,7 @@ from ..embeddings.bayesian import BayesianMeanEmbedding
 from ..kernels import LebesgueMeasure, median_distance, set_lengthscales_by_median
 from ..kernels.median import scan_span
 from ..objectives.embedding_evidence import EmbeddingEvidence, prominent
-from ..posteriors.draws import KernelDraws
+from ..posteriors.posterior import KernelDraws
 from .average_kernel import AverageKernel, average_over_batch
 from .checks import check_choice, check_real
 from .encoding import Encoding

@@ -145,7 +145,8 @@ class DirectObjective:
                 return _Answer(terms)
             # An objective may also use λ or other parameters of the embedding.
             leaves = (K, eta, *self._vector.parameters)
-            gradients = torch.autograd.grad(values, leaves, allow_unused=True)
+            outputs = [value for value in values if value.requires_grad]  # a term may be constant
+            gradients = torch.autograd.grad(outputs, leaves, allow_unused=True) if outputs else [None] * len(leaves)
         G, slope, *others = (
             np.zeros(leaf.shape) if gradient is None else gradient.numpy()
             for leaf, gradient in zip(leaves, gradients, strict=True)

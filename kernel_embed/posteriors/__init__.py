@@ -1,18 +1,16 @@
 """Posteriors over hyperparameters: priors, potential, samplers, and the posterior object."""
 
-from .draws import Draws, KernelDraws, independent_draws
+from .default_priors import default_prior
+from .gibbs import PowerChoice, TemperatureChoice, choose_power, choose_temperature
 from .mixture import GaussianMixture
-from .posterior import Posterior
+from .posterior import KernelDraws, Posterior
 from .potential import Potential
-from .power import SharpnessChoice, choose_power
 from .predictors import ConditionalPosterior, EntropyParts, MeanPosterior, MulticlassPosterior, WitnessPosterior
-from .priors import PosteriorWarning, default_prior
+from .priors import PosteriorWarning
 from .pyro_model import pyro_model
-from .sample import sample_posterior
-from .samplers import NUTS, SMC, SVI, Laplace, Nutpie, Sampler
-from .starts import Plan, Starts
-from .storage import load_posterior
-from .temperature import TemperatureChoice, choose_temperature
+from .sample import load_posterior, sample_posterior
+from .sampler import Draws, Plan, Sampler, Starts, independent_draws
+from .samplers import NUTS, SMC, SVI, Laplace, Nutpie
 
 __all__ = [
     "NUTS",
@@ -31,8 +29,8 @@ __all__ = [
     "Posterior",
     "PosteriorWarning",
     "Potential",
+    "PowerChoice",
     "Sampler",
-    "SharpnessChoice",
     "Starts",
     "TemperatureChoice",
     "WitnessPosterior",

@@ -1,4 +1,4 @@
-"""Draws on disk, as plain data, and as ArviZ data: arrays and settings, whatever they answer."""
+"""Posteriors as files of plain arrays and settings, and as ArviZ data."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from ..archive import read_plain, write_plain
-from .draws import Draws
 from .potential import AnyObjective, Potential
+from .sampler import Draws
 
 if TYPE_CHECKING:
     from arviz import InferenceData
 
 E = TypeVar("E", bound=gpytorch.Module)
 
-KEPT = {
+FIELDS = {
     "seconds": float,
     "num_evaluations": int,
     "num_refused": int,
@@ -28,14 +28,14 @@ KEPT = {
     "log_evidence": float | None,
     "is_approximate": bool,
 }
-"""What is kept of :class:`Draws` beside its tensors."""
+"""Fields of :class:`Draws` in a file, beside its tensors."""
 
 TRAJECTORIES = ("energy", "depth")
 """Tensors that only samplers with trajectories have."""
 
 
 class Restored(NamedTuple):
-    """What was read: the draws, the name of their sampler, and their weights."""
+    """Content of a file: the draws, the name of their sampler, and their weights."""
 
     draws: Draws
     method: str
@@ -51,12 +51,12 @@ def write(path: str | os.PathLike[str], potential: Potential, draws: Draws, meth
         "power": float(potential.power),
         "shapes": _shapes(potential),
         "num_classes": getattr(potential.embedding, "num_classes", None),
-        **{name: getattr(draws, name) for name in KEPT},
+        **{name: getattr(draws, name) for name in FIELDS},
     }
     tensors = {"u": draws.u, "log_density": draws.log_density, "diverging": draws.diverging, "weights": weights}
     tensors |= {name: value for name in TRAJECTORIES if (value := getattr(draws, name)) is not None}
     tensors |= dict(zip(("x", "y"), potential.data, strict=False))
-    # What is not sampled: fixed parameters, and buffers such as random features.
+    # Everything that is not sampled: fixed parameters, and buffers such as random features.
     state = {name: value.detach().cpu() for name, value in potential.embedding.state_dict().items()}
     numbers = {name: value.detach().cpu() for name, value in tensors.items()}
     write_plain(path, "posterior", {"settings": settings, "state": state, **numbers})
@@ -65,7 +65,7 @@ def write(path: str | os.PathLike[str], potential: Potential, draws: Draws, meth
 def read(
     path: str | os.PathLike[str], embedding: E, objective: AnyObjective, max_bytes: int | None
 ) -> tuple[Potential[E], Restored]:
-    """The potential and the draws that :func:`write` wrote; refused where embedding or objective are others."""
+    """The potential and the draws that :func:`write` wrote; ``ValueError`` for another embedding or objective."""
     content = read_plain(path, "posterior", max_bytes)
     try:
         settings = _checked(content)
@@ -92,16 +92,17 @@ def read(
     try:
         potential.embedding.load_state_dict(content["state"])
     except (RuntimeError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} holds the state of another embedding: {error}. Build it as it was.") from error
-    kept = {name: settings[name] for name in KEPT} | {name: content[name] for name in TRAJECTORIES if name in content}
-    draws = Draws(content["u"], content["log_density"], content["diverging"], **kept)
+        raise ValueError(f"{path} has the state of another embedding: {error}. Build the same one again.") from error
+    fields = {name: settings[name] for name in FIELDS}
+    fields |= {name: content[name] for name in TRAJECTORIES if name in content}
+    draws = Draws(content["u"], content["log_density"], content["diverging"], **fields)
     return potential, Restored(draws, settings["method"], content["weights"])
 
 
 def _checked(content: Mapping[str, Any]) -> Mapping[str, Any]:
     """The settings of a file whose parts belong together."""
     settings, u, weights, x = content["settings"], content["u"], content["weights"], content["x"]
-    numbers = {**KEPT, "temperature": float, "power": float, "method": str, "objective": str, "shapes": dict}
+    numbers = {**FIELDS, "temperature": float, "power": float, "method": str, "objective": str, "shapes": dict}
     for name, kind in numbers.items():
         if not isinstance(settings[name], kind):
             raise ValueError(f"The setting {name} is wrong: {settings[name]!s:.80}.")

@@ -1,7 +1,7 @@
-r"""Draws as a batch dimension: one embedding whose parameters have shape ``(S, …)`` answers for S draws at once.
+r"""Draws as a batch dimension: one embedding whose parameters have shape ``(S, …)`` predicts for S draws at once.
 
-Every formula of this library is written over leading dimensions, and so are GPyTorch's kernels. A feature map is not:
-where draws reach into one, or a kernel answers otherwise for a batch than alone, they are taken one by one.
+All formulas of this library support leading dimensions, and so do GPyTorch's kernels. A feature map does not: if draws
+concern its weights, or a kernel gives other values for a batch than alone, draws are evaluated one by one.
 """
 
 from __future__ import annotations
@@ -18,35 +18,33 @@ from torch import Tensor
 from ..kernels import gram
 from .potential import E_co, Potential
 
-NUMBERS = 2**24
-"""Entries of the Gram matrices of draws held at once: 128 MiB in float64."""
+BLOCK_ENTRIES = 2**24
+"""Entries of the Gram matrices of draws in memory at once: 128 MiB in float64."""
 
 
-class DrawnEmbeddings(Generic[E_co]):
-    """Embeddings that together hold all draws ``u`` ``(S, dimension)``, in order: iterate to make them.
+class EmbeddingDraws(Generic[E_co]):
+    """Embeddings with all draws ``u`` ``(S, dimension)`` in order, built during iteration.
 
-    Attributes:
-        is_batched: whether each has a leading batch dimension of draws. Where the kernel cannot be batched, each holds
-            one draw and has no such dimension.
+    With ``is_batched`` each has a leading batch dimension of draws; otherwise each has one draw and no such dimension.
     """
 
     def __init__(self, potential: Potential[E_co], u: Tensor) -> None:
         self.potential, self.u = potential, u
-        self.is_batched = batches(potential, u)
+        self.is_batched = _is_batchable(potential, u)
 
     def pieces(self) -> tuple[Tensor, ...]:
         """The draws of each embedding, ``(b, dimension)``."""
         n = self.potential.x.shape[-2]
-        block = max(1, NUMBERS // max(1, n * n)) if self.is_batched else 1
+        block = max(1, BLOCK_ENTRIES // max(1, n * n)) if self.is_batched else 1
         return tuple(self.u.split(block))
 
     def __iter__(self) -> Iterator[E_co]:
         for piece in self.pieces():
-            yield load(self.potential, piece) if self.is_batched else load_one(self.potential, piece[0])
+            yield _load(self.potential, piece) if self.is_batched else load_one(self.potential, piece[0])
 
 
-def batches(potential: Potential, u: Tensor) -> bool:
-    """Whether a batch of draws gives the same Gram matrices as each draw by itself."""
+def _is_batchable(potential: Potential, u: Tensor) -> bool:
+    """Whether a batch of draws gives the same Gram matrices as each draw alone."""
     embedding = potential.embedding
     owners = {name.rpartition(".")[0] for name in potential.vector.named}
     if not all(isinstance(embedding.get_submodule(owner), gpytorch.Module) for owner in owners):
@@ -55,14 +53,14 @@ def batches(potential: Potential, u: Tensor) -> bool:
     pair = u[[0, -1]]
     try:
         with torch.no_grad():
-            together = gram(load(potential, pair).kernel, rows)
+            together = gram(_load(potential, pair).kernel, rows)
             alone = torch.stack([gram(load_one(potential, draw).kernel, rows) for draw in pair])
     except (RuntimeError, ValueError, IndexError):
         return False
     return together.shape == alone.shape and torch.allclose(together, alone, rtol=1e-6, atol=1e-9)
 
 
-def load(potential: Potential[E_co], u: Tensor) -> E_co:
+def _load(potential: Potential[E_co], u: Tensor) -> E_co:
     """A copy of the embedding with the draws ``u`` ``(S, dimension)`` as its leading batch dimension."""
     embedding = _copy(potential)
     count = u.shape[0]

@@ -1,4 +1,4 @@
-r"""The evidence of each mode by bridge sampling (Meng and Wong, 1996), and so the weight of chains that never meet.
+r"""The evidence of each mode by bridge sampling (Meng and Wong, 1996), and so the weights of chains in different modes.
 
 With draws :math:`u_i` of a mode of the unnormalized density q and :math:`\tilde u_j` of a Gaussian g fitted to
 other draws of it, Z solves
@@ -13,9 +13,9 @@ import math
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from ..learning.parameters import Vector
 from .diagnostics import modes
 from .potential import Potential
 
@@ -23,14 +23,11 @@ from .potential import Potential
 def mode_weights(potential: Potential, u: Tensor, log_density: Tensor, seed: int = 0) -> Tensor:
     """Weights ``(num_chains * num_samples,)`` of draws ``u`` ``(num_chains, num_samples, dimension)``.
 
-    Chains that overlap share a mode; each mode weighs as much as its evidence, and its draws equally.
+    Chains that overlap share a mode; the weight of a mode is its evidence, shared equally by its draws.
     """
     groups = modes(u)
-    evidences = torch.tensor(
-        [log_evidence(potential, u[g].flatten(0, 1), log_density[g].flatten(), seed) for g in groups],
-        dtype=torch.float64,
-    )
-    shares = evidences.softmax(0)
+    evidences = [log_evidence(potential, u[g].flatten(0, 1), log_density[g].flatten(), seed) for g in groups]
+    shares = torch.tensor(evidences, dtype=torch.float64).softmax(0)
     weights = torch.zeros(u.shape[:2], dtype=torch.float64)
     for share, group in zip(shares, groups, strict=True):
         weights[group] = share / (len(group) * u.shape[1])
@@ -40,25 +37,23 @@ def mode_weights(potential: Potential, u: Tensor, log_density: Tensor, seed: int
 def log_evidence(potential: Potential, u: Tensor, log_density: Tensor, seed: int = 0) -> float:
     """log Z, Z = ∫ exp(−U) du over the mode that the draws ``u`` ``(S, dimension)`` come from.
 
-    The convention is that of ``Posterior.log_evidence``: priors count as they were registered.
+    As in ``Posterior.log_evidence``, priors count as they were registered.
     """
     if u.shape[0] < 8:
-        raise ValueError(
-            f"Expected at least 8 draws of a mode to estimate its evidence, got {u.shape[0]}. Draw more, num_samples=."
-        )
-    # Every other draw shapes the Gaussian, the rest meet it.
-    shaping, points, q1 = u[::2].numpy(), u[1::2].numpy(), log_density[1::2].numpy()
-    mean = shaping.mean(axis=0)
-    covariance = np.atleast_2d(np.cov(shaping.T))
+        raise ValueError(f"The evidence of a mode needs at least 8 draws, got {u.shape[0]}. Raise num_samples.")
+    # Every other draw fits the Gaussian, the rest are compared with it.
+    fitting, points, q1 = u[::2].numpy(), u[1::2].numpy(), log_density[1::2].numpy()
+    mean = fitting.mean(axis=0)
+    covariance = np.atleast_2d(np.cov(fitting.T))
     covariance = covariance + 1e-9 * max(np.trace(covariance), 1e-9) * np.eye(len(mean))
     factor = np.linalg.cholesky(covariance)
     z = np.random.default_rng(seed).standard_normal(points.shape)
-    proposed = mean + z @ factor.T
-    q2 = np.array([-potential.value(point) for point in proposed])
-    return _bridge(q1 - _log_gaussian(points, mean, factor), q2 - _log_gaussian(proposed, mean, factor))
+    proposals = mean + z @ factor.T
+    q2 = np.array([-potential.value(point) for point in proposals])
+    return _bridge(q1 - _log_gaussian(points, mean, factor), q2 - _log_gaussian(proposals, mean, factor))
 
 
-def _bridge(l1: NDArray[np.float64], l2: NDArray[np.float64]) -> float:
+def _bridge(l1: Vector, l2: Vector) -> float:
     """The fixed point in log Z, for log q/g at draws of q (``l1``) and of g (``l2``)."""
     log_n1, log_n2 = math.log(len(l1)), math.log(len(l2))
     log_z = float(np.median(l1))
@@ -71,10 +66,8 @@ def _bridge(l1: NDArray[np.float64], l2: NDArray[np.float64]) -> float:
     return log_z
 
 
-def _log_gaussian(
-    u: NDArray[np.float64], mean: NDArray[np.float64], factor: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _log_gaussian(u: Vector, mean: Vector, factor: Vector) -> Vector:
     z = np.linalg.solve(factor, (u - mean).T)
     constant = np.log(np.diag(factor)).sum() + 0.5 * len(mean) * math.log(2.0 * math.pi)
-    density: NDArray[np.float64] = -0.5 * np.square(z).sum(axis=0) - constant
+    density: Vector = -0.5 * np.square(z).sum(axis=0) - constant
     return density

@@ -1,4 +1,4 @@
-"""Chains on disk while they run: what an interruption leaves, and what goes on from there."""
+"""Files of running chains, from which an interrupted call resumes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 from ..learning.checkpoint import load_checkpoint, save_checkpoint
 
 SECONDS_BETWEEN = 10.0
-"""Between two writings of a chain."""
+"""Between two writes of a chain."""
 
 
 class Checkpoint(NamedTuple):
-    """Where chains are written, a file for each, and for which posterior.
+    """The files of the chains of one posterior.
 
     Attributes:
-        path: of the files, which have the number of their chain behind it.
-        identity: what a file must agree on to belong to this posterior.
+        path: of the files; the number of the chain is appended.
+        identity: settings that a file must have to belong to this posterior.
 
     Example:
         >>> Checkpoint("chains.pt", {"objective": "EmbeddingEvidence()"}).file(2).path
@@ -40,14 +40,14 @@ class ChainFile:
         self.path, self.identity, self.written = path, identity, time.monotonic()
 
     def read(self) -> dict[str, Any] | None:
-        """What was written; ``None`` where there is no file."""
+        """The content; ``None`` if there is no file."""
         return load_checkpoint(self.path, **self.identity)
 
     def is_due(self) -> bool:
-        """Whether the last writing was long enough ago."""
+        """Whether the last write was long enough ago."""
         return time.monotonic() - self.written >= SECONDS_BETWEEN
 
     def write(self, content: Mapping[str, object]) -> None:
-        """Write it whole or not at all."""
+        """Replace the file as a whole."""
         self.written = time.monotonic()
         save_checkpoint(self.path, {**self.identity, **content})

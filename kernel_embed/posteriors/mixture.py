@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians, one for each draw: their quantiles at each point, and their first two moments."""
+"""Mixtures of Gaussians, one for each draw: quantiles at each point, and the first two moments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .potential import quiet_numbers
 
 
 class GaussianMixture(NamedTuple):
-    r"""Gaussians with weights w: at each point, and together by their first two moments.
+    r"""Gaussians with weights w, and the Gaussian with their first two moments.
 
     .. math::  m = \sum_s w_s m_s, \qquad C = \sum_s w_s (C_s + m_s m_s^\top) - m m^\top .
 
@@ -47,17 +47,17 @@ class GaussianMixture(NamedTuple):
             TypeError: if ``level`` is not a number.
             ValueError: if it is not between 0 and 1.
         """
-        check_share("level", level, "Give 0.8, say.")
+        check_share("level", level, "Give 0.8, for example.")
         return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
 
     def quantile(self, probability: float) -> Tensor:
-        """Where the distribution function of the mixture reaches ``probability``, at each point, by bisection.
+        """The quantile of the mixture at each point, by bisection.
 
         Raises:
             TypeError: if ``probability`` is not a number.
             ValueError: if it is not between 0 and 1.
         """
-        check_share("probability", probability, "Give 0.5, say, for the median.")
+        check_share("probability", probability, "Give 0.5 for the median.")
         deviations = self.variances.clamp_min(torch.finfo(self.means.dtype).tiny).sqrt()
         reach = abs(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)).item())
         low, high = ((self.means + sign * reach * deviations) for sign in (-1.0, 1.0))
@@ -79,10 +79,8 @@ def gaussian_mixture(parts: Iterable[MultivariateNormal], weights: Tensor) -> Ga
         for part in parts:
             mean, covariance = part.mean, part.covariance_matrix
             if mean.dim() > 2:
-                raise ValueError(
-                    f"Expected a kernel without a batch shape of its own, got {tuple(mean.shape[1:-1])} beside the "
-                    "draws. Sample one kernel at a time."
-                )
+                shape = tuple(mean.shape[1:-1])
+                raise ValueError(f"The kernel has the batch shape {shape}. Sample one kernel at a time.")
             if mean.dim() == 1:
                 mean, covariance = mean[None], covariance[None]
             w = weights[start : start + len(mean)].to(mean)

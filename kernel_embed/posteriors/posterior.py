@@ -1,11 +1,11 @@
-"""The posterior over hyperparameters: draws, what they say of themselves, and questions averaged over them."""
+"""The posterior over hyperparameters: draws, their diagnostics, and predictions averaged over them."""
 
 from __future__ import annotations
 
 import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Generic, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, cast
 
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
@@ -14,42 +14,64 @@ from typing_extensions import Self, TypeVar
 
 from ..validation import check_count, check_tensor
 from . import archive
-from .batched import DrawnEmbeddings, load_one
+from .batched import EmbeddingDraws, load_one
 from .bridge import mode_weights
 from .diagnostics import Summary, summarize
-from .draws import Draws, KernelDraws
 from .potential import E_co, Potential, quiet_numbers
+from .sampler import Draws
 
 if TYPE_CHECKING:
     from arviz import InferenceData
 
 C_co = TypeVar("C_co", covariant=True, default=object)
-"""What the embedding becomes with its data, as by ``embedding.condition(x, y)``: that which is asked."""
+"""The conditioned embedding, as returned by ``embedding.condition(x, y)``."""
 
-KEPT_NUMBERS = 2**26
-"""Entries of Gram matrices that are kept between questions: 512 MiB in float64, and as much for the factors."""
+CACHED_ENTRIES = 2**26
+"""Largest number of entries of Gram matrices kept between calls: 512 MiB in float64, and as much for the factors."""
+
+
+class KernelDraws(NamedTuple):
+    """The kernels of all draws, in as few batches as memory allows.
+
+    Attributes:
+        kernels: each with a leading batch dimension of b draws; or without one, a single draw, if the kernel cannot be
+            batched.
+        weights: of the draws in each batch, ``(b,)`` or ``(1,)``; all together sum to 1.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(15, 1, dtype=torch.float64)
+        >>> posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=5, sampler=ke.Laplace())
+        >>> pieces = posterior.kernel_draws()
+        >>> round(sum(weights.sum().item() for weights in pieces.weights), 6)
+        1.0
+    """
+
+    kernels: tuple[Kernel, ...]
+    weights: tuple[Tensor, ...]
 
 
 class Posterior(Generic[E_co, C_co]):
     """Draws of the hyperparameters of an embedding given data; made by :func:`kernel_embed.sample_posterior`.
 
-    Questions are answered for every draw and averaged with ``weights``.
+    Predictions are computed for every draw and averaged with ``weights``.
 
     Attributes:
-        method: the sampler.
-        num_chains: chains.
+        num_chains: number of chains.
         num_samples: draws of each chain.
-        weights: of the draws, ``(S,)``, summing to 1; equal unless :meth:`weigh_modes` changed them.
         interrupted: whether Ctrl-C ended the sampling.
-        seconds: what it took.
+        seconds: wall-clock time of the sampling.
         num_evaluations: of the density.
-        log_evidence: log ∫ exp(−c q) p(θ) dθ = log ∫ exp(−U) du, for samplers that estimate it, else ``None``. p is the
-            product of all priors as they were registered, those that are factors too; it is not renormalized where a
-            constraint cuts it off.
+        log_evidence: log ∫ exp(−c q) p(θ) dθ = log ∫ exp(−U) du, for samplers that estimate it, or ``None``. p is the
+            product of all priors as they were registered, including factors; it is not renormalized if a constraint
+            truncates it.
 
     Args:
         potential: the density that was sampled.
-        draws: what the sampler found.
+        draws: result of the sampler.
+        method: name of the sampler.
+        weights: of the draws, ``(S,)``, summing to 1; equal by default.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -67,20 +89,17 @@ class Posterior(Generic[E_co, C_co]):
         self.weights = torch.full((S,), 1.0 / S, dtype=torch.float64) if weights is None else weights
         self.interrupted, self.seconds = draws.interrupted, draws.seconds
         self.num_evaluations, self.log_evidence = draws.num_evaluations, draws.log_evidence
-        self._keeps_factors = S * potential.x.shape[-2] ** 2 <= KEPT_NUMBERS
-
-    # --- what was sampled ---------------------------------------------------------------------------------------------
+        self._is_cached = S * potential.x.shape[-2] ** 2 <= CACHED_ENTRIES
 
     @property
     def kind(self) -> str:
         """The kind in words; a true posterior, or a Gibbs posterior with its temperature and power."""
         if self.potential.is_likelihood:
             return "posterior: prior × evidence"
-        power = self.potential.power
-        n, per_datum = self.potential.x.shape[-2], self.potential.objective.per_datum
-        exponent = f"−{n}·{self.potential.temperature:g}·q" if per_datum else f"−{self.potential.temperature:g}·q"
-        found = f"Gibbs posterior: prior × exp({exponent}), temperature {self.potential.temperature:g}"
-        return found if power == 1.0 else f"{found}, all to the power {power:g}"
+        power, temperature = self.potential.power, f"{self.potential.temperature:g}"
+        n = f"{self.potential.x.shape[-2]}·" if self.potential.objective.per_datum else ""
+        kind = f"Gibbs posterior: prior × exp(−{n}{temperature}·q), temperature {temperature}"
+        return kind if power == 1.0 else f"{kind}, all to the power {power:g}"
 
     @property
     def priors(self) -> dict[str, str]:
@@ -89,7 +108,7 @@ class Posterior(Generic[E_co, C_co]):
 
     @property
     def fixed(self) -> tuple[str, ...]:
-        """Parameters that were held, because the objective cannot identify them."""
+        """Parameters that were not sampled, because the objective cannot identify them."""
         return self.potential.fixed
 
     @functools.cached_property
@@ -104,14 +123,14 @@ class Posterior(Generic[E_co, C_co]):
 
     @property
     def num_divergences(self) -> int:
-        """Trajectories that ran into places too steep for their step, or without a valid kernel."""
+        """Trajectories that reached regions too steep for their step, or without a valid kernel."""
         return int(self.draws.diverging.sum())
 
     def summary(self) -> Summary:
         """Mean, sd, quantiles, ``n_eff``, ``n_eff_tail`` and ``r_hat`` of every parameter, by name; printed, a table.
 
-        The last three are ArviZ's: effective draws for the middle and for the 5 % and 95 % quantiles, and R-hat by
-        ranks. ``num_divergences``, ``e_bfmi`` and ``tree_depth`` say how the trajectories went.
+        The last three are ArviZ's: effective sample sizes for the centre and for the 5 % and 95 % quantiles, and R-hat
+        by ranks. ``num_divergences``, ``e_bfmi`` and ``tree_depth`` describe the trajectories.
         """
         weights = self.weights.reshape(self.num_chains, self.num_samples)
         return summarize(self.samples_by_chain, weights, self.draws)
@@ -120,14 +139,12 @@ class Posterior(Generic[E_co, C_co]):
         head = f"{type(self).__name__}({self.num_chains} chains × {self.num_samples} draws by {self.method}"
         return f"{head}{', interrupted' if self.interrupted else ''}; {self.kind})\n{self.summary()}"
 
-    # --- other forms of the same draws --------------------------------------------------------------------------------
-
     def to_arviz(self) -> InferenceData:
         """The draws as ``arviz.InferenceData``; needs arviz, the extra ``posteriors``."""
         return archive.inference_data(self.samples_by_chain, self.draws)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write draws, data and settings to a file; :func:`kernel_embed.load_posterior` reads it back."""
+        """Write draws, data and settings to a file that :func:`kernel_embed.load_posterior` reads."""
         archive.write(path, self.potential, self.draws, self.method, self.weights)
 
     def reweighted(self, weights: Tensor) -> Self:
@@ -139,37 +156,29 @@ class Posterior(Generic[E_co, C_co]):
         """
         check_tensor(weights, "weights")
         if weights.shape != self.weights.shape or not bool((weights >= 0).all()) or not float(weights.sum()) > 0:
-            raise ValueError(
-                f"Expected weights of shape {tuple(self.weights.shape)}, not negative, got others. "
-                "Give one weight for each draw."
-            )
+            raise ValueError(f"weights must have the shape {tuple(self.weights.shape)}, one per draw, and be ≥ 0.")
         return type(self)(self.potential, self.draws, self.method, weights.double() / weights.double().sum())
 
     def weigh_modes(self, seed: int = 0) -> Self:
-        """The same draws with chains in different modes weighted by the evidence of their mode, a bridge estimate.
-
-        Draws of an approximation, by ``Laplace()`` or ``SVI()``, are refused: all their chains are draws of one guide
-        around one mode, and their density is not that of the posterior.
+        """The same draws with chains in different modes weighted by a bridge estimate of the evidence of their mode.
 
         Raises:
-            ValueError: if the draws come from an approximation around one mode, such as
-                :class:`~kernel_embed.Laplace`.
+            ValueError: if the draws come from an approximation around one mode, :class:`~kernel_embed.Laplace` or
+                :class:`~kernel_embed.SVI`.
         """
         if self.draws.is_approximate:
             raise ValueError(
-                f"Expected draws of the posterior to weigh its modes, got those of {self.method}, which approximates "
-                "it around one mode: there is nothing to weigh. Sample with NUTS() or SMC()."
+                f"These are draws of {self.method}, an approximation around one mode: there are no modes to weigh. "
+                "Sample with NUTS() or SMC()."
             )
         return self.reweighted(mode_weights(self.potential, self.draws.u, self.draws.log_density, seed))
 
     def thinned(self, num_draws: int) -> Self:
-        """At most ``num_draws`` draws, evenly spaced over each chain, for questions that cost."""
+        """At most ``num_draws`` draws, evenly spaced over each chain, for expensive predictions."""
         per_chain = max(1, num_draws // self.num_chains)
         keep = torch.linspace(0, self.num_samples - 1, min(per_chain, self.num_samples)).round().long()
         weights = self.weights.reshape(self.num_chains, self.num_samples)[:, keep].reshape(-1)
         return type(self)(self.potential, self.draws.at(keep), self.method, weights / weights.sum())
-
-    # --- the kernels --------------------------------------------------------------------------------------------------
 
     def kernel_draws(self) -> KernelDraws:
         """The kernels of all draws, as batches of kernels, with the draws' weights.
@@ -185,15 +194,15 @@ class Posterior(Generic[E_co, C_co]):
             >>> [kernel.batch_shape for kernel in kernels], [len(w) for w in weights]
             ([torch.Size([10])], [10])
         """
-        lengths = [len(piece) for piece in self._drawn.pieces()]
-        kernels = tuple(embedding.kernel for embedding in self._drawn)
+        lengths = [len(piece) for piece in self._embedding_draws.pieces()]
+        kernels = tuple(embedding.kernel for embedding in self._embedding_draws)
         return KernelDraws(kernels, self.weights.split(lengths))
 
     def average_kernel(self, num_draws: int = 20) -> Kernel:
-        """The kernel Σ_s k_s / S over ``num_draws`` draws, spread by weight: for tests averaged over the posterior.
+        """The kernel Σ_s k_s / S over ``num_draws`` draws, selected by weight: for tests averaged over the posterior.
 
-        A posterior given the pooled sample does not see who belongs to which sample, so that a permutation test with
-        this kernel stays exact.
+        A posterior given the pooled sample does not depend on which row belongs to which sample, so that a permutation
+        test with this kernel stays exact.
 
         Raises:
             TypeError: if ``num_draws`` is not a whole number.
@@ -201,51 +210,48 @@ class Posterior(Generic[E_co, C_co]):
         """
         check_count("num_draws", num_draws)
         ticks = (torch.arange(num_draws, dtype=torch.float64) + 0.5) / num_draws
-        chosen = torch.searchsorted(self.weights.cumsum(0), ticks).clamp_max(len(self.weights) - 1)
+        rows = torch.searchsorted(self.weights.cumsum(0), ticks).clamp_max(len(self.weights) - 1)
         parts = []
-        for u in self.draws.u.flatten(0, 1)[chosen]:
+        for u in self.draws.u.flatten(0, 1)[rows]:
             part = ScaleKernel(load_one(self.potential, u).kernel).to(self.potential.x)
             part.outputscale = 1.0 / num_draws
             parts.append(part.requires_grad_(False))
         return AdditiveKernel(*parts)
 
-    # --- questions ----------------------------------------------------------------------------------------------------
-
     @functools.cached_property
-    def _drawn(self) -> DrawnEmbeddings[E_co]:
-        return DrawnEmbeddings(self.potential, self.draws.u.flatten(0, 1))
+    def _embedding_draws(self) -> EmbeddingDraws[E_co]:
+        return EmbeddingDraws(self.potential, self.draws.u.flatten(0, 1))
 
     def embeddings(self) -> Iterator[E_co]:
-        """Embeddings that together hold all draws as their leading batch dimension."""
-        yield from self._drawn
+        """Embeddings that together have all draws as their leading batch dimension."""
+        yield from self._embedding_draws
 
     def conditioned(self) -> Iterator[C_co]:
-        """The same with the data. They are kept between questions while their matrices are small."""
-        yield from self._kept if self._keeps_factors else self._made()
+        """The same, conditioned on the data. They are kept between calls while their matrices are small."""
+        yield from self._cached if self._is_cached else self._attached()
 
-    def each(self, question: Callable[[C_co], Tensor]) -> Tensor:
-        """``question(conditioned)`` for every draw: ``(S, *shape)``.
+    def each(self, function: Callable[[C_co], Tensor]) -> Tensor:
+        """``function(conditioned)`` for every draw: ``(S, *shape)``.
 
-        ``conditioned`` is the embedding with the data for a batch of draws; the answer has them in front.
+        ``conditioned`` is the conditioned embedding for a batch of draws, and ``function`` keeps the batch in front.
         """
         with torch.no_grad(), quiet_numbers():
-            answers = [question(conditioned) for conditioned in self.conditioned()]
-        return torch.cat(answers) if self._drawn.is_batched else torch.stack(answers)
+            values = [function(conditioned) for conditioned in self.conditioned()]
+        return torch.cat(values) if self._embedding_draws.is_batched else torch.stack(values)
 
-    def average(self, question: Callable[[C_co], Tensor]) -> Tensor:
-        """Σ_s w_s question_s: the answer with the hyperparameters integrated out."""
-        return self.weighed(self.each(question))
+    def average(self, function: Callable[[C_co], Tensor]) -> Tensor:
+        """Σ_s w_s function_s: the prediction with the hyperparameters integrated out."""
+        return self.weighted_average(self.each(function))
 
-    def weighed(self, answers: Tensor) -> Tensor:
-        """Σ_s w_s a_s for ``answers`` ``(S, *shape)``."""
-        total: Tensor = torch.tensordot(self.weights.to(answers), answers, dims=1)
+    def weighted_average(self, values: Tensor) -> Tensor:
+        """Σ_s w_s v_s for ``values`` ``(S, *shape)``."""
+        total: Tensor = torch.tensordot(self.weights.to(values), values, dims=1)
         return total
 
     @functools.cached_property
-    def _kept(self) -> list[C_co]:
-        return list(self._made())
+    def _cached(self) -> list[C_co]:
+        return list(self._attached())
 
-    def _made(self) -> Iterator[C_co]:
-        # Each class of posteriors names what its embeddings become with data; a module itself cannot say. The copies
-        # that hold the draws are nobody else's, so that they need no freezing.
+    def _attached(self) -> Iterator[C_co]:
+        # ``attach`` instead of ``condition``: nobody else has these copies, so they need no freezing.
         return (cast(C_co, embedding.attach(*self.potential.data)) for embedding in self.embeddings())

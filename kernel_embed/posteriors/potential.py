@@ -35,8 +35,7 @@ from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..learning.priors import LogPriors
 from ..objectives import Objective
 from ..validation import check_number, check_tensor
-from .priors import find_sites
-from .site import PriorSite, constrained, log_density, on_log_scale, user_name
+from .priors import PriorSite, constrained, find_sites, log_density, on_log_scale, user_name
 
 E_co = TypeVar("E_co", bound=gpytorch.Module, covariant=True, default=gpytorch.Module)
 """The kind of embedding whose hyperparameters are sampled: a ``gpytorch.Module`` with ``kernel``, ``condition``."""

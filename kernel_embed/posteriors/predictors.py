@@ -1,11 +1,10 @@
-"""What a posterior answers: the questions of each kind of embedding, with the hyperparameters integrated out."""
+"""Predictions of each kind of embedding, with the hyperparameters integrated out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-import gpytorch
 import torch
 from gpytorch.distributions import MultivariateNormal
 from torch import Tensor
@@ -25,7 +24,7 @@ from ..embeddings import (
 )
 from ..embeddings.distribution import Distribution, support_of
 from ..embeddings.probabilities import resampled_rows
-from ..objectives import calibrate
+from ..objectives import Objective, calibrate
 from ..validation import check_features
 from .mixture import GaussianMixture, gaussian_mixture
 from .posterior import Posterior
@@ -33,13 +32,17 @@ from .posterior import Posterior
 Conditional_co = TypeVar("Conditional_co", bound=ConditionalEmbedding, covariant=True, default=ConditionalEmbedding)
 Conditioned_co = TypeVar("Conditioned_co", bound=ConditionedEmbedding, covariant=True, default=ConditionedEmbedding)
 
+MulticlassObjective: TypeAlias = Objective[ConditionedMulticlass]
+ConditionalObjective: TypeAlias = Objective[ConditionedEmbedding]
+MeanObjective: TypeAlias = Objective[ConditionedMeanEmbedding]
+
 
 class EntropyParts(NamedTuple):
     """The entropy of Y given X = x in nats, ``(t,)`` each; ``total`` is the sum of the other two.
 
     Attributes:
         total: of the averaged probabilities.
-        aleatoric: the mean over draws of each draw's entropy: what would remain were the kernel known.
+        aleatoric: the mean over draws of each draw's entropy, which would remain if the kernel were known.
         epistemic: the information that y would give about the hyperparameters, never negative.
 
     Example:
@@ -69,38 +72,22 @@ class ConditionalPosterior(Posterior[Conditional_co, Conditioned_co], Conditiona
 
     def mean(self, x: Tensor) -> Tensor:
         """E[Y | X = x], averaged over draws: ``(t, m)``."""
-
-        def question(conditioned: ConditionedEmbedding) -> Tensor:
-            return conditioned.mean(x)
-
-        return self.average(question)
+        return self._average(lambda conditioned: conditioned.mean(x))
 
     def distribution(self, x: Tensor) -> Distribution:
         """P(Y | X = x) of a real target: the distribution functions averaged over draws."""
-
-        def question(conditioned: ConditionedEmbedding) -> Tensor:
-            return conditioned.distribution(x).F
-
-        return Distribution(self._support, self.average(question))
+        return Distribution(self._support, self._average(lambda conditioned: conditioned.distribution(x).F))
 
     def expectation(self, g: Callable[[Tensor], Tensor] | Tensor, x: Tensor) -> Tensor:
-        """E[g(Y) | X = x], eq. (2), averaged over draws; g as for one embedding with its data."""
-
-        def question(conditioned: ConditionedEmbedding) -> Tensor:
-            return conditioned.expectation(g, x)
-
-        return self.average(question)
+        """E[g(Y) | X = x], eq. (2), averaged over draws; g as for one conditioned embedding."""
+        return self._average(lambda conditioned: conditioned.expectation(g, x))
 
     def row_weights(self, x: Tensor) -> Tensor:
-        """w(x) = A⁻¹k(x), the weights of the rows in the answer at ``x``, averaged over draws: ``(n, t)``.
+        """w(x) = A⁻¹k(x), the weights of the training rows at ``x``, averaged over draws: ``(n, t)``.
 
-        What one embedding calls ``weights(x)``; the ``weights`` of a posterior are those of its draws.
+        For one embedding this is ``weights(x)``; the ``weights`` of a posterior are those of its draws.
         """
-
-        def question(conditioned: ConditionedEmbedding) -> Tensor:
-            return conditioned.weights(x)
-
-        return self.average(question)
+        return self._average(lambda conditioned: conditioned.weights(x))
 
     def sample_rows(self, k: int, x: Tensor, seed: int | None = None) -> Tensor:
         """k training rows for each point, ``(t, k)``, drawn as by one embedding; ``y[rows]`` are draws of Y.
@@ -112,15 +99,15 @@ class ConditionalPosterior(Posterior[Conditional_co, Conditioned_co], Conditiona
         return resampled_rows(self.row_weights(x), k, seed)
 
     def leave_one_out_distribution(self) -> Distribution:
-        """P(Y | X = x_i) of a real target by embeddings that have not seen row i, averaged over draws.
+        """P(Y | X = x_i) of a real target by embeddings without row i, averaged over draws.
 
-        The draws themselves have seen every row.
+        The draws themselves depend on every row.
         """
+        F = self._average(lambda conditioned: conditioned.leave_one_out_distribution().F)
+        return Distribution(self._support, F)
 
-        def question(conditioned: ConditionedEmbedding) -> Tensor:
-            return conditioned.leave_one_out_distribution().F
-
-        return Distribution(self._support, self.average(question))
+    def _average(self, function: Callable[[ConditionedEmbedding], Tensor]) -> Tensor:
+        return self.average(function)  # a lambda may not have the covariant type variable as its parameter
 
     @property
     def _support(self) -> Tensor:
@@ -151,31 +138,31 @@ class MulticlassPosterior(MulticlassPredictor, ConditionalPosterior[MulticlassEm
 
         Args:
             x: points of shape ``(t, d)``.
-            calibrated: those of :func:`kernel_embed.objectives.calibrate`, fitted on each draw's leave-one-out values,
-                in place of the clip-normalized ones of eq. (6).
+            calibrated: use :func:`kernel_embed.objectives.calibrate`, fitted to each draw's leave-one-out values,
+                instead of the clip-normalized probabilities of eq. (6).
         """
 
-        def question(conditioned: ConditionedMulticlass) -> Tensor:
+        def predict(conditioned: ConditionedMulticlass) -> Tensor:
             F = conditioned.decision_probabilities(x)
             if not calibrated:
                 return clip_normalize(F)
             return calibrate(conditioned.leave_one_out(), conditioned.Y).probabilities(F)
 
-        return self.each(question)
+        return self.each(predict)
 
     def probabilities(self, x: Tensor, calibrated: bool = False) -> Tensor:
         """The probabilities averaged over draws: ``(t, m)``; see :meth:`probabilities_of_draws`."""
-        return self.weighed(self.probabilities_of_draws(x, calibrated))
+        return self.weighted_average(self.probabilities_of_draws(x, calibrated))
 
     def predict(self, x: Tensor) -> Tensor:
         """The class with the largest averaged probability: ``(t,)``."""
         return self.probabilities(x).argmax(dim=-1)
 
     def entropy_parts(self, x: Tensor, calibrated: bool = False) -> EntropyParts:
-        """The entropy split into what is in the data and what is in not knowing the kernel."""
+        """The entropy, split into the noise of the data and the uncertainty about the kernel."""
         p = self.probabilities_of_draws(x, calibrated)
-        total = torch.special.entr(self.weighed(p)).sum(-1)
-        aleatoric = self.weighed(torch.special.entr(p).sum(-1))
+        total = torch.special.entr(self.weighted_average(p)).sum(-1)
+        aleatoric = self.weighted_average(torch.special.entr(p).sum(-1))
         return EntropyParts(total, aleatoric, total - aleatoric)
 
 
@@ -249,16 +236,3 @@ class WitnessPosterior:
     def band(self, points: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
         """The central interval of probability ``level`` of the mixture, at each point."""
         return self.mixture(points).band(level)
-
-
-ANSWERS: tuple[tuple[type[gpytorch.Module], type[Posterior]], ...] = (
-    (MulticlassEmbedding, MulticlassPosterior),
-    (ConditionalEmbedding, ConditionalPosterior),
-    (BayesianMeanEmbedding, MeanPosterior),
-)
-"""Kinds of embeddings, the special before the general, and the answers that belong to each."""
-
-
-def posterior_class(embedding: gpytorch.Module) -> type[Posterior]:
-    """The answers that belong to a kind of embedding; for an unknown one the draws, with ``each`` and ``average``."""
-    return next((answers for kind, answers in ANSWERS if isinstance(embedding, kind)), Posterior)

@@ -1,28 +1,42 @@
-"""Which priors there are: those registered on the GPyTorch modules, and default ones for parameters without."""
+r"""The coordinates that are sampled, and the priors in them: those registered on GPyTorch modules, and default ones.
+
+A posterior is sampled in unbounded raw parameters u, with u = log θ for every positive θ. GPyTorch writes positive
+parameters as θ = softplus(u), which is linear where θ is large: a prior over orders of magnitude has a long right tail
+there, in which trajectories adapted to its bulk are slow. In u = log θ the posteriors of scales are nearly symmetric,
+and the same number of effective draws needs far fewer gradients.
+
+A prior registered with ``register_prior`` is a density of :math:`v = c(u)`, with c the closure it was registered with:
+the lengthscale itself, 1/ℓ² in a sparse prior, or any other elementwise function of one parameter. The change of
+variables gives
+
+.. math::  \log p(u) = \log p(v) + \sum_i \log \Big\lvert \frac{\partial v_i}{\partial u_i} \Big\rvert .
+
+A closure of several parameters has no such Jacobian: its prior is a factor beside the priors of the parameters.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import warnings
+from collections.abc import Callable
 
 import gpytorch
 import torch
-from gpytorch.constraints import Interval
+from gpytorch.constraints import GreaterThan, Interval
 from torch import Tensor
-from torch.distributions import AffineTransform, Distribution, LogNormal, Normal, TransformedDistribution, Uniform
+from torch.distributions import AffineTransform, Distribution, LogNormal, TransformedDistribution
 
 from ..learning.parameters import ParameterVector
-from ..validation import check_finite, check_tensor
-from .site import PriorSite, constrained, describe, is_exponential, user_name
+from .default_priors import default_prior
 
-DEFAULT_SPREAD = 1.5
-"""Standard deviation of log θ under the default prior of a positive parameter: a factor of 4.5 to each side."""
-
-OUTSIDE_DRAWS = 1000
-TOLERATED_OUTSIDE = 0.005
+SUPPORT_DRAWS = 1000
+MAX_OUTSIDE = 0.005
+"""Share of the prior mass outside the constraint above which there is a warning."""
 
 
 class PosteriorWarning(UserWarning):
-    """Something about a posterior that its user has to know.
+    """A problem of a posterior that its user should know about.
 
     Example:
         >>> from kernel_embed.posteriors import PosteriorWarning
@@ -31,86 +45,195 @@ class PosteriorWarning(UserWarning):
     """
 
 
+def on_log_scale(embedding: gpytorch.Module) -> None:
+    """Rewrite every θ = b + softplus(u) of ``embedding`` as θ = b + exp(u), in place and with the same values."""
+    for name, raw in embedding.named_parameters():
+        constraint: Interval | None = embedding.constraint_for_parameter_name(name)
+        if not isinstance(constraint, GreaterThan) or not isinstance(constraint._transform, torch.nn.Softplus):
+            continue
+        owner, _, leaf = name.rpartition(".")
+        value = constraint.transform(raw.detach())
+        logarithmic = GreaterThan(constraint.lower_bound, transform=torch.exp, inv_transform=torch.log).to(raw)
+        embedding.get_submodule(owner).register_constraint(leaf, logarithmic)
+        with torch.no_grad():
+            raw.copy_(logarithmic.inverse_transform(value))
+
+
+def is_exponential(embedding: gpytorch.Module, parameter: str) -> bool:
+    """Whether θ = b + exp(u) for this parameter, so that log ∂θ/∂u is u itself."""
+    constraint: Interval | None = embedding.constraint_for_parameter_name(parameter)
+    return isinstance(constraint, GreaterThan) and constraint._transform is torch.exp
+
+
+def user_name(parameter: str) -> str:
+    """``kernel.lengthscale`` for ``kernel.raw_lengthscale``."""
+    head, dot, leaf = parameter.rpartition(".")
+    return f"{head}{dot}{leaf.removeprefix('raw_')}"
+
+
+def constrained(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Tensor:
+    """The value θ of a raw parameter."""
+    constraint: Interval | None = embedding.constraint_for_parameter_name(parameter)
+    return raw if constraint is None else constraint.transform(raw)
+
+
+@dataclasses.dataclass
+class PriorSite:
+    """One prior, and the parameter it is a density of.
+
+    Attributes:
+        name: of the value v, as users write it: ``kernel.lengthscale``.
+        parameter: the name of the raw parameter u that v is a function of; ``None`` for a factor.
+        raw: u itself.
+        prior: the density of v.
+        module: argument of the closure.
+        closure: v as a function of ``module``.
+        setter: writes v into ``module``.
+        is_default: whether the prior is a default one.
+        on_log_scale: whether v = b + exp(u), so that log ∂v/∂u is u itself.
+    """
+
+    name: str
+    parameter: str | None
+    raw: Tensor | None
+    prior: Distribution
+    module: gpytorch.Module
+    closure: Callable[[gpytorch.Module], Tensor]
+    setter: Callable[[gpytorch.Module, Tensor], None] | None
+    is_default: bool = False
+    on_log_scale: bool = False
+
+    @property
+    def is_factor(self) -> bool:
+        """Whether the prior only multiplies the density: nothing is drawn from it."""
+        return self.raw is None
+
+    def value(self) -> Tensor:
+        """v at the current parameters."""
+        return self.closure(self.module)
+
+    def set(self, value: Tensor) -> None:
+        """Write v into the module; ``ValueError`` if no parameter has that value."""
+        if self.setter is None:
+            raise ValueError(f"The prior on {self.name} was registered without a setting_closure.")
+        try:
+            with torch.no_grad():
+                self.setter(self.module, value)
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
+        if self.raw is not None and not bool(torch.isfinite(self.raw).all()):
+            raise ValueError(f"No parameter gives {self.name} the value {value.tolist()}.")
+
+    def draw(self, count: int | None = None) -> Tensor:
+        """A draw of v from its prior, or ``count`` of them, with the global generator."""
+        shape = self.value().shape
+        many = torch.Size(() if count is None else (count,))
+        try:
+            with torch.no_grad():
+                base = torch.Size(self.prior.batch_shape) + torch.Size(self.prior.event_shape)
+                lead = shape if base.numel() == 1 else shape[: len(shape) - len(base)]
+                value: Tensor = self.prior.sample(many + lead).reshape(many + shape)
+                return value
+        except (NotImplementedError, AttributeError) as error:
+            raise TypeError(
+                f"The prior {type(self.prior).__name__} on {self.name} has no sample(). Give starting points, "
+                "initial={name: values}, or use a prior such as LogNormalPrior."
+            ) from error
+
+    def describe(self) -> str:
+        """The prior in words."""
+        return f"{describe(self.prior)}{' (default)' if self.is_default else ''}"
+
+
+def log_density(sites: list[PriorSite]) -> Tensor:
+    """log p(u): Σ log p(v) over all sites, and log |∂v/∂u| over those that are not factors."""
+    if not sites:
+        return torch.zeros(())
+    values = [site.value() for site in sites]
+    log_prior: Tensor = torch.stack([s.prior.log_prob(v).sum() for s, v in zip(sites, values, strict=True)]).sum()
+    others = []
+    for site, value in zip(sites, values, strict=True):
+        if site.raw is not None and site.on_log_scale:
+            log_prior = log_prior + site.raw.sum()
+        elif site.raw is not None:
+            others.append((value.sum(), site.raw))
+    if not others:
+        return log_prior
+    # One backward pass for all: each v is a function of its own u alone.
+    totals, raws = zip(*others, strict=True)
+    slopes = torch.autograd.grad(totals, raws, create_graph=True)
+    return log_prior + torch.cat([slope.reshape(-1) for slope in slopes]).abs().log().sum()
+
+
+def describe(prior: Distribution) -> str:
+    """A prior with its numbers: ``GammaPrior(concentration=1, rate=1)``."""
+    if isinstance(prior, TransformedDistribution) and not isinstance(prior, LogNormal | gpytorch.priors.Prior):
+        shift = prior.transforms[-1]
+        if isinstance(shift, AffineTransform):
+            return f"{shift.loc:.3g} {'+' if shift.scale > 0 else '-'} {describe(prior.base_dist)}"
+    names = list(getattr(prior, "arg_constraints", {}))
+    if "probs" in names or "covariance_matrix" in names:
+        return type(prior).__name__
+    values = [(name, getattr(prior, name, None)) for name in names]
+    inside = ", ".join(f"{name}={_number(value)}" for name, value in values if isinstance(value, Tensor))
+    return f"{type(prior).__name__}({inside})"
+
+
+def _number(value: Tensor) -> str:
+    low, high = value.min().item(), value.max().item()
+    return f"{low:.3g}" if math.isclose(low, high) else f"{low:.3g}…{high:.3g}"
+
+
 def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[PriorSite]:
     """The priors of ``embedding``, and default ones for the parameters of ``vector`` that have none."""
     sites: list[PriorSite] = []
     owned: set[str] = set()
     for name, module, prior, closure, setter in embedding.named_priors():
-        parameter = _depends_on(closure(module), vector)
+        inputs = _inputs(closure(module), vector)
+        parameter = _single_input(closure(module), inputs)
         title = name.removesuffix("_prior")
         if parameter is not None and parameter not in owned:
             owned.add(parameter)
-            same = torch.equal(closure(module), constrained(embedding, parameter, vector.named[parameter]))
+            raw = vector.named[parameter]
+            same = torch.equal(closure(module), constrained(embedding, parameter, raw))
             title = user_name(parameter) if same else title
             logarithmic = same and is_exponential(embedding, parameter)
-            sites.append(
-                PriorSite(title, parameter, vector.named[parameter], prior, module, closure, setter, False, logarithmic)
-            )
-        elif parameter is not None or any(p.requires_grad for p in _inputs(closure(module), vector)):
+            sites.append(PriorSite(title, parameter, raw, prior, module, closure, setter, False, logarithmic))
+        elif inputs:
             sites.append(PriorSite(title, None, None, prior, module, closure, setter))
     for site in sites:
-        # Values outside the support have density −∞ or NaN, which is a rejection: no need to look at each one.
+        # Values outside the support have density −∞ or NaN, which is a rejection: torch need not validate each one.
         site.prior._validate_args = False
     without = [name for name in vector.named if name not in owned]
-    sites += [_default_site(embedding, name, vector.named[name]) for name in without]
-    _tell_of_networks(embedding, without)
-    return sites
+    _warn_networks(embedding, [name for name in without if _is_in_network(embedding, name)])
+    return sites + [_default_site(embedding, name, vector.named[name]) for name in without]
 
 
-def check_support(sites: list[PriorSite], embedding: gpytorch.Module) -> None:
-    """Warn of priors with mass where the constraint of their parameter forbids values, by the global generator."""
-    for site in sites:
-        constraint = None if site.parameter is None else embedding.constraint_for_parameter_name(site.parameter)
-        if site.is_default or constraint is None or site.name != user_name(str(site.parameter)):
-            continue
-        try:
-            draws = site.draw(OUTSIDE_DRAWS)
-        except TypeError:
-            continue
-        forbidden = ~((draws >= constraint.lower_bound) & (draws <= constraint.upper_bound))
-        share = forbidden.double().mean().item()
-        if share > 1.0 - TOLERATED_OUTSIDE:
-            raise ValueError(
-                f"Expected a prior on {site.name} with mass inside its constraint {constraint}, got "
-                f"{describe(site.prior)}, all of whose draws lie outside. Change one of them."
-            )
-        if share > TOLERATED_OUTSIDE:
-            warnings.warn(
-                f"The prior {describe(site.prior)} on {site.name} puts {100 * share:.0f} % of its mass where the "
-                f"constraint {constraint} forbids values and the kernel is not valid. The posterior is that of the "
-                "prior cut off there. A prior on positive numbers, such as LogNormalPrior or GammaPrior, says what is "
-                "meant.",
-                PosteriorWarning,
-                stacklevel=3,
-            )
-
-
-def _inputs(value: Tensor, vector: ParameterVector) -> list[Tensor]:
+def _inputs(value: Tensor, vector: ParameterVector) -> dict[str, Tensor]:
+    """The parameters that ``value`` depends on."""
     if not value.requires_grad:
-        return []
+        return {}
     slopes = torch.autograd.grad(value.sum(), vector.parameters, allow_unused=True, retain_graph=True)
-    return [p for p, slope in zip(vector.parameters, slopes, strict=True) if slope is not None]
+    return {name: p for (name, p), slope in zip(vector.named.items(), slopes, strict=True) if slope is not None}
 
 
-def _depends_on(value: Tensor, vector: ParameterVector) -> str | None:
-    """The one parameter that ``value`` is a function of, entry by entry; ``None`` where there is no such one."""
-    inputs = _inputs(value, vector)
-    if len(inputs) != 1 or inputs[0].numel() != value.numel():
+def _single_input(value: Tensor, inputs: dict[str, Tensor]) -> str | None:
+    """The one parameter that ``value`` is an elementwise function of; ``None`` if there is no such one."""
+    if len(inputs) != 1:
         return None
-    raw = inputs[0]
+    ((name, raw),) = inputs.items()
+    if raw.numel() != value.numel():
+        return None
     weights = torch.arange(1.0, value.numel() + 1.0, dtype=value.dtype, device=value.device)
-    # Weighed entries show whether the Jacobian is diagonal: the weight of each row must come back unmixed.
+    # The Jacobian is diagonal if the weight of each entry comes back unmixed.
     (plain,) = torch.autograd.grad(value.sum(), raw, retain_graph=True)
-    (weighed,) = torch.autograd.grad((value.reshape(-1) * weights).sum(), raw, retain_graph=True)
-    if not torch.allclose(weighed.reshape(-1), weights * plain.reshape(-1)):
-        return None
-    return str(next(name for name, parameter in vector.named.items() if parameter is raw))
+    (weighted,) = torch.autograd.grad((value.reshape(-1) * weights).sum(), raw, retain_graph=True)
+    return name if torch.allclose(weighted.reshape(-1), weights * plain.reshape(-1)) else None
 
 
 def _default_site(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> PriorSite:
     constraint = embedding.constraint_for_parameter_name(parameter)
-    owner = _owner(embedding, parameter)
-    prior = default_prior(raw, constraint, in_network=not isinstance(owner, gpytorch.Module))
+    prior = default_prior(raw, constraint, in_network=_is_in_network(embedding, parameter))
 
     def closure(module: gpytorch.Module) -> Tensor:
         return constrained(module, parameter, raw)
@@ -122,74 +245,44 @@ def _default_site(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Pr
     return PriorSite(user_name(parameter), parameter, raw, prior, embedding, closure, setter, True, logarithmic)
 
 
-def default_prior(raw: Tensor, constraint: Interval | None, in_network: bool = False) -> Distribution:
-    r"""The prior of a parameter that came without one, from its constraint and its present value θ₀.
-
-    ========================  ==================================================================================
-    parameter                 prior
-    ========================  ==================================================================================
-    positive                  log θ ~ N(log θ₀, 1.5²): right within a factor of 4.5, two times out of three
-    bounded on one side       the same for the distance from the bound
-    in an interval            uniform
-    without bounds            N(θ₀, 1)
-    weights of a network      N(0, 1 / number of inputs), biases N(0, 1)
-    ========================  ==================================================================================
-
-    Args:
-        raw: the raw parameter, whose value θ₀ comes from.
-        constraint: its GPyTorch constraint, or ``None``.
-        in_network: whether it is a weight of a network.
-
-    Returns:
-        A distribution of torch, over the parameter itself and not its raw form.
-
-    Raises:
-        TypeError: if ``raw`` is not a tensor of real numbers, or ``constraint`` not one of GPyTorch.
-        ValueError: if ``raw`` is not finite.
-
-    Example:
-        >>> from kernel_embed.posteriors.site import describe
-        >>> raw, positive = torch.zeros(2), gpytorch.constraints.Positive()
-        >>> describe(default_prior(raw, positive))              # softplus(0) = log 2
-        'LogNormal(loc=-0.367, scale=1.5)'
-    """
-    check_tensor(raw, "raw")
-    check_finite(raw, "raw")
-    if not (constraint is None or isinstance(constraint, Interval)):
-        raise TypeError(f"Expected a constraint of gpytorch, got {constraint!r}. Pass Positive(), say, or None.")
-    raw = raw.detach()
-    if constraint is None:
-        if not in_network:
-            return Normal(raw.clone(), torch.ones_like(raw))
-        inputs = raw[0].numel() if raw.dim() > 1 else 1
-        return Normal(torch.zeros_like(raw), torch.full_like(raw, inputs**-0.5))
-    value = constraint.transform(raw)
-    lower, upper = (bound.to(raw).expand(raw.shape) for bound in (constraint.lower_bound, constraint.upper_bound))
-    has_lower, has_upper = bool(torch.isfinite(lower).all()), bool(torch.isfinite(upper).all())
-    if has_lower and has_upper:
-        return Uniform(lower, upper)
-    distance = (value - lower if has_lower else upper - value).clamp_min(torch.finfo(raw.dtype).tiny)
-    prior = LogNormal(distance.log(), torch.full_like(raw, DEFAULT_SPREAD))
-    if has_lower and not bool(lower.any()):
-        return prior
-    bound, sign = (lower, 1.0) if has_lower else (upper, -1.0)
-    return TransformedDistribution(prior, AffineTransform(float(bound.flatten()[0]), sign))
+def _is_in_network(embedding: gpytorch.Module, parameter: str) -> bool:
+    return not isinstance(embedding.get_submodule(parameter.rpartition(".")[0]), gpytorch.Module)
 
 
-def _owner(embedding: gpytorch.Module, parameter: str) -> torch.nn.Module:
-    owner: torch.nn.Module = embedding.get_submodule(parameter.rpartition(".")[0])
-    return owner
-
-
-def _tell_of_networks(embedding: gpytorch.Module, parameters: list[str]) -> None:
-    inside = [name for name in parameters if not isinstance(_owner(embedding, name), gpytorch.Module)]
-    if inside:
-        count = sum(embedding.get_parameter(name).numel() for name in inside)
+def _warn_networks(embedding: gpytorch.Module, parameters: list[str]) -> None:
+    if parameters:
+        count = sum(embedding.get_parameter(name).numel() for name in parameters)
         warnings.warn(
-            f"{count} parameters have no prior and belong to a module that is not GPyTorch's ({inside[0]}"
-            f"{', …' if len(inside) > 1 else ''}); they are given N(0, 1 / number of inputs). Register a prior, "
-            "embedding.register_prior(name, prior, closure, setting_closure), or hold them fixed with "
+            f"{count} parameters of a module that is not GPyTorch's have no prior ({parameters[0]}"
+            f"{', …' if len(parameters) > 1 else ''}); they get N(0, 1 / number of inputs). Register a prior, "
+            "embedding.register_prior(name, prior, closure, setting_closure), or fix them with "
             "module.requires_grad_(False).",
             PosteriorWarning,
             stacklevel=5,
         )
+
+
+def check_support(sites: list[PriorSite], embedding: gpytorch.Module) -> None:
+    """Warn of priors with mass outside the constraint of their parameter, by draws with the global generator."""
+    for site in sites:
+        constraint = None if site.parameter is None else embedding.constraint_for_parameter_name(site.parameter)
+        if site.is_default or constraint is None or site.name != user_name(str(site.parameter)):
+            continue
+        try:
+            draws = site.draw(SUPPORT_DRAWS)
+        except TypeError:
+            continue
+        share = float((~((draws >= constraint.lower_bound) & (draws <= constraint.upper_bound))).double().mean())
+        if share > 1.0 - MAX_OUTSIDE:
+            raise ValueError(
+                f"All draws from the prior {describe(site.prior)} on {site.name} lie outside its constraint "
+                f"{constraint}. Change one of them."
+            )
+        if share > MAX_OUTSIDE:
+            warnings.warn(
+                f"The prior {describe(site.prior)} on {site.name} has {100 * share:.0f} % of its mass outside the "
+                f"constraint {constraint}. The posterior uses the truncated prior. Use a prior on positive numbers, "
+                "such as LogNormalPrior or GammaPrior.",
+                PosteriorWarning,
+                stacklevel=3,
+            )

@@ -1,4 +1,4 @@
-"""The posterior as a part of a larger Pyro program: ``pyro_model(embedding, objective, x, y)``."""
+"""The posterior as part of a larger Pyro program: ``pyro_model(embedding, objective, x, y)``."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from torch.distributions import Distribution, LogNormal, TransformedDistribution
 
 from ..validation import check_features
 from .potential import REFUSALS, AnyObjective, Potential, quiet_numbers, with_gradient
-from .site import PriorSite, describe, log_density
+from .priors import PriorSite, describe, log_density
 
 
-class PyroPart(Protocol):
-    """What :func:`pyro_model` returns."""
+class PyroModel(Protocol):
+    """Result of :func:`pyro_model`."""
 
-    def __call__(self, given: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Sample the hyperparameters that are not ``given``, and return all of them by name."""
+    def __call__(self, values: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """Sample the hyperparameters that have no ``values``, and return all of them by name."""
 
 
 def pyro_model(
@@ -34,11 +34,11 @@ def pyro_model(
     *,
     temperature: float = 1.0,
     name: str = "",
-) -> PyroPart:
-    """A Pyro model: samples every hyperparameter from its prior, and adds −c q to the log density of the program.
+) -> PyroModel:
+    """A Pyro model that samples every hyperparameter from its prior and adds −c q to the log density of the program.
 
-    Call it inside a model of your own, or give it to any of Pyro's algorithms. The gradient is the library's closed
-    form, one node of the graph; the embedding is not changed.
+    Call it inside your own model, or pass it to any of Pyro's algorithms. Its gradient is one node of the graph; the
+    embedding is not changed.
 
     Args:
         embedding: any embedding of this package, with GPyTorch priors or default ones.
@@ -46,12 +46,12 @@ def pyro_model(
         x: inputs.
         y: targets, for embeddings that have them.
         temperature: see :func:`kernel_embed.sample_posterior`.
-        name: put before the names of the sites, for programs with several embeddings.
+        name: prefix of the names of the sites, for programs with several embeddings.
 
     Returns:
-        A function whose call samples the sites and returns their values by name. Hyperparameters that the larger
-        program samples itself, for several groups in one plate, say, are given to it by name,
-        ``part({"kernel.lengthscale": value})``: they have no prior here, and the gradient reaches them.
+        A function that samples the sites and returns their values by name. Pass it hyperparameters that the larger
+        program samples itself, for several groups in one plate, for example, by name,
+        ``model({"kernel.lengthscale": value})``: they have no prior here, and the gradient reaches them.
 
     Raises:
         TypeError: if ``x`` is not a tensor of real numbers.
@@ -70,40 +70,39 @@ def pyro_model(
     """
     potential = Potential(embedding, objective, check_features(x), y, temperature)
     owned = [site for site in potential.sites if not site.is_factor]
-    priors = {site.name: pyro_prior(site) for site in owned}
+    priors = {site.name: _pyro_prior(site) for site in owned}
 
-    def model(given: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-        known = _as_sites(owned, given or {})
-        values = {
-            site.name: known[site.name] if site.name in known else pyro.sample(name + site.name, priors[site.name])
+    def model(values: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        fixed = _reshaped(owned, values or {})
+        sites = {
+            site.name: fixed[site.name] if site.name in fixed else pyro.sample(name + site.name, priors[site.name])
             for site in owned
         }
-        flat = torch.cat([value.reshape(-1) for value in values.values()])
+        flat = torch.cat([value.reshape(-1) for value in sites.values()])
         with quiet_numbers():
-            factor = _log_factor(potential, owned, values, flat)
+            factor = _log_factor(potential, owned, sites, flat)
         pyro.factor(f"{name}objective", factor)
-        return values
+        return sites
 
     return model
 
 
-def _as_sites(owned: list[PriorSite], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Values that are given, in the shapes of their sites."""
+def _reshaped(owned: list[PriorSite], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The user's values, in the shapes of their sites."""
     shapes = {site.name: site.value().shape for site in owned}
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in shapes or not isinstance(value, Tensor) or value.numel() not in (1, shapes[name].numel()):
-            sizes = ", ".join(f"{known} ({shape.numel()})" for known, shape in shapes.items())
+            sizes = ", ".join(f"{site} ({shape.numel()})" for site, shape in shapes.items())
             size = value.numel() if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(
-                f"Expected tensors for some of {sizes}, with so many numbers, got {name} ({size}). Name "
-                "hyperparameters of the embedding, each with its value."
+                f"{name} ({size}) is not a value of a hyperparameter. Give tensors for some of {sizes}, with so many "
+                "entries each."
             )
-    return {name: value.expand(shapes[name]) if value.numel() == 1 else value.reshape(shapes[name])
-            for name, value in given.items()}  # fmt: skip
+    return {k: v.expand(shapes[k]) if v.numel() == 1 else v.reshape(shapes[k]) for k, v in values.items()}
 
 
 def _log_factor(potential: Potential, owned: list[PriorSite], values: dict[str, Tensor], flat: Tensor) -> Tensor:
-    """−c q and the priors that are factors, with their gradient in the sampled values v: (∂/∂u) / (∂v/∂u)."""
+    """−c q and the priors that are factors, with their gradient in v, (∂/∂u) / (∂v/∂u)."""
     try:
         for site in owned:
             site.set(values[site.name].detach())
@@ -113,7 +112,7 @@ def _log_factor(potential: Potential, owned: list[PriorSite], values: dict[str, 
         total = total + log_density(factors) if factors else total
         if total.requires_grad:
             total.backward()
-        gradient = torch.cat([_slope(site).reshape(-1) for site in owned])
+        gradient = torch.cat([_gradient(site).reshape(-1) for site in owned])
         value = total.item()
     except REFUSALS:
         value, gradient = float("-inf"), torch.zeros_like(flat.detach())
@@ -122,41 +121,45 @@ def _log_factor(potential: Potential, owned: list[PriorSite], values: dict[str, 
     return with_gradient(flat, value, gradient)
 
 
-def _slope(site: PriorSite) -> Tensor:
-    """(∂/∂u) / (∂v/∂u); zero for a parameter that the objective does not ask for."""
+def _gradient(site: PriorSite) -> Tensor:
+    """(∂/∂u) / (∂v/∂u); zero for a parameter that the objective does not use."""
     assert site.raw is not None
-    return torch.zeros_like(site.raw) if site.raw.grad is None else site.raw.grad / site.slope()
+    if site.raw.grad is None:
+        return torch.zeros_like(site.raw)
+    (slope,) = torch.autograd.grad(site.value().sum(), site.raw)
+    return site.raw.grad / slope
 
 
-def pyro_prior(site: PriorSite) -> TorchDistribution:
-    """The prior of a site as a distribution that ``pyro.sample`` takes, for all entries of its value."""
+def _pyro_prior(site: PriorSite) -> TorchDistribution:
+    """The prior of a site as a distribution for ``pyro.sample``, for all entries of its value."""
     shape = site.value().shape
     prior = site.prior
     try:
         expanded = prior if prior.batch_shape + prior.event_shape == shape else prior.expand(shape)
         if not isinstance(expanded, TorchDistributionMixin):
-            expanded = _pyro_twin(expanded)
+            expanded = _pyro_equivalent(expanded)
         expanded = expanded.to_event(len(expanded.batch_shape))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             expanded.sample()
     except (NotImplementedError, AttributeError, RuntimeError, TypeError) as error:
         raise TypeError(
-            f"Expected a prior on {site.name} that Pyro can sample, got {describe(prior)}. Use GammaPrior, "
-            "LogNormalPrior, NormalPrior, HalfCauchyPrior or UniformPrior, or sample_posterior, which needs only "
-            "log_prob and starting points."
+            f"Pyro cannot sample the prior {describe(prior)} on {site.name}. Use GammaPrior, LogNormalPrior, "
+            "NormalPrior, HalfCauchyPrior or UniformPrior, or sample_posterior, which needs only log_prob and starting "
+            "points."
         ) from error
     return expanded
 
 
-def _pyro_twin(distribution: Distribution) -> TorchDistribution:
+def _pyro_equivalent(distribution: Distribution) -> TorchDistribution:
     """Pyro's distribution of the same name and parameters; some of GPyTorch's lose Pyro's methods when expanded."""
     if isinstance(distribution, TransformedDistribution) and not isinstance(distribution, LogNormal):
-        return pyro.distributions.TransformedDistribution(_pyro_twin(distribution.base_dist), distribution.transforms)
-    twin = getattr(pyro.distributions, type(distribution).__name__.removesuffix("Prior"))
+        base = _pyro_equivalent(distribution.base_dist)
+        return pyro.distributions.TransformedDistribution(base, distribution.transforms)
+    kind = getattr(pyro.distributions, type(distribution).__name__.removesuffix("Prior"))
     parameters = {
         key: getattr(distribution, key)
         for key in distribution.arg_constraints
         if key in type(distribution).__init__.__code__.co_varnames and key != "covariance_matrix"
     }
-    return twin(**parameters)
+    return kind(**parameters)

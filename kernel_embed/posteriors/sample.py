@@ -1,52 +1,60 @@
-"""``sample_posterior(embedding, objective, x, y)``: any embedding with any objective, fully Bayesian."""
+"""``sample_posterior(embedding, objective, x, y)``, and ``load_posterior`` for posteriors that were saved."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import operator
 import os
 import threading
-from typing import TYPE_CHECKING, TypedDict, overload
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, overload
 
 import gpytorch
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..embeddings import (
-    BayesianMeanEmbedding,
-    ConditionalEmbedding,
-    ConditionedEmbedding,
-    ConditionedMeanEmbedding,
-    ConditionedMulticlass,
-    MulticlassEmbedding,
-)
+from ..archive import MAX_BYTES
+from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
 from ..objectives import Objective
 from ..progress import progress_bar
 from ..threads import few_threads
-from ..validation import check_features, check_seed
+from ..validation import check_count, check_features, check_seed
+from . import archive
 from .checkpoint import Checkpoint
-from .diagnostics import tell
-from .draws import Draws
+from .diagnostics import warn_diagnostics
 from .posterior import Posterior
 from .potential import AnyObjective, Potential, quiet_numbers
-from .predictors import ConditionalPosterior, MeanPosterior, MulticlassPosterior, posterior_class
+from .predictors import (
+    ConditionalObjective,
+    ConditionalPosterior,
+    MeanObjective,
+    MeanPosterior,
+    MulticlassObjective,
+    MulticlassPosterior,
+)
 from .priors import check_support
-from .samplers.base import Sampler
-from .samplers.nuts import NUTS
-from .starts import Initial, Plan, Starts, starting_points
+from .sampler import Draws, Plan, Sampler, Starts
+from .samplers import NUTS
+from .starts import Initial, starting_points
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+Path: TypeAlias = str | os.PathLike[str]
 
-_ONE_AT_A_TIME = threading.RLock()
-"""Pyro draws from torch's global generator, which is lent to one call at a time: threads wait for one another."""
+POSTERIORS: dict[type[gpytorch.Module], type[Posterior]] = {
+    MulticlassEmbedding: MulticlassPosterior,
+    ConditionalEmbedding: ConditionalPosterior,
+    BayesianMeanEmbedding: MeanPosterior,
+}
+"""The posterior of each kind of embedding, subclasses before their bases; :class:`Posterior` for any other kind."""
+
+_LOCK = threading.RLock()
+"""Pyro draws from torch's global generator, so that only one thread samples at a time."""
 
 
 class Settings(TypedDict, total=False):
-    """The arguments of :func:`sample_posterior` by keyword."""
+    """The keyword arguments of :func:`sample_posterior`."""
 
     num_samples: int
     warmup_steps: int
@@ -57,42 +65,21 @@ class Settings(TypedDict, total=False):
     power: float
     initial: Initial
     progress: bool | None
-    checkpoint: str | os.PathLike[str] | None
+    checkpoint: Path | None
 
 
 @overload
 def sample_posterior(
-    embedding: MulticlassEmbedding,
-    objective: Objective[ConditionedMulticlass],
-    x: Tensor,
-    y: Tensor,
-    **settings: Unpack[Settings],
-) -> MulticlassPosterior:
-    """Of a multiclass embedding."""
-
-
+    embedding: MulticlassEmbedding, objective: MulticlassObjective, x: Tensor, y: Tensor, **settings: Unpack[Settings]
+) -> MulticlassPosterior: ...
 @overload
 def sample_posterior(
-    embedding: ConditionalEmbedding,
-    objective: Objective[ConditionedEmbedding],
-    x: Tensor,
-    y: Tensor,
-    **settings: Unpack[Settings],
-) -> ConditionalPosterior:
-    """Of a conditional embedding."""
-
-
+    embedding: ConditionalEmbedding, objective: ConditionalObjective, x: Tensor, y: Tensor, **settings: Unpack[Settings]
+) -> ConditionalPosterior: ...
 @overload
 def sample_posterior(
-    embedding: BayesianMeanEmbedding,
-    objective: Objective[ConditionedMeanEmbedding],
-    x: Tensor,
-    y: None = None,
-    **settings: Unpack[Settings],
-) -> MeanPosterior:
-    """Of a mean embedding."""
-
-
+    embedding: BayesianMeanEmbedding, objective: MeanObjective, x: Tensor, y: None = None, **settings: Unpack[Settings]
+) -> MeanPosterior: ...
 @overload
 def sample_posterior(
     embedding: gpytorch.Module,
@@ -100,10 +87,7 @@ def sample_posterior(
     x: Tensor,
     y: Tensor | None = None,
     **settings: Unpack[Settings],
-) -> Posterior:
-    """Of any other."""
-
-
+) -> Posterior: ...
 def sample_posterior(
     embedding: gpytorch.Module,
     objective: AnyObjective,
@@ -119,15 +103,15 @@ def sample_posterior(
     power: float = 1.0,
     initial: Initial = "prior",
     progress: bool | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: Path | None = None,
 ) -> Posterior:
-    r"""Draws of the hyperparameters of ``embedding`` given data, and every question averaged over them.
+    r"""Draw the hyperparameters of ``embedding`` given data, for predictions averaged over them.
 
     The density is that of the priors registered on the modules (default ones for parameters without, see
-    :func:`kernel_embed.posteriors.priors.default_prior`) times exp(−c q), with q the objective. For
+    :func:`kernel_embed.posteriors.default_prior`) times exp(−c q), with q the objective. For
     :class:`kernel_embed.EmbeddingEvidence` and :class:`kernel_embed.ConditionalEvidence` this is the posterior of a
-    model; for risks and the Rademacher complexity, with c = n · temperature, a Gibbs posterior. ``posterior.kind`` says
-    which. The embedding is not changed. Ctrl-C ends the sampling and returns the draws so far.
+    model; for risks and the Rademacher complexity, with c = n · temperature, a Gibbs posterior. ``posterior.kind``
+    names it. The embedding is not changed. Ctrl-C ends the sampling and returns the draws so far.
 
     Args:
         embedding: any embedding of this package.
@@ -136,25 +120,25 @@ def sample_posterior(
         y: targets, for embeddings that have them.
         num_samples: draws of each chain, after warm-up.
         warmup_steps: draws of each chain before, in which step size and mass matrix are adapted.
-        num_chains: chains, each from a start of its own.
-        seed: the same seed gives the same draws, whatever other threads sample: they take turns.
-        sampler: :class:`~kernel_embed.NUTS` with its options, by default;
-            :class:`~kernel_embed.SMC`, sequential Monte Carlo from the prior, which weighs several modes
-            rightly and estimates the evidence; a fast answer, :class:`~kernel_embed.Laplace`, the Gaussian
-            at the highest mode, or :class:`~kernel_embed.SVI`, a Gaussian guide fitted by Pyro; or a
-            :class:`~kernel_embed.posteriors.Sampler` of your own.
+        num_chains: number of chains, each with its own starting point.
+        seed: the same seed gives the same draws, even if other threads sample too: they wait for each other.
+        sampler: by default :class:`~kernel_embed.NUTS` with its options;
+            :class:`~kernel_embed.SMC`, sequential Monte Carlo from the prior, finds the weights of several modes and
+            estimates the evidence; :class:`~kernel_embed.Laplace`, the Gaussian at the highest mode, and
+            :class:`~kernel_embed.SVI`, a Gaussian guide fitted by Pyro, are fast approximations; or your own
+            :class:`~kernel_embed.posteriors.Sampler`.
         temperature: multiplies the exponent; see :func:`kernel_embed.posteriors.choose_temperature`.
         power: the power of the whole density, priors included: the larger, the nearer all draws are to the mode;
             see :func:`kernel_embed.posteriors.choose_power`.
-        initial: where chains start: ``"prior"``, ``"current"`` for the embedding as it is, or values by name
+        initial: starting points: ``"prior"``, ``"current"`` for the embedding as it is, or values by name
             (``{"kernel.lengthscale": values}``), with a leading dimension of ``num_chains`` or the same for all.
         progress: show a progress bar; by default on a terminal or in a notebook.
-        checkpoint: where chains are written while they run, ``checkpoint.0`` and so on, and resumed from after an
-            interruption: the same call gives the draws of a run that never stopped. More ``num_samples`` go on
-            where the chains ended. Of :class:`~kernel_embed.NUTS` only, and with a seed.
+        checkpoint: path of files, ``checkpoint.0`` and so on, that chains are written to while they run. After an
+            interruption the same call resumes them and gives the same draws as a run without one; a larger
+            ``num_samples`` extends the chains. Needs a seed and :class:`~kernel_embed.NUTS`.
 
     Returns:
-        A posterior with ``samples``, ``summary()``, ``to_arviz()`` and the questions of ``embedding.condition(x, y)``.
+        A posterior with ``samples``, ``summary()``, ``to_arviz()`` and the methods of ``embedding.condition(x, y)``.
 
     Raises:
         TypeError: if ``objective`` or ``sampler`` is of another kind, ``x`` is not a tensor of real numbers, or a count
@@ -177,13 +161,17 @@ def sample_posterior(
         (torch.Size([30, 2]), ['n_eff', 'n_eff_tail', 'r_hat', 'std'])
     """
     sampler = NUTS() if sampler is None else sampler
-    _check_values(objective, sampler)
-    num_samples = _count(num_samples, "num_samples", 1)
-    warmup_steps, num_chains = _count(warmup_steps, "warmup_steps", 0), _count(num_chains, "num_chains", 1)
+    if not isinstance(objective, Objective):
+        kind = type(objective).__name__
+        raise TypeError(f"The objective must be an Objective, such as ConditionalEvidence(), not {kind}.")
+    if not isinstance(sampler, Sampler):
+        raise TypeError(f"The sampler must be a Sampler, such as NUTS() or SMC(), not {sampler!r}.")
+    num_samples = check_count("num_samples", num_samples)
+    warmup_steps, num_chains = check_count("warmup_steps", warmup_steps, 0), check_count("num_chains", num_chains)
     check_seed(seed)
     x = check_features(x)
     first, *seeds = (int(s) for s in np.random.SeedSequence(seed).generate_state(num_chains + 1))
-    with _ONE_AT_A_TIME, few_threads(x.shape[-2]), torch.random.fork_rng(devices=[]), quiet_numbers():
+    with _LOCK, few_threads(x.shape[-2]), torch.random.fork_rng(devices=[]), quiet_numbers():
         torch.manual_seed(first)
         potential = Potential(embedding, objective, x, y, temperature, power)
         check_support(potential.sites, potential.embedding)
@@ -193,28 +181,21 @@ def sample_posterior(
             files = None if checkpoint is None else _checkpoint(checkpoint, potential, sampler, seed, warmup_steps)
             draws = sampler.sample(potential, Plan(starts, num_samples, warmup_steps, seeds, bar, files))
     _check_draws(draws, sampler, potential.dimension)
-    posterior = posterior_class(embedding)(potential, draws, sampler.name)
+    posterior = _posterior_class(embedding)(potential, draws, sampler.name)
     if not sampler.is_independent:
-        tell(draws, posterior.samples_by_chain, getattr(sampler, "max_tree_depth", None))
+        warn_diagnostics(draws, posterior.samples_by_chain, getattr(sampler, "max_tree_depth", None))
     return posterior
 
 
-def _check_values(objective: AnyObjective, sampler: Sampler) -> None:
-    if not isinstance(objective, Objective):
-        raise TypeError(
-            f"Expected an Objective, such as ConditionalEvidence(), got {type(objective).__name__}. Pass an instance."
-        )
-    if not isinstance(sampler, Sampler):
-        raise TypeError(f"Expected a Sampler, such as NUTS() or SMC(), got {sampler!r}. Pass an instance.")
+def _posterior_class(embedding: gpytorch.Module) -> type[Posterior]:
+    return next((posterior for kind, posterior in POSTERIORS.items() if isinstance(embedding, kind)), Posterior)
 
 
-def _checkpoint(
-    path: str | os.PathLike[str], potential: Potential, sampler: Sampler, seed: int | None, warmup_steps: int
-) -> Checkpoint:
-    """Where chains are written, and what makes them chains of this posterior and no other."""
+def _checkpoint(path: Path, potential: Potential, sampler: Sampler, seed: int | None, warmup_steps: int) -> Checkpoint:
+    """The files of the chains, with everything that identifies this posterior."""
     if not sampler.can_resume or seed is None:
-        got = "seed=None" if sampler.can_resume else repr(sampler)
-        raise ValueError(f"Expected NUTS() and a seed with checkpoint=, got {got}. Give both, or no checkpoint.")
+        problem = "seed=None" if sampler.can_resume else repr(sampler)
+        raise ValueError(f"checkpoint= needs NUTS() and a seed, got {problem}. Give both, or no checkpoint.")
     data = " ".join(hashlib.sha256(part.cpu().numpy().tobytes()).hexdigest()[:16] for part in potential.data)
     identity = {
         "objective": f"{potential.objective!r} at temperature {potential.temperature!r}, power {potential.power!r}",
@@ -229,28 +210,61 @@ def _checkpoint(
 
 
 def _check_draws(draws: Draws, sampler: Sampler, dimension: int) -> None:
-    """What a sampler of the user's own may get wrong."""
+    """Check the result of a user's sampler."""
     if not isinstance(draws, Draws):
-        raise TypeError(f"Expected {sampler!r} to return Draws, got {type(draws).__name__}. Return Draws.")
+        raise TypeError(f"{sampler!r} must return Draws, not {type(draws).__name__}.")
     shape = tuple(draws.u.shape)
     if len(shape) != 3 or shape[-1] != dimension or 0 in shape:
-        raise ValueError(
-            f"Expected draws u of {sampler!r} of shape (num_chains, num_samples, {dimension}), got {shape}. "
-            "Return u in that shape."
-        )
+        raise ValueError(f"u of {sampler!r} must have the shape (num_chains, num_samples, {dimension}), not {shape}.")
     for name, values in (("log_density", draws.log_density), ("diverging", draws.diverging)):
         if values.shape != draws.u.shape[:2]:
-            raise ValueError(
-                f"Expected {name} of {sampler!r} of shape {shape[:2]}, got {tuple(values.shape)}. Return that shape."
-            )
+            raise ValueError(f"{name} of {sampler!r} must have the shape {shape[:2]}, not {tuple(values.shape)}.")
 
 
-def _count(value: int, name: str, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"Expected {name} as a whole number, got {value!r}. Give an int.") from None
-    if number < least:
-        remedy = "A posterior without draws answers nothing." if name == "num_samples" else "Give a larger number."
-        raise ValueError(f"Expected {name} of at least {least}, got {number}. {remedy}")
-    return number
+@overload
+def load_posterior(
+    path: Path, embedding: MulticlassEmbedding, objective: MulticlassObjective, *, max_bytes: int | None = ...
+) -> MulticlassPosterior: ...
+@overload
+def load_posterior(
+    path: Path, embedding: ConditionalEmbedding, objective: ConditionalObjective, *, max_bytes: int | None = ...
+) -> ConditionalPosterior: ...
+@overload
+def load_posterior(
+    path: Path, embedding: BayesianMeanEmbedding, objective: MeanObjective, *, max_bytes: int | None = ...
+) -> MeanPosterior: ...
+@overload
+def load_posterior(
+    path: Path, embedding: gpytorch.Module, objective: AnyObjective, *, max_bytes: int | None = ...
+) -> Posterior: ...
+def load_posterior(
+    path: Path, embedding: gpytorch.Module, objective: AnyObjective, *, max_bytes: int | None = MAX_BYTES
+) -> Posterior:
+    """Read a posterior that :meth:`kernel_embed.posteriors.Posterior.save` wrote.
+
+    Args:
+        path: the file.
+        embedding: an embedding built like the one that was sampled; it is not changed.
+        objective: the objective that was sampled; another one is an error.
+        max_bytes: the largest file that is read, 4 GiB by default; ``None`` for any size.
+
+    Returns:
+        The posterior, of the same class and with the same draws.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is damaged, or belongs to another embedding or objective.
+
+    Example:
+        >>> import tempfile, torch, kernel_embed as ke
+        >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64).unsqueeze(-1)
+        >>> embedding, objective = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), ke.EmbeddingEvidence()
+        >>> posterior = ke.sample_posterior(embedding, objective, x, num_samples=20, sampler=ke.Laplace())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     posterior.save(f"{folder}/posterior.npz")
+        ...     again = ke.load_posterior(f"{folder}/posterior.npz", embedding, objective)
+        >>> torch.equal(again.mean(x), posterior.mean(x))
+        True
+    """
+    potential, saved = archive.read(path, embedding, objective, max_bytes)
+    return _posterior_class(embedding)(potential, *saved)

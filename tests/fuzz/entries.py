@@ -423,7 +423,7 @@ def choose_power(i: Inputs) -> object:
         ke.EmpiricalRisk(),
         i.x(),
         i.labels(),
-        sharpnesses=i.setting("sharpnesses", (1.0, 4.0), ((), (0.0,), (float("nan"),), 1.0, "1")),
+        powers=i.setting("powers", (1.0, 4.0), ((), (0.0,), (float("nan"),), 1.0, "1")),
         num_samples=i.setting("num_samples", 2, (0, 1.5)),
         sampler=ke.Laplace(),
         seed=i.setting("seed", 0, (0, -1, 1.5)),

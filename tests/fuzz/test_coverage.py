@@ -22,7 +22,7 @@ NOT_CALLED = {
         KernelTestResult SamplesTestResult SupDiagonal Evaluation FitResult LocalMaximum Outcome Progress
         Visit Bound LogarithmicPool SoftmaxCalibration
         ConditionalPosterior Draws EntropyParts GaussianMixture KernelDraws MeanPosterior MulticlassPosterior Posterior
-        SharpnessChoice TemperatureChoice WitnessPosterior ApproximationError CompressionReport FeaturePredictor
+        PowerChoice TemperatureChoice WitnessPosterior ApproximationError CompressionReport FeaturePredictor
         MulticlassFeaturePredictor
         ShardedMulticlass BaseFunctions Complexities CrossValidation PathPoint Solution""",
     "a base, or a piece, of classes of one's own, which the contract suites of kernel_embed.testing try": """

@@ -16,7 +16,7 @@ from scipy.stats import gamma
 import kernel_embed as ke
 from kernel_embed.hypothesis import HasKernelDraws
 from kernel_embed.hypothesis.average_kernel import BLOCK_ENTRIES, AverageKernel, draws_of
-from kernel_embed.posteriors.draws import KernelDraws
+from kernel_embed.posteriors import KernelDraws
 
 from .data import rbf
 

@@ -28,7 +28,7 @@ def imported(path, tree):
 def test_no_file_is_imported_by_one_it_imports():
     graph = {path: set(imported(path, tree)) for path, tree in FILES.items() if path.name != "__init__.py"}
     order = list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names the files
-    assert order.index(ROOM / "draws.py") < order.index(ROOM / "posterior.py") < order.index(ROOM / "storage.py")
+    assert order.index(ROOM / "sampler.py") < order.index(ROOM / "posterior.py") < order.index(ROOM / "sample.py")
 
 
 def test_files_of_the_package_are_imported_at_the_top_and_slow_libraries_are_not():

@@ -9,9 +9,15 @@ import pytest
 import torch
 
 from kernel_embed.posteriors import PosteriorWarning
-from kernel_embed.posteriors.diagnostics import summarize, tell
-from kernel_embed.posteriors.draws import Draws
-from kernel_embed.posteriors.effective import bulk_size, energy_information, rank_r_hat, tail_size
+from kernel_embed.posteriors import Draws
+from kernel_embed.posteriors.diagnostics import (
+    energy_information,
+    n_eff,
+    n_eff_tail,
+    rank_r_hat,
+    summarize,
+    warn_diagnostics,
+)
 
 
 def chains(kind, num_chains=4, num_samples=101):
@@ -35,8 +41,8 @@ def test_they_are_arvizs(kind, shape):
     arviz = pytest.importorskip("arviz")
     draws = chains(kind, *shape)
     tensor = torch.from_numpy(draws)
-    assert bulk_size(tensor).item() == pytest.approx(float(arviz.ess(draws, method="bulk")), rel=1e-9)
-    assert tail_size(tensor).item() == pytest.approx(float(arviz.ess(draws, method="tail")), rel=1e-9)
+    assert n_eff(tensor).item() == pytest.approx(float(arviz.ess(draws, method="bulk")), rel=1e-9)
+    assert n_eff_tail(tensor).item() == pytest.approx(float(arviz.ess(draws, method="tail")), rel=1e-9)
     if shape[0] > 1:
         assert rank_r_hat(tensor).item() == pytest.approx(float(arviz.rhat(draws, method="rank")), rel=1e-9)
     np.testing.assert_allclose(energy_information(tensor).numpy(), arviz.bfmi(draws), rtol=1e-9)
@@ -44,8 +50,8 @@ def test_they_are_arvizs(kind, shape):
 
 def test_every_entry_is_its_own():
     draws = torch.from_numpy(np.stack([chains("walk"), chains("independent")], axis=-1)).unsqueeze(2)
-    assert bulk_size(draws).shape == (1, 2)
-    assert bulk_size(draws)[0, 1] == bulk_size(draws[:, :, 0, 1])
+    assert n_eff(draws).shape == (1, 2)
+    assert n_eff(draws)[0, 1] == n_eff(draws[:, :, 0, 1])
 
 
 def draws(u, **fields):
@@ -56,7 +62,7 @@ def draws(u, **fields):
 def told(found, max_depth=10):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        tell(found, {"a": found.u}, max_depth)
+        warn_diagnostics(found, {"a": found.u}, max_depth)
     assert all(issubclass(one.category, PosteriorWarning) for one in caught)
     return " ".join(str(one.message) for one in caught)
 

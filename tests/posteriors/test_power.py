@@ -10,7 +10,7 @@ from gpytorch.priors import LogNormalPrior
 
 import kernel_embed as ke
 from kernel_embed.posteriors import Potential, choose_power
-from kernel_embed.posteriors.power import leave_one_out_score
+from kernel_embed.posteriors.gibbs import leave_one_out_score
 
 POWER = 5.0
 
@@ -23,8 +23,8 @@ def data():
 
 
 def an_embedding(kernel=RBFKernel):
-    kernel = kernel(lengthscale_prior=LogNormalPrior(-1.0, 0.7))
-    return ke.MulticlassEmbedding(kernel, 2, regularization_prior=LogNormalPrior(-4.0, 0.8)).double()
+    priors = [LogNormalPrior(*torch.tensor(numbers, dtype=torch.float64)) for numbers in ((-1.0, 0.7), (-4.0, 0.8))]
+    return ke.MulticlassEmbedding(kernel(lengthscale_prior=priors[0]), 2, regularization_prior=priors[1]).double()
 
 
 @pytest.mark.parametrize("kernel", [RBFKernel, PeriodicKernel], ids=["closed form", "through modules"])
@@ -89,7 +89,7 @@ def test_kept_by_save_and_load(data, tmp_path):
 
 def test_the_rule_takes_the_lowest_score_and_hands_over_its_posterior(data):
     few = dict(num_samples=15, seed=0, sampler=ke.Laplace(), initial="current", progress=False)
-    choice = choose_power(an_embedding(), ke.LeaveOneOutRisk(), *data, sharpnesses=(1.0, 9.0, 81.0), **few)
+    choice = choose_power(an_embedding(), ke.LeaveOneOutRisk(), *data, powers=(1.0, 9.0, 81.0), **few)
     assert choice.scores[choice.power] == min(choice.scores.values())
     assert choice.posterior.potential.power == choice.power
     assert leave_one_out_score(choice.posterior, data[1]) == choice.scores[choice.power]
@@ -128,8 +128,8 @@ def test_no_power_that_is_none(data, bad):
 
 def test_refusals(data):
     with pytest.raises(TypeError, match="sequence"):
-        choose_power(an_embedding(), ke.LeaveOneOutRisk(), *data, sharpnesses=2.0)
+        choose_power(an_embedding(), ke.LeaveOneOutRisk(), *data, powers=2.0)
     with pytest.raises(ValueError, match="to try"):
-        choose_power(an_embedding(), ke.LeaveOneOutRisk(), *data, sharpnesses=())
+        choose_power(an_embedding(), ke.LeaveOneOutRisk(), *data, powers=())
     with pytest.raises(TypeError, match="MulticlassEmbedding"):
         choose_power(ke.ConditionalEmbedding(RBFKernel()), ke.LeaveOneOutRisk(), *data)

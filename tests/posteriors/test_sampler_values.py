@@ -145,7 +145,7 @@ class Broken(Sampler):
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
-        (None, TypeError, "to return Draws, got NoneType"),
+        (None, TypeError, "must return Draws, not NoneType"),
         (Draws(torch.zeros(2, 5), torch.zeros(2, 5), torch.zeros(2, 5), 0.0, 0, 0), ValueError, r"num_samples, 1\)"),
         (Draws(torch.zeros(2, 5, 1), torch.zeros(2, 4), torch.zeros(2, 5), 0.0, 0, 0), ValueError, "log_density"),
     ],

@@ -77,7 +77,7 @@ def test_nuts_draws_the_prior_where_data_say_nothing():
 @pytest.mark.filterwarnings("ignore:.*diverged")
 def test_chains_in_two_modes_are_told_and_weighed():
     start = {"kernel.lengthscale": torch.tensor(CENTRES * 2).exp()}
-    with pytest.warns(ke.posteriors.PosteriorWarning, match="do not pass between them"):
+    with pytest.warns(ke.posteriors.PosteriorWarning, match="do not move between them"):
         posterior = sample(TwoModes(width=0.04), initial=start)  # 700 nats between them: no leap of NUTS crosses that
     assert posterior.summary()["kernel.lengthscale"]["r_hat"].item() > 1.5
     assert modes(posterior.draws.u) == [[0, 2], [1, 3]]
@@ -159,15 +159,15 @@ def test_interruption_returns_the_draws_so_far():
 
 
 def test_a_prior_with_mass_outside_the_constraint_is_told():
-    with pytest.warns(ke.posteriors.PosteriorWarning, match="forbids values"):
+    with pytest.warns(ke.posteriors.PosteriorWarning, match="of its mass outside the"):
         posterior = sample(Flat(), prior=gpytorch.priors.NormalPrior(0.5, 1.0), num_samples=8, warmup_steps=8)
     assert (posterior.samples["kernel.lengthscale"] > 0).all()
-    with pytest.raises(ValueError, match="all of whose draws lie outside"):
+    with pytest.raises(ValueError, match="lie outside its constraint"):
         sample(Flat(), prior=gpytorch.priors.NormalPrior(-9.0, 0.1))
 
 
 def test_a_prior_under_which_nothing_is_valid_is_an_error():
-    with pytest.raises(ValueError, match="mass where the kernel is not valid"):
+    with pytest.raises(ValueError, match="at none of 200 draws does K factorize"):
         sample(TwoModes(forbidden=lambda t: abs(t + 0.367) > 1e-3))
 
 
@@ -189,7 +189,7 @@ def test_a_prior_that_cannot_be_sampled_needs_starting_points():
         ({"num_chains": 0}, "num_chains of at least 1"),
         ({"warmup_steps": -1}, "warmup_steps of at least 0"),
         ({"temperature": 0.0}, "positive, finite temperature"),
-        ({"initial": "mode"}, "initial to be 'prior'"),
+        ({"initial": "mode"}, "initial must be 'prior'"),
         ({"initial": {"lengthscale": torch.tensor(1.0)}}, "names among kernel.lengthscale"),
         ({"initial": {"kernel.lengthscale": torch.tensor(-1.0)}}, "inside the constraints"),
     ],
@@ -200,10 +200,10 @@ def test_bad_input(settings, message):
 
 
 def test_not_an_objective():
-    with pytest.raises(TypeError, match="Expected an Objective"):
+    with pytest.raises(TypeError, match="must be an Objective"):
         sample(lambda embedding, x: 0.0)
     for wrong in ("smc", NUTS):
-        with pytest.raises(TypeError, match=r"Expected a Sampler, such as NUTS\(\) or SMC\(\)"):
+        with pytest.raises(TypeError, match=r"must be a Sampler, such as NUTS\(\) or SMC\(\)"):
             sample(Flat(), sampler=wrong)
     with pytest.raises(TypeError, match="whole number"):
         sample(Flat(), num_samples=2.5)

@@ -9,8 +9,8 @@ import pyro.infer
 import pytest
 import torch
 
-from kernel_embed.posteriors.effective import bulk_size
-from kernel_embed.posteriors.samplers.flat import FlatNUTS, correlate
+from kernel_embed.posteriors.diagnostics import n_eff
+from kernel_embed.posteriors.samplers.chain import FlatNUTS, correlate
 from kernel_embed.posteriors.samplers.trajectory import Trajectory
 
 
@@ -47,7 +47,7 @@ def test_known_moments(options):
     """Mean and sd within four standard errors of the effective draws; the seed is fixed."""
     draws = run(FlatNUTS(Density(), **options))
     for column, mean, sd in zip(draws.T, (MEAN, 2 * MEAN), (SD, math.sqrt(4 * SD**2 + 0.25)), strict=True):
-        error = sd / math.sqrt(bulk_size(column[None]).item())
+        error = sd / math.sqrt(n_eff(column[None]).item())
         assert abs(column.mean().item() - mean) < 4 * error
         assert abs(column.std().item() - sd) < 4 * error
 
@@ -55,7 +55,7 @@ def test_known_moments(options):
 def test_pyros_own_tree_draws_the_same():
     ours, theirs = run(FlatNUTS(Density())), run(pyro.infer.NUTS(potential_fn=Density(), full_mass=True), 200, 100)
     for a, b in zip(ours.T, theirs.T, strict=True):
-        errors = [v.std().item() / math.sqrt(bulk_size(v[None]).item()) for v in (a, b)]
+        errors = [v.std().item() / math.sqrt(n_eff(v[None]).item()) for v in (a, b)]
         assert abs(a.mean() - b.mean()).item() < 4 * math.hypot(*errors)
 
 
@@ -80,12 +80,12 @@ def test_a_step_goes_back_to_where_it_came_from():
 
     def leap(step, state):
         trajectory.start = trajectory.level = 0.0
-        return trajectory._leap(state, step).last
+        return trajectory._leapfrog(state, step).last
 
     errors = []
     for step in (0.1, 0.05):
         trajectory = Trajectory(density.value_and_gradient, np.ones(2), step, 5, np.random.default_rng(0))
-        here = trajectory._leap(_state(u, r, value, slope), step).last
+        here = trajectory._leapfrog(_state(u, r, value, slope), step).last
         back = leap(-step, here)
         np.testing.assert_allclose(back.u, u, atol=1e-12)
         np.testing.assert_allclose(back.r, r, atol=1e-12)

@@ -216,7 +216,7 @@ class PosteriorAverageClassifier(MostProbable):
         warmup_steps: draws before them, in which the sampler finds its step size.
         max_tree_depth: of NUTS; a draw takes at most 2 to this power evaluations.
         temperature: of a Gibbs posterior.
-        sharpnesses: choose among these powers of the density by :func:`kernel_embed.posteriors.choose_power`; none
+        powers: choose among these powers of the density by :func:`kernel_embed.posteriors.choose_power`; none
             for the density itself.
         random_state: seed.
 
@@ -235,7 +235,7 @@ class PosteriorAverageClassifier(MostProbable):
         warmup_steps: int = 30,
         max_tree_depth: int = 3,
         temperature: float = 1.0,
-        sharpnesses: Sequence[float] = (),
+        powers: Sequence[float] = (),
         random_state: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -244,7 +244,7 @@ class PosteriorAverageClassifier(MostProbable):
         self.warmup_steps = warmup_steps
         self.max_tree_depth = max_tree_depth
         self.temperature = temperature
-        self.sharpnesses = sharpnesses
+        self.powers = powers
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> PosteriorAverageClassifier:
@@ -271,11 +271,11 @@ class PosteriorAverageClassifier(MostProbable):
             torch.tensor(np.asarray(X, dtype=np.float64)),
             torch.tensor(np.searchsorted(start.classes_, np.asarray(y))),
         )
-        if self.sharpnesses:
+        if self.powers:
             # What was learned has no prior on λ. One that sharpens with the rest would move the mode away from it.
             flat = LogNormalPrior(math.log(start.regularization), FLAT)
             start.embedding_.register_prior("regularization_prior", flat, "regularization")
-            choice = choose_power(start.embedding_, objective, *data, sharpnesses=self.sharpnesses, **settings)
+            choice = choose_power(start.embedding_, objective, *data, powers=self.powers, **settings)
             self.posterior_ = choice.posterior
         else:
             self.posterior_ = sample_posterior(start.embedding_, objective, *data, **settings)

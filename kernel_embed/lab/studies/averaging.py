@@ -25,7 +25,7 @@ from ...embeddings import ConditionedMulticlass
 from ...estimators.classifier import MulticlassEmbeddingClassifier
 from ...objectives import ConditionalEvidence, Objective, default_objective
 from ...posteriors import PosteriorWarning
-from ...posteriors.power import leave_one_out_score
+from ...posteriors.gibbs import leave_one_out_score
 from ...results import Record, column, group, table
 from ..compare.comparison import shipped
 from ..compare.data import Table, scaled
@@ -36,7 +36,7 @@ from ..runner import Case
 
 DATASETS = ("iris", "wine", "digits", "cancer")
 FOLDS = 5
-SHARPNESSES = (1.0, 4.0, 16.0, 64.0)
+POWERS = (1.0, 4.0, 16.0, 64.0)
 HOT = "temperature 64"
 METHODS = (
     "evidence: point",
@@ -68,7 +68,7 @@ def learners() -> dict[str, Callable[[], Learner]]:
             PosteriorAverageClassifier, None, objective, num_samples=60, warmup_steps=40, max_tree_depth=10
         )
         makers[f"{name}: averaged"] = averaged
-        makers[f"{name}: sharpened"] = partial(averaged, sharpnesses=SHARPNESSES)
+        makers[f"{name}: sharpened"] = partial(averaged, powers=POWERS)
         makers[f"{name}: {HOT}"] = partial(averaged, temperature=64.0)
     return makers
 

@@ -1,4 +1,4 @@
-"""The No-U-Turn sampler by nutpie, whose trees are built outside Python: for potentials that are themselves fast."""
+"""The No-U-Turn sampler by nutpie, whose trees are built in compiled code: for potentials that are themselves fast."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ import numpy as np
 import torch
 
 from ...learning.parameters import Vector
-from ...validation import check_count, check_number, check_setting
-from ..draws import Draws
 from ..potential import Potential, quiet_numbers
-from ..starts import Plan
-from .base import Sampler
+from ..sampler import Draws, Plan, Sampler
+from .nuts import check_trajectories
 
 
-class _RefusedError(Exception):
-    """U = ∞ there: the trajectory ends, as a divergence."""
+class _NoDensityError(Exception):
+    """U = ∞: the trajectory ends, as a divergence."""
 
     is_recoverable = True
 
@@ -29,12 +27,12 @@ class _RefusedError(Exception):
 class Nutpie(Sampler):
     """NUTS by `nutpie <https://pymc-devs.github.io/nutpie/>`_ (``pip install "kernel-embed[nutpie]"``).
 
-    The same posterior and the same diagnostics as by :class:`kernel_embed.NUTS`, which is Pyro's. Its trees are built
+    The same posterior and the same diagnostics as with :class:`kernel_embed.NUTS`, which is Pyro's. Its trees are built
     in compiled code and its mass matrix is adapted from gradients, so that draws of a model with few data cost less.
-    There are no random-walk steps between draws: where the density has ripples, Pyro's NUTS with its walk mixes better.
+    It takes no random-walk steps between draws: if the density has ripples, Pyro's NUTS mixes better.
 
     Args:
-        target_accept_prob: the acceptance that the step size is adapted to; nearer 1, smaller steps.
+        target_accept_prob: the acceptance probability that the step size is adapted to; nearer 1, smaller steps.
         max_tree_depth: a draw takes at most 2 to this power evaluations.
         full_mass: adapt directions in which parameters correlate too, by a low-rank change of the diagonal mass matrix.
 
@@ -54,9 +52,7 @@ class Nutpie(Sampler):
     uses_warmup: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        accepted = check_number("target_accept_prob", self.target_accept_prob)
-        check_setting("target_accept_prob", accepted, 0 < accepted < 1, "between 0 and 1")
-        check_count("max_tree_depth", self.max_tree_depth)
+        check_trajectories(self.target_accept_prob, self.max_tree_depth)
 
     def sample(self, potential: Potential, plan: Plan) -> Draws:
         """One chain after another, each from its start with its seed."""
@@ -90,7 +86,7 @@ def _package() -> tuple[Callable[..., Any], Callable[..., Any]]:
         from nutpie.compiled_pyfunc import from_pyfunc
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "Expected the package nutpie for sampler=Nutpie(), got none. Install it, "
+            "The package nutpie is not installed, which sampler=Nutpie() needs. Install it, "
             'pip install "kernel-embed[nutpie]", or use NUTS(), which is Pyro\'s.'
         ) from error
     return nutpie.sample, from_pyfunc
@@ -100,7 +96,7 @@ def _log_density(potential: Potential) -> Callable[[Vector], tuple[float, Vector
     def at(u: Vector) -> tuple[float, Vector]:
         value, gradient = potential.value_and_gradient(np.array(u))
         if not math.isfinite(value):
-            raise _RefusedError("the posterior has no density there")
+            raise _NoDensityError("the posterior has no density there")
         return -value, -gradient
 
     return at
@@ -125,5 +121,5 @@ def _joined(traces: list[Any], potential: Potential, started: float, interrupted
         interrupted=interrupted,
         energy=stacked("sample_stats", "energy"),
         depth=stacked("sample_stats", "depth").long(),
-        details={"step_size": steps.tolist(), "walk": False},
+        details={"step_size": steps.tolist(), "random_walk": False},
     )

@@ -1,57 +1,60 @@
-"""The No-U-Turn sampler, by Pyro: its options, and its chains, in step and with random-walk steps where they help."""
+"""The No-U-Turn sampler, by Pyro: its options, and its chains, in turn or in processes."""
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import dataclasses
 import math
+import pathlib
+import tempfile
 import time
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
 from ...learning.parameters import Vector
+from ...progress import ProgressBar
 from ...threads import num_cpus
 from ...validation import check_count, check_number, check_setting
-from ..draws import Chains, Draws
+from ..checkpoint import ChainFile
 from ..potential import Potential, quiet_numbers
-from ..starts import Plan, Starts
-from .base import Sampler
-from .chain import Chain, Run
-from .flat import FlatNUTS
-from .parallel import ChainMaker, chains_in_processes
+from ..sampler import Draws, Plan, Sampler, Starts
+from .chain import Chain, ChainDraw, FlatNUTS
 
 DENSE_DIMENSIONS = 200
-"""Above so many parameters a dense mass matrix is not even considered by default."""
+"""With more parameters the default mass matrix is diagonal."""
 
-WALK_DIMENSIONS = 5
-"""Up to so many parameters NUTS is joined by a random walk."""
+RANDOM_WALK_DIMENSIONS = 5
+"""Up to this many parameters, Metropolis steps follow the draws of NUTS by default."""
 
 WORTHWHILE = 2e10
-"""Operations, counted as n³ for each draw, above which starting processes pays: seconds of work for each of them."""
+"""Operations, counted as n³ per draw, above which processes save time: each then has seconds of work."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NUTS(Sampler):
-    """Pyro's No-U-Turn sampler; chains in step, each with random numbers of its own.
+    """Pyro's No-U-Turn sampler; chains advance in turn, each with its own random numbers.
 
-    Pyro adapts step size and mass matrix; the trajectories are walked in NumPy, because for few data Pyro's graph and
+    Pyro adapts step size and mass matrix; trajectories are computed in NumPy, because for few data Pyro's graph and
     dictionaries cost more than the density.
 
     Args:
-        target_accept_prob: the acceptance that the step size is adapted to; nearer 1, smaller steps.
+        target_accept_prob: the acceptance probability that the step size is adapted to; nearer 1, smaller steps.
         max_tree_depth: a draw takes at most 2 to this power evaluations.
-        full_mass: a dense mass matrix; ``None`` chooses in the warm-up, dense where parameters correlate.
-            ``posterior.draws.details["full_mass"]`` says what each chain chose.
-        step_size: to begin with.
-        adapt_step_size: during warm-up.
-        adapt_mass_matrix: during warm-up.
-        use_multinomial_sampling: choose from a trajectory by weight; else by slices.
-        random_walk: a random-walk step and an independent proposal after every draw, which step over ripples that NUTS
-            crawls along; ``None`` for up to five parameters. ``posterior.draws.details["walk"]`` says whether.
+        full_mass: use a dense mass matrix; ``None`` decides in the warm-up, dense if parameters correlate.
+            ``posterior.draws.details["full_mass"]`` has the decision of each chain.
+        step_size: initial step size.
+        adapt_step_size: whether to adapt it during warm-up.
+        adapt_mass_matrix: whether to adapt the mass matrix during warm-up.
+        use_multinomial_sampling: select from a trajectory by weight; otherwise by slices.
+        random_walk: take a random-walk step and an independent proposal after every draw, which step over ripples that
+            slow NUTS down; ``None`` for up to five parameters. ``posterior.draws.details["random_walk"]`` has the
+            decision.
         settle: random-walk steps before the first draw; ``None`` for starts from the prior.
-        parallel: run chains in processes of their own; ``None`` where it saves at least some seconds.
+        parallel: run chains in separate processes; ``None`` if that saves at least some seconds.
 
     Raises:
         TypeError: if a setting is not a number.
@@ -78,103 +81,192 @@ class NUTS(Sampler):
     can_resume: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        accepted = check_number("target_accept_prob", self.target_accept_prob)
-        check_setting("target_accept_prob", accepted, 0 < accepted < 1, "between 0 and 1")
-        check_count("max_tree_depth", self.max_tree_depth)
+        check_trajectories(self.target_accept_prob, self.max_tree_depth)
         size = check_number("step_size", self.step_size)
         check_setting("step_size", size, 0 < size < math.inf, "above 0 and finite")
 
     def sample(self, potential: Potential, plan: Plan) -> Draws:
-        """One chain from each start; Ctrl-C ends them all and keeps what there is."""
+        """One chain from each start; Ctrl-C ends them all and keeps the draws so far."""
         started = time.perf_counter()
-        decided = self.decided(potential, plan.starts, (plan.warmup_steps + plan.num_samples) * len(plan.seeds))
-        run = chains_in_processes if decided.parallel else chains_in_turn
-        chains = run(decided.chain, potential, plan)
-        walks = bool(decided.random_walk) and plan.warmup_steps > 0
-        return joined(chains, potential, started, {"walk": walks})
+        sampler = self.decided(potential, plan.starts, (plan.warmup_steps + plan.num_samples) * len(plan.seeds))
+        run = _run_in_processes if sampler.parallel else _run_in_turn
+        random_walk = bool(sampler.random_walk) and plan.warmup_steps > 0
+        return _joined(run(sampler, potential, plan), potential, started, random_walk)
 
     def decided(self, potential: Potential, starts: Starts, num_draws: int) -> NUTS:
-        """The same with a decision for every ``None``, where ``num_draws`` are to be made by all chains."""
-        dimension = potential.dimension
+        """The same with a decision for every ``None``, for ``num_draws`` draws of all chains together."""
         decisions = {
-            "random_walk": dimension <= WALK_DIMENSIONS,
+            "random_walk": potential.dimension <= RANDOM_WALK_DIMENSIONS,
             "settle": starts.from_prior,
             "parallel": worthwhile(potential, len(starts.points), num_draws),
         }
-        if dimension > DENSE_DIMENSIONS:
+        if potential.dimension > DENSE_DIMENSIONS:
             decisions["full_mass"] = False
         return dataclasses.replace(self, **{k: value for k, value in decisions.items() if getattr(self, k) is None})
 
-    def chain(self, potential: Potential, start: Vector, warmup_steps: int, seed: int) -> Chain:
-        """A chain with these options, once they are :meth:`decided`."""
-        kernel = FlatNUTS(
-            potential,
-            full_mass=self.full_mass,
-            step_size=self.step_size,
-            adapt_step_size=self.adapt_step_size,
-            adapt_mass_matrix=self.adapt_mass_matrix,
-            use_multinomial_sampling=self.use_multinomial_sampling,
-            target_accept_prob=self.target_accept_prob,
-            max_tree_depth=self.max_tree_depth,
-        )
-        walks, settles = (bool(option) and warmup_steps > 0 for option in (self.random_walk, self.settle))
-        return Chain(kernel, potential, start, warmup_steps, seed, walks=walks, settles=settles)
+    def chain(
+        self, potential: Potential, start: Vector, warmup_steps: int, seed: int, file: ChainFile | None = None
+    ) -> Chain:
+        """One chain with these options, once they are :meth:`decided`."""
+        names = ("full_mass", "step_size", "adapt_step_size", "adapt_mass_matrix", "use_multinomial_sampling")
+        options = {name: getattr(self, name) for name in (*names, "target_accept_prob", "max_tree_depth")}
+        kernel = FlatNUTS(potential, **options)
+        random_walk, settles = (bool(option) and warmup_steps > 0 for option in (self.random_walk, self.settle))
+        return Chain(kernel, potential, start, warmup_steps, seed, random_walk=random_walk, settles=settles, file=file)
+
+
+def check_trajectories(target_accept_prob: float, max_tree_depth: int) -> None:
+    """Check the options that every NUTS has."""
+    accepted = check_number("target_accept_prob", target_accept_prob)
+    check_setting("target_accept_prob", accepted, 0 < accepted < 1, "between 0 and 1")
+    check_count("max_tree_depth", max_tree_depth)
 
 
 def worthwhile(potential: Potential, num_chains: int, num_draws: int) -> bool:
-    """Whether processes would save time: decided by sizes and not by a clock, so that a run can be repeated."""
+    """Whether processes would save time: decided by sizes and not by a clock, so that runs are repeatable."""
     n = potential.x.shape[-2]
     return num_chains > 1 and num_cpus() > 1 and potential.x.device.type == "cpu" and n**3 * num_draws > WORTHWHILE
 
 
-def chains_in_turn(make: ChainMaker, potential: Potential, plan: Plan) -> Chains:
-    """Run one chain from each start, a draw of each in turn; Ctrl-C ends them all and keeps what there is."""
-    runs = [
-        Run(make(potential, start, plan.warmup_steps, seed), plan.file(number))
+class _Chains(NamedTuple):
+    """Results of all chains; interrupted ones may have different lengths, and no step size."""
+
+    draws: list[list[ChainDraw]]
+    step_sizes: list[float]
+    are_dense: list[bool]
+    interrupted: bool
+
+
+def _run_in_turn(sampler: NUTS, potential: Potential, plan: Plan) -> _Chains:
+    """A draw of each chain in turn; Ctrl-C ends them all and keeps the draws so far."""
+    chains = [
+        sampler.chain(potential, start, plan.warmup_steps, seed, plan.file(number))
         for number, (start, seed) in enumerate(zip(plan.starts.points, plan.seeds, strict=True))
     ]
     interrupted = False
     with quiet_numbers():
         try:
             for step in range(plan.warmup_steps + plan.num_samples):
-                for run in runs:
-                    if run.chain.num_draws <= step:
-                        run.step()
+                for chain in chains:
+                    if chain.num_draws <= step:
+                        chain.step()
                     plan.bar.update()
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            for run in runs:
-                run.save()
-    chains = [run.chain for run in runs]
-    return Chains(
-        [run.found[: plan.num_samples] for run in runs],
-        [c.step_size for c in chains],
-        [c.is_dense for c in chains],
-        interrupted,
-    )
+            for chain in chains:
+                chain.save()
+    draws = [chain.draws[: plan.num_samples] for chain in chains]
+    step_sizes = [float(chain.kernel.step_size) for chain in chains]
+    return _Chains(draws, step_sizes, [chain.kernel.is_dense for chain in chains], interrupted)
 
 
-def joined(chains: Chains, potential: Potential, started: float, decisions: Mapping[str, bool]) -> Draws:
-    """Chains as tensors, as long as the shortest, with the ``decisions`` they were made under."""
-    length = min(len(draws) for draws in chains.found)
+def _joined(chains: _Chains, potential: Potential, started: float, random_walk: bool) -> Draws:
+    """Chains as tensors, as long as the shortest."""
+    length = min(len(draws) for draws in chains.draws)
     if length == 0:
         raise KeyboardInterrupt("interrupted before the first draw after warm-up")
-    found = [draws[:length] for draws in chains.found]
-    u = np.stack([np.stack([draw.u for draw in draws]) for draws in found])
 
-    def numbers(name: str) -> torch.Tensor:
-        return torch.from_numpy(np.array([[getattr(draw, name) for draw in draws] for draws in found]))
+    def stacked(name: str) -> torch.Tensor:
+        return torch.from_numpy(np.array([[getattr(draw, name) for draw in draws[:length]] for draws in chains.draws]))
 
     return Draws(
-        torch.from_numpy(u),
-        numbers("log_density").double(),
-        numbers("diverging").bool(),
+        stacked("u"),
+        stacked("log_density").double(),
+        stacked("diverging").bool(),
         seconds=time.perf_counter() - started,
         num_evaluations=potential.num_evaluations,
         num_refused=potential.num_refused,
         interrupted=chains.interrupted,
-        energy=numbers("energy").double(),
-        depth=numbers("depth").long(),
-        details={"step_size": chains.step_sizes, "full_mass": chains.dense, **decisions},
+        energy=stacked("energy").double(),
+        depth=stacked("depth").long(),
+        details={"step_size": chains.step_sizes, "full_mass": chains.are_dense, "random_walk": random_walk},
     )
+
+
+_File: TypeAlias = "np.memmap[tuple[int, int], np.dtype[np.float64]]"
+"""The draws of a chain, one row each (:class:`ChainDraw`); NaN if not written yet."""
+
+
+def _run_in_processes(sampler: NUTS, potential: Potential, plan: Plan) -> _Chains:
+    """Each chain in a process with one thread; Ctrl-C keeps the draws that they have written."""
+    warmup_steps = plan.warmup_steps
+    shape = (warmup_steps + plan.num_samples, potential.dimension + 4)
+    with tempfile.TemporaryDirectory() as folder:
+        files = [_new_file(pathlib.Path(folder) / f"chain{number}", shape) for number in range(len(plan.seeds))]
+        tasks = [
+            (sampler, potential, str(file.filename), shape, start, warmup_steps, seed, plan.file(number))
+            for number, (file, start, seed) in enumerate(zip(files, plan.starts.points, plan.seeds, strict=True))
+        ]
+        finished = _run_all(tasks, files, plan.bar)
+        draws = [[ChainDraw.from_row(row) for row in file[warmup_steps : _length(file)]] for file in files]
+        del files
+    potential.num_evaluations += sum(one.num_evaluations for one in finished)
+    potential.num_refused += sum(one.num_refused for one in finished)
+    step_sizes, are_dense = [one.step_size for one in finished], [one.is_dense for one in finished]
+    return _Chains(draws, step_sizes, are_dense, interrupted=not finished)
+
+
+class _Finished(NamedTuple):
+    """Result of a process; its draws are in its file."""
+
+    num_evaluations: int
+    num_refused: int
+    step_size: float
+    is_dense: bool
+
+
+_Task: TypeAlias = tuple[NUTS, Potential, str, tuple[int, int], Vector, int, int, ChainFile | None]
+
+
+def _run_all(tasks: Sequence[_Task], files: Sequence[_File], bar: ProgressBar) -> list[_Finished]:
+    """Run all chains and show progress by the lengths of their files; empty if Ctrl-C ended them."""
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    pool, interrupted = ProcessPoolExecutor(max_workers=min(len(tasks), num_cpus())), False
+    try:
+        futures = [pool.submit(_run, *task) for task in tasks]
+        waiting = set(futures)
+        while waiting:
+            done, waiting = concurrent.futures.wait(waiting, timeout=0.5)
+            bar.update(sum(_length(file) for file in files) - bar.n)
+            for future in done:
+                future.result()
+        return [future.result() for future in futures]
+    except KeyboardInterrupt:
+        interrupted = True
+        return []
+    finally:
+        pool.shutdown(wait=not interrupted, kill_workers=interrupted)
+
+
+def _run(
+    sampler: NUTS, potential: Potential, path: str, shape: tuple[int, int],
+    start: Vector, warmup_steps: int, seed: int, checkpoint: ChainFile | None,
+) -> _Finished:  # fmt: skip
+    """One chain, in its process; Ctrl-C on the terminal reaches it too and ends it quietly."""
+    torch.set_num_threads(1)
+    potential.num_evaluations = potential.num_refused = 0
+    file = np.memmap(path, np.float64, "r+", shape=shape)
+    chain = sampler.chain(potential, start, warmup_steps, seed, checkpoint)
+    with quiet_numbers(), contextlib.suppress(KeyboardInterrupt):
+        done = min(chain.num_draws, len(file))
+        file[: min(done, warmup_steps)] = 0.0  # the draws of a warm-up are not kept
+        for row, draw in zip(file[warmup_steps:done], chain.draws, strict=False):
+            row[:] = draw.row()
+        for row in file[done:]:
+            row[:] = chain.step().row()
+    chain.save()
+    step_size, is_dense = float(chain.kernel.step_size), chain.kernel.is_dense
+    return _Finished(potential.num_evaluations, potential.num_refused, step_size, is_dense)
+
+
+def _new_file(path: pathlib.Path, shape: tuple[int, int]) -> _File:
+    file = np.memmap(path, np.float64, "w+", shape=shape)
+    file[:] = np.nan
+    return file
+
+
+def _length(file: _File) -> int:
+    """Draws written so far."""
+    return int(np.isfinite(file[:, -1]).sum())

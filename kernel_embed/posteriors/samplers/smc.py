@@ -1,15 +1,15 @@
 r"""Sequential Monte Carlo from the prior to the posterior: several modes with their right weights, and the evidence.
 
-Particles walk through :math:`p_\beta(u) \propto p(u)\, \ell(u)^\beta` as :math:`\beta` grows from 0 to 1. Here p is
+Particles follow :math:`p_\beta(u) \propto p(u)\, \ell(u)^\beta` as :math:`\beta` grows from 0 to 1. Here p is
 the density of the priors that can be drawn from, and :math:`\ell = e^{-c q} \prod_f p_f` has those that are factors:
 
 .. math::  w_i = \ell(u_i)^{\beta_{t} - \beta_{t-1}}, \qquad
            \log Z = \log P + \sum_t \log \tfrac1N \sum_i w_i ,
 
 resampling by w and moving by random-walk Metropolis at every step. P is the mass of the priors inside the constraints,
-the share of their draws that lie there: Z is ∫ exp(−U) du, as for the other samplers, with priors as they were
-registered. While β is small the particles see all of the prior, so that each mode keeps as many as its weight deserves.
-The steps of β keep the effective number of particles at a half.
+estimated by the share of their draws there: Z is ∫ exp(−U) du, as for the other samplers, with priors as they were
+registered. While β is small the particles cover the whole prior, so that each mode keeps its share of them. The steps
+of β keep the effective number of particles at a half.
 """
 
 from __future__ import annotations
@@ -21,35 +21,33 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ...learning.parameters import Vector
 from ...validation import check_count, check_setting
-from ..draws import Draws, independent_draws
 from ..potential import Potential
-from ..starts import Plan, prior_draw
-from .base import Sampler
+from ..sampler import Draws, Plan, Sampler, independent_draws
+from ..starts import prior_draw
 
-EFFECTIVE = 0.5
+MIN_EFFECTIVE = 0.5
 SCALES = np.array([1.0, 0.3, 0.1])
-"""Of the proposals, as shares of the adapted one: modes may be much narrower than their distance."""
+"""Of the proposals, relative to the adapted scale: modes may be much narrower than their distance."""
 ACCEPTANCE = 0.3
-MOST_OUTSIDE = 2000
-"""Draws of the prior outside the constraints for each one inside."""
-MOST_TEMPERATURES = 2000
-"""Dozens are usual; a density that needs more is not one that particles can follow."""
+MAX_OUTSIDE = 2000
+"""Draws from the prior outside the constraints for each one inside."""
+MAX_TEMPERATURES = 2000
+"""Dozens are usual; particles cannot follow a density that needs more."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SMC(Sampler):
-    """Sequential Monte Carlo from the prior, a run for each chain: weighs several modes rightly, knows the evidence.
+    """Sequential Monte Carlo from the prior, one run per chain: correct weights of several modes, and the evidence.
 
     ``log_evidence`` is that of :class:`kernel_embed.posteriors.Posterior`: priors that are factors count, and a prior
     that a constraint cuts off is not renormalized.
 
     Args:
         num_moves: Metropolis steps at every temperature.
-        num_particles: of each run; ``None`` for as many as draws are asked for. Of more, every so many-th is a draw.
+        num_particles: of each run; ``None`` for ``num_samples``. If there are more, the draws are evenly spaced.
 
     Raises:
         TypeError: if a setting is not a whole number.
@@ -76,16 +74,16 @@ class SMC(Sampler):
             check_count("num_particles", self.num_particles)
 
     def sample(self, potential: Potential, plan: Plan) -> Draws:
-        """One run for each seed; Ctrl-C keeps the runs that have ended."""
+        """One run for each seed; Ctrl-C keeps the finished runs."""
         least = plan.num_samples
         num_particles = least if self.num_particles is None else self.num_particles
         check_setting("num_particles", num_particles, num_particles >= least, f"of at least num_samples={least}")
         started, interrupted = time.perf_counter(), False
-        runs: list[Run] = []
+        runs: list[_Run] = []
         plan.bar.reset(len(plan.seeds))
         try:
             for seed in plan.seeds:
-                runs.append(Run(potential, num_particles, seed).go(self.num_moves))
+                runs.append(_Run(potential, num_particles, seed).run(self.num_moves))
                 plan.bar.update()
         except KeyboardInterrupt:
             if not runs:
@@ -94,7 +92,7 @@ class SMC(Sampler):
         return _draws(potential, runs, plan.num_samples, started, interrupted)
 
 
-def _draws(potential: Potential, runs: list[Run], num_samples: int, started: float, interrupted: bool) -> Draws:
+def _draws(potential: Potential, runs: list[_Run], num_samples: int, started: float, interrupted: bool) -> Draws:
     """Particles as draws, and the evidence: the mean of that of the runs."""
     keep = np.linspace(0, len(runs[0].u) - 1, num_samples).round().astype(int)
     evidences = [run.log_evidence for run in runs]
@@ -109,8 +107,8 @@ def _draws(potential: Potential, runs: list[Run], num_samples: int, started: flo
     )
 
 
-class Run:
-    """A population of particles on its way from the prior to the posterior."""
+class _Run:
+    """A population of particles between the prior and the posterior."""
 
     def __init__(self, potential: Potential, num_particles: int, seed: int) -> None:
         self.potential, self.generator = potential, np.random.default_rng(seed)
@@ -119,16 +117,16 @@ class Run:
         self.betas, self.scale = [0.0], 2.38 / math.sqrt(self.u.shape[1])
         if not np.isfinite(self.likelihood).any():
             raise ValueError(
-                f"Expected a prior under which the objective can be evaluated, got none of {num_particles} particles "
-                "at which K factorizes and every value is finite. Scale x, look for outliers in it, narrow the prior, "
-                "or take more particles, SMC(num_particles=…)."
+                f"The objective cannot be evaluated at any of {num_particles} draws from the prior: K does not "
+                "factorize, or values are not finite. Scale x, look for outliers in it, narrow the prior, or take more "
+                "particles, SMC(num_particles=…)."
             )
 
-    def go(self, num_moves: int) -> Run:
+    def run(self, num_moves: int) -> _Run:
         """From β = 0 to β = 1."""
         while self.betas[-1] < 1.0:
             beta = self._next()
-            if len(self.betas) > MOST_TEMPERATURES:
+            if len(self.betas) > MAX_TEMPERATURES:
                 raise self._too_steep()
             weights = (beta - self.betas[-1]) * self.likelihood
             self.log_evidence += float(np.logaddexp.reduce(weights) - math.log(len(weights)))
@@ -140,34 +138,35 @@ class Run:
         return self
 
     def _next(self) -> float:
-        """The largest β at which the weights are still worth half of the particles."""
+        """The largest β at which the effective number of particles is at least a half."""
         now = self.betas[-1]
-        if _effective((1.0 - now) * self.likelihood) >= EFFECTIVE:
+        if _effective((1.0 - now) * self.likelihood) >= MIN_EFFECTIVE:
             return 1.0
         low, high = now, 1.0
         for _ in range(60):
             middle = 0.5 * (low + high)
-            low, high = (middle, high) if _effective((middle - now) * self.likelihood) >= EFFECTIVE else (low, middle)
+            is_enough = _effective((middle - now) * self.likelihood) >= MIN_EFFECTIVE
+            low, high = (middle, high) if is_enough else (low, middle)
         if low > now:
             return low
         if np.isfinite(self.likelihood).all():
             raise self._too_steep()
-        # Particles without a likelihood may leave less than half from the start: any step rids us of them.
+        # Particles without a likelihood may leave less than half from the start: any step removes them.
         return max(high, math.nextafter(now, 1.0))
 
     def _too_steep(self) -> ValueError:
         spread = float(self.likelihood.max() - self.likelihood.min())
         return ValueError(
-            f"Expected a density that particles can follow from the prior, got log likelihoods {spread:.1e} apart at "
+            f"Particles cannot follow the density from the prior: log likelihoods are {spread:.1e} apart at "
             f"β = {self.betas[-1]:.1e} after {len(self.betas) - 1} temperatures. Scale x, look for outliers in it, "
             "narrow the prior, lower the temperature, or sample with NUTS()."
         )
 
-    def _resample(self, weights: NDArray[np.float64]) -> None:
+    def _resample(self, weights: Vector) -> None:
         shares = np.exp(weights - np.logaddexp.reduce(weights)).cumsum()
         ticks = (self.generator.uniform() + np.arange(len(weights))) / len(weights)
-        chosen = np.searchsorted(shares / shares[-1], ticks)
-        self.u, self.likelihood, self.prior = self.u[chosen], self.likelihood[chosen], self.prior[chosen]
+        rows = np.searchsorted(shares / shares[-1], ticks)
+        self.u, self.likelihood, self.prior = self.u[rows], self.likelihood[rows], self.prior[rows]
 
     def _factor(self) -> Vector:
         covariance = np.atleast_2d(np.cov(self.u.T)) + 1e-10 * np.eye(self.u.shape[1])
@@ -186,13 +185,13 @@ class Run:
         self.prior[accepted] = prior[accepted]
         self.scale *= math.exp(accepted.mean() - ACCEPTANCE)
 
-    def _parts(self, u: Vector) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _parts(self, u: Vector) -> tuple[Vector, Vector]:
         parts = np.array([self.potential.parts(point) for point in u])
         return parts[:, 0], np.where(np.isfinite(parts[:, 1]), parts[:, 1], -1e300)
 
 
 def _from_prior(potential: Potential, num_particles: int, seed: int) -> tuple[Vector, float]:
-    """Draws of the prior inside the constraints, and log P: the log of their share of all draws."""
+    """Draws from the prior inside the constraints, and log P: the log of their share of all draws."""
     current, num_draws = potential.vector.get(), 0
     points: list[Vector] = []
     with torch.random.fork_rng(devices=[]):
@@ -202,15 +201,15 @@ def _from_prior(potential: Potential, num_particles: int, seed: int) -> tuple[Ve
             num_draws += 1
             if point is not None:
                 points.append(point)
-            elif num_draws >= MOST_OUTSIDE * (len(points) + 1):
+            elif num_draws >= MAX_OUTSIDE * (len(points) + 1):
                 raise ValueError(
-                    f"Expected priors with mass inside the constraints, got {len(points)} of {num_draws} draws there. "
-                    "Change the prior or the constraint; a prior on a closure needs a setting_closure that fits it."
+                    f"Only {len(points)} of {num_draws} draws from the priors lie inside the constraints. Change the "
+                    "prior or the constraint; a prior on a closure needs a setting_closure that fits it."
                 )
     return np.stack(points), math.log(num_particles / num_draws)
 
 
-def _effective(weights: NDArray[np.float64]) -> float:
+def _effective(weights: Vector) -> float:
     """(Σw)² / (N Σw²) of log weights."""
     total = np.logaddexp.reduce(weights)
     if not math.isfinite(total):

@@ -1,4 +1,4 @@
-r"""One draw of the No-U-Turn sampler from a flat vector, in NumPy: no graph, no dictionary, no tensor of one number.
+r"""One transition of the No-U-Turn sampler on a flat vector, in NumPy: no graph, no dictionaries, no small tensors.
 
 With :math:`\Sigma = F F^\top` the inverse mass matrix and momenta :math:`r \sim \mathcal N(0, I)`, a leapfrog step of
 size ε is
@@ -7,9 +7,9 @@ size ε is
            r \leftarrow r - \tfrac\varepsilon2 F^\top \nabla U(u), \qquad H = U(u) + \tfrac12 \lVert r \rVert^2 .
 
 A trajectory is doubled until it turns back, :math:`r \cdot \rho \le 0` at one of its ends with ρ the sum of its
-momenta, and a state of it is chosen by weight :math:`e^{-H}`, later halves preferred (Betancourt 2017, appendix A). Two
-more checks look across the seam of each pair of halves, as Stan has them: without them trajectories of a nearly
-Gaussian density come back to where they began.
+momenta, and one of its states is selected with weight :math:`e^{-H}`, later halves preferred (Betancourt 2017, appendix
+A). Two more checks span the seam of each pair of halves, as in Stan: without them trajectories of a nearly Gaussian
+density return to their start.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ import numpy as np
 
 from ...learning.parameters import Vector
 
-LARGEST_ERROR = 1000.0
-"""Of H along a trajectory: beyond it the trajectory has diverged."""
+MAX_ENERGY_ERROR = 1000.0
+"""A trajectory whose H changes by more has diverged."""
 
 Evaluate = Callable[[Vector], tuple[float, Vector]]
 
 
 class State(NamedTuple):
-    """A place on a trajectory: u, r, U(u), ∂U/∂u, F' ∂U/∂u and H."""
+    """A point of a trajectory: u, r, U(u), ∂U/∂u, F' ∂U/∂u and H."""
 
     u: Vector
     r: Vector
     value: float
     slope: Vector
-    pull: Vector
+    scaled_slope: Vector
     energy: float
 
 
 class Draw(NamedTuple):
-    """What a trajectory ended in.
+    """The result of a trajectory.
 
     Attributes:
-        u: the chosen point.
+        u: the selected point.
         value: U there.
         slope: ∂U/∂u there.
         energy: H there.
         depth: doublings.
-        accept_prob: mean of min(1, exp(H₀ − H)) over all states, what the step size is adapted to.
-        diverging: whether H left its place by more than :data:`LARGEST_ERROR`.
-        moved: whether the point is another than the start.
+        accept_prob: mean of min(1, exp(H₀ − H)) over all states, which the step size is adapted to.
+        diverging: whether H changed by more than :data:`MAX_ENERGY_ERROR`.
+        moved: whether the point differs from the start.
     """
 
     u: Vector
@@ -63,27 +63,30 @@ class Draw(NamedTuple):
     moved: bool
 
 
-class _Piece(NamedTuple):
-    """A piece of a trajectory, in the order it was walked: its two ends, ρ, log weight, and the state chosen of it."""
+class _Tree(NamedTuple):
+    """Part of a trajectory, in the order of its steps: its two ends, ρ, log weight, and the state selected from it."""
 
     first: State
     last: State
     rho: Vector
     weight: float
-    chosen: State
-    is_whole: bool = True
+    selected: State
+    is_valid: bool = True
+
+    def reversed(self) -> _Tree:
+        return self._replace(first=self.last, last=self.first)
 
 
 class Trajectory:
-    """Draws with one step size and one mass matrix.
+    """Transitions with one step size and one mass matrix.
 
     Args:
         evaluate: U and ∂U/∂u; ∞ where U does not exist.
-        factor: F, a matrix, or a vector where it is diagonal.
+        factor: F, a matrix, or a vector if it is diagonal.
         step_size: ε.
-        max_depth: doublings at the most.
+        max_depth: largest number of doublings.
         generator: of random numbers.
-        multinomial: choose by weight; else by slices (Hoffman and Gelman 2014).
+        multinomial: select states by weight; otherwise by slices (Hoffman and Gelman 2014).
     """
 
     def __init__(
@@ -101,78 +104,80 @@ class Trajectory:
         self.count, self.diverging = 0, False
 
     def draw(self, u: Vector, value: float, slope: Vector) -> Draw:
-        """A draw from ``u``, where U and ∂U/∂u are ``value`` and ``slope``."""
+        """A draw starting at ``u``, where U and ∂U/∂u are ``value`` and ``slope``."""
         r = self.generator.standard_normal(len(u))
         self.start = self.level = value + 0.5 * float(r @ r)
         if not self.multinomial:
             self.level += self.generator.exponential()
         self.acceptance, self.count, self.diverging = 0.0, 0, False
-        origin = State(u, r, value, slope, self._pulled(slope), self.start)
-        whole, depth = _Piece(origin, origin, r, 0.0, origin), 0
+        origin = State(u, r, value, slope, self._scaled(slope), self.start)
+        tree, depth = _Tree(origin, origin, r, 0.0, origin), 0
         while depth < self.max_depth:
             step = self.step_size if self.generator.random() < 0.5 else -self.step_size
             if step < 0:
-                whole = whole._replace(first=whole.last, last=whole.first)
-            new = self._walk(whole.last, step, depth)
+                tree = tree.reversed()
+            new = self._extend(tree.last, step, depth)
             depth += 1
-            if not new.is_whole:
+            if not new.is_valid:
                 break
-            # Later halves are preferred: the chosen state moves away from the start.
-            prefer = new.weight >= whole.weight or self.generator.random() < math.exp(new.weight - whole.weight)
-            joined = self._joined(whole, new, new.chosen if prefer else whole.chosen)
-            whole = joined._replace(first=joined.last, last=joined.first) if step < 0 else joined
-            if not joined.is_whole:
+            # Later halves are preferred: the selected state moves away from the start.
+            prefer = new.weight >= tree.weight or self.generator.random() < math.exp(new.weight - tree.weight)
+            tree = self._join(tree, new, new.selected if prefer else tree.selected)
+            if not tree.is_valid:
                 break
-        end = whole.chosen
-        share = self.acceptance / max(1, self.count)
-        return Draw(end.u, end.value, end.slope, end.energy, depth, share, self.diverging, end is not origin)
+            if step < 0:
+                tree = tree.reversed()
+        end = tree.selected
+        accept_prob = self.acceptance / max(1, self.count)
+        return Draw(end.u, end.value, end.slope, end.energy, depth, accept_prob, self.diverging, end is not origin)
 
-    def _walk(self, state: State, step: float, depth: int) -> _Piece:
-        """2^depth steps from ``state``; not whole where they turn or diverge."""
+    def _extend(self, state: State, step: float, depth: int) -> _Tree:
+        """2^depth steps from ``state``; not valid if they turn or diverge."""
         if depth == 0:
-            return self._leap(state, step)
-        near = self._walk(state, step, depth - 1)
-        if not near.is_whole:
+            return self._leapfrog(state, step)
+        near = self._extend(state, step, depth - 1)
+        if not near.is_valid:
             return near
-        far = self._walk(near.last, step, depth - 1)
-        if not far.is_whole:
+        far = self._extend(near.last, step, depth - 1)
+        if not far.is_valid:
             return far
         total = _log_sum(near.weight, far.weight)
         takes_far = total > -math.inf and self.generator.random() < math.exp(far.weight - total)
-        return self._joined(near, far, far.chosen if takes_far else near.chosen)
+        return self._join(near, far, far.selected if takes_far else near.selected)
 
-    def _leap(self, state: State, step: float) -> _Piece:
-        r = state.r - 0.5 * step * state.pull
+    def _leapfrog(self, state: State, step: float) -> _Tree:
+        r = state.r - 0.5 * step * state.scaled_slope
         u = state.u + step * (self.factor * r if self.factor.ndim == 1 else self.factor @ r)
         value, slope = self.evaluate(u)
-        pull = self._pulled(slope)
-        r = r - 0.5 * step * pull
+        scaled_slope = self._scaled(slope)
+        r = r - 0.5 * step * scaled_slope
         energy = value + 0.5 * float(r @ r)
         if not energy < math.inf:
             energy = math.inf
         self.count += 1
         self.acceptance += math.exp(min(0.0, self.start - energy))
-        diverging = energy - self.level > LARGEST_ERROR
+        diverging = energy - self.level > MAX_ENERGY_ERROR
         self.diverging |= diverging
         weight = self.start - energy if self.multinomial else (0.0 if energy <= self.level else -math.inf)
-        new = State(u, r, value, slope, pull, energy)
-        return _Piece(new, new, r, weight, new, not diverging)
+        new = State(u, r, value, slope, scaled_slope, energy)
+        return _Tree(new, new, r, weight, new, not diverging)
 
-    def _pulled(self, slope: Vector) -> Vector:
-        pulled: Vector = self.factor * slope if self.factor.ndim == 1 else slope @ self.factor
-        return pulled
+    def _scaled(self, slope: Vector) -> Vector:
+        scaled: Vector = self.factor * slope if self.factor.ndim == 1 else slope @ self.factor
+        return scaled
 
-    def _joined(self, near: _Piece, far: _Piece, chosen: State) -> _Piece:
+    def _join(self, near: _Tree, far: _Tree, selected: State) -> _Tree:
         rho = near.rho + far.rho
         straight = (
-            _goes_on(near.first.r, far.last.r, rho)
-            and _goes_on(near.first.r, far.first.r, near.rho + far.first.r)
-            and _goes_on(near.last.r, far.last.r, far.rho + near.last.r)
+            _continues(near.first.r, far.last.r, rho)
+            and _continues(near.first.r, far.first.r, near.rho + far.first.r)
+            and _continues(near.last.r, far.last.r, far.rho + near.last.r)
         )
-        return _Piece(near.first, far.last, rho, _log_sum(near.weight, far.weight), chosen, straight)
+        return _Tree(near.first, far.last, rho, _log_sum(near.weight, far.weight), selected, straight)
 
 
-def _goes_on(first: Vector, last: Vector, rho: Vector) -> bool:
+def _continues(first: Vector, last: Vector, rho: Vector) -> bool:
+    """Whether a trajectory with these momenta at its ends has not turned back."""
     return bool(first @ rho > 0.0 and last @ rho > 0.0)
 
 

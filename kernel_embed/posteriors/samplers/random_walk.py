@@ -16,21 +16,19 @@ import torch
 from ...learning.parameters import Vector
 from ..potential import Potential
 
-WALK_ACCEPTANCE = 0.3
-
-FREEDOM = 5.0
-"""Degrees of freedom of independent proposals: tails heavier than those of the posterior, as a rule."""
-
+ACCEPTANCE = 0.3
+DEGREES_OF_FREEDOM = 5.0
+"""Of independent proposals: their tails are usually heavier than those of the posterior."""
 SETTLING_STEPS = 30
 SETTLING_SCALES = (0.3, 0.1, 0.03)
 
 
-class Walk:
+class RandomWalk:
     """Metropolis steps between the draws of NUTS, for few parameters.
 
-    Where the density has ripples, NUTS takes steps as small as they are and crawls; a walk on the scale of the whole
-    mode steps over them, and an independent proposal forgets where it came from. Each costs one value of U where a
-    draw of NUTS costs several gradients. Scale and shape are learned in the warm-up and then held.
+    Where the density has ripples, NUTS takes small steps and mixes slowly; a random walk on the scale of the whole mode
+    steps over them, and so does an independent proposal. Each costs one value of U, while a draw of NUTS costs several
+    gradients. Scale and shape are adapted in the warm-up and then fixed.
     """
 
     def __init__(self, dimension: int, generator: np.random.Generator) -> None:
@@ -41,21 +39,21 @@ class Walk:
         self.num_proposals = 0
 
     def state(self) -> dict[str, Any]:
-        """What was learned."""
+        """The adapted quantities."""
         past = torch.from_numpy(np.array(self.past).reshape(-1, len(self.factor)))
         counts = [self.log_scale, self.num_proposals]
         centre = None if self.centre is None else torch.from_numpy(self.centre)
         return {"factor": torch.from_numpy(self.factor), "centre": centre, "counts": counts, "past": past}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a :meth:`state`."""
+        """Continue from a :meth:`state`."""
         self.factor = state["factor"].numpy()
         self.centre = None if state["centre"] is None else state["centre"].numpy()
         self.log_scale, self.num_proposals = state["counts"]
         self.past = list(state["past"].numpy())
 
-    def learn(self, u: Vector, is_last: bool) -> None:
-        """Take centre and spread of the later half of the draws so far, at 10, 16, 32, … of them and at the last."""
+    def adapt(self, u: Vector, is_last: bool) -> None:
+        """Set centre and spread to those of the later half of the draws so far, at 10, 16, 32, … and the last draw."""
         self.past.append(u)
         count = len(self.past)
         if count >= 10 and (count == 10 or is_last or count & (count - 1) == 0):
@@ -65,44 +63,44 @@ class Walk:
             self.factor = np.asarray(np.linalg.cholesky(covariance + 1e-10 * np.eye(len(u))), np.float64)
 
     def step(self, potential: Potential, u: Vector, energy: float, adapting: bool) -> tuple[Vector, float]:
-        """One step of the walk from ``u``, where the potential is ``energy``."""
-        there = u + math.exp(self.log_scale) * (self.factor @ self.generator.standard_normal(len(u)))
-        proposed = potential.value(there)
-        accepted = math.log(self.generator.uniform()) < energy - proposed
+        """One random-walk step from ``u``, where the potential is ``energy``."""
+        proposal = u + math.exp(self.log_scale) * (self.factor @ self.generator.standard_normal(len(u)))
+        value = potential.value(proposal)
+        accepted = math.log(self.generator.uniform()) < energy - value
         if adapting:
             self.num_proposals += 1
-            self.log_scale += ((1.0 if accepted else 0.0) - WALK_ACCEPTANCE) * 2.0 / math.sqrt(self.num_proposals)
-        return (there, proposed) if accepted else (u, energy)
+            self.log_scale += ((1.0 if accepted else 0.0) - ACCEPTANCE) * 2.0 / math.sqrt(self.num_proposals)
+        return (proposal, value) if accepted else (u, energy)
 
-    def leap(self, potential: Potential, u: Vector, energy: float) -> tuple[Vector, float]:
-        """One independent proposal, once a centre is known."""
+    def jump(self, potential: Potential, u: Vector, energy: float) -> tuple[Vector, float]:
+        """One independent proposal, once the centre is adapted."""
         if self.centre is None:
             return u, energy
         z = self.generator.standard_normal(len(u))
-        z *= math.sqrt(FREEDOM / self.generator.chisquare(FREEDOM))
-        there = self.centre + self.factor @ z
-        proposed = potential.value(there)
+        z *= math.sqrt(DEGREES_OF_FREEDOM / self.generator.chisquare(DEGREES_OF_FREEDOM))
+        proposal = self.centre + self.factor @ z
+        value = potential.value(proposal)
         here = np.asarray(np.linalg.solve(self.factor, u - self.centre), np.float64)
-        ratio = energy - proposed + _log_t(here) - _log_t(z)
-        return (there, proposed) if math.log(self.generator.uniform()) < ratio else (u, energy)
+        ratio = energy - value + _log_t(here) - _log_t(z)
+        return (proposal, value) if math.log(self.generator.uniform()) < ratio else (u, energy)
 
 
 def _log_t(z: Vector) -> float:
-    """log density of the t distribution around 0, but for a constant."""
-    return -0.5 * (FREEDOM + len(z)) * math.log1p(float(z @ z) / FREEDOM)
+    """log density of the t distribution around 0, up to a constant."""
+    return -0.5 * (DEGREES_OF_FREEDOM + len(z)) * math.log1p(float(z @ z) / DEGREES_OF_FREEDOM)
 
 
 def settle(potential: Potential, start: Vector, generator: np.random.Generator) -> Vector:
-    """A few random-walk Metropolis steps at the head of the warm-up.
+    """A few random-walk Metropolis steps before the warm-up.
 
     An evidence may have ripples with dips to −∞ between them (see :func:`kernel_embed.local_maxima`). NUTS would adapt
-    its step size to the ripple that a start from the prior happens to lie on, and stay there; a walk steps over them.
+    its step size to the ripple that a start from the prior happens to lie on, and stay there.
     """
     here, energy = start, potential.value(start)
     for step in range(SETTLING_STEPS):
         scale = SETTLING_SCALES[step % len(SETTLING_SCALES)] / math.sqrt(len(start))
-        there = here + scale * generator.standard_normal(len(start))
-        proposed = potential.value(there)
-        if math.log(generator.uniform()) < energy - proposed:
-            here, energy = there, proposed
+        proposal = here + scale * generator.standard_normal(len(start))
+        value = potential.value(proposal)
+        if math.log(generator.uniform()) < energy - value:
+            here, energy = proposal, value
     return here

@@ -1,0 +1,244 @@
+r"""The temperature and the power of a Gibbs posterior, chosen by the averaged classifier.
+
+exp(−n · temperature · q) is a likelihood only if q is the mean negative log likelihood of a model. The cross-entropy
+nearly is one at temperature 1, and the leave-one-out cross-entropy is the pseudo-likelihood of the sample; with a
+complexity term added, only the data can decide. The temperature is chosen by cross-validation. The power s is chosen
+without held-out data:
+
+.. math::
+    \hat s = \arg\min_s -\frac1n \sum_{i=1}^n \log \frac1S \sum_{j=1}^S p_{\theta_j}^{(-i)}(y_i \mid x_i), \qquad
+    \theta_j \sim \big( p(\theta)\, e^{-c q(\theta)} \big)^s
+
+:math:`p^{(-i)}` are the probabilities of draw j without row i, in closed form. The draws have seen row i, so a
+temperature must not be chosen this way: a higher one takes weight from the priors, and the score rewards the
+overfitting that follows. The power leaves the mode unchanged and decides only how far from it the draws may be. As s
+grows, the average becomes the point estimate.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from ..embeddings import MulticlassEmbedding
+from ..objectives.risk import permutation
+from ..progress import progress_bar
+from ..validation import check_count, check_features, check_labels, check_seed
+from .predictors import MulticlassObjective, MulticlassPosterior
+from .priors import PosteriorWarning
+from .sample import Settings, sample_posterior
+from .sampler import Sampler
+from .samplers import Laplace
+from .starts import Initial
+
+SMALLEST_PROBABILITY = 1e-15
+
+
+class TemperatureChoice(NamedTuple):
+    """The best temperature, and the risks of all.
+
+    Attributes:
+        temperature: the one with the lowest risk.
+        risks: by temperature, the mean negative log probability of held-out labels.
+
+    Example:
+        >>> from kernel_embed.posteriors import TemperatureChoice
+        >>> temperature, risks = TemperatureChoice(1.0, {0.1: 0.52, 1.0: 0.48})
+        >>> risks[temperature]
+        0.48
+    """
+
+    temperature: float
+    risks: dict[float, float]
+
+
+def choose_temperature(
+    embedding: MulticlassEmbedding,
+    objective: MulticlassObjective,
+    x: Tensor,
+    y: Tensor,
+    *,
+    temperatures: Sequence[float] = (0.1, 0.3, 1.0, 3.0, 10.0),
+    num_folds: int = 5,
+    calibrated: bool = False,
+    sampler: Sampler | None = None,
+    num_samples: int = 50,
+    warmup_steps: int = 500,
+    seed: int = 0,
+    initial: Initial = "prior",
+    progress: bool | None = None,
+) -> TemperatureChoice:
+    """The temperature with the lowest cross-validated risk of the averaged probabilities, for classifiers.
+
+    Args:
+        embedding: a :class:`kernel_embed.MulticlassEmbedding`.
+        objective: of the Gibbs posterior.
+        x: inputs.
+        y: class numbers.
+        temperatures: the candidates.
+        num_folds: of the cross-validation.
+        calibrated: score the calibrated probabilities.
+        sampler: by default the Laplace approximation, which is fast and accurate enough for this.
+        num_samples: draws of each of the two chains.
+        warmup_steps: before them, for samplers that need any.
+        seed: of folds and draws.
+        initial: starting points; see :func:`kernel_embed.sample_posterior`.
+        progress: show a progress bar; by default on a terminal or in a notebook.
+
+    Returns:
+        The best temperature, and the risk of each.
+
+    Raises:
+        TypeError: if ``embedding`` is not a :class:`~kernel_embed.MulticlassEmbedding`, ``temperatures`` no sequence,
+            or ``x`` not a tensor of real numbers.
+        ValueError: if there is no temperature, there are fewer than two folds or more than rows, ``y`` is not one
+            class number for each row, or the embedding has a batch shape.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
+        >>> y = (torch.sin(40 * x.squeeze(-1)) + 4 * x.squeeze(-1) > 2).long()
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> objective, choices = ke.LeaveOneOutRisk(), (0.01, 1.0)
+        >>> choice = ke.posteriors.choose_temperature(embedding, objective, x, y, temperatures=choices, num_folds=3)
+        >>> choice.temperature == min(choice.risks, key=choice.risks.get)
+        True
+    """
+    check_seed(seed)
+    if check_count("num_folds", num_folds, 0) < 2:
+        raise ValueError(f"Cross-validation needs at least 2 folds, got num_folds={num_folds}.")
+    x, y = _check_candidates(embedding, x, y, "temperatures", temperatures)
+    n = x.shape[-2]
+    if num_folds > n:
+        raise ValueError(f"There are more folds ({num_folds}) than rows ({n}). Take fewer folds.")
+    sampler = Laplace() if sampler is None else sampler
+    risks = dict.fromkeys(temperatures, 0.0)
+    folds = permutation(n, seed).tensor_split(num_folds)
+    pairs = [(fold, temperature) for fold in folds for temperature in temperatures]
+    with progress_bar(len(pairs), "temperatures", progress) as bar, warnings.catch_warnings():
+        warnings.simplefilter("ignore", PosteriorWarning)
+        for fold, temperature in pairs:
+            rest = torch.ones(n, dtype=torch.bool)
+            rest[fold] = False
+            posterior = sample_posterior(
+                embedding, objective, x[rest], y[rest], num_samples=num_samples, warmup_steps=warmup_steps,
+                num_chains=2, seed=seed, sampler=sampler, temperature=temperature, initial=initial, progress=False,
+            )  # fmt: skip
+            risk = _negative_log_probability(posterior.probabilities(x[fold], calibrated), y[fold])
+            risks[temperature] += risk.sum().item() / n
+            bar.update()
+    return TemperatureChoice(min(risks, key=lambda t: risks[t]), risks)
+
+
+class PowerChoice(NamedTuple):
+    """The best power, the scores of all, and the posterior of the best one.
+
+    Attributes:
+        power: the one with the lowest score.
+        scores: by power, the mean negative log of the averaged leave-one-out probability of the true class.
+        posterior: sampled with the best power.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.linspace(0, 1, 20, dtype=torch.float64).unsqueeze(-1), torch.arange(20) // 10
+        >>> embedding, risk = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2), ke.LeaveOneOutRisk()
+        >>> few = dict(num_samples=10, sampler=ke.Laplace())
+        >>> choice = ke.posteriors.choose_power(embedding, risk, x, y, powers=(1.0, 4.0), seed=0, **few)
+        >>> choice.posterior.potential.power == choice.power
+        True
+    """
+
+    power: float
+    scores: dict[float, float]
+    posterior: MulticlassPosterior
+
+
+def choose_power(
+    embedding: MulticlassEmbedding,
+    objective: MulticlassObjective,
+    x: Tensor,
+    y: Tensor,
+    *,
+    powers: Sequence[float] = (1.0, 4.0, 16.0, 64.0),
+    **settings: Unpack[Settings],
+) -> PowerChoice:
+    """The posterior with the best averaged, calibrated leave-one-out probabilities; no rows are held out.
+
+    Args:
+        embedding: a :class:`kernel_embed.MulticlassEmbedding`.
+        objective: of the Gibbs posterior.
+        x: inputs.
+        y: class numbers.
+        powers: the candidates.
+        **settings: of :func:`kernel_embed.sample_posterior`, for each candidate; one progress bar shows all.
+
+    Returns:
+        The best power, the scores, and the posterior.
+
+    Raises:
+        TypeError: if ``embedding`` is not a :class:`~kernel_embed.MulticlassEmbedding`, ``powers`` no sequence, or
+            ``x`` not a tensor of real numbers.
+        ValueError: if there is no power to try, one is not positive, ``y`` is not one class number for each row, or
+            the embedding has a batch shape.
+
+    See also:
+        :func:`kernel_embed.posteriors.choose_temperature`, by cross-validation.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
+        >>> y = (torch.sin(40 * x.squeeze(-1)) + 4 * x.squeeze(-1) > 2).long()
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> few = dict(num_samples=20, sampler=ke.Laplace(), seed=0)
+        >>> choice = ke.posteriors.choose_power(embedding, ke.LeaveOneOutRisk(), x, y, **few)
+        >>> choice.power == min(choice.scores, key=choice.scores.get)
+        True
+    """
+    x, y = _check_candidates(embedding, x, y, "powers", powers)
+    best: PowerChoice | None = None
+    scores: dict[float, float] = {}
+    progress = settings.get("progress")
+    with progress_bar(len(powers), "power", progress) as bar, warnings.catch_warnings():
+        warnings.simplefilter("ignore", PosteriorWarning)  # the summary of the best one has the diagnostics
+        for power in powers:
+            one: Settings = {**settings, "progress": False, "power": power}
+            posterior = sample_posterior(embedding, objective, x, y, **one)
+            scores[power] = leave_one_out_score(posterior, y)
+            if best is None or scores[power] < scores[best.power]:
+                best = PowerChoice(power, scores, posterior)
+            bar.update()
+    assert best is not None  # there is at least one candidate
+    return best
+
+
+def leave_one_out_score(posterior: MulticlassPosterior, y: Tensor) -> float:
+    """−(1/n) Σ log p̄⁽⁻ⁱ⁾(y_i), with p̄⁽⁻ⁱ⁾ the average over draws of their predictions without row i."""
+    with torch.no_grad():
+        p = posterior.average(lambda conditioned: conditioned.calibrated().leave_one_out())
+    return _negative_log_probability(p, y).mean().item()
+
+
+def _check_candidates(
+    embedding: MulticlassEmbedding, x: Tensor, y: Tensor, name: str, values: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise TypeError(f"{name} must be a sequence of numbers, not {values!r}.")
+    if not values:
+        raise ValueError(f"There are no {name} to try. Give {name}=(1.0, 4.0), for example.")
+    if not isinstance(embedding, MulticlassEmbedding):
+        raise TypeError(f"The embedding must be a MulticlassEmbedding, not {type(embedding).__name__}.")
+    if len(embedding.batch_shape) > 0:
+        raise ValueError(f"The embedding has the batch shape {tuple(embedding.batch_shape)}. Use a single kernel.")
+    x = check_features(x)
+    return x, check_labels(x, y, embedding.num_classes)
+
+
+def _negative_log_probability(p: Tensor, y: Tensor) -> Tensor:
+    """−log p_i(y_i) of rows of probabilities, ``(n,)``."""
+    truth = p.gather(-1, y.to(p.device).long().unsqueeze(-1)).squeeze(-1)
+    return -truth.clamp_min(SMALLEST_PROBABILITY).log()

@@ -1,0 +1,202 @@
+"""The interface of samplers: what one receives (:class:`Plan`) and what it returns (:class:`Draws`)."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..learning.parameters import Vector
+from ..progress import ProgressBar
+from .checkpoint import ChainFile, Checkpoint
+from .potential import Potential
+
+
+class Starts(NamedTuple):
+    """Starting points of the chains.
+
+    Attributes:
+        points: one raw vector per chain; empty for a sampler that needs none.
+        from_prior: whether they are draws from the prior, which may lie far from the bulk of the posterior.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed.posteriors import Starts
+        >>> len(Starts(points=(np.zeros(2), np.ones(2))).points)             # two chains
+        2
+    """
+
+    points: tuple[Vector, ...] = ()
+    from_prior: bool = False
+
+
+class Plan(NamedTuple):
+    """The draws that a sampler is to make.
+
+    Attributes:
+        starts: a raw vector for each chain, in ``starts.points``.
+        num_samples: draws of each chain that are kept.
+        warmup_steps: draws of each chain before them.
+        seeds: one per chain; the same seeds give the same draws.
+        bar: progress bar; it expects one step for each draw of each chain, unless it is ``reset``.
+        checkpoint: files that chains are written to while they run, for samplers that can be resumed.
+
+    Example:
+        >>> from kernel_embed.posteriors import Plan, Starts
+        >>> from kernel_embed.progress import progress_bar
+        >>> bar = progress_bar(20, "sampling", show=False)
+        >>> plan = Plan(Starts(), num_samples=10, warmup_steps=0, seeds=[0, 1], bar=bar)
+        >>> len(plan.seeds)                                                  # two chains
+        2
+    """
+
+    starts: Starts
+    num_samples: int
+    warmup_steps: int
+    seeds: Sequence[int]
+    bar: ProgressBar
+    checkpoint: Checkpoint | None = None
+
+    def file(self, chain: int) -> ChainFile | None:
+        """The file of one chain; ``None`` without a checkpoint."""
+        return None if self.checkpoint is None else self.checkpoint.file(chain)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Draws:
+    """The draws of all chains.
+
+    Attributes:
+        u: raw draws, ``(num_chains, num_samples, dimension)``.
+        log_density: log of the unnormalized posterior density of u, ``(num_chains, num_samples)``; that of the
+            approximation if ``is_approximate``.
+        diverging: draws whose trajectory diverged, ``(num_chains, num_samples)``.
+        seconds: wall-clock time.
+        num_evaluations: evaluations of the potential.
+        num_refused: evaluations at points where the density does not exist.
+        interrupted: whether Ctrl-C ended the sampling.
+        log_evidence: log ∫ exp(−U) du, for samplers that estimate it.
+        is_approximate: whether the draws come from one approximation, the same for all chains.
+        energy: U + ½‖r‖² at each draw, ``(num_chains, num_samples)``, for samplers with trajectories.
+        depth: number of doublings of each trajectory, likewise.
+        details: further results of the sampler.
+
+    Example:
+        >>> from kernel_embed.posteriors import Draws
+        >>> zeros = torch.zeros(2, 10)
+        >>> draws = Draws(torch.zeros(2, 10, 3), zeros, zeros.bool(), seconds=0.1, num_evaluations=20, num_refused=0)
+        >>> draws.is_approximate
+        False
+    """
+
+    u: Tensor
+    log_density: Tensor
+    diverging: Tensor
+    seconds: float
+    num_evaluations: int
+    num_refused: int
+    interrupted: bool = False
+    log_evidence: float | None = None
+    is_approximate: bool = False
+    energy: Tensor | None = None
+    depth: Tensor | None = None
+    details: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+    def at(self, keep: Tensor) -> Draws:
+        """The draws with indices ``keep`` of each chain."""
+        tensors: dict[str, Any] = {
+            name: value[:, keep]
+            for name in ("u", "log_density", "diverging", "energy", "depth")
+            if (value := getattr(self, name)) is not None
+        }
+        return dataclasses.replace(self, **tensors)
+
+
+def independent_draws(potential: Potential, u: Tensor, log_density: Tensor, started: float, **fields: Any) -> Draws:
+    """Draws of a sampler without trajectories, which cannot diverge.
+
+    Args:
+        potential: whose evaluations are counted.
+        u: raw draws, ``(num_chains, num_samples, dimension)``.
+        log_density: of the draws, ``(num_chains, num_samples)``.
+        started: value of ``time.perf_counter()`` at the start.
+        **fields: other fields of :class:`Draws`, such as ``log_evidence`` and ``is_approximate``.
+
+    Returns:
+        The draws, with times and counts filled in.
+
+    Example:
+        >>> import time, gpytorch, kernel_embed as ke
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> x = torch.randn(15, 1, dtype=torch.float64)
+        >>> potential = ke.posteriors.Potential(embedding, ke.EmbeddingEvidence(), x, None)
+        >>> u = torch.zeros(2, 10, potential.dimension, dtype=torch.float64)
+        >>> draws = ke.posteriors.independent_draws(potential, u, torch.zeros(2, 10), started=time.perf_counter())
+        >>> draws.diverging.any().item()
+        False
+    """
+    diverging = torch.zeros(log_density.shape, dtype=torch.bool)
+    seconds = time.perf_counter() - started
+    return Draws(u, log_density, diverging, seconds, potential.num_evaluations, potential.num_refused, **fields)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampler(abc.ABC):
+    """A sampling method with its options; pass one to ``sample_posterior(…, sampler=…)``.
+
+    To write your own, implement :meth:`sample` in a subclass: evaluate ``potential`` and return
+    :class:`~kernel_embed.posteriors.Draws`.
+
+    Example:
+        >>> import time, numpy, torch, gpytorch, kernel_embed as ke
+        >>> from kernel_embed.posteriors import Sampler, independent_draws
+        >>> class AtTheStart(Sampler):
+        ...     '''Every draw is the starting point of its chain.'''
+        ...     def sample(self, potential, plan):
+        ...         points, count = plan.starts.points, plan.num_samples
+        ...         u = torch.from_numpy(numpy.stack(points)).unsqueeze(1).expand(-1, count, -1)
+        ...         heights = torch.tensor([-potential.value(point) for point in points])
+        ...         log_density = heights.unsqueeze(1).expand(-1, count)
+        ...         return independent_draws(potential, u, log_density, time.perf_counter())
+        >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64).unsqueeze(-1)
+        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> posterior = ke.sample_posterior(
+        ...     embedding, ke.EmbeddingEvidence(), x, num_samples=3, initial="current", sampler=AtTheStart()
+        ... )
+        >>> posterior.method, posterior.samples["kernel.lengthscale"].flatten()[:2]
+        ('atthestart', tensor([0.6931, 0.6931], dtype=torch.float64))
+    """
+
+    uses_starts: ClassVar[bool] = True
+    """Whether chains need starting points; False for a sampler that starts from the whole prior."""
+
+    uses_warmup: ClassVar[bool] = False
+    """Whether it discards ``warmup_steps`` draws."""
+
+    is_independent: ClassVar[bool] = False
+    """Whether draws are independent, so that convergence diagnostics do not apply."""
+
+    can_resume: ClassVar[bool] = False
+    """Whether it writes its chains to ``plan.checkpoint`` and resumes from there."""
+
+    name: ClassVar[str]
+    """Value of ``posterior.method``: the class name in lower case, unless the class sets another."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" not in vars(cls):
+            cls.name = cls.__name__.lower()
+
+    @abc.abstractmethod
+    def sample(self, potential: Potential, plan: Plan) -> Draws:
+        """Draw from exp(−U).
+
+        Args:
+            potential: U, with ``value``, ``value_and_gradient`` and ``dimension``.
+            plan: starting points, numbers of draws, seeds, and the progress bar.
+        """
