@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernel_embed.posteriors import PosteriorWarning
-from kernel_embed.posteriors import Draws
+from kernel_embed.posteriors import Draws, PosteriorWarning
 from kernel_embed.posteriors.diagnostics import (
     energy_information,
     n_eff,
