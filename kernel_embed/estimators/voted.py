@@ -1,4 +1,4 @@
-r"""The vote as a scikit-learn classifier."""
+"""The vote as a scikit-learn classifier."""
 
 from __future__ import annotations
 
@@ -15,22 +15,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..bounds import Bound
 from ..splits import RandomState, balanced_folds, seed_of
-from ..voting.calibration import fit_temperature, probabilities
-from ..voting.families import Array, KernelFamily, KernelLike, Points, is_numeric
-from ..voting.generalization import BaseFunctions, Theorem, num_outside_radius, vote_guarantee
-from ..voting.labels import check_classes, one_against_rest, winners
+from ..voting import BaseFunctions, KernelFamily, Solution, SparseVote, VoteProblem, Votes, VoteSolver
+from ..voting.families import Array, KernelLike, Points
+from ..voting.generalization import Theorem, num_outside_radius, vote_guarantee
 from ..voting.path import default_solver
 from ..voting.penalties import complexities, penalties
-from ..voting.problem import Solution, VoteProblem, Votes
-from ..voting.solver import TOLERANCE, VoteSolver
-from ..voting.sparse import SparseVote
+from ..voting.predictions import check_classes, fit_temperature, is_numeric, one_against_rest, probabilities, winners
+from ..voting.solver import TOLERANCE
 
 Data: TypeAlias = ArrayLike | Sequence[object]
-"""A matrix of numbers; where all kernels are callables, also strings or any objects."""
+"""A matrix of numbers; if all kernels are callables, also strings or any objects."""
 
 
 class KernelReport(TypedDict):
-    """What one kernel costs and how much it votes."""
+    """Penalty and votes of one kernel."""
 
     kernel: str
     rule: str
@@ -44,10 +42,10 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     r"""A sparse vote over the functions :math:`K_k(\cdot, x_j)` of many kernels (voted kernel regularization, eq. 1).
 
     Every function is penalized by :math:`\Lambda_k = \lambda r_k + \beta`, with :math:`r_k` the Rademacher complexity
-    of its kernel, so that very complex kernels take part where they pay and only there. ``lam=0`` is the norm-1 SVM.
-    Two classes are the paper's; more are one vote each against the rest, on the same Grams.
+    of its kernel, so that complex kernels vote only where they reduce the loss enough. ``lam=0`` is the norm-1 SVM.
+    With more than two classes, each class has a vote against the rest.
 
-    Features should be of size one, as for an SVM: scale them to unit range or unit variance first.
+    Scale features to unit range or unit variance first, as for an SVM.
 
     Args:
         kernels: GPyTorch kernels or callables ``(x, z) -> matrix``, which need be neither positive definite nor
@@ -56,30 +54,29 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         lam: λ, the weight of the complexities.
         beta: β, the weight of the plain norm.
         complexity: ``"trace"`` (Lemma 3), ``"dimension"`` (Lemma 4, polynomials), ``"local"`` (section 5.3,
-            or Lemma 3 where that is less), ``"monte_carlo"`` (the complexity itself), or one number per kernel.
-        radius: r of the local complexity; ``None`` takes each kernel's own, its fixed point.
+            or Lemma 3 if that is smaller), ``"monte_carlo"`` (the complexity itself), or one number per kernel.
+        radius: r of the local complexity; by default the fixed point of each kernel.
         elastic: μ, the weight of :math:`\frac12 \sum_{k,j} (\Lambda_k \alpha_{k,j})^2`: functions that are nearly
-            the same share a vote. 0 is the paper's problem, and sparser.
+            equal share a vote. 0 is the paper's problem, and sparser.
         solver: :class:`kernel_embed.voting.ColumnGeneration` (linear programming, HiGHS; the default),
-            :class:`kernel_embed.voting.CoordinateDescent` (Appendix C; the default where ``elastic`` > 0), or any
+            :class:`kernel_embed.voting.CoordinateDescent` (Appendix C; the default for ``elastic`` > 0), or any
             :class:`kernel_embed.voting.VoteSolver`.
         tolerance: the gap to reach between objective and dual bound; F(0) = 1.
-        num_calibration_folds: folds whose held-out votes calibrate ``predict_proba``; 0 leaves it out and saves its
-            time.
+        num_calibration_folds: folds whose held-out votes calibrate ``predict_proba``; 0 for none, which saves time.
         random_state: seed of the calibration folds and of Monte Carlo complexities.
 
     Attributes:
         classes_: the labels.
         objective_: F(α), eq. (1), at the solution; for more than two classes an array, one value per class.
-        bound_: the dual bound from below, and ``gap_``, how far above the optimum the objective may be at most.
+        bound_: the lower bound from the dual, and ``gap_``, the difference of objective and bound.
         num_votes_: how many functions vote.
-        support_: positions of the training points with votes, the only points kept.
+        support_: positions of the training points with votes; only these points are stored.
         complexities_: r_k.
         penalties_: Λ_k.
-        rules_: by which rule each r_k was found.
+        rules_: the rule of each r_k.
         margins_: y f(x) of the training points, one row per vote.
         num_outside_radius_: for each vote, how many of its functions have a mean square above the radius of their
-            local complexity, which then does not count them; 0 for other complexities.
+            local complexity, which does not cover them; 0 for other complexities.
         num_rounds_: rounds of the solver.
 
     Example:
@@ -141,7 +138,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         solutions = [self._solve(problem) for problem in problems]
         self.margins_ = np.stack([p.margins(s.votes) for p, s in zip(problems, solutions, strict=True)])
         self.num_outside_radius_ = [num_outside_radius(solution.votes, grams, r.radii) for solution in solutions]
-        self._keep(solutions, x)
+        self._store(solutions, x)
         self.temperature_ = None
         if self.num_calibration_folds:
             folds = balanced_folds(codes, min(self.num_calibration_folds, len(x)), seed)
@@ -160,7 +157,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(self.classes_[codes])
 
     def predict_proba(self, X: Data) -> Array:
-        """Probabilities of the classes, one temperature away from the votes, fitted on held-out ones.
+        """Probabilities of the classes: a softmax of the votes, with a temperature fitted on held-out votes.
 
         Raises:
             sklearn.exceptions.NotFittedError: if ``fit`` was not called.
@@ -168,14 +165,11 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if self.temperature_ is None:
-            raise AttributeError(
-                "Expected a vote fitted with num_calibration_folds ≥ 2, got num_calibration_folds=0. Fit again with "
-                "folds to have probabilities."
-            )
+            raise AttributeError("num_calibration_folds=0 gives no probabilities. Fit again with at least 2 folds.")
         return probabilities(self.decision_function(X), self.temperature_)
 
     def report(self) -> list[KernelReport]:
-        """One record per kernel: its name, complexity and the rule it came from, penalty, total weight and votes.
+        """One record per kernel: name, complexity and its rule, penalty, total weight and number of votes.
 
         Raises:
             sklearn.exceptions.NotFittedError: if ``fit`` was not called.
@@ -210,20 +204,20 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         uniform: bool = False,
         sup_diagonal: ArrayLike | None = None,
     ) -> Bound | list[Bound]:
-        """The right-hand side of Theorem 1 or 2 for the fitted vote, of each vote where there are several.
+        """The right-hand side of Theorem 1 or 2 for the fitted vote, or a list, one per class, if there are several.
 
         As published it is an estimate. ``uniform=True`` is a certificate for Theorem 1 and kernels whose K(x, x) is
-        bounded; ``kind`` and ``reasons`` of the result tell. The confidence is that of each vote by itself.
+        bounded; see ``kind`` and ``reasons`` of the result. The confidence is that of each vote separately.
 
         Args:
             rho: the margin of the convex combination; by default just below that of the hinge, y f(x) = 1 − 10⁻⁶. At
-                the optimum as many points as votes lie on the hinge itself, where rounding would decide on which side.
+                the optimum as many points as votes lie on the hinge itself, where rounding would decide the side.
             theorem: 1 or 2; fit with ``complexity="local"`` for Theorem 2 with local complexities.
             confidence: 1 − δ.
             K: the constant K > 1 of Theorem 2.
             uniform: the form for all ρ at once, rounded down to a grid, so that ρ may come from the data.
-            sup_diagonal: sup K(x, x) of every kernel over all inputs, where you know them, for ``uniform=True``; the
-                closed form by default, which polynomials and callables do not have.
+            sup_diagonal: sup K(x, x) of every kernel over all inputs, for ``uniform=True``; by default the closed form,
+                which polynomials and callables do not have.
 
         Raises:
             sklearn.exceptions.NotFittedError: if ``fit`` was not called.
@@ -248,23 +242,16 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
 
     def _check_settings(self) -> None:
         if self.solver is not None and not isinstance(self.solver, VoteSolver):
-            raise TypeError(
-                "Expected solver to be a VoteSolver such as kernel_embed.voting.ColumnGeneration() or "
-                f"kernel_embed.voting.CoordinateDescent(), got {self.solver!r}. "
-                "Give one of these, or None for the first."
-            )
+            raise TypeError(f"solver must be a VoteSolver such as ColumnGeneration(), or None, not {self.solver!r}.")
         if self.num_calibration_folds < 0 or self.num_calibration_folds == 1:
-            raise ValueError(
-                f"Expected num_calibration_folds ≥ 2, or 0 for none, got {self.num_calibration_folds}. "
-                "Give 5, which is usual."
-            )
+            raise ValueError(f"num_calibration_folds must be 0 or at least 2, not {self.num_calibration_folds}.")
 
     def _check_fit(self, X: Data, y: ArrayLike) -> tuple[Points, NDArray[Any]]:
-        """Points as the kernels take them, and labels: checked once, here."""
-        if self._free(X):
+        """Points and labels, checked."""
+        if self._is_object_data(X):
             points = np.asarray(X)
             if points.ndim == 0:
-                raise TypeError(f"Expected X as a sequence of points, got {X!r}. Give a list or an array.")
+                raise TypeError(f"X must be a list or an array of points, not {X!r}.")
             return points, np.asarray(y)
         x, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
@@ -273,10 +260,11 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     def _votes(self, X: Data) -> Array:
         """f at new points, one column per vote."""
         check_is_fitted(self)
-        return self.vote_(np.asarray(X) if self._free(X) else validate_data(self, X, dtype=np.float64, reset=False))
+        is_object_data = self._is_object_data(X)
+        return self.vote_(np.asarray(X) if is_object_data else validate_data(self, X, dtype=np.float64, reset=False))
 
-    def _free(self, X: Data) -> bool:
-        """Whether the points are no numbers, which only plain callables can take."""
+    def _is_object_data(self, X: Data) -> bool:
+        """Whether the points are not numbers, and all kernels are plain callables."""
         return self.family_.takes_any_points and not is_numeric(X)
 
     def _solve(self, problem: VoteProblem, start: Votes | None = None) -> Solution:
@@ -284,36 +272,37 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         solution = solver.solve(problem, self.penalties_, tolerance=self.tolerance, start=start)
         if not solution.converged:
             warnings.warn(
-                f"{type(solver).__name__} reached a gap of {solution.gap:.2e} after {solution.num_rounds} rounds, "
-                f"expected {self.tolerance:.2e}: the objective {solution.objective:.6g} may be that far above the "
-                "optimum. Raise the solver's max_rounds or the penalties, or scale the features.",
+                f"{type(solver).__name__} stopped after {solution.num_rounds} rounds with a gap of "
+                f"{solution.gap:.2e}, above the tolerance {self.tolerance:.2e}: the objective "
+                f"{solution.objective:.6g} may be that far above the optimum. Raise the solver's max_rounds or the "
+                "penalties, or scale the features.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
         return solution
 
-    def _keep(self, solutions: list[Solution], x: Points) -> None:
-        objective = np.array([solution.objective for solution in solutions])
-        bound = np.array([solution.bound for solution in solutions])
-        gap = np.array([solution.gap for solution in solutions])
-        single = len(solutions) == 1
-        self.objective_ = float(objective[0]) if single else objective
-        self.bound_ = float(bound[0]) if single else bound
-        self.gap_ = float(gap[0]) if single else gap
+    def _store(self, solutions: list[Solution], x: Points) -> None:
+        self.objective_ = _per_vote([solution.objective for solution in solutions])
+        self.bound_ = _per_vote([solution.bound for solution in solutions])
+        self.gap_ = _per_vote([solution.gap for solution in solutions])
         self.num_rounds_ = max(solution.num_rounds for solution in solutions)
         self.vote_ = SparseVote(self.family_, [solution.votes for solution in solutions], x)
         self.num_votes_ = sum(len(solution.votes) for solution in solutions)
         self.support_ = self.vote_.support
 
     def _held_out_votes(self, problems: list[VoteProblem], solutions: list[Solution], fold: NDArray[np.int64]) -> Array:
-        """f of every point from a vote without its fold, which starts from the functions that vote in the whole."""
+        """f of every point from a vote fitted without its fold, started from the functions of the whole vote."""
         grams, votes = problems[0].grams, np.zeros((len(fold), len(problems)))
         for i in np.unique(fold):
-            train, held = np.flatnonzero(fold != i), np.flatnonzero(fold == i)
+            train, test = np.flatnonzero(fold != i), np.flatnonzero(fold == i)
             inner = VoteProblem([K[np.ix_(train, train)] for K in grams], problems[0].y[train], self.elastic)
             for c, (problem, whole) in enumerate(zip(problems, solutions, strict=True)):
                 start = whole.votes.restricted_to(train)
                 part = self._solve(inner.with_labels(problem.y[train]), start).votes
                 for k, j, weight in zip(part.kernel, train[part.point], part.weight, strict=True):
-                    votes[held, c] += weight * grams[k][held, j]
+                    votes[test, c] += weight * grams[k][test, j]
         return votes
+
+
+def _per_vote(values: list[float]) -> float | Array:
+    return float(values[0]) if len(values) == 1 else np.array(values)

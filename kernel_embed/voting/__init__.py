@@ -1,7 +1,7 @@
 """Voted kernel regularization: a sparse vote over the functions of many kernels, each penalized by its complexity.
 
 families → complexity → penalties → problem → solver (column_generation, coordinate_descent) → path, cross_validation;
-sparse is a fitted vote, generalization has its bounds, calibration its probabilities.
+predictions has the fitted vote and its probabilities, generalization its bounds.
 """
 
 from .column_generation import ColumnGeneration
@@ -21,9 +21,9 @@ from .families import KernelFamily, gaussian_kernels, polynomial_kernels
 from .generalization import BaseFunctions, theorem_1, theorem_2, vote_guarantee
 from .path import GRID, PathPoint, problem_path, vote_path
 from .penalties import Complexities, complexities, penalties
-from .problem import Solution, VoteProblem, Votes
-from .solver import VoteSolver
-from .sparse import SparseVote
+from .predictions import SparseVote
+from .problem import VoteProblem, Votes
+from .solver import Solution, VoteSolver
 
 __all__ = [
     "GRID",

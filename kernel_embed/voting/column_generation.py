@@ -1,13 +1,13 @@
 r"""Linear programming by column generation.
 
-The dual of eq. (1) has one boxed variable per point and one row per base function, pm rows in all, of which only those
-with a vote matter at the optimum. So a small program is solved again and again: at its solution all base functions are
-priced with one matrix product per kernel, the most violated rows :math:`|h_{k,j}^\top u| > \Lambda_k` join it, and the
-simplex method goes on from the basis it has. The multipliers of the rows are the coefficients :math:`\alpha_{k,j}`.
+The dual of eq. (1) has one boxed variable per point and one constraint per base function, pm in all, of which only
+those with a vote matter at the optimum. So a restricted program is solved repeatedly: its solution prices all base
+functions with one matrix product per kernel, the most violated constraints :math:`|h_{k,j}^\top u| > \Lambda_k` are
+added, and the simplex method continues from its basis. The multipliers of the constraints are the :math:`\alpha_{k,j}`.
 
-It stops when the gap between F(α) and the scaled dual point is small, whatever the program believes. A new solve starts
-from the solutions found before: the certificates tell which of them are nearest, those whose α and u have the least gap
-under the new penalties.
+It stops when the gap between F(α) and the scaled dual point is small, independently of the status of the linear
+program. A new solve starts from the nearest earlier solutions: those whose α and u have the smallest gap under the new
+penalties.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ..validation import check_count
 from .families import Array
-from .problem import Solution, VoteProblem, Votes, check_penalties, dual_bound
-from .program import Core, Program
-from .solver import TOLERANCE, VoteSolver, check_max_rounds, check_tolerance
+from .problem import VoteProblem, Votes, dual_bound
+from .program import Program, WarmStart
+from .solver import TOLERANCE, Solution, VoteSolver, check_penalties, check_tolerance
 
 NEAREST = 3
-"""Earlier solutions that start a new one: the basis of the nearest, and the tight rows of all."""
+"""Earlier solutions that start a new one: the basis of the nearest, and the tight constraints of all."""
 
-REMEMBERED = 100
-"""Solutions that are kept for that."""
+MAX_HISTORY = 100
+"""Solutions kept for warm starts."""
 
 
 @dataclasses.dataclass(frozen=True)
-class End:
-    """Where one solve ended: its solution, the last u with h_{k,j}ᵀu, and what its program came down to."""
+class Finished:
+    """A finished solve: its solution, the last u with its prices h_{k,j}ᵀu, and a warm start for the next."""
 
     solution: Solution
     u: Array
     prices: Array
-    core: Core
+    warm_start: WarmStart
 
     def gap_under(self, penalties: Array) -> float:
-        """The gap of this α and this u at other penalties: how near their optimum is."""
+        """The gap of this α and this u at other penalties, as a distance between problems."""
         votes, old = self.solution.votes, self.solution.penalties
         objective = self.solution.objective + (penalties - old)[votes.kernel] @ np.abs(votes.weight)
         return float(objective - dual_bound(float(self.u.sum()), np.abs(self.prices) / penalties[:, None]))
@@ -50,7 +51,7 @@ class ColumnGeneration(VoteSolver):
     """Linear programming by column generation, with HiGHS.
 
     Args:
-        max_rounds: how often to price all base functions at most.
+        max_rounds: the most pricing rounds.
 
     Raises:
         TypeError: if ``max_rounds`` is not a whole number.
@@ -70,46 +71,40 @@ class ColumnGeneration(VoteSolver):
     max_rounds: int = 1000
 
     def __post_init__(self) -> None:
-        check_max_rounds(self.max_rounds)
+        check_count("max_rounds", self.max_rounds)
 
     def solve(
         self, problem: VoteProblem, penalties: Array, *, tolerance: float = TOLERANCE, start: Votes | None = None
     ) -> Solution:
-        """The vote for penalties Λ_k; ``start`` names the base functions of the first program."""
-        return Generation(problem, tolerance, self.max_rounds).solve(penalties, start)
+        """The vote for penalties Λ_k; the base functions of ``start`` are in the first restricted program."""
+        return WarmStartedSolver(problem, tolerance, self.max_rounds).solve(penalties, start)
 
     def solve_all(
         self, problem: VoteProblem, penalties: Iterable[Array], *, tolerance: float = TOLERANCE
     ) -> list[Solution]:
-        """The votes for several penalties in turn, each from where the nearest before it ended."""
-        generation = Generation(problem, tolerance, self.max_rounds)
-        return [generation.solve(each) for each in penalties]
+        """The votes for several penalties, each started from the nearest earlier solution."""
+        solver = WarmStartedSolver(problem, tolerance, self.max_rounds)
+        return [solver.solve(each) for each in penalties]
 
 
-class Generation:
-    """Column generation at work on one problem: it remembers where earlier penalties ended.
-
-    Args:
-        problem: the sample.
-        tolerance: the gap to reach.
-        max_rounds: how often to price all base functions at most.
-    """
+class WarmStartedSolver:
+    """Column generation on one problem, with the earlier solutions that start later ones."""
 
     def __init__(self, problem: VoteProblem, tolerance: float = TOLERANCE, max_rounds: int = 1000) -> None:
         check_tolerance(tolerance)
         if problem.elastic:
             raise ValueError(
-                f"Expected a linear program, elastic = 0, got elastic = {problem.elastic:g}. Use CoordinateDescent(), "
-                "or solver=None, which chooses."
+                f"ColumnGeneration solves linear programs only, elastic = 0; this problem has elastic = "
+                f"{problem.elastic:g}. Use CoordinateDescent(), or solver=None."
             )
         self.problem, self.tolerance, self.max_rounds = problem, tolerance, max_rounds
-        self.ends: list[End] = []
+        self.history: list[Finished] = []
 
     def solve(self, penalties: Array, start: Votes | None = None) -> Solution:
         """The vote for penalties Λ_k, one per kernel."""
         penalties = check_penalties(penalties, len(self.problem.grams))
         program = self._program(penalties, start)
-        # Fall back on α = 0: rows beyond double precision can end in coefficients that are far worse.
+        # Start from α = 0: rows beyond double precision can give coefficients that are far worse.
         best = Solution(Votes.none(), penalties, 1.0, 0.0, np.full(self.problem.m, 1.0 / self.problem.m), 0, False)
         for num_rounds in range(1, self.max_rounds + 1):
             votes, u = program.run()
@@ -121,31 +116,31 @@ class Generation:
             best = dataclasses.replace(best, num_rounds=num_rounds, converged=best.gap <= self.tolerance)
             if best.converged or program.failed:
                 break
-            returned, joined = program.call_back(margins), program.price_in(violations)
-            if not (returned or joined):
+            restored, added = program.restore_points(margins), program.add_violated(violations)
+            if not (restored or added):
                 break
-            program.send_away(margins, u)
-        self.ends = [*self.ends[1 - REMEMBERED :], End(best, u, prices, program.core(margins, u))]
+            program.drop_points(margins, u)
+        finished = Finished(best, u, prices, program.warm_start(margins, u))
+        self.history = [*self.history[1 - MAX_HISTORY :], finished]
         return best
 
     def _program(self, penalties: Array, start: Votes | None) -> Program:
-        """The program of the first round: what the nearest solutions before came down to, and ``start``."""
-        near = sorted(self.ends, key=lambda end: end.gap_under(penalties))[:NEAREST]
-        program = Program(self.problem, penalties, near[0].core if near else None)
-        likely = [(end.core.kernel, end.core.point) for end in near[1:]]
+        """The restricted program of the first round, from the nearest solutions and ``start``."""
+        nearest = sorted(self.history, key=lambda finished: finished.gap_under(penalties))[:NEAREST]
+        program = Program(self.problem, penalties, nearest[0].warm_start if nearest else None)
+        likely = [(finished.warm_start.kernel, finished.warm_start.point) for finished in nearest[1:]]
         if start is not None:
             likely.append((start.kernel, start.point))
         if likely:
             kernels, points = zip(*likely, strict=True)
             program.add_new(np.concatenate(kernels), np.concatenate(points))
-        if near:
-            # What the nearest solution would pay under these penalties tells who is going to join.
-            program.price_in(np.abs(near[0].prices) / penalties[:, None])
+        if nearest:  # its prices under these penalties show which constraints will be violated
+            program.add_violated(np.abs(nearest[0].prices) / penalties[:, None])
         return program
 
 
 def _better(best: Solution, votes: Votes, objective: float, u: Array, bound: float) -> Solution:
-    """The best of each kind: neither value is monotone over the rounds, but each remains true."""
+    """The best objective and the best bound: neither is monotone over the rounds, but each remains valid."""
     if objective <= best.objective:
         return dataclasses.replace(best, votes=votes, objective=objective, u=u, bound=max(bound, best.bound))
     return dataclasses.replace(best, bound=max(bound, best.bound))

@@ -1,4 +1,4 @@
-r"""How complex a kernel is: the empirical Rademacher complexity of its functions, bounded or estimated.
+r"""Empirical Rademacher complexities of kernels, bounded or estimated.
 
 For :math:`H_k = \{x \mapsto \pm K_k(x, x')\}` the vote penalizes
 
@@ -7,7 +7,7 @@ For :math:`H_k = \{x \mapsto \pm K_k(x, x')\}` the vote penalizes
 ========================  ==================================================================================
 :func:`trace_bound`       Lemma 3, :math:`\kappa_k \sqrt{\operatorname{Tr} K_k} / m`
 :func:`dimension_bound`   Lemma 4, :math:`12 \kappa_k^2 \sqrt{\pi d_k / m}` with :math:`d_k` of eq. (3)
-:func:`local_bound`       section 5.3 for eq. (2), from the eigenvalues of the Gram
+:func:`local_bound`       section 5.3 for eq. (2), from the eigenvalues of the Gram matrix
 :func:`massart_bound`     for kernels that are not positive semidefinite, where the lemmas do not hold
 :func:`monte_carlo`       the complexity itself, the sup taken over the sample
 ========================  ==================================================================================
@@ -30,11 +30,9 @@ def check_square(K: Array) -> Array:
     """``K`` as a square matrix of finite numbers."""
     K = check_array(K, "K")
     if K.ndim != 2 or K.shape[0] != K.shape[1] or not K.size:
-        raise ValueError(
-            f"Expected K as a square matrix, one row for each point, got shape {K.shape}. Give one kernel's."
-        )
+        raise ValueError(f"K must be a square matrix with one row per point; its shape is {K.shape}.")
     if not np.isfinite(K).all():
-        raise ValueError("Expected finite values in K, got NaN or infinity. Look at the kernel and the data.")
+        raise ValueError("K has NaN or infinite values. Check the kernel and the data.")
     return K
 
 
@@ -75,7 +73,7 @@ def dimension_bound(K: Array, num_features: int, degree: int) -> float:
 
 
 def spectrum(K: Array) -> Array:
-    """κ²λ_j, with λ_j the eigenvalues of K / m, largest first: what :func:`local_bound` is made of."""
+    """κ²λ_j, with λ_j the eigenvalues of K / m, largest first."""
     K = check_square(K)
     eigenvalues = np.linalg.eigvalsh(K / len(K))[::-1]
     return np.asarray(np.maximum(eigenvalues, 0.0)) * max(float(np.diag(K).max()), 0.0)
@@ -85,13 +83,13 @@ def local_bound(K: Array, radius: float | None = None) -> float:
     r"""Section 5.3: :math:`\sqrt{\frac2m \sum_j \min(r, \kappa^2 \lambda_j)}`, the complexity near zero.
 
     :math:`\lambda_j` are the eigenvalues of :math:`K / m`. It bounds the complexity of the functions of :math:`H_k`
-    with :math:`E[h^2] \le r`. The paper states it for the unit ball; functions :math:`K(\cdot, x')` have norms up to
-    :math:`\kappa`, which is where :math:`\kappa^2` comes from. At :math:`r = \infty` it is :math:`\sqrt2` times
+    with :math:`E[h^2] \le r`. The paper states it for the unit ball; the factor :math:`\kappa^2` is there because
+    functions :math:`K(\cdot, x')` have norms up to :math:`\kappa`. At :math:`r = \infty` it is :math:`\sqrt2` times
     Lemma 3.
 
     Args:
-        K: the Gram, positive semidefinite.
-        radius: r. ``None`` takes the kernel's own: the fixed point r* of r ↦ bound(r), see :func:`own_radius`.
+        K: the Gram matrix, positive semidefinite.
+        radius: r; by default the fixed point r* of r ↦ bound(r), see :func:`own_radius`.
 
     Example:
         >>> import numpy as np
@@ -130,17 +128,14 @@ def own_radius(K: Array, values: Array | None = None) -> float:
 
 def _local(values: Array, r: float, m: int) -> float:
     if not check_number("radius", r) > 0:
-        raise ValueError(
-            f"Expected a radius r > 0 of the local complexity, got {r}. "
-            "Give a positive, finite number, or None for the default."
-        )
+        raise ValueError(f"The radius of the local complexity must be positive, not {r}. None is the default.")
     return float(math.sqrt(2.0 / m * np.minimum(r, values).sum()))
 
 
 def massart_bound(K: Array) -> float:
     r"""Massart's lemma for 2n functions :math:`\pm K(\cdot, x_j)`: :math:`\max_j \|K_{\cdot j}\| \sqrt{2 \log 2n} / m`.
 
-    Nothing is asked of K, which need be neither symmetric nor positive.
+    K need be neither symmetric nor positive semidefinite.
 
     Example:
         >>> import numpy as np
@@ -170,7 +165,7 @@ def monte_carlo(K: Array, num_draws: int = 500, seed: int | None = 0) -> Estimat
     check_seed(seed)
     K = check_array(K, "K", 2)
     if not K.size or not np.isfinite(K).all():
-        raise ValueError("Expected finite values in K, got none, NaN or infinity. Look at the kernel and the data.")
+        raise ValueError("K is empty or has NaN or infinite values. Check the kernel and the data.")
     sigma = np.random.default_rng(seed).choice([-1.0, 1.0], size=(num_draws, len(K)))
     suprema = np.abs(sigma @ K).max(axis=1) / len(K)
     return Estimate(float(suprema.mean()), float(suprema.std(ddof=1) / math.sqrt(num_draws)))

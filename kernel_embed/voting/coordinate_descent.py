@@ -1,4 +1,4 @@
-"""Coordinate descent as a choice of solver: a stream of base functions, one block per kernel, given to ``Descent``."""
+"""Coordinate descent as a solver: one block of base functions per kernel, or a user's stream."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ..validation import check_count
 from .descent import Block, Descent, Stream
 from .families import Array
-from .problem import Solution, VoteProblem, Votes, check_elastic, check_penalties
-from .solver import TOLERANCE, VoteSolver, check_max_rounds
+from .problem import VoteProblem, Votes, check_elastic
+from .solver import TOLERANCE, Solution, VoteSolver, check_penalties
 
 
 @dataclasses.dataclass(frozen=True)
 class CoordinateDescent(VoteSolver):
-    """Coordinate descent (Appendix C), which holds no more than the base functions that vote.
+    """Coordinate descent (Appendix C), which stores only the base functions that vote.
 
     Args:
-        max_rounds: visits of the stream of base functions at most.
+        max_rounds: the most pricing rounds.
 
     Raises:
         TypeError: if ``max_rounds`` is not a whole number.
@@ -38,30 +39,28 @@ class CoordinateDescent(VoteSolver):
     max_rounds: int = 2000
 
     def __post_init__(self) -> None:
-        check_max_rounds(self.max_rounds)
+        check_count("max_rounds", self.max_rounds)
 
     def solve(
         self, problem: VoteProblem, penalties: Array, *, tolerance: float = TOLERANCE, start: Votes | None = None
     ) -> Solution:
-        """The vote for penalties Λ_k; every search begins from nothing, whatever ``start``."""
+        """The vote for penalties Λ_k; the search starts from α = 0 and ignores ``start``."""
         penalties = check_penalties(penalties, len(problem.grams))
 
         def stream() -> Iterable[Block]:
             for k, K in enumerate(problem.grams):
                 yield [(k, j) for j in range(K.shape[1])], (K * problem.y[:, None]).T, np.full(K.shape[1], penalties[k])
 
-        found = self.solve_stream(stream, problem.m, tolerance=tolerance, elastic=problem.elastic)
-        names = np.array(list(found.weights), dtype=np.int64).reshape(-1, 2)
-        votes = Votes(names[:, 0], names[:, 1], np.array(list(found.weights.values()), dtype=np.float64))
-        return Solution(votes, penalties, found.objective, found.bound, found.u, found.num_rounds, found.converged)
+        run = self.solve_stream(stream, problem.m, tolerance=tolerance, elastic=problem.elastic)
+        names = np.array(list(run.weights), dtype=np.int64).reshape(-1, 2)
+        votes = Votes(names[:, 0], names[:, 1], np.array(list(run.weights.values()), dtype=np.float64))
+        return Solution(votes, penalties, run.objective, run.bound, run.u, run.num_rounds, run.converged)
 
     def solve_stream(self, stream: Stream, m: int, *, tolerance: float = TOLERANCE, elastic: float = 0.0) -> Descent:
-        """The vote over a stream of base functions on ``m`` points, which need never be in memory together.
+        """The vote over a stream of base functions on ``m`` points, which are never in memory all at once.
 
         Args:
-            stream: called at every visit; returns blocks ``(names, h, penalties)``, with ``h`` of shape (block size,
-                m), rows already multiplied by the labels. The same names must come with the same functions at every
-                visit.
+            stream: called in every round; see :class:`~kernel_embed.voting.descent.Descent`.
             m: the number of points.
             tolerance: the gap to reach.
             elastic: μ, the weight of the squares.
@@ -83,8 +82,8 @@ class CoordinateDescent(VoteSolver):
             ...     for column in range(2):
             ...         names = [(column, i) for i in range(50)]
             ...         yield names, y * np.where(x[:, column] > x[:, column, None], 1.0, -1.0), np.full(50, 0.01)
-            >>> found = CoordinateDescent().solve_stream(stumps, m=50)
-            >>> found.converged, sorted({column for column, _ in found.weights})
+            >>> run = CoordinateDescent().solve_stream(stumps, m=50)
+            >>> run.converged, sorted({column for column, _ in run.weights})
             (True, [0])
         """
         return Descent(stream, m, tolerance, self.max_rounds, check_elastic(elastic)).run()

@@ -1,8 +1,8 @@
 r"""The paper's cross validation over the path of (λ, β), section 6.
 
 The sample is partitioned into folds; in run i, fold i tests, fold i + 1 validates and the rest trains. The pair with
-the least mean validation error wins, and its mean test error is the result. Of pairs that tie, the one with the fewest
-votes wins, which the paper leaves open. λ = 0 is the norm-1 SVM.
+the lowest mean validation error is selected, and its mean test error is the result. Ties, which the paper does not
+mention, are resolved by the fewest votes. λ = 0 is the norm-1 SVM.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from ..progress import progress_bar
 from ..splits import check_partition, random_folds, rotations
 from .families import Array, KernelFamily, Kernels, Points
-from .labels import check_classes, one_against_rest, winners
 from .path import GRID, PathPoint, PathSettings
+from .predictions import SparseVote, check_classes, one_against_rest, winners
 from .solver import TOLERANCE, VoteSolver
-from .sparse import SparseVote
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +28,11 @@ class CrossValidation:
     """The result of :func:`kernel_embed.voting.cross_validate_votes`. Errors are shares between 0 and 1.
 
     Attributes:
-        lams: the values of λ that were tried.
-        betas: those of β.
+        lams: the values of λ.
+        betas: the values of β.
         validation_errors: shape (folds, len(lams), len(betas)).
         test_errors: the same shape.
-        num_votes: the same shape, of the vote trained without either fold.
+        num_votes: the same shape.
         max_gap: the largest gap of all votes.
 
     Example:
@@ -53,29 +52,29 @@ class CrossValidation:
 
     @property
     def best(self) -> tuple[int, int]:
-        """Where the chosen pair stands in the grid, that of least mean validation error and then of fewest votes."""
+        """The indices of the selected pair: lowest mean validation error, then fewest votes."""
         error, votes = self.validation_errors.mean(axis=0), self.num_votes.mean(axis=0)
         i, j = np.unravel_index(np.lexsort((votes.ravel(), error.round(12).ravel()))[0], error.shape)
         return int(i), int(j)
 
     @property
     def lam(self) -> float:
-        """The chosen λ."""
+        """The selected λ."""
         return self.lams[self.best[0]]
 
     @property
     def beta(self) -> float:
-        """The chosen β."""
+        """The selected β."""
         return self.betas[self.best[1]]
 
     @property
     def validation_error(self) -> float:
-        """Mean validation error at the chosen pair."""
+        """Mean validation error of the selected pair."""
         return float(self.validation_errors.mean(axis=0)[self.best])
 
     @property
     def error(self) -> float:
-        """Mean test error at the chosen pair."""
+        """Mean test error of the selected pair."""
         return float(self.test_errors.mean(axis=0)[self.best])
 
     @property
@@ -85,12 +84,12 @@ class CrossValidation:
 
     @property
     def votes(self) -> float:
-        """Mean number of votes at the chosen pair."""
+        """Mean number of votes of the selected pair."""
         return float(self.num_votes.mean(axis=0)[self.best])
 
 
 class Scaler(Protocol):
-    """What scales the points of each run: any transformer of scikit-learn."""
+    """Scales the points of each run: any transformer of scikit-learn."""
 
     def fit(self, X: Points) -> object:
         """Learn the scale from the training part."""
@@ -120,19 +119,19 @@ def cross_validate_votes(
     """The paper's 5-fold cross validation over the path of (λ, β), in one call.
 
     Args:
-        kernels: as in :func:`kernel_embed.voting.vote_path`; ``None`` for polynomials of degree 1 to 10.
+        kernels: as in :func:`kernel_embed.voting.vote_path`, like all arguments without an explanation.
         x: points.
-        y: labels of two classes; for more, every pair (λ, β) is a vote of each class against the rest.
-        lams: values of λ; ``[0.0]`` is the norm-1 SVM.
+        y: labels; with more than two classes, every pair (λ, β) is a vote of each class against the rest.
+        lams: values of λ.
         betas: values of β.
-        complexity: as in :class:`kernel_embed.VotedKernelClassifier`.
-        radius: r of the local complexity, likewise; the paper chooses it by validation, one call for each r.
-        elastic: μ, the weight of the squares of the costs Λ_k α_{k,j}.
+        complexity: the rule for r_k.
+        radius: r of the local complexity; the paper selects it by validation, one call for each r.
+        elastic: μ.
         num_folds: parts of the sample, at least 3.
-        partition: the parts themselves, each an array of row numbers, in place of ``num_folds`` random ones:
-            ``[test for _, test in splitter.split(x, y)]`` takes any splitter of scikit-learn.
+        partition: the parts, each an array of row numbers, in place of ``num_folds`` random ones:
+            ``[test for _, test in splitter.split(x, y)]`` uses any splitter of scikit-learn.
         scaler: a scikit-learn transformer, copied and fitted on each training part.
-        solver: as in :func:`kernel_embed.voting.vote_path`.
+        solver: the solver.
         tolerance: the gap to reach.
         seed: of the partition and of Monte Carlo complexities.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
@@ -161,10 +160,10 @@ def cross_validate_votes(
     settings = PathSettings(lams, betas, complexity, radius, elastic, solver, tolerance, seed)
     runs = []
     with progress_bar(len(parts), "votes", progress) as bar:
-        for train, *held in rotations(parts):
-            x_train, *x_held = _scaled(scaler, points, train, *held)
+        for train, *others in rotations(parts):
+            x_train, *x_others = _scaled(scaler, points, train, *others)
             paths = settings.paths(family, x_train, one_against_rest(codes[train], len(classes)))
-            runs.append(_run(family, paths, x_train, x_held, [codes[part] for part in held]))
+            runs.append(_run(family, paths, x_train, x_others, [codes[part] for part in others]))
             bar.update()
     shape = (len(parts), len(lams), len(betas))
     validation, test, num_votes = (np.reshape([run[t] for run in runs], shape) for t in range(3))
@@ -176,13 +175,13 @@ def _run(
     family: KernelFamily,
     paths: Sequence[Sequence[PathPoint]],
     x_train: Points,
-    x_held: Sequence[Points],
+    x_others: Sequence[Points],
     codes: Sequence[NDArray[np.int64]],
 ) -> tuple[Array, Array, Array, float]:
-    """Errors on the validation and on the test part, and the number of votes, at every pair; the largest gap."""
+    """Errors on the validation and the test part and number of votes of every pair; the largest gap."""
     errors = [
         (path_winners(family, paths, x_train, x) != numbers[:, None]).mean(axis=0)
-        for x, numbers in zip(x_held, codes, strict=True)
+        for x, numbers in zip(x_others, codes, strict=True)
     ]
     num_votes = np.array([[len(point.solution.votes) for point in path] for path in paths], dtype=np.float64)
     max_gap = max(point.solution.gap for path in paths for point in path)

@@ -1,11 +1,10 @@
 r"""Coordinate descent (Appendix C), for many kernels and for streams of base functions.
 
-Only the non-zero coefficients and their base functions are stored; the others pass by in blocks. At each visit the
-stream is priced, the coordinates of steepest descent join, and each coordinate moves to its minimum by an exact line
-search.
+Only the non-zero coefficients and their base functions are stored; the others are read in blocks. Each round prices the
+stream, adds the coordinates of steepest descent, and moves each coordinate to its minimum by an exact line search.
 
-Taken literally, coordinate descent on eq. (1) stops at points that are not optimal: the hinge has kinks that couple the
-coordinates, and at a kink no single coordinate may improve although two together could. So each round descends on the
+Applied to eq. (1) itself, coordinate descent stops at points that are not optimal: the hinge has kinks that couple the
+coordinates, and at a kink two coordinates together may improve where no single one does. So each round descends on the
 hinge with its corner rounded around a dual centre :math:`c`,
 
 .. math::  \varphi_i(z) = \max_{0 \le u \le 1/m} \; u (1 - z) - \frac{(u - c_i)^2}{2\sigma} ,
@@ -13,9 +12,12 @@ hinge with its corner rounded around a dual centre :math:`c`,
 
 and then moves the centre, :math:`c_i \leftarrow u_i(z_i)`. This is the proximal point method on the dual: rounded
 objectives are smooth, so coordinate descent reaches their minimum, and the centres converge to a dual optimum, at which
-the rounding no longer matters. As :math:`\sigma \to \infty` it is Appendix C itself. Along one coordinate the rounded
-objective is piecewise quadratic, and its minimum is found exactly. The squares
-:math:`\frac\mu2 (\Lambda_j \alpha_j)^2` of the elastic penalty add to slope and curvature, and change nothing else.
+the rounding has no effect. As :math:`\sigma \to \infty` it is Appendix C itself. The squares
+:math:`\frac\mu2 (\Lambda_j \alpha_j)^2` of the elastic penalty only add to slope and curvature.
+
+The line searches are exact. With :math:`v = c + \sigma (1 - z)` and a step a along a direction with values h, the slope
+is :math:`-h^\top \operatorname{clip}(v - a \sigma h, 0, \tfrac1m)` plus that of the penalty, whose squares add
+:math:`qa`: piecewise linear in a.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from collections.abc import Callable, Hashable, Iterable
 import numpy as np
 
 from .families import Array
-from .line_search import minimum, newton_direction, root
 from .problem import dual_bound
 from .solver import TOLERANCE, check_tolerance
 
@@ -33,27 +34,27 @@ Block = tuple[list[Hashable], Array, Array]
 """Names of base functions, the functions as rows y_i h(x_i) of a matrix, and their penalties Λ."""
 
 Stream = Callable[[], Iterable[Block]]
-"""Called at every visit; the same names must come with the same functions."""
+"""Called in every round; returns the same names with the same functions each time."""
 
-JOIN = 20
-"""Coordinates of steepest descent that join in one visit of the stream."""
+BATCH = 20
+"""Coordinates of steepest descent added in one round."""
 
-GROWTH, LARGEST_SIGMA = 1.5, 300.0
-"""σ starts at 1/m, where the rounded corner is as wide as the margin, and grows to this multiple of it."""
+GROWTH, MAX_SIGMA = 1.5, 300.0
+"""Growth factor of σ, which starts at 1/m (the rounded corner is as wide as the margin), and its largest multiple."""
 
 PATIENCE, PROGRESS = 10, 0.9
-"""Below the default tolerance, rounds that must bring the gap to this share of what it was: rounding allows no more."""
+"""Below the default tolerance, the search stops unless this many rounds reduce the gap to this share."""
 
 
 class Descent:
-    """Descends on eq. (1) over a stream of base functions.
+    """Coordinate descent on eq. (1) over a stream of base functions.
 
     Args:
-        stream: called at every visit; returns blocks ``(names, h, penalties)``, with ``h`` of shape (block size, m),
-            rows already multiplied by the labels. The same names must come with the same functions at every visit.
+        stream: called in every round; returns blocks ``(names, h, penalties)``, with ``h`` of shape (block size, m),
+            rows already multiplied by the labels. The same names must come with the same functions each time.
         m: the number of points.
-        tolerance: the gap to reach; the search also ends, not converged, where rounding keeps the gap above it.
-        max_rounds: visits of the stream at most.
+        tolerance: the gap to reach; the search also ends, not converged, if rounding errors keep the gap above it.
+        max_rounds: the most rounds.
         elastic: μ, the weight of the squares.
 
     After ``run()``, ``weights`` maps the names of base functions with a vote to their coefficients.
@@ -94,23 +95,23 @@ class Descent:
         return max(0.0, self.objective - self.bound)
 
     def run(self) -> Descent:
-        """Descend until the gap is within the tolerance, no longer falls, or the rounds are used up."""
+        """Descend until the gap is within the tolerance or stops falling, or the rounds are used up."""
         while self.num_rounds < self.max_rounds and not self.converged:
             self.num_rounds += 1
-            steepness = self._visit()
+            steepness = self._price()
             self.converged = self.gap <= self.tolerance
             if self.converged or self._is_stalled():
                 break
-            if steepness <= self._accuracy:  # this centre is done with: no function of the stream descends any more
+            if steepness <= self._accuracy:  # minimum for this centre: no function of the stream descends
                 self._centre = self._u()
-                self._sigma = min(GROWTH * self._sigma, LARGEST_SIGMA / self.m)
+                self._sigma = min(GROWTH * self._sigma, MAX_SIGMA / self.m)
                 self._accuracy = max(self._accuracy / 3.0, 1e-9)
-                self._forget()
+                self._functions = {name: f for name, f in self._functions.items() if name in self.weights}
             self._descend(0.3 * self._accuracy)
         return self
 
     def _is_stalled(self) -> bool:
-        """Whether the gap is as small as rounding lets it be."""
+        """Whether rounding errors keep the gap from falling."""
         if self.gap > TOLERANCE or self.gap < PROGRESS * self._least:
             self._least, self._since = self.gap, 0
         else:
@@ -121,8 +122,8 @@ class Descent:
         """u_i(z_i), minus the slope of the rounded hinge."""
         return np.clip(self._centre + self._sigma * (1.0 - self._z), 0.0, 1.0 / self.m)
 
-    def _visit(self) -> float:
-        """Price the stream at u: the dual bound, and the steepest coordinates join. Returns the steepest slope."""
+    def _price(self) -> float:
+        """Price the stream at u: update the dual bound, add the steepest coordinates. Returns the steepest slope."""
         u = self._u()
         steepest, violations = 0.0, []
         candidates: list[tuple[float, Hashable, Array, float]] = []
@@ -131,11 +132,11 @@ class Descent:
             above = np.flatnonzero(ratio > 1.0)
             violations.append(ratio[above])
             # μΛ|α| is the slope of the squares, by which a price may exceed the penalty of a function that votes.
-            owed = [self.elastic * penalties[t] * abs(self.weights.get(names[t], 0.0)) for t in above]
-            steepest = max(steepest, float(np.abs(ratio[above] - 1.0 - owed).max(initial=0.0)))
+            slopes = [self.elastic * penalties[t] * abs(self.weights.get(names[t], 0.0)) for t in above]
+            steepest = max(steepest, float(np.abs(ratio[above] - 1.0 - slopes).max(initial=0.0)))
             new = [t for t in above[np.argsort(-ratio[above])] if names[t] not in self._functions]
-            candidates += [(float(ratio[t]), names[t], h[t], float(penalties[t])) for t in new[:JOIN]]
-            candidates = sorted(candidates, key=lambda candidate: -candidate[0])[:JOIN]
+            candidates += [(float(ratio[t]), names[t], h[t], float(penalties[t])) for t in new[:BATCH]]
+            candidates = sorted(candidates, key=lambda candidate: -candidate[0])[:BATCH]
         for _, name, h_t, penalty in candidates:
             self._functions[name] = (h_t.copy(), penalty)
         bound = dual_bound(float(u.sum()), np.concatenate(violations), self.elastic)
@@ -147,7 +148,7 @@ class Descent:
         return steepest
 
     def _descend(self, accuracy: float, max_sweeps: int = 20, max_moves: int = 40) -> None:
-        """Sweeps over the coordinates at hand until none is steeper than ``accuracy`` relative to its penalty."""
+        """Sweep over the stored coordinates until none is steeper than ``accuracy`` relative to its penalty."""
         for _ in range(max_sweeps):
             steepest = 0.0
             for name, (h, penalty) in self._functions.items():
@@ -161,8 +162,8 @@ class Descent:
     def _move_together(self) -> float:
         """One exact line search along Newton's direction over the coefficients that vote, signs kept.
 
-        Base functions of neighboring points are nearly parallel, and one coordinate at a time creeps along the valley
-        they make. The direction costs one solve of the size of the vote. Returns how steep it was.
+        Base functions of neighboring points are nearly parallel, so single coordinates converge slowly. The direction
+        costs one solve of the size of the vote. Returns how steep it was.
         """
         names = list(self.weights)
         if len(names) < 2:
@@ -175,16 +176,16 @@ class Descent:
         v = self._centre + self._sigma * (1.0 - self._z)
         top = 1.0 / self.m
         descent = H @ np.clip(v, 0.0, top) - slopes
-        direction = newton_direction(self._sigma, H[:, (v > 0.0) & (v < top)], descent, squares)
+        direction = _newton_direction(self._sigma, H[:, (v > 0.0) & (v < top)], descent, squares)
         if direction is None:
             return 0.0
         along = direction @ H
-        # The first coefficient to reach zero ends the piece on which the penalty is linear.
+        # The penalty is linear until the first coefficient reaches zero.
         with np.errstate(divide="ignore", invalid="ignore"):
             lengths = np.where(alpha * direction < 0.0, -alpha / direction, np.inf)
         first = int(np.argmin(lengths))
         ridge = float(squares @ direction**2)
-        minimum_along = root(v, self._sigma * along, along, float(slopes @ direction), top, ridge)
+        minimum_along = _root(v, self._sigma * along, along, float(slopes @ direction), top, ridge)
         length = min(minimum_along, float(lengths[first]))
         if not (np.isfinite(length) and length > 0.0):
             return 0.0
@@ -204,7 +205,7 @@ class Descent:
         if steepness <= 1e-13:
             return 0.0
         rest = self._centre + self._sigma * (1.0 - self._z + old * h)  # u before clipping, at coefficient 0
-        new = minimum(rest, self._sigma * h, h, penalty, 1.0 / self.m, ridge)
+        new = _minimum(rest, self._sigma * h, h, penalty, 1.0 / self.m, ridge)
         if new != old:
             self._z += (new - old) * h
             if new:
@@ -213,6 +214,65 @@ class Descent:
                 self.weights.pop(name, None)
         return steepness
 
-    def _forget(self) -> None:
-        """Keep only base functions with a vote."""
-        self._functions = {name: f for name, f in self._functions.items() if name in self.weights}
+
+def _minimum(rest: Array, step: Array, h: Array, penalty: float, top: float, ridge: float = 0.0) -> float:
+    """The a at which hᵀ clip(rest − a·step, 0, top) = penalty · sign(a) + ridge · a, or 0 if there is none."""
+    slope = float(h @ np.clip(rest, 0.0, top))
+    if abs(slope) <= penalty:
+        return 0.0
+    return _root(rest, step, h, penalty if slope > 0 else -penalty, top, ridge)
+
+
+def _root(rest: Array, step: Array, h: Array, target: float, top: float, ridge: float = 0.0) -> float:
+    """The a at which hᵀ clip(rest − a·step, 0, top) − ridge · a = target, where step is a positive multiple of h.
+
+    The left side is piecewise linear and decreasing in a. A Newton step on one linear piece ends in its root; a bracket
+    prevents cycling between pieces.
+    """
+    a, low, high = 0.0, -np.inf, np.inf
+    for _ in range(200):
+        v = rest - a * step
+        excess = float(h @ np.clip(v, 0.0, top)) - ridge * a - target
+        low, high = (a, high) if excess > 0 else (low, a)
+        if abs(excess) <= 1e-14 * abs(target) or high - low <= 1e-15 * abs(a):
+            return a
+        inside = (v > 0.0) & (v < top)
+        curvature = float(h[inside] @ step[inside]) + ridge
+        if curvature > 0 and low < a + excess / curvature < high:
+            new = a + excess / curvature
+        elif np.isfinite(low) and np.isfinite(high):
+            new = 0.5 * (low + high)
+        else:
+            new = _end_of_piece(rest, step, top, a, forward=excess > 0)
+        if new == a:
+            return a
+        a = new
+    return a
+
+
+def _end_of_piece(rest: Array, step: Array, top: float, a: float, forward: bool) -> float:
+    """The end of a flat piece without a bracket: the next a at which an entry enters or leaves [0, top]."""
+    moving = step != 0.0
+    breaks = np.concatenate([rest[moving] / step[moving], (rest[moving] - top) / step[moving]])
+    ahead = breaks[breaks > a] if forward else breaks[breaks < a]
+    if not len(ahead):
+        return a
+    return float(ahead.min() if forward else ahead.max())
+
+
+def _newton_direction(sigma: float, inner: Array, descent: Array, squares: Array) -> Array | None:
+    """Newton's direction for several coefficients, or ``None``.
+
+    ``inner`` has the base functions as rows, at the points on a rounded corner; ``descent`` is minus the slope and
+    ``squares`` the curvature of the penalty in each coefficient.
+    """
+    curvature = sigma * (inner**2).sum(axis=1) + squares
+    curved = curvature > 0.0  # a function that is zero on every rounded corner has no Newton step
+    if not curved.any():
+        return None
+    scale = np.sqrt(curvature[curved])
+    hessian = sigma * (inner[curved] @ inner[curved].T) / np.outer(scale, scale)
+    hessian.flat[:: len(scale) + 1] += 1e-10 + squares[curved] / curvature[curved]
+    direction = np.zeros(len(inner))
+    direction[curved] = np.linalg.solve(hessian, descent[curved] / scale) / scale
+    return direction if np.isfinite(direction).all() else None

@@ -1,11 +1,11 @@
-r"""Many kernels evaluated on the same points: the Grams a vote is built of.
+r"""Families of kernels and their Gram matrices.
 
-A kernel is a GPyTorch kernel or any callable ``(x, z) -> matrix``, not necessarily positive definite nor symmetric:
-the vote is a combination of the functions :math:`K_k(\cdot, x_j)`, and nothing else is asked of them.
+A kernel is a GPyTorch kernel or any callable ``(x, z) -> matrix``, not necessarily positive definite or symmetric:
+the vote only combines the functions :math:`K_k(\cdot, x_j)`.
 
 GPyTorch kernels go through :func:`kernel_embed.gram`, with one exception. Polynomial kernels :math:`(x^\top z + c)^q`
-need one matrix product for all degrees together, and powers by repeated squaring, three times as fast as one product
-and one ``pow`` for each degree (ten degrees, 2456 points of 30 features).
+share one matrix product, and powers use repeated squaring: three times as fast as one product and one ``pow`` per
+degree (ten degrees, 2456 points of 30 features).
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ Points: TypeAlias = NDArray[Any]
 """One point per row or entry: numbers, or for plain callables strings and any objects, which no dtype describes."""
 
 MEMORY_REMEDY = (
-    "Vote with fewer kernels or on a part of the rows, or give the functions as a stream to "
-    "CoordinateDescent.solve_stream, which holds only those that vote."
+    "Vote with fewer kernels or on a part of the rows, or pass the functions as a stream to "
+    "CoordinateDescent.solve_stream, which stores only those that vote."
 )
+ONLY_CALLABLES = "Other points need a family of plain callables."
 
 KernelLike: TypeAlias = Kernel | Callable[[Points, Points], ArrayLike | Tensor]
 """A GPyTorch kernel or a callable (x, z) -> matrix."""
@@ -57,13 +58,12 @@ def polynomial_kernels(degrees: Sequence[int] = range(1, 11), offset: float = 1.
         >>> [kernel.power for kernel in polynomial_kernels(range(1, 4))]
         [1, 2, 3]
     """
-    offset = check_number("offset", offset)
-    if not 0.0 < offset < np.inf:
-        raise ValueError(f"Expected a positive, finite offset, got {offset}. The paper takes 1.")
+    if not 0.0 < check_number("offset", offset) < np.inf:
+        raise ValueError(f"offset must be positive and finite, not {offset}. The paper uses 1.")
     kernels = []
-    for degree in several("degrees", degrees):
+    for degree in check_not_empty("degrees", degrees):
         kernel = PolynomialKernel(power=check_count("a degree", degree)).double()
-        kernel.offset = offset
+        kernel.offset = float(offset)
         kernels.append(kernel)
     return kernels
 
@@ -90,24 +90,24 @@ def gaussian_kernels(gammas: Sequence[float] = GAMMAS) -> list[RBFKernel]:
         [1.0, 0.5]
     """
     kernels = []
-    for gamma in several("gammas", gammas):
+    for gamma in check_not_empty("gammas", gammas):
         if not 0.0 < check_number("γ", gamma) < np.inf:
-            raise ValueError(f"Expected γ > 0 and finite, got {gamma}. Give other values.")
+            raise ValueError(f"Every γ must be positive and finite, not {gamma}.")
         kernel = RBFKernel().double()
         kernel.lengthscale = (2.0 * gamma) ** -0.5
         kernels.append(kernel)
     return kernels
 
 
-def several(name: str, values: Sequence[T]) -> Sequence[T]:
-    """``values``, of which there must be some."""
+def check_not_empty(name: str, values: Sequence[T]) -> Sequence[T]:
+    """``values``, a sequence with at least one entry."""
     if not isinstance(values, Iterable) or len(values) == 0:
-        raise TypeError(f"Expected {name} as a sequence of at least one value, got {values!r}. Give a list.")
+        raise TypeError(f"{name} must be a list with at least one value, not {values!r}.")
     return values
 
 
 class KernelFamily:
-    """A list of kernels, evaluated together and checked.
+    """A list of kernels that are evaluated together and checked.
 
     Args:
         kernels: GPyTorch kernels or callables ``(x, z) -> matrix``. GPyTorch kernels are copied and made float64.
@@ -128,23 +128,16 @@ class KernelFamily:
     """
 
     def __init__(self, kernels: KernelLike | Sequence[KernelLike]) -> None:
-        given = [kernels] if callable(kernels) else kernels
-        if not isinstance(given, Sequence) or isinstance(given, str):
-            raise TypeError(
-                f"Expected a kernel or a list of kernels, got {kernels!r}. Leave kernels=None for the default."
-            )
-        self.kernels: list[KernelLike] = [_own(k, kernel) for k, kernel in enumerate(given)]
+        sequence = [kernels] if callable(kernels) else kernels
+        if not isinstance(sequence, Sequence) or isinstance(sequence, str):
+            raise TypeError(f"kernels must be a kernel or a list of kernels, or None for the default, not {kernels!r}.")
+        self.kernels: list[KernelLike] = [_copied(k, kernel) for k, kernel in enumerate(sequence)]
         if not self.kernels:
-            raise ValueError("Expected at least one kernel, got an empty list. Leave kernels=None for the default.")
+            raise ValueError("kernels is an empty list. Give at least one, or None for the default.")
 
     @classmethod
     def of(cls, kernels: Kernels) -> KernelFamily:
-        """The family of these kernels: the polynomials of degree 1 to 10 for ``None``, a family itself as it is.
-
-        Example:
-            >>> KernelFamily.of(None).names()[-1]
-            'polynomial 10'
-        """
+        """The family of these kernels: for ``None`` the polynomials of degree 1 to 10; a family unchanged."""
         if isinstance(kernels, KernelFamily):
             return kernels
         return cls(polynomial_kernels() if kernels is None else kernels)
@@ -162,11 +155,11 @@ class KernelFamily:
         return not any(isinstance(kernel, Kernel) for kernel in self.kernels)
 
     def points(self, x: ArrayLike) -> Points:
-        """``x`` as these kernels take it: a matrix of finite numbers, or anything where all are plain callables."""
+        """``x`` checked: a matrix of finite numbers, or any sequence if all kernels are plain callables."""
         if self.takes_any_points:
             points = np.asarray(x)
             if points.ndim == 0:
-                raise TypeError(f"Expected x as a sequence of points, got {x!r}. Give one entry for each point.")
+                raise TypeError(f"x must be a sequence with one entry per point, not {x!r}.")
             return points
         if isinstance(x, Tensor):
             check_tensor(x, "x")
@@ -175,16 +168,12 @@ class KernelFamily:
             points = np.asarray(x, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise TypeError(
-                f"Expected x as a matrix of numbers, got {type(x).__name__} ({error}). Other points need kernels "
-                "that are all plain callables."
+                f"x must be a matrix of numbers; this {type(x).__name__} is not one: {error}. {ONLY_CALLABLES}"
             ) from error
         if points.ndim != 2 or 0 in points.shape:
-            raise ValueError(
-                f"Expected x of shape (n, d), one point per row, got {points.shape}. Other points need kernels that "
-                "are all plain callables."
-            )
+            raise ValueError(f"x must have the shape (n, d), one point per row, not {points.shape}. {ONLY_CALLABLES}")
         if not np.isfinite(points).all():
-            raise ValueError("Expected finite values in x, got NaN or infinity. Remove those rows or impute them.")
+            raise ValueError("x has NaN or infinite values. Remove those rows or impute them.")
         return points
 
     def grams(self, x: Points, z: Points) -> list[Array]:
@@ -194,54 +183,52 @@ class KernelFamily:
             MemoryError: if the Gram matrices do not fit.
         """
         check_memory(len(x), None, len(self), MEMORY_REMEDY, len(z), matrices=1)
-        shared = SharedWork(x, z)
-        return [self.checked(k, shared) for k in range(len(self))]
+        cache = GramCache(x, z)
+        return [self.evaluate(k, cache) for k in range(len(self))]
 
     def gram(self, k: int, x: Points, z: Points) -> Array:
         """The matrix K_k(x_i, z_j) of kernel ``k`` alone."""
-        return self.checked(k, SharedWork(x, z))
+        return self.evaluate(k, GramCache(x, z))
 
-    def checked(self, k: int, shared: SharedWork, used: NDArray[np.int64] | None = None) -> Array:
-        """The matrix of kernel ``k`` on shared points, or on the columns ``used`` of them: right shape, finite."""
+    def evaluate(self, k: int, cache: GramCache, columns: NDArray[np.int64] | None = None) -> Array:
+        """The matrix of kernel ``k``, or these columns of it, with its shape and values checked."""
         kernel = self.kernels[k]
-        matrix = shared.evaluate(kernel, used)
-        shape = (len(shared.x), len(shared.z) if used is None else len(used))
+        matrix = cache.gram(kernel, columns)
+        shape = (len(cache.x), len(cache.z) if columns is None else len(columns))
         if matrix.shape != shape:
             raise ValueError(
-                f"Expected a matrix of shape {shape} from kernel {k} ({kernel_name(kernel)}), got {matrix.shape}. A "
-                "kernel takes (x, z) and returns one row per point of x and one column per point of z."
+                f"Kernel {k} ({kernel_name(kernel)}) returned a matrix of shape {matrix.shape} in place of {shape}: "
+                "one row per point of x and one column per point of z."
             )
-        # A finite sum needs no second look, and most sums are finite.
+        # A finite sum implies finite entries and is cheaper to check.
         if not np.isfinite(matrix.sum()) and not np.isfinite(matrix).all():
             raise ValueError(
-                f"Expected finite values from kernel {k} ({kernel_name(kernel)}), got NaN or infinity. Check its "
-                "parameters, or scale the features: high powers overflow on large ones."
+                f"Kernel {k} ({kernel_name(kernel)}) returned NaN or infinite values. Check its parameters, or scale "
+                "the features: high powers of large numbers overflow."
             )
         return matrix
 
 
 Kernels: TypeAlias = KernelFamily | Sequence[KernelLike] | None
-"""What a caller may give for the kernels of a vote; ``None`` for the polynomials of degree 1 to 10."""
+"""The kernels of a vote; ``None`` for the polynomials of degree 1 to 10."""
 
 
-def _own(k: int, kernel: KernelLike) -> KernelLike:
-    """Kernel ``k`` of a family: a float64 copy of a GPyTorch kernel, a callable itself."""
+def _copied(k: int, kernel: KernelLike) -> KernelLike:
+    """A float64 copy of a GPyTorch kernel, a callable itself."""
     if isinstance(kernel, Kernel):
         if kernel.batch_shape:
             raise ValueError(
-                f"Expected kernels without a batch dimension, got batch_shape {tuple(kernel.batch_shape)} for kernel "
-                f"{k} ({type(kernel).__name__}). Give each kernel as one item of the list."
+                f"Kernel {k} ({type(kernel).__name__}) has batch_shape {tuple(kernel.batch_shape)}. Give each kernel "
+                "of the batch as an entry of the list."
             )
         return copy.deepcopy(kernel).double()
     if callable(kernel):
         return kernel
-    raise TypeError(
-        f"Expected a GPyTorch kernel or a callable of x and z, got {type(kernel).__name__} as number {k}. Give one."
-    )
+    raise TypeError(f"Kernel {k} must be a GPyTorch kernel or a callable of x and z, not a {type(kernel).__name__}.")
 
 
-class SharedWork:
-    """What the kernels of one family have in common on points (x, z), computed when first asked for."""
+class GramCache:
+    """Gram matrices on points (x, z), with the products and tensors that kernels share."""
 
     def __init__(self, x: Points, z: Points) -> None:
         self.x, self.z = x, z
@@ -254,28 +241,25 @@ class SharedWork:
 
     @functools.cached_property
     def tensors(self) -> tuple[Tensor, Tensor]:
-        """x and z as float64 tensors, one and the same where x and z are; copies, as arrays may be read-only."""
+        """x and z as float64 tensors, the same one if x is z; copies, because arrays may be read-only."""
         x = torch.tensor(self.x, dtype=torch.float64)
         return x, x if self.z is self.x else torch.tensor(self.z, dtype=torch.float64)
 
-    def evaluate(self, kernel: KernelLike, used: NDArray[np.int64] | None = None) -> Array:
-        """The matrix of ``kernel``, on the columns ``used`` only where they are given."""
+    def gram(self, kernel: KernelLike, columns: NDArray[np.int64] | None = None) -> Array:
+        """The matrix of ``kernel``, or these columns of it."""
         if not isinstance(kernel, Kernel):
-            return _as_matrix(_called(kernel, self.x, self.z if used is None else self.z[used]))
+            z = self.z if columns is None else self.z[columns]
+            try:
+                return _as_matrix(kernel(self.x, z))
+            except TypeError as error:
+                raise TypeError(f"{kernel!r} is not a function of x and z that returns a matrix: {error}.") from error
         if degree(kernel) is not None and kernel.active_dims is None:
-            products = self.products if used is None else self.products[:, used]
+            products = self.products if columns is None else self.products[:, columns]
             return _power(products + kernel.offset.item(), int(kernel.power))
-        x, z = self.tensors
-        columns = None if used is None and z is x else z if used is None else z[torch.from_numpy(used)]
+        x, points = self.tensors
+        other = None if columns is None and points is x else points if columns is None else points[columns]
         with torch.no_grad():
-            return _as_matrix(gram(kernel, x, columns))
-
-
-def _called(kernel: Callable[[Points, Points], ArrayLike | Tensor], x: Points, z: Points) -> ArrayLike | Tensor:
-    try:
-        return kernel(x, z)
-    except TypeError as error:
-        raise TypeError(f"Expected a function of x and z, got {kernel!r} ({error}). Return a matrix.") from error
+            return _as_matrix(gram(kernel, x, other))
 
 
 def degree(kernel: KernelLike) -> int | None:
@@ -292,13 +276,11 @@ def kernel_name(kernel: KernelLike) -> str:
         return f"polynomial {degree(kernel)}"
     if isinstance(kernel, RBFKernel) and type(kernel) is RBFKernel and kernel.lengthscale.numel() == 1:
         return f"gaussian γ={0.5 / kernel.lengthscale.item() ** 2:.3g}"
-    if isinstance(kernel, Kernel):
-        return type(kernel).__name__
     return str(getattr(kernel, "__name__", type(kernel).__name__))
 
 
 def _power(base: Array, exponent: int) -> Array:
-    """base^exponent by squaring: a few products where ``pow`` takes a logarithm for every entry."""
+    """base^exponent by repeated squaring: a few products where ``pow`` takes a logarithm for every entry."""
     result: Array | None = None
     while True:
         if exponent & 1:
@@ -312,27 +294,3 @@ def _power(base: Array, exponent: int) -> Array:
 
 def _as_matrix(value: ArrayLike | Tensor) -> Array:
     return np.asarray(value.detach().cpu().numpy() if isinstance(value, Tensor) else value, dtype=np.float64)
-
-
-def is_numeric(X: ArrayLike | Sequence[object]) -> bool:
-    """Whether X would pass as a matrix of numbers, and so goes through the usual checks.
-
-    Example:
-        >>> is_numeric([[1.0, 2.0]]), is_numeric(["word", "sword"])
-        (True, False)
-    """
-    if hasattr(X, "dtypes") or hasattr(X, "toarray"):
-        return True
-    if isinstance(X, Tensor):
-        check_tensor(X, "X")
-        return True
-    array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object if _ragged(X) else None)
-    return bool(array.dtype.kind in "fiubc")
-
-
-def _ragged(X: ArrayLike | Sequence[object]) -> bool:
-    try:
-        np.asarray(X)
-    except ValueError:
-        return True
-    return False

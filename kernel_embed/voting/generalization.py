@@ -6,7 +6,7 @@ first rewritten: with :math:`B_t = \sup |h_t|`, the functions are :math:`h_t / B
 :math:`\rho` for :math:`f / A` is one of :math:`\rho A` for :math:`f`, and :math:`\sum_t \alpha_t r_t` becomes
 :math:`\sum_t |\alpha_t| r_t / A`.
 
-*As published* both are estimates: they fix ρ before the data, and their proofs have the margin error at 3ρ/2.
+*As published* both are estimates: ρ is fixed before the data, and the proofs give the margin error at 3ρ/2.
 
 *Uniformly in ρ*: Appendix B claims this at the price of a term in :math:`\sqrt{\log\log(2/\rho) / m}`, without a
 constant. We use a union bound over the margins :math:`\rho_i = 2^{-i/8}` (:mod:`kernel_embed.bounds`), so that ρ may
@@ -187,12 +187,12 @@ def _check(margins: Array, mean_complexity: float, p: int, rho: float, confidenc
 
 @dataclasses.dataclass(frozen=True)
 class BaseFunctions:
-    """What is known about the base functions of every kernel.
+    """Bounds and complexities of the base functions of every kernel.
 
     Attributes:
         names: of the kernels.
         sup: B_k = max |K_k| on the sample.
-        complexities: r_k, the rules they came from and the radii of local ones.
+        complexities: r_k, their rules and radii.
         kappa_squared: κ_k² over all inputs; NaN where it is unknown.
     """
 
@@ -203,13 +203,13 @@ class BaseFunctions:
 
     @classmethod
     def of(cls, family: KernelFamily, x: Points, grams: Sequence[Array], r: Complexities) -> BaseFunctions:
-        """From the Gram matrices, and from the closed forms of GPyTorch kernels that have one."""
+        """From the Gram matrices, and from the closed forms of GPyTorch kernels."""
         kappa_squared = [_sup_in_closed_form(kernel, x, K) for kernel, K in zip(family.kernels, grams, strict=True)]
         sup = np.array([np.abs(K).max() for K in grams])
         return cls(family.names(), sup, r, np.array(kappa_squared))
 
     def with_bounds(self, bounds: ArrayLike | None) -> BaseFunctions:
-        """The same with κ_k² from the caller, checked against the sample."""
+        """The same with κ_k² from the user, checked against the sample."""
         if bounds is None:
             return self
         values = np.asarray(bounds, dtype=np.float64)
@@ -239,18 +239,10 @@ def vote_guarantee(
     uniform: bool = False,
     num_outside_radius: int = 0,
 ) -> Bound:
-    """The bound of a theorem for one vote, as a certificate where its base functions allow one.
+    """The bound of a theorem for one vote, a certificate if its base functions allow one.
 
-    Args:
-        margins: y_i f(x_i), shape (m,).
-        norms: Σ_j |α_{k,j}| per kernel.
-        base: what is known about the base functions.
-        rho: the margin of f / A; ``None`` for just below that of the hinge loss.
-        theorem: 1 or 2.
-        confidence: 1 − δ.
-        K: the constant K > 1 of Theorem 2.
-        uniform: whether ρ may depend on the data.
-        num_outside_radius: votes that the local complexities do not cover.
+    ``margins`` are y_i f(x_i), ``norms`` Σ_j |α_{k,j}| per kernel, ``rho`` the margin of f / A, by default just below
+    that of the hinge loss; the local complexities do not cover ``num_outside_radius`` votes.
     """
     if theorem not in (1, 2):
         raise ValueError(f"theorem must be 1 or 2, not {theorem}.")

@@ -1,8 +1,7 @@
 r"""The regularization path over (λ, β).
 
 The penalties :math:`\Lambda_k = \lambda r_k + \beta` only scale the rows of the dual program, so the basis at one
-pair starts another. Which pair is nearest, the certificates say: that whose α and u have the least gap under the new
-penalties.
+pair starts another: the pair whose α and u have the smallest gap under the new penalties.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from numpy.typing import ArrayLike
 
 from .column_generation import ColumnGeneration
 from .coordinate_descent import CoordinateDescent
-from .families import Array, KernelFamily, Kernels, Points, several
-from .labels import check_classes, one_against_rest
+from .families import Array, KernelFamily, Kernels, Points, check_not_empty
 from .penalties import complexities, penalties
-from .problem import Solution, VoteProblem
-from .solver import TOLERANCE, VoteSolver, check_tolerance
+from .predictions import check_classes, one_against_rest
+from .problem import VoteProblem
+from .solver import TOLERANCE, Solution, VoteSolver, check_tolerance
 
 GRID = tuple(10.0**-i for i in range(7))
 """The paper's values of λ and of β: 1, 0.1, …, 1e-6."""
@@ -61,7 +60,7 @@ def vote_path(
     tolerance: float = TOLERANCE,
     seed: int | None = 0,
 ) -> list[PathPoint]:
-    """The votes for all pairs (λ, β), λ outermost, each started from the nearest solved before it.
+    """The votes for all pairs (λ, β), λ outermost, each started from the nearest earlier solution.
 
     Args:
         kernels: GPyTorch kernels or callables ``(x, z) -> matrix``; ``None`` for polynomials of degree 1 to 10.
@@ -72,7 +71,7 @@ def vote_path(
         complexity: as in :class:`kernel_embed.VotedKernelClassifier`.
         radius: r of the local complexity, likewise.
         elastic: μ, the weight of the squares of the costs Λ_k α_{k,j}.
-        solver: ``None`` for :class:`kernel_embed.voting.ColumnGeneration`, or where ``elastic`` > 0
+        solver: by default :class:`kernel_embed.voting.ColumnGeneration`, for ``elastic`` > 0
             :class:`kernel_embed.voting.CoordinateDescent`.
         tolerance: the gap to reach at every pair.
         seed: of Monte Carlo complexities.
@@ -95,8 +94,8 @@ def vote_path(
     classes, codes = check_classes(y, len(points))
     if len(classes) > 2:
         raise ValueError(
-            f"Expected labels of two classes, got {len(classes)}. Take the path of one class against the rest, y == c, "
-            "or cross_validate_votes and VotedKernelClassifier, which do so for every class."
+            f"y must have two classes; it has {len(classes)}. Use one class against the rest, y == c, or "
+            "cross_validate_votes or VotedKernelClassifier, which do so for every class."
         )
     settings = PathSettings(lams, betas, complexity, radius, elastic, solver, tolerance, seed)
     return settings.paths(family, points, one_against_rest(codes, 2))[0]
@@ -104,7 +103,7 @@ def vote_path(
 
 @dataclasses.dataclass(frozen=True)
 class PathSettings:
-    """What a path is made with; the fields are those of :func:`vote_path`."""
+    """The settings of a path; the fields are those of :func:`vote_path`."""
 
     lams: Sequence[float]
     betas: Sequence[float]
@@ -119,7 +118,7 @@ class PathSettings:
         check_tolerance(self.tolerance)
 
     def paths(self, family: KernelFamily, x: Points, targets: Sequence[Array]) -> list[list[PathPoint]]:
-        """One path for each array of labels ±1, on the same Grams."""
+        """One path for each array of labels ±1, on the same Gram matrices."""
         grams = family.grams(x, x)
         r = complexities(family, x, self.complexity, grams=grams, radius=self.radius, seed=self.seed).values
         problem = VoteProblem(grams, targets[0], self.elastic)
@@ -130,7 +129,7 @@ class PathSettings:
 
 
 def default_solver(elastic: float) -> VoteSolver:
-    """Column generation, which is the faster one, where the problem is a linear program; else coordinate descent."""
+    """Column generation, the faster one, if the problem is a linear program; otherwise coordinate descent."""
     return CoordinateDescent() if elastic else ColumnGeneration()
 
 
@@ -143,7 +142,7 @@ def problem_path(
     solver: VoteSolver | None = None,
     tolerance: float = TOLERANCE,
 ) -> list[PathPoint]:
-    """:func:`vote_path` where Grams and complexities ``r`` are at hand.
+    """:func:`vote_path` for Gram matrices and complexities ``r`` that are already computed.
 
     Example:
         >>> import numpy as np
@@ -152,12 +151,12 @@ def problem_path(
         >>> len(problem_path(problem, np.array([1.0]), lams=[0.1, 0.01], betas=[0.0]))
         2
     """
-    # From the heaviest penalties to the lightest: the first programs are small, and the votes grow.
-    lams, betas = several("lams", lams), several("betas", betas)
+    # Large penalties first: their programs are small, and the number of votes grows.
+    lams, betas = check_not_empty("lams", lams), check_not_empty("betas", betas)
     pairs = sorted(itertools.product(lams, betas), reverse=True)
     solver = default_solver(problem.elastic) if solver is None else solver
     if not isinstance(solver, VoteSolver):
-        raise TypeError(f"Expected a VoteSolver, such as ColumnGeneration(), got {solver!r}. Give a value, or None.")
+        raise TypeError(f"solver must be a VoteSolver, such as ColumnGeneration(), or None, not {solver!r}.")
     solutions = solver.solve_all(problem, [penalties(*pair, r) for pair in pairs], tolerance=tolerance)
-    found = dict(zip(pairs, solutions, strict=True))
-    return [PathPoint(lam, beta, found[lam, beta]) for lam, beta in itertools.product(lams, betas)]
+    solution_of = dict(zip(pairs, solutions, strict=True))
+    return [PathPoint(lam, beta, solution_of[lam, beta]) for lam, beta in itertools.product(lams, betas)]

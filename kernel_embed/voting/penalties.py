@@ -1,4 +1,4 @@
-"""Which complexity the penalties Λ_k = λ r_k + β are made of: the caller's choice, applied to every kernel."""
+"""The penalties Λ_k = λ r_k + β, and the complexities r_k of all kernels by one rule."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ NAMES = ("trace", "dimension", "local", "monte_carlo")
 
 
 class Complexities(NamedTuple):
-    """r_k of every kernel, by which rule each was found, and the radius r of local ones, infinite for the others.
-
-    A local r_k counts only functions with E[h²] ≤ r.
-    """
+    """r_k of every kernel, its rule, and its radius r, infinite except for local ones, which cover E[h²] ≤ r."""
 
     values: Array
     rules: list[str]
@@ -38,21 +35,21 @@ def complexities(
 ) -> Complexities:
     """r_k of every kernel on the points ``x``.
 
-    Lemma 3 and the local bound hold for positive semidefinite kernels. Where a Gram shows that its kernel is not one,
-    Massart's lemma takes their place, and ``rules`` says so. The local bound can exceed Lemma 3, which holds for all
-    functions of the kernel: the lesser of the two is taken.
+    Lemma 3 and the local bound hold for positive semidefinite kernels. If a Gram matrix shows that its kernel is not
+    one, Massart's lemma replaces them, and ``rules`` says so. The local bound can exceed Lemma 3, which holds for all
+    functions of the kernel: the smaller of the two is used.
 
     Args:
         kernels: GPyTorch kernels or callables; ``None`` for polynomials of degree 1 to 10.
         x: the sample.
         choice: ``"trace"``, ``"dimension"``, ``"local"`` or ``"monte_carlo"``, or one number per kernel.
-        grams: the Grams on ``x``, where they are known.
-        radius: r of the local complexity; ``None`` takes each kernel's own.
+        grams: the Gram matrices on ``x`` if they are already computed.
+        radius: r of the local complexity; by default the fixed point of each kernel.
         num_draws: of the Monte Carlo estimate.
         seed: of its draws.
 
     Returns:
-        The values r_k, and the rule by which each was found.
+        The values r_k and the rule of each.
 
     Raises:
         ValueError: if the choice is neither a known name nor one number for each kernel.
@@ -66,39 +63,29 @@ def complexities(
     """
     family = KernelFamily.of(kernels)
     if not isinstance(choice, str):
-        return _given(np.asarray(choice, dtype=np.float64), len(family))
+        return _by_rule(_check_values(np.asarray(choice, dtype=np.float64), len(family)), "given")
     if choice not in NAMES:
-        raise ValueError(
-            f"Expected complexity to be one of {', '.join(NAMES)} or one number per kernel, got {choice!r}. "
-            "Choose one of these."
-        )
+        raise ValueError(f"complexity must be one of {', '.join(NAMES)}, or one number per kernel, not {choice!r}.")
     points = family.points(x)
     grams = family.grams(points, points) if grams is None else grams
     if choice == "dimension":
-        return _everywhere(_dimensions(family, grams, points), "Lemma 4")
+        return _by_rule(_dimensions(family, grams, points), "Lemma 4")
     if choice == "monte_carlo":
-        values = [bounds.monte_carlo(K, num_draws, seed).value for K in grams]
-        return _everywhere(np.array(values), "Monte Carlo")
-    found = [_by_spectrum(K, choice, radius) for K in grams]
-    return Complexities(
-        np.array([value for value, _, _ in found]), [rule for _, rule, _ in found], np.array([r for _, _, r in found])
-    )
+        return _by_rule(np.array([bounds.monte_carlo(K, num_draws, seed).value for K in grams]), "Monte Carlo")
+    values, rules, radii = zip(*(_by_spectrum(K, choice, radius) for K in grams), strict=True)
+    return Complexities(np.array(values), list(rules), np.array(radii))
 
 
-def _everywhere(values: Array, rule: str) -> Complexities:
-    """Complexities by one rule, of all functions."""
+def _by_rule(values: Array, rule: str) -> Complexities:
     return Complexities(values, [rule] * len(values), np.full(len(values), np.inf))
 
 
-def _given(values: Array, num_kernels: int) -> Complexities:
+def _check_values(values: Array, num_kernels: int) -> Array:
     if values.shape != (num_kernels,):
-        raise ValueError(
-            f"Expected one complexity per kernel, {num_kernels} in all, got an array of shape {values.shape}. "
-            "Give a vector as long as the list of kernels."
-        )
+        raise ValueError(f"complexity must have {num_kernels} numbers, one per kernel; its shape is {values.shape}.")
     if not (np.isfinite(values) & (values >= 0)).all():
-        raise ValueError(f"Expected finite complexities ≥ 0, got {values.tolist()}. Give other values.")
-    return _everywhere(values, "given")
+        raise ValueError(f"Complexities must be finite and at least 0, not {values.tolist()}.")
+    return values
 
 
 def _dimensions(family: KernelFamily, grams: Sequence[Array], x: Points) -> Array:
@@ -107,15 +94,15 @@ def _dimensions(family: KernelFamily, grams: Sequence[Array], x: Points) -> Arra
         power = degree(kernel)
         if power is None or x.ndim != 2:
             raise ValueError(
-                f"Expected polynomial kernels for complexity='dimension' (Lemma 4), got {family.names()[k]} as kernel "
-                f"{k}. Use 'trace', 'local' or 'monte_carlo', or give one number per kernel."
+                f"complexity='dimension' (Lemma 4) is for polynomial kernels only; kernel {k} is {family.names()[k]}. "
+                "Use 'trace', 'local' or 'monte_carlo', or give one number per kernel."
             )
         values.append(bounds.dimension_bound(K, x.shape[1], power))
     return np.array(values)
 
 
 def _by_spectrum(K: Array, choice: str, radius: float | None) -> tuple[float, str, float]:
-    """r_k by the trace or the eigenvalues of a Gram, or by its columns where those do not bound it; rule and radius."""
+    """r_k by the trace or the eigenvalues of a Gram matrix, or by its columns if it is indefinite; rule and radius."""
     if not bounds.may_be_positive_semidefinite(K):
         return bounds.massart_bound(K), "Massart", np.inf
     trace = bounds.trace_bound(K)
@@ -136,5 +123,5 @@ def penalties(lam: float, beta: float, r: Array) -> Array:
     """
     for name, value in (("lam", lam), ("beta", beta)):
         if not 0.0 <= check_number(name, value) < np.inf:
-            raise ValueError(f"Expected {name} ≥ 0 and finite, got {value}. The grid of the paper is 1e-6 to 1.")
+            raise ValueError(f"{name} must be finite and at least 0, not {value}. The paper uses 1e-6 to 1.")
     return lam * check_array(r, "r") + beta

@@ -1,4 +1,4 @@
-r"""The optimization problem of the vote, its dual, and the certificate that ties both.
+r"""The optimization problem of the vote, its dual, and the gap between them.
 
 With base functions :math:`h_{k,j} = (y_i K_k(x_i, x_j))_{i}` and penalties :math:`\Lambda_k = \lambda r_k + \beta`, the
 vote minimizes
@@ -12,16 +12,17 @@ vote minimizes
 
 Any :math:`\alpha` bounds the optimum from above and any feasible :math:`u` from below. Dividing any
 :math:`u \in [0, 1/m]^m` by :math:`\max(1, \max_{k,j} |h_{k,j}^\top u| / \Lambda_k)` makes it feasible, so every solver
-can say how far from the optimum it may be at most: its gap.
+can bound its distance from the optimum: the gap.
 
-The elastic penalty, a hybrid of norms that the paper leaves open, adds squares in the same unit, what a vote costs:
+The elastic penalty is a hybrid of norms that the paper does not treat. It adds the squares of the costs
+:math:`\Lambda_k |\alpha_{k,j}|`:
 
 .. math::  F_\mu(\alpha) = F(\alpha) + \frac\mu2 \sum_{k,j} (\Lambda_k \alpha_{k,j})^2 , \qquad
            \max_{0 \le u \le 1/m} \sum_i u_i
            - \frac1{2\mu} \sum_{k,j} \Big(\frac{|h_{k,j}^\top u|}{\Lambda_k} - 1\Big)_+^2 .
 
-Its dual has no rows: every :math:`u` in the box is feasible, and so is every :math:`tu`, :math:`0 \le t \le 1`. The
-best :math:`t` is the certificate (:func:`dual_bound`); for :math:`\mu \to 0` it is the division above.
+In its dual every :math:`u` in the box is feasible, and so is every :math:`tu`, :math:`0 \le t \le 1`.
+:func:`dual_bound` takes the best :math:`t`; for :math:`\mu \to 0` it is the division above.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ class Votes:
         return len(self.weight)
 
     def restricted_to(self, points: NDArray[np.int64]) -> Votes:
-        """The votes of ``points`` only, renumbered by their positions there."""
+        """The votes of ``points`` only, renumbered by their positions in it."""
         position = {int(j): t for t, j in enumerate(points)}
-        kept = [t for t, j in enumerate(self.point) if int(j) in position]
-        numbers = np.array([position[int(j)] for j in self.point[kept]], dtype=np.int64)
-        return Votes(self.kernel[kept], numbers, self.weight[kept])
+        rows = [t for t, j in enumerate(self.point) if int(j) in position]
+        renumbered = np.array([position[int(j)] for j in self.point[rows]], dtype=np.int64)
+        return Votes(self.kernel[rows], renumbered, self.weight[rows])
 
     @classmethod
     def none(cls) -> Votes:
@@ -73,43 +74,8 @@ class Votes:
         return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
 
 
-@dataclasses.dataclass(frozen=True)
-class Solution:
-    """A vote with its certificate.
-
-    Attributes:
-        votes: the non-zero coefficients α.
-        penalties: Λ_k, one per kernel.
-        objective: F(α) of eq. (1), from above.
-        bound: the value of the feasible dual point, from below.
-        u: the dual point before it is scaled into the feasible set, of shape (m,).
-        num_rounds: how often the solver priced all base functions.
-        converged: whether the gap is within the tolerance asked for.
-
-    Example:
-        >>> import numpy as np, kernel_embed as ke
-        >>> x = np.random.default_rng(0).normal(size=(30, 2))
-        >>> point, = ke.voting.vote_path([lambda x, z: x @ z.T], x, x[:, 0] > 0, lams=[0.01], betas=[0.0])
-        >>> point.solution.bound <= point.solution.objective, point.solution.gap < 1e-6
-        (True, True)
-    """
-
-    votes: Votes
-    penalties: Array
-    objective: float
-    bound: float
-    u: Array
-    num_rounds: int
-    converged: bool
-
-    @property
-    def gap(self) -> float:
-        """How far above the optimum F may be at most, objective − bound and never negative."""
-        return max(0.0, self.objective - self.bound)
-
-
 class VoteProblem:
-    """The sample as the solvers see it: Grams K_k and labels ±1.
+    """The data of eq. (1): Gram matrices K_k and labels ±1.
 
     Args:
         grams: the matrices K_k(x_i, x_j), one per kernel, rows for the sample's points, columns for base functions.
@@ -117,9 +83,9 @@ class VoteProblem:
         elastic: μ ≥ 0, the weight of the squares; 0 is the paper's problem.
 
     Raises:
-        TypeError: if a Gram is not made of real numbers.
-        ValueError: if there is no Gram, one has not one row for each label, a value is not finite, or ``elastic`` is
-            negative.
+        TypeError: if a Gram matrix does not consist of real numbers.
+        ValueError: if there is no Gram matrix, or one without a row for each label or with a value that is not finite,
+            or ``elastic`` is negative.
 
     Example:
         >>> import numpy as np
@@ -130,36 +96,31 @@ class VoteProblem:
     """
 
     def __init__(self, grams: Sequence[Array], y: Array, elastic: float = 0.0) -> None:
-        self.y = _checked_labels(y)
+        self.y = _check_signs(y)
         self.elastic = check_elastic(elastic)
         self.m = len(self.y)
         if not grams:
-            raise ValueError("Expected at least one Gram, got none. Give one for each kernel.")
+            raise ValueError("grams is empty. Give one Gram matrix per kernel.")
         grams = [check_array(K, f"Gram {k}") for k, K in enumerate(grams)]
         for k, K in enumerate(grams):
             if K.ndim != 2 or K.shape[0] != self.m:
-                raise ValueError(
-                    f"Expected Gram {k} with {self.m} rows, one per label, got shape {K.shape}. "
-                    "Evaluate every kernel at the same points."
-                )
+                raise ValueError(f"Gram {k} must have {self.m} rows, one per label; its shape is {K.shape}.")
             if not np.isfinite(K).all():
-                raise ValueError(f"Expected finite values in Gram {k}, got NaN or infinity. Look at the kernel.")
+                raise ValueError(f"Gram {k} has NaN or infinite values. Check the kernel.")
         self.grams = grams
-        # One base function per row, so that reading some of them, or pricing all, walks memory in order.
+        # One base function per row, so that memory is read in order.
         self._functions = [K if _symmetric(K) else np.ascontiguousarray(K.T) for K in self.grams]
 
     def with_labels(self, y: Array) -> VoteProblem:
-        """The same points with other labels; the Grams are shared.
+        """The same points with other labels; the Gram matrices are shared.
 
         Raises:
             ValueError: if there is not one label for each point.
         """
         other = copy.copy(self)
-        other.y = _checked_labels(y)
+        other.y = _check_signs(y)
         if len(other.y) != self.m:
-            raise ValueError(
-                f"Expected {self.m} labels, one per point, got {len(other.y)}. Give a vector as long as x."
-            )
+            raise ValueError(f"y must have {self.m} labels, one per point; it has {len(other.y)}.")
         return other
 
     def columns(
@@ -168,9 +129,9 @@ class VoteProblem:
         """The base functions h_{k,j} as the rows of a matrix, at all m points of the sample or ``at`` some of them."""
         h = np.empty((len(kernel), self.m if at is None else len(at)))
         for k in np.unique(kernel):
-            chosen = kernel == k
-            functions, j = self._functions[k], point[chosen]
-            h[chosen] = functions[j] if at is None else functions[np.ix_(j, at)]
+            of_kernel = kernel == k
+            functions, j = self._functions[k], point[of_kernel]
+            h[of_kernel] = functions[j] if at is None else functions[np.ix_(j, at)]
         h *= self.y if at is None else self.y[at]
         return h
 
@@ -178,39 +139,39 @@ class VoteProblem:
         """y_i f(x_i) of every point of the sample."""
         f = np.zeros(self.m)
         for k in np.unique(votes.kernel):
-            chosen = votes.kernel == k
-            f += votes.weight[chosen] @ self._functions[k][votes.point[chosen]]
+            of_kernel = votes.kernel == k
+            f += votes.weight[of_kernel] @ self._functions[k][votes.point[of_kernel]]
         return self.y * f
 
     def prices(self, u: Array) -> list[Array]:
-        """h_{k,j}ᵀu for every base function, one array per kernel."""
+        """h_{k,j}ᵀu of every base function, one array per kernel: the pricing step."""
         signed = self.y * u
-        held = np.flatnonzero(signed)
-        if 3 * len(held) < self.m:  # points beyond their margin have no weight
-            return [signed[held] @ K[held] for K in self.grams]
+        nonzero = np.flatnonzero(signed)
+        if 3 * len(nonzero) < self.m:  # points beyond their margin have u = 0
+            return [signed[nonzero] @ K[nonzero] for K in self.grams]
         return [functions @ signed for functions in self._functions]
 
     def objective(self, votes: Votes, penalties: Array, margins: Array | None = None) -> float:
-        """F(α) of eq. (1), with the squares where ``elastic`` > 0; ``margins`` where they are known."""
+        """F(α) of eq. (1), with the squares if ``elastic`` > 0; ``margins`` saves computing them."""
         loss = np.maximum(0.0, 1.0 - (self.margins(votes) if margins is None else margins)).mean()
         costs = penalties[votes.kernel] * np.abs(votes.weight)
         return float(loss + costs.sum() + 0.5 * self.elastic * (costs**2).sum())
 
 
-def _checked_labels(y: Array) -> Array:
+def _check_signs(y: Array) -> Array:
     y = check_array(y, "y")
     if y.ndim != 1 or not np.isin(y, (-1.0, 1.0)).all():
         values = np.unique(y)
         shown = ", ".join(f"{value:g}" for value in values[:5]) + (", …" if len(values) > 5 else "")
         raise ValueError(
-            f"Expected labels −1 and +1 in one dimension, got shape {y.shape} with values {shown}. "
-            "Code the two classes as −1 and +1, or use VotedKernelClassifier, which does so."
+            f"y must be a vector of labels −1 and +1; it has shape {y.shape} and values {shown}. "
+            "VotedKernelClassifier accepts labels of any kind."
         )
     return y
 
 
 def dual_bound(total: float, violations: Array, elastic: float = 0.0) -> float:
-    r"""The best bound from below along tu: :math:`\max_{t \le 1} t \sum_i u_i - \frac1{2\mu} \sum_j (t v_j - 1)_+^2`.
+    r"""The best lower bound along tu: :math:`\max_{t \le 1} t \sum_i u_i - \frac1{2\mu} \sum_j (t v_j - 1)_+^2`.
 
     The maximum is where :math:`\mu \sum_i u_i = \sum_j v_j (t v_j - 1)_+`; with the J largest :math:`v_j` counted,
     :math:`t = (\mu \sum_i u_i + \sum_{j \le J} v_j) / \sum_{j \le J} v_j^2`, the least of which is the maximum.
@@ -237,28 +198,9 @@ def dual_bound(total: float, violations: Array, elastic: float = 0.0) -> float:
 def check_elastic(elastic: float) -> float:
     """μ as a finite number ≥ 0."""
     if not 0.0 <= check_number("elastic", elastic) < np.inf:
-        raise ValueError(f"Expected elastic ≥ 0 and finite, got {elastic!r}. Give 0 for the vote of the paper.")
+        raise ValueError(f"elastic must be finite and at least 0, not {elastic!r}. 0 is the problem of the paper.")
     return float(elastic)
 
 
 def _symmetric(K: Array) -> bool:
     return K.shape[0] == K.shape[1] and K.flags.c_contiguous and bool((K == K.T).all())
-
-
-def check_penalties(penalties: Array, num_kernels: int) -> Array:
-    """Λ_k as an array, one positive number per kernel."""
-    penalties = check_array(penalties, "penalties")
-    if penalties.shape != (num_kernels,):
-        raise ValueError(
-            f"Expected one penalty per kernel, {num_kernels} in all, got shape {penalties.shape}. "
-            "Give a vector as long as the list of kernels."
-        )
-    bad = ~(np.isfinite(penalties) & (penalties > 0))
-    if bad.any():
-        k = int(np.flatnonzero(bad)[0])
-        raise ValueError(
-            f"Expected a positive penalty Λ_k = λ r_k + β for every kernel, got {penalties[k]:g} for kernel {k}. "
-            "Without a penalty the coefficients of eq. (1) are not bounded: raise beta, or lam where the complexity is "
-            "not zero."
-        )
-    return penalties

@@ -1,18 +1,18 @@
-r"""The linear program of column generation: a few rows, a few points, and the simplex method of HiGHS.
+r"""The restricted linear program of column generation, solved by the simplex method of HiGHS.
 
 .. math::  \max_v \frac1m \sum_i v_i \quad\text{s.t.}\quad 0 \le v_i \le 1, \quad
-           \Big|\frac{h_{k,j}^\top v}{m \Lambda_k}\Big| \le 1 \quad\text{for the base functions that have joined.}
+           \Big|\frac{h_{k,j}^\top v}{m \Lambda_k}\Big| \le 1 \quad\text{for the base functions added so far.}
 
-Three things keep it fast and exact.
+Three measures keep it fast and exact.
 
-- Scale. Rows reach :math:`10^{15}` for a polynomial of degree ten. In :math:`v = mu \in [0, 1]` and divided by their
-  penalty the solver's tolerance is relative to the penalty, whatever its size. Scaling rows keeps a basis a basis, so a
-  new penalty starts from the old solution.
-- Size. At the optimum as many points lie strictly inside the box as there are votes; most are beyond their margin, with
-  :math:`v_i = 0`. A point whose margin is twice what it needs sits out, without a column, and is called back when its
-  margin falls below 1. All variables are boxed, so any basis is dual feasible at the right bounds, whatever joins.
-- Variety. Neighboring points and degrees give nearly parallel functions. Of those whose cosine exceeds 0.99 only the
-  most violated joins in one round.
+- Scaling. Rows reach :math:`10^{15}` for a polynomial of degree ten. With :math:`v = mu \in [0, 1]` and rows divided by
+  their penalty, the solver's tolerance is relative to the penalty. Scaling rows keeps a basis valid, so a new penalty
+  starts from the old solution.
+- Dropped points. At the optimum as many points lie strictly inside the box as there are votes; most are beyond their
+  margin, with :math:`v_i = 0`. A point with a margin above 2 has no column until its margin falls below 1. All
+  variables are boxed, so any basis is dual feasible at the right bounds after rows or columns are added.
+- Diversity. Neighboring points and degrees give nearly parallel functions. Of those whose cosine exceeds 0.99 only the
+  most violated is added in one round.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from numpy.typing import NDArray
 from .families import Array
 from .problem import VoteProblem, Votes
 
-if TYPE_CHECKING:  # HiGHS is loaded by the first program, not by everybody who imports the package
+if TYPE_CHECKING:  # import kernel_embed does not load HiGHS
     import highspy
 
 BATCH = 50
-"""Rows that join in one round; measured best between 25 and 100."""
+"""Rows added in one round; measured best between 25 and 100."""
 
 POOL = 100
-"""The most violated rows, of which the batch is chosen."""
+"""The most violated rows, from which the batch is selected."""
 
 COSINE = 0.99
-"""Candidates more parallel than this wait for the next round."""
+"""Candidates more parallel than this are left for the next round."""
 
-BEYOND = 1.0
-"""A point whose margin exceeds 1 by this much sits out."""
+EXCESS_MARGIN = 1.0
+"""A point whose margin exceeds 1 by this much is dropped."""
 
-LARGEST = 1e4
-"""Entries of a row at most: a row of larger ones is scaled down together with its bound."""
+MAX_ENTRY = 1e4
+"""Rows with larger entries are scaled down together with their bound, which would drown in rounding."""
 
-ITERATIONS = 5
-"""Simplex iterations for each row and column; a healthy program was seen to take three at most. Rows whose entries
-differ by more orders of magnitude than a double has can send the simplex method in circles."""
+MAX_ITERATIONS = 5
+"""Simplex iterations per row and column; regular programs took three at most. The simplex method can cycle on rows
+whose entries differ by more orders of magnitude than a double has."""
 
 OPTIONS = {
     "threads": 1,
@@ -57,14 +57,13 @@ OPTIONS = {
 }
 
 TOLERANCES = (1e-10, 1e-10, 1e-8)
-"""Feasibility asked of HiGHS: the tightest it accepts, the same from nothing, and one that rows as parallel as those of
-two wide Gaussians can meet. The certificate does not believe any of them. A program that none of the three brings to
-its optimum ends the solve, and the certificate says how good its last point is."""
+"""Feasibility tolerances of HiGHS: the tightest it accepts, the same without a basis, and one for rows as parallel as
+those of two wide Gaussians. The gap does not depend on them. If all three fail, the solve ends with its last point."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Core:
-    """The rows of a program that are at their bounds, the points that do not sit out, and the basis over both."""
+class WarmStart:
+    """The tight rows of a solved program, its active points, and the basis over both."""
 
     kernel: NDArray[np.int64]
     point: NDArray[np.int64]
@@ -78,21 +77,21 @@ class Program:
     Args:
         problem: the sample.
         penalties: Λ_k, one per kernel.
-        core: what a program with other penalties came down to; all points and no row by default.
+        start: a solved program with other penalties; by default all points and no row.
     """
 
-    def __init__(self, problem: VoteProblem, penalties: Array, core: Core | None) -> None:
+    def __init__(self, problem: VoteProblem, penalties: Array, start: WarmStart | None) -> None:
         import highspy
 
         m = problem.m
         self.problem, self.penalties = problem, penalties
         self.kernel = np.zeros(0, dtype=np.int64)
         self.point = np.zeros(0, dtype=np.int64)
-        self.active = np.arange(m) if core is None else core.active
+        self.active = np.arange(m) if start is None else start.active
         self.failed = False
         self._scale = np.zeros(0)
-        self._inside = np.zeros((len(problem.grams), problem.grams[0].shape[1]), dtype=bool)
-        self._stays = np.zeros(m, dtype=bool)
+        self._has_row = np.zeros((len(problem.grams), problem.grams[0].shape[1]), dtype=bool)
+        self._restored = np.zeros(m, dtype=bool)
         self._highs = highspy.Highs()
         self._highs.setOptionValue("output_flag", False)
         for option, value in OPTIONS.items():
@@ -100,82 +99,81 @@ class Program:
         n = len(self.active)
         self._highs.addVars(n, np.zeros(n), np.ones(n))
         self._highs.changeColsCost(n, np.arange(n, dtype=np.int32), np.full(n, -1.0 / m))
-        if core is not None and core.basis is not None:
-            self.add(core.kernel, core.point)
-            self._highs.setBasis(core.basis)
+        if start is not None and start.basis is not None:
+            self.add(start.kernel, start.point)
+            self._highs.setBasis(start.basis)
 
     def add(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> None:
-        """Let the rows of these base functions join."""
+        """Add the rows of these base functions."""
         scale = self.problem.m * self.penalties[kernel]
         rows = self.problem.columns(kernel, point) / scale[:, None]
-        # Rows beyond this size drown the bound 1 in rounding; they are scaled to it, bound and all.
-        excess = np.maximum(np.abs(rows).max(axis=1) / LARGEST, 1.0)
+        excess = np.maximum(np.abs(rows).max(axis=1) / MAX_ENTRY, 1.0)
         rows = rows[:, self.active] / excess[:, None]
         self._highs.addRows(len(rows), -1.0 / excess, 1.0 / excess, *_sparse(rows))
         self.kernel = np.concatenate([self.kernel, kernel])
         self.point = np.concatenate([self.point, point])
         self._scale = np.concatenate([self._scale, scale * excess])
-        self._inside[kernel, point] = True
+        self._has_row[kernel, point] = True
 
-    def call_back(self, margins: Array) -> bool:
-        """Let the points return that sit out with a margin below 1; false when there is none."""
-        out = np.ones(self.problem.m, dtype=bool)
-        out[self.active] = False
-        points = np.flatnonzero(out & (margins < 1.0 - 1e-9))
+    def restore_points(self, margins: Array) -> bool:
+        """Add the columns of dropped points with a margin below 1; false if there is none."""
+        is_dropped = np.ones(self.problem.m, dtype=bool)
+        is_dropped[self.active] = False
+        points = np.flatnonzero(is_dropped & (margins < 1.0 - 1e-9))
         if not len(points):
             return False
         columns = self.problem.columns(self.kernel, self.point, points) / self._scale[:, None]
         n = len(points)
         self._highs.addCols(n, np.full(n, -1.0 / self.problem.m), np.zeros(n), np.ones(n), *_sparse(columns.T))
         self.active = np.concatenate([self.active, points])
-        self._stays[points] = True  # once only, lest the two go on for ever
+        self._restored[points] = True  # never dropped again, so that the two steps cannot cycle
         return True
 
-    def send_away(self, margins: Array, u: Array) -> None:
-        """Let the points beyond their margin sit out, when that halves the program."""
-        near = _near(margins, u) | self._stays
-        if 2 * near[self.active].sum() > len(self.active):
+    def drop_points(self, margins: Array, u: Array) -> None:
+        """Remove the columns of points beyond their margin if that halves the program."""
+        needed = _needed(margins, u) | self._restored
+        if 2 * needed[self.active].sum() > len(self.active):
             return
         basis = self._highs.getBasis()
-        kept = near[self.active] | _in_basis(basis.col_status)
-        basis.col_status = _chosen(basis.col_status, kept)
-        gone = np.flatnonzero(~kept).astype(np.int32)
-        self._highs.deleteCols(len(gone), gone)
+        keep = needed[self.active] | _in_basis(basis.col_status)
+        basis.col_status = list(itertools.compress(basis.col_status, keep))
+        columns = np.flatnonzero(~keep).astype(np.int32)
+        self._highs.deleteCols(len(columns), columns)
         self._highs.setBasis(basis)
-        self.active = self.active[kept]
+        self.active = self.active[keep]
 
     def add_new(self, kernel: NDArray[np.int64], point: NDArray[np.int64]) -> None:
-        """Let those of these rows join that are not in the program, each once."""
-        width = self._inside.shape[1]
+        """Add those of these rows that are not in the program, each once."""
+        width = self._has_row.shape[1]
         kernel, point = np.divmod(np.unique(kernel * width + point), width)
-        new = ~self._inside[kernel, point]
+        new = ~self._has_row[kernel, point]
         if new.any():
             self.add(kernel[new], point[new])
 
-    def price_in(self, violations: Array) -> bool:
-        """Let the most violated rows join; false when no row outside the program is violated."""
-        outside = np.where(self._inside, 0.0, violations).ravel()
-        candidates = np.flatnonzero(outside > 1.0 + 1e-9)
+    def add_violated(self, violations: Array) -> bool:
+        """Add the most violated rows; false if no row outside the program is violated."""
+        violations = np.where(self._has_row, 0.0, violations).ravel()
+        candidates = np.flatnonzero(violations > 1.0 + 1e-9)
         if not len(candidates):
             return False
         if len(candidates) > POOL:
-            candidates = candidates[np.argpartition(-outside[candidates], POOL)[:POOL]]
-        candidates = candidates[np.argsort(-outside[candidates], kind="stable")]
-        kernel, point = np.divmod(candidates, self._inside.shape[1])
-        chosen = _varied(self.problem.columns(kernel, point))
-        self.add(kernel[chosen], point[chosen])
+            candidates = candidates[np.argpartition(-violations[candidates], POOL)[:POOL]]
+        candidates = candidates[np.argsort(-violations[candidates], kind="stable")]
+        kernel, point = np.divmod(candidates, self._has_row.shape[1])
+        batch = _diverse(self.problem.columns(kernel, point))
+        self.add(kernel[batch], point[batch])
         return True
 
     def run(self) -> tuple[Votes, Array]:
-        """Solve: the multipliers of the rows, which are the votes α, and u."""
+        """Solve: the multipliers of the rows, which are the coefficients α, and u."""
         from highspy import HighsModelStatus
 
         if not len(self.kernel):
             return Votes.none(), np.full(self.problem.m, 1.0 / self.problem.m)
-        self._highs.setOptionValue("simplex_iteration_limit", ITERATIONS * (self.problem.m + len(self.kernel)))
+        self._highs.setOptionValue("simplex_iteration_limit", MAX_ITERATIONS * (self.problem.m + len(self.kernel)))
         for attempt, tolerance in enumerate(TOLERANCES):
             if attempt:
-                self._highs.clearSolver()  # a basis gone bad: once more from nothing
+                self._highs.clearSolver()  # the basis may be singular: start without one
             self._highs.setOptionValue("primal_feasibility_tolerance", tolerance)
             self._highs.setOptionValue("dual_feasibility_tolerance", tolerance)
             self._highs.run()
@@ -190,21 +188,22 @@ class Program:
         voting = np.flatnonzero(weight)
         return Votes(self.kernel[voting], self.point[voting], weight[voting]), u
 
-    def core(self, margins: Array, u: Array) -> Core:
-        """What remains without the rows that are not at their bounds and the points that may sit out."""
+    def warm_start(self, margins: Array, u: Array) -> WarmStart:
+        """The tight rows and the needed points, with the basis over them."""
         if not len(self.kernel):
-            return Core(self.kernel, self.point, self.active, None)
+            return WarmStart(self.kernel, self.point, self.active, None)
         basis = self._highs.getBasis()
         rows, columns = basis.row_status, basis.col_status
         tight = ~_in_basis(rows)
-        kept = _near(margins, u)[self.active] | _in_basis(columns)
-        basis.row_status, basis.col_status = _chosen(rows, tight), _chosen(columns, kept)
-        return Core(self.kernel[tight], self.point[tight], self.active[kept], basis)
+        keep = _needed(margins, u)[self.active] | _in_basis(columns)
+        basis.row_status = list(itertools.compress(rows, tight))
+        basis.col_status = list(itertools.compress(columns, keep))
+        return WarmStart(self.kernel[tight], self.point[tight], self.active[keep], basis)
 
 
-def _near(margins: Array, u: Array) -> NDArray[np.bool_]:
-    """The points that may not sit out."""
-    return np.asarray((margins < 1.0 + BEYOND) | (u > 0))
+def _needed(margins: Array, u: Array) -> NDArray[np.bool_]:
+    """The points that must not be dropped."""
+    return np.asarray((margins < 1.0 + EXCESS_MARGIN) | (u > 0))
 
 
 def _in_basis(statuses: list[highspy.HighsBasisStatus]) -> NDArray[np.bool_]:
@@ -213,26 +212,22 @@ def _in_basis(statuses: list[highspy.HighsBasisStatus]) -> NDArray[np.bool_]:
     return np.array([status == HighsBasisStatus.kBasic for status in statuses], dtype=bool)
 
 
-def _chosen(statuses: list[highspy.HighsBasisStatus], kept: NDArray[np.bool_]) -> list[highspy.HighsBasisStatus]:
-    return list(itertools.compress(statuses, kept))
-
-
 def _sparse(rows: Array) -> tuple[int, NDArray[np.int32], NDArray[np.int32], Array]:
-    """Number of entries, where each row starts, their columns and values, as HiGHS takes them."""
+    """Dense rows in the sparse format of HiGHS: number of entries, row starts, column numbers, values."""
     n, m = rows.shape
     return n * m, np.arange(0, n * m, m, dtype=np.int32), np.tile(np.arange(m, dtype=np.int32), n), rows.ravel()
 
 
-def _varied(h: Array) -> NDArray[np.int64]:
+def _diverse(h: Array) -> NDArray[np.int64]:
     """Of rows ordered by violation, the first ``BATCH`` that are not nearly parallel to an earlier one."""
     unit = (h / np.maximum(np.linalg.norm(h, axis=1, keepdims=True), np.finfo(float).tiny)).astype(np.float32)
     parallel = np.abs(unit @ unit.T) > COSINE
-    waiting = np.zeros(len(h), dtype=bool)
-    chosen: list[int] = []
+    excluded = np.zeros(len(h), dtype=bool)
+    batch: list[int] = []
     for t in range(len(h)):
-        if not waiting[t]:
-            chosen.append(t)
-            waiting |= parallel[t]
-            if len(chosen) == BATCH:
+        if not excluded[t]:
+            batch.append(t)
+            excluded |= parallel[t]
+            if len(batch) == BATCH:
                 break
-    return np.array(chosen, dtype=np.int64)
+    return np.array(batch, dtype=np.int64)

@@ -127,20 +127,17 @@ def test_choices(sample):
     assert complexities(family, x, "local").rules == ["local", "local", "Massart"]
     assert complexities(family, x, "monte_carlo", grams=grams).rules == ["Monte Carlo"] * 3
     assert complexities(family, x, [1, 2, 3]).values.tolist() == [1.0, 2.0, 3.0]
-    with pytest.raises(ValueError, match="Expected polynomial kernels"):
-        complexities(family, x, "dimension")
-    with pytest.raises(ValueError, match="one of trace, dimension"):
-        complexities(family, x, "volume")
-    with pytest.raises(ValueError, match="one complexity per kernel, 3"):
-        complexities(family, x, [1.0])
-    with pytest.raises(ValueError, match="finite complexities"):
-        complexities(family, x, [1.0, -1.0, 0.0])
-    with pytest.raises(ValueError, match="lam ≥ 0"):
-        penalties(-1.0, 0.0, np.ones(2))
-    with pytest.raises(ValueError, match="radius"):
-        local_bound(grams[0], 0.0)
-    with pytest.raises(ValueError, match="num_draws"):
-        monte_carlo(grams[0], 1)
+    for message, call, *arguments in (
+        ("for polynomial kernels only; kernel 2", complexities, family, x, "dimension"),
+        ("one of trace, dimension", complexities, family, x, "volume"),
+        ("3 numbers, one per kernel", complexities, family, x, [1.0]),
+        ("finite and at least 0", complexities, family, x, [1.0, -1.0, 0.0]),
+        ("lam must be", penalties, -1.0, 0.0, np.ones(2)),
+        ("radius", local_bound, grams[0], 0.0),
+        ("num_draws", monte_carlo, grams[0], 1),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call(*arguments)
 
 
 def test_the_local_choice_is_never_above_lemma_3(sample, kernels):
@@ -148,14 +145,14 @@ def test_the_local_choice_is_never_above_lemma_3(sample, kernels):
     x, _ = sample
     trace = complexities(kernels, x, "trace").values
     for radius in (None, 1e-2, 1.0, 1e3, np.inf):
-        found = complexities(kernels, x, "local", radius=radius)
-        assert (found.values <= trace).all()
+        result = complexities(kernels, x, "local", radius=radius)
+        assert (result.values <= trace).all()
         for k, K in enumerate(KernelFamily(kernels).grams(x, x)):
             local = local_bound(K, radius)
-            if found.rules[k] == "local":
-                assert found.values[k] == pytest.approx(local, rel=1e-12)
-                assert found.radii[k] == pytest.approx(own_radius(K) if radius is None else radius, rel=1e-12)
+            if result.rules[k] == "local":
+                assert result.values[k] == pytest.approx(local, rel=1e-12)
+                assert result.radii[k] == pytest.approx(own_radius(K) if radius is None else radius, rel=1e-12)
             else:
-                assert local >= trace[k] == found.values[k]
-                assert found.radii[k] == np.inf
+                assert local >= trace[k] == result.values[k]
+                assert result.radii[k] == np.inf
     assert complexities(kernels, x, "local", radius=np.inf).rules == ["Lemma 3"] * len(kernels)

@@ -1,4 +1,4 @@
-"""The elastic penalty: its optimum by another road, its certificate, and what refuses it."""
+"""The elastic penalty: its optimum by another method, its dual bound, and bad settings."""
 
 import numpy as np
 import pytest
@@ -42,11 +42,11 @@ def test_votes_satisfy_the_kkt_conditions(sample, grams, penalties):
     solution = CoordinateDescent().solve(problem, penalties)
     prices = np.stack(problem.prices(solution.u)) / penalties[:, None]
     votes = solution.votes
-    owed = np.zeros_like(prices)
-    owed[votes.kernel, votes.point] = 1000.0 * penalties[votes.kernel] * np.abs(votes.weight)
+    slopes = np.zeros_like(prices)
+    slopes[votes.kernel, votes.point] = 1000.0 * penalties[votes.kernel] * np.abs(votes.weight)
     assert np.abs(prices[votes.kernel, votes.point] - np.sign(votes.weight)).max() > 0.1
-    assert (np.abs(prices) <= 1.0 + owed + 1e-4).all()
-    expected = np.sign(votes.weight) * (1.0 + owed[votes.kernel, votes.point])
+    assert (np.abs(prices) <= 1.0 + slopes + 1e-4).all()
+    expected = np.sign(votes.weight) * (1.0 + slopes[votes.kernel, votes.point])
     np.testing.assert_allclose(prices[votes.kernel, votes.point], expected, atol=1e-3)
 
 
@@ -72,10 +72,12 @@ def test_more_functions_share_a_vote(sample):
 
 def test_settings(sample, grams, penalties):
     x, y = sample
-    with pytest.raises(ValueError, match=r"Expected a linear program, elastic = 0, got elastic = 1\. Use Coord"):
+    with pytest.raises(
+        ValueError, match=r"linear programs only, elastic = 0; this problem has elastic = 1\. Use Coord"
+    ):
         ColumnGeneration().solve(VoteProblem(grams, y, 1.0), penalties)
     for bad in (-1.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match="Expected elastic ≥ 0 and finite, got"):
+        with pytest.raises(ValueError, match="elastic must be finite and at least 0"):
             VotedKernelClassifier(elastic=bad).fit(x, y)
     with pytest.raises(TypeError, match="Expected elastic as a number"):
         VoteProblem(grams, y, "1")

@@ -1,4 +1,4 @@
-"""What a vote needs is loaded when it is needed."""
+"""Heavy libraries are imported only when a vote uses them."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 SCRIPT = """
 import sys, types, pathlib
 package = types.ModuleType("kernel_embed")
-package.__path__ = [{path!r}]  # the room alone, without the front door of the package
+package.__path__ = [{path!r}]  # the subpackage without the imports of kernel_embed/__init__.py
 sys.modules["kernel_embed"] = package
 import kernel_embed.voting
 heavy = [name for name in ("highspy", "scipy.optimize", "scipy.stats", "sklearn", "matplotlib", "pandas")

@@ -40,8 +40,8 @@ def test_the_path_of_plain_points_is_that_of_their_grams(sample, grams):
     r = np.array([trace_bound(K) for K in grams])
     expected = problem_path(VoteProblem(grams, y), r, **grid)
     labels = np.where(y > 0, "yes", "no")  # the second class in order is the positive one
-    for x_given, solver in ((x, None), (x.tolist(), CoordinateDescent())):
-        path = vote_path(polynomial_kernels(range(1, 6)), x_given, labels, solver=solver, **grid)
+    for points, solver in ((x, None), (x.tolist(), CoordinateDescent())):
+        path = vote_path(polynomial_kernels(range(1, 6)), points, labels, solver=solver, **grid)
         for point, other in zip(path, expected, strict=True):
             assert (point.lam, point.beta) == (other.lam, other.beta)
             assert point.solution.objective == pytest.approx(other.solution.objective, abs=2e-7)
@@ -56,13 +56,13 @@ def test_cross_validation_is_the_paper_s(sample):
     result = cross_validate_votes(kernels, x, y, lams=lams, betas=betas, scaler=StandardScaler(), seed=3)
     parts = random_folds(len(x), 5, 3)
     for i in range(5):
-        held = [parts[i], parts[(i + 1) % 5]]
-        train = np.setdiff1d(np.arange(len(x)), np.concatenate(held))
+        others = [parts[i], parts[(i + 1) % 5]]
+        train = np.setdiff1d(np.arange(len(x)), np.concatenate(others))
         scaler = StandardScaler().fit(x[train])
         for a, lam in enumerate(lams):
             vote = VotedKernelClassifier(kernels, lam=lam, beta=betas[0], num_calibration_folds=0)
             vote.fit(scaler.transform(x[train]), y[train])
-            errors = [1 - vote.score(scaler.transform(x[part]), y[part]) for part in held]
+            errors = [1 - vote.score(scaler.transform(x[part]), y[part]) for part in others]
             assert result.test_errors[i, a, 0] == pytest.approx(errors[0])
             assert result.validation_errors[i, a, 0] == pytest.approx(errors[1])
             assert result.num_votes[i, a, 0] == vote.num_votes_
@@ -104,7 +104,7 @@ def test_random_folds_are_seeded(sample):
     assert cross_validate_votes(kernels, x, y, **grid, num_folds=3).test_errors.shape == (3, 1, 1)
 
 
-def test_any_partition_serves(sample):
+def test_a_user_may_give_the_partition(sample):
     x, y = sample
     grid = {"lams": [1e-2], "betas": [1e-2]}
     kernels = polynomial_kernels([1])
@@ -126,25 +126,20 @@ def test_bytes_do_not_overflow():
 
 def test_bad_input(sample):
     x, y = sample
-    with pytest.raises(ValueError, match="3 ≤ num_folds"):
-        cross_validate_votes(None, x, y, num_folds=2)
-    with pytest.raises(ValueError, match="3 ≤ num_folds"):
-        random_folds(120, 2)
-    with pytest.raises(ValueError, match="partition of the rows 0 … 119"):
-        cross_validate_votes(None, x, y, partition=random_folds(119, 5))
-    for call in (cross_validate_votes, vote_path):
-        with pytest.raises(ValueError, match="at least two classes"):
-            call(None, x, np.zeros(120))
-        with pytest.raises(ValueError, match="one label per point, 120 in all"):
-            call(None, x, y[:-1])
-        with pytest.raises(ValueError, match="Expected a positive penalty"):
-            call(None, x, y, lams=[0.0], betas=[0.0])
-        with pytest.raises(ValueError, match=r"x of shape \(n, d\)"):
-            call(None, x[:, 0], y)
-        with pytest.raises(ValueError, match="finite values in x"):
-            call(None, np.where(x > 1, np.nan, x), y)
-    with pytest.raises(ValueError, match="two classes, got 3"):
-        vote_path(None, x, np.arange(120) % 3)
+    both, folds = (cross_validate_votes, vote_path), (cross_validate_votes,)
+    for message, calls, points, labels, settings in (
+        ("num_folds must be between 3 and", folds, x, y, {"num_folds": 2}),
+        ("split the rows 0 … 119", folds, x, y, {"partition": random_folds(119, 5)}),
+        ("at least two classes", both, x, np.zeros(120), {}),
+        ("120 labels, one per point", both, x, y[:-1], {}),
+        ("penalty .* must be positive", both, x, y, {"lams": [0.0], "betas": [0.0]}),
+        (r"x must have the shape \(n, d\)", both, x[:, 0], y, {}),
+        ("x has NaN or infinite values", both, np.where(x > 1, np.nan, x), y, {}),
+        ("two classes; it has 3", (vote_path,), x, np.arange(120) % 3, {}),
+    ):
+        for call in calls:
+            with pytest.raises(ValueError, match=message):
+                call(None, points, labels, **settings)
 
 
 def test_theorem_1_by_hand():
@@ -170,11 +165,11 @@ def test_theorem_2_by_hand_and_its_faster_rate():
     second = [theorem_2(np.ones(size), 0.0, p, rho).confidence_term for size in (10**5, 10**7)]
     assert 5 < first[0] / first[1] < 20
     assert 40 < second[0] / second[1] < 120
-    with pytest.raises(ValueError, match="K > 1"):
-        theorem_2(np.ones(10), 0.1, 2, 0.1, K=1.0)
-    with pytest.raises(ValueError, match="rho must be positive"):
-        theorem_1(np.ones(10), 0.1, 2, 0.0)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        theorem_1(np.ones(10), 0.1, 2, 0.1, confidence=1.0)
-    with pytest.raises(ValueError, match="at least one entry"):
-        theorem_1(np.ones(0), 0.1, 2, 0.1)
+    for message, theorem, *arguments in (
+        ("K > 1", theorem_2, np.ones(10), 0.1, 2, 0.1, 0.95, 1.0),
+        ("rho must be positive", theorem_1, np.ones(10), 0.1, 2, 0.0),
+        ("between 0 and 1", theorem_1, np.ones(10), 0.1, 2, 0.1, 1.0),
+        ("at least one entry", theorem_1, np.ones(0), 0.1, 2, 0.1),
+    ):
+        with pytest.raises(ValueError, match=message):
+            theorem(*arguments)

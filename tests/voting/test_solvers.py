@@ -16,7 +16,7 @@ from kernel_embed.voting import (
     trace_bound,
     vote_path,
 )
-from kernel_embed.voting.column_generation import Generation
+from kernel_embed.voting.column_generation import WarmStartedSolver
 
 from . import oracle
 
@@ -31,29 +31,27 @@ def descend(problem, penalties, **options):
     return CoordinateDescent(**options).solve(problem, penalties)
 
 
+def assert_optimal(grams, y, penalties):
+    """Both solvers reach the optimum of the whole linear program."""
+    optimum, _ = oracle.whole_program(grams, y, penalties)
+    for solve, accuracy in ((generate, 1e-7), (descend, 1e-6)):
+        solution = solve(VoteProblem(grams, y), penalties)
+        assert solution.converged
+        assert solution.objective == pytest.approx(optimum, abs=accuracy)
+        assert solution.bound <= optimum + 1e-8 <= solution.objective + 2e-8
+
+
 @pytest.mark.parametrize("lam", [1e-1, 1e-2, 1e-3])
 @pytest.mark.parametrize("beta", [1e-2, 1e-4])
 def test_both_solvers_reach_the_optimum_of_the_whole_program(sample, grams, lam, beta):
-    _, y = sample
-    penalties = lam * np.array([trace_bound(K) for K in grams]) + beta
-    optimum, _ = oracle.whole_program(grams, y, penalties)
-    problem = VoteProblem(grams, y)
-    generated = generate(problem, penalties)
-    descended = descend(problem, penalties)
-    assert generated.converged
-    assert descended.converged
-    assert generated.objective == pytest.approx(optimum, abs=1e-7)
-    assert descended.objective == pytest.approx(optimum, abs=1e-6)
-    for solution in (generated, descended):
-        assert solution.bound <= optimum + 1e-8 <= solution.objective + 2e-8
+    assert_optimal(grams, sample[1], lam * np.array([trace_bound(K) for K in grams]) + beta)
 
 
 def test_one_kernel_without_complexity_is_the_norm_1_svm(sample):
     x, y = sample
     for K in KernelFamily([*polynomial_kernels([2]), *gaussian_kernels([1.0])]).grams(x, x):
         expected = oracle.norm_1_svm(K, y, 0.01)
-        found = generate(VoteProblem([K], y), np.array([0.01]))
-        assert found.objective == pytest.approx(expected, abs=1e-8)
+        assert generate(VoteProblem([K], y), np.array([0.01])).objective == pytest.approx(expected, abs=1e-8)
 
 
 @pytest.mark.parametrize("solve", [generate, descend])
@@ -85,11 +83,11 @@ def test_objective_is_that_of_the_loops(sample, grams):
     assert VoteProblem(grams, y).objective(votes, penalties) == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_warm_start_changes_nothing_but_the_time(sample, grams):
+def test_a_warm_start_does_not_change_the_solution(sample, grams):
     _, y = sample
     r = np.array([trace_bound(K) for K in grams])
     problem = VoteProblem(grams, y)
-    warm = Generation(problem, **EXACT)
+    warm = WarmStartedSolver(problem, **EXACT)
     for lam in (1.0, 1e-3, 1e-1, 1e-2):
         cold = generate(problem, lam * r + 1e-4)
         again = warm.solve(lam * r + 1e-4)
@@ -98,7 +96,7 @@ def test_a_warm_start_changes_nothing_but_the_time(sample, grams):
 
 
 def test_a_solve_starts_from_the_nearest_before_it_not_from_the_last(sample, grams):
-    solver = Generation(VoteProblem(grams, sample[1]), **EXACT)
+    solver = WarmStartedSolver(VoteProblem(grams, sample[1]), **EXACT)
     heavy = solver.solve(np.full(len(grams), 1e-1))
     light = solver.solve(np.full(len(grams), 1e-4))
     assert heavy.num_rounds > 1
@@ -107,21 +105,21 @@ def test_a_solve_starts_from_the_nearest_before_it_not_from_the_last(sample, gra
         assert solver.solve(np.full(len(grams), penalty * 1.001)).num_rounds == 1
 
 
-def test_points_that_sit_out_change_nothing_but_the_time(sample, grams, monkeypatch):
+def test_dropped_points_do_not_change_the_solution(sample, grams, monkeypatch):
     columns = {}
     objectives = {}
     for beyond in (0.0, 1.0, np.inf):
-        monkeypatch.setattr(program, "BEYOND", beyond)
-        solver = Generation(VoteProblem(grams, sample[1]), **EXACT)
+        monkeypatch.setattr(program, "EXCESS_MARGIN", beyond)
+        solver = WarmStartedSolver(VoteProblem(grams, sample[1]), **EXACT)
         penalties = [np.full(len(grams), penalty) for penalty in (1e-1, 1e-2, 1e-3, 1e-4, 1e-2)]
         objectives[beyond] = [solver.solve(penalty).objective for penalty in penalties]
-        columns[beyond] = len(solver.ends[-2].core.active)
+        columns[beyond] = len(solver.history[-2].warm_start.active)
     assert columns[0.0] <= columns[1.0] < 0.7 * columns[np.inf] == 0.7 * 120
     np.testing.assert_allclose(objectives[0.0], objectives[np.inf], rtol=0, atol=1e-8)
     np.testing.assert_allclose(objectives[1.0], objectives[np.inf], rtol=0, atol=1e-8)
 
 
-def test_columns_of_wildly_different_scale_keep_their_certificate(sample):
+def test_columns_of_very_different_scale(sample):
     x, y = sample
     grams = KernelFamily(polynomial_kernels([1, 5, 10])).grams(30 * x, 30 * x)
     assert max(np.abs(K).max() for K in grams) > 1e30
@@ -134,19 +132,12 @@ def test_columns_of_wildly_different_scale_keep_their_certificate(sample):
 def test_kernels_need_be_neither_symmetric_nor_positive(sample):
     x, y = sample
     rng = np.random.default_rng(0)
-    grams = [rng.normal(size=(120, 120)), -np.abs(x[:, :1] - x[:, 1])]
-    penalties = np.array([0.02, 0.01])
-    optimum, _ = oracle.whole_program(grams, y, penalties)
-    assert generate(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-7)
-    assert descend(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-6)
+    assert_optimal([rng.normal(size=(120, 120)), -np.abs(x[:, :1] - x[:, 1])], y, np.array([0.02, 0.01]))
 
 
-def test_heavy_penalties_leave_nobody_to_vote(sample, grams):
-    _, y = sample
-    for solution in (
-        generate(VoteProblem(grams, y), np.full(5, 1e9)),
-        descend(VoteProblem(grams, y), np.full(5, 1e9)),
-    ):
+def test_large_penalties_give_an_empty_vote(sample, grams):
+    for solve in (generate, descend):
+        solution = solve(VoteProblem(grams, sample[1]), np.full(5, 1e9))
         assert len(solution.votes) == 0
         assert solution.objective == 1.0
         assert solution.converged
@@ -161,15 +152,11 @@ def test_one_label_only_is_a_correct_vote(grams):
 def test_duplicate_rows(sample):
     x, y = sample
     x, y = np.vstack([x, x[:40], x[:5]]), np.concatenate([y, y[:40], -y[:5]])
-    grams = KernelFamily(polynomial_kernels([1, 3])).grams(x, x)
-    penalties = np.array([0.01, 0.02])
-    optimum, _ = oracle.whole_program(grams, y, penalties)
-    assert generate(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-7)
-    assert descend(VoteProblem(grams, y), penalties).objective == pytest.approx(optimum, abs=1e-6)
+    assert_optimal(KernelFamily(polynomial_kernels([1, 3])).grams(x, x), y, np.array([0.01, 0.02]))
 
 
 def test_descent_stores_only_what_votes():
-    """A stream of 1 200 decision stumps, of which no more than a few are ever held."""
+    """A stream of 1200 decision stumps, of which only a few are stored at a time."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 2))
     y = np.where(x[:, 0] + x[:, 1] > 0, 1.0, -1.0)
@@ -215,22 +202,18 @@ def test_literal_coordinate_descent_stops_short(sample):
 
 
 @pytest.mark.parametrize("penalties", [np.zeros(5), np.array([1.0, 1.0, 0.0, 1.0, 1.0]), np.full(5, np.nan)])
-def test_zero_penalties_are_refused(sample, grams, penalties):
-    _, y = sample
-    for solve in (
-        lambda p: generate(VoteProblem(grams, y), p),
-        lambda p: descend(VoteProblem(grams, y), p),
-    ):
-        with pytest.raises(ValueError, match="Expected a positive penalty"):
-            solve(penalties)
+def test_penalties_must_be_positive(sample, grams, penalties):
+    for solve in (generate, descend):
+        with pytest.raises(ValueError, match=r"Every penalty .* must be positive"):
+            solve(VoteProblem(grams, sample[1]), penalties)
 
 
 def test_labels_are_checked(grams):
-    with pytest.raises(ValueError, match=r"Expected labels −1 and \+1"):
+    with pytest.raises(ValueError, match=r"labels −1 and \+1"):
         VoteProblem(grams, np.arange(120.0))
-    with pytest.raises(ValueError, match="Expected Gram 0 with 3 rows"):
+    with pytest.raises(ValueError, match="Gram 0 must have 3 rows"):
         VoteProblem(grams, np.array([1.0, -1.0, 1.0]))
-    with pytest.raises(ValueError, match="at least one Gram"):
+    with pytest.raises(ValueError, match="grams is empty"):
         VoteProblem([], np.array([1.0, -1.0]))
 
 
@@ -241,46 +224,45 @@ def test_other_labels_share_the_grams(sample, grams):
     assert (problem.y == sample[1]).all()
     votes = Votes(np.array([0, 3]), np.array([5, 7]), np.array([0.5, -0.1]))
     np.testing.assert_array_equal(other.margins(votes), -problem.margins(votes))
-    with pytest.raises(ValueError, match="Expected 120 labels"):
+    with pytest.raises(ValueError, match="y must have 120 labels"):
         problem.with_labels(np.ones(3))
 
 
-def test_a_solver_that_is_stopped_says_its_gap(sample, grams):
+def test_a_stopped_solver_reports_its_gap(sample, grams):
     _, y = sample
     penalties = 1e-4 * np.array([trace_bound(K) for K in grams]) + 1e-6
-    stopped = generate(VoteProblem(grams, y), penalties, max_rounds=2)
-    assert not stopped.converged
     optimum, _ = oracle.whole_program(grams, y, penalties)
-    assert stopped.bound <= optimum <= stopped.objective
-    descent = descend(VoteProblem(grams, y), penalties, max_rounds=2)
-    assert not descent.converged
-    assert descent.bound <= optimum <= descent.objective
+    for solve in (generate, descend):
+        stopped = solve(VoteProblem(grams, y), penalties, max_rounds=2)
+        assert not stopped.converged
+        assert stopped.bound <= optimum <= stopped.objective
 
 
 def test_a_program_that_runs_out_of_iterations_ends_the_solve(sample, grams, monkeypatch):
-    monkeypatch.setattr(program, "ITERATIONS", 0)
+    monkeypatch.setattr(program, "MAX_ITERATIONS", 0)
     solution = generate(VoteProblem(grams, sample[1]), np.full(len(grams), 1e-3))
     assert not solution.converged
     assert solution.num_rounds <= 2
-    assert solution.bound <= solution.objective <= 1.0  # F(0): never worse than nobody's vote
+    assert solution.bound <= solution.objective <= 1.0  # F(0): never worse than no votes
 
 
 @pytest.mark.parametrize("tolerance", [0.0, -1e-7, np.nan, np.inf])
-def test_a_tolerance_that_nothing_reaches_is_refused(sample, grams, tolerance):
+def test_unreachable_tolerances_are_rejected(sample, grams, tolerance):
     x, y = sample
     problem, penalties = VoteProblem(grams, y), np.full(5, 1e-2)
-    for solver in (ColumnGeneration(), CoordinateDescent()):
-        with pytest.raises(ValueError, match="Expected a positive, finite tolerance, got"):
-            solver.solve(problem, penalties, tolerance=tolerance)
-        with pytest.raises(ValueError, match="Expected a positive, finite tolerance, got"):
-            solver.solve_all(problem, [penalties], tolerance=tolerance)
-    with pytest.raises(ValueError, match="Expected a positive, finite tolerance, got"):
-        CoordinateDescent().solve_stream(lambda: [], m=3, tolerance=tolerance)
-    with pytest.raises(ValueError, match="Expected a positive, finite tolerance, got"):
-        vote_path(None, x, y, tolerance=tolerance)
+    for call, *arguments in (
+        (ColumnGeneration().solve, problem, penalties),
+        (ColumnGeneration().solve_all, problem, [penalties]),
+        (CoordinateDescent().solve, problem, penalties),
+        (CoordinateDescent().solve_all, problem, [penalties]),
+        (CoordinateDescent().solve_stream, lambda: [], 3),
+        (vote_path, None, x, y),
+    ):
+        with pytest.raises(ValueError, match="tolerance must be positive and finite"):
+            call(*arguments, tolerance=tolerance)
 
 
-def test_descent_ends_where_rounding_ends(sample, grams):
+def test_descent_stops_at_rounding_errors(sample, grams):
     """A gap of 1e-300 is out of reach: the search says so after a few rounds, not after two thousand."""
     problem, penalties = VoteProblem([K[:24, :24] for K in grams[:3]], sample[1][:24]), np.full(3, 1e-2)
     solution = CoordinateDescent().solve(problem, penalties, tolerance=1e-300)
@@ -302,7 +284,7 @@ def test_solvers_are_values(sample, grams):
         VoteSolver()
     problem, penalties = VoteProblem(grams, sample[1]), np.full(5, 1e-2)
     once, again = ColumnGeneration().solve(problem, penalties), ColumnGeneration().solve(problem, penalties)
-    assert once.num_rounds == again.num_rounds > 1  # nothing is remembered between two solves
+    assert once.num_rounds == again.num_rounds > 1  # two solves share nothing
 
 
 @pytest.mark.parametrize("solver", [ColumnGeneration(), CoordinateDescent()])
@@ -315,7 +297,7 @@ def test_solve_all_is_every_solve(sample, grams, solver):
         assert solution.objective == pytest.approx(solver.solve(problem, each, tolerance=1e-6).objective, abs=2e-6)
 
 
-def test_a_start_changes_nothing_but_the_rounds(sample, grams):
+def test_a_start_only_saves_rounds(sample, grams):
     problem, penalties = VoteProblem(grams, sample[1]), np.full(5, 1e-3)
     cold = ColumnGeneration().solve(problem, penalties)
     warm = ColumnGeneration().solve(problem, penalties, start=cold.votes)

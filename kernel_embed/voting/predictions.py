@@ -1,0 +1,187 @@
+r"""Predictions of a fitted vote: labels ±1, the sparse sum of kernel functions, winners and probabilities.
+
+Probabilities need one inverse temperature a, fitted on held-out votes:
+
+.. math::  p(c \mid x) = \frac{\exp a f_c(x)}{\sum_{c'} \exp a f_{c'}(x)} ,
+
+with :math:`f_0 = 0` and :math:`f_1 = f` for two classes. Without an offset the most probable class is always the one
+that wins the vote. Each label counts as :math:`1 - \varepsilon` of its class and :math:`\varepsilon` spread over all,
+:math:`\varepsilon = 1 / (m + 2)`, after Platt, so that votes that separate the classes keep a finite :math:`a`.
+
+The other calibration of the package, :class:`kernel_embed.objectives.SoftmaxCalibration`, is for decision
+probabilities: it has class offsets, which can change the winner, and flattens values far outside [0, 1], where most
+votes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
+from torch import Tensor
+
+from ..softmax import SoftmaxScaling
+from ..validation import check_dense, check_tensor
+from .families import Array, GramCache, KernelFamily, Points
+from .problem import Votes
+
+BATCH_SIZE = 4096
+"""Points evaluated at a time, so that memory does not grow with the number of predictions."""
+
+MIN_SCALE, MAX_SCALE = 1e-3, 1e4
+"""Bounds of a; below the first, the votes carry no information."""
+
+RIDGE = 1e-15
+"""Keeps the curvature positive when all votes are equal."""
+
+
+def check_classes(y: ArrayLike, num_points: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The classes of the labels ``y``, at least two, and the class number of each point."""
+    if isinstance(y, Tensor):
+        check_dense(y, "y")
+        y = y.detach().cpu().numpy()
+    labels = np.asarray(y)
+    if labels.ndim != 1 or len(labels) != num_points:
+        raise ValueError(f"y must be a vector of {num_points} labels, one per point; its shape is {labels.shape}.")
+    classes, codes = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"y must have at least two classes; it has one class: {classes.tolist()}.")
+    return classes, codes
+
+
+def one_against_rest(codes: NDArray[np.int64], num_classes: int) -> list[Array]:
+    """Labels ±1, one array per vote: a single vote for two classes, one per class against the rest for more.
+
+    Example:
+        >>> [y.tolist() for y in one_against_rest(np.array([0, 1, 1]), 2)]
+        [[-1.0, 1.0, 1.0]]
+    """
+    targets = [1] if num_classes == 2 else range(num_classes)
+    return [np.where(codes == target, 1.0, -1.0) for target in targets]
+
+
+def winners(f: Array) -> NDArray[np.int64]:
+    """The class with the most votes along the last dimension; a single vote is for class 1 if it is positive.
+
+    Example:
+        >>> winners(np.array([[-0.5], [2.0]])).tolist(), winners(np.array([[0.1, -0.3, 0.2]])).tolist()
+        ([0, 1], [2])
+    """
+    return (f[..., 0] > 0).astype(np.int64) if f.shape[-1] == 1 else f.argmax(axis=-1)
+
+
+class SparseVote:
+    """f(x) = Σ α_{k,j} K_k(x, x_j) for one or more sets of votes on the same points.
+
+    Args:
+        family: the kernels.
+        votes: one set of votes per output.
+        x: the points the votes refer to; only those with votes are kept.
+
+    Raises:
+        ValueError: if a vote belongs to a point that ``x`` does not have.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed.voting import KernelFamily, SparseVote, Votes, polynomial_kernels
+        >>> votes = Votes(np.array([1]), np.array([2]), np.array([0.5]))
+        >>> f = SparseVote(KernelFamily(polynomial_kernels([1, 2])), [votes], np.array([[0.0], [1.0], [2.0]]))
+        >>> f(np.array([[1.0]])).tolist(), f.points.tolist(), f.support.tolist()
+        ([[4.5]], [[2.0]], [2])
+    """
+
+    def __init__(self, family: KernelFamily, votes: Sequence[Votes], x: Points) -> None:
+        self.family, self.num_outputs = family, len(votes)
+        self.support: NDArray[np.int64] = np.unique(np.concatenate([part.point for part in votes]))
+        x = family.points(x)
+        if len(self.support) and self.support[-1] >= len(x):
+            raise ValueError(f"The votes refer to point {self.support[-1]}, but x has only {len(x)} points.")
+        self.points = x[self.support].copy()
+        self._parts: dict[int, tuple[NDArray[np.int64], Array]] = {}
+        for k in np.unique(np.concatenate([part.kernel for part in votes])):
+            weights = np.zeros((len(self.support), len(votes)))
+            for c, part in enumerate(votes):
+                of_kernel = part.kernel == k
+                weights[np.searchsorted(self.support, part.point[of_kernel]), c] = part.weight[of_kernel]
+            columns = np.flatnonzero((weights != 0).any(axis=1))
+            self._parts[int(k)] = (columns, weights[columns])
+
+    def __call__(self, x: Points) -> Array:
+        """f at every point of x, shape (n, number of outputs)."""
+        x = self.family.points(x)
+        f = np.zeros((len(x), self.num_outputs))
+        for start in range(0, len(x), BATCH_SIZE):
+            cache = GramCache(x[start : start + BATCH_SIZE], self.points)
+            for k, (columns, weights) in self._parts.items():
+                f[start : start + BATCH_SIZE] += self.family.evaluate(k, cache, columns) @ weights
+        return f
+
+    def norms(self, output: int) -> Array:
+        """Σ_j |α_{k,j}| of one output, per kernel."""
+        total = np.zeros(len(self.family))
+        for k, (_, weights) in self._parts.items():
+            total[k] = np.abs(weights[:, output]).sum()
+        return total
+
+    def total_weight(self, k: int) -> float:
+        """Σ_j |α_{k,j}| of kernel k over all outputs."""
+        return float(np.abs(self._parts[k][1]).sum()) if k in self._parts else 0.0
+
+    def num_votes(self, k: int) -> int:
+        """The number of votes of kernel k over all outputs."""
+        return int((self._parts[k][1] != 0).sum()) if k in self._parts else 0
+
+
+def fit_temperature(votes: Array, codes: NDArray[np.int64]) -> float:
+    """The a > 0 with the lowest log loss on held-out votes, between two bounds.
+
+    Example:
+        >>> a = fit_temperature(np.array([-1.0, -1.0, 1.0, 1.0, 1.0]), np.array([0, 0, 1, 1, 0]))
+        >>> bool(0.5 < a < 2)
+        True
+    """
+    f = _logits(votes)
+    n, m = f.shape
+    epsilon = 1.0 / (n + 2)
+    targets = np.full((m, n), epsilon / m)
+    targets[codes, np.arange(n)] += 1.0 - epsilon
+    size = max(float(np.abs(f).max()), np.finfo(np.float64).tiny)  # about one unit of f
+    bounds = MIN_SCALE * size, MAX_SCALE * size
+    problem = SoftmaxScaling(f.T[None] / size, targets, np.full(n, 1.0 / n), np.full(1, RIDGE), bounds=bounds)
+    return float(np.clip(problem.minimize()[0] / size, MIN_SCALE, MAX_SCALE))
+
+
+def probabilities(votes: Array, a: float) -> Array:
+    """p(c | x), shape (n, number of classes).
+
+    Example:
+        >>> probabilities(np.array([0.0, np.log(3.0)]), 1.0).round(2).tolist()
+        [[0.5, 0.5], [0.25, 0.75]]
+    """
+    return np.asarray(softmax(a * _logits(votes), axis=1))
+
+
+def _logits(votes: Array) -> Array:
+    """f_c(x), shape (n, number of classes), from votes of shape (n,) or (n, number of classes)."""
+    return np.stack([np.zeros_like(votes), votes], axis=1) if votes.ndim == 1 else votes
+
+
+def is_numeric(X: ArrayLike | Sequence[object]) -> bool:
+    """Whether X is a matrix of numbers, for the usual checks of scikit-learn.
+
+    Example:
+        >>> is_numeric([[1.0, 2.0]]), is_numeric(["word", "sword"])
+        (True, False)
+    """
+    if hasattr(X, "dtypes") or hasattr(X, "toarray"):
+        return True
+    if isinstance(X, Tensor):
+        check_tensor(X, "X")
+        return True
+    try:
+        return np.asarray(X).dtype.kind in "fiubc"
+    except ValueError:  # ragged
+        return False
