@@ -156,7 +156,7 @@ PIECES: dict[str, tuple[str, ...]] = {
         "kernels/radial.py forward", "kernels/radial.py backward", "kernels/evaluators.py __call__",
         "kernels/evaluators.py vjp",
     ),
-    "priors": ("posteriors/site.py log_density", "learning/priors.py __call__"),
+    "priors": ("posteriors/site.py log_density", "learning/priors.py value_and_derivative"),
     "copies of parameters": ("learning/parameters.py set", "learning/parameters.py gradient"),
     "checks of data": ("validation.py check_features", "validation.py check_labels"),
 }  # fmt: skip
