@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from types import TracebackType
 from typing import Protocol
@@ -24,32 +25,27 @@ class ProgressBar(Protocol):
 
     def __enter__(self) -> ProgressBar:
         """Show it."""
-        ...  # pragma: no cover
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Remove it."""
-        ...  # pragma: no cover
 
     def update(self, n: int = 1) -> object:
         """Advance by ``n`` steps."""
-        ...  # pragma: no cover
 
     def reset(self, total: int | None = None) -> None:
         """Start again, with ``total`` steps."""
-        ...  # pragma: no cover
 
     def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
         """Set the text after the bar."""
-        ...  # pragma: no cover
 
 
 def progress_bar(total: int | None, description: str, show: bool | None = None) -> ProgressBar:
     """A tqdm bar; ``show=None`` shows it on a terminal or in a notebook."""
     if show is None:
         show = _in_notebook() or sys.stderr.isatty()
-    if show and _in_notebook() and _has_widgets():
+    if show and _in_notebook() and importlib.util.find_spec("ipywidgets") is not None:
         from tqdm.notebook import tqdm as bar
     else:
         from tqdm import tqdm as bar
@@ -61,9 +57,3 @@ def _in_notebook() -> bool:
     shell = sys.modules.get("IPython")
     running = shell.get_ipython() if shell is not None else None
     return running is not None and running.__class__.__name__ == "ZMQInteractiveShell"
-
-
-def _has_widgets() -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec("ipywidgets") is not None

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from .memory import memory_here
+from .resources import available_memory
 
 
 def check_features(
@@ -41,7 +41,7 @@ def check_features(
             "to the data; flatten images and series into one row each."
         )
     if (x.shape[-2] == 0 and not may_be_empty) or x.shape[-1] == 0:
-        raise ValueError(f"Expected at least one row and one column in {name}, got shape {tuple(x.shape)}. Give data.")
+        raise ValueError(f"Expected at least one row and one column in {name}, got shape {tuple(x.shape)}.")
     if width is not None and x.shape[-1] != width:
         raise ValueError(
             f"Expected {name} with {width} features, as in training, got {x.shape[-1]}. Give the same columns."
@@ -60,7 +60,7 @@ def check_sample(x: Tensor, parameters: Iterable[Tensor]) -> Tensor:
     return x if dtype is None else x.to(torch.promote_types(x.dtype, dtype))
 
 
-def check_question(x: Tensor, data: Tensor) -> Tensor:
+def check_query_points(x: Tensor, data: Tensor) -> Tensor:
     """New points ``x`` ``(t, d)``, t ≥ 0, in the dtype and on the device of the ``data`` ``(n, d)``."""
     return check_features(x, width=data.shape[-1], integers_as=data.dtype, may_be_empty=True).to(data)
 
@@ -122,19 +122,19 @@ def check_count(name: str, value: object, least: int = 1, most: int = 2**31 - 1)
     except TypeError:
         raise TypeError(f"Expected {name} as a whole number, got {value!r}. Give an int.") from None
     if number < least:
-        raise ValueError(f"Expected {name} of at least {least}, got {number}. Give a larger number.")
+        raise ValueError(f"Expected {name} of at least {least}, got {number}.")
     if number > most:
-        raise ValueError(f"Expected {name} of at most {most}, got {number}. Give a smaller number.")
+        raise ValueError(f"Expected {name} of at most {most}, got {number}.")
     return number
 
 
 def check_setting(name: str, value: float, fits: bool, expected: str) -> None:
     """Raise unless the setting ``name`` ``fits``, saying what was ``expected`` of it."""
     if not fits:
-        raise ValueError(f"Expected {name} {expected}, got {value!r}. Give such a value.")
+        raise ValueError(f"Expected {name} {expected}, got {value!r}.")
 
 
-def check_share(name: str, value: float, remedy: str) -> None:
+def check_share(name: str, value: float, remedy: str = "Both ends are excluded.") -> None:
     """Raise unless ``value`` is a number between 0 and 1, both excluded."""
     if not 0.0 < check_number(name, value) < 1.0:
         raise ValueError(f"Expected {name} between 0 and 1, got {value!r}. {remedy}")
@@ -144,25 +144,32 @@ def check_seed(seed: int | None) -> None:
     """Raise unless ``seed`` is ``None`` or a whole number that every generator takes."""
     if seed is None:
         return
-    remedy = "Give an int, such as seed=0, or None for another answer each time."
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        number = None
-    if number is None or isinstance(seed, bool):
+    remedy = "Give an int, such as seed=0, or None for a new random seed."
+    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
         raise TypeError(f"Expected seed as a whole number, got {seed!r}. {remedy}")
-    if not 0 <= number < 2**64:
-        raise ValueError(f"Expected seed from 0 to 2⁶⁴ − 1, got {number}. {remedy}")
+    if not 0 <= operator.index(seed) < 2**64:
+        raise ValueError(f"Expected seed from 0 to 2⁶⁴ − 1, got {seed}. {remedy}")
+
+
+def generator_of(seed: int | None, device: torch.device | str = "cpu") -> torch.Generator:
+    """A new generator, so that the global random state does not change; ``None`` for a random seed."""
+    check_seed(seed)
+    generator = torch.Generator(device=device)
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(int(seed))
+    return generator
 
 
 ALWAYS_THERE = 2**24
-"""Bytes below which the available memory is not looked up, which takes longer than a small matrix."""
+"""Bytes below which the available memory is not queried, which takes longer than a small matrix."""
 
 
 def check_memory(
     n: int, x: Tensor | None, batch: int, remedy: str, columns: int | None = None, matrices: int = 4
 ) -> None:
-    """Refuse n × n matrices (four of them, for each of ``batch`` kernels) that do not fit in memory, before trying.
+    """Reject n × n matrices (four of them, for each of ``batch`` kernels) that do not fit in memory, before trying.
 
     With ``columns`` they are n × columns, and ``matrices`` is how many; ``x=None`` is float64 on the CPU.
     """
@@ -170,7 +177,7 @@ def check_memory(
     needed = matrices * n * columns * (8 if x is None else x.element_size()) * batch
     if needed < ALWAYS_THERE or (x is not None and x.device.type != "cpu"):
         return
-    available = memory_here()
+    available = available_memory()
     if available is not None and needed > available:
         raise MemoryError(
             f"Expected data that fit in memory, got n = {n}, whose {n} × {columns} matrices need "
@@ -219,10 +226,7 @@ def check_lengths(x: Tensor, y: Tensor | None) -> Tensor:
         y = y.clone()
     if y.dim() == 0 or y.shape[0] != x.shape[-2]:
         got = "a single number" if y.dim() == 0 else f"{y.shape[0]}"
-        raise ValueError(
-            f"Expected one target for each of the {x.shape[-2]} rows of x, got {got}. "
-            "Give y with one entry for each row of x."
-        )
+        raise ValueError(f"Expected one target for each of the {x.shape[-2]} rows of x, got {got}.")
     return y
 
 
@@ -233,8 +237,7 @@ def check_weights(x: Tensor, weights: Tensor | None) -> Tensor | None:
     check_tensor(weights, "weights")
     if tuple(weights.shape) != (x.shape[-2],):
         raise ValueError(
-            f"Expected one weight for each of the {x.shape[-2]} rows of x, got shape {tuple(weights.shape)}. "
-            "Give a vector."
+            f"Expected one weight for each of the {x.shape[-2]} rows of x, got shape {tuple(weights.shape)}."
         )
     check_finite(weights, "weights")
     if not bool((weights > 0).all()):
@@ -254,8 +257,7 @@ def check_labels(x: Tensor, y: Tensor | None, num_classes: int) -> Tensor:
     if y.dim() != 1:
         raise ValueError(
             f"Expected y as a vector of class numbers, or {num_classes} probabilities for each row, got shape "
-            f"{tuple(y.shape)}. "
-            "Give a vector as long as x."
+            f"{tuple(y.shape)}."
         )
     if y.is_floating_point():
         if not bool((y == y.round()).all()):
@@ -291,20 +293,11 @@ def check_at_least(lowest: float, **settings: float) -> None:
     """Raise unless every setting is at least ``lowest``; NaN is not."""
     for name, value in settings.items():
         if not check_number(name, value) >= lowest:
-            raise ValueError(f"Expected {name} of at least {lowest:g}, got {value}. Give a larger number.")
+            raise ValueError(f"Expected {name} of at least {lowest:g}, got {value}.")
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:
     """:func:`torch.broadcast_shapes` without SymPy, whose import takes longer than a small fit.
-
-    Args:
-        shapes: of tensors.
-
-    Returns:
-        The shape of their sum.
-
-    Raises:
-        RuntimeError: if tensors of these shapes cannot be added.
 
     Example:
         >>> broadcast_shapes((2,), (3, 1))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import kernel_embed as ke
-from kernel_embed import memory, validation, voting
+from kernel_embed import resources, validation, voting
 from kernel_embed.hypothesis import checks, hsic
 
 N = 3000
@@ -20,7 +20,7 @@ MEMORY = 2**25
 
 @pytest.fixture(autouse=True)
 def _small_machine(monkeypatch):
-    monkeypatch.setattr(validation, "memory_here", lambda: MEMORY)
+    monkeypatch.setattr(validation, "available_memory", lambda: MEMORY)
     monkeypatch.setattr(sys.modules["kernel_embed.kernels.gram"], "LARGE", 2**20)
 
 
@@ -72,25 +72,25 @@ def test_refused_at_the_door(name):
 def test_the_least_limit_counts(tmp_path):
     """Of the machine, the container in its two ways, and the process."""
     resource = pytest.importorskip("resource")
-    machine = memory.memory_here(tmp_path)
+    machine = resources.available_memory(tmp_path)
     (tmp_path / "sys/fs/cgroup/memory").mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
-    assert memory.memory_here(tmp_path) == machine
+    assert resources.available_memory(tmp_path) == machine
     (tmp_path / "sys/fs/cgroup/memory/memory.limit_in_bytes").write_text("7000000\n")
-    assert memory.memory_here(tmp_path) == 7_000_000
+    assert resources.available_memory(tmp_path) == 7_000_000
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("5000000\n")
-    assert memory.memory_here(tmp_path) == 5_000_000
+    assert resources.available_memory(tmp_path) == 5_000_000
     (tmp_path / "proc/self").mkdir(parents=True)
     pages = 10**6
     (tmp_path / "proc/self/statm").write_text(f"{pages} 2 3 4 5 6 7\n")
     limits = resource.getrlimit(resource.RLIMIT_AS)
     try:
         resource.setrlimit(resource.RLIMIT_AS, (2**38, limits[1]))
-        left = memory._of_process(tmp_path)
+        left = resources._of_process(tmp_path)
         assert list(left) == [2**38 - pages * resource.getpagesize()]
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
-    assert list(memory._of_process(tmp_path)) == [] or limits[0] != resource.RLIM_INFINITY
+    assert list(resources._of_process(tmp_path)) == [] or limits[0] != resource.RLIM_INFINITY
 
 
 def test_what_is_formed_in_blocks_needs_no_room(monkeypatch):

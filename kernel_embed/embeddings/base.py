@@ -66,7 +66,7 @@ class KernelEmbedding(Module):
         TypeError: if ``kernel`` is not a :class:`gpytorch.kernels.Kernel`.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
+        >>> import kernel_embed as ke
         >>> issubclass(ke.MulticlassEmbedding, ke.embeddings.KernelEmbedding)
         True
     """
@@ -74,7 +74,7 @@ class KernelEmbedding(Module):
     kernel: Kernel
 
     takes_targets: ClassVar[bool] = False
-    """Whether it is joined with inputs and targets, or with a sample alone."""
+    """Whether data are inputs with targets, or a sample alone."""
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class KernelEmbedding(Module):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> _IncompatibleKeys:
-        """Take parameters and buffers; where they lose digits, because these are narrower, with a warning."""
+        """Load parameters and buffers, with a warning where rounding to a narrower dtype changes them."""
         own = {} if assign else self.state_dict()
         rounded = [
             name
@@ -103,7 +103,7 @@ class KernelEmbedding(Module):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The batch shape of the kernel, and so of every parameter and answer."""
+        """The batch shape of the kernel, and so of every parameter and prediction."""
         return batch_shape_of(self.kernel)
 
 
@@ -137,7 +137,8 @@ class RegularizedEmbedding(KernelEmbedding):
     def __init__(
         self,
         kernel: Kernel,
-        regularization: float,
+        regularization: float = 0.01,
+        *,
         regularization_prior: Prior | None = None,
         regularization_constraint: Interval | None = None,
     ) -> None:

@@ -25,7 +25,7 @@ from ..kernels.frozen import frozen
 from ..kernels.parameters import positive, register_positive, set_positive
 from ..kernels.structure import check_columns
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem
-from ..validation import check_features, check_memory, check_number, check_question, check_sample
+from ..validation import check_features, check_memory, check_query_points, check_sample, check_share
 from .base import KernelEmbedding
 from .empirical import EmpiricalEmbedding, empirical_embedding
 from .mean import NoiseKind, WeightedEmbedding, central_limit_covariance, central_limit_variance
@@ -35,7 +35,7 @@ class BayesianMeanEmbedding(KernelEmbedding):
     r"""A posterior over the mean embedding of a sample.
 
     Args:
-        kernel: k, any GPyTorch kernel. Its ``batch_shape`` is the batch shape of every answer.
+        kernel: k, any GPyTorch kernel. Its ``batch_shape`` is the batch shape of every prediction.
         noise: σ² of the likelihood (5), fixed unless ``learn_noise``. Or the sampling error of μ̂ by the central limit
             theorem, eq. (6): ``"heteroscedastic"`` for its variance Var_j[k(x_j, x)] / n at each location, which the
             paper mentions, or ``"central-limit"`` for the joint covariance Cov_j[k(x_j, x), k(x_j, y)] / n, which
@@ -73,18 +73,16 @@ class BayesianMeanEmbedding(KernelEmbedding):
     ) -> None:
         super().__init__(kernel)
         if covariance is not None and measure is not None:
-            raise ValueError("Expected a measure or a covariance, got both. The covariance stands in place of r.")
+            raise ValueError("Pass a measure or a covariance, not both: the covariance replaces r.")
         self.measure = measure
         self.prior_covariance = covariance
         self.noise_kind: NoiseKind | None = noise if isinstance(noise, str) else None
         if isinstance(noise, str):
             if noise not in get_args(NoiseKind):
-                raise ValueError(
-                    f"Expected noise as a number or one of {get_args(NoiseKind)}, got {noise!r}. Choose one."
-                )
+                raise ValueError(f"noise must be a number or one of {get_args(NoiseKind)}, but is {noise!r}.")
             if learn_noise or noise_prior is not None:
                 raise ValueError(
-                    f"noise={noise!r} follows from the sample and cannot be learned. Give a number to learn."
+                    f"noise={noise!r} follows from the sample and cannot be learned. Pass a number as its start."
                 )
             return
         learn = learn_noise or noise_prior is not None
@@ -107,16 +105,11 @@ class BayesianMeanEmbedding(KernelEmbedding):
 
     @property
     def covariance(self) -> Kernel:
-        """The prior covariance: r of eq. (4), sharing the parameters of ``kernel``, or the one given."""
+        """The prior covariance: r of eq. (4), sharing the parameters of ``kernel``, or its replacement."""
         return SmoothedKernel(self.kernel, self.measure) if self.prior_covariance is None else self.prior_covariance
 
     def attach(self, x: Tensor, *, locations: Tensor | None = None) -> ConditionedMeanEmbedding:
-        """The posterior given the sample ``x``, differentiable in the parameters as they are.
-
-        Args:
-            x: the sample, ``(n, d)``.
-            locations: as of :meth:`condition`.
-        """
+        """As :meth:`condition`, but differentiable in the parameters of this embedding."""
         x = check_sample(x, self.kernel.parameters())
         check_columns(self.kernel, x.shape[-1])
         return ConditionedMeanEmbedding(self, x, locations)
@@ -216,10 +209,14 @@ class ConditionedMeanEmbedding:
         return torch.diag_embed(noise.expand(*noise.shape[:-1], points.shape[-2]))
 
     @property
+    def has_finite_rank(self) -> bool:
+        """Whether the prior is that of a discrete measure."""
+        return isinstance(self.covariance, SmoothedKernel) and self.covariance.is_low_rank
+
+    @property
     def is_low_rank(self) -> bool:
-        """Whether the prior has the finite rank of a discrete measure, so that A is answered through its features."""
-        finite = isinstance(self.covariance, SmoothedKernel) and self.covariance.is_low_rank
-        return finite and self.embedding.noise_kind != "central-limit"
+        """Whether the system A is solved through the features of a prior of finite rank."""
+        return self.has_finite_rank and self.embedding.noise_kind != "central-limit"
 
     def representation(self, x: Tensor) -> Tensor:
         """r(x, x_i) for the locations x_i, or the features Φ(x) of a prior of finite rank: ``(*batch, t, p)``."""
@@ -229,10 +226,10 @@ class ConditionedMeanEmbedding:
         return gram(self.covariance, x, self.locations)
 
     def check_size(self) -> None:
-        """Raise where the matrix R of the locations cannot be held, before anything is computed of it."""
+        """Raise where the matrix R of the locations does not fit in memory, before any of it is computed."""
         remedy = (
             "Observe μ̂ at fewer locations, EmbeddingEvidence(num_locations=2000) or condition(x, locations=rows), or "
-            "give measure=DiscreteMeasure.from_sample(x), whose cost is linear in their number."
+            "pass measure=DiscreteMeasure.from_sample(x), whose cost is linear in their number."
         )
         if not self.is_low_rank:
             check_memory(self.num_locations, self.x, self.embedding.kernel.batch_shape.numel(), remedy)
@@ -258,8 +255,7 @@ class ConditionedMeanEmbedding:
 
     def mean(self, x: Tensor) -> Tensor:
         """The mean of the posterior at ``x`` (``(t, d)``): ``(*batch, t)``."""
-        x = check_question(x, self.x)
-        return self._mean(self.representation(x))
+        return self._mean(self.representation(check_query_points(x, self.x)))
 
     def _mean(self, representation: Tensor) -> Tensor:
         # eq. (8): R*ᵀA⁻¹μ̂
@@ -267,7 +263,7 @@ class ConditionedMeanEmbedding:
 
     def __call__(self, x: Tensor) -> MultivariateNormal:
         """The posterior of μ at the points ``x`` of shape ``(t, d)``, eqs. (7) and (8)."""
-        x = check_question(x, self.x)
+        x = check_query_points(x, self.x)
         representation = self.representation(x)
         # eq. (8): r** − R*ᵀA⁻¹R*
         spread = self.system.conditional_covariance(representation, lambda: gram(self.covariance, x))
@@ -276,7 +272,7 @@ class ConditionedMeanEmbedding:
     def predictive(self, x: Tensor) -> MultivariateNormal:
         """The distribution of an observed μ̂ at ``x``: the posterior of μ plus the noise of eq. (5)."""
         posterior = self(x)
-        spread = posterior.covariance_matrix + self._noise_matrix(check_question(x, self.x))
+        spread = posterior.covariance_matrix + self._noise_matrix(check_query_points(x, self.x))
         return MultivariateNormal(posterior.mean, to_linear_operator(spread))
 
     def band(self, x: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
@@ -285,19 +281,18 @@ class ConditionedMeanEmbedding:
 
     def feature_weights(self) -> tuple[Tensor, Tensor]:
         """Mean ``(*batch, M)`` and covariance of c a posteriori, for priors of finite rank: μ = Φ(·)c, c ~ N(0, I)."""
-        if not (isinstance(self.covariance, SmoothedKernel) and self.covariance.is_low_rank):
-            raise ValueError(f"Expected a prior of finite rank, got {self.covariance}. Give a DiscreteMeasure.")
+        if not self.has_finite_rank:
+            raise ValueError(f"Expected a prior of finite rank, got {self.covariance}. Use a DiscreteMeasure.")
         Phi = self.covariance.features(self.locations)
         eye = torch.eye(Phi.shape[-1], dtype=Phi.dtype, device=Phi.device)
-        # c is represented by itself where A is answered through Φ, else by its covariance Φᵀ with what is observed
+        # c is represented by itself where A is solved through Φ, else by its covariance Φᵀ with the observations
         representation = eye if self.is_low_rank else Phi.mT
         return self._mean(representation), self.system.conditional_covariance(representation, lambda: eye)
 
 
 def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, Tensor]:
     """Pointwise central intervals of probability ``level``."""
-    if not 0.0 < check_number("level", level) < 1.0:
-        raise ValueError(f"Expected a level between 0 and 1, got {level}. Give 0.8, which is usual.")
+    check_share("level", level)
     half = torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64)).item()
     deviation = posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
     return posterior.mean - half * deviation, posterior.mean + half * deviation
@@ -311,8 +306,8 @@ def _locations(x: Tensor, locations: Tensor | None) -> tuple[Tensor | None, Tens
     n = x.shape[-2]
     if locations.dim() != 1 or not locations.numel() or int(locations.min()) < 0 or int(locations.max()) >= n:
         raise ValueError(
-            f"Expected locations as points, or as a vector of row numbers from 0 to {n - 1}, got shape "
-            f"{tuple(locations.shape)} of {locations.dtype}. Give integers, or points."
+            f"locations must be points, or a vector of row numbers from 0 to {n - 1}, but have shape "
+            f"{tuple(locations.shape)} and type {locations.dtype}."
         )
     locations = locations.to(x.device)
     return locations, x[..., locations, :]

@@ -37,21 +37,19 @@ from ..validation import (
     check_count,
     check_finite,
     check_number,
-    check_question,
-    check_seed,
+    check_query_points,
+    check_share,
     check_tensor,
     check_weights,
+    generator_of,
 )
-from .distribution import check_coverage
 from .predictors import MulticlassPredictor
 
 if TYPE_CHECKING:
     from .multiclass import ConditionedMulticlass
 
 BLOCK = 256
-"""Points whose covariance is formed at once; of it the diagonal is used."""
-
-
+"""Points whose covariance is formed at once; only its diagonal is used."""
 EPSILON = 0.1
 SCALE_RIDGE = math.sqrt(torch.finfo(torch.float64).eps)
 """Hardly shrinks the scales, but keeps the Hessian regular."""
@@ -129,25 +127,21 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None
         >>> calibrate(F, Y).probabilities(F).argmax(dim=-1)
         tensor([0, 0, 1, 1])
     """
-    _check_calibration(F, Y, penalty)
-    return fitted(F, Y.to(F), penalty, check_weights(F, weights))
-
-
-def _check_calibration(F: Tensor, Y: Tensor, penalty: float) -> None:
     for name, values in (("F", F), ("Y", Y)):
         check_tensor(values, name)
         check_finite(values, name)
     if F.dim() < 2 or 0 in F.shape or not F.is_floating_point():
         raise ValueError(
-            f"Expected F as decision probabilities of shape (*batch, n, m), got {tuple(F.shape)} in {F.dtype}. Give "
-            "conditioned.leave_one_out()."
+            f"Expected F as decision probabilities of shape (*batch, n, m), got {tuple(F.shape)} in {F.dtype}. "
+            "Pass conditioned.leave_one_out()."
         )
     if Y.dim() != 2 or Y.shape != F.shape[-2:]:
         raise ValueError(
-            f"Expected Y as one-hot labels of shape {tuple(F.shape[-2:])}, as F, got {tuple(Y.shape)}. Give "
-            "conditioned.Y."
+            f"Expected Y as one-hot labels of shape {tuple(F.shape[-2:])}, as F, got {tuple(Y.shape)}. "
+            "Pass conditioned.Y."
         )
     check_penalty(penalty)
+    return fitted(F, Y.to(F), penalty, check_weights(F, weights))
 
 
 def check_penalty(penalty: float) -> None:
@@ -191,10 +185,10 @@ class CalibratedMulticlass(MulticlassPredictor):
         >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
         >>> y = (x.squeeze(-1) > 0.5).long()
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel().double(), num_classes=2)
-        >>> answers = embedding.condition(x, y).calibrated()
-        >>> answers.predict(torch.tensor([[0.1], [0.9]], dtype=torch.float64))
+        >>> predictor = embedding.condition(x, y).calibrated()
+        >>> predictor.predict(torch.tensor([[0.1], [0.9]], dtype=torch.float64))
         tensor([0, 1])
-        >>> lower, upper = answers.band(torch.tensor([[0.1]], dtype=torch.float64))
+        >>> lower, upper = predictor.band(torch.tensor([[0.1]], dtype=torch.float64))
         >>> bool((lower <= upper).all())
         True
     """
@@ -250,18 +244,15 @@ class CalibratedMulticlass(MulticlassPredictor):
             ValueError: if ``coverage`` is not between 0 and 1, ``num_draws`` is below 2, or the embedding has a batch
                 shape.
         """
-        check_coverage(coverage)
-        check_seed(seed)
-        conditioned = self.conditioned
+        check_share("coverage", coverage)
+        generator, conditioned = generator_of(seed, self.conditioned.x.device), self.conditioned
         if len(conditioned.embedding.batch_shape) > 0:
             raise ValueError(
                 f"Expected one kernel, got a batch of {tuple(conditioned.embedding.batch_shape)}. "
                 "Calibrate each kernel alone."
             )
-        x = check_question(x, conditioned.x)
+        x = check_query_points(x, conditioned.x)
         F, spread = conditioned.mean(x), self._spread(x)
-        generator = torch.Generator(device=F.device)
-        generator.seed() if seed is None else generator.manual_seed(seed)
         size = (check_count("num_draws", num_draws, 2), *F.shape)
         z = torch.randn(size, generator=generator, dtype=F.dtype, device=F.device)
         p = self.calibration.probabilities(F + spread * z)
@@ -273,14 +264,15 @@ class CalibratedMulticlass(MulticlassPredictor):
 
     def _spread(self, x: Tensor) -> Tensor:
         """The standard deviation of f_c(x), ``(t, m)``."""
-        conditioned, parts = self.conditioned, []
+        conditioned = self.conditioned
         kernel, phi = conditioned.embedding.kernel, conditioned.representation
-        for block in x.split(BLOCK):
 
-            def prior(block: Tensor = block) -> Tensor:
-                return gram(kernel, block).to(conditioned.x)
+        def variance(block: Tensor) -> Tensor:
+            covariance = conditioned.system.conditional_covariance(
+                phi(block), lambda: gram(kernel, block).to(conditioned.x)
+            )
+            return covariance.diagonal().clamp_min(0.0)
 
-            covariance = conditioned.system.conditional_covariance(phi(block), prior)
-            parts.append(covariance.diagonal().clamp_min(0.0))
+        parts = [variance(block) for block in x.split(BLOCK)]
         scale = (conditioned.Y * conditioned.V).sum(-2) / conditioned.total_weight
         return (torch.cat(parts).unsqueeze(-1) * scale).sqrt()

@@ -16,30 +16,22 @@ from gpytorch.priors import Prior
 from torch import Tensor
 from typing_extensions import Self
 
-from ..kernels import DiagonalBound, SupDiagonal, explicit_features, sup_diagonal
-from ..kernels.features import MAX_WIDTH
+from ..kernels import DiagonalBound, SupDiagonal, sup_diagonal
 from ..kernels.frozen import frozen
-from ..kernels.gram import evaluate_gram
-from ..kernels.structure import batch_shape_of, check_columns
-from ..linalg import DenseSystem, FeatureSystem, LinearSystem, left_out
-from ..validation import check_features, check_finite, check_lengths, check_memory, check_question, check_weights
+from ..linalg import LinearSystem, left_out
+from ..validation import check_features, check_finite, check_lengths, check_query_points, check_weights
 from .base import RegularizedEmbedding
 from .distribution import Distribution, indicators
 from .predictors import LinearPredictor
 from .representation import KernelFeatures, KernelValues, Representation
-from .systems import updated_system
-
-MEMORY_REMEDY = (
-    "Use kernel_embed.approximate(embedding, x, y, method=Nystrom(1000)), whose cost is linear in n, learn from "
-    "mini-batches with fit(..., batch_size=500), or take a part of the rows."
-)
+from .systems import kernel_system, updated_system
 
 
 class ConditionalEmbedding(RegularizedEmbedding):
     r"""The embedding of P(Y | X) for targets of any kind.
 
     Args:
-        kernel: k, any GPyTorch kernel on the inputs. Its ``batch_shape`` is the batch shape of every answer.
+        kernel: k, any GPyTorch kernel on the inputs. Its ``batch_shape`` is the batch shape of every prediction.
         regularization: the starting value of λ.
         target_kernel: l, a kernel on the targets; only objectives that measure distance between embedded targets
             need it. It is never learned: set its scale by what counts as near, or by
@@ -74,7 +66,12 @@ class ConditionalEmbedding(RegularizedEmbedding):
         regularization_constraint: Interval | None = None,
         sup_diagonal: float | DiagonalBound | None = None,
     ) -> None:
-        super().__init__(kernel, regularization, regularization_prior, regularization_constraint)
+        super().__init__(
+            kernel,
+            regularization,
+            regularization_prior=regularization_prior,
+            regularization_constraint=regularization_constraint,
+        )
         self.target_kernel = target_kernel
         self.sup_diagonal_bound = sup_diagonal
 
@@ -90,7 +87,7 @@ class ConditionalEmbedding(RegularizedEmbedding):
         return ConditionedEmbedding(self, x, y, weights=weights)
 
     def checked(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The data that :meth:`attach` takes, as it uses them; a clear error where they do not fit."""
+        """Validate and convert the data of :meth:`attach`."""
         x = check_features(x)
         check_lengths(x, y)
         if y.is_floating_point():
@@ -112,8 +109,7 @@ class ConditionalEmbedding(RegularizedEmbedding):
             raise ValueError(f"Every target needs at least one number, but y has shape {tuple(y.shape)}.")
         if not bool(Y.detach().abs().amax() < torch.finfo(Y.dtype).max ** 0.5):
             raise ValueError(
-                f"Expected targets whose squares {Y.dtype} can hold, got up to {float(Y.detach().abs().amax()):.2g}. "
-                "Rescale y."
+                f"The squares of targets up to {float(Y.detach().abs().amax()):.2g} overflow in {Y.dtype}. Rescale y."
             )
         return Y
 
@@ -173,12 +169,8 @@ class ConditionedEmbedding(LinearPredictor):
     @property
     def representation(self) -> Representation:
         """k(x, x_i) as a function of new points, or their explicit features φ(x)."""
-        p = self.system.num_features
-        return (
-            KernelValues(self.embedding.kernel, self.x)
-            if p is None
-            else KernelFeatures(self.embedding.kernel, p, self.x)
-        )
+        kernel, p = self.embedding.kernel, self.system.num_features
+        return KernelValues(kernel, self.x) if p is None else KernelFeatures(kernel, p, self.x)
 
     @functools.cached_property
     def coefficients(self) -> Tensor:
@@ -186,7 +178,7 @@ class ConditionedEmbedding(LinearPredictor):
         return self.system.coefficients(self.Y)
 
     @property
-    def targets_held(self) -> Tensor:
+    def training_targets(self) -> Tensor:
         """The training targets."""
         return self.y
 
@@ -277,7 +269,7 @@ class ConditionedEmbedding(LinearPredictor):
             ValueError: if the rows do not fit those of the embedding.
         """
         with torch.no_grad():
-            x, y, weights = self.embedding.checked(check_question(x, self.x), y, weights)
+            x, y, weights = self.embedding.checked(check_query_points(x, self.x), y, weights)
             embedding, system = frozen(self.embedding), updated_system(self, x, weights)
             soft = self.y.dim() != y.dim()  # class numbers beside probabilities
             ys = [self.embedding.targets(part, self.x) if soft and part.dim() == 1 else part for part in (self.y, y)]
@@ -295,21 +287,3 @@ class ConditionedEmbedding(LinearPredictor):
     def fitted_by(self, part: ConditionedEmbedding, part_rows: Tensor, rows: Tensor) -> Tensor:
         """The values at some ``rows`` of the data of ``part``, which is this embedding ``restricted(part_rows)``."""
         return self.system.between(part.system, rows, part_rows) @ part.coefficients
-
-
-def kernel_system(kernel: Kernel, x: Tensor, ridge: Tensor, weights: Tensor | None = None) -> LinearSystem:
-    """K + ηW⁻¹ for the rows of ``x``, through explicit features where ``kernel`` has fewer of them than rows."""
-    n = x.shape[-2]
-    Z = explicit_features(kernel, x, limit=min(MAX_WIDTH, n))
-    if Z is not None and Z.shape[-1] < n:
-        return FeatureSystem(Z.to(x), ridge, weights)
-    check_memory(n, x, batch_shape_of(kernel).numel(), MEMORY_REMEDY)
-    check_columns(kernel, x.shape[-1])
-    K = (evaluate_gram(kernel, x.clone() if x.is_inference() else x) if Z is None else Z @ Z.mT).to(x)
-    if K.shape[-2:] != (n, n):
-        raise ValueError(
-            f"Expected a kernel with one value for each pair of the {n} rows of x, got a matrix of shape "
-            f"{tuple(K.shape[-2:])} from {type(kernel).__name__}. Kernels with several outputs for each input have no "
-            "conditional embedding."
-        )
-    return DenseSystem(K, ridge, weights)

@@ -24,9 +24,9 @@ import math
 import torch
 from torch import Tensor
 
-from ..validation import check_features, check_finite, check_labels, check_question, check_tensor
+from ..validation import check_features, check_finite, check_labels, check_query_points, check_share, check_tensor
 from .conditional import ConditionedEmbedding
-from .distribution import check_coverage, support_of
+from .distribution import support_of
 
 BLOCK_NUMBERS = 2**24
 
@@ -50,7 +50,7 @@ def conformal_quantile(scores: Tensor, coverage: float, weights: Tensor | None =
         >>> conformal_quantile(torch.arange(1.0, 20.0), 0.9), conformal_quantile(torch.ones(5), 0.9)
         (tensor(18.), tensor(inf))
     """
-    check_coverage(coverage)
+    check_share("coverage", coverage)
     check_tensor(scores, "scores")
     if scores.dim() != 1 or bool(scores.isnan().any()):
         raise ValueError(f"Expected n scores without NaN, got shape {tuple(scores.shape)}. Give one for each row.")
@@ -174,10 +174,10 @@ def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, covera
         >>> jackknife_plus_interval(conditioned, x[:3]).shape
         torch.Size([3, 2])
     """
-    check_coverage(coverage)
+    check_share("coverage", coverage)
     if conditioned.row_weights is not None:
         raise TypeError("Expected rows without weights, which alone are exchangeable, got weights. Leave them out.")
-    x = check_question(x, conditioned.x)
+    x = check_query_points(x, conditioned.x)
     models = _LeftOut(conditioned)
     n, levels = conditioned.num_data, (0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage))
     scores = interval_scores(_quantiles(models.at_own_rows(), levels, models.support), models.y)

@@ -19,7 +19,16 @@ import math
 import torch
 from torch import Tensor
 
-from ..validation import check_array, check_count, check_finite, check_number, check_seed, check_setting, check_tensor
+from ..validation import (
+    check_array,
+    check_count,
+    check_finite,
+    check_number,
+    check_setting,
+    check_share,
+    check_tensor,
+    generator_of,
+)
 
 MAX_SUPPORT = 1024
 """Points of a support: all different training targets where they are not more, else as many of their quantiles."""
@@ -61,13 +70,11 @@ class Distribution:
         """
         thresholds = self._places(t, "t")
         if thresholds.dim() > 1 or bool(thresholds.isnan().any()):
-            raise ValueError(
-                f"Expected thresholds t as a number or a vector without NaN, got {thresholds.tolist()}. Give t=0, say."
-            )
+            raise ValueError(f"Expected thresholds t as a number or a vector without NaN, got {thresholds.tolist()}.")
         below = torch.searchsorted(self.support, thresholds.reshape(-1).contiguous(), right=True)
         padded = torch.cat([torch.zeros_like(self.F[..., :1]), self.F], dim=-1)
-        answer = padded[..., below]
-        return answer.squeeze(-1) if thresholds.dim() == 0 else answer
+        F = padded[..., below]
+        return F.squeeze(-1) if thresholds.dim() == 0 else F
 
     def exceedance(self, t: float | Tensor) -> Tensor:
         """P(Y > t), as :meth:`cdf`."""
@@ -82,8 +89,8 @@ class Distribution:
         levels = self._places(q, "q")
         check_levels(levels)
         index = torch.searchsorted(self.F.contiguous(), levels.reshape(-1).expand(*self.F.shape[:-1], -1).contiguous())
-        answer = self.support[index.clamp_max(len(self.support) - 1)]
-        return answer.squeeze(-1) if levels.dim() == 0 else answer
+        quantiles = self.support[index.clamp_max(len(self.support) - 1)]
+        return quantiles.squeeze(-1) if levels.dim() == 0 else quantiles
 
     def interval(self, coverage: float = 0.9) -> Tensor:
         """The central interval, from the quantile (1 − coverage)/2 to (1 + coverage)/2: ``(*batch, t, 2)``.
@@ -91,7 +98,7 @@ class Distribution:
         Raises:
             ValueError: if ``coverage`` is not between 0 and 1, both excluded.
         """
-        check_coverage(coverage)
+        check_share("coverage", coverage)
         return self.quantile(torch.tensor([0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage)], dtype=torch.float64))
 
     @property
@@ -112,11 +119,8 @@ class Distribution:
             TypeError: if ``k`` or ``seed`` is not a whole number.
             ValueError: if ``k`` is below 1, or ``seed`` is negative.
         """
-        check_seed(seed)
-        k = check_count("k", k)
-        generator = torch.Generator()
-        generator.seed() if seed is None else generator.manual_seed(seed)
-        u = torch.rand(*self.F.shape[:-1], k, generator=generator, dtype=self.F.dtype).to(self.F.device)
+        shape = (*self.F.shape[:-1], check_count("k", k))
+        u = torch.rand(shape, generator=generator_of(seed), dtype=self.F.dtype).to(self.F.device)
         index = torch.searchsorted(self.F.contiguous(), u)
         return self.support[index.clamp_max(len(self.support) - 1)]
 
@@ -143,8 +147,7 @@ class Distribution:
         y = self._places(y, "y")
         if y.dim() != 1 or self.F.shape[-2] not in (1, len(y)):
             raise ValueError(
-                f"Expected one outcome y for each of the {self.F.shape[-2]} points, got shape {tuple(y.shape)}. Give a "
-                "vector."
+                f"Expected one outcome y for each of the {self.F.shape[-2]} points, got shape {tuple(y.shape)}."
             )
         check_finite(y, "y")
         y = y.unsqueeze(-1)
@@ -160,9 +163,7 @@ class Distribution:
         if isinstance(values, Tensor):
             check_tensor(values, name)
             return values.to(self.support)
-        return torch.tensor(check_array(values, name)).to(
-            self.support
-        )  # a copy: pandas lends arrays that are read-only
+        return torch.tensor(check_array(values, name)).to(self.support)  # a copy: arrays of pandas may be read-only
 
 
 class RealTargetPredictor:
@@ -171,8 +172,8 @@ class RealTargetPredictor:
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x = torch.rand(30, 1, dtype=torch.float64)
-        >>> answers = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, 2 * x.squeeze(-1))
-        >>> answers.interval(0.9, x[:3]).shape, answers.quantile(0.5, x[:3]).shape
+        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, 2 * x.squeeze(-1))
+        >>> predictor.interval(0.9, x[:3]).shape, predictor.quantile(0.5, x[:3]).shape
         (torch.Size([3, 2]), torch.Size([3]))
     """
 
@@ -214,7 +215,7 @@ class RealTargetPredictor:
 
 
 def no_distribution(predictor: RealTargetPredictor) -> TypeError:
-    """What is said where there is no real target, or the predictor does not hold it."""
+    """The error where there is no real target, or the predictor does not store it."""
     return TypeError(
         f"{type(predictor).__name__} holds no real target, so it has no distribution function. For class labels use "
         "probabilities(x); otherwise use embedding.condition(x, y), which holds its targets."
@@ -238,19 +239,9 @@ def indicators(y: Tensor, support: Tensor, weights: Tensor | None = None) -> tup
     return G - F, F
 
 
-def check_coverage(coverage: float) -> None:
-    """Raise unless ``coverage`` is in (0, 1)."""
-    if not 0.0 < check_number("coverage", coverage) < 1.0:
-        raise ValueError(
-            f"Expected coverage between 0 and 1, both excluded, got {coverage!r}. An interval of coverage 1 is the "
-            "whole line, one of coverage 0 is empty."
-        )
-
-
 def check_levels(q: Tensor) -> None:
     """Raise unless every level is in (0, 1)."""
     if q.dim() > 1 or q.numel() == 0 or not bool(((q > 0) & (q < 1)).all()):
         raise ValueError(
-            f"Expected quantile levels between 0 and 1, both excluded, as a number or a vector, got {q.tolist()}. "
-            "Give q=0.5, say."
+            f"Expected quantile levels between 0 and 1, both excluded, as a number or a vector, got {q.tolist()}."
         )

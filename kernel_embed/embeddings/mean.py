@@ -15,25 +15,21 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
-from gpytorch.priors import Prior
 from torch import Tensor
 
 from ..kernels import gram
 from ..kernels.frozen import frozen
 from ..kernels.structure import check_columns, check_kernel
 from ..linalg import DenseSystem
-from ..validation import check_memory, check_question, check_sample, check_tensor
+from ..validation import check_memory, check_query_points, check_sample, check_tensor
 from .base import KernelEmbedding, RegularizedEmbedding
 
 NoiseKind = Literal["heteroscedastic", "central-limit"]
 NUGGET = 1e-4
 """Independent noise beside that of the central limit theorem, as a share of it: by itself the latter is singular."""
-
-
 BLOCK_ENTRIES = 2**24
-"""Entries of a Gram matrix held at a time where only its row sums are needed."""
+"""Entries of a block of the Gram matrix where only its row sums are needed."""
 
 
 class MeanEmbedding(KernelEmbedding):
@@ -89,16 +85,15 @@ class WeightedEmbedding:
         check_tensor(weights, "weights")
         if x.dim() != 2 or weights.dim() == 0 or weights.shape[-1] != x.shape[0]:
             raise ValueError(
-                f"Expected x of shape (n, d) and n weights, got shapes {tuple(x.shape)} and {tuple(weights.shape)}. "
-                "Give one weight for each row."
+                f"Expected x of shape (n, d) and n weights, got shapes {tuple(x.shape)} and {tuple(weights.shape)}."
             )
         self.kernel, self.x, self.weights = kernel, x, weights.to(x) if x.is_floating_point() else weights
 
     def __call__(self, x: Tensor) -> Tensor:
         """The values at ``x`` (``(t, d)``): ``(*batch, t)``."""
-        x = check_question(x, self.x)
+        x = check_query_points(x, self.x)
         rows = max(1, BLOCK_ENTRIES // self.x.shape[-2])
-        parts = [self._against(block, self.x) @ self.weights.unsqueeze(-1) for block in x.split(rows, dim=-2)]
+        parts = [gram(self.kernel, block, self.x) @ self.weights.unsqueeze(-1) for block in x.split(rows, dim=-2)]
         return torch.cat(parts, dim=-2).squeeze(-1)
 
     def expectation(self, g: Callable[[Tensor], Tensor] | Tensor) -> Tensor:
@@ -106,26 +101,19 @@ class WeightedEmbedding:
         values = torch.as_tensor(g(self.x) if callable(g) else g).to(self.weights)
         if values.dim() not in (1, 2) or values.shape[0] != self.x.shape[0]:
             raise ValueError(
-                f"Expected the values of g at the {self.x.shape[0]} points, got shape {tuple(values.shape)}. "
-                "Return one row for each point."
+                f"Expected the values of g at the {self.x.shape[0]} points, got shape {tuple(values.shape)}."
             )
         return self.weights @ values
 
     def inner(self, other: WeightedEmbedding) -> Tensor:
         """⟨f, f'⟩ in the RKHS of k: ``batch``."""
         if other.x.shape[-1] != self.x.shape[-1]:
-            raise ValueError(
-                f"Expected samples of one width, got {self.x.shape[-1]} and {other.x.shape[-1]} columns. "
-                "Give both the same columns."
-            )
+            raise ValueError(f"Expected samples of one width, got {self.x.shape[-1]} and {other.x.shape[-1]} columns.")
         return (self(other.x) * other.weights).sum(-1)
 
     def squared_distance(self, other: WeightedEmbedding) -> Tensor:
         """‖f − f'‖² in the RKHS of k, the (biased) MMD² of two samples: ``batch``."""
         return self.inner(self) - 2.0 * self.inner(other) + other.inner(other)
-
-    def _against(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return gram(self.kernel, x1, x2)
 
 
 class ShrinkageMeanEmbedding(RegularizedEmbedding):
@@ -134,11 +122,7 @@ class ShrinkageMeanEmbedding(RegularizedEmbedding):
     It is the posterior mean of :class:`kernel_embed.BayesianMeanEmbedding` with prior covariance k in place of r and
     noise σ² = nλ.
 
-    Args:
-        kernel: k, any GPyTorch kernel.
-        regularization: λ.
-        regularization_prior: a GPyTorch prior on λ.
-        regularization_constraint: a GPyTorch constraint on λ.
+    The arguments are those of :class:`RegularizedEmbedding`.
 
     Example:
         >>> import gpytorch
@@ -147,16 +131,6 @@ class ShrinkageMeanEmbedding(RegularizedEmbedding):
         >>> bool(shrunk.inner(shrunk) < 1)
         True
     """
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        regularization: float = 0.01,
-        *,
-        regularization_prior: Prior | None = None,
-        regularization_constraint: Interval | None = None,
-    ) -> None:
-        super().__init__(kernel, regularization, regularization_prior, regularization_constraint)
 
     def attach(self, x: Tensor) -> WeightedEmbedding:
         """μ̌_λ for the sample ``x`` of shape ``(n, d)``, differentiable in the parameters as they are."""

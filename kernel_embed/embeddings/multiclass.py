@@ -26,11 +26,7 @@ class MulticlassEmbedding(ConditionalEmbedding):
 
     Args:
         kernel: k, any GPyTorch kernel on the inputs.
-        num_classes: m.
-        regularization: the starting value of λ.
-        regularization_prior: a GPyTorch prior on λ.
-        regularization_constraint: a GPyTorch constraint on λ.
-        sup_diagonal: α², a bound of k(x, x) where the kernel has none in closed form: a number, or a function.
+        num_classes: m. The other arguments are those of :class:`ConditionalEmbedding`.
 
     Raises:
         TypeError: if ``num_classes`` is not a whole number.
@@ -79,7 +75,7 @@ class MulticlassEmbedding(ConditionalEmbedding):
         return ConditionedMulticlass(self, x, y, weights=weights)
 
     def checked(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The data that :meth:`attach` takes, as it uses them; a clear error where they do not fit."""
+        """Validate and convert the data of :meth:`attach`."""
         x = check_features(x)
         return x, check_labels(x, y, self.num_classes), check_weights(x, weights)
 
@@ -95,14 +91,7 @@ class MulticlassEmbedding(ConditionalEmbedding):
 
 
 class ConditionedMulticlass(MulticlassPredictor, ConditionedEmbedding):
-    """A multiclass embedding with its data, ready to answer; see :class:`kernel_embed.MulticlassEmbedding`.
-
-    Args:
-        embedding: the embedding.
-        x: inputs, ``(n, d)``.
-        y: class numbers, ``(n,)``.
-        system: A, where it is known already.
-        weights: of the rows, ``(n,)``.
+    """A multiclass embedding with its data; the attributes are those of :class:`ConditionedEmbedding`.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -113,11 +102,6 @@ class ConditionedMulticlass(MulticlassPredictor, ConditionedEmbedding):
     """
 
     embedding: MulticlassEmbedding
-
-    @property
-    def num_classes(self) -> int:
-        """m."""
-        return self.embedding.num_classes
 
     def calibrated(self) -> CalibratedMulticlass:
         """The same with probabilities calibrated on leave-one-out values, as the classifier reports them."""

@@ -14,7 +14,7 @@ import abc
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from .distribution import Distribution, RealTargetPredictor, indicators, no_dist
 from .probabilities import clip_normalize, information, resampled_rows
 from .representation import LinearMap, Representation
 from .resolution import Function
+
+if TYPE_CHECKING:
+    from .multiclass import MulticlassEmbedding
 
 Entropy = Literal["clip-normalized", "expected-information"]
 
@@ -36,10 +39,10 @@ class ConditionalPredictor(RealTargetPredictor, abc.ABC):
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x = torch.rand(30, 1, dtype=torch.float64)
-        >>> answers = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, 2 * x)
-        >>> isinstance(answers, ke.embeddings.ConditionalPredictor)
+        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, 2 * x)
+        >>> isinstance(predictor, ke.embeddings.ConditionalPredictor)
         True
-        >>> answers.expectation(lambda y: y.square(), x[:3]).shape           # E[Y² | X = x]
+        >>> predictor.expectation(lambda y: y.square(), x[:3]).shape           # E[Y² | X = x]
         torch.Size([3, 1])
     """
 
@@ -66,9 +69,9 @@ class LinearPredictor(ConditionalPredictor):
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x = torch.rand(30, 1, dtype=torch.float64)
-        >>> answers = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, 2 * x)
-        >>> by_hand = answers.representation(x[:3]) @ answers.coefficients
-        >>> bool(torch.allclose(by_hand, answers.mean(x[:3])))
+        >>> predictor = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, 2 * x)
+        >>> by_hand = predictor.representation(x[:3]) @ predictor.coefficients
+        >>> bool(torch.allclose(by_hand, predictor.mean(x[:3])))
         True
     """
 
@@ -83,7 +86,7 @@ class LinearPredictor(ConditionalPredictor):
         """C, ``(*batch, p, m)``."""
 
     @property
-    def targets_held(self) -> Tensor | None:
+    def training_targets(self) -> Tensor | None:
         """The training targets; ``None`` where they are not stored, as after one pass over the data."""
         return None
 
@@ -93,18 +96,18 @@ class LinearPredictor(ConditionalPredictor):
         return None
 
     def coefficients_of(self, values: Tensor) -> Tensor:
-        """The coefficients for other ``values`` ``(n, q)`` at the training targets; only with stored data.
+        """The coefficients for other ``values`` ``(n, q)`` at the training targets.
 
         Raises:
-            TypeError: if the predictor does not hold its data.
+            TypeError: if the predictor does not store its data.
         """
         raise self._without_data()
 
     def weights(self, x: Tensor) -> Tensor:
-        """w(x), the weights of the training rows in the prediction at ``x``: ``(*batch, n, t)``; only with data.
+        """w(x), the weights of the training rows in the prediction at ``x``: ``(*batch, n, t)``.
 
         Raises:
-            TypeError: if the predictor does not hold its data.
+            TypeError: if the predictor does not store its data.
         """
         raise self._without_data()
 
@@ -123,9 +126,9 @@ class LinearPredictor(ConditionalPredictor):
         """The training targets, one real number for each row, ``(n,)``.
 
         Raises:
-            TypeError: if they are not held, or are no real numbers.
+            TypeError: if they are not stored, or are not real numbers.
         """
-        y = self.targets_held
+        y = self.training_targets
         if y is None:
             raise no_distribution(self)
         if y.numel() != y.shape[0]:
@@ -174,7 +177,7 @@ class LinearPredictor(ConditionalPredictor):
             TypeError: if the predictor does not hold the training targets.
             ValueError: if ``g`` does not return one value, or one row, for each training target.
         """
-        y = self.targets_held
+        y = self.training_targets
         if y is None:
             raise self._without_data()
         like = self.coefficients
@@ -183,8 +186,7 @@ class LinearPredictor(ConditionalPredictor):
         if values.dim() == 0 or values.shape[0] != n or values.dim() > 2:
             raise ValueError(
                 f"Expected the values of g at the {n} training targets, of shape ({n},) or ({n}, q), got "
-                f"{tuple(values.shape)}. "
-                "Evaluate g at the training targets, in their order."
+                f"{tuple(values.shape)}."
             )
         # eq. (2): gᵀA⁻¹k(x)
         representation, coefficients = self.representation, self.coefficients_of(values.reshape(n, -1))
@@ -213,11 +215,12 @@ class MulticlassPredictor(ConditionalPredictor):
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x, y = torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1])
-        >>> answers = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2).condition(x, y)
-        >>> isinstance(answers, ke.embeddings.MulticlassPredictor), answers.probabilities(x).sum(-1)
+        >>> predictor = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2).condition(x, y)
+        >>> isinstance(predictor, ke.embeddings.MulticlassPredictor), predictor.probabilities(x).sum(-1)
         (True, tensor([1., 1.]))
     """
 
+    embedding: MulticlassEmbedding
     distribution = RealTargetPredictor.distribution  # class labels have probabilities, and no order
 
     def real_targets(self) -> Tensor:
@@ -229,9 +232,9 @@ class MulticlassPredictor(ConditionalPredictor):
         raise no_distribution(self)
 
     @property
-    @abc.abstractmethod
     def num_classes(self) -> int:
         """m."""
+        return self.embedding.num_classes
 
     def decision_probabilities(self, x: Tensor) -> Tensor:
         """p̂(x) = f(x), eq. (5): ``(*batch, t, m)``. Estimates of probabilities that may leave [0, 1]."""
@@ -261,9 +264,7 @@ class MulticlassPredictor(ConditionalPredictor):
         if kind == "expected-information":
             # eqs. (36), (37): Σ_i û_x(y_i) w_i(x) = Σ_c û_x(c) p̂_c(x), û_x(c) = −log p̂_c(x) where p̂_c(x) > 0, else 0
             return information(self.decision_probabilities(x)).sum(dim=-1)
-        raise ValueError(
-            f"Expected kind 'clip-normalized' or 'expected-information', got {kind!r}. Choose one of the two."
-        )
+        raise ValueError(f"Expected kind 'clip-normalized' or 'expected-information', got {kind!r}.")
 
     def expectation(self, g: Function | Tensor, x: Tensor) -> Tensor:
         """E[g(Y) | X = x], eq. (2).
@@ -280,9 +281,7 @@ class MulticlassPredictor(ConditionalPredictor):
         try:
             values = torch.as_tensor(g(classes) if callable(g) else g)
         except (RuntimeError, TypeError, ValueError) as error:
-            raise TypeError(
-                f"Expected g as a function of class numbers or its values, got {g!r} ({error}). Give one of them."
-            ) from error
+            raise TypeError(f"Expected g as a function of class numbers or its values, got {g!r} ({error}).") from error
         if values.dim() not in (1, 2) or values.shape[0] != self.num_classes:
             return super().expectation(values, x)  # type: ignore[safe-super]
         F = self.decision_probabilities(x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..validation import check_count, check_finite, check_seed, check_tensor
+from ..validation import check_count, check_finite, check_tensor, generator_of
 
 
 def clip_normalize(p: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def clip_normalize(p: Tensor) -> Tensor:
     check_tensor(p, "p")
     check_finite(p, "p")
     if p.dim() == 0 or p.shape[-1] == 0 or not p.is_floating_point():
-        raise ValueError(f"Expected rows of decimals in p, got shape {tuple(p.shape)} of {p.dtype}. Give p.double().")
+        raise ValueError(f"Expected rows of decimals in p, got shape {tuple(p.shape)} of {p.dtype}. Pass p.double().")
     positive = p.clamp_min(0.0)
     total = positive.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, positive / total.clamp_min(torch.finfo(p.dtype).tiny), 1.0 / p.shape[-1])
@@ -43,15 +43,8 @@ def information(p: Tensor) -> Tensor:
 def resampled_rows(w: Tensor, k: int, seed: int | None = None, row_weights: Tensor | None = None) -> Tensor:
     """k rows for each point, ``(t, k)``, by the weights v = w + (1 − Σw) p, clipped at 0 and normalized.
 
-    Args:
-        w: the weights of the rows in the answer at each point, ``(n, t)``.
-        k: how many.
-        seed: of the draws.
-        row_weights: how many rows each row stands for; p is their share, 1/n without.
-
-    Raises:
-        TypeError: if ``k`` or ``seed`` is not a whole number.
-        ValueError: if ``k`` is less than 1, or ``seed`` negative or too large.
+    ``w`` ``(n, t)`` are the weights of the rows in the prediction at each point, and p the shares of ``row_weights``,
+    1/n without.
 
     Example:
         >>> from kernel_embed.embeddings.probabilities import resampled_rows
@@ -59,10 +52,7 @@ def resampled_rows(w: Tensor, k: int, seed: int | None = None, row_weights: Tens
         tensor([[0, 0, 0, 0]])
     """
     check_count("k", k)
-    check_seed(seed)
     w = w.mT
     p = torch.ones_like(w[0]) if row_weights is None else row_weights
     v = clip_normalize(w + (1.0 - w.sum(-1, keepdim=True)) * (p / p.sum()))
-    generator = torch.Generator(device=v.device)
-    generator.seed() if seed is None else generator.manual_seed(seed)
-    return torch.multinomial(v, k, replacement=True, generator=generator)
+    return torch.multinomial(v, k, replacement=True, generator=generator_of(seed, v.device))

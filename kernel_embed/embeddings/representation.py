@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..kernels import check_width, explicit_features, gram, has_explicit_features
 from ..kernels.gram import finite_values
-from ..validation import check_dense, check_features, check_question
+from ..validation import check_dense, check_features, check_query_points
 from .resolution import Function, is_fixed, resolved_features, resolved_gram
 
 BLOCK_NUMBERS = 2**23
@@ -40,7 +40,7 @@ class Representation(abc.ABC):
 
     kernel: Kernel
     block_numbers: int
-    """Numbers of the representation that are held at once where points are many."""
+    """How many numbers to compute at once where points are many."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """The representation of the points ``x``."""
@@ -66,7 +66,7 @@ class KernelValues(Representation):
     Attributes:
         kernel: k.
         points: the x_i.
-        block_numbers: how many numbers are held at once where points are many.
+        block_numbers: how many numbers to compute at once where points are many.
 
     Raises:
         ValueError: when called, if ``x`` has another number of columns than ``points``, or values that are not
@@ -85,7 +85,7 @@ class KernelValues(Representation):
 
     def check(self, x: Tensor) -> Tensor:
         """Points with the columns, the dtype and the device of ``points``."""
-        return check_question(x, self.points)
+        return check_query_points(x, self.points)
 
     def values(self, x: Tensor) -> Tensor:
         """``(*batch, t, s)``."""
@@ -110,7 +110,7 @@ class KernelFeatures(Representation):
         kernel: a kernel with explicit features.
         num_features: p.
         like: data whose dtype, device and columns new points must share.
-        block_numbers: how many numbers are held at once where points are many.
+        block_numbers: how many numbers to compute at once where points are many.
 
     Raises:
         ValueError: when called, if ``x`` has another number of columns than the data, or values that are not finite;
@@ -128,9 +128,9 @@ class KernelFeatures(Representation):
     block_numbers: int = FEATURE_NUMBERS
 
     def check(self, x: Tensor) -> Tensor:
-        """Points like the data, or floating points where no data are known."""
+        """Points like the data, or of a floating dtype where there are no data."""
         if self.like is not None:
-            return check_question(x, self.like)
+            return check_query_points(x, self.like)
         dtype = next((parameter.dtype for parameter in self.kernel.parameters()), None)
         return check_features(x, integers_as=dtype, may_be_empty=True)
 
@@ -202,14 +202,13 @@ class LinearMap:
 def in_blocks(representation: Function, x: Tensor, coefficients: Tensor, numbers: int | None = None) -> Tensor:
     """``representation(x) @ coefficients``, formed a block of rows at a time where no gradient is needed.
 
-    At most about ``numbers`` numbers of the representation are held at once, so that one call can predict for millions
-    of points.
+    One call can so predict for millions of points.
 
     Args:
         representation: φ, a function from ``(t, d)`` to ``(*batch, t, p)``.
         x: points, ``(t, d)``.
         coefficients: ``(*batch, p, m)``.
-        numbers: how many numbers of the representation to hold at once.
+        numbers: how many numbers of the representation to compute at once.
 
     Returns:
         ``(*batch, t, m)``.

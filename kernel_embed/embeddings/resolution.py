@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import Algebra, FeatureKernel, check_width, explicit_features, fold
-from ..kernels.features.explicit import FEATURES, MAX_WIDTH, FeatureRule
+from ..kernels.features.explicit import FEATURES, MAX_WIDTH
 from ..kernels.gram import GRAMS, by_gpytorch
 from ..kernels.profiles import RadialProfile, radial_of
 from ..kernels.radial import radial_gram
@@ -33,29 +34,19 @@ def is_fixed(kernel: Kernel, *tensors: Tensor | None) -> bool:
 
 def resolved_gram(kernel: Kernel, points: Tensor) -> Function:
     """x ↦ k(x, points) for a frozen kernel."""
-    return fold(kernel, _Gram(points)) or functools.partial(_by_gpytorch, kernel, points)
+    return fold(kernel, _Gram(points)) or (lambda x: by_gpytorch(kernel, x, points))
 
 
 def resolved_features(kernel: Kernel) -> Function:
     """x ↦ φ(x) for a frozen kernel with explicit features."""
     features = None if batch_shape_of(kernel) else fold(kernel, _Features())
-    return features or functools.partial(_explicit, kernel)
-
-
-def _explicit(kernel: Kernel, x: Tensor) -> Tensor:
-    Z = explicit_features(kernel, x)
-    assert Z is not None
-    return Z
+    return features or (lambda x: cast(Tensor, explicit_features(kernel, x)))
 
 
 def _selected(node: Node, function: Function) -> Function:
     """``function`` of the columns that reach the kernel of ``node``."""
     columns = node.columns
     return function if columns is None else lambda x: function(x.index_select(-1, columns))
-
-
-def _by_gpytorch(kernel: Kernel, points: Tensor, x: Tensor) -> Tensor:
-    return by_gpytorch(kernel, x, points)
 
 
 class _Gram(Algebra[Function]):
@@ -123,7 +114,7 @@ class _Features(Algebra[Function]):
                 return _selected(node, feature_map)
             inner = resolved_features(base)
             return _selected(node, lambda x: inner(feature_map(x)))
-        return None if rule is None else _selected(node, functools.partial(_by_rule, rule, kernel))
+        return None if rule is None else _selected(node, lambda x: cast(Tensor, rule(kernel, x, MAX_WIDTH)))
 
     def scale(self, node: Node, part: Function) -> Function:
         """σ φ."""
@@ -133,9 +124,3 @@ class _Features(Algebra[Function]):
     def add(self, node: Node, parts: Sequence[Function]) -> Function:
         """[φ₁, φ₂]."""
         return lambda x: torch.cat([part(x) for part in parts], dim=-1)
-
-
-def _by_rule(rule: FeatureRule, kernel: Kernel, x: Tensor) -> Tensor:
-    Z = rule(kernel, x, MAX_WIDTH)
-    assert Z is not None
-    return Z

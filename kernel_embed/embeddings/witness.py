@@ -26,7 +26,7 @@ from torch import Tensor
 from ..kernels import gram
 from ..kernels.smoothed.kernel import SmoothedKernel
 from ..kernels.smoothed.measures import NUM_ATOMS, DiscreteMeasure
-from ..validation import check_features, check_seed
+from ..validation import check_features, generator_of
 from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding, credible_band
 
 
@@ -56,12 +56,14 @@ class Witness:
         x = check_features(x, "x")
         y = check_features(y, "y")
         if x.shape[-1] != y.shape[-1]:
-            raise ValueError(
-                f"Expected samples of one width, got {x.shape[-1]} columns in x and {y.shape[-1]} in y. "
-                "Give both the same columns."
-            )
+            raise ValueError(f"Expected samples of one width, got {x.shape[-1]} columns in x and {y.shape[-1]} in y.")
+        y = y.to(x)
         self.embedding = embedding
-        self.first, self.second = _condition_both(embedding, x, y.to(x))
+        self.first, self.second = embedding.condition(x), embedding.condition(y)
+        if self.first.has_finite_rank and embedding.measure is None and embedding.prior_covariance is None:
+            # Both posteriors need one prior: the atoms of the pooled sample.
+            measure = DiscreteMeasure.from_sample(torch.cat([x, y], dim=-2))
+            self.first, self.second = _with_atoms(self.first, measure), _with_atoms(self.second, measure)
 
     def __call__(self, x: Tensor) -> MultivariateNormal:
         """The posterior of the witness at the points ``x`` of shape ``(t, d)``."""
@@ -79,25 +81,10 @@ class Witness:
         distribution of ``num_atoms`` points of the pooled sample, as its ``repr`` says.
         """
         first, second = self.first, self.second
-        if not _is_discrete(first):
-            pooled = torch.cat([first.x, second.x], dim=-2)
-            first, second = (_with_atoms(c, DiscreteMeasure.from_sample(pooled, num_atoms)) for c in (first, second))
+        if not first.has_finite_rank:
+            measure = DiscreteMeasure.from_sample(torch.cat([first.x, second.x], dim=-2), num_atoms)
+            first, second = _with_atoms(first, measure), _with_atoms(second, measure)
         return SquaredDistancePosterior(first, second)
-
-
-def _condition_both(
-    embedding: BayesianMeanEmbedding, x: Tensor, y: Tensor
-) -> tuple[ConditionedMeanEmbedding, ConditionedMeanEmbedding]:
-    first, second = embedding.condition(x), embedding.condition(y)
-    if _is_discrete(first) and embedding.measure is None and embedding.prior_covariance is None:
-        # Both posteriors need one prior: the atoms chosen for the pooled sample.
-        measure = DiscreteMeasure.from_sample(torch.cat([x, y], dim=-2))
-        first, second = _with_atoms(first, measure), _with_atoms(second, measure)
-    return first, second
-
-
-def _is_discrete(conditioned: ConditionedMeanEmbedding) -> bool:
-    return isinstance(conditioned.covariance, SmoothedKernel) and conditioned.covariance.is_low_rank
 
 
 def _with_atoms(conditioned: ConditionedMeanEmbedding, measure: DiscreteMeasure) -> ConditionedMeanEmbedding:
@@ -176,12 +163,7 @@ class SquaredDistancePosterior:
     def sample(self, num_samples: int, seed: int | None = None) -> Tensor:
         """Draws of MMD²: ``(num_samples, *batch)``."""
         lam, a = self._spectrum
-        check_seed(seed)
-        generator = torch.Generator(device=lam.device)
-        if seed is None:
-            generator.seed()
-        else:
-            generator.manual_seed(seed)
+        generator = generator_of(seed, lam.device)
         z = torch.randn(num_samples, *a.shape, generator=generator, dtype=a.dtype, device=a.device)
         return (lam * (z + a).square()).sum(-1)
 

@@ -34,10 +34,10 @@ from ..kernels import FeatureKernel
 from ..kernels.frozen import frozen
 from ..objectives import Objective
 from ..progress import ProgressBar
+from ..resources import few_threads
 from ..splits import stratified_folds, stratified_sample
 from ..tabular import InputTransform, make_input_transform
 from ..tabular.input_transforms import cached_transforms
-from ..threads import few_threads
 from .boosting import boosted_embedding
 from .candidates import Candidate, Family, Learned, Relevance, Rows, Search
 from .conditioning import PROBES, Table, condition_exactly, condition_through_features, num_points

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ..embeddings import ConditionalEmbedding, Distribution, conformal_quantile, interval_scores
 from ..progress import ProgressBar
+from ..resources import few_threads
 from ..splits import distinct_rows
 from ..tabular import InputTransform, make_input_transform
-from ..threads import few_threads
 from .candidates import Rows, relevances
 from .conditioning import PROBES, Table, num_points
 from .distributional import FAMILIES, Conditioning, learn_law

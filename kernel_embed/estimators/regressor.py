@@ -15,11 +15,11 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
 
-from ..embeddings.distribution import Distribution, check_coverage, check_levels
+from ..embeddings.distribution import Distribution, check_levels
 from ..progress import progress_bar
 from ..splits import RandomState, seed_of
 from ..tabular.encoder import TableEncoder, table_tags, validate_table
-from ..validation import check_array, check_count, check_dense, check_memory
+from ..validation import check_array, check_count, check_dense, check_memory, check_share
 from .conditioning import Table
 from .labels import read_weights
 from .output import NUM_STAGES, Conformal, Output, Settings, held_out_rows
@@ -179,7 +179,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         Raises:
             ValueError: if ``coverage`` is not between 0 and 1, both excluded.
         """
-        check_coverage(coverage)
+        check_share("coverage", coverage)
 
         def question(output: Output, law: Distribution) -> torch.Tensor:
             interval = law.interval(coverage)

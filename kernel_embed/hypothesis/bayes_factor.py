@@ -36,9 +36,9 @@ from ..kernels import LebesgueMeasure, SmoothedKernel, gram
 from ..kernels.smoothed.gaussian import gaussian_terms
 from ..kernels.structure import check_columns
 from ..linalg import DenseSystem
-from ..validation import check_count
+from ..validation import check_count, generator_of
 from .average_kernel import draws_of
-from .checks import Categorical, check_gram, generator_of, read_samples
+from .checks import Categorical, check_gram, read_samples
 from .kernel_choice import KernelChoice, choose_kernels
 
 NUM_LOCATIONS = 100

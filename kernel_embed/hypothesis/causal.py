@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .checks import categorical_columns, generator_of
+from ..validation import generator_of
+from .checks import categorical_columns
 from .conditional import Method, conditional_independence_test
 from .conditioning_set import ConditionalFeatures, ConditioningSet
 from .encoding import Encoding

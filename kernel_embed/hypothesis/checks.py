@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..kernels import FeatureKernel
 from ..progress import ProgressBar, progress_bar
-from ..validation import check_dense, check_features, check_seed
+from ..validation import check_dense, check_features
 
 Categorical = bool | Sequence[int] | None
 """The categorical columns: all or none, or their indices; ``None``: all columns of integer or bool samples."""
@@ -131,17 +131,6 @@ def check_gram(K: Tensor, kernel: Kernel) -> Tensor:
             "Check its hyperparameters and the scales of the features."
         )
     return K.detach().double()
-
-
-def generator_of(seed: int | None) -> torch.Generator:
-    """A new generator, so that the global random state does not change."""
-    check_seed(seed)
-    generator = torch.Generator()
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(int(seed))
-    return generator
 
 
 def bar_of_test(steps: int, num_points: int, show: bool | None) -> ProgressBar:

@@ -29,8 +29,8 @@ from torch import Tensor
 
 from ..kernels import gram, median_distance
 from ..linalg import DenseSystem
-from ..validation import check_count, check_memory
-from .checks import Categorical, check_choice, check_gram, check_pairs, generator_of, read_samples
+from ..validation import check_count, check_memory, generator_of
+from .checks import Categorical, check_choice, check_gram, check_pairs, read_samples
 from .conditioning_set import ConditioningSet
 from .encoding import Encoding
 from .independence import independence_test

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..splits import halves
-from ..validation import check_count
-from .checks import Categorical, check_choice, check_pairs, generator_of, read_samples
+from ..validation import check_count, generator_of
+from .checks import Categorical, check_choice, check_pairs, read_samples
 from .hsic import pairs_of, statistics
 from .kernel_choice import KernelChoice, Kernels, choose_kernels
 from .pvalues import Null, by_gamma, by_permutations, check_gamma

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from ..embeddings import BayesianMeanEmbedding, NoiseKind
 from ..embeddings.witness import Witness
-from ..validation import check_count, check_features, check_share
+from ..validation import check_count, check_features, check_share, generator_of
 from .average_kernel import AverageKernel
-from .checks import generator_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..kernels.features import nystrom_kernel
 from ..splits import halves
-from ..validation import check_count
-from .checks import Categorical, check_choice, column_names, generator_of, read_samples
+from ..validation import check_count, generator_of
+from .checks import Categorical, check_choice, column_names, read_samples
 from .kernel_choice import KernelChoice, Kernels, choose_kernels
 from .linear_time import LINEAR_TIME, LinearTimeTwoSampleTest
 from .mmd import Formula, between_samples, indicators, squared_mmd, statistics, unbiased_squared_mmd

@@ -42,7 +42,7 @@ from torch import Tensor
 
 from ..bounds import Bound, check_confidence, log_share, round_up
 from ..embeddings import ConditionedMulticlass
-from ..validation import check_count, check_labels, check_question
+from ..validation import check_count, check_labels, check_query_points
 from .base import Objective
 from .holdout import holdout_bound
 from .rademacher import RademacherComplexity, rademacher_complexity
@@ -145,7 +145,7 @@ def generalization_bound(
 def _held_out_losses(conditioned: ConditionedMulticlass, holdout: tuple[Tensor, Tensor] | None) -> Tensor:
     if holdout is None:
         raise ValueError("form='holdout' needs holdout=(x, y): rows that were not used for learning.")
-    x = check_question(holdout[0], conditioned.x)
+    x = check_query_points(holdout[0], conditioned.x)
     y = check_labels(x, holdout[1], conditioned.num_classes)
     F = conditioned.decision_probabilities(x)
     return clipped_cross_entropy(F.gather(-1, y.unsqueeze(-1)).squeeze(-1), 1.0 / math.e)

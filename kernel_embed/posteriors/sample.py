@@ -17,7 +17,7 @@ from ..archive import MAX_BYTES
 from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
 from ..objectives import Objective
 from ..progress import progress_bar
-from ..threads import few_threads
+from ..resources import few_threads
 from ..validation import check_count, check_features, check_seed
 from . import archive
 from .checkpoint import Checkpoint

@@ -77,8 +77,8 @@ class RandomFeatures:
         >>> import gpytorch, kernel_embed as ke
         >>> x, y = torch.rand(200, 2, dtype=torch.float64), torch.randint(2, (200,))
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> answers, error = ke.approximate(embedding, x, y, method=ke.RandomFeatures(64))
-        >>> answers.probabilities(x).shape
+        >>> predictor, error = ke.approximate(embedding, x, y, method=ke.RandomFeatures(64))
+        >>> predictor.probabilities(x).shape
         torch.Size([200, 2])
     """
 
@@ -103,8 +103,8 @@ class Nystrom:
         >>> import gpytorch, kernel_embed as ke
         >>> x, y = torch.rand(200, 2, dtype=torch.float64), torch.randint(2, (200,))
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> answers, error = ke.approximate(embedding, x, y, method=ke.Nystrom(40))
-        >>> answers.probabilities(x).shape
+        >>> predictor, error = ke.approximate(embedding, x, y, method=ke.Nystrom(40))
+        >>> predictor.probabilities(x).shape
         torch.Size([200, 2])
     """
 
@@ -134,7 +134,7 @@ class ConjugateGradients:
         >>> import gpytorch, kernel_embed as ke
         >>> x, y = torch.rand(200, 2, dtype=torch.float64), torch.randint(2, (200,))
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> answers, error = ke.approximate(embedding, x, y, method=ke.scale.ConjugateGradients(num_points=20))
+        >>> predictor, error = ke.approximate(embedding, x, y, method=ke.scale.ConjugateGradients(num_points=20))
         >>> error.num_iterations > 0
         True
     """
@@ -175,8 +175,8 @@ def approximate(
         >>> x = torch.rand(2000, 2, dtype=torch.float64)
         >>> y = (x.sum(-1) > 1).long()
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2, regularization=1e-3).double()
-        >>> answers, error = approximate(embedding, x, y, method=Nystrom(50))
-        >>> error.regression < 0.01, bool((answers.predict(x) == y).double().mean() > 0.95)
+        >>> predictor, error = approximate(embedding, x, y, method=Nystrom(50))
+        >>> error.regression < 0.01, bool((predictor.predict(x) == y).double().mean() > 0.95)
         (True, True)
     """
     if not isinstance(method, RandomFeatures | Nystrom | ConjugateGradients):

@@ -31,7 +31,7 @@ FEW = 256
 
 
 class FeaturePredictor(LinearPredictor):
-    """An embedding conditioned on statistics: W and the feature map, and no data unless they were given.
+    """An embedding conditioned on statistics: W and the feature map, and no data unless they were passed.
 
     Attributes:
         embedding: the frozen embedding.
@@ -46,8 +46,8 @@ class FeaturePredictor(LinearPredictor):
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> embedding = ke.ConditionalEmbedding(gpytorch.kernels.RFFKernel(8, num_dims=2))
-        >>> answers = ke.scale.accumulate(embedding, torch.rand(50, 2), torch.rand(50)).condition()
-        >>> answers.mean(torch.rand(3, 2)).shape, answers.num_data
+        >>> predictor = ke.scale.accumulate(embedding, torch.rand(50, 2), torch.rand(50)).condition()
+        >>> predictor.mean(torch.rand(3, 2)).shape, predictor.num_data
         (torch.Size([3, 1]), 50)
     """
 
@@ -75,7 +75,7 @@ class FeaturePredictor(LinearPredictor):
         return self._W
 
     @property
-    def targets_held(self) -> Tensor | None:
+    def training_targets(self) -> Tensor | None:
         """The training targets, where they are stored."""
         return None if self._data is None else self._data[1]
 
@@ -92,7 +92,7 @@ class FeaturePredictor(LinearPredictor):
 
     @property
     def statistics(self) -> FeatureStatistics:
-        """The sums that this answer comes from, to which rows can be added; a copy."""
+        """A copy of the sums behind this predictor, to which rows can be added."""
         from .statistics import FeatureStatistics  # which conditions to this class
 
         statistics = FeatureStatistics(self.embedding)
@@ -124,7 +124,7 @@ class FeaturePredictor(LinearPredictor):
 
     @torch.no_grad()
     def weights(self, x: Tensor) -> Tensor:
-        """w(x) = Z(G + nλI)⁻¹φ(x), the weights of the rows in the answer at ``x``: ``(n, t)``.
+        """w(x) = Z(G + nλI)⁻¹φ(x), the weights of the rows in the prediction at ``x``: ``(n, t)``.
 
         Raises:
             TypeError: if the rows are not stored.
@@ -167,17 +167,12 @@ class MulticlassFeaturePredictor(MulticlassPredictor, FeaturePredictor):
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RFFKernel(8, num_dims=2), num_classes=3)
-        >>> answers = ke.scale.accumulate(embedding, torch.rand(50, 2), torch.randint(3, (50,))).condition()
-        >>> answers.probabilities(torch.rand(3, 2)).shape
+        >>> predictor = ke.scale.accumulate(embedding, torch.rand(50, 2), torch.randint(3, (50,))).condition()
+        >>> predictor.probabilities(torch.rand(3, 2)).shape
         torch.Size([3, 3])
     """
 
     embedding: MulticlassEmbedding
-
-    @property
-    def num_classes(self) -> int:
-        """m."""
-        return self.embedding.num_classes
 
 
 class Expansion(LinearPredictor):
@@ -232,11 +227,6 @@ class MulticlassExpansion(MulticlassPredictor, Expansion):
     """
 
     embedding: MulticlassEmbedding
-
-    @property
-    def num_classes(self) -> int:
-        """m."""
-        return self.embedding.num_classes
 
 
 def expansion(embedding: ConditionalEmbedding, points: Tensor, coefficients: Tensor) -> Expansion:

@@ -42,8 +42,8 @@ class FeatureStatistics:
         >>> for _ in range(3):
         ...     x = torch.randn(1000, 2)
         ...     _ = statistics.update(x, (x[:, 0] > 0).long())
-        >>> answers = statistics.condition()
-        >>> answers.num_data, answers.predict(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
+        >>> predictor = statistics.condition()
+        >>> predictor.num_data, predictor.predict(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
         (3000, tensor([1, 0]))
     """
 

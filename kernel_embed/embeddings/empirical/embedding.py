@@ -119,14 +119,11 @@ def _radial_embedding(kernel: _Scaled, sample: Tensor, points: Tensor, own: Tens
     z = metric.scaled(sample)
     z1 = z if points is sample else metric.scaled(points)
     mean, v, m, noise = radial_slope(z1, z, own, profile)
-    repeated = None
-    if _may_repeat(profile, m, z):
-        repeated = _merge_repeated(sample, points, own)
+    repeated = _merge_repeated(sample, points, own) if _may_repeat(profile, m, z) else None
     if repeated is not None:
         sample, points, own, counts, inverse = repeated
-        answers = radial_slope(metric.scaled(points), metric.scaled(sample), own, profile, counts)
-        mean, m, noise = (t[..., inverse] for t in (answers[0], answers[2], answers[3]))
-        v = answers[1][..., inverse, :]
+        mean, v, m, noise = radial_slope(metric.scaled(points), metric.scaled(sample), own, profile, counts)
+        mean, v, m, noise = mean[..., inverse], v[..., inverse, :], m[..., inverse], noise[..., inverse]
     # γ = ‖∂μ̂/∂x‖, x = ℓz (eq. 12)
     log_slope = m + _log_norm(metric.slope(v), metric.noise(noise))
     if outputscale is not None:
@@ -194,12 +191,17 @@ def _log_norm(slope: Tensor, noise: Tensor, exact_zero_is_underflow: bool = Fals
     norm = unit * square.detach().sqrt()
     if not bool(torch.isfinite(norm).all()):
         raise NanError(
-            f"Expected a finite gradient of the embedding, got {int((~torch.isfinite(norm)).sum())} values that are "
-            "not finite. Look for hyperparameters that overflowed, or features on very different scales."
+            f"The gradient of the embedding has {int((~torch.isfinite(norm)).sum())} values that are not finite. Check "
+            "for hyperparameters that overflowed, or features on very different scales."
         )
     zero = norm == 0
     if (exact_zero_is_underflow and bool(zero.any())) or bool((zero & (noise <= 0)).any()):
-        raise NanError(_flat_message(int(zero.sum()), zero.numel()))
+        raise NanError(
+            f"The embedding has no slope at {int(zero.sum())} of {zero.numel()} points, so that eq. (13) gives them "
+            "density zero. Either there is no other point than copies of one, or every kernel value between them and "
+            "the others underflows, or the kernel is constant. Use a longer lengthscale or drop points that lie far "
+            "from all others."
+        )
     flat = norm <= noise
     if bool(flat.any()):
         warnings.warn(
@@ -211,12 +213,3 @@ def _log_norm(slope: Tensor, noise: Tensor, exact_zero_is_underflow: bool = Fals
         )
     safe = torch.where(flat, 1.0, square)
     return torch.where(flat, noise.clamp_min(torch.finfo(noise.dtype).tiny).log(), 0.5 * safe.log() + unit.log())
-
-
-def _flat_message(count: int, total: int) -> str:
-    return (
-        f"Expected an embedding with a slope at every point, got none at all at {count} of {total} points, so that "
-        "eq. (13) gives them density zero. Either there is no other point than copies of one, or every kernel value "
-        "between them and the others underflows, or the kernel is constant. Use a longer lengthscale or drop "
-        "points that lie far from all others."
-    )

@@ -10,7 +10,7 @@ and :math:`\gamma_i = \lVert v_i / \ell \rVert` is the Jacobian of eq. (12). Far
 log γ would be −∞, so with E the exponent of φ and :math:`m_i = \max_{j \ne i} E_{ij}` this file computes
 :math:`\tilde v_i = e^{-m_i} v_i`. Own terms j = i have no slope and are counted apart.
 
-The gradient of :math:`q(\hat\mu, \tilde v)`, with g and h its derivatives and m held, goes through
+The gradient of :math:`q(\hat\mu, \tilde v)`, with g and h its derivatives and m fixed, goes through
 :math:`\partial q/\partial s_{ij} = \frac1n \big( g_i \varphi' + 2 e^{-m_i} \varphi'' \, h_i^\top (z_i - z_j) \big)`:
 three matrix products with D columns and one n × n matrix, where autograd keeps a dozen.
 """
@@ -52,8 +52,8 @@ def radial_slope(
     """
     # Differences do not change under a shift, but the rounding error of their computation does.
     centre = z.detach().mean(dim=-2, keepdim=True)
-    answer: tuple[Tensor, Tensor, Tensor, Tensor] = _RadialSlope.apply(z1 - centre, z - centre, own, profile, counts)
-    return answer
+    slope: tuple[Tensor, Tensor, Tensor, Tensor] = _RadialSlope.apply(z1 - centre, z - centre, own, profile, counts)
+    return slope
 
 
 class _RadialSlope(torch.autograd.Function):

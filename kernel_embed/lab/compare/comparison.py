@@ -13,9 +13,9 @@ import numpy as np
 from sklearn.datasets import load_iris, load_wine
 
 from ...files import read_arrays, write_whole
+from ...resources import few_threads
 from ...results import Record, Results, column
 from ...splits import cross_validation_folds, proportional_sample
-from ...threads import few_threads
 from ..runner import LEFT_OUT, Case, finished, run_cases
 from .data import Table
 from .learners import last_step, learners

@@ -17,7 +17,7 @@ import torch
 
 from ...learning.parameters import Vector
 from ...progress import ProgressBar
-from ...threads import num_cpus
+from ...resources import num_cpus
 from ...validation import check_count, check_number, check_setting
 from ..checkpoint import ChainFile
 from ..potential import Potential, quiet_numbers

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from ....hypothesis import KernelChoice
 from ....hypothesis.causal import register_causal_test
-from ....hypothesis.checks import generator_of
 from ....hypothesis.conditional import Method
 from ....hypothesis.encoding import Encoding
 from ....hypothesis.residuals import residuals
 from ....plots import free_figure, save_picture, styled
 from ....plots.style import SECOND
 from ....results import Record, table
+from ....validation import generator_of
 from ...compare.data import load_table
 from ...experiment import Experiment, Settings
 from ...runner import Case

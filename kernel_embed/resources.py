@@ -1,18 +1,24 @@
-"""The memory that this process may use: the least of the limits of machine, container and process."""
+"""Memory, processors and threads that this process may use."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pathlib
 from collections.abc import Iterator
 
+import torch
+from threadpoolctl import threadpool_limits
+
 GROUP_FILES = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
 """The files with the limit of a container, for the two versions of control groups."""
+SMALL = 500
+"""Rows below which one thread is faster than several, which wait for each other."""
 
 
-def memory_here(root: pathlib.Path = pathlib.Path("/")) -> int | None:
-    """The smallest limit in bytes; ``None`` where the system gives none."""
+def available_memory(root: pathlib.Path = pathlib.Path("/")) -> int | None:
+    """The smallest limit of machine, container and process in bytes; ``None`` where the system gives none."""
     return min((*_of_machine(), *_of_container(root), *_of_process(root)), default=None)
 
 
@@ -46,3 +52,30 @@ def _text(path: pathlib.Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
+
+
+def num_cpus() -> int:
+    """The processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def few_threads(num_rows: int) -> Iterator[None]:
+    """One thread for torch, NumPy and scikit-learn while matrices are small; restored on exit.
+
+    Example:
+        >>> before = torch.get_num_threads()
+        >>> with few_threads(100):
+        ...     torch.get_num_threads()
+        1
+        >>> torch.get_num_threads() == before
+        True
+    """
+    before, few = torch.get_num_threads(), num_rows < SMALL
+    with threadpool_limits(limits=1 if few else None):
+        if few:
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
