@@ -92,7 +92,7 @@ class RandomFeatures:
 
 @dataclasses.dataclass(frozen=True)
 class Nystrom:
-    """s = ``num_points`` rows of the data, or the given ``points``, as inducing points; for any kernel.
+    """s = ``num_points`` rows of the data, or ``points``, as inducing points; for any kernel.
 
     Args:
         num_points: s.
@@ -181,8 +181,7 @@ def approximate(
     """
     if not isinstance(method, RandomFeatures | Nystrom | ConjugateGradients):
         raise TypeError(
-            f"Expected RandomFeatures(...), Nystrom(...) or ConjugateGradients(...), got {type(method).__name__}. "
-            "Pass one of these."
+            f"Expected RandomFeatures(...), Nystrom(...) or ConjugateGradients(...), got {type(method).__name__}."
         )
     check_count("seed", method.seed, 0, 2**63 - 1)
     if len(embedding.batch_shape) > 0:
@@ -195,7 +194,7 @@ def approximate(
     else:
         first, targets = check_features(x), y
     if targets is None:
-        raise ValueError("Expected targets y, got none. Give y.")
+        raise ValueError("Expected targets y, got none.")
     check_count("probe_size", probe_size)
     if isinstance(embedding, MulticlassEmbedding):
         targets = check_labels(first, targets, embedding.num_classes)
@@ -203,7 +202,7 @@ def approximate(
         targets = check_lengths(first, targets)
     if isinstance(method, ConjugateGradients):
         if isinstance(x, DataLoader):
-            raise TypeError("Expected tensors x and y for ConjugateGradients, got a loader. Give tensors.")
+            raise TypeError("Expected tensors x and y for ConjugateGradients, got a loader.")
         return _by_iteration(embedding, first, targets, method, probe_size)
     with torch.no_grad():
         twin = copy.copy(embedding)  # shares its parameters, but not its kernel

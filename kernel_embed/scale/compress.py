@@ -38,7 +38,7 @@ class CompressionReport:
         num_points: s, the points kept; fewer than requested where they already give f exactly.
         relative_norm: ‖f − f_S‖ / ‖f‖ in the kernel's Hilbert space.
         largest_difference: of a decision probability (a regression value, for other targets) at the data.
-        accuracy: of the embedding on the given ``x``, ``y``, or on its own data; ``None`` for other targets.
+        accuracy: of the embedding on ``x``, ``y``, or on its own data; ``None`` for other targets.
         compressed_accuracy: of the few points, on the same.
 
     Example:
@@ -104,13 +104,12 @@ def compress(
     num_points = check_count("num_points", num_points, -(2**31))
     if not 1 <= num_points <= conditioned.num_data:
         raise ValueError(
-            f"Expected num_points from 1 to the {conditioned.num_data} rows of the data, got {num_points}. "
-            "Give another number."
+            f"Expected num_points from 1 to the {conditioned.num_data} rows of the data, got {num_points}."
         )
     if choice not in ("greedy", "herding"):
-        raise ValueError(f"Expected choice 'greedy' or 'herding', got {choice!r}. Choose one of the two.")
+        raise ValueError(f"Expected choice 'greedy' or 'herding', got {choice!r}.")
     if (x is None) != (y is None):
-        raise ValueError("Expected both x and y to measure accuracy on, or neither, got one of them. Give both.")
+        raise ValueError("Expected both x and y to measure accuracy on, or neither, got one of them.")
     basis = _NewtonBasis(conditioned, num_points)
     means = _mean_kernel(basis.kernel, conditioned.x) if choice == "herding" else None
     drawn = torch.zeros_like(basis.power)
@@ -121,14 +120,14 @@ def compress(
             break
         drawn += basis.add(j)
     if not len(basis.rows):
-        raise ValueError("Expected a kernel with values other than zero, got none on these data. Take another kernel.")
+        raise ValueError("All values of the kernel are zero on these data. Use another kernel.")
     points = conditioned.x[basis.rows]
     compressed = expansion(frozen(conditioned.embedding), points, basis.coefficients())
     return compressed, _report(conditioned, compressed, basis, x, y)
 
 
 class _NewtonBasis:
-    """Orthonormal functions spanning k(s, ·) for the chosen s, by their values N at the data."""
+    """Orthonormal functions spanning k(s, ·) for the selected s, by their values N at the data."""
 
     def __init__(self, conditioned: ConditionedEmbedding, size: int) -> None:
         self.kernel: Kernel = conditioned.embedding.kernel
@@ -166,7 +165,7 @@ class _NewtonBasis:
         return column
 
     def coefficients(self) -> Tensor:
-        """B: with L = N at the chosen rows, K_SS = LLᵀ and B = L⁻ᵀ c."""
+        """B: with L = N at the selected rows, K_SS = LLᵀ and B = L⁻ᵀ c."""
         s = len(self.rows)
         L = self.N[self.rows, :s]
         B: Tensor = torch.linalg.solve_triangular(L.mT, self.c[:s], upper=True)
@@ -179,14 +178,14 @@ def _mean_kernel(kernel: Kernel, x: Tensor) -> Tensor:
 
 
 def _report(
-    conditioned: ConditionedEmbedding, answers: Expansion, basis: _NewtonBasis, x: Tensor | None, y: Tensor | None
+    conditioned: ConditionedEmbedding, few: Expansion, basis: _NewtonBasis, x: Tensor | None, y: Tensor | None
 ) -> CompressionReport:
     squared = conditioned.squared_norm
     missing = (squared - basis.c.square().sum()).clamp_min(0.0)
-    difference = (answers.mean(conditioned.x) - conditioned.P).abs().max().item()
+    difference = (few.mean(conditioned.x) - conditioned.P).abs().max().item()
     accuracy = compressed = None
     if isinstance(conditioned, ConditionedMulticlass):
         x, y = (conditioned.x, conditioned.y) if x is None or y is None else (x, y.to(conditioned.y.device))
         accuracy = (conditioned.predict(x) == y).double().mean().item()
-        compressed = (answers.mean(x).argmax(-1) == y).double().mean().item()
+        compressed = (few.mean(x).argmax(-1) == y).double().mean().item()
     return CompressionReport(len(basis.rows), (missing / squared).sqrt().item(), difference, accuracy, compressed)

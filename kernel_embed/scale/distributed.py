@@ -56,7 +56,7 @@ class RankShards(Shards):
     """The rows of this rank, and collectives for those of the others.
 
     Args:
-        num_rows: rows of this rank; −1 where they were refused.
+        num_rows: rows of this rank; −1 where they were rejected.
         device: where the numbers are.
         group: a process group; the default one if ``None``.
     """
@@ -209,13 +209,13 @@ def shard(embedding: MulticlassEmbedding, x: Tensor, y: Tensor | None, group: Gr
         labels = check_labels(x, y, embedding.num_classes)
         Z = explicit_features(embedding.kernel, x)
         if Z is None or not bool(torch.isfinite(Z).all()):
-            problem = NanError("Expected finite features, got NaN or infinite ones on this rank. Look at its rows.")
+            problem = NanError("Expected finite features, got NaN or infinite ones on this rank. Check its rows.")
     except (ValueError, TypeError) as error:
         problem = error
     device = embedding.raw_regularization.device
     shards = RankShards(-1 if problem is not None else x.shape[0], device, group)
     if problem is not None or Z is None:
-        raise problem or ValueError("Expected features that can be formed, got too many. Use scale.Nystrom.")
+        raise problem or ValueError("The kernel has too many features. Use scale.Nystrom.")
     widths = shards.sum(torch.tensor([Z.shape[-1], Z.shape[-1] ** 2], device=device))
     if int(widths[1]) * shards.size != int(widths[0]) ** 2:
         raise ValueError(

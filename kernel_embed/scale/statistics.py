@@ -73,9 +73,7 @@ class FeatureStatistics:
         kernel: Kernel = self.embedding.kernel
         Z = explicit_features(kernel, x)
         if Z is None:
-            raise ValueError(
-                f"Expected features that can be formed, got too many of {type(kernel).__name__}. Use scale.Nystrom."
-            )
+            raise ValueError(f"{type(kernel).__name__} has too many features. Use scale.Nystrom.")
         return Z
 
     @torch.no_grad()
@@ -143,7 +141,7 @@ class FeatureStatistics:
         self.largest_diagonal = max(self.largest_diagonal, largest_diagonal)
 
     def condition(self, x: Tensor | None = None, y: Tensor | None = None) -> FeaturePredictor:
-        """Factorize G + nλI; the answer holds the coefficients and never changes this object.
+        """Factorize G + nλI; the predictor stores the coefficients and never changes this object.
 
         Args:
             x: all rows that were seen, if available: the predictor then also has the expectation of any g(Y).
@@ -200,7 +198,7 @@ def accumulate(
     statistics = FeatureStatistics(embedding)
     if not isinstance(x, DataLoader):
         if y is None:
-            raise ValueError("Expected targets y with a tensor x, got none. Give y.")
+            raise ValueError("Expected targets y with a tensor x, got none.")
         return statistics.update(x, y)
     like = next(embedding.parameters())
     for batch in x:

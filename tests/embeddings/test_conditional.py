@@ -21,6 +21,7 @@ from .. import oracles
 from ..conftest import named_kernels, rbf
 
 LAM = 0.03
+NAN, INF = float("nan"), float("inf")
 
 
 @pytest.fixture
@@ -111,8 +112,8 @@ def test_conditioning_changes_nothing(continuous):
     assert embedding.training
 
 
-def answers(conditioned, query):
-    """Every question a conditioned embedding answers."""
+def predictions(conditioned, query):
+    """Every prediction of a conditioned embedding."""
     return {
         "decision": conditioned.decision_probabilities(query),
         "probabilities": conditioned.probabilities(query),
@@ -121,8 +122,15 @@ def answers(conditioned, query):
         "expectation": conditioned.expectation(torch.arange(3.0), query),
         "weights": conditioned.weights(query),
         "leave one out": conditioned.leave_one_out(),
-        "V": conditioned.V,
         "sup": conditioned.sup_diagonal.value,
+        "K": conditioned.K,
+        "V": conditioned.V,
+    }
+
+
+def evaluations(conditioned, query):
+    """Predictions and objectives of a conditioned embedding."""
+    return predictions(conditioned, query) | {
         "r": ke.RademacherComplexity().evaluate(conditioned),
         "batch validation": ke.BatchValidationRisk(epsilon=1e-3).evaluate(conditioned),
         "cross validation": ke.CrossValidationRisk(4, norm_penalty=True).evaluate(conditioned),
@@ -132,33 +140,29 @@ def answers(conditioned, query):
 
 
 @pytest.mark.parametrize("name", ["matern52", "sum", "rq"])
-def test_answers_stay_when_the_embedding_is_learned_further(name, problem):
+def test_predictions_stay_when_the_embedding_is_learned_further(name, problem):
     embedding = ke.MulticlassEmbedding(named_kernels()[name], problem.m, LAM)
     with torch.no_grad():
-        before = answers(embedding.condition(problem.x, problem.y), problem.query)
+        before = evaluations(embedding.condition(problem.x, problem.y), problem.query)
         conditioned = embedding.condition(problem.x, problem.y)
         for parameter in embedding.parameters():
             parameter.add_(0.7)
-        after = answers(conditioned, problem.query)
+        after = evaluations(conditioned, problem.query)
     for key, value in before.items():
         torch.testing.assert_close(after[key], value, msg=f"{key} changed with the embedding")
 
 
-def test_answers_stay_after_fit(problem):
+@pytest.mark.parametrize("change", ["fit", "dtype"])
+def test_predictions_stay_after_a_fit_and_a_change_of_dtype(change, problem):
     embedding = ke.MulticlassEmbedding(rbf(), problem.m)
     conditioned = embedding.condition(problem.x, problem.y)
     before = conditioned.decision_probabilities(problem.query).detach()
-    ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, max_evaluations=5)
-    torch.testing.assert_close(conditioned.decision_probabilities(problem.query).detach(), before)
-    fresh = embedding.condition(problem.x, problem.y).decision_probabilities(problem.query)
-    assert not torch.allclose(fresh, before)
-
-
-def test_answers_stay_when_the_embedding_changes_dtype(problem):
-    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
-    conditioned = embedding.condition(problem.x, problem.y)
-    before = conditioned.decision_probabilities(problem.query).detach()
-    embedding.float()
+    if change == "dtype":
+        embedding.float()
+    else:
+        ke.fit(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, max_evaluations=5)
+        fresh = embedding.condition(problem.x, problem.y).decision_probabilities(problem.query)
+        assert not torch.allclose(fresh, before)
     after = conditioned.decision_probabilities(problem.query).detach()
     assert after.dtype == torch.float64
     torch.testing.assert_close(after, before, rtol=1e-13, atol=1e-14)
@@ -172,23 +176,19 @@ def test_a_kernel_that_completes_itself_when_it_first_sees_data(problem):
     torch.testing.assert_close(conditioned.decision_probabilities(problem.x), conditioned.P, rtol=1e-8, atol=1e-9)
 
 
-def test_gradients_reach_the_kernel_through_bound_answers_and_not_through_conditioned_ones(problem):
+def test_attached_predictions_have_gradients_and_conditioned_ones_are_of_a_copy(problem):
     embedding = ke.MulticlassEmbedding(rbf(), problem.m)
-    embedding.attach(problem.x, problem.y).decision_probabilities(problem.query).square().sum().backward()
-    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in embedding.parameters())
-    assert not embedding.condition(problem.x, problem.y).decision_probabilities(problem.query).requires_grad
-
-
-def test_binding_copies_nothing_and_conditioning_does(problem):
-    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
-    bound, conditioned = embedding.attach(problem.x, problem.y), embedding.condition(problem.x, problem.y)
-    assert bound.embedding is embedding
+    attached, conditioned = embedding.attach(problem.x, problem.y), embedding.condition(problem.x, problem.y)
+    assert attached.embedding is embedding
     pointers = {p.data_ptr() for p in embedding.parameters()}
     assert {p.data_ptr() for p in conditioned.embedding.parameters()}.isdisjoint(pointers)
+    attached.decision_probabilities(problem.query).square().sum().backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in embedding.parameters())
+    assert not conditioned.decision_probabilities(problem.query).requires_grad
 
 
 @pytest.mark.parametrize("name", named_kernels())
-def test_answers_at_the_data_are_the_fitted_values(name, problem):
+def test_predictions_at_the_data_are_the_fitted_values(name, problem):
     conditioned = ke.MulticlassEmbedding(named_kernels()[name], problem.m, LAM).condition(problem.x, problem.y)
     atol = 1e-7 if name == "matern12" else 1e-10  # Matérn ½ feels the root of the rounding error of ‖z‖²
     torch.testing.assert_close(conditioned.decision_probabilities(problem.x), conditioned.P, rtol=0, atol=atol)
@@ -226,27 +226,25 @@ def test_constraints_and_priors_of_the_regularization():
     assert embedding.raw_regularization_constraint is constraint
     assert embedding.regularization.item() == pytest.approx(0.1)
     (entry,) = [row for row in embedding.named_priors() if row[0] == "regularization_prior"]
-    _, owner, found, closure, setting = entry
-    assert found is prior
+    _, owner, registered, closure, setting = entry
+    assert registered is prior
     assert closure(owner).item() == pytest.approx(0.1)
     setting(owner, torch.tensor(0.3))
     assert embedding.regularization.item() == pytest.approx(0.3)
 
 
-def test_a_start_outside_the_constraint_is_refused():
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("rbf",), r"Expected a gpytorch.kernels.Kernel, got str"),
+        *[((rbf(), value), r"Expected a positive, finite regularization, got") for value in (0.0, -1.0, NAN, INF)],
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        ke.ConditionalEmbedding(*arguments)
     with pytest.raises((ValueError, RuntimeError), match=r"(?s)bounds.*Interval\(1.000E-01, 1.000E\+00\)"):
         ke.MulticlassEmbedding(rbf(), 2, 0.01, regularization_constraint=Interval(0.1, 1.0))
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
-def test_regularization_must_be_positive(value):
-    with pytest.raises(ValueError, match=r"Expected a positive, finite regularization, got"):
-        ke.ConditionalEmbedding(rbf(), value)
-
-
-def test_kernel_must_be_a_kernel():
-    with pytest.raises(TypeError, match=r"Expected a gpytorch.kernels.Kernel, got str"):
-        ke.ConditionalEmbedding("rbf")
 
 
 def test_state_dict_round_trip(problem):
@@ -256,7 +254,7 @@ def test_state_dict_round_trip(problem):
     torch.testing.assert_close(other.condition(problem.x, problem.y).P, embedding.condition(problem.x, problem.y).P)
 
 
-def test_digits_that_are_lost_by_load_state_dict_are_said(problem):
+def test_load_state_dict_warns_of_lost_digits(problem):
     embedding = ke.MulticlassEmbedding(rbf(), problem.m, 0.2).double()
     narrow = copy.deepcopy(embedding).float()
     with pytest.warns(NumericalWarning, match=r"raw_regularization.* are rounded to torch.float32"):
@@ -265,7 +263,7 @@ def test_digits_that_are_lost_by_load_state_dict_are_said(problem):
     narrow.load_state_dict(embedding.state_dict())
 
 
-def test_wrong_values_of_g_are_refused(continuous):
+def test_wrong_values_of_g_are_rejected(continuous):
     x, y, query = continuous
     conditioned = ke.ConditionalEmbedding(rbf()).condition(x, y)
     for g in (torch.zeros(5), torch.tensor(1.0), torch.zeros(24, 2, 2), lambda y: y.sum()):
@@ -289,20 +287,6 @@ def batched_kernels():
     return {"rbf": rbf_, "scaled": scaled, "sum": rbf_ + scaled, "linear": linear}
 
 
-def every_answer(conditioned, query):
-    return {
-        "decision": conditioned.decision_probabilities(query),
-        "probabilities": conditioned.probabilities(query),
-        "entropy": conditioned.entropy(query),
-        "information": conditioned.entropy(query, "expected-information"),
-        "expectation": conditioned.expectation(torch.arange(3.0), query),
-        "weights": conditioned.weights(query),
-        "leave one out": conditioned.leave_one_out(),
-        "sup": conditioned.sup_diagonal.value,
-        "K": conditioned.K,
-    }
-
-
 @pytest.mark.parametrize("name", batched_kernels())
 def test_a_batch_of_hyperparameters_is_so_many_embeddings(name, problem):
     kernel = batched_kernels()[name]
@@ -312,10 +296,10 @@ def test_a_batch_of_hyperparameters_is_so_many_embeddings(name, problem):
     embedding.regularization = lams
     conditioned = embedding.condition(problem.x, problem.y)
     assert conditioned.predict(problem.query).shape == (3, 7)
-    together = every_answer(conditioned, problem.query)
+    together = predictions(conditioned, problem.query)
     for s in range(3):
         one = ke.MulticlassEmbedding(kernel[s], problem.m, lams[s].item()).condition(problem.x, problem.y)
-        alone = every_answer(one, problem.query)
+        alone = predictions(one, problem.query)
         for key, value in alone.items():
             torch.testing.assert_close(together[key][s], value, msg=lambda text, key=key: f"{key}: {text}")
 
@@ -355,7 +339,7 @@ def test_kernels_that_do_not_mix_dtypes_say_so(name, problem):
     assert embedding.condition(problem.x, problem.y).P.dtype == torch.float64
 
 
-def test_answers_stay_where_the_regularization_has_no_transform(problem):
+def test_predictions_stay_where_the_regularization_has_no_transform(problem):
     constraint = Interval(1e-4, 1.0, transform=None, initial_value=0.02)
     embedding = ke.MulticlassEmbedding(rbf(), problem.m, 0.02, regularization_constraint=constraint)
     with torch.no_grad():

@@ -31,49 +31,26 @@ def case(request, problem):
     return problem, K, K_x, embedding.condition(problem.x, problem.y)
 
 
-def test_decision_probabilities_equal_loops(case):
+def test_predictions_equal_loops(case):
     problem, K, K_x, conditioned = case
-    F = oracles.decision_probabilities(K, K_x, problem.y.numpy(), problem.m, LAM)
-    np.testing.assert_allclose(conditioned.decision_probabilities(problem.query), F, rtol=1e-7, atol=1e-9)
-    np.testing.assert_array_equal(conditioned.predict(problem.query), F.argmax(1))
-
-
-def test_clip_normalized_probabilities_equal_loops(case):
-    problem, K, K_x, conditioned = case
-    F = oracles.decision_probabilities(K, K_x, problem.y.numpy(), problem.m, LAM)
-    p = conditioned.probabilities(problem.query)
-    np.testing.assert_allclose(p, oracles.clip_normalized(F), rtol=1e-7, atol=1e-9)
-    np.testing.assert_array_equal(p.argmax(1), F.argmax(1))  # "This does not change the resulting prediction"
-
-
-def test_both_entropies_equal_loops(case):
-    problem, K, K_x, conditioned = case
-    y = problem.y.numpy()
+    y, query, close = problem.y.numpy(), problem.query, {"rtol": 1e-7, "atol": 1e-9}
     F = oracles.decision_probabilities(K, K_x, y, problem.m, LAM)
-    np.testing.assert_allclose(
-        conditioned.entropy(problem.query), oracles.clip_normalized_entropy(F), rtol=1e-7, atol=1e-9
-    )
-    np.testing.assert_allclose(
-        conditioned.entropy(problem.query, "expected-information"),
-        oracles.expected_information(K, K_x, y, problem.m, LAM),
-        rtol=1e-7,
-        atol=1e-9,
-    )
+    np.testing.assert_allclose(conditioned.decision_probabilities(query), F, **close)
+    np.testing.assert_array_equal(conditioned.predict(query), F.argmax(1))
+    p = conditioned.probabilities(query)
+    np.testing.assert_allclose(p, oracles.clip_normalized(F), **close)
+    np.testing.assert_array_equal(p.argmax(1), F.argmax(1))  # "This does not change the resulting prediction"
+    np.testing.assert_allclose(conditioned.entropy(query), oracles.clip_normalized_entropy(F), **close)
+    information = oracles.expected_information(K, K_x, y, problem.m, LAM)
+    np.testing.assert_allclose(conditioned.entropy(query, "expected-information"), information, **close)
+    ridge = KernelRidge(kernel="precomputed", alpha=len(K) * LAM).fit(K, oracles.one_hot(y, problem.m))
+    np.testing.assert_allclose(conditioned.decision_probabilities(query), ridge.predict(K_x), **close)
 
 
 def test_leave_one_out_equals_refits(case):
     problem, K, _, conditioned = case
     expected = oracles.leave_one_out(K, oracles.one_hot(problem.y.numpy(), problem.m), LAM)
     np.testing.assert_allclose(conditioned.leave_one_out(), expected, rtol=1e-7, atol=1e-9)
-
-
-def test_kernel_ridge_regression_on_one_hot_targets(case):
-    problem, K, K_x, conditioned = case
-    Y = oracles.one_hot(problem.y.numpy(), problem.m)
-    ridge = KernelRidge(kernel="precomputed", alpha=len(K) * LAM).fit(K, Y)
-    np.testing.assert_allclose(
-        conditioned.decision_probabilities(problem.query), ridge.predict(K_x), rtol=1e-7, atol=1e-9
-    )
 
 
 def test_kernel_ridge_regression_with_its_own_kernel(problem):
@@ -94,13 +71,6 @@ def test_expectations(problem):
     torch.testing.assert_close(conditioned.expectation(g[problem.y], problem.query), expected)  # at training labels
     several = conditioned.expectation(torch.eye(3), problem.query)
     torch.testing.assert_close(several, p)
-
-
-def test_wrong_values_of_g_are_refused(problem):
-    conditioned = ke.MulticlassEmbedding(rbf(), problem.m).condition(problem.x, problem.y)
-    for g in (torch.zeros(5), torch.tensor(2.0), torch.zeros(3, 2, 2)):
-        with pytest.raises(ValueError, match=r"Expected the values of g.*got"):
-            conditioned.expectation(g, problem.query)
 
 
 def test_far_away_everything_is_uniform(problem):
@@ -126,12 +96,6 @@ def test_entropies_have_finite_gradients(problem):
         embedding = ke.MulticlassEmbedding(rbf(), problem.m, 1e-4)
         embedding.attach(problem.x, problem.y).entropy(problem.query, kind).sum().backward()
         assert all(torch.isfinite(p.grad).all() for p in embedding.parameters())
-
-
-def test_unknown_entropy_is_refused(problem):
-    conditioned = ke.MulticlassEmbedding(rbf(), problem.m).condition(problem.x, problem.y)
-    with pytest.raises(ValueError, match=r"Expected kind 'clip-normalized' or 'expected-information', got 'shannon'"):
-        conditioned.entropy(problem.query, "shannon")
 
 
 def test_a_class_without_rows_gets_no_probability(problem):
@@ -166,13 +130,20 @@ def test_both_precisions_agree(dtype):
         torch.testing.assert_close(p.double(), other.probabilities(exact.query), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("num_classes", [0, -1])
-def test_number_of_classes_must_be_positive(num_classes):
-    with pytest.raises(ValueError, match=r"Expected num_classes of at least 1, got"):
-        ke.MulticlassEmbedding(rbf(), num_classes)
-
-
-@pytest.mark.parametrize("num_classes", [2.5, "3"])
-def test_number_of_classes_must_be_whole(num_classes):
-    with pytest.raises((TypeError, ValueError), match=r"Expected.*num_classes.*got"):
-        ke.MulticlassEmbedding(rbf(), num_classes)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c, x: c.expectation(torch.zeros(5), x), r"Expected the values of g.*got"),
+        (lambda c, x: c.expectation(torch.tensor(2.0), x), r"Expected the values of g.*got"),
+        (lambda c, x: c.expectation(torch.zeros(3, 2, 2), x), r"Expected the values of g.*got"),
+        (lambda c, x: c.entropy(x, "shannon"), r"kind 'clip-normalized' or 'expected-information', got 'shannon'"),
+        (lambda c, x: ke.MulticlassEmbedding(rbf(), 0), r"Expected num_classes of at least 1, got"),
+        (lambda c, x: ke.MulticlassEmbedding(rbf(), -1), r"Expected num_classes of at least 1, got"),
+        (lambda c, x: ke.MulticlassEmbedding(rbf(), 2.5), r"Expected.*num_classes.*got"),
+        (lambda c, x: ke.MulticlassEmbedding(rbf(), "3"), r"Expected.*num_classes.*got"),
+    ],
+)
+def test_bad_arguments(call, message, problem):
+    conditioned = ke.MulticlassEmbedding(rbf(), problem.m).condition(problem.x, problem.y)
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(conditioned, problem.query)

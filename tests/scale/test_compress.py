@@ -1,4 +1,4 @@
-"""A few points for all: the projection is the nearest function, and its cost is told truly."""
+"""Compression to a few points: the projection is the nearest function, and the report states its error."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def test_the_greedy_step_is_the_best_single_step(conditioned):
 
 def test_greedy_is_nearer_than_herding_and_both_approach(conditioned):
     errors = {c: [compress(conditioned, s, c)[1].relative_norm for s in (5, 20, 60)] for c in ("greedy", "herding")}
-    for found in errors.values():
-        assert found[0] > found[1] > found[2]
+    for error in errors.values():
+        assert error[0] > error[1] > error[2]
     assert errors["greedy"][1] < errors["herding"][1]
     assert errors["greedy"][2] < 0.2
 
 
-def test_accuracy_is_reported_where_it_is_asked_for(conditioned):
+def test_accuracy_is_reported_on_request(conditioned):
     other = make_problem(n=50, seed=0)
     few, report = compress(conditioned, 60, x=other.x, y=other.y)
     assert report.accuracy == (conditioned.predict(other.x) == other.y).double().mean().item()
@@ -79,22 +79,27 @@ def test_other_targets():
     assert (few.mean(p.x) - conditioned.P).abs().max() < 0.1
 
 
-def test_answers_stay_when_the_kernel_learns_on(conditioned):
+def test_predictions_stay_when_the_kernel_learns_on(conditioned):
     few, _ = compress(conditioned, 10)
     before = few.probabilities(conditioned.x[:5]).detach()
     conditioned.embedding.kernel.lengthscale = 0.1
     assert torch.equal(few.probabilities(conditioned.x[:5]), before)
 
 
-def test_bad_input(conditioned):
-    for size in (0, 121):
-        with pytest.raises(ValueError, match="Expected num_points from 1 to the 120 rows"):
-            compress(conditioned, size)
-    with pytest.raises(ValueError, match="Expected choice"):
-        compress(conditioned, 3, "random")
-    with pytest.raises(ValueError, match="Expected both x and y"):
-        compress(conditioned, 3, x=conditioned.x)
-    p = make_problem()
-    batched = ke.MulticlassEmbedding(RBFKernel(batch_shape=torch.Size([2])).double(), p.m).condition(p.x, p.y)
-    with pytest.raises(ValueError, match="without batch shape"):
-        compress(batched, 3)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: compress(c, 0), "Expected num_points from 1 to the 120 rows"),
+        (lambda c: compress(c, 121), "Expected num_points from 1 to the 120 rows"),
+        (lambda c: compress(c, 3, "random"), "Expected choice"),
+        (lambda c: compress(c, 3, x=c.x), "Expected both x and y"),
+        (lambda c: compress(batch_of_two().condition(c.x, c.y), 3), "without batch shape"),
+    ],
+)
+def test_bad_arguments(call, message, conditioned):
+    with pytest.raises(ValueError, match=message):
+        call(conditioned)
+
+
+def batch_of_two():
+    return ke.MulticlassEmbedding(RBFKernel(batch_shape=torch.Size([2])).double(), 3)
