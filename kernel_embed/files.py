@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import math
 import os
 import pathlib
 import platform
@@ -25,14 +26,25 @@ except ImportError:  # pragma: no cover
     fcntl = None  # type: ignore[assignment]  # Windows has no such locks: there the last writer wins
 
 
+ARRAY_KINDS = "biufcUSmM"
+"""Kinds of dtypes that files may hold: numbers, text and dates."""
+MAX_ARRAY_BYTES = 2**30
+"""Larger arrays are not read: a compressed file can expand to a thousand times its size."""
+UNREADABLE = (
+    *(ValueError, KeyError, TypeError, OverflowError, RecursionError, MemoryError, EOFError, SyntaxError),
+    *(NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error),
+)
+"""Errors of damaged or hostile files."""
+
+
 def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object], mode: str = "wb") -> None:
     """Write a file so that a reader, and a run after an interruption, never sees half of it.
 
-    A symbolic link is followed, and a file that is there keeps its permissions.
+    A symbolic link is followed, and an existing file keeps its permissions.
 
     Args:
         path: the file.
-        write: writes to the open file it is given.
+        write: writes to an open file.
         mode: of that file, as for ``open``.
 
     Raises:
@@ -40,10 +52,10 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object]
         OSError: if it is a directory or cannot be written.
     """
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise TypeError(f"Expected the path of a file to write, got {path!r}. Give a str or a pathlib.Path.")
+        raise TypeError(f"A path must be a str or a pathlib.Path, not {path!r}.")
     target = pathlib.Path(os.path.realpath(path))
     if target.is_dir():
-        raise IsADirectoryError(f"Expected the path of a file to write, got the directory {path}. Add a file name.")
+        raise IsADirectoryError(f"{path} is a directory. Add a file name.")
     if target.exists() and not target.is_file():
         raise ValueError(f"{path} is a device, a pipe or a socket, and cannot be replaced. Give the path of a file.")
     permissions = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
@@ -66,7 +78,7 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object]
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
             raise OSError(
                 error.errno,
-                f"Expected room to write {path}, got none ({error.strerror}). Free some; what was there is as it was",
+                f"No space left to write {path} ({error.strerror}). Free some; an existing file is unchanged",
             ) from error
         if isinstance(error, OSError) and error.filename in (str(temporary), str(target), *map(str, target.parents)):
             raise type(error)(
@@ -75,37 +87,54 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object]
         raise
 
 
-def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """The arrays of a NumPy archive by name; objects, which are pickles, are refused."""
-    content = _read(path)
-    if not isinstance(content, dict) or not all(isinstance(value, np.ndarray) for value in content.values()):
-        raise _foreign(path, "something else")
-    return content
+def read_arrays(path: str | os.PathLike[str], max_bytes: int = MAX_ARRAY_BYTES) -> dict[str, NDArray[Any]]:
+    """The arrays of a NumPy archive by name, compressed or not; objects, which are pickles, are rejected.
+
+    Raises:
+        ValueError: if the file is damaged or its arrays have more than ``max_bytes``.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members, arrays = archive.infolist(), {}
+            if sum(member.file_size for member in members) > max_bytes:
+                raise ValueError(f"its arrays have more than {max_bytes:,} bytes")
+            for member in members:
+                with archive.open(member) as stream:
+                    name = member.filename.removesuffix(".npy")
+                    arrays[name] = read_npy(stream, member.file_size, name)
+            return arrays
+    except UNREADABLE as error:
+        raise _unreadable(path, error) from error
 
 
 def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
     """The array of a NumPy file, likewise."""
-    content = _read(path)
-    if isinstance(content, dict):
-        raise _foreign(path, "several")
-    return content
-
-
-def _read(path: str | os.PathLike[str]) -> NDArray[Any] | dict[str, NDArray[Any]]:
     try:
-        content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return content
-        with content:
-            return dict(content)
-    except (ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise _foreign(path, str(error)) from error
+        with open(path, "rb") as stream:
+            return read_npy(stream, os.fstat(stream.fileno()).st_size, "of the file")
+    except UNREADABLE as error:
+        raise _unreadable(path, error) from error
 
 
-def _foreign(path: str | os.PathLike[str], got: str) -> ValueError:
+def read_npy(stream: IO[bytes], size: int, name: str) -> NDArray[Any]:
+    """The array of a ``.npy`` stream of ``size`` bytes; nothing is allocated unless its header promises those bytes."""
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError(f"The array {name} is in an unknown format.")
+    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    rest = size - stream.tell()
+    if dtype.kind not in ARRAY_KINDS or dtype.hasobject or dtype.itemsize == 0:
+        raise ValueError(f"The array {name} has the type {dtype}, which is not allowed.")
+    if len(shape) > 32 or any(n < 0 for n in shape) or math.prod(shape) * dtype.itemsize != rest:
+        raise ValueError(f"The array {name} has {rest} bytes, which do not fit its shape {str(shape)[:80]}.")
+    buffer = np.empty(rest, dtype=np.uint8)
+    buffer[:] = np.frombuffer(stream.read(), dtype=np.uint8)
+    return np.asarray(buffer.view(dtype).reshape(shape, order="F" if is_fortran else "C"))
+
+
+def _unreadable(path: str | os.PathLike[str], error: Exception) -> ValueError:
     return ValueError(
-        f"Expected arrays of numbers or text in {path}, got a file that cannot be read as that: {got}. It is damaged "
-        "or of another program. Delete it, and it is made again."
+        f"{path} cannot be read as arrays of numbers or text: {str(error).rstrip('.')}. It is damaged or from another "
+        "program. Delete it, and it is created again."
     )
 
 
@@ -113,7 +142,7 @@ _HOST = re.sub(r"\W", "_", platform.node())
 
 
 def _remove_left_over(target: pathlib.Path) -> None:
-    """Remove what writers of this file left that were killed: parts of processes of this machine that are gone."""
+    """Remove temporary files of writers of this machine that were killed."""
     for part in target.parent.glob(f"{glob.escape(f'.{target.name}.{_HOST}-')}*.part"):
         number = part.name.removeprefix(f".{target.name}.{_HOST}-").split("-")[0]
         if number.isdigit() and not _is_alive(int(number)):
@@ -122,7 +151,7 @@ def _remove_left_over(target: pathlib.Path) -> None:
 
 def _is_alive(process: int) -> bool:
     if os.name != "posix":
-        return True  # signal 0 is no question there
+        return True  # signal 0 would end the process on Windows
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -12,6 +12,7 @@ import pickle
 import re
 import subprocess
 import sys
+import zipfile
 
 import gpytorch
 import numpy as np
@@ -19,7 +20,7 @@ import pytest
 import torch
 
 import kernel_embed as ke
-from kernel_embed.files import read_arrays, write_whole
+from kernel_embed.files import read_array, read_arrays, write_whole
 from kernel_embed.lab.compare.comparison import KEY, Comparison, Settings
 from kernel_embed.lab.compare.data import Table
 from kernel_embed.lab.compare.figures import cache_path, read_cache
@@ -28,6 +29,7 @@ from kernel_embed.lab.papers.hsu2018.pixels import draw as draw_pixels
 from kernel_embed.learning.checkpoint import load_checkpoint, save_checkpoint
 from kernel_embed.results import Results
 
+from .archive.forge import HEADERS, npy
 from .conftest import make_problem
 
 KILLS = """
@@ -84,7 +86,7 @@ def test_a_full_disk_is_named_and_leaves_the_old_file(tmp_path: pathlib.Path, no
     path = tmp_path / "file"
     write_whole(path, lambda file: file.write(b"old"))
     no_room()
-    with pytest.raises(OSError, match=r"Expected room to write .*file, got none .*Free some"):
+    with pytest.raises(OSError, match=r"No space left to write .*file .*Free some"):
         write_whole(path, lambda file: file.write(b"new" * 1000))
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
@@ -131,6 +133,26 @@ def test_no_reader_runs_a_pickle(tmp_path: pathlib.Path) -> None:
             assert not target.exists()
 
 
+def test_arrays_that_expand_or_lie_about_their_size_are_rejected(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "arrays.npz"
+    np.savez_compressed(path, a=np.zeros(10**6), b=np.array(["text"]), c=np.asfortranarray(np.eye(3)))
+    assert path.stat().st_size < 20_000
+    arrays = read_arrays(path)
+    assert arrays["a"].shape == (10**6,)
+    assert arrays["b"].tolist() == ["text"]
+    np.testing.assert_array_equal(arrays["c"], np.eye(3))
+    with pytest.raises(ValueError, match=r"arrays\.npz .* more than 1,000,000 bytes"):
+        read_arrays(path, max_bytes=10**6)
+    for header in HEADERS.values():
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a.npy", npy(header, bytes(16)))
+        with pytest.raises(ValueError, match=r"arrays\.npz cannot be read"):
+            read_arrays(path)
+        path.write_bytes(npy(header, bytes(16)))
+        with pytest.raises(ValueError, match=r"arrays\.npz cannot be read"):
+            read_array(path)
+
+
 def test_no_command_runs_a_pickle(tmp_path: pathlib.Path) -> None:
     """A run that is resumed reads what lies in its directory: records, arrays of folds, pictures, lengthscales."""
     target, out = tmp_path / "exploded", tmp_path / "out"
@@ -155,7 +177,7 @@ def test_no_command_runs_a_pickle(tmp_path: pathlib.Path) -> None:
             with contextlib.suppress(ValueError):  # one of the two folds is not read
                 reader()
             assert not target.exists()
-    with pytest.raises(ValueError, match="Expected arrays of numbers or text in"):
+    with pytest.raises(ValueError, match="cannot be read as arrays of numbers or text"):
         study.arrays(record)
 
 

@@ -1,15 +1,18 @@
 """Models, posteriors and checkpoints as files: one format, plain data, and no code.
 
-Loading makes objects of listed classes only and fills in their state. No constructor, method or property of the file's
-objects runs; what is damaged, too large or unknown is refused by name.
+Loading creates objects of listed classes only and fills in their state. No constructor, method or property of these
+objects runs. Files that are damaged or too large, or name an unknown class, are rejected.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import pathlib
+import sys
 import warnings
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..version import __version__
@@ -17,9 +20,11 @@ from . import container
 from .container import MAX_BYTES, MAX_ELEMENTS
 from .decode import Decoder
 from .encode import Encoder
-from .versions import changed, checksums, versions
 
 __all__ = ["MAX_BYTES", "load", "read_plain", "save", "write_plain"]
+
+PACKAGE = __name__.partition(".")[0]
+LIBRARIES = ("torch", "gpytorch", "linear_operator", "scikit-learn", "numpy")
 
 
 def save(model: object, path: str | os.PathLike[str]) -> pathlib.Path:
@@ -149,3 +154,46 @@ def _decoded(decoder: Decoder, content: dict[str, Any], path: str | os.PathLike[
 
 def _mapping(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
+
+
+def versions() -> dict[str, str]:
+    """The versions of the libraries below this package.
+
+    Example:
+        >>> sorted(versions())[:2]
+        ['gpytorch', 'linear_operator']
+    """
+    return {name: importlib.metadata.version(name).partition("+")[0] for name in LIBRARIES}
+
+
+def checksums(kinds: Iterable[type]) -> dict[str, int]:
+    """A checksum of the source of every module of this package that ``kinds`` and their bases are defined in.
+
+    Between two releases the version does not show whether a class has changed.
+
+    Example:
+        >>> from kernel_embed import EmpiricalRisk
+        >>> sorted(checksums([EmpiricalRisk, dict]))
+        ['kernel_embed.objectives.base', 'kernel_embed.objectives.risk']
+    """
+    names = {base.__module__ for kind in kinds for base in kind.__mro__}
+    return {name: value for name in sorted(names) if (value := _checksum(name)) is not None}
+
+
+def changed(saved: Mapping[str, object]) -> list[str]:
+    """The modules of ``saved``, a result of :func:`checksums`, whose source is different now, or that are gone.
+
+    Example:
+        >>> from kernel_embed import EmpiricalRisk
+        >>> changed(checksums([EmpiricalRisk])), changed({"kernel_embed.objectives.risk": 0})
+        ([], ['kernel_embed.objectives.risk'])
+    """
+    return [name for name, checksum in saved.items() if _checksum(name) != checksum]
+
+
+def _checksum(name: str) -> int | None:
+    if not name.startswith(f"{PACKAGE}."):
+        return None
+    loader: Any = getattr(getattr(sys.modules.get(name), "__spec__", None), "loader", None)
+    source = loader.get_source(name) if hasattr(loader, "get_source") else None
+    return None if source is None else zlib.crc32(source.encode())

@@ -10,20 +10,18 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import os
 import pathlib
 import re
 import stat
 import zipfile
-import zlib
 from collections.abc import Mapping
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import write_whole
+from ..files import UNREADABLE, read_npy, write_whole
 
 FORMAT = 3
 MANIFEST = "manifest.json"
@@ -34,10 +32,9 @@ MAX_BYTES = 2**32
 MAX_MEMBERS = 100_000
 MAX_ELEMENTS = 4_000_000
 """Values in the manifest of a file that may come from a stranger."""
-KINDS_OF_NUMBERS = "biufcUSmM"
 ARRAY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
-EARLIER = (b"description.json", b"settings.npy", b"/data.pkl")
-"""Members of the formats before this one."""
+OLD_MEMBERS = (b"description.json", b"settings.npy", b"/data.pkl")
+"""Members of earlier formats."""
 
 
 def write(path: str | os.PathLike[str], kind: str, content: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
@@ -99,28 +96,25 @@ def read(
         _check_whole(file, status.st_size, place, kind)
         try:
             return _members(file, status.st_size, kind, max_elements)
-        except (
-            *(ValueError, KeyError, TypeError, OverflowError, RecursionError, MemoryError, EOFError, SyntaxError),
-            *(NotImplementedError, OSError, zipfile.BadZipFile, zlib.error, RuntimeError),
-        ) as error:
+        except (*UNREADABLE, OSError) as error:
             raise ValueError(f"{place} is not a valid {kind} file. {error}") from error
 
 
 def _digest(file: IO[bytes], size: int) -> bytes:
     """Of the first ``size`` bytes, in hexadecimal."""
     file.seek(0)
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     while size > 0 and (piece := file.read(min(size, 2**20))):
-        found.update(piece)
+        digest.update(piece)
         size -= len(piece)
-    return found.hexdigest().encode()
+    return digest.hexdigest().encode()
 
 
 def _check_whole(file: IO[bytes], size: int, place: pathlib.Path, kind: str) -> None:
     if file.read(30 + len(MANIFEST))[30:] != MANIFEST.encode():
         file.seek(max(0, size - 2**16))
         tail = file.read()
-        if any(name in tail for name in EARLIER):
+        if any(name in tail for name in OLD_MEMBERS):
             raise ValueError(
                 f"{place} was written by an earlier development version of kernel_embed, or is not a {kind} file. "
                 "Fit and save again."
@@ -151,7 +145,7 @@ def _members(
             if name == member.filename or not ARRAY_NAME.fullmatch(name):
                 raise ValueError(f"The member {member.filename[:80]!r} does not belong there.")
             with archive.open(member) as stream:
-                arrays[name] = _array(stream, member.file_size, name)
+                arrays[name] = read_npy(stream, member.file_size, name)
         return content, arrays
 
 
@@ -181,18 +175,3 @@ def _integer(text: str) -> int:
 
 def _no_constant(text: str) -> None:
     raise ValueError(f"The manifest holds {text}, which is not JSON.")
-
-
-def _array(stream: IO[bytes], size: int, name: str) -> NDArray[Any]:
-    """The array of one member; its header must promise exactly the bytes that are there."""
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError(f"The array {name} is in an unknown format.")
-    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    rest = size - stream.tell()
-    if dtype.kind not in KINDS_OF_NUMBERS or dtype.hasobject or dtype.itemsize == 0:
-        raise ValueError(f"The array {name} has the type {dtype}, which is not allowed.")
-    if len(shape) > 32 or any(n < 0 for n in shape) or math.prod(shape) * dtype.itemsize != rest:
-        raise ValueError(f"The array {name} has {rest} bytes, which do not fit its shape {str(shape)[:80]}.")
-    found = np.empty(rest, dtype=np.uint8)
-    found[:] = np.frombuffer(stream.read(), dtype=np.uint8)
-    return np.asarray(found.view(dtype).reshape(shape, order="F" if is_fortran else "C"))

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .container import KINDS_OF_NUMBERS
+from ..files import ARRAY_KINDS
 from .names import TYPES, function_name, name_of
 from .state import state_of
 
@@ -112,7 +112,7 @@ class Encoder:
         return name_of(kind)
 
     def _array(self, array: NDArray[Any], where: str) -> str:
-        if array.dtype.kind not in KINDS_OF_NUMBERS:
+        if array.dtype.kind not in ARRAY_KINDS:
             raise _unsaved(where, f"an array of {array.dtype}", "Convert it to numbers, text or dates.")
         name = stem = re.sub(r"[^A-Za-z0-9_.]+", "_", where.lstrip("."))[-150:].lstrip(".") or "value"
         while name in self.arrays:

@@ -80,6 +80,7 @@ CLASSES: Mapping[str, str] = {
 """Classes by module. They are made empty and filled with plain state; none of their own code runs while loading."""
 
 OWN: Mapping[str, str] = {
+    "bounds": "Bound",
     "embeddings": (
         "BayesianMeanEmbedding CalibratedMulticlass ConditionalEmbedding ConditionedEmbedding "
         "ConditionedMeanEmbedding ConditionedMulticlass Distribution JointEmbedding MeanEmbedding "
@@ -117,7 +118,7 @@ OWN: Mapping[str, str] = {
         "DateEncoder EncodedColumn NumberEncoder Partitions Quantile Squash Standard TableEncoder TextEncoder "
         "TiedLaplaceKernel TiedMaternKernel TiedRBFKernel Tree"
     ),
-    "voting": ("BaseFunctions ColumnGeneration Complexities CoordinateDescent KernelFamily SparseVote"),
+    "voting": "BaseFunctions ColumnGeneration Complexities CoordinateDescent KernelFamily SparseVote",
 }
 """Classes of this package by subpackage, in whichever of its modules they are defined."""
 OWN_MODULE = re.compile(r"kernel_embed\.([a-z]\w*)((?:\.[a-z]\w*)*)")
@@ -157,23 +158,23 @@ def find_class(name: object, extra: Iterable[type] = ()) -> type:
     own = OWN_MODULE.fullmatch(module)
     if qualname not in (OWN.get(own[1], "") if own else CLASSES.get(module, "")).split():
         raise ValueError(
-            f"It needs the class {module[:200]}.{qualname[:100]}, which is not one that any file may use. If it is "
-            "yours, or you trust it, pass it: ke.load(path, classes=[…])."
+            f"It needs the class {module[:200]}.{qualname[:100]}, which is not on the list. If it is yours, or you "
+            "trust it, pass it: ke.load(path, classes=[…])."
         )
-    found = vars(importlib.import_module(module)).get(qualname)
-    if not isinstance(found, type) or name_of(found) != name:
+    defined = vars(importlib.import_module(module)).get(qualname)
+    if not isinstance(defined, type) or name_of(defined) != name:
         raise ValueError(f"The installed version of {module} does not define {qualname}.")
-    return found
+    return defined
 
 
 def find_type(name: object, extra: Iterable[type] = ()) -> type:
     """A class as a value: the type of a cell, or a kernel's class."""
     if name in TYPES:
         return TYPES[str(name)]
-    found = find_class(name, extra)
-    if not issubclass(found, Kernel):
-        raise ValueError(f"{found.__name__} is not a class of kernels.")
-    return found
+    kind = find_class(name, extra)
+    if not issubclass(kind, Kernel):
+        raise ValueError(f"{kind.__name__} is not a class of kernels.")
+    return kind
 
 
 def find_function(name: object) -> Any:

@@ -13,8 +13,22 @@ from typing import Any
 import numpy as np
 
 import kernel_embed as ke
-from kernel_embed.archive import container
-from kernel_embed.archive.versions import versions
+from kernel_embed.archive import container, versions
+
+HEADERS = {
+    "too large": "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }",
+    "too small": "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }",
+    "negative": "{'descr': '<f8', 'fortran_order': False, 'shape': (-2,), }",
+    "twice negative": "{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -2), }",
+    "beyond integers": "{'descr': '<f8', 'fortran_order': False, 'shape': (0, 10000000000000000000000), }",
+    "of text": "{'descr': '<f8', 'fortran_order': False, 'shape': ('a',), }",
+    "of objects": "{'descr': '|O', 'fortran_order': False, 'shape': (2,), }",
+    "of structures": "{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (2,), }",
+    "of nothing": "{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000,), }",
+    "a call": "__import__('os').system('touch sentinel')",
+    "empty": "",
+}
+"""Headers of ``.npy`` files that do not fit 16 bytes of numbers."""
 
 
 def forge(path: pathlib.Path, node: Any, arrays: Mapping[str, Any] | None = None, kind: str = "model") -> pathlib.Path:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import os
+import sys
 import time
 import tracemalloc
 import zipfile
@@ -20,7 +23,7 @@ import kernel_embed as ke
 from kernel_embed.archive import container, read_plain, write_plain
 from kernel_embed.learning.checkpoint import load_checkpoint
 
-from .forge import forge, manifest, npy, pickled, seal, sealed
+from .forge import HEADERS, forge, manifest, npy, pickled, seal, sealed
 
 
 def refused(path, load=ke.load, error=ValueError):
@@ -230,6 +233,94 @@ def test_pipelines_with_a_cache_of_pickles_or_a_foreign_function_are_refused(tmp
     refused(changed(transformer, lambda state, arrays: state.update(func=SYSTEM), tmp_path))
 
 
+ODD_VALUES = {
+    "lengthscale NaN": lambda node, arrays: fill(arrays, "raw_lengthscale", np.nan),
+    "lengthscale infinite": lambda node, arrays: fill(arrays, "raw_lengthscale", np.inf),
+    "no lengthscale": lambda node, arrays: shorten(arrays, 0, "raw_lengthscale"),
+    "fewer points than coefficients": lambda node, arrays: shorten(arrays, 3, "x", "points"),
+    "fewer coefficients than points": lambda node, arrays: shorten(arrays, 3, "K", "y", "1"),
+    "every array of length 1": lambda node, arrays: shorten(arrays, 1),
+    "every array NaN": lambda node, arrays: fill(arrays, "", np.nan),
+    "class count negative": lambda node, arrays: replace(node, "num_classes", -3),
+    "class count text": lambda node, arrays: replace(node, "num_classes", "touch sentinel"),
+    "class count huge": lambda node, arrays: replace(node, "num_classes", 10**15),
+    "kernel missing": lambda node, arrays: replace(node, "kernel", None),
+}
+
+
+def fill(arrays, part, value):
+    arrays.update({name: np.full_like(a, value) for name, a in arrays.items() if part in name and a.dtype.kind == "f"})
+
+
+def shorten(arrays, length, *ends):
+    """Cut every array, or those whose last name is one of ``ends``."""
+    names = [name for name, a in arrays.items() if a.ndim and (not ends or name.rpartition(".")[2] in ends)]
+    arrays.update({name: arrays[name][:length].copy() for name in names})
+
+
+def replace(node, key, value):
+    """Give every entry ``key`` of a description another value."""
+    for name, part in node.items() if isinstance(node, dict) else enumerate(node):
+        if name == key:
+            node[name] = value
+        elif isinstance(part, dict | list):
+            replace(part, key, value)
+
+
+@pytest.mark.parametrize("name", list(ODD_VALUES))
+@pytest.mark.parametrize("kind", ["conditioned embedding", "classifier", "vote"])
+@pytest.mark.filterwarnings("ignore")
+def test_allowed_classes_with_odd_values_run_no_foreign_code(kind, name, tmp_path, tmp_path_factory, monkeypatch):
+    """Loading, predicting and printing may fail, but start no program and open no other file for writing."""
+    monkeypatch.chdir(tmp_path)
+    node, arrays = copy.deepcopy(odd_model(kind, tmp_path_factory.getbasetemp()))
+    ODD_VALUES[name](node, arrays)
+    path = forge(tmp_path / "odd.ke", node, arrays)
+    x = torch.zeros(2, 1, dtype=torch.float64) if kind == "conditioned embedding" else X[:2]
+    with recorded_events() as events:
+        for call in (lambda model: model.predict(x), repr):
+            with contextlib.suppress(Exception):
+                call(ke.load(path))
+    assert "open" in {event for event, _ in events}
+    assert not {event for event, _ in events} & {"os.system", "subprocess.Popen", "os.exec", "os.posix_spawn"}
+    written = [values[0] for event, values in events if event == "open" and values[2] & (os.O_WRONLY | os.O_RDWR)]
+    assert not [file for file in written if "__pycache__" not in str(file)]
+    assert os.listdir() == ["odd.ke"]
+
+
+RECORDERS: list[list] = []
+
+
+@functools.cache
+def install_audit_hook():
+    """One hook for all tests, because Python cannot remove it."""
+    sys.addaudithook(lambda event, values: [recorder.append((event, values)) for recorder in RECORDERS])
+
+
+@contextlib.contextmanager
+def recorded_events():
+    install_audit_hook()
+    RECORDERS.append([])
+    try:
+        yield RECORDERS[-1]
+    finally:
+        RECORDERS.pop()
+
+
+@functools.cache
+def odd_model(kind, tmp_path):
+    if kind == "conditioned embedding":
+        embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2).double()
+        return node_of(embedding.condition(torch.randn(12, 1, dtype=torch.float64), torch.arange(12) % 2), tmp_path)
+    if kind == "vote":
+        return node_of(
+            ke.VotedKernelClassifier([gpytorch.kernels.RBFKernel()], num_calibration_folds=0).fit(X, Y), tmp_path
+        )
+    return node_of(
+        ke.MulticlassEmbeddingClassifier(gpytorch.kernels.RBFKernel(), max_evaluations=3).fit(X, Y), tmp_path
+    )
+
+
 GOOD = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }", bytes(16))
 USE = manifest('{"array":"a"}')
 MEMBERS = {
@@ -257,19 +348,6 @@ MEMBERS = {
     "a number that JSON does not have": sealed([("manifest.json", manifest("NaN"))]),
     "a file of another kind": sealed([("manifest.json", manifest(kind="checkpoint"))]),
     "a kind that is a list": sealed([("manifest.json", b'{"format":3,"kind":["model"]}')]),
-}
-HEADERS = {
-    "too large": "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }",
-    "too small": "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }",
-    "negative": "{'descr': '<f8', 'fortran_order': False, 'shape': (-2,), }",
-    "twice negative": "{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -2), }",
-    "beyond integers": "{'descr': '<f8', 'fortran_order': False, 'shape': (0, 10000000000000000000000), }",
-    "of text": "{'descr': '<f8', 'fortran_order': False, 'shape': ('a',), }",
-    "of objects": "{'descr': '|O', 'fortran_order': False, 'shape': (2,), }",
-    "of structures": "{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (2,), }",
-    "of nothing": "{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000,), }",
-    "a call": "__import__('os').system('touch sentinel')",
-    "empty": "",
 }
 MEMBERS |= {
     f"a header, {name}": sealed([("manifest.json", USE), ("a.npy", npy(header, bytes(16)))])

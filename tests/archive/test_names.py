@@ -186,7 +186,7 @@ SAVED = ("one kernel", "evidence", "rademacher 4e/n", "cross validation", "voted
 @pytest.mark.parametrize("name", SAVED)
 @pytest.mark.parametrize("kernel", ["rbf", "matern52"])
 def test_compared_learners_are_saved(name, kernel, tmp_path):
-    model = learners(kernel)[name].make().fit(X.numpy(), Y.numpy())
+    model = learners(kernel=kernel)[name].make().fit(X.numpy(), Y.numpy())
     again = ke.load(ke.save(model, tmp_path / "m.ke"))
     np.testing.assert_allclose(again.predict_proba(X.numpy()), model.predict_proba(X.numpy()), rtol=1e-12)
 
