@@ -97,7 +97,7 @@ def read_arrays(path: str | os.PathLike[str], max_bytes: int = MAX_ARRAY_BYTES) 
         with zipfile.ZipFile(path) as archive:
             members, arrays = archive.infolist(), {}
             if sum(member.file_size for member in members) > max_bytes:
-                raise ValueError(f"its arrays have more than {max_bytes:,} bytes")
+                raise ValueError(f"Its arrays have more than {max_bytes:,} bytes.")
             for member in members:
                 with archive.open(member) as stream:
                     name = member.filename.removesuffix(".npy")
