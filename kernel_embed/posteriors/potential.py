@@ -118,9 +118,10 @@ class Potential(Generic[E_co]):
             )
         self.multiplier = temperature * (x.shape[-2] if objective.per_datum else 1.0)
         self.num_evaluations = self.num_refused = 0
-        # Mistakes of the user show here.
-        with torch.no_grad(), contextlib.suppress(NotPSDError, NanError):
-            objective(self.embedding, x, y)
+        # Mistakes in the arguments raise here, on whichever path evaluates them.
+        if self._direct is None or self._direct(self.vector.get(), with_gradient=False) is None:
+            with torch.no_grad(), contextlib.suppress(NotPSDError, NanError):
+                objective(self.embedding, x, y)
         self.sites: list[PriorSite] = find_sites(self.embedding, self.vector)
 
     @property

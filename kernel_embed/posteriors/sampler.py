@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..learning.parameters import Vector
 from ..progress import ProgressBar
-from .checkpoint import ChainFile, Checkpoint
+from .checkpoint import Checkpoint
 from .potential import Potential
 
 
@@ -61,10 +61,6 @@ class Plan(NamedTuple):
     seeds: Sequence[int]
     bar: ProgressBar
     checkpoint: Checkpoint | None = None
-
-    def file(self, chain: int) -> ChainFile | None:
-        """The file of one chain; ``None`` without a checkpoint."""
-        return None if self.checkpoint is None else self.checkpoint.file(chain)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

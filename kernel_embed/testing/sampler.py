@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import gpytorch
 import numpy as np
 import torch
@@ -12,7 +14,7 @@ from ..posteriors import MeanPosterior, Sampler, sample_posterior
 
 
 class SamplerContract:
-    """Inherit and write :meth:`make_sampler`.
+    """Inherit and write :meth:`make_sampler`. Its posterior is sampled once per class and shared by the tests.
 
     Attributes:
         num_samples: draws of each of two chains.
@@ -39,6 +41,18 @@ class SamplerContract:
         """
         raise TypeError("Expected a method make_sampler that returns a sampler, got none. Write it.")
 
+    _posterior: ClassVar[MeanPosterior | None] = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._posterior = None
+
+    def _shared(self) -> MeanPosterior:
+        kind = type(self)
+        if kind._posterior is None:
+            kind._posterior = self._sample()
+        return kind._posterior
+
     def _sample(self, seed: int = 0, num_samples: int | None = None) -> MeanPosterior:
         x = torch.randn(25, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         kernel = gpytorch.kernels.RBFKernel(lengthscale_prior=gpytorch.priors.GammaPrior(3.0, 2.0))
@@ -56,7 +70,7 @@ class SamplerContract:
 
     def test_draws_have_their_shapes(self) -> None:
         """(chains, draws, parameters) and a log density for each."""
-        posterior = self._sample()
+        posterior = self._shared()
         shape = (2, self.num_samples, 1)
         assert posterior.draws.u.shape == shape, (
             f"Expected draws of shape {shape}, got {tuple(posterior.draws.u.shape)}."
@@ -67,7 +81,7 @@ class SamplerContract:
 
     def test_draws_are_of_the_posterior(self) -> None:
         """Mean and standard deviation of log ℓ against quadrature."""
-        posterior = self._sample()
+        posterior = self._shared()
         grid = np.linspace(-4.0, 3.0, 400)
         heights = np.array([-posterior.potential.value(np.array([u])) for u in grid])
         weights = np.exp(heights - heights.max())

@@ -140,7 +140,7 @@ class _Chains(NamedTuple):
 def _run_in_turn(sampler: NUTS, potential: Potential, plan: Plan) -> _Chains:
     """A draw of each chain in turn; Ctrl-C ends them all and keeps the draws so far."""
     chains = [
-        sampler.chain(potential, start, plan.warmup_steps, seed, plan.file(number))
+        sampler.chain(potential, start, plan.warmup_steps, seed, plan.checkpoint and plan.checkpoint.file(number))
         for number, (start, seed) in enumerate(zip(plan.starts.points, plan.seeds, strict=True))
     ]
     interrupted = False
@@ -195,7 +195,16 @@ def _run_in_processes(sampler: NUTS, potential: Potential, plan: Plan) -> _Chain
     with tempfile.TemporaryDirectory() as folder:
         files = [_new_file(pathlib.Path(folder) / f"chain{number}", shape) for number in range(len(plan.seeds))]
         tasks = [
-            (sampler, potential, str(file.filename), shape, start, warmup_steps, seed, plan.file(number))
+            (
+                sampler,
+                potential,
+                str(file.filename),
+                shape,
+                start,
+                warmup_steps,
+                seed,
+                plan.checkpoint and plan.checkpoint.file(number),
+            )
             for number, (file, start, seed) in enumerate(zip(files, plan.starts.points, plan.seeds, strict=True))
         ]
         finished = _run_all(tasks, files, plan.bar)
