@@ -23,7 +23,7 @@ E = TypeVar("E", bound=gpytorch.Module)
 FIELDS = {
     "seconds": float,
     "num_evaluations": int,
-    "num_refused": int,
+    "num_rejected": int,
     "interrupted": bool,
     "log_evidence": float | None,
     "is_approximate": bool,

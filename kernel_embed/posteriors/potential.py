@@ -41,18 +41,18 @@ E_co = TypeVar("E_co", bound=gpytorch.Module, covariant=True, default=gpytorch.M
 """The kind of embedding whose hyperparameters are sampled: a ``gpytorch.Module`` with ``kernel``, ``condition``."""
 
 AnyObjective: TypeAlias = Objective[Never]
-"""An objective of whatever embedding it is for: what an objective evaluates is what it takes, so that this is all."""
+"""An objective for any kind of embedding: objectives are contravariant in what they evaluate."""
 
 SITE = "u"
 """The one site of the chains: all raw parameters in one vector."""
 
-REFUSALS = (NotPSDError, NanError, DiagonalBoundError, torch.linalg.LinAlgError, ValueError)  # type: ignore[attr-defined]
-"""What may be raised by parameters without a valid value; the first evaluation shows every other mistake."""
+REJECTED_ERRORS = (NotPSDError, NanError, DiagonalBoundError, torch.linalg.LinAlgError, ValueError)  # type: ignore[attr-defined]
+"""Errors of parameters without a valid value; the first evaluation shows every other mistake."""
 
 
 @contextlib.contextmanager
 def quiet_numbers() -> Iterator[None]:
-    """Jitter and flat points at proposals of a sampler are expected: what they do to the posterior is in its draws."""
+    """Suppress warnings of jitter and flat points, which are expected at the proposals of a sampler."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NumericalWarning)
         yield
@@ -67,7 +67,8 @@ class Potential(Generic[E_co]):
         fixed: parameters that are not, because the objective cannot identify them.
         sites: the priors.
         multiplier: c.
-        num_evaluations: of U so far, and how many of them were refused, ``num_refused``.
+        num_evaluations: of U so far.
+        num_rejected: evaluations at points where the density does not exist.
 
     Args:
         objective: of the posterior.
@@ -100,7 +101,7 @@ class Potential(Generic[E_co]):
     ) -> None:
         for name, value in (("temperature", temperature), ("power", power)):
             if not 0.0 < check_number(name, value) < math.inf:
-                raise ValueError(f"Expected a positive, finite {name}, got {value}. Give 1, which is usual.")
+                raise ValueError(f"{name} must be positive and finite, not {value}; 1 is usual.")
         check_tensor(x, "x")
         x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
         x, y = x.detach(), y.detach() if isinstance(y, Tensor) else y
@@ -113,11 +114,10 @@ class Potential(Generic[E_co]):
         self.vector = ParameterVector(self.embedding, self.fixed)
         if not self.vector.parameters:
             raise ValueError(
-                "Expected an embedding with parameters to sample, got none that require a gradient. "
-                "Call embedding.requires_grad_() first."
+                "There are no parameters to sample: none requires a gradient. Call embedding.requires_grad_()."
             )
         self.multiplier = temperature * (x.shape[-2] if objective.per_datum else 1.0)
-        self.num_evaluations = self.num_refused = 0
+        self.num_evaluations = self.num_rejected = 0
         # Mistakes in the arguments raise here, on whichever path evaluates them.
         if self._direct is None or self._direct(self.vector.get(), with_gradient=False) is None:
             with torch.no_grad(), contextlib.suppress(NotPSDError, NanError):
@@ -157,10 +157,10 @@ class Potential(Generic[E_co]):
             with torch.no_grad():
                 weight = log_density([site for site in self.sites if site.is_factor]).item()
                 weight -= self.multiplier * self.objective(self.embedding, self.x, self.y).sum().item()
-        except REFUSALS:
+        except REJECTED_ERRORS:
             prior = weight = math.nan
         if not (math.isfinite(prior) and math.isfinite(weight)) or not self._inside():
-            self.num_refused += 1
+            self.num_rejected += 1
             return -math.inf, -math.inf
         return self.power * weight + (self.power - 1.0) * prior, prior
 
@@ -198,7 +198,7 @@ class Potential(Generic[E_co]):
             log_prior = self.log_prior()
             if log_prior.requires_grad:  # a uniform prior is constant
                 log_prior.backward()
-        except REFUSALS:
+        except REJECTED_ERRORS:
             return math.nan, np.zeros_like(u)
         return (log_prior.item() if self._inside() else math.nan), self.vector.gradient()
 
@@ -231,11 +231,11 @@ class Potential(Generic[E_co]):
         try:
             total = self.multiplier * self.objective(self.embedding, self.x, self.y).sum() - self.log_prior()
             total.backward()
-        except REFUSALS:
-            return self._refusal()
+        except REJECTED_ERRORS:
+            return self._rejection()
         value, gradient = total.item(), self.vector.gradient()
         if not (math.isfinite(value) and np.isfinite(gradient).all() and self._inside()):
-            return self._refusal()
+            return self._rejection()
         return value, gradient
 
     def __call__(self, z: Mapping[str, Tensor]) -> Tensor:
@@ -265,20 +265,18 @@ class Potential(Generic[E_co]):
         Raises:
             ValueError: if a name is unknown, or a value is outside its constraint.
         """
-        known = {user_name(name): name for name in self.vector.named}
+        raw_names = {user_name(name): name for name in self.vector.named}
         for name, value in values.items():
-            if name not in known:
-                raise ValueError(f"Expected names among {', '.join(known)} in initial, got {name!r}. Use these names.")
-            raw = self.vector.named[known[name]]
-            constraint: Interval | None = self.embedding.constraint_for_parameter_name(known[name])
+            if name not in raw_names:
+                raise ValueError(f"There is no parameter {name!r}. Use names among {', '.join(raw_names)} in initial.")
+            raw = self.vector.named[raw_names[name]]
+            constraint: Interval | None = self.embedding.constraint_for_parameter_name(raw_names[name])
             value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device).expand(raw.shape)
             with torch.no_grad():
                 raw.copy_(value if constraint is None else constraint.inverse_transform(value))
         u = self.vector.get()
         if not np.isfinite(u).all():
-            raise ValueError(
-                "Expected starting values inside the constraints of their parameters, got others. Give other values."
-            )
+            raise ValueError("The starting values are not inside the constraints of their parameters.")
         return u
 
     def _write(self, u: Vector) -> None:
@@ -294,18 +292,18 @@ class Potential(Generic[E_co]):
                 return False
         return True
 
-    def _refusal(self) -> tuple[float, Vector]:
-        self.num_refused += 1
+    def _rejection(self) -> tuple[float, Vector]:
+        self.num_rejected += 1
         return math.inf, np.zeros(self.dimension)
 
 
 def with_gradient(at: Tensor, value: float, gradient: Tensor) -> Tensor:
-    """``value`` as a function of ``at`` whose gradient is known."""
-    answer: Tensor = _Known.apply(at, at.new_tensor(value), gradient.to(at))
-    return answer
+    """``value`` as a differentiable function of ``at`` with this gradient."""
+    output: Tensor = _WithGradient.apply(at, at.new_tensor(value), gradient.to(at))
+    return output
 
 
-class _Known(torch.autograd.Function):
+class _WithGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, at: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
         """The value."""
@@ -315,6 +313,6 @@ class _Known(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: BackwardCFunction, g: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient that came with it."""
+        """The gradient."""
         (gradient,) = ctx.saved_tensors
         return g * gradient, None, None

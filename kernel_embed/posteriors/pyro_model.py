@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import Distribution, LogNormal, TransformedDistribution
 
 from ..validation import check_features
-from .potential import REFUSALS, AnyObjective, Potential, quiet_numbers, with_gradient
+from .potential import REJECTED_ERRORS, AnyObjective, Potential, quiet_numbers, with_gradient
 from .priors import PriorSite, describe, log_density
 
 
@@ -114,7 +114,7 @@ def _log_factor(potential: Potential, owned: list[PriorSite], values: dict[str, 
             total.backward()
         gradient = torch.cat([_gradient(site).reshape(-1) for site in owned])
         value = total.item()
-    except REFUSALS:
+    except REJECTED_ERRORS:
         value, gradient = float("-inf"), torch.zeros_like(flat.detach())
     if not bool(torch.isfinite(gradient).all()):
         value, gradient = float("-inf"), torch.zeros_like(flat.detach())

@@ -74,7 +74,7 @@ class Draws:
         diverging: draws whose trajectory diverged, ``(num_chains, num_samples)``.
         seconds: wall-clock time.
         num_evaluations: evaluations of the potential.
-        num_refused: evaluations at points where the density does not exist.
+        num_rejected: evaluations at points where the density does not exist.
         interrupted: whether Ctrl-C ended the sampling.
         log_evidence: log ∫ exp(−U) du, for samplers that estimate it.
         is_approximate: whether the draws come from one approximation, the same for all chains.
@@ -85,7 +85,7 @@ class Draws:
     Example:
         >>> from kernel_embed.posteriors import Draws
         >>> zeros = torch.zeros(2, 10)
-        >>> draws = Draws(torch.zeros(2, 10, 3), zeros, zeros.bool(), seconds=0.1, num_evaluations=20, num_refused=0)
+        >>> draws = Draws(torch.zeros(2, 10, 3), zeros, zeros.bool(), seconds=0.1, num_evaluations=20, num_rejected=0)
         >>> draws.is_approximate
         False
     """
@@ -95,7 +95,7 @@ class Draws:
     diverging: Tensor
     seconds: float
     num_evaluations: int
-    num_refused: int
+    num_rejected: int
     interrupted: bool = False
     log_evidence: float | None = None
     is_approximate: bool = False
@@ -138,7 +138,7 @@ def independent_draws(potential: Potential, u: Tensor, log_density: Tensor, star
     """
     diverging = torch.zeros(log_density.shape, dtype=torch.bool)
     seconds = time.perf_counter() - started
-    return Draws(u, log_density, diverging, seconds, potential.num_evaluations, potential.num_refused, **fields)
+    return Draws(u, log_density, diverging, seconds, potential.num_evaluations, potential.num_rejected, **fields)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -86,7 +86,7 @@ def test_points_that_lose_digits_use_autograd():
     assert np.isfinite(potential.value_and_gradient(far)[0])
     assert potential.num_evaluations == evaluations + 1
     assert potential.value_and_gradient(np.full(len(far), 1e4))[0] == np.inf
-    assert potential.num_refused == 1
+    assert potential.num_rejected == 1
 
 
 @pytest.mark.parametrize("far", [-400.0, -370.0, 340.0, 400.0])

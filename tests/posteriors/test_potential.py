@@ -140,7 +140,7 @@ def test_where_the_kernel_is_not_valid_the_energy_is_infinite(x):
     value, gradient = potential.value_and_gradient(np.array([-1e3]))
     assert value == math.inf
     assert (gradient == 0).all()
-    assert potential.num_refused == 1
+    assert potential.num_rejected == 1
 
 
 def test_bounds_without_transform_are_kept(x):

@@ -144,7 +144,7 @@ def test_failed_factorisations_are_rejections():
         posterior = sample(TwoModes(forbidden=lambda t: -1.5 < t < 0.0))
     t = log_lengthscale(posterior)
     assert not ((t > -1.5) & (t < 0.0)).any()
-    assert posterior.draws.num_refused > 0
+    assert posterior.draws.num_rejected > 0
 
 
 def test_interruption_returns_the_draws_so_far():
@@ -188,10 +188,10 @@ def test_a_prior_that_cannot_be_sampled_needs_starting_points():
         ({"num_samples": 0}, "num_samples of at least 1"),
         ({"num_chains": 0}, "num_chains of at least 1"),
         ({"warmup_steps": -1}, "warmup_steps of at least 0"),
-        ({"temperature": 0.0}, "positive, finite temperature"),
+        ({"temperature": 0.0}, "temperature must be positive and finite"),
         ({"initial": "mode"}, "initial must be 'prior'"),
         ({"initial": {"lengthscale": torch.tensor(1.0)}}, "names among kernel.lengthscale"),
-        ({"initial": {"kernel.lengthscale": torch.tensor(-1.0)}}, "inside the constraints"),
+        ({"initial": {"kernel.lengthscale": torch.tensor(-1.0)}}, "not inside the constraints"),
     ],
 )
 def test_bad_input(settings, message):

@@ -188,7 +188,7 @@ def _chains(count: int) -> Call:
                 )  # fmt: skip
             if not torch.isfinite(posterior.draws.u).all():
                 raise ArithmeticError(f"Chain {seed} has draws that are not finite. Report it.")
-            refused, diverged = refused + posterior.draws.num_refused, diverged + posterior.num_divergences
+            refused, diverged = refused + posterior.draws.num_rejected, diverged + posterior.num_divergences
         return {"num_refused": refused, "num_divergences": diverged}
 
     return call

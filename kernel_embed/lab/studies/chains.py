@@ -178,7 +178,7 @@ def _chain(family: str, seed: int, num_samples: int, warmup_steps: int, n: int =
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"}
     sound = finite and bool(torch.isfinite(p).all()) and bool(((p >= 0) & (p <= 1)).all())
-    return {"sound": sound, "refused": posterior.draws.num_refused, "seconds": posterior.seconds}
+    return {"sound": sound, "refused": posterior.draws.num_rejected, "seconds": posterior.seconds}
 
 
 def prior_summary(records: Sequence[Record]) -> str:

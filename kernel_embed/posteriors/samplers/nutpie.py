@@ -117,7 +117,7 @@ def _joined(traces: list[Any], potential: Potential, started: float, interrupted
         stacked("sample_stats", "diverging"),
         seconds=time.perf_counter() - started,
         num_evaluations=potential.num_evaluations,
-        num_refused=potential.num_refused,
+        num_rejected=potential.num_rejected,
         interrupted=interrupted,
         energy=stacked("sample_stats", "energy"),
         depth=stacked("sample_stats", "depth").long(),

@@ -176,7 +176,7 @@ def _joined(chains: _Chains, potential: Potential, started: float, random_walk: 
         stacked("diverging").bool(),
         seconds=time.perf_counter() - started,
         num_evaluations=potential.num_evaluations,
-        num_refused=potential.num_refused,
+        num_rejected=potential.num_rejected,
         interrupted=chains.interrupted,
         energy=stacked("energy").double(),
         depth=stacked("depth").long(),
@@ -190,28 +190,19 @@ _File: TypeAlias = "np.memmap[tuple[int, int], np.dtype[np.float64]]"
 
 def _run_in_processes(sampler: NUTS, potential: Potential, plan: Plan) -> _Chains:
     """Each chain in a process with one thread; Ctrl-C keeps the draws that they have written."""
-    warmup_steps = plan.warmup_steps
+    warmup_steps, saved = plan.warmup_steps, plan.checkpoint
     shape = (warmup_steps + plan.num_samples, potential.dimension + 4)
     with tempfile.TemporaryDirectory() as folder:
         files = [_new_file(pathlib.Path(folder) / f"chain{number}", shape) for number in range(len(plan.seeds))]
         tasks = [
-            (
-                sampler,
-                potential,
-                str(file.filename),
-                shape,
-                start,
-                warmup_steps,
-                seed,
-                plan.checkpoint and plan.checkpoint.file(number),
-            )
+            (sampler, potential, str(file.filename), shape, start, warmup_steps, seed, saved and saved.file(number))
             for number, (file, start, seed) in enumerate(zip(files, plan.starts.points, plan.seeds, strict=True))
         ]
         finished = _run_all(tasks, files, plan.bar)
         draws = [[ChainDraw.from_row(row) for row in file[warmup_steps : _length(file)]] for file in files]
         del files
     potential.num_evaluations += sum(one.num_evaluations for one in finished)
-    potential.num_refused += sum(one.num_refused for one in finished)
+    potential.num_rejected += sum(one.num_rejected for one in finished)
     step_sizes, are_dense = [one.step_size for one in finished], [one.is_dense for one in finished]
     return _Chains(draws, step_sizes, are_dense, interrupted=not finished)
 
@@ -220,7 +211,7 @@ class _Finished(NamedTuple):
     """Result of a process; its draws are in its file."""
 
     num_evaluations: int
-    num_refused: int
+    num_rejected: int
     step_size: float
     is_dense: bool
 
@@ -255,7 +246,7 @@ def _run(
 ) -> _Finished:  # fmt: skip
     """One chain, in its process; Ctrl-C on the terminal reaches it too and ends it quietly."""
     torch.set_num_threads(1)
-    potential.num_evaluations = potential.num_refused = 0
+    potential.num_evaluations = potential.num_rejected = 0
     file = np.memmap(path, np.float64, "r+", shape=shape)
     chain = sampler.chain(potential, start, warmup_steps, seed, checkpoint)
     with quiet_numbers(), contextlib.suppress(KeyboardInterrupt):
@@ -267,7 +258,7 @@ def _run(
             row[:] = chain.step().row()
     chain.save()
     step_size, is_dense = float(chain.kernel.step_size), chain.kernel.is_dense
-    return _Finished(potential.num_evaluations, potential.num_refused, step_size, is_dense)
+    return _Finished(potential.num_evaluations, potential.num_rejected, step_size, is_dense)
 
 
 def _new_file(path: pathlib.Path, shape: tuple[int, int]) -> _File:
