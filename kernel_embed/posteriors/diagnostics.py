@@ -37,7 +37,6 @@ MAX_TRUNCATED = 0.1
 SAME_MODE_R_HAT = 1.5
 """Two chains whose R-hat is below this in every parameter are in one mode; chains 2 sd apart have at least 1.5."""
 QUANTILES = {"10%": 0.1, "median": 0.5, "90%": 0.9}
-TAILS = (0.05, 0.95)
 MIN_HALVES = 4
 """Draws of a chain below which it cannot be split in halves."""
 COLUMNS = {"mean": ".3g", "std": ".3g", "10%": ".3g", "median": ".3g", "90%": ".3g", "n_eff": ".0f"}
@@ -261,7 +260,7 @@ def _r_hat(values: Vector) -> float:
 
 
 def _tail_size(values: Vector) -> float:
-    levels = np.quantile(values, TAILS)
+    levels = np.quantile(values, (0.05, 0.95))
     return min(_size(_split((values <= level).astype(float))) for level in levels)
 
 
@@ -299,5 +298,6 @@ def energy_information(energy: Tensor) -> Tensor:
 
     Below 0.3 the momenta of NUTS do not reach all levels of the density (Betancourt 2016).
     """
-    spread = (energy - energy.mean(1, keepdim=True)).square().sum(1)
-    return energy.diff(dim=1).square().sum(1) / spread.clamp_min(1e-300)
+    return energy.diff(dim=1).square().sum(1) / (energy - energy.mean(1, keepdim=True)).square().sum(1).clamp_min(
+        1e-300
+    )

@@ -35,7 +35,7 @@ from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..learning.priors import LogPriors
 from ..objectives import Objective
 from ..validation import check_number, check_tensor
-from .priors import PriorSite, constrained, find_sites, log_density, on_log_scale, user_name
+from .priors import PriorSite, constrained, find_sites, log_density, log_priors, on_log_scale, user_name
 
 E_co = TypeVar("E_co", bound=gpytorch.Module, covariant=True, default=gpytorch.Module)
 """The kind of embedding whose hyperparameters are sampled: a ``gpytorch.Module`` with ``kernel``, ``condition``."""
@@ -113,9 +113,7 @@ class Potential(Generic[E_co]):
         self.fixed = unidentified(self.embedding, objective)
         self.vector = ParameterVector(self.embedding, self.fixed)
         if not self.vector.parameters:
-            raise ValueError(
-                "There are no parameters to sample: none requires a gradient. Call embedding.requires_grad_()."
-            )
+            raise ValueError("No parameters to sample: none requires a gradient. Call embedding.requires_grad_().")
         self.multiplier = temperature * (x.shape[-2] if objective.per_datum else 1.0)
         self.num_evaluations = self.num_rejected = 0
         # Mistakes in the arguments raise here, on whichever path evaluates them.
@@ -177,15 +175,13 @@ class Potential(Generic[E_co]):
 
     def _evaluate_directly(self, u: Vector, with_gradient: bool = True) -> tuple[float, Vector] | None:
         """U(u) / s and its gradient without modules and graph; ``None`` where the autograd path must decide."""
-        answer = None if self._direct is None else self._direct(u, with_gradient)
-        if answer is None:
+        q = None if self._direct is None else self._direct(u, with_gradient)
+        if q is None:
             return None
         priors, c = self._log_priors, self.multiplier
-        log_prior, slope = (
-            self._log_prior_by_autograd(u) if priors is None else priors.value_and_derivative(u, np.exp(u))
-        )
-        value = c * sum(answer.terms) - log_prior
-        gradient = c * answer.gradient - slope if with_gradient else answer.gradient
+        prior = self._log_prior_by_autograd(u) if priors is None else priors.value_and_derivative(u, np.exp(u))
+        value = c * sum(q.terms) - prior[0]
+        gradient = c * q.gradient - prior[1] if with_gradient else q.gradient
         if not math.isfinite(value):
             return None
         self.num_evaluations += 1
@@ -208,18 +204,7 @@ class Potential(Generic[E_co]):
 
     @functools.cached_property
     def _log_priors(self) -> LogPriors | None:
-        """log p(u) in closed form, where every u is log θ with a prior of a registered family."""
-        sites = {site.parameter: site for site in self.sites}
-        if None in sites or len(sites) != len(self.sites) or set(sites) != set(self.vector.named):
-            return None
-        parts = []
-        for name, raw in self.vector.named.items():
-            lower = self.embedding.constraint_for_parameter_name(name)
-            part = LogPriors.of(sites[name].prior, raw) if sites[name].on_log_scale else None
-            if part is None or bool(lower.lower_bound.any()):
-                return None
-            parts.append(part)
-        return LogPriors.joined(parts)
+        return log_priors(self.sites, self.vector)
 
     def __getstate__(self) -> dict[str, object]:
         # Workspaces are made again in another process.
@@ -246,9 +231,8 @@ class Potential(Generic[E_co]):
 
     def constrained(self, u: Tensor) -> dict[str, Tensor]:
         """Raw vectors ``(*shape, dimension)`` as the values that users see, by name."""
-        return {
-            user_name(name): constrained(self.embedding, name, piece).detach() for name, piece in self.pieces(u).items()
-        }
+        pieces = self.pieces(u).items()
+        return {user_name(name): constrained(self.embedding, name, piece).detach() for name, piece in pieces}
 
     def pieces(self, u: Tensor) -> dict[str, Tensor]:
         """Raw vectors ``(*shape, dimension)`` cut into the raw parameters, by their names."""
@@ -306,13 +290,11 @@ def with_gradient(at: Tensor, value: float, gradient: Tensor) -> Tensor:
 class _WithGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, at: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-        """The value."""
         ctx.save_for_backward(gradient)
         return value.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: BackwardCFunction, g: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient."""
         (gradient,) = ctx.saved_tensors
         return g * gradient, None, None

@@ -28,11 +28,8 @@ from torch import Tensor
 from torch.distributions import AffineTransform, Distribution, LogNormal, TransformedDistribution
 
 from ..learning.parameters import ParameterVector
+from ..learning.priors import LogPriors
 from .default_priors import default_prior
-
-SUPPORT_DRAWS = 1000
-MAX_OUTSIDE = 0.005
-"""Share of the prior mass outside the constraint above which there is a warning."""
 
 
 class PosteriorWarning(UserWarning):
@@ -165,6 +162,21 @@ def log_density(sites: list[PriorSite]) -> Tensor:
     return log_prior + torch.cat([slope.reshape(-1) for slope in slopes]).abs().log().sum()
 
 
+def log_priors(sites: list[PriorSite], vector: ParameterVector) -> LogPriors | None:
+    """log p(u) in closed form, if every u is log θ with a prior of a registered family."""
+    by_parameter = {site.parameter: site for site in sites}
+    if None in by_parameter or len(by_parameter) != len(sites) or set(by_parameter) != set(vector.named):
+        return None
+    parts = []
+    for name, raw in vector.named.items():
+        constraint = vector.module.constraint_for_parameter_name(name)
+        part = LogPriors.of(by_parameter[name].prior, raw) if by_parameter[name].on_log_scale else None
+        if part is None or bool(constraint.lower_bound.any()):
+            return None
+        parts.append(part)
+    return LogPriors.joined(parts)
+
+
 def describe(prior: Distribution) -> str:
     """A prior with its numbers: ``GammaPrior(concentration=1, rate=1)``."""
     if isinstance(prior, TransformedDistribution) and not isinstance(prior, LogNormal | gpytorch.priors.Prior):
@@ -260,29 +272,3 @@ def _warn_networks(embedding: gpytorch.Module, parameters: list[str]) -> None:
             PosteriorWarning,
             stacklevel=5,
         )
-
-
-def check_support(sites: list[PriorSite], embedding: gpytorch.Module) -> None:
-    """Warn of priors with mass outside the constraint of their parameter, by draws with the global generator."""
-    for site in sites:
-        constraint = None if site.parameter is None else embedding.constraint_for_parameter_name(site.parameter)
-        if site.is_default or constraint is None or site.name != user_name(str(site.parameter)):
-            continue
-        try:
-            draws = site.draw(SUPPORT_DRAWS)
-        except TypeError:
-            continue
-        share = float((~((draws >= constraint.lower_bound) & (draws <= constraint.upper_bound))).double().mean())
-        if share > 1.0 - MAX_OUTSIDE:
-            raise ValueError(
-                f"All draws from the prior {describe(site.prior)} on {site.name} lie outside its constraint "
-                f"{constraint}. Change one of them."
-            )
-        if share > MAX_OUTSIDE:
-            warnings.warn(
-                f"The prior {describe(site.prior)} on {site.name} has {100 * share:.0f} % of its mass outside the "
-                f"constraint {constraint}. The posterior uses the truncated prior. Use a prior on positive numbers, "
-                "such as LogNormalPrior or GammaPrior.",
-                PosteriorWarning,
-                stacklevel=3,
-            )

@@ -32,10 +32,9 @@ from .predictors import (
     MulticlassObjective,
     MulticlassPosterior,
 )
-from .priors import check_support
 from .sampler import Draws, Plan, Sampler, Starts
 from .samplers import NUTS
-from .starts import Initial, starting_points
+from .starts import Initial, check_support, starting_points
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

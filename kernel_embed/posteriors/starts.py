@@ -1,21 +1,27 @@
-"""Starting points of chains: draws from the prior at which the posterior exists, or values that the user gives."""
+"""Draws from the prior: starting points of chains, and whether the prior fits the constraints."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Literal
 
+import gpytorch
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..learning.parameters import Vector
 from .potential import Potential
+from .priors import PosteriorWarning, PriorSite, describe, user_name
 from .sampler import Starts
 
 Initial = Literal["prior", "current"] | Mapping[str, Tensor]
 MAX_TRIES = 200
+SUPPORT_DRAWS = 1000
+MAX_OUTSIDE = 0.005
+"""Share of the prior mass outside the constraint above which there is a warning."""
 
 
 def starting_points(potential: Potential, initial: Initial, num_chains: int, seed: int) -> Starts:
@@ -85,3 +91,29 @@ def _initial_values(
         by_chain = by_chain or (values.dim() == 1 and len(values) == num_chains > 1)
         values_of_chain[name] = values[chain] if by_chain else values
     return potential.unconstrained(values_of_chain)
+
+
+def check_support(sites: list[PriorSite], embedding: gpytorch.Module) -> None:
+    """Warn of priors with mass outside the constraint of their parameter, by draws with the global generator."""
+    for site in sites:
+        constraint = None if site.parameter is None else embedding.constraint_for_parameter_name(site.parameter)
+        if site.is_default or constraint is None or site.name != user_name(str(site.parameter)):
+            continue
+        try:
+            draws = site.draw(SUPPORT_DRAWS)
+        except TypeError:
+            continue
+        share = float((~((draws >= constraint.lower_bound) & (draws <= constraint.upper_bound))).double().mean())
+        if share > 1.0 - MAX_OUTSIDE:
+            raise ValueError(
+                f"All draws from the prior {describe(site.prior)} on {site.name} lie outside its constraint "
+                f"{constraint}. Change one of them."
+            )
+        if share > MAX_OUTSIDE:
+            warnings.warn(
+                f"The prior {describe(site.prior)} on {site.name} has {100 * share:.0f} % of its mass outside the "
+                f"constraint {constraint}. The posterior uses the truncated prior. Use a prior on positive numbers, "
+                "such as LogNormalPrior or GammaPrior.",
+                PosteriorWarning,
+                stacklevel=3,
+            )

@@ -1,9 +1,10 @@
-"""Samplers are values, and one written outside the package is as good as ours."""
+"""Samplers are values: their options, seeds, and samplers of the user's own."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import sys
 import time
 
 import numpy as np
@@ -13,12 +14,12 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.priors import LogNormalPrior
 
 import kernel_embed as ke
-from kernel_embed.posteriors import NUTS, SMC, SVI, Draws, Laplace, Sampler, Starts, independent_draws
+from kernel_embed.posteriors import NUTS, SMC, SVI, Draws, Laplace, Nutpie, Sampler, Starts, independent_draws
 from kernel_embed.posteriors.potential import Potential
 
 from .test_potential import Flat
 
-X = torch.as_tensor(np.random.RandomState(0).randn(4, 1))
+X, X12 = (torch.as_tensor(np.random.RandomState(0).randn(n, 1)) for n in (4, 12))
 
 
 def embedding():
@@ -40,16 +41,47 @@ def test_a_sampler_is_a_value(sampler):
 @pytest.mark.filterwarnings("ignore::kernel_embed.posteriors.PosteriorWarning")
 @pytest.mark.parametrize(
     "sampler",
-    [NUTS(), NUTS(random_walk=False, full_mass=True), SMC(num_moves=1), SVI(num_steps=5), Laplace()],
+    [NUTS(), NUTS(random_walk=False, full_mass=True), SMC(num_moves=1), SVI(num_steps=5), Laplace(), Nutpie()],
     ids=repr,
 )
-def test_one_seed_one_result(sampler):
+def test_one_seed_one_result_and_the_host_is_left_alone(sampler):
+    if isinstance(sampler, Nutpie):
+        pytest.importorskip("nutpie")
+
     def draws(seed):
         settings = {"num_samples": 6, "warmup_steps": 8, "num_chains": 2, "seed": seed, "sampler": sampler}
         return ke.sample_posterior(embedding(), ke.EmbeddingEvidence(), X, **settings).draws.u
 
-    assert torch.equal(draws(1), draws(1))
-    assert not torch.equal(draws(1), draws(2))
+    torch.manual_seed(5)
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    first, second, other = (draws(seed) for seed in (1, 1, 2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+
+
+def test_nutpie_draws_from_the_same_posterior_as_pyro():
+    pytest.importorskip("nutpie")
+    settings = {"num_samples": 300, "warmup_steps": 200, "num_chains": 2, "seed": 0, "initial": "current"}
+    nutpie, pyro = (
+        ke.sample_posterior(embedding(), ke.EmbeddingEvidence(), X12, sampler=sampler, **settings)
+        for sampler in (Nutpie(full_mass=True), NUTS())
+    )
+    assert nutpie.method == "nutpie"
+    draws, others = (p.samples["kernel.lengthscale"].log().flatten() for p in (nutpie, pyro))
+    assert len(draws) == 600
+    # Standard errors of about 0.03 each: five of them, with these seeds fixed.
+    assert abs(draws.mean() - others.mean()) < 0.15
+    assert 0.7 < draws.std() / others.std() < 1.4
+    assert nutpie.summary()["kernel.lengthscale"]["r_hat"].max() < 1.05
+    assert nutpie.draws.num_evaluations > 600
+
+
+def test_the_extra_is_named_if_nutpie_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nutpie", None)
+    with pytest.raises(ModuleNotFoundError, match=r"kernel-embed\[nutpie\]"):
+        ke.sample_posterior(embedding(), Flat(), X, sampler=Nutpie())
 
 
 def test_a_class_of_samplers_may_name_itself():
@@ -66,6 +98,8 @@ def test_a_class_of_samplers_may_name_itself():
         (lambda: NUTS(target_accept_prob=1.0), "target_accept_prob between 0 and 1, got 1.0"),
         (lambda: NUTS(max_tree_depth=0), "max_tree_depth of at least 1, got 0"),
         (lambda: NUTS(step_size=0.0), "step_size above 0"),
+        (lambda: Nutpie(target_accept_prob=0.0), "target_accept_prob between 0 and 1"),
+        (lambda: Nutpie(max_tree_depth=0), "max_tree_depth of at least 1"),
         (lambda: SMC(num_moves=0), "num_moves of at least 1"),
         (lambda: SVI(num_steps=0), "num_steps of at least 1"),
         (lambda: SVI(learning_rate=-1.0), "learning_rate above 0"),

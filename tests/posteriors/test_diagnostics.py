@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -13,6 +14,7 @@ from kernel_embed.posteriors.diagnostics import (
     energy_information,
     n_eff,
     n_eff_tail,
+    r_hat,
     rank_r_hat,
     summarize,
     warn_diagnostics,
@@ -22,7 +24,7 @@ from kernel_embed.posteriors.diagnostics import (
 def chains(kind, num_chains=4, num_samples=101):
     generator = np.random.default_rng(0)
     noise = generator.standard_normal((num_chains, num_samples))
-    if kind == "walk":
+    if kind == "random walk":
         return noise.cumsum(1)
     if kind == "antithetic":
         noise[:, 1::2] = -0.9 * noise[:, :-1:2] if num_samples % 2 else -0.9 * noise[:, ::2]
@@ -34,7 +36,7 @@ def chains(kind, num_chains=4, num_samples=101):
     return noise if kind == "independent" else np.tan(noise)
 
 
-@pytest.mark.parametrize("kind", ["independent", "walk", "antithetic", "apart", "ties", "heavy tails"])
+@pytest.mark.parametrize("kind", ["independent", "random walk", "antithetic", "apart", "ties", "heavy tails"])
 @pytest.mark.parametrize("shape", [(4, 101), (1, 60), (3, 8)])
 def test_they_are_arvizs(kind, shape):
     arviz = pytest.importorskip("arviz")
@@ -48,7 +50,7 @@ def test_they_are_arvizs(kind, shape):
 
 
 def test_every_entry_is_its_own():
-    draws = torch.from_numpy(np.stack([chains("walk"), chains("independent")], axis=-1)).unsqueeze(2)
+    draws = torch.from_numpy(np.stack([chains("random walk"), chains("independent")], axis=-1)).unsqueeze(2)
     assert n_eff(draws).shape == (1, 2)
     assert n_eff(draws)[0, 1] == n_eff(draws[:, :, 0, 1])
 
@@ -58,10 +60,10 @@ def draws(u, **fields):
     return Draws(u, zeros, zeros.bool(), seconds=0.0, num_evaluations=1, num_rejected=0, **fields)
 
 
-def told(found, max_depth=10):
+def warnings_of(draws, max_depth=10):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warn_diagnostics(found, {"a": found.u}, max_depth)
+        warn_diagnostics(draws, {"a": draws.u}, max_depth)
     assert all(issubclass(one.category, PosteriorWarning) for one in caught)
     return " ".join(str(one.message) for one in caught)
 
@@ -69,13 +71,13 @@ def told(found, max_depth=10):
 def test_good_chains_are_quiet_and_bad_ones_name_the_remedy():
     u = torch.from_numpy(chains("independent", 2, 200)).unsqueeze(-1)
     energy, depth = torch.from_numpy(chains("independent", 2, 200)), torch.full((2, 200), 3)
-    assert told(draws(u, energy=energy, depth=depth)) == ""
+    assert warnings_of(draws(u, energy=energy, depth=depth)) == ""
     still = u.clone()
     still[1] = 0.0
-    assert "Chains that never moved: 1, of 2" in told(draws(still))
-    slow = torch.from_numpy(chains("walk", 2, 200))
-    assert "E-BFMI" in told(draws(u, energy=slow, depth=depth))
-    assert "max_tree_depth=3" in told(draws(u, energy=energy, depth=depth), max_depth=3)
+    assert "Chains that never moved: 1, of 2" in warnings_of(draws(still))
+    slow = torch.from_numpy(chains("random walk", 2, 200))
+    assert "E-BFMI" in warnings_of(draws(u, energy=slow, depth=depth))
+    assert "max_tree_depth=3" in warnings_of(draws(u, energy=energy, depth=depth), max_depth=3)
 
 
 def test_the_summary_says_how_trajectories_went():
@@ -87,3 +89,10 @@ def test_the_summary_says_how_trajectories_went():
     assert "0 divergences, tree depth up to 3, E-BFMI" in str(summary)
     assert summary["a"]["n_eff_tail"].shape == (1,)
     assert "divergences" not in str(summarize({"a": u}, torch.full((2, 50), 0.01), draws(u)))
+
+
+def test_r_hat_of_chains_that_never_move():
+    still = torch.zeros(2, 10, 1)
+    assert r_hat(still).item() == 1.0
+    still[1] = 1.0
+    assert r_hat(still).item() == math.inf
