@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-BLOCK = 192
-"""Rows at a time: enough for the speed of a matrix product, few enough to waste little above the diagonal, and no power
-of two, whose rows would compete for the same lines of the processor's cache."""
+SMALLEST_BLOCK = 192
+"""Rows at a time: enough for the speed of a matrix product, and no power of two, whose rows would compete for the same
+lines of the processor's cache."""
+MOST_BLOCKS = 8
+"""Each block is a few parallel operations, at whose ends all threads wait for each other; 1/16 of the work is wasted."""
 
 
 def sandwich(C: Tensor, g: Tensor) -> Tensor:
@@ -79,9 +81,9 @@ def mirrored_(upper: Tensor) -> Tensor:
     return upper
 
 
-def blocks_of(n: int, size: int | None = None) -> Iterator[slice]:
-    """The rows 0 … n − 1 in blocks."""
-    size = BLOCK if size is None else size
+def blocks_of(n: int) -> Iterator[slice]:
+    """The rows 0 … n − 1 in a few blocks."""
+    size = max(SMALLEST_BLOCK, -(-n // MOST_BLOCKS))
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
