@@ -36,10 +36,10 @@ KILLS = """
 import os, random, signal, sys, time
 import gpytorch, torch
 import kernel_embed as ke
-import kernel_embed.learning.state as state
+import kernel_embed.learning.checkpoint as checkpoint
 
 torch.set_num_threads(1)
-state.SECONDS_BETWEEN_CHECKPOINTS = 0.0
+checkpoint.SECONDS_BETWEEN_CHECKPOINTS = 0.0
 folder, kills = sys.argv[1], int(sys.argv[2])
 x = torch.rand(60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 y = (x.sum(-1) * 2).long()

@@ -4,8 +4,7 @@ from .fit import fit
 from .maxima import LocalMaximum, local_maxima
 from .optimizers import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer
 from .problem import Problem
-from .records import Evaluation, Progress, Visit
-from .result import FitResult
+from .search import Evaluation, FitResult, Progress, Visit
 
 __all__ = [
     "LBFGS",

@@ -18,17 +18,14 @@ from ..kernels.structure import check_columns
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from ..validation import check_features, check_lengths, check_seed
-from .data import Data, LoaderData, TensorData, fingerprint
-from .loss import LocalProcess, Loss
+from .checkpoint import Checkpoint
+from .data import Data, LoaderData, TensorData, fingerprint, warn_of_blind_start
+from .loss import LocalProcess, Loss, ProcessGroup
 from .optimizers import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer
 from .optimizers.stochastic import Factory
 from .parameters import ParameterVector, unidentified
 from .problem import Problem
-from .process_group import ProcessGroup
-from .records import Callback, StopSearch
-from .result import FitResult
-from .start import warn_of_blind_start
-from .state import Checkpoint, Search
+from .search import Callback, FitResult, Search, StopSearch
 
 OF_LBFGS = ("max_evaluations", "tolerance", "num_restarts")
 OF_ADAM = ("batch_size", "num_epochs", "learning_rate")

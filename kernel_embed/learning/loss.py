@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import gpytorch
 import numpy as np
@@ -14,14 +14,54 @@ from torch import Tensor
 
 from ..linalg import single_precision
 from ..objectives import Objective
-from ..objectives.base import B, Embedding, attach
+from ..objectives.base import B, B_co, Embedding, attach
 from .direct import Direct, direct_objective
 from .parameters import Coordinates, ParameterVector, Vector
 from .priors import LogPriors, parameter_priors, prior_loss
-from .process_group import ProcessGroup
 
 T = TypeVar("T")
 Terms = dict[str, float]
+
+
+@runtime_checkable
+class ProcessGroup(Protocol[B_co]):
+    """An embedding that several processes learn together, each with its share of the rows."""
+
+    module: gpytorch.Module
+    """The embedding itself, whose parameters are learned."""
+
+    leads: bool
+    """True on the one process that writes checkpoints."""
+
+    def attach(self, x: Tensor, y: Tensor | None = None) -> B_co:
+        """The embedding with the rows of all processes, differentiable in its parameters."""
+        ...  # pragma: no cover
+
+    def total_rows(self, num_rows: int) -> float:
+        """The rows of all processes together."""
+        ...  # pragma: no cover
+
+    def reduce_gradients(self) -> None:
+        """Make the gradients of the parameters those of all rows."""
+        ...  # pragma: no cover
+
+    def from_leader(self, value: T) -> T:
+        """``value`` as the leader has it."""
+        ...  # pragma: no cover
+
+
+def by_leader(together: ProcessGroup[B], read: Callable[[], T]) -> T:
+    """What ``read`` returns or raises, on one process for all."""
+    found: list[T | ValueError] = []
+    if together.leads:
+        try:
+            found.append(read())
+        except ValueError as error:
+            found.append(error)
+    (outcome,) = together.from_leader(found)
+    if isinstance(outcome, ValueError):
+        raise outcome
+    return outcome
 
 
 class LocalProcess(Generic[B]):

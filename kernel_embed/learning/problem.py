@@ -13,12 +13,11 @@ from torch import Tensor
 from ..kernels import DiagonalBoundError
 from ..objectives.base import B
 from ..progress import ProgressBar, progress_bar
-from .batches import Batch, Batches
-from .data import Data
+from .checkpoint import OptimizerState
+from .data import Batch, Batches, Data
 from .loss import Loss, Terms
 from .parameters import Bounds, ParameterVector, Snapshot, Vector
-from .records import Evaluation, Visit
-from .state import OptimizerState, Search
+from .search import Evaluation, Search, Visit
 
 NO_VALUE = (NotPSDError, NanError, DiagonalBoundError)
 """What :meth:`Problem.evaluate` raises where the objective does not exist; a line search turns back there."""

@@ -4,9 +4,9 @@ from .cholesky import cholesky_factor, extended, require_finite, whitening
 from .dense import DenseSystem, factorize
 from .features import FeatureSystem, Shards
 from .forms import DenseForm, DistanceForm, QuadraticForm
+from .implicit import sandwich
 from .iterative import IterativeSystem, conjugate_gradients
 from .mixed_precision import single_precision
-from .products import sandwich
 from .ridge_path import RidgePath, left_out_from_leverage
 from .system import LinearSystem, left_out
 

@@ -6,13 +6,12 @@ from ..embeddings.calibration import SoftmaxCalibration, calibrate
 from .base import Objective, attach
 from .bounds import RiskBound, generalization_bound
 from .calibrated import CalibratedLeaveOneOutRisk
-from .cross_validation import CrossValidationRisk
+from .cross_validation import BatchValidationRisk, CrossValidationRisk
 from .embedding_evidence import EmbeddingEvidence
 from .evidence import ConditionalEvidence
 from .holdout import holdout_bound, kl_inverse, pac_bayes_bound
 from .pool import LogarithmicPool, pool
-from .rademacher import RATES, RademacherComplexity, rademacher_complexity
-from .risk import BatchValidationRisk, EmpiricalRisk, LeaveOneOutRisk
+from .risk import RATES, EmpiricalRisk, LeaveOneOutRisk, RademacherComplexity, rademacher_complexity
 from .score import LeaveOneOutScore, leave_one_out_scores
 from .score_bound import EmpiricalScore, score_bound
 

@@ -45,8 +45,7 @@ from ..embeddings import ConditionedMulticlass
 from ..validation import check_count, check_labels, check_query_points
 from .base import Objective
 from .holdout import holdout_bound
-from .rademacher import RademacherComplexity, rademacher_complexity
-from .risk import EmpiricalRisk, clipped_cross_entropy, require_classes
+from .risk import EmpiricalRisk, RademacherComplexity, clipped_cross_entropy, rademacher_complexity, require_classes
 
 Form = Literal["paper", "tight", "sharp", "peeled", "holdout"]
 _RATE = {"paper": "4e", "tight": "4e/sqrt(n)", "sharp": "2e/sqrt(n)", "peeled": "2e/sqrt(n)"}

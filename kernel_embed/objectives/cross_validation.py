@@ -1,4 +1,4 @@
-r"""The validation objective of Grünewälder et al. (2012) by k folds, with or without Song's norm penalty.
+r"""Validation in the objective: k folds (Grünewälder et al. 2012, with Song's norm penalty) and one split, eq. (13).
 
 .. math::  \frac1J \sum_j \lVert l(y_j, \cdot) - \hat{\mathcal U} k(x_j, \cdot) \rVert^2_{\mathcal H_l}
            \; \big( + \lambda \lVert \hat{\mathcal U} \rVert^2_{HS} \big)
@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ..embeddings import ConditionedEmbedding, ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import gram, gram_diagonal
-from ..validation import check_count, check_seed
+from ..validation import check_count, check_number, check_seed
 from .base import Objective
-from .risk import permutation
+from .risk import Below, ClippedRisk, RademacherComplexity, require_classes
 
 
 class CrossValidationRisk(Objective[ConditionedEmbedding]):
@@ -26,7 +26,7 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
         seed: of the permutation that makes the folds.
 
     For a :class:`~kernel_embed.MulticlassEmbedding` H_l is ℝᵐ and the distance is ‖y − f(x)‖². Other embeddings need
-    a ``target_kernel``, which ``fit`` holds as it is: a score cannot choose the ruler it is measured with.
+    a ``target_kernel``, which ``fit`` does not learn: scores under different target kernels cannot be compared.
 
     Raises:
         TypeError: if ``num_folds`` or ``seed`` is not a whole number.
@@ -113,3 +113,75 @@ def _target_kernel(attached: ConditionedEmbedding) -> Kernel:
             "Pass one to ConditionalEmbedding(kernel, target_kernel=...)."
         )
     return kernel
+
+
+class BatchValidationRisk(ClippedRisk):
+    """Eq. (13): the batch is split; one part trains the embedding, the other measures its risk.
+
+    Args:
+        validation_fraction: the share of rows that validate.
+        complexity: a term τ r of eq. (13), evaluated on the training part.
+        seed: of the permutation that splits the rows, the same for every call with as many rows.
+        epsilon: ε of eq. (7).
+        below: the loss below ε, see :func:`clipped_cross_entropy`.
+
+    Raises:
+        TypeError: if ``validation_fraction`` is not a number, or ``seed`` not a whole number.
+        ValueError: if ``validation_fraction`` is not between 0 and 1.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> x, y = torch.rand(20, 2), torch.arange(20) % 2
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> ke.BatchValidationRisk(validation_fraction=0.3)(embedding, x, y).dim()
+        0
+    """
+
+    def __init__(
+        self,
+        validation_fraction: float = 0.5,
+        complexity: RademacherComplexity | None = None,
+        seed: int = 0,
+        epsilon: float = 1e-15,
+        below: Below = "flat",
+    ) -> None:
+        super().__init__(epsilon, below)
+        if not 0.0 < check_number("validation_fraction", validation_fraction) < 1.0:
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {validation_fraction}.")
+        check_seed(seed)
+        self.validation_fraction = validation_fraction
+        self.complexity = complexity
+        self.seed = seed
+
+    def evaluate(self, attached: ConditionedMulticlass) -> Tensor:
+        """q^(V) of eq. (13).
+
+        Raises:
+            ValueError: if there are fewer than two rows to split.
+        """
+        require_classes(self, attached)
+        n = attached.num_data
+        if n < 2:
+            raise ValueError(
+                f"A split into training and validation rows needs at least 2 rows, got {n}. Use larger batches."
+            )
+        num_validation = min(max(round(self.validation_fraction * n), 1), n - 1)
+        order = permutation(n, self.seed).to(attached.y.device)
+        validation, training = order[:num_validation], order[num_validation:]
+        part = attached.restricted(training)
+        losses = self.losses(attached.fitted_by(part, training, validation), attached.y[validation])
+        weighted = attached.row_weights is not None
+        risk = attached.restricted(validation).weighted_mean(losses) if weighted else losses.mean(-1)
+        return risk if self.complexity is None else risk + self.complexity.evaluate(part)
+
+    def __repr__(self) -> str:
+        below = "" if self.below == "flat" else f", below={self.below!r}"
+        return (
+            f"BatchValidationRisk(validation_fraction={self.validation_fraction:g}, complexity={self.complexity!r}, "
+            f"seed={self.seed}, epsilon={self.epsilon:g}{below})"
+        )
+
+
+def permutation(n: int, seed: int) -> Tensor:
+    """A permutation of 0 … n − 1 that depends on ``seed`` alone and leaves the global generators unchanged."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(int(seed)))

@@ -1,20 +1,26 @@
-r"""Risks: means over data of the clipped cross-entropy, eq. (7).
+r"""Risks, means over data of the clipped cross-entropy, eq. (7), and the Rademacher complexity of Theorem 4.
 
-.. math::  \mathcal L_\epsilon(y, \mathbf f(x)) = -\log [f_y(x)]_\epsilon^1, \qquad
-           [u]_\epsilon^1 = \min\{\max\{u, \epsilon\}, 1\}                                                  \tag{7}
+.. math::
+    \mathcal L_\epsilon(y, \mathbf f(x)) &= -\log [f_y(x)]_\epsilon^1, \qquad
+           [u]_\epsilon^1 = \min\{\max\{u, \epsilon\}, 1\}                                             \tag{7} \\
+    r(\theta, \lambda) &= \alpha(\theta) \sqrt{\operatorname{tr}(V^\top K V)}, \qquad
+           \alpha(\theta)^2 = \sup_x k_\theta(x, x)
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..embeddings import ConditionedMulticlass, MulticlassEmbedding, MulticlassPredictor
-from ..validation import check_number, check_seed
+from ..embeddings import ConditionedEmbedding, ConditionedMulticlass, MulticlassEmbedding, MulticlassPredictor
+from ..validation import check_number
 from .base import Array, Objective, Targets
-from .rademacher import RademacherComplexity
+from .score import target_features, target_form
 
 Below = Literal["flat", "linear"]
 
@@ -118,73 +124,6 @@ class LeaveOneOutRisk(ClippedRisk):
         super().__init__(epsilon, below)
 
 
-class BatchValidationRisk(ClippedRisk):
-    """Eq. (13): the batch is split; one part trains the embedding, the other measures its risk.
-
-    Args:
-        validation_fraction: the share of rows that validate.
-        complexity: a term τ r of eq. (13), evaluated on the training part.
-        seed: of the permutation that splits the rows, the same for every call with as many rows.
-        epsilon: ε of eq. (7).
-        below: the loss below ε, see :func:`clipped_cross_entropy`.
-
-    Raises:
-        TypeError: if ``validation_fraction`` is not a number, or ``seed`` not a whole number.
-        ValueError: if ``validation_fraction`` is not between 0 and 1.
-
-    Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x, y = torch.rand(20, 2), torch.arange(20) % 2
-        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
-        >>> ke.BatchValidationRisk(validation_fraction=0.3)(embedding, x, y).dim()
-        0
-    """
-
-    def __init__(
-        self,
-        validation_fraction: float = 0.5,
-        complexity: RademacherComplexity | None = None,
-        seed: int = 0,
-        epsilon: float = 1e-15,
-        below: Below = "flat",
-    ) -> None:
-        super().__init__(epsilon, below)
-        if not 0.0 < check_number("validation_fraction", validation_fraction) < 1.0:
-            raise ValueError(f"validation_fraction must lie between 0 and 1, got {validation_fraction}.")
-        check_seed(seed)
-        self.validation_fraction = validation_fraction
-        self.complexity = complexity
-        self.seed = seed
-
-    def evaluate(self, attached: ConditionedMulticlass) -> Tensor:
-        """q^(V) of eq. (13).
-
-        Raises:
-            ValueError: if there are fewer than two rows to split.
-        """
-        require_classes(self, attached)
-        n = attached.num_data
-        if n < 2:
-            raise ValueError(
-                f"A split into training and validation rows needs at least 2 rows, got {n}. Use larger batches."
-            )
-        num_validation = min(max(round(self.validation_fraction * n), 1), n - 1)
-        order = permutation(n, self.seed).to(attached.y.device)
-        validation, training = order[:num_validation], order[num_validation:]
-        part = attached.restricted(training)
-        losses = self.losses(attached.fitted_by(part, training, validation), attached.y[validation])
-        weighted = attached.row_weights is not None
-        risk = attached.restricted(validation).weighted_mean(losses) if weighted else losses.mean(-1)
-        return risk if self.complexity is None else risk + self.complexity.evaluate(part)
-
-    def __repr__(self) -> str:
-        below = "" if self.below == "flat" else f", below={self.below!r}"
-        return (
-            f"BatchValidationRisk(validation_fraction={self.validation_fraction:g}, complexity={self.complexity!r}, "
-            f"seed={self.seed}, epsilon={self.epsilon:g}{below})"
-        )
-
-
 def require_classes(caller: object, attached: object) -> None:
     """Raise unless ``attached`` is a multiclass embedding with its data."""
     if isinstance(attached, ConditionedMulticlass):
@@ -202,6 +141,97 @@ def require_classes(caller: object, attached: object) -> None:
     )
 
 
-def permutation(n: int, seed: int) -> Tensor:
-    """A permutation of 0 … n − 1 that depends on ``seed`` alone and leaves the global generators unchanged."""
-    return torch.randperm(n, generator=torch.Generator().manual_seed(int(seed)))
+RATES: dict[str, Callable[[float], float]] = {
+    "4e": lambda n: 4.0 * math.e,
+    "4e/sqrt(n)": lambda n: 4.0 * math.e / math.sqrt(n),
+    "2e/sqrt(n)": lambda n: 2.0 * math.e / math.sqrt(n),
+    "e/sqrt(n)": lambda n: math.e / math.sqrt(n),
+    "4e/n": lambda n: 4.0 * math.e / n,
+    "1/n": lambda n: 1.0 / n,
+}
+"""The named multipliers: eq. (12) as published; the tight bound; the sharp one; the same rate with a smaller constant;
+the released code of the paper, which sums the cross-entropy over data where eq. (12) has the mean; and the small
+multiple that accompanies a leave-one-out risk."""
+
+
+class RademacherComplexity(Objective[ConditionedEmbedding]):
+    """τ·r, with r the bound of Theorem 4 and τ a number or one of the named rates.
+
+    For a :class:`kernel_embed.ConditionalEmbedding` with a target kernel r is αρ of the theorem for any target; see
+    :func:`kernel_embed.objectives.score_bound`.
+
+    Args:
+        rate: τ. ``RademacherComplexity()`` is r itself. Named rates are ``"4e"`` (eq. 12 as published),
+            ``"4e/sqrt(n)"`` (the tight bound), ``"2e/sqrt(n)"`` (the sharp one), ``"e/sqrt(n)"``, ``"4e/n"`` (the
+            paper's released code) and ``"1/n"`` (in the default objective).
+
+    Raises:
+        TypeError: if ``rate`` is neither a name nor a number.
+        ValueError: if ``rate`` is an unknown name, negative or not finite.
+
+    Example:
+        >>> RademacherComplexity(), RademacherComplexity("4e/sqrt(n)"), 0.5 * RademacherComplexity()
+        (RademacherComplexity(rate=1), RademacherComplexity(rate='4e/sqrt(n)'), 0.5 * RademacherComplexity(rate=1))
+    """
+
+    def __init__(self, rate: float | str = 1.0) -> None:
+        if isinstance(rate, str):
+            rate = rate.replace("√n", "sqrt(n)")
+            if rate not in RATES:
+                raise ValueError(f"Unknown rate {rate!r}. Use a number or one of {', '.join(RATES)}.")
+        elif not 0.0 <= check_number("rate", rate) < math.inf:
+            raise ValueError(f"The rate must be finite and not negative, got {rate}. The default 1.0 is r itself.")
+        self.rate = rate
+
+    def multiplier(self, n: float) -> float:
+        """τ for n data."""
+        return RATES[self.rate](n) if isinstance(self.rate, str) else float(self.rate)
+
+    inputs = ("squared_norm", "sup_diagonal")
+
+    def evaluate(self, attached: ConditionedEmbedding) -> Tensor:
+        """τ·r."""
+        return self.differentiable(attached, (squared_norm(attached), attached.sup_diagonal.value.to(attached.x)))
+
+    def is_direct(self, embedding: Any) -> bool:
+        """Where the norm is that of the one-hot targets, tr VᵀKV."""
+        return isinstance(embedding, MulticlassEmbedding) or embedding.target_kernel is None
+
+    def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
+        """τ √(α² s), with the derivatives half of it divided by s and by α²."""
+        (s, alpha2), xp = inputs, data.xp
+        # Kept above zero, where the square root has no derivative.
+        tiny = float(xp.finfo(s.dtype).tiny)
+        positive = s.clip(tiny)
+        value = self.multiplier(data.num_data) * xp.sqrt(alpha2 * positive)
+        half = 0.5 * value
+        return value, (half / positive * (s >= tiny), half / alpha2)
+
+    def __repr__(self) -> str:
+        rate = repr(self.rate) if isinstance(self.rate, str) else f"{self.rate:g}"
+        return f"RademacherComplexity(rate={rate})"
+
+
+def rademacher_complexity(attached: ConditionedEmbedding) -> Tensor:
+    """r(θ, λ) = α √tr(VᵀKV), of shape ``batch``; α √tr(A⁻¹KA⁻¹L) for an embedding with a target kernel of its own."""
+    norm = squared_norm(attached)
+    norm = norm.clamp_min(torch.finfo(norm.dtype).tiny)
+    return (attached.sup_diagonal.value.to(norm) * norm).sqrt()
+
+
+def squared_norm(attached: ConditionedEmbedding) -> Tensor:
+    """The squared norm of the embedding, into the RKHS of its own target kernel where it has one."""
+    # The targets of classes are one-hot rows, for a conditioned embedding and for statistics of features alike.
+    classes = isinstance(attached, MulticlassPredictor)
+    kernel = None if classes else getattr(getattr(attached, "embedding", None), "target_kernel", None)
+    return attached.squared_norm if kernel is None else target_squared_norm(attached, kernel)
+
+
+def target_squared_norm(attached: ConditionedEmbedding, kernel: Kernel) -> Tensor:
+    """ρ² = tr(A⁻¹KA⁻¹L), the squared norm into the RKHS of the target ``kernel``, of shape ``batch``."""
+    features = target_features(attached, kernel, centered=False)
+    if features is not None:
+        V, P = attached.system.regress(features)
+        return (V * P).sum((-2, -1))
+    L = target_form(attached, kernel, centered=False).apply(torch.eye(attached.num_data).to(attached.x))
+    return attached.system.solve(attached.system.regress(L)[1]).diagonal(dim1=-2, dim2=-1).sum(-1)

@@ -26,7 +26,7 @@ from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
 from ..kernels import DeltaKernel, SupDiagonal, sup_diagonal
 from .base import Objective
 from .bounds import NOT_A_BOUND_EVERYWHERE, STEP
-from .rademacher import target_squared_norm
+from .risk import target_squared_norm
 from .score import target_features, target_form
 
 

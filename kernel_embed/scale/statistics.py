@@ -19,9 +19,9 @@ from ..embeddings import ConditionalEmbedding, MulticlassEmbedding
 from ..embeddings.representation import FEATURE_NUMBERS
 from ..kernels import check_width, explicit_features, has_explicit_features
 from ..kernels.frozen import frozen
-from ..learning.batches import as_pair
+from ..learning.data import as_pair
 from ..linalg import DenseSystem
-from ..linalg.products import blocks_of, mirrored_
+from ..linalg.implicit import blocks_of, mirrored_
 from .predictors import FEW, FeaturePredictor, MulticlassFeaturePredictor
 
 

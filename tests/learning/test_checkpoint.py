@@ -101,7 +101,7 @@ def test_adam_goes_on_exactly_where_it_was(how, path, problem):
 @pytest.mark.parametrize("killed_at", [4, 5, 7])
 def test_a_kill_after_a_resumed_epoch_loses_nothing(how, killed_at, path, problem, monkeypatch):
     """The file as it lies after any record leads to the same end: no epoch twice, no moments of a later one."""
-    monkeypatch.setattr("kernel_embed.learning.state.SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    monkeypatch.setattr("kernel_embed.learning.checkpoint.SECONDS_BETWEEN_CHECKPOINTS", -1.0)
     whole, expected = learn(None, problem, num_epochs=9, **how)
     learn(path, problem, num_epochs=3, **how)
 

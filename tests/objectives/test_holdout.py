@@ -21,7 +21,7 @@ from kernel_embed.objectives import (
     score_bound,
 )
 from kernel_embed.objectives.bounds import SMALLEST_TERM, STEP
-from kernel_embed.objectives.rademacher import target_squared_norm
+from kernel_embed.objectives.risk import target_squared_norm
 
 from ..conftest import rbf
 

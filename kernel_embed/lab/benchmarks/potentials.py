@@ -148,8 +148,8 @@ PIECES: dict[str, tuple[str, ...]] = {
     "inverse": ("linalg/dense.py _inverse", "linalg/lapack.py triangle"),
     "solves": ("linalg/implicit.py solved", "linalg/lapack.py solve"),
     "products of n × n matrices": (
-        "linalg/products.py updated_sandwich",
-        "linalg/products.py mutual_product_",
+        "linalg/implicit.py updated_sandwich",
+        "linalg/implicit.py mutual_product_",
         "linalg/implicit.py _between",
     ),
     "kernel and its gradient": (

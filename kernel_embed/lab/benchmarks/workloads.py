@@ -28,7 +28,7 @@ from ...learning.data import TensorData
 from ...learning.loss import LocalProcess, Loss
 from ...learning.parameters import ParameterVector
 from ...learning.problem import Problem
-from ...learning.state import Search
+from ...learning.search import Search
 from ...objectives import (
     CalibratedLeaveOneOutRisk,
     ConditionalEvidence,

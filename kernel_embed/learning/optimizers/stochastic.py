@@ -15,10 +15,10 @@ from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from ...validation import check_at_least, check_count
-from ..batches import Batch, Batches
+from ..data import Batch, Batches
 from ..parameters import Snapshot
 from ..problem import Problem
-from ..records import Visit
+from ..search import Visit
 from .base import Optimizer, Outcome
 
 SETTLED = 1e-3

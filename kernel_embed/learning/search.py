@@ -1,85 +1,148 @@
-"""The state of one search: the best point, the history, the counter, the checkpoint. One owner, no other writer."""
+"""The search of one call of ``fit``: its records, its result, and its state (best point, history, counter)."""
 
 from __future__ import annotations
 
-import os
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypedDict, cast
 
+import gpytorch
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..objectives.base import Attached
-from .checkpoint import load_checkpoint, save_checkpoint
+from .checkpoint import Checkpoint, CheckpointContent, OptimizerState
+from .loss import ProcessGroup
 from .parameters import ParameterVector, Snapshot, Vector
-from .process_group import ProcessGroup, by_leader
-from .records import Callback, Progress, StopSearch, Visit
-
-SECONDS_BETWEEN_CHECKPOINTS = 5.0
-
-OptimizerState = Mapping[str, object]
-"""What an optimizer needs to go on where it was: tensors, numbers, text, and dicts and lists of them."""
 
 
-class _Content(TypedDict):
-    """A checkpoint, besides what tells its problem from others."""
+@dataclasses.dataclass(frozen=True)
+class Visit:
+    """A point, and the objective there.
 
-    best_value: float
-    best: Tensor
-    best_buffers: dict[str, Tensor]
-    origin: Tensor
-    history: list[dict[str, float]]
-    num_evaluations: int
-    optimizer: str
-    optimizer_state: OptimizerState
+    Attributes:
+        point: the raw parameters as one vector.
+        value: the objective there, priors included.
+        terms: its summands by name.
 
-
-class Checkpoint:
-    """Where a search is written, and for whom.
-
-    Args:
-        path: the file.
-        identity: what a checkpoint must agree on to belong to this problem.
-        optimizer: the name of the optimizer, to which alone its state is given back.
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed.learning import Visit
+        >>> Visit(np.zeros(2), 0.7, {"LeaveOneOutRisk": 0.7}).value
+        0.7
     """
 
-    def __init__(self, path: str | os.PathLike[str], identity: Mapping[str, object], optimizer: str) -> None:
-        self._path, self._identity, self.optimizer = path, identity, optimizer
-        self._saved = time.perf_counter()
+    point: Vector
+    value: float
+    terms: Mapping[str, float]
 
-    def read(self, together: ProcessGroup[Attached]) -> _Content | None:
-        """What the leader reads, on all processes; ``None`` where there is no file."""
-        content = by_leader(together, lambda: load_checkpoint(self._path, **self._identity))
-        if content is None:
-            return None
-        if not content.keys() >= _Content.__required_keys__:
-            raise ValueError(f"The checkpoint {self._path} lacks some of its content. Delete it, or name another.")
-        finite = all(
-            bool(torch.isfinite(torch.as_tensor(content[name], device="cpu")).all()) for name in ("best", "best_value")
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation(Visit):
+    """A visit with the gradient of the value in the raw parameters.
+
+    Attributes:
+        gradient: in the raw parameters, of the shape of ``point``.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> class OneStep(ke.learning.Optimizer):
+        ...     def minimize(self, problem):
+        ...         first = problem.evaluate(problem.start)
+        ...         problem.record(first)
+        ...         problem.record(problem.evaluate(first.point - 0.1 * first.gradient))
+        ...         return ke.learning.Outcome(converged=False, message="one step")
+    """
+
+    gradient: Vector
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """What a callback of ``fit`` is told after every record: an evaluation of L-BFGS, an epoch of Adam.
+
+    Attributes:
+        number: of the record, from 1, counted over resumptions.
+        start: 0, or the number of the restart.
+        value: the objective, priors included.
+        terms: its summands by name.
+        best_value: the lowest value so far, this one included.
+        seconds: since ``fit`` was called.
+        embedding: as it is now; look at it, and leave its parameters as they are.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> x, y = torch.rand(20, 1), torch.arange(20) % 2
+        >>> result = ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, callback=lambda progress: progress.number == 2)
+        >>> result.num_evaluations
+        2
+    """
+
+    number: int
+    start: int
+    value: float
+    terms: Mapping[str, float]
+    best_value: float
+    seconds: float
+    embedding: gpytorch.Module = dataclasses.field(repr=False)
+
+
+Callback = Callable[[Progress], "bool | None"]
+"""Called with a :class:`~kernel_embed.learning.Progress`; ``True`` ends the search."""
+
+
+class StopSearch(Exception):
+    """Raised inside an optimizer when the callback ends the search; ``fit`` catches it."""
+
+
+@dataclasses.dataclass
+class FitResult:
+    """What ``fit`` did; the embedding itself holds the learned parameters.
+
+    Attributes:
+        value: the lowest objective met, priors included; the embedding's parameters are those that reached it.
+        history: one record for each evaluation (each epoch with mini-batches): ``start``, ``value``, and every term.
+        num_evaluations: evaluations of objective and gradient.
+        converged: whether the optimizer met its tolerance.
+        message: how it ended, in words.
+        seconds: wall-clock time.
+        fixed: parameters held fixed because the objective cannot identify them.
+        interrupted: whether Ctrl-C ended it.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> result = ke.fit(embedding, ke.LeaveOneOutRisk(), torch.rand(20, 1), torch.arange(20) % 2, max_evaluations=3)
+        >>> len(result.history) == result.num_evaluations, sorted(result.history[0])[0]
+        (True, 'LeaveOneOutRisk(epsilon=0.001)')
+    """
+
+    value: float
+    history: list[dict[str, float]]
+    num_evaluations: int
+    converged: bool
+    message: str
+    seconds: float
+    fixed: tuple[str, ...] = ()
+    interrupted: bool = False
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """Every term of the objective at the best point; empty where nothing was evaluated before an interruption."""
+        if not self.history:
+            return {}
+        best = min(self.history, key=lambda record: record["value"])
+        return {name: value for name, value in best.items() if name not in ("start", "value")}
+
+    def __repr__(self) -> str:
+        """One line; the history is left out."""
+        fixed = f", fixed={self.fixed}" if self.fixed else ""
+        return (
+            f"FitResult(value={self.value:.6g}, converged={self.converged}, num_evaluations={self.num_evaluations}, "
+            f"message={self.message!r}, seconds={self.seconds:.3g}{fixed})"
         )
-        if not finite:
-            raise ValueError(
-                f"Expected finite parameters in the checkpoint {self._path}, got NaN or infinite ones. Delete it, "
-                "or name another."
-            )
-        if not isinstance(content["num_evaluations"], int) or content["num_evaluations"] < len(content["history"]):
-            raise ValueError(
-                f"Expected at least as many evaluations as records in the checkpoint {self._path}, got "
-                f"{content['num_evaluations']!r} and {len(content['history'])}. Delete it, or name another."
-            )
-        return cast(_Content, content)
-
-    def is_due(self) -> bool:
-        """Whether the last writing was long enough ago."""
-        return time.perf_counter() - self._saved > SECONDS_BETWEEN_CHECKPOINTS
-
-    def write(self, content: _Content) -> None:
-        """Write it whole."""
-        self._saved = time.perf_counter()
-        save_checkpoint(self._path, {**self._identity, **content})
 
 
 class Search:
@@ -110,7 +173,7 @@ class Search:
         if checkpoint is not None and content is not None:
             self._resume(content, checkpoint.optimizer)
 
-    def _resume(self, content: _Content, optimizer: str) -> None:
+    def _resume(self, content: CheckpointContent, optimizer: str) -> None:
         self._best_value = content["best_value"]
         self._best = Snapshot(content["best"].numpy(), content["best_buffers"])
         self._origin = content["origin"].numpy()
@@ -190,7 +253,7 @@ class Search:
     def _save(self, checkpoint: Checkpoint) -> None:
         if not self._together.leads:
             return
-        content: _Content = {
+        content: CheckpointContent = {
             "best_value": self._best_value,
             "best": torch.as_tensor(self._best.point, device="cpu"),
             "best_buffers": dict(self._best.buffers),
