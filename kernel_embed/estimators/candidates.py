@@ -30,6 +30,7 @@ from torch.nn.functional import one_hot
 
 from ..embeddings import ConditionalEmbedding, ConditionedEmbedding
 from ..kernels import FeatureKernel, log_scaled
+from ..kernels.default import log_normal_prior
 from ..kernels.parameters import NamedParameter
 from ..learning import LBFGS, fit
 from ..objectives import Objective
@@ -155,7 +156,7 @@ class Search(Generic[E, C]):
     def _made(self, family: Family, relevance: Relevance, rows: Rows, found: Learned[E]) -> E:
         kernel = self._kernel(family, relevance, rows, found)
         usual = RIDGE / rows.total_weight
-        prior = LogNormalPrior(math.log(usual) + RIDGE_SPREAD**2, RIDGE_SPREAD)
+        prior = log_normal_prior(usual, RIDGE_SPREAD)
         first = found["common"].regularization.item() if "common" in found else usual
         return self.make(kernel, first, prior).to(rows.x)
 
@@ -208,10 +209,8 @@ class Search(Generic[E, C]):
 def tied_kernel(family: Family, groups: Tensor, center: float, spread: float) -> Kernel:
     """A kernel of warped rows with lengthscales around ``center``, by a factor e^``spread`` or so."""
     num_columns = int(groups.max()) + 1
-    # A LogNormal(μ, σ) density in ℓ is highest at exp(μ − σ²).
-    place = math.log(center) + spread**2
-    location = torch.full((1, num_columns), place, dtype=torch.float64, device=groups.device)
-    prior = LogNormalPrior(location, torch.full_like(location, spread))
+    mode = torch.full((1, num_columns), center, dtype=torch.float64, device=groups.device)
+    prior = log_normal_prior(mode, spread)
     if family == "rbf":
         kernel: Kernel = TiedRBFKernel(groups, lengthscale_prior=prior, lengthscale_constraint=log_scaled())
     elif family == "laplace":
@@ -231,8 +230,7 @@ def _learned_state(embedding: ConditionalEmbedding) -> dict[str, Tensor]:
 def linear_kernel(like: Tensor, num_inputs: int) -> Kernel:
     """1 + Σ_j v_j x_j x'_j, with the v_j around 1/D, for D inputs, in the dtype of ``like``; one v where D is large."""
     free = num_inputs if num_inputs <= MANY_COLUMNS else 1
-    location = like.new_full((1, free), -math.log(num_inputs) + 1.0)
-    prior = LogNormalPrior(location, torch.ones_like(location))
+    prior = log_normal_prior(like.new_full((1, free), 1.0 / num_inputs), 1.0)
     linear = LinearKernel(ard_num_dims=free if free > 1 else None, variance_constraint=log_scaled())
     variance = NamedParameter("variance")  # GPyTorch's own way to name it cannot be pickled
     linear.register_prior("variance_prior", prior, variance.get, variance.set)

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
-from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import default_kernel, feature_ranges, log_scaled
+from ..kernels.default import log_normal_prior
 from ..learning import LBFGS, Adam, FitResult, Optimizer, fit
 from ..objectives import Objective, default_objective
 from ..splits import seed_of, stratified_sample
@@ -110,7 +110,7 @@ class SingleKernel:
         """
         scaled = x / feature_ranges(x)
         centre = default_kernel(scaled).lengthscale.detach().mean()
-        prior = LogNormalPrior(centre.log() + 1.0, torch.ones_like(centre))
+        prior = log_normal_prior(centre, 1.0)
         kernel = RBFKernel(lengthscale_prior=prior, lengthscale_constraint=log_scaled()).to(x)
         kernel.lengthscale = centre
         isotropic = MulticlassEmbedding(kernel, self.num_classes, self.regularization)

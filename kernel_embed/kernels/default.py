@@ -55,11 +55,18 @@ def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
             f"Expected features whose ranges {x.dtype} can hold, got lengthscales from {float(centre.min()):g} to "
             f"{float(centre.max()):g}. Rescale the features."
         )
-    # A LogNormal(μ, σ) density in ℓ is highest at exp(μ − σ²): this puts its mode, and that of a MAP fit, at `centre`.
-    prior = LogNormalPrior(centre.log() + PRIOR_SCALE**2, torch.full_like(centre, PRIOR_SCALE))
+    prior = log_normal_prior(centre, PRIOR_SCALE)
     kernel = RBFKernel(ard_num_dims=d, lengthscale_prior=prior, lengthscale_constraint=log_scaled()).to(x)
     kernel.lengthscale = centre
     return kernel
+
+
+def log_normal_prior(mode: Tensor | float, spread: float) -> LogNormalPrior:
+    """LogNormal(μ, σ) with μ = log mode + σ²: its density, and so a MAP fit without data, is highest at ``mode``."""
+    if not isinstance(mode, Tensor):
+        return LogNormalPrior(math.log(mode) + spread**2, spread)
+    location = mode.log() + spread**2
+    return LogNormalPrior(location, torch.full_like(location, spread))
 
 
 def feature_ranges(x: Tensor) -> Tensor:

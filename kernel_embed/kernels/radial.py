@@ -29,10 +29,10 @@ from ..validation import broadcast_shapes
 from .distances import CHECKED_NORM, NearPairs, refine_, weighted_differences
 
 LOST_SPACING = 1e-3
-"""Lengthscales between neighboring numbers of a dtype from which points are said to have lost their digits."""
+"""Lengthscales between neighboring numbers of a dtype beyond which points have lost too many digits."""
 
-ROWS = 128
-"""Rows of a matrix that are done at a time in its gradient."""
+MOST_BLOCKS = 8
+"""Blocks of rows in the gradient of a Gram matrix: threads wait for each other after each operation on a block."""
 
 Profile = Callable[[Tensor], tuple[Tensor, "Tensor | None", float]]
 """From −s/2 (a fresh n × n' matrix, which may be overwritten) to φ(s), and φ'(s) as a matrix times a number.
@@ -89,8 +89,8 @@ def _identity(halves: Tensor) -> tuple[Tensor, Tensor, float]:
 def gaussian_gram(z1: Tensor, z2: Tensor | None, log_size: Tensor) -> Tensor:
     """exp(log_size − ½‖z1_i − z2_j‖²), differentiable in all three; ``log_size`` has shape ``batch``.
 
-    The size enters the one product that makes the exponents, and its gradient is a sum that is at hand: no pass over
-    the matrix is added.
+    The size enters the product that forms the exponents, and its gradient is a sum that is computed anyway: neither
+    needs another pass over the matrix.
     """
     warn_lost_digits(z1)
     centre = z1.detach().mean(dim=-2, keepdim=True)
@@ -126,14 +126,15 @@ def _differences(
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """c Σ_j M_ij (z1_i − z2_j) and c Σ_i M_ij (z2_j − z1_i), and Σ M, for M = G∘φ′ and a ``factor`` c.
 
-    M is formed for some rows at a time, which stay in the processor's cache, and never as a whole. ``z2=None`` means
-    ``z1``, whose two gradients are then one.
+    M is formed for a block of rows at a time and never as a whole, to save memory. ``z2=None`` means ``z1``, whose two
+    gradients are then one.
     """
     other = z1 if z2 is None else z2
     with_one1, with_one2 = (torch.cat([z, torch.ones_like(z[..., :1])], dim=-1) for z in (z1, other))
     rows, columns = [], z1.new_zeros(*G.shape[:-2], *with_one2.shape[-2:])
-    for start in range(0, G.shape[-2], ROWS):
-        block = slice(start, start + ROWS)
+    size = max(256, -(-G.shape[-2] // MOST_BLOCKS))
+    for start in range(0, G.shape[-2], size):
+        block = slice(start, start + size)
         M = G[..., block, :] * (slope[..., block, :] if slope.dim() > 1 else slope)
         rows.append(M @ with_one2)
         columns += M.mT @ with_one1[..., block, :]
@@ -147,7 +148,7 @@ def _differences(
 
 
 def _near_gradients(M: Tensor, z1: Tensor, z2: Tensor | None, near: list[NearPairs]) -> tuple[Tensor, Tensor | None]:
-    """∂q/∂z1 and ∂q/∂z2 where some pairs were done again."""
+    """∂q/∂z1 and ∂q/∂z2 where the distances of some pairs were refined."""
     gradient1, gradient2 = weighted_differences(M, z1, z1 if z2 is None else z2, near)
     if z2 is None:
         return _sum_to(gradient1 + gradient2, z1), None
@@ -161,10 +162,10 @@ def _sum_to(gradient: Tensor, like: Tensor) -> Tensor:
 def half_squares(
     z1: Tensor, z2: Tensor | None, shift: Tensor | None = None, rough: bool = False
 ) -> tuple[Tensor, list[NearPairs]]:
-    """−s/2 (plus ``shift``), and what was done again in each matrix of the batch: nothing, as a rule.
+    """−s/2 (plus ``shift``), and the pairs whose distance was refined in each matrix of the batch, usually none.
 
-    ``z2=None`` means ``z1``, and then the diagonal is exactly zero. ``rough`` asks for points that nearly coincide to
-    be subtracted whatever their norms, because a rounding error of 1e-16 in s is one of 1e-8 in √s.
+    ``z2=None`` means ``z1``, and then the diagonal is exactly zero. ``rough`` subtracts points that nearly coincide
+    whatever their norms, because a rounding error of 1e-16 in s is one of 1e-8 in √s.
     """
     other = z1 if z2 is None else z2
     norms1, norms2 = (z.square().sum(-1, keepdim=True).mul_(0.5) for z in (z1, other))
@@ -214,11 +215,11 @@ def flushed_exp(exponent: Tensor, *, inplace: bool = True) -> Tensor:
 
 @functools.cache
 def _smallest_exponent(dtype: torch.dtype) -> float:
-    """Of √tiny."""
+    """log √tiny."""
     return 0.5 * math.log(torch.finfo(dtype).tiny)
 
 
-# --- how scaled points z follow from x, and how a slope in z becomes one in x ----------------------------------------
+# --- the map from x to the scaled points z, and its vector-Jacobian product ----------------------------------------
 
 
 class Metric(Protocol):
@@ -289,8 +290,8 @@ class Whitening:
         """Lᵀx."""
         if x.shape[-1] != self.factor.shape[-1]:
             raise ValueError(
-                f"Expected {self.factor.shape[-1]} features (num_dims), got x with {x.shape[-1]}. "
-                "Give x so many columns, or the kernel another num_dims."
+                f"The kernel was made for {self.factor.shape[-1]} features (num_dims), but x has {x.shape[-1]}. "
+                "Change the columns of x or num_dims."
             )
         return x.to(torch.promote_types(x.dtype, self.factor.dtype)) @ self.factor
 
@@ -299,5 +300,5 @@ class Whitening:
         return v @ self.factor.mT
 
     def noise(self, size: Tensor) -> Tensor:
-        """As it is."""
+        """size, unchanged."""
         return size

@@ -26,7 +26,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ..embeddings import MulticlassEmbedding
-from ..objectives.risk import permutation
+from ..objectives.cross_validation import permutation
 from ..progress import progress_bar
 from ..validation import check_count, check_features, check_labels, check_seed
 from .predictors import MulticlassObjective, MulticlassPosterior

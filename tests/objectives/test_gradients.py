@@ -7,7 +7,7 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 import kernel_embed as ke
-from kernel_embed.objectives.risk import permutation
+from kernel_embed.objectives.cross_validation import permutation
 
 from ..conftest import make_problem, named_kernels, rbf
 from . import OBJECTIVES

@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris
 import kernel_embed as ke
 from kernel_embed.embeddings.calibration import SCALE_RIDGE, smoothed
 from kernel_embed.objectives import SoftmaxCalibration, calibrate
-from kernel_embed.objectives.risk import permutation
+from kernel_embed.objectives.cross_validation import permutation
 
 from .. import oracles
 from ..conftest import named_kernels, rbf
