@@ -22,7 +22,8 @@ from .implicit import (
     NegativeLogDensity,
     Regress,
     RegressLeftOut,
-    inverse_forms,
+    blocks_of,
+    inverse_from,
     solved,
 )
 from .mixed_precision import ASKED, single_factor
@@ -120,7 +121,12 @@ class DenseSystem(LinearSystem):
         Where a gradient is asked for, the factor is let go, as in :meth:`regress_left_out`.
         """
         if not (torch.is_grad_enabled() and (self.K.requires_grad or self._noise.requires_grad)):
-            return inverse_forms(self._inverse.to(self.K), form), self.inverse_diagonal()
+            inverse = self._inverse.to(self.K)
+            q = torch.empty_like(inverse[..., 0])
+            for block in blocks_of(inverse.shape[-1]):
+                columns = inverse[..., block]
+                q[..., block] = (columns * form.apply(columns)).sum(-2)
+            return q, self.inverse_diagonal()
         inverse, self._held = self._inverse.to(self.K), None
         q, c = InverseForms.apply(self.K, self._noise, inverse, form)
         return q, c
@@ -149,8 +155,7 @@ class DenseSystem(LinearSystem):
 
     @functools.cached_property
     def _inverse(self) -> Tensor:
-        # The columns that LAPACK writes are the rows of the transpose, which is the same matrix.
-        return torch.cholesky_inverse(self._factor).mT
+        return inverse_from(self._factor)
 
 
 def factorize(K: Tensor, noise: Tensor, name: str = "K + ηI") -> tuple[Tensor, Tensor]:

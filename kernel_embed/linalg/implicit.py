@@ -1,4 +1,4 @@
-r"""Derivatives of the answers of :math:`A = K + D`, :math:`D = \eta W^{-1}`: implicit, never through the factor.
+r"""Derivatives of quantities of :math:`A = K + D`, :math:`D = \eta W^{-1}`: implicit, never through the factor.
 
 .. math::
     V = A^{-1} Y,\; P = K V &: \quad \partial q/\partial K = (G_P - B) V^\top, \; B = A^{-1} (G_V + K G_P) \\
@@ -39,13 +39,7 @@ def sandwich(C: Tensor, g: Tensor) -> Tensor:
 
 
 def updated_sandwich(C: Tensor, g: Tensor, update: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-    """C diag(g) C + ½(LVᵀ + VLᵀ) for symmetric ``C`` and ``update`` (L, V), and the diagonal of the first term.
-
-    Args:
-        C: ``(*batch, n, n)``.
-        g: ``(*batch, n)``.
-        update: two matrices ``(*batch, n, m)``.
-    """
+    """C diag(g) C + ½(LVᵀ + VLᵀ) for symmetric ``C`` and ``update`` (L, V), and the diagonal of the first term."""
     if g.dim() == 1 and 2 * len(kept := g.nonzero().squeeze(-1)) < C.shape[-1]:
         # Losses with a flat part leave most of g at zero.
         half = C[kept].mT
@@ -57,11 +51,10 @@ def symmetric_product(
     left: Tensor, right: Tensor, scale: Tensor | None = None, update: tuple[Tensor, Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
     """``left diag(scale) right`` for matrices whose product is symmetric, with an ``update``, and its own diagonal."""
-    n = left.shape[-2]
-    product = left.new_empty(*left.shape[:-1], n)
+    product = left.new_empty(*left.shape[:-1], left.shape[-2])
     diagonal = left.new_empty(left.shape[:-1])
     outer, inner = (None, None) if update is None else _halves(*update)
-    for block in blocks_of(n):
+    for block in blocks_of(left.shape[-2]):
         start, stop = block.start, block.stop
         rows = left[..., block, :] if scale is None else left[..., block, :] * scale.unsqueeze(-2)
         rows = rows @ right[..., :, :stop]
@@ -76,13 +69,7 @@ def symmetric_product(
 def mutual_product_(C: Tensor, M: Tensor, a: Tensor, g: Tensor) -> Tensor:
     """C diag(a) M + M diag(a) C + C diag(g) C for symmetric ``C`` and ``M``, which is overwritten by it.
 
-    A block of rows of the answer needs only that block of M and those after it, so that it can take its place.
-
-    Args:
-        C: ``(*batch, n, n)``.
-        M: ``(*batch, n, n)``.
-        a: ``(*batch, n)``.
-        g: ``(*batch, n)``.
+    A block of rows of the result needs only that block of M and those after it.
     """
     a, g = a.unsqueeze(-2), g.unsqueeze(-2)
     for block in blocks_of(C.shape[-1]):
@@ -113,6 +100,30 @@ def _halves(L: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
 
 if TYPE_CHECKING:
     from .dense import DenseSystem
+
+
+def inverse_from(L: Tensor) -> Tensor:
+    """A⁻¹ from the lower factor L, block by block from the last.
+
+    With S the trailing block of A⁻¹ and M = L₂₁L₁₁⁻¹, the next one is (L₁₁⁻ᵀL₁₁⁻¹ + MᵀSM, −MᵀS; −SM, S). LAPACK's potri
+    needs as many multiplications, but in small parallel steps, after each of which the threads wait for each other.
+    """
+    n = L.shape[-1]
+    if n <= SMALLEST_BLOCK or torch.get_num_threads() == 1:
+        # The columns that LAPACK writes are the rows of the transpose, which is the same matrix.
+        return torch.cholesky_inverse(L).mT
+    C = L.new_empty(L.shape)
+    for block in reversed(list(blocks_of(n))):
+        stop = block.stop
+        eye = torch.eye(stop - block.start, dtype=L.dtype, device=L.device)
+        R = torch.linalg.solve_triangular(L[..., block, block], eye, upper=False)
+        M = L[..., stop:, block] @ R
+        SM = C[..., stop:, stop:] @ M
+        own = R.mT @ R + M.mT @ SM
+        C[..., block, block] = 0.5 * (own + own.mT)
+        C[..., stop:, block] = SM.neg_()
+        C[..., block, stop:] = SM.mT
+    return C
 
 
 def solve_by(factor: Tensor, Y: Tensor) -> Tensor:
@@ -161,8 +172,7 @@ def _right(K: Tensor, G_V: Tensor | None, G_P: Tensor | None) -> Tensor | None:
     """G_V + K G_P, where either may be missing."""
     if G_P is None:
         return G_V
-    product = K @ G_P
-    return product if G_V is None else product.add_(G_V)
+    return K @ G_P if G_V is None else (K @ G_P).add_(G_V)
 
 
 class RegressLeftOut(torch.autograd.Function):
@@ -242,15 +252,6 @@ def _between(inverse: Tensor, form: QuadraticForm) -> Tensor:
     return mirrored_(M)
 
 
-def inverse_forms(inverse: Tensor, form: QuadraticForm) -> Tensor:
-    """diag A⁻¹LA⁻¹ alone, which takes no product of n × n matrices."""
-    q = torch.empty_like(inverse[..., 0])
-    for block in blocks_of(inverse.shape[-1]):
-        columns = inverse[..., block]
-        q[..., block] = (columns * form.apply(columns)).sum(-2)
-    return q
-
-
 class LogDeterminant(torch.autograd.Function):
     """log |A|."""
 
@@ -291,7 +292,7 @@ class NegativeLogDensity(torch.autograd.Function):
         gradient_Y = g[..., None, None] * V
         if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
             return None, None, gradient_Y, None
-        gradient, m = torch.cholesky_inverse(factor).to(V), V.shape[-1]
+        gradient, m = inverse_from(factor).to(V), V.shape[-1]
         if gradient.dim() == 2:
             gradient.addmm_(V, V.mT, alpha=-0.5 * g.item(), beta=0.5 * m * g.item())
         else:

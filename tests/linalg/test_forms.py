@@ -7,7 +7,7 @@ import torch
 from torch.autograd import gradcheck
 
 from kernel_embed.linalg import DenseForm, DenseSystem, DistanceForm, FeatureSystem
-from kernel_embed.linalg.implicit import mutual_product_, symmetric_product
+from kernel_embed.linalg.implicit import inverse_from, mutual_product_, symmetric_product
 
 
 def targets(n: int = 9) -> torch.Tensor:
@@ -60,6 +60,17 @@ def test_a_symmetric_product_is_mirrored(monkeypatch):
     C, g = C + C.T, torch.randn(10, dtype=torch.float64)
     torch.testing.assert_close(symmetric_product(C, C, g)[0], C @ g.diag() @ C)
     torch.testing.assert_close(symmetric_product(C, C)[0], C @ C)
+
+
+def test_an_inverse_is_formed_in_blocks_for_several_threads(monkeypatch):
+    monkeypatch.setattr("kernel_embed.linalg.implicit.SMALLEST_BLOCK", 4)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    B = torch.randn(3, 10, 10, dtype=torch.float64)
+    A = B @ B.mT + torch.eye(10, dtype=torch.float64)
+    for matrix in (A, A[0]):
+        inverse = inverse_from(torch.linalg.cholesky(matrix))
+        torch.testing.assert_close(inverse, torch.linalg.inv(matrix))
+        assert torch.equal(inverse, inverse.mT)
 
 
 def test_a_mutual_product_takes_the_place_of_one_factor(monkeypatch):
