@@ -89,7 +89,7 @@ def test_empty_data(shape, embedding):
     [RBFKernel(), LinearKernel(), RQKernel(), RBFKernel(batch_shape=torch.Size([2]))],
     ids=["closed form", "features", "by GPyTorch", "batch"],
 )
-def test_an_empty_query_has_an_empty_answer(kernel, problem):
+def test_an_empty_query_has_empty_predictions(kernel, problem):
     kernel, none, b = kernel.double(), problem.x[:0], tuple(kernel.batch_shape)
     conditioned = ke.MulticlassEmbedding(kernel, 3).condition(problem.x, problem.y)
     assert conditioned.predict(none).shape == (*b, 0)
@@ -105,10 +105,10 @@ def test_an_empty_query_has_an_empty_answer(kernel, problem):
         conditioned.predict(none[:, :2])
 
 
-def test_an_empty_query_of_other_answers(embedding, problem):
+def test_an_empty_query_of_approximations(embedding, problem):
     for method in (ke.RandomFeatures(50), ke.Nystrom(5), ke.scale.ConjugateGradients(5)):
-        answers, _ = ke.approximate(embedding, problem.x, problem.y, method=method, probe_size=10)
-        assert answers.mean(problem.x[:0]).shape == (0, 3)
+        predictor, _ = ke.approximate(embedding, problem.x, problem.y, method=method, probe_size=10)
+        assert predictor.mean(problem.x[:0]).shape == (0, 3)
 
 
 @pytest.mark.parametrize("rows", [23, 25])
@@ -163,7 +163,7 @@ def test_integer_features_become_numbers(dtype):
 
 
 def test_integer_queries_keep_their_digits():
-    """float32 holds whole numbers up to 2²⁴ only; the data are float64, so are the questions."""
+    """float32 holds whole numbers up to 2²⁴ only; the data are float64, so are the queries."""
     base = 2**24
     x = torch.tensor([[base + 1.0], [base + 3.0], [base + 5.0]], dtype=torch.float64)
     conditioned = ke.MulticlassEmbedding(rbf(1, 0.3), 3).condition(x, torch.tensor([0, 1, 2]))
@@ -340,7 +340,7 @@ def test_one_row_in_the_classifier():
     assert np.isfinite(classifier.predict_proba([[1.0, 2.0]])).all()
 
 
-def test_two_rows_are_never_told_the_wrong_way_round():
+def test_two_rows_are_never_predicted_the_wrong_way_round():
     """Left-out predictions of two rows are always wrong; that is no reason to believe the opposite."""
     classifier = ke.MulticlassEmbeddingClassifier().fit([[0.0], [1.0]], ["a", "b"])
     p = classifier.predict_proba([[0.0], [1.0]])

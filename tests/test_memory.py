@@ -1,4 +1,4 @@
-"""What cannot be held is refused at the door: at once, with its size and what to do instead."""
+"""Data that do not fit in memory are rejected at once, with their size and an alternative."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernel_embed.hypothesis import checks, hsic
 
 N = 3000
 MEMORY = 2**25
-"""Bytes of the machine that is played: 3000 × 3000 numbers are twice that."""
+"""Bytes of the simulated machine: 3000 × 3000 numbers are twice that."""
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_refused_at_the_door(name):
+def test_rejected_at_once(name):
     start = time.perf_counter()
     with pytest.raises(MemoryError, match=r"Expected data that fit in memory, got n = \d+, .* GiB here\. [A-Z]"):
         CALLS[name]()
@@ -93,7 +93,7 @@ def test_the_least_limit_counts(tmp_path):
     assert list(resources._of_process(tmp_path)) == [] or limits[0] != resource.RLIM_INFINITY
 
 
-def test_what_is_formed_in_blocks_needs_no_room(monkeypatch):
+def test_matrices_in_blocks_need_little_memory(monkeypatch):
     """Tests of two samples and of independence go through the matrix a block at a time."""
     shown = []
 
@@ -116,13 +116,13 @@ def test_what_is_formed_in_blocks_needs_no_room(monkeypatch):
 def test_a_bar_moves_with_the_rows(capsys):
     ke.two_sample_test(X[:300], X[300:600], _kernel(), 20, seed=0, progress=True)
     ke.independence_test(X[:300, 0], Z[:300], _kernel(), 20, seed=0, kernel_y=_kernel(), progress=True)
-    told = capsys.readouterr().err
-    assert "test:   0%|" in told
-    assert "600" in told
-    assert "151" in told
+    output = capsys.readouterr().err
+    assert "test:   0%|" in output
+    assert "600" in output
+    assert "151" in output
 
 
-def test_device_memory_is_not_ours_to_know():
+def test_device_memory_is_not_checked():
     validation.check_memory(10**9, torch.empty(1, device="meta"), 1, "")
     with pytest.raises(MemoryError, match="10 × 10000000 matrices"):
         validation.check_memory(10, None, 1, "Take less.", columns=10**7, matrices=1)

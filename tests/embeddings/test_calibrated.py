@@ -1,4 +1,4 @@
-"""The low-level road ends in the classifier's probabilities, with a band around them."""
+"""Calibrated embeddings give the probabilities of the classifier, with a band."""
 
 import gpytorch
 import numpy as np
@@ -18,28 +18,28 @@ def conditioned():
 
 
 def test_probabilities_are_those_of_the_calibration(conditioned):
-    answers = conditioned.calibrated()
+    calibrated = conditioned.calibrated()
     calibration = calibrate(conditioned.leave_one_out(), conditioned.Y)
     x = conditioned.x[:7] + 0.1
-    torch.testing.assert_close(answers.probabilities(x), calibration.probabilities(conditioned.mean(x)))
-    torch.testing.assert_close(answers.leave_one_out(), calibration.probabilities(conditioned.leave_one_out()))
-    assert torch.equal(answers.predict(x), answers.probabilities(x).argmax(-1))
+    torch.testing.assert_close(calibrated.probabilities(x), calibration.probabilities(conditioned.mean(x)))
+    torch.testing.assert_close(calibrated.leave_one_out(), calibration.probabilities(conditioned.leave_one_out()))
+    assert torch.equal(calibrated.predict(x), calibrated.probabilities(x).argmax(-1))
 
 
-def test_it_ends_where_the_classifier_does(conditioned):
+def test_probabilities_are_those_of_the_classifier(conditioned):
     x, y = conditioned.x.numpy(), conditioned.y.numpy()
     classifier = ke.MulticlassEmbeddingClassifier(gpytorch.kernels.RBFKernel().double(), max_evaluations=5).fit(x, y)
-    answers = classifier.conditioned_.calibrated()
+    calibrated = classifier.conditioned_.calibrated()
     np.testing.assert_allclose(
-        answers.probabilities(torch.as_tensor(x[:5])).numpy(), classifier.predict_proba(x[:5]), rtol=1e-8
+        calibrated.probabilities(torch.as_tensor(x[:5])).numpy(), classifier.predict_proba(x[:5]), rtol=1e-8
     )
 
 
 def test_the_band_is_that_of_a_gaussian_process_by_loops(conditioned):
-    """20,000 draws on either road: limits agree to 0.02, about four standard errors of a quantile."""
-    answers = conditioned.calibrated()
+    """20,000 draws each way: limits agree to 0.02, about four standard errors of a quantile."""
+    calibrated = conditioned.calibrated()
     points = torch.tensor([[0.3, -0.2], [2.5, 2.5]], dtype=torch.float64)
-    lower, upper = answers.band(points, coverage=0.8, num_draws=20_000)
+    lower, upper = calibrated.band(points, coverage=0.8, num_draws=20_000)
     K = conditioned.K.numpy()
     A = K + 60 * 0.01 * np.eye(60)
     Y, rng = conditioned.Y.numpy(), np.random.default_rng(5)
@@ -49,7 +49,7 @@ def test_the_band_is_that_of_a_gaussian_process_by_loops(conditioned):
         v = 1.0 - k @ np.linalg.solve(A, k)
         s = np.sqrt(v * np.array([Y[:, c] @ np.linalg.solve(A, Y[:, c]) / 60 for c in range(3)]))
         draws = k @ np.linalg.solve(A, Y) + s * rng.standard_normal((20_000, 3))
-        p = answers.calibration.probabilities(torch.as_tensor(draws)).numpy()
+        p = calibrated.calibration.probabilities(torch.as_tensor(draws)).numpy()
         np.testing.assert_allclose(lower[i], np.quantile(p, 0.1, axis=0), atol=0.02)
         np.testing.assert_allclose(upper[i], np.quantile(p, 0.9, axis=0), atol=0.02)
 

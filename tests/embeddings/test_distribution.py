@@ -1,4 +1,4 @@
-"""Distributions of real targets: against loops, and the same from exact, featured and approximated answers."""
+"""Distributions of real targets: against loops, and the same from exact and approximate predictors."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def embedding(kernel=None, regularization=0.01) -> ke.ConditionalEmbedding:
 
 def test_the_distribution_function_is_that_of_the_weights_rearranged():
     x, y = problem()
-    asked = torch.tensor([[0.1], [0.5], [3.0]], dtype=torch.float64)
+    query = torch.tensor([[0.1], [0.5], [3.0]], dtype=torch.float64)
     conditioned = embedding().condition(x, y)
-    w = conditioned.weights(asked).numpy()
+    w = conditioned.weights(query).numpy()
     support = np.unique(y.numpy())
     for k in range(3):
         v = 1.0 / len(y) + w[:, k] - w[:, k].sum() / len(y)
         raw = [sum(v[j] for j in range(len(y)) if y[j] <= t) for t in support]
         expected = np.clip(np.sort(raw), 0.0, 1.0)
-        np.testing.assert_allclose(conditioned.distribution(asked).F[k].numpy(), expected, atol=1e-10)
+        np.testing.assert_allclose(conditioned.distribution(query).F[k].numpy(), expected, atol=1e-10)
     # far from all data, the marginal distribution
     marginal = [(y.numpy() <= t).mean() for t in support]
-    np.testing.assert_allclose(conditioned.distribution(asked).F[2].numpy(), marginal, atol=1e-10)
+    np.testing.assert_allclose(conditioned.distribution(query).F[2].numpy(), marginal, atol=1e-10)
 
 
 def test_left_out_distributions_are_those_of_refits():
@@ -59,32 +59,32 @@ def test_left_out_distributions_are_those_of_refits():
         np.testing.assert_allclose(left_out.F[i].numpy(), np.clip(np.sort(raw), 0, 1), atol=1e-8)
 
 
-def test_answers_follow_from_the_distribution_function():
+def test_predictions_follow_from_the_distribution_function():
     x, y = problem()
-    asked = torch.linspace(0, 1, 5, dtype=torch.float64).unsqueeze(-1)
+    query = torch.linspace(0, 1, 5, dtype=torch.float64).unsqueeze(-1)
     conditioned = embedding().condition(x, y)
-    d = conditioned.distribution(asked)
+    d = conditioned.distribution(query)
     F, t, p = d.F.numpy(), d.support.numpy(), d.probabilities.numpy()
     assert (p >= 0).all()
     np.testing.assert_allclose(p.sum(1), 1.0)
     np.testing.assert_allclose(d.mean.numpy(), p @ t)
-    np.testing.assert_allclose(conditioned.variance(asked).numpy(), p @ t**2 - (p @ t) ** 2, atol=1e-12)
+    np.testing.assert_allclose(conditioned.variance(query).numpy(), p @ t**2 - (p @ t) ** 2, atol=1e-12)
     levels = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
-    quantiles = conditioned.quantile(levels, asked).numpy()
+    quantiles = conditioned.quantile(levels, query).numpy()
     for k in range(5):
         for j, q in enumerate(levels.tolist()):
             assert quantiles[k, j] == t[np.argmax(F[k] >= q)]
     assert (np.diff(quantiles, axis=1) >= 0).all()
-    np.testing.assert_array_equal(conditioned.interval(0.9, asked).numpy(), quantiles[:, [0, 2]])
-    np.testing.assert_array_equal(conditioned.quantile(0.5, asked).numpy(), quantiles[:, 1])
+    np.testing.assert_array_equal(conditioned.interval(0.9, query).numpy(), quantiles[:, [0, 2]])
+    np.testing.assert_array_equal(conditioned.quantile(0.5, query).numpy(), quantiles[:, 1])
     thresholds = torch.tensor([-9.0, 0.2, float(t[3]), 9.0], dtype=torch.float64)
-    cdf = conditioned.cdf(thresholds, asked).numpy()
+    cdf = conditioned.cdf(thresholds, query).numpy()
     np.testing.assert_allclose(
         cdf, [[(p[k] * (t <= s)).sum() for s in thresholds.numpy()] for k in range(5)], atol=1e-12
     )
-    np.testing.assert_allclose(conditioned.exceedance(0.2, asked).numpy(), 1 - cdf[:, 1])
+    np.testing.assert_allclose(conditioned.exceedance(0.2, query).numpy(), 1 - cdf[:, 1])
     grid = torch.linspace(-4, 4, 2001, dtype=torch.float64)
-    density = conditioned.density(grid, asked, bandwidth=0.1)
+    density = conditioned.density(grid, query, bandwidth=0.1)
     np.testing.assert_allclose(torch.trapezoid(density, grid).numpy(), 1.0, atol=1e-6)
 
 
@@ -95,9 +95,9 @@ def test_crps_is_the_integral():
     for y, ours in zip(outcomes, d.crps(outcomes), strict=True):
         integrand = (d.cdf(fine)[0] - (y <= fine).double()).square()
         assert ours.item() == pytest.approx(torch.trapezoid(integrand, fine).item(), abs=1e-4)
-    lent = outcomes.numpy().copy()
-    lent.flags.writeable = False  # as pandas lends it: no warning, which would be an error here
-    torch.testing.assert_close(d.crps(lent), d.crps(outcomes))
+    read_only = outcomes.numpy().copy()
+    read_only.flags.writeable = False  # as arrays of pandas are; no warning
+    torch.testing.assert_close(d.crps(read_only), d.crps(outcomes))
     # and E|Y − y| − ½E|Y − Y′|
     t, p = d.support, d.probabilities[0]
     for y, ours in zip(outcomes, d.crps(outcomes), strict=True):
@@ -121,19 +121,19 @@ def test_draws_have_the_distribution():
     assert rows.shape == (2, 2000)
 
 
-def test_features_approximations_and_posteriors_answer_the_same():
+def test_features_and_approximations_agree():
     x, y = problem(60)
-    asked = torch.linspace(0, 1, 4, dtype=torch.float64).unsqueeze(-1)
+    query = torch.linspace(0, 1, 4, dtype=torch.float64).unsqueeze(-1)
     made = embedding()
-    exact = made.condition(x, y).distribution(asked)
+    exact = made.condition(x, y).distribution(query)
     near, _ = ke.approximate(made, x, y, method=ke.Nystrom(60))
-    torch.testing.assert_close(near.distribution(asked).F, exact.F, atol=1e-4, rtol=0)
+    torch.testing.assert_close(near.distribution(query).F, exact.F, atol=1e-4, rtol=0)
     torch.manual_seed(0)
     through = embedding(RFFKernel(5, num_dims=1)).condition(x, y)
-    w = through.weights(asked).mT
+    w = through.weights(query).mT
     v = 1.0 / 60 + w - w.sum(-1, keepdim=True) / 60
     raw = v @ (y[:, None] <= exact.support).double()
-    torch.testing.assert_close(through.distribution(asked).F, raw.sort().values.clamp(0, 1))
+    torch.testing.assert_close(through.distribution(query).F, raw.sort().values.clamp(0, 1))
 
 
 def test_many_targets_are_kept_at_their_quantiles():
@@ -146,7 +146,7 @@ def test_many_targets_are_kept_at_their_quantiles():
     assert len(support_of(torch.arange(7).repeat(1000).double())) == 7
 
 
-def test_gradients_reach_the_kernel_through_a_bound_embedding():
+def test_gradients_reach_the_kernel_through_an_attached_embedding():
     x, y = problem()
     made = embedding()
     made.attach(x, y).distribution(x[:3]).crps(y[:3]).sum().backward()
@@ -154,7 +154,7 @@ def test_gradients_reach_the_kernel_through_a_bound_embedding():
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -0.5, 2.0, float("nan")])
-def test_levels_outside_are_refused(level):
+def test_levels_outside_are_rejected(level):
     x, y = problem()
     conditioned = embedding().condition(x, y)
     with pytest.raises(ValueError, match="Expected quantile levels between 0 and 1"):
@@ -163,7 +163,7 @@ def test_levels_outside_are_refused(level):
         conditioned.interval(level, x)
 
 
-def test_questions_that_make_no_sense_are_refused_in_words():
+def test_predictors_without_real_targets_have_no_distribution():
     x, y = problem()
     labels = ke.MulticlassEmbedding(RBFKernel().double(), 2).condition(x, (y > 0).long())
     with pytest.raises(TypeError, match="For class labels use"):
@@ -180,7 +180,7 @@ def test_questions_that_make_no_sense_are_refused_in_words():
 
 
 @pytest.mark.parametrize(
-    ("question", "value"),
+    ("method", "value"),
     [
         ("crps", "0"),
         ("crps", torch.full((3,), float("nan"))),
@@ -192,15 +192,15 @@ def test_questions_that_make_no_sense_are_refused_in_words():
         ("quantile", "0.5"),
     ],
 )
-def test_places_that_are_no_numbers_are_refused(question, value):
+def test_bad_thresholds_levels_and_outcomes(method, value):
     x, y = problem()
-    law = embedding().condition(x, y).distribution(x[:3])
+    distribution = embedding().condition(x, y).distribution(x[:3])
     with pytest.raises((TypeError, ValueError), match=r"Expected .* got .*"):
-        getattr(law, question)(value)
-    assert law.cdf(float("inf")).tolist() == pytest.approx([1.0] * 3, abs=0.1)
+        getattr(distribution, method)(value)
+    assert distribution.cdf(float("inf")).tolist() == pytest.approx([1.0] * 3, abs=0.1)
 
 
-def test_batches_of_kernels_answer_for_each():
+def test_batches_of_kernels():
     x, y = problem(20)
     kernel = RBFKernel(batch_shape=torch.Size([2])).double()
     kernel.lengthscale = torch.tensor([[[0.1]], [[0.5]]])

@@ -1,4 +1,4 @@
-"""μ̂ and log γ: three roads (closed form, product rule, autograd), the log domain, blocks, repeated points."""
+"""μ̂ and log γ by closed form, product rule and autograd; the log domain, blocks, repeated points."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKern
 from linear_operator.utils.errors import NanError
 from linear_operator.utils.warnings import NumericalWarning
 
-from kernel_embed.embeddings.empirical import embedding as roads
+from kernel_embed.embeddings.empirical import embedding as paths
 from kernel_embed.embeddings.empirical import radial as blocks
 from kernel_embed.embeddings.empirical import rules as slope_rules
 from kernel_embed.embeddings.empirical.embedding import empirical_embedding
@@ -31,12 +31,12 @@ RADIAL = {
 
 def with_gradient(embed, kernel, seed=0):
     """μ̂ and log γ, and the gradient of a random combination of them."""
-    answer = embed()
+    embedded = embed()
     generator = torch.Generator().manual_seed(seed)
-    weights = torch.randn(2, *answer.mean.shape, generator=generator, dtype=torch.float64)
-    total = (weights[0] * answer.mean + weights[1] * answer.log_slope).sum()
+    weights = torch.randn(2, *embedded.mean.shape, generator=generator, dtype=torch.float64)
+    total = (weights[0] * embedded.mean + weights[1] * embedded.log_slope).sum()
     gradients = torch.autograd.grad(total, [p for p in kernel.parameters() if p.requires_grad])
-    return answer.mean, answer.log_slope, torch.cat([g.reshape(-1) for g in gradients])
+    return embedded.mean, embedded.log_slope, torch.cat([g.reshape(-1) for g in gradients])
 
 
 def by_loop(kernel, x):
@@ -61,20 +61,20 @@ def by_loop(kernel, x):
 )
 def test_against_a_loop_with_differences(make, x):
     kernel = shaken(make())
-    answer = empirical_embedding(kernel, x[:8])
+    embedded = empirical_embedding(kernel, x[:8])
     mean, log_slope = by_loop(kernel, x[:8])
-    torch.testing.assert_close(answer.mean, mean)
-    torch.testing.assert_close(answer.log_slope, log_slope, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(embedded.mean, mean)
+    torch.testing.assert_close(embedded.log_slope, log_slope, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", RADIAL)
-def test_three_roads_meet(name, x, monkeypatch):
+def test_closed_form_rules_and_autograd_agree(name, x, monkeypatch):
     kernel = shaken(RADIAL[name]())
     own = torch.arange(len(x))
     closed = with_gradient(lambda: empirical_embedding(kernel, x), kernel)
-    rules = with_gradient(lambda: roads._general_embedding(kernel, x, x, own), kernel)
+    rules = with_gradient(lambda: paths._general_embedding(kernel, x, x, own), kernel)
     monkeypatch.setattr(slope_rules, "fold", lambda kernel, rules: None)
-    autograd = with_gradient(lambda: roads._general_embedding(kernel, x, x, own), kernel)
+    autograd = with_gradient(lambda: paths._general_embedding(kernel, x, x, own), kernel)
     for one, two, three in zip(closed, rules, autograd, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(one, three, rtol=1e-8, atol=1e-8)
@@ -107,10 +107,10 @@ def test_gradcheck_in_the_parameters(make, x):
     names = [name for name, _ in kernel.named_parameters()]
 
     def value(*parameters):
-        answer = torch.func.functional_call(
+        embedded = torch.func.functional_call(
             _Callable(kernel, x), {f"kernel.{n}": p for n, p in zip(names, parameters, strict=True)}, ()
         )
-        return answer.mean, answer.log_slope
+        return embedded.mean, embedded.log_slope
 
     inputs = [p.detach().clone().requires_grad_() for p in kernel.parameters()]
     assert torch.autograd.gradcheck(value, inputs)
@@ -141,11 +141,11 @@ def test_a_lonely_pair_of_equal_points(make):
     # Their slope comes from the far points alone: merging equals writing the pair as one point of weight two.
     x = torch.tensor([[0.0], [0.7], [1.0], [9.0], [9.0]], dtype=torch.float64)
     kernel = make()
-    answer = empirical_embedding(kernel, x)
-    assert torch.isfinite(answer.log_slope).all()
-    torch.testing.assert_close(answer.log_slope[3], answer.log_slope[4])
+    embedded = empirical_embedding(kernel, x)
+    assert torch.isfinite(embedded.log_slope).all()
+    torch.testing.assert_close(embedded.log_slope[3], embedded.log_slope[4])
     near = empirical_embedding(kernel, x + torch.tensor([[0.0], [0.0], [0.0], [0.0], [1e-7]]).double())
-    torch.testing.assert_close(answer.mean, near.mean, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(embedded.mean, near.mean, rtol=1e-4, atol=1e-4)
 
 
 def test_repeated_points_are_weights(x):
@@ -165,9 +165,9 @@ def test_own_terms_of_other_kernels_count_half(x):
 def test_symmetric_points_are_announced():
     x = torch.tensor([[-1.0], [0.0], [1.0]], dtype=torch.float64)
     with pytest.warns(NumericalWarning, match="flat, up to rounding, at 1 of 3"):
-        answer = empirical_embedding(rbf(1.0), x)
-    assert torch.isfinite(answer.log_slope).all()
-    assert answer.log_slope[1] < -30
+        embedded = empirical_embedding(rbf(1.0), x)
+    assert torch.isfinite(embedded.log_slope).all()
+    assert embedded.log_slope[1] < -30
 
 
 def test_no_slope_at_all_is_an_error():
@@ -183,9 +183,8 @@ def test_draws_are_one_more_batch_dimension(x):
     kernel.lengthscale = torch.tensor([0.3, 0.6, 1.2]).double()[:, None, None]
     together = empirical_embedding(kernel, x)
     product = empirical_embedding(kernel * PeriodicKernel().double(), x)
-    for i, lengthscale in enumerate((0.3, 0.6, 1.2)):
+    for i in range(3):
         alone = rbf(kernel.lengthscale[i].item())
         torch.testing.assert_close(together.log_slope[i], empirical_embedding(alone, x).log_slope)
         single = empirical_embedding(alone * PeriodicKernel().double(), x)
         torch.testing.assert_close(product.log_slope[i], single.log_slope, rtol=1e-6, atol=1e-6)
-        assert lengthscale > 0

@@ -1,4 +1,4 @@
-"""Rows that come later give the answers of rows that were there from the start."""
+"""Adding rows gives the predictions of conditioning on all rows at once."""
 
 import gpytorch
 import pytest
@@ -40,12 +40,12 @@ def test_an_updated_embedding_is_that_of_all_rows(data, name, weighted):
     torch.manual_seed(0)
     kernel = KERNELS[name]()
     first = embedding_of(kernel, 0.05).condition(x[:20], y[:20], w[:20] if weighted else None)
-    grown = first.updated(x[20:], y[20:], w[20:] if weighted else None)
+    updated = first.updated(x[20:], y[20:], w[20:] if weighted else None)
     whole = embedding_of(kernel, 0.05 * old / total).condition(x, y, w if weighted else None)
-    torch.testing.assert_close(grown.mean(x), whole.mean(x), rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(grown.leave_one_out(), whole.leave_one_out(), rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(grown.regularization, whole.regularization)
-    assert (first.num_data, grown.num_data) == (20, 30)
+    torch.testing.assert_close(updated.mean(x), whole.mean(x), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(updated.leave_one_out(), whole.leave_one_out(), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(updated.regularization, whole.regularization)
+    assert (first.num_data, updated.num_data) == (20, 30)
 
 
 def test_soft_labels_join_class_numbers(data):
@@ -58,33 +58,26 @@ def test_soft_labels_join_class_numbers(data):
 def test_real_targets_grow_too(data):
     x, _, _ = data
     first = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel().double(), 0.05).condition(x[:20], x[:20, 0])
-    grown = first.updated(x[20:], x[20:, 0])
+    updated = first.updated(x[20:], x[20:, 0])
     whole = ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel().double(), 0.05 * 20 / 30).condition(x, x[:, 0])
-    torch.testing.assert_close(grown.quantile(0.3, x), whole.quantile(0.3, x), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(updated.quantile(0.3, x), whole.quantile(0.3, x), rtol=1e-6, atol=1e-8)
 
 
-def test_sums_grow_and_old_answers_stay(data):
-    x, y, _ = data
-    embedding = embedding_of(gpytorch.kernels.RFFKernel(8, num_dims=2), 0.05)
-    first = accumulate(embedding, x[:20], y[:20]).condition()
-    before = first.mean(x)
-    grown = first.updated(x[20:], y[20:])
-    embedding.regularization = 0.05 * 20 / 30
-    torch.testing.assert_close(grown.mean(x), accumulate(embedding, x, y).condition().mean(x), rtol=1e-6, atol=1e-8)
-    torch.testing.assert_close(first.mean(x), before, rtol=0, atol=0)
-
-
-def test_statistics_that_go_on_do_not_touch_an_answer(data):
+def test_sums_grow_and_old_predictors_stay(data):
     x, y, _ = data
     embedding = embedding_of(gpytorch.kernels.RFFKernel(8, num_dims=2), 0.05)
     statistics = accumulate(embedding, x[:20], y[:20])
-    answer = statistics.condition()
-    G = answer.statistics.G
+    first = statistics.condition()
+    before, G = first.mean(x), first.statistics.G
+    updated = first.updated(x[20:], y[20:])
     statistics.update(x[20:], y[20:])
-    torch.testing.assert_close(answer.statistics.G, G, rtol=0, atol=0)
+    embedding.regularization = 0.05 * 20 / 30
+    torch.testing.assert_close(updated.mean(x), accumulate(embedding, x, y).condition().mean(x), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(first.mean(x), before, rtol=0, atol=0)
+    torch.testing.assert_close(first.statistics.G, G, rtol=0, atol=0)
 
 
-def test_wrong_rows_are_refused(data):
+def test_wrong_rows_are_rejected(data):
     x, y, _ = data
     first = embedding_of(gpytorch.kernels.RBFKernel(), 0.05).condition(x[:20], y[:20])
     with pytest.raises(ValueError, match="Expected"):

@@ -1,4 +1,4 @@
-"""Which rows speak for an answer: the same from exact, approximated and averaged answers, and drawn by their shares."""
+"""Weights of the training rows in predictions: exact, approximate and averaged, and rows drawn by them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def made() -> ke.ConditionalEmbedding:
     return ke.ConditionalEmbedding(kernel, 0.01).double()
 
 
-ASKED = torch.linspace(0, 1, 4, dtype=torch.float64).unsqueeze(-1)
+QUERY = torch.linspace(0, 1, 4, dtype=torch.float64).unsqueeze(-1)
 
 
-def test_approximated_answers_name_the_rows_as_exact_ones_do(rows):
+def test_approximate_weights_are_near_the_exact_ones(rows):
     x, y = rows
     exact = made().condition(x, y)
     near, _ = ke.approximate(made(), x, y, method=ke.Nystrom(40))
-    torch.testing.assert_close(near.weights(ASKED), exact.weights(ASKED), atol=1e-4, rtol=0)
+    torch.testing.assert_close(near.weights(QUERY), exact.weights(QUERY), atol=1e-4, rtol=0)
     # w is what carries any g: E[g(Y) | X = x] = Σ w_i(x) g(y_i)
-    torch.testing.assert_close(near.weights(ASKED).mT @ y.square(), near.expectation(torch.square, ASKED))
-    assert torch.equal(near.sample_rows(5, ASKED, seed=0), exact.sample_rows(5, ASKED, seed=0))
+    torch.testing.assert_close(near.weights(QUERY).mT @ y.square(), near.expectation(torch.square, QUERY))
+    assert torch.equal(near.sample_rows(5, QUERY, seed=0), exact.sample_rows(5, QUERY, seed=0))
 
 
 def test_left_out_distributions_through_features_are_those_of_the_same_kernel(rows):
@@ -57,35 +57,35 @@ def test_a_posterior_averages_the_weights_of_its_draws(rows):
         one = copy.deepcopy(made())
         one.initialize(**{name: values[s] for name, values in posterior.samples.items()})
         conditioned = one.condition(x, y)
-        weights = weights + conditioned.weights(ASKED) / num_draws
+        weights = weights + conditioned.weights(QUERY) / num_draws
         left_out = left_out + conditioned.leave_one_out_distribution().F / num_draws
-    torch.testing.assert_close(posterior.row_weights(ASKED), weights)
+    torch.testing.assert_close(posterior.row_weights(QUERY), weights)
     torch.testing.assert_close(posterior.leave_one_out_distribution().F, left_out)
-    torch.testing.assert_close(posterior.row_weights(ASKED).mT @ y, posterior.mean(ASKED).squeeze(-1))
-    assert torch.equal(posterior.sample_rows(4, ASKED, seed=2), resampled_rows(weights, 4, seed=2))
+    torch.testing.assert_close(posterior.row_weights(QUERY).mT @ y, posterior.mean(QUERY).squeeze(-1))
+    assert torch.equal(posterior.sample_rows(4, QUERY, seed=2), resampled_rows(weights, 4, seed=2))
 
 
 def test_rows_are_drawn_by_their_shares():
     w = torch.tensor([[0.5, -0.2], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64)
     p = torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64)
-    found = resampled_rows(w, 40_000, seed=0, row_weights=p)
+    rows = resampled_rows(w, 40_000, seed=0, row_weights=p)
     for k in range(2):
         v = (w[:, k] + (1 - w[:, k].sum()) * p / 4).clamp_min(0)
-        shares = torch.bincount(found[k], minlength=3) / 40_000
+        shares = torch.bincount(rows[k], minlength=3) / 40_000
         torch.testing.assert_close(shares.double(), v / v.sum(), atol=0.01, rtol=0)
 
 
-def test_what_is_not_held_is_refused_in_words(rows):
+def test_predictors_without_data_reject_what_needs_it(rows):
     x, y = rows
     loader = DataLoader(TensorDataset(x, y), batch_size=20)
     sums, _ = ke.approximate(made(), loader, method=ke.Nystrom(10))
-    for question in (lambda: sums.weights(ASKED), lambda: sums.sample_rows(2, ASKED)):
+    for call in (lambda: sums.weights(QUERY), lambda: sums.sample_rows(2, QUERY)):
         with pytest.raises(TypeError, match="does not hold its training data"):
-            question()
+            call()
     with pytest.raises(TypeError, match="which holds its targets"):
         sums.leave_one_out_distribution()
     labels = ke.MulticlassEmbedding(RBFKernel().double(), 2).condition(x, (y > 0).long())
     with pytest.raises(TypeError, match="For class labels use"):
         labels.leave_one_out_distribution()
     with pytest.raises(ValueError, match="Expected k of at least 1"):
-        labels.sample_rows(0, ASKED)
+        labels.sample_rows(0, QUERY)

@@ -1,4 +1,4 @@
-"""Random features, Nyström, conjugate gradients: against the exact embedding, and honest about their error."""
+"""Random features, Nyström, conjugate gradients: against the exact embedding, and their reported error."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_answers_approach_the_exact_ones_and_the_error_is_reported(name):
+def test_predictions_approach_the_exact_ones_and_the_error_is_reported(name):
     method, tolerance = METHODS[name]
     p = make_problem(n=400)
     embedding = ke.MulticlassEmbedding(rbf(lengthscale=[1.5, 1.5, 1.5]), p.m, 0.01)
     exact = embedding.condition(p.x, p.y)
-    answers, error = approximate(embedding, p.x, p.y, method=method, probe_size=200)
+    predictor, error = approximate(embedding, p.x, p.y, method=method, probe_size=200)
     with torch.no_grad():
-        difference = answers.decision_probabilities(p.query) - exact.decision_probabilities(p.query)
+        difference = predictor.decision_probabilities(p.query) - exact.decision_probabilities(p.query)
     assert difference.abs().max() < tolerance
     assert error.regression < tolerance
     assert error.num_rows == 200
@@ -115,7 +115,7 @@ def test_a_worse_approximation_reports_a_larger_error():
     assert coarse.regression > 3 * fine.regression
 
 
-def test_given_points_and_loaders():
+def test_inducing_points_and_loaders():
     p = make_problem(n=400)
     embedding = ke.MulticlassEmbedding(rbf(), p.m, 0.01)
     data = DataLoader(TensorDataset(p.x, p.y), 100)
@@ -129,8 +129,8 @@ def test_given_points_and_loaders():
 def test_other_targets():
     p = make_problem(n=200)
     embedding = ke.ConditionalEmbedding(rbf(), 0.01)
-    answers, _ = approximate(embedding, p.x, p.x.sin(), method=ConjugateGradients(1e-10))
-    torch.testing.assert_close(answers.mean(p.x), embedding.condition(p.x, p.x.sin()).P, rtol=1e-6, atol=1e-6)
+    predictor, _ = approximate(embedding, p.x, p.x.sin(), method=ConjugateGradients(1e-10))
+    torch.testing.assert_close(predictor.mean(p.x), embedding.condition(p.x, p.x.sin()).P, rtol=1e-6, atol=1e-6)
 
 
 def test_an_unreached_tolerance_is_announced():
@@ -145,13 +145,13 @@ def test_the_embedding_is_not_changed():
     p = make_problem(n=100)
     embedding = ke.MulticlassEmbedding(rbf(), p.m, 0.01)
     kernel, names = embedding.kernel, [name for name, _ in embedding.named_parameters()]
-    answers, _ = approximate(embedding, p.x, p.y, method=RandomFeatures(50))
+    predictor, _ = approximate(embedding, p.x, p.y, method=RandomFeatures(50))
     assert embedding.kernel is kernel
     assert [name for name, _ in embedding.named_parameters()] == names
-    before = answers.probabilities(p.query)
+    before = predictor.probabilities(p.query)
     embedding.kernel.lengthscale = 0.1
     embedding.regularization = 1.0
-    assert torch.equal(answers.probabilities(p.query), before)
+    assert torch.equal(predictor.probabilities(p.query), before)
 
 
 def test_bad_input(problem):

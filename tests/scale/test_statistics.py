@@ -1,4 +1,4 @@
-"""Sufficient statistics: one pass, any split, the same answers."""
+"""Sufficient statistics: one pass, any split, the same predictions."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ..explicit_kernels import explicit_kernels, network
 
 @pytest.mark.parametrize("name", sorted(explicit_kernels()))
 @pytest.mark.parametrize("batch_size", [1, 7, 60])
-def test_answers_are_those_of_condition(name, batch_size):
+def test_predictions_are_those_of_condition(name, batch_size):
     p = make_problem(n=60)
     embedding = ke.MulticlassEmbedding(explicit_kernels()[name], p.m, 0.003)
     exact = embedding.condition(p.x, p.y)
-    answers = accumulate(embedding, DataLoader(TensorDataset(p.x, p.y), batch_size)).condition()
+    predictor = accumulate(embedding, DataLoader(TensorDataset(p.x, p.y), batch_size)).condition()
     close = {"rtol": 1e-8, "atol": 1e-8}
-    for ask in ("decision_probabilities", "probabilities", "entropy"):
-        torch.testing.assert_close(getattr(answers, ask)(p.query), getattr(exact, ask)(p.query), **close)
-    assert torch.equal(answers.predict(p.query), exact.predict(p.query))
+    for method in ("decision_probabilities", "probabilities", "entropy"):
+        torch.testing.assert_close(getattr(predictor, method)(p.query), getattr(exact, method)(p.query), **close)
+    assert torch.equal(predictor.predict(p.query), exact.predict(p.query))
     values = torch.arange(3.0, dtype=torch.float64)
-    torch.testing.assert_close(answers.expectation(values, p.query), exact.expectation(values, p.query), **close)
-    torch.testing.assert_close(rademacher_complexity(answers), rademacher_complexity(exact), **close)
-    assert answers.num_data == 60
+    torch.testing.assert_close(predictor.expectation(values, p.query), exact.expectation(values, p.query), **close)
+    torch.testing.assert_close(rademacher_complexity(predictor), rademacher_complexity(exact), **close)
+    assert predictor.num_data == 60
 
 
 def test_blocks_and_sums_of_parts():
@@ -61,8 +61,8 @@ def test_other_targets():
     p = make_problem(n=60)
     y = p.x.sin()
     embedding = ke.ConditionalEmbedding(FeatureKernel(network()), 0.01)
-    answers = accumulate(embedding, p.x, y).condition()
-    torch.testing.assert_close(answers.mean(p.x), embedding.condition(p.x, y).P, rtol=1e-8, atol=1e-8)
+    predictor = accumulate(embedding, p.x, y).condition()
+    torch.testing.assert_close(predictor.mean(p.x), embedding.condition(p.x, y).P, rtol=1e-8, atol=1e-8)
 
 
 def test_the_kernel_stays_what_it_was_at_the_first_row(problem):
@@ -74,24 +74,38 @@ def test_the_kernel_stays_what_it_was_at_the_first_row(problem):
     torch.testing.assert_close(statistics.G, expected.G)
 
 
-def test_bad_input(problem):
-    with pytest.raises(ValueError, match=r"Expected a kernel with explicit features, got RBFKernel. Approximate it"):
-        FeatureStatistics(ke.MulticlassEmbedding(RBFKernel(), 2))
-    with pytest.raises(ValueError, match="without batch shape"):
-        FeatureStatistics(ke.MulticlassEmbedding(LinearKernel(batch_shape=torch.Size([2])), 2))
-    embedding = ke.MulticlassEmbedding(FeatureKernel(network()), problem.m)
-    with pytest.raises(ValueError, match=r"Expected at least one row, got none. Call update"):
-        FeatureStatistics(embedding).condition()
-    with pytest.raises(ValueError, match="Expected targets y"):
-        accumulate(embedding, problem.x)
-    with pytest.raises(ValueError, match="Expected class numbers from 0 to 2"):
-        accumulate(embedding, problem.x, problem.y + 1)
-    with pytest.raises(TypeError, match="got x alone"):
-        accumulate(embedding, DataLoader(problem.x, 4))
-    other = ke.MulticlassEmbedding(RFFKernel(9, num_dims=3).double(), problem.m)
-    with pytest.raises(ValueError, match=r"Expected statistics of 4 features and 3 targets, got 18 and 3"):
-        _ = accumulate(embedding, problem.x, problem.y) + accumulate(other, problem.x, problem.y)
+def through_network(p):
+    return ke.MulticlassEmbedding(FeatureKernel(network()), p.m)
 
+
+def other_width(p):
+    return ke.MulticlassEmbedding(RFFKernel(9, num_dims=3).double(), p.m)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: FeatureStatistics(ke.MulticlassEmbedding(RBFKernel(), 2)), r"got RBFKernel. Approximate it"),
+        (
+            lambda p: FeatureStatistics(ke.MulticlassEmbedding(LinearKernel(batch_shape=torch.Size([2])), 2)),
+            "without batch shape",
+        ),
+        (lambda p: FeatureStatistics(through_network(p)).condition(), r"at least one row, got none. Call update"),
+        (lambda p: accumulate(through_network(p), p.x), "Expected targets y"),
+        (lambda p: accumulate(through_network(p), p.x, p.y + 1), "Expected class numbers from 0 to 2"),
+        (lambda p: accumulate(through_network(p), DataLoader(p.x, 4)), "got x alone"),
+        (
+            lambda p: accumulate(through_network(p), p.x, p.y) + accumulate(other_width(p), p.x, p.y),
+            r"Expected statistics of 4 features and 3 targets, got 18 and 3",
+        ),
+    ],
+)
+def test_bad_arguments(call, message, problem):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(problem)
+
+
+def test_features_that_change_or_are_not_finite(problem):
     class Broken(nn.Module):
         def forward(self, x):
             return x * float("nan") if len(x) == 4 else x[:, : 1 + len(x) % 2]
@@ -127,10 +141,10 @@ def test_leave_one_out_values_at_rows_that_were_seen(weighted):
     y = (x[:, 0] > 0).long()
     w = torch.randint(1, 4, (40,), generator=generator).double() if weighted else None
     embedding = ke.MulticlassEmbedding(RFFKernel(6, num_dims=2), 2, 0.01).double()
-    answers = FeatureStatistics(embedding).update(x, y, w).condition()
+    predictor = FeatureStatistics(embedding).update(x, y, w).condition()
     expected = embedding.condition(x, y, w).leave_one_out()
-    found = answers.leave_one_out_at(x[5:20], y[5:20], None if w is None else w[5:20])
-    torch.testing.assert_close(found, expected[5:20], rtol=1e-8, atol=1e-10)
+    values = predictor.leave_one_out_at(x[5:20], y[5:20], None if w is None else w[5:20])
+    torch.testing.assert_close(values, expected[5:20], rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
