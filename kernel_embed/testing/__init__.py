@@ -8,14 +8,13 @@ Inherit a suite, say how your object is made, and let pytest run it::
         def make_kernel(self):
             return MyKernel()
 
-Every check that fails names what was expected of the object, what it did, and by how much. The library's own classes
-pass through the same suites.
+A failed check says what was expected, what the object did, and by how much. The library tests its own classes with
+the same suites.
 """
 
 from .embedding import EmbeddingContract
 from .kernel import KernelContract
-from .learning import OptimizerContract
-from .objective import ObjectiveContract
+from .learning import ObjectiveContract, OptimizerContract
 from .predictors import MulticlassPredictorContract, PredictorContract
 from .sampler import SamplerContract
 from .system import SystemContract

@@ -1,4 +1,4 @@
-"""Comparisons that say what differs, and derivatives by differences."""
+"""Comparisons with informative errors, and derivatives by differences."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def gradients(value: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     """∂value/∂p for every parameter, zero for those it does not depend on."""
     if not parameters:
         return []
-    found = torch.autograd.grad(value, parameters, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters, strict=True)]
+    slopes = torch.autograd.grad(value, parameters, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for g, p in zip(slopes, parameters, strict=True)]
 
 
 @torch.no_grad()
 def differences(function: Callable[[], Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
     """The same by central differences of ``function``, which reads the parameters as they are."""
-    found = []
+    slopes = []
     for parameter in parameters:
         slope = torch.zeros_like(parameter)
         for i in range(parameter.numel()):
@@ -62,10 +62,10 @@ def differences(function: Callable[[], Tensor], parameters: Sequence[Tensor]) ->
             behind = function()
             parameter[place] = before
             slope[place] = (ahead - behind) / (2.0 * STEP)
-        found.append(slope)
-    return found
+        slopes.append(slope)
+    return slopes
 
 
 def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """The parameters that ask for a gradient, by name."""
+    """The parameters that require a gradient, by name."""
     return {name: p for name, p in module.named_parameters() if p.requires_grad}

@@ -1,4 +1,4 @@
-"""What an embedding must satisfy: bind is live, condition is frozen."""
+"""Contract of embeddings: attached ones are live, conditioned ones are frozen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .comparison import check_close, gradients, named_parameters
 
 
 class EmbeddingContract:
-    """Inherit and write :meth:`make_embedding`, an embedding of targets given inputs, and where needed the data.
+    """Inherit and define :meth:`make_embedding`, an embedding of targets given inputs, and where needed the data.
 
     Attributes:
         tolerance: relative.
@@ -32,9 +32,9 @@ class EmbeddingContract:
         """The embedding, in float64 and without batch dimensions.
 
         Raises:
-            TypeError: if the subclass does not write it.
+            TypeError: if the subclass does not define it.
         """
-        raise TypeError("Expected a method make_embedding that returns an embedding, got none. Write it.")
+        raise TypeError("Define make_embedding in your subclass; it returns an embedding.")
 
     def make_data(self) -> tuple[Tensor, Tensor]:
         """x and y."""
@@ -43,57 +43,57 @@ class EmbeddingContract:
         return x, torch.arange(12) % 2
 
     def make_points(self) -> Tensor:
-        """New points to ask about."""
+        """New points."""
         return torch.randn(5, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
-    def _answer(self, conditioned: ConditionalPredictor) -> Tensor:
+    def _mean(self, conditioned: ConditionalPredictor) -> Tensor:
         return conditioned.mean(self.make_points())
 
-    def test_bound_and_conditioned_embeddings_answer_alike(self) -> None:
+    def test_attached_and_conditioned_embeddings_agree(self) -> None:
         """The same numbers, from the live parameters and from their copy."""
         embedding, data = self.make_embedding(), self.make_data()
         check_close(
-            "the conditioned answer",
-            self._answer(embedding.condition(*data)),
-            self._answer(embedding.attach(*data)),
+            "the conditioned mean",
+            self._mean(embedding.condition(*data)),
+            self._mean(embedding.attach(*data)),
             self.tolerance,
         )
 
-    def test_a_bound_embedding_is_live(self) -> None:
-        """Its answers have a gradient in every parameter that they depend on, and it holds no copy."""
+    def test_an_attached_embedding_is_live(self) -> None:
+        """Its mean has a gradient in the parameters, and it holds no copy."""
         embedding = self.make_embedding()
         bound = embedding.attach(*self.make_data())
-        assert bound.embedding is embedding, "Expected bind to hold the embedding itself, got a copy."
-        found = gradients(self._answer(bound).square().sum(), list(named_parameters(embedding).values()))
-        assert any(bool(g.abs().sum() > 0) for g in found), (
-            "Expected gradients in the parameters through bind, got none."
+        assert bound.embedding is embedding, "attach must hold the embedding itself, not a copy."
+        slopes = gradients(self._mean(bound).square().sum(), list(named_parameters(embedding).values()))
+        assert any(bool(g.abs().sum() > 0) for g in slopes), (
+            "Expected gradients in the parameters through attach, got none."
         )
 
     def test_a_conditioned_embedding_is_frozen(self) -> None:
-        """Later learning does not touch it, and its answers have no gradient in the parameters."""
+        """Later learning does not change it, and its mean has no gradient in the parameters."""
         embedding = self.make_embedding()
         conditioned = embedding.condition(*self.make_data())
-        before = self._answer(conditioned)
-        assert not before.requires_grad, "Expected answers without a gradient from condition, got some."
+        before = self._mean(conditioned)
+        assert not before.requires_grad, "A conditioned embedding must not require gradients."
         with torch.no_grad():
             for parameter in embedding.parameters():
                 parameter.add_(0.3)
-        check_close("the conditioned answer after the embedding changed", self._answer(conditioned), before, 0.0)
+        check_close("the conditioned mean after the embedding changed", self._mean(conditioned), before, 0.0)
 
     def test_conditioning_changes_nothing(self) -> None:
         """The embedding is the same after ``condition``."""
         embedding = self.make_embedding()
         before = copy.deepcopy(embedding.state_dict())
-        self._answer(embedding.condition(*self.make_data()))
+        self._mean(embedding.condition(*self.make_data()))
         for name, value in embedding.state_dict().items():
-            assert torch.equal(value, before[name]), f"Expected condition to leave {name} alone, got another value."
+            assert torch.equal(value, before[name]), f"Expected condition not to change {name}."
 
     def test_a_conditioned_embedding_can_be_copied(self) -> None:
-        """By ``copy.deepcopy`` and by pickle, with the same answers."""
+        """By ``copy.deepcopy`` and by pickle, with the same predictor."""
         conditioned = self.make_embedding().condition(*self.make_data())
-        expected = self._answer(conditioned)
+        expected = self._mean(conditioned)
         for what, twin in (
             ("deepcopy", copy.deepcopy(conditioned)),
             ("pickle", pickle.loads(pickle.dumps(conditioned))),
         ):
-            check_close(f"the answer after {what}", self._answer(twin), expected, self.tolerance)
+            check_close(f"the mean after {what}", self._mean(twin), expected, self.tolerance)

@@ -1,4 +1,4 @@
-"""What a kernel and its registered rules must satisfy."""
+"""Contract of kernels and their registered rules."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .comparison import check_close, gradients, named_parameters
 
 
 class KernelContract:
-    """Inherit and write :meth:`make_kernel`; every rule that is registered for the class is checked against the kernel.
+    """Inherit and define :meth:`make_kernel`; every rule registered for the class is checked against the kernel.
 
     Attributes:
-        num_columns: of the points on which it is tried.
+        num_columns: of the test points.
         tolerance: of closed forms against GPyTorch's own evaluation, relative.
 
     Example:
@@ -30,15 +30,15 @@ class KernelContract:
     tolerance = 1e-7
 
     def make_kernel(self) -> Kernel:
-        """A new kernel, with parameters at which it can be told from others.
+        """A new kernel, with parameters that distinguish it from others.
 
         Raises:
-            TypeError: if the subclass does not write it.
+            TypeError: if the subclass does not define it.
         """
-        raise TypeError("Expected a method make_kernel that returns a kernel, got none. Write it.")
+        raise TypeError("Define make_kernel in your subclass; it returns a kernel.")
 
     def make_points(self, num_points: int = 9, seed: int = 0) -> Tensor:
-        """Points on which to try it, in float64."""
+        """Test points in float64."""
         generator = torch.Generator().manual_seed(seed)
         return torch.randn(num_points, self.num_columns, generator=generator, dtype=torch.float64)
 
@@ -59,18 +59,9 @@ class KernelContract:
         """``gram`` gives the numbers of ``kernel(x1, x2)``."""
         kernel, x, z = self._kernel(), self.make_points(), self.make_points(5, seed=1)
         name = type(kernel).__name__
-        check_close(
-            f"the registered Gram of {name} at one set of points",
-            gram(kernel, x),
-            self._own(kernel, x, x),
-            self.tolerance,
-        )
-        check_close(
-            f"the registered Gram of {name} between two sets",
-            gram(kernel, x, z),
-            self._own(kernel, x, z),
-            self.tolerance,
-        )
+        one, two = self._own(kernel, x, x), self._own(kernel, x, z)
+        check_close(f"the registered Gram of {name} at one set of points", gram(kernel, x), one, self.tolerance)
+        check_close(f"the registered Gram of {name} between two sets", gram(kernel, x, z), two, self.tolerance)
 
     def test_gram_has_the_gradient_of_the_kernel(self) -> None:
         """The closed-form gradient is that of autograd through ``kernel(x1, x2)``, for every parameter."""
@@ -139,12 +130,15 @@ class KernelContract:
         kernel, sample = self._kernel(), self.make_points()
         points = self.make_points(5, seed=4).requires_grad_()
         (slope,) = torch.autograd.grad(self._own(kernel, points, sample).mean(-1).sum(), points)
-        found = empirical_embedding(kernel, sample, points.detach())
+        embedding = empirical_embedding(kernel, sample, points.detach())
         check_close(
-            f"the slope of an embedding with {type(kernel).__name__}", found.log_slope.exp(), slope.norm(dim=-1), 1e-6
+            f"the slope of an embedding with {type(kernel).__name__}",
+            embedding.log_slope.exp(),
+            slope.norm(dim=-1),
+            1e-6,
         )
 
-    def test_a_frozen_copy_stays_what_it_is(self) -> None:
+    def test_a_frozen_copy_does_not_change(self) -> None:
         """``frozen`` gives the same numbers, keeps them when the kernel changes, and has no gradient."""
         kernel, x = self._kernel(), self.make_points()
         before, twin = gram(kernel, x).detach(), frozen(kernel)

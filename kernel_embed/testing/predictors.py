@@ -1,4 +1,4 @@
-"""What everything must answer that stands for P(Y | X), exact or not."""
+"""Contracts of predictors of P(Y | X), exact or approximate."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .comparison import check_close
 
 
 class PredictorContract:
-    """Inherit and write :meth:`make_answers` and :meth:`make_points`.
+    """Inherit and define :meth:`make_predictor` and :meth:`make_points`.
 
     Attributes:
-        holds_targets: whether the expectation of any g(Y) can be asked for.
+        holds_targets: whether the expectation of any g(Y) is available.
         tolerance: relative.
 
     Example:
@@ -22,7 +22,7 @@ class PredictorContract:
         >>> class TestMine(PredictorContract):
         ...     def make_points(self):
         ...         return torch.linspace(0, 1, 5, dtype=torch.float64).unsqueeze(-1)
-        ...     def make_answers(self):
+        ...     def make_predictor(self):
         ...         x = torch.linspace(0, 1, 9, dtype=torch.float64).unsqueeze(-1)
         ...         return ke.ConditionalEmbedding(gpytorch.kernels.RBFKernel()).double().condition(x, x)
     """
@@ -30,68 +30,68 @@ class PredictorContract:
     holds_targets = True
     tolerance = 1e-8
 
-    def make_answers(self) -> ConditionalPredictor:
-        """Answers without batch dimensions.
+    def make_predictor(self) -> ConditionalPredictor:
+        """A predictor without batch dimensions.
 
         Raises:
-            TypeError: if the subclass does not write it.
+            TypeError: if the subclass does not define it.
         """
-        raise TypeError("Expected a method make_answers that returns answers, got none. Write it.")
+        raise TypeError("Define make_predictor in your subclass; it returns a predictor.")
 
     def make_points(self) -> Tensor:
-        """New points to ask about, ``(t, d)``.
+        """New points, ``(t, d)``.
 
         Raises:
-            TypeError: if the subclass does not write it.
+            TypeError: if the subclass does not define it.
         """
-        raise TypeError("Expected a method make_points that returns points, got none. Write it.")
+        raise TypeError("Define make_points in your subclass; it returns points.")
 
     def test_the_mean_is_a_matrix(self) -> None:
         """``mean(x)`` has one row for each point."""
         x = self.make_points()
-        mean = self.make_answers().mean(x)
+        mean = self.make_predictor().mean(x)
         assert mean.dim() == 2, f"Expected a mean of shape (t, m), got {tuple(mean.shape)}."
         assert mean.shape[0] == x.shape[0], f"Expected {x.shape[0]} rows of the mean, got {mean.shape[0]}."
         assert bool(torch.isfinite(mean).all()), "Expected a finite mean, got other values."
 
-    def test_points_are_answered_one_by_one_as_together(self) -> None:
-        """The answer at a point does not depend on what else is asked, with gradients or without."""
-        answers, x = self.make_answers(), self.make_points()
-        together = answers.mean(x)
+    def test_points_are_independent(self) -> None:
+        """The prediction at a point does not depend on the other points or on gradients."""
+        predictor, x = self.make_predictor(), self.make_points()
+        together = predictor.mean(x)
         check_close(
-            "the mean of single points", torch.cat([answers.mean(row[None]) for row in x]), together, self.tolerance
+            "the mean of single points", torch.cat([predictor.mean(row[None]) for row in x]), together, self.tolerance
         )
         with torch.no_grad():
-            check_close("the mean without gradients", answers.mean(x), together, self.tolerance)
+            check_close("the mean without gradients", predictor.mean(x), together, self.tolerance)
 
-    def test_the_same_question_has_the_same_answer(self) -> None:
-        """Nothing is random, and nothing is used up."""
-        answers, x = self.make_answers(), self.make_points()
-        check_close("the mean asked again", answers.mean(x), answers.mean(x), 0.0)
+    def test_predictions_are_repeatable(self) -> None:
+        """Nothing is random or used up."""
+        predictor, x = self.make_predictor(), self.make_points()
+        check_close("the mean evaluated again", predictor.mean(x), predictor.mean(x), 0.0)
 
     def test_expectations_are_linear_in_g(self) -> None:
-        """E[a g + b h] = a E[g] + b E[h], and E of a vector is a vector; or a refusal in words."""
-        answers, x = self.make_answers(), self.make_points()
+        """E[a g + b h] = a E[g] + b E[h], and E of a vector is a vector; or a TypeError with a message."""
+        predictor, x = self.make_predictor(), self.make_points()
 
         def g(y: Tensor) -> Tensor:
             return y.double().reshape(len(y), -1)[:, 0]
 
         if not self.holds_targets:
             try:
-                answers.expectation(g, x)
+                predictor.expectation(g, x)
             except TypeError as error:
                 assert str(error)  # noqa: PT017 — pytest is not imported here
                 return
-            raise AssertionError(f"Expected {type(answers).__name__} to refuse E[g(Y)], got an answer.")
-        one, two = answers.expectation(g, x), answers.expectation(lambda y: g(y).square(), x)
-        both = answers.expectation(lambda y: torch.stack([g(y), g(y).square()], dim=-1), x)
+            raise AssertionError(f"Expected {type(predictor).__name__} to reject E[g(Y)], but it returned a value.")
+        one, two = predictor.expectation(g, x), predictor.expectation(lambda y: g(y).square(), x)
+        both = predictor.expectation(lambda y: torch.stack([g(y), g(y).square()], dim=-1), x)
         check_close("E of two functions", both, torch.stack([one, two], dim=-1), self.tolerance)
-        mixed = answers.expectation(lambda y: 2.0 * g(y) - 0.5 * g(y).square(), x)
+        mixed = predictor.expectation(lambda y: 2.0 * g(y) - 0.5 * g(y).square(), x)
         check_close("E of a mixture of functions", mixed, 2.0 * one - 0.5 * two, self.tolerance)
 
 
 class MulticlassPredictorContract(PredictorContract):
-    """The same for class labels; write ``make_answers`` and ``make_points``.
+    """The same for class labels; write ``make_predictor`` and ``make_points``.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -99,54 +99,56 @@ class MulticlassPredictorContract(PredictorContract):
         >>> class TestMine(MulticlassPredictorContract):
         ...     def make_points(self):
         ...         return torch.linspace(0, 1, 5, dtype=torch.float64).unsqueeze(-1)
-        ...     def make_answers(self):
+        ...     def make_predictor(self):
         ...         x = torch.linspace(0, 1, 9, dtype=torch.float64).unsqueeze(-1)
         ...         embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=3).double()
         ...         return embedding.condition(x, torch.arange(9) % 3)
     """
 
-    def make_answers(self) -> MulticlassPredictor:
-        """Answers about classes.
+    def make_predictor(self) -> MulticlassPredictor:
+        """A predictor of classes.
 
         Raises:
-            TypeError: if the subclass does not write it.
+            TypeError: if the subclass does not define it.
         """
-        raise TypeError("Expected a method make_answers that returns answers about classes, got none. Write it.")
+        raise TypeError("Define make_predictor in your subclass; it returns a predictor of classes.")
 
     def test_probabilities_are_probabilities(self) -> None:
         """Between 0 and 1, and 1 in all; a prediction is one of the classes."""
-        answers, x = self.make_answers(), self.make_points()
-        p, m = answers.probabilities(x), answers.num_classes
+        predictor, x = self.make_predictor(), self.make_points()
+        p, m = predictor.probabilities(x), predictor.num_classes
         assert p.shape == (x.shape[0], m), f"Expected probabilities of shape {(x.shape[0], m)}, got {tuple(p.shape)}."
         assert bool(((p >= 0) & (p <= 1)).all()), "Expected probabilities between 0 and 1, got others."
         check_close("the sum of the probabilities", p.sum(-1), torch.ones_like(p[:, 0]), self.tolerance)
-        labels = answers.predict(x)
+        labels = predictor.predict(x)
         assert bool(((labels >= 0) & (labels < m)).all()), f"Expected classes from 0 to {m - 1}, got others."
 
     def test_decision_probabilities_are_the_mean(self) -> None:
         """Of the one-hot labels, eq. (5)."""
-        answers, x = self.make_answers(), self.make_points()
-        check_close("the decision probabilities", answers.decision_probabilities(x), answers.mean(x), self.tolerance)
+        predictor, x = self.make_predictor(), self.make_points()
+        check_close(
+            "the decision probabilities", predictor.decision_probabilities(x), predictor.mean(x), self.tolerance
+        )
 
     def test_entropy_is_between_zero_and_log_m(self) -> None:
         """In nats."""
-        answers, x = self.make_answers(), self.make_points()
-        entropy, highest = answers.entropy(x), torch.tensor(float(answers.num_classes)).log()
+        predictor, x = self.make_predictor(), self.make_points()
+        entropy, highest = predictor.entropy(x), torch.tensor(float(predictor.num_classes)).log()
         assert bool(((entropy >= -1e-9) & (entropy <= highest + 1e-6)).all()), (
             "Expected 0 ≤ entropy ≤ log m, got others."
         )
 
     def test_expectations_of_classes(self) -> None:
         """E[g(Y)] is the sum over classes, whether g is a function or its values."""
-        answers, x = self.make_answers(), self.make_points()
-        values = torch.arange(answers.num_classes, dtype=torch.float64).square()
-        expected = answers.decision_probabilities(x).double() @ values
-        check_close("E[g(Y)] by values", answers.expectation(values, x).double(), expected, self.tolerance)
-        by_function = answers.expectation(lambda c: c.double().square(), x)
+        predictor, x = self.make_predictor(), self.make_points()
+        values = torch.arange(predictor.num_classes, dtype=torch.float64).square()
+        expected = predictor.decision_probabilities(x).double() @ values
+        check_close("E[g(Y)] by values", predictor.expectation(values, x).double(), expected, self.tolerance)
+        by_function = predictor.expectation(lambda c: c.double().square(), x)
         check_close("E[g(Y)] by a function", by_function.double(), expected, self.tolerance)
 
     def test_expectations_are_linear_in_g(self) -> None:
-        """Every answer about classes knows the expectation of g, with or without the targets."""
+        """Predictors of classes have expectations of g with or without the targets."""
         holds = self.holds_targets
         try:
             self.holds_targets = True

@@ -1,4 +1,4 @@
-"""What a linear system must answer, against the dense matrix itself."""
+"""Contract of linear systems, checked against the dense matrix."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .comparison import check_close
 
 
 class SystemContract:
-    """Inherit and write :meth:`make_system`, which returns a system and the matrices K and A = K + ηW⁻¹ it stands for.
+    """Inherit and define :meth:`make_system`, which returns a system and the matrices K and A = K + ηW⁻¹ it stands for.
 
     Attributes:
-        tolerance: of the answers, relative.
-        is_factorized: whether it knows diag A⁻¹, log |A| and densities.
+        tolerance: relative.
+        is_factorized: whether it has diag A⁻¹, log |A| and densities.
 
     Example:
         >>> from kernel_embed.linalg import DenseSystem
@@ -34,9 +34,9 @@ class SystemContract:
         """The system, K and A.
 
         Raises:
-            TypeError: if the subclass does not write it.
+            TypeError: if the subclass does not define it.
         """
-        raise TypeError("Expected a method make_system that returns a system with K and A, got none. Write it.")
+        raise TypeError("Define make_system in your subclass; it returns a system with K and A.")
 
     def _targets(self, A: Tensor) -> Tensor:
         return torch.randn(A.shape[-1], 2, generator=torch.Generator().manual_seed(0), dtype=A.dtype)
@@ -57,7 +57,7 @@ class SystemContract:
         check_close("diag K", system.diagonal(), K.diagonal(dim1=-2, dim2=-1), self.tolerance)
 
     def test_inverse_diagonal_and_determinant(self) -> None:
-        """diag A⁻¹, log |A| and −log N(Y; 0, A), or a refusal in words."""
+        """diag A⁻¹, log |A| and −log N(Y; 0, A), or a TypeError with a message."""
         system, _, A = self.make_system()
         Y = self._targets(A)
         if not self.is_factorized:
@@ -67,7 +67,9 @@ class SystemContract:
                 except TypeError as error:
                     assert "Expected a factorized system" in str(error)  # noqa: PT017 — pytest is not imported here
                 else:
-                    raise AssertionError(f"Expected {type(system).__name__} to refuse {ask.__name__}, got an answer.")
+                    raise AssertionError(
+                        f"Expected {type(system).__name__} to reject {ask.__name__}, but it returned a value."
+                    )
             return
         inverse = torch.linalg.inv(A)
         check_close("diag A⁻¹", system.inverse_diagonal(), inverse.diagonal(dim1=-2, dim2=-1), self.tolerance)

@@ -64,7 +64,7 @@ def checks(contract):
 
 def suite(contract, name, make, y):
     made = contract()
-    made.make_answers = lambda: BACKENDS[name](make, y)
+    made.make_predictor = lambda: BACKENDS[name](make, y)
     made.make_points = lambda: QUERY
     made.holds_targets = name not in WITHOUT_TARGETS
     made.tolerance = 1e-6 if name == "conjugate gradients" else 1e-8
@@ -98,7 +98,9 @@ def one_rank(tmp_path_factory):
 @pytest.mark.parametrize("check", checks(MulticlassPredictorContract))
 def test_answers_about_classes_from_shards(one_rank, check):
     made = MulticlassPredictorContract()
-    made.make_answers = lambda: ShardedEmbedding(MulticlassEmbedding(features(), 3, 0.01).double()).condition(X, LABELS)
+    made.make_predictor = lambda: ShardedEmbedding(MulticlassEmbedding(features(), 3, 0.01).double()).condition(
+        X, LABELS
+    )
     made.make_points = lambda: QUERY
     getattr(made, check)()
 

@@ -159,5 +159,5 @@ def test_samplers(name, check):
 
 
 def test_a_suite_says_what_is_missing():
-    with pytest.raises(TypeError, match="Expected a method make_objective"):
+    with pytest.raises(TypeError, match="Define make_objective"):
         ObjectiveContract().test_it_is_a_finite_number()
