@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
+import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Protocol, cast
 
-from .lab.commands.options import Unfinished
+from .lab.commands import COMMANDS
 from .version import __version__
-
-COMMANDS = {
-    "compare": "learn a kernel in several ways and compare them",
-    "reproduce": "run a table or figure of the papers again",
-    "benchmark": "measure speed beside other libraries, as ratios",
-}
-"""Every command with its line of help: a module of :mod:`kernel_embed.lab.commands`, imported when it is called."""
 
 EXAMPLES = """examples:
   kernel-embed compare --data people.csv --target churned
@@ -26,37 +18,24 @@ EXAMPLES = """examples:
 Run kernel-embed COMMAND --help for the options of a command."""
 
 
-class Command(Protocol):
-    """A module of :mod:`kernel_embed.lab.commands`."""
-
-    def add_arguments(self, command: argparse.ArgumentParser) -> None:
-        """Add the options of the command."""
-
-    def run(self, options: argparse.Namespace) -> str:
-        """Run it, and return what to print."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, or 2 after one line on the error stream."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    command = _command(words)
-    options = _parser(command).parse_args(words)
-    assert command is not None  # parse_args has exited otherwise
+    options = _parser(words[0] if words else "").parse_args(words)
     try:
-        _print(command[1].run(options))
+        text, problem = COMMANDS[options.command].run(options)
     except KeyboardInterrupt:
         print("kernel-embed: interrupted; run the same command again to resume", file=sys.stderr)
         return 130
-    except Unfinished as unfinished:
-        _print(unfinished.text)
-        print(f"kernel-embed: {unfinished}", file=sys.stderr)
-        return 2
     except (ValueError, OSError, ImportError, MemoryError) as error:
         if options.debug:
             raise
-        print(f"kernel-embed: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+        text, problem = "", " ".join(str(error).split()) or type(error).__name__
+    if text:
+        _print(text)
+    if problem:
+        print(f"kernel-embed: {problem}", file=sys.stderr)
+    return 2 if problem else 0
 
 
 def _print(text: str) -> None:
@@ -67,26 +46,22 @@ def _print(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _command(arguments: Sequence[str]) -> tuple[str, Command] | None:
-    """The first word and its module; ``None`` if it is no command, as for ``--help``."""
-    if not arguments or arguments[0] not in COMMANDS:
-        return None
-    return arguments[0], cast(Command, importlib.import_module(f".lab.commands.{arguments[0]}", __package__))
-
-
-def _parser(command: tuple[str, Command] | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="kernel-embed",
-        description="Learned kernel embeddings: compare, reproduce, measure.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def _parser(name: str) -> argparse.ArgumentParser:
+    """The parser, with the options of the command ``name`` only: they need its modules."""
+    raw = argparse.RawDescriptionHelpFormatter
+    words = "Learned kernel embeddings: compare, reproduce, measure."
+    parser = argparse.ArgumentParser("kernel-embed", description=words, epilog=EXAMPLES, formatter_class=raw)
     parser.add_argument("--version", action="version", version=f"kernel-embed {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, help_text in COMMANDS.items():
-        subparser = commands.add_parser(name, help=help_text)
-        if command is not None and command[0] == name:
-            command[1].add_arguments(subparser)
+    for one, command in COMMANDS.items():
+        subparser = commands.add_parser(one, help=command.help, formatter_class=raw)
+        if one == name:
+            command.add_options(subparser)
+            add, out = subparser.add_argument_group("the run").add_argument, pathlib.Path("results")
+            words = "directory for the results (default: results)"
+            add("--out", type=pathlib.Path, default=out, metavar="DIR", help=words)
+            add("--quick", action="store_true", help="a small run, to see that everything works")
+            add("--debug", action="store_true", help="show the traceback of an error")
     return parser
 
 

@@ -19,8 +19,9 @@ from collections.abc import Callable
 
 import torch
 
-import kernel_embed.lab.commands.compare
-import kernel_embed.lab.commands.reproduce  # noqa: F401 — before the fork, not in every child
+import kernel_embed.lab.compare.report
+import kernel_embed.lab.papers
+import kernel_embed.lab.studies  # noqa: F401 — before the fork, not in every child
 from kernel_embed.cli import main
 
 METHODS = ("logistic", "median heuristic")

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import warnings
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -161,7 +162,7 @@ class LightGBM(MostProbable):
 
 
 GRID = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0], "gamma": [0.01, 0.1, 1.0, 10.0]}
-"""Of the support vector classifier, for features of unit range."""
+"""Of the support vector classifier, for features in [0, 1]."""
 
 
 class GridSearchedSVC(ClassifierMixin, BaseEstimator):
@@ -175,9 +176,7 @@ class GridSearchedSVC(ClassifierMixin, BaseEstimator):
     """
 
     def __init__(self, pairwise: bool = False, num_folds: int = 5, search_rows: int | None = None) -> None:
-        self.pairwise = pairwise
-        self.num_folds = num_folds
-        self.search_rows = search_rows
+        self.pairwise, self.num_folds, self.search_rows = pairwise, num_folds, search_rows
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> GridSearchedSVC:
         """Search, then fit the best setting with probabilities."""
@@ -225,8 +224,7 @@ class LaplaceGPC(GaussianProcessClassifier):
         """Learn one kernel for each class by the Laplace evidence."""
         n, d = np.shape(X)
         _check_memory(2 * 8 * n * n * (d + 1), n)
-        ones = np.ones(d)
-        base = RBF(ones) if self.smoothness is None else Matern(ones, nu=self.smoothness)
+        base = RBF(np.ones(d)) if self.smoothness is None else Matern(np.ones(d), nu=self.smoothness)
         self.kernel = ConstantKernel() * base
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -242,13 +240,22 @@ def _check_memory(needed: int, n: int) -> None:
             raise MemoryError(f"{n} rows need more than {available / 2**30:.0f} GiB. Give it fewer rows.")
 
 
+@contextlib.contextmanager
+def _exact() -> Iterator[None]:
+    """Draws with seed 0, the caller's generator as it was, and Cholesky factors at every size."""
+    settings = gpytorch.settings
+    with torch.random.fork_rng(devices=[]), settings.max_cholesky_size(10**9):
+        torch.manual_seed(0)
+        with settings.fast_computations(False, False, False):
+            yield
+
+
 class _DirichletModel(gpytorch.models.ExactGP):
     def __init__(self, x: Tensor, likelihood: DirichletClassificationLikelihood, smoothness: float | None) -> None:
         super().__init__(x, likelihood.transformed_targets, likelihood)
-        m, d = likelihood.num_classes, x.shape[-1]
-        shape = torch.Size([m])
+        shape = torch.Size([likelihood.num_classes])
         make = RBFKernel if smoothness is None else partial(MaternKernel, smoothness)
-        base = make(batch_shape=shape, ard_num_dims=d)
+        base = make(batch_shape=shape, ard_num_dims=x.shape[-1])
         self.mean_module = gpytorch.means.ConstantMean(batch_shape=shape)
         self.covar_module = ScaleKernel(base, batch_shape=shape)
 
@@ -259,64 +266,40 @@ class _DirichletModel(gpytorch.models.ExactGP):
 class DirichletClassifier(MostProbable):
     """Gaussian process regression on transformed labels, as in GPyTorch's example, with an ARD kernel for each class.
 
+    100 steps of Adam; Cholesky factors at every size, where GPyTorch would turn to conjugate gradients above n = 800.
+
     Args:
         smoothness: of a Matérn kernel; ``None`` for the squared exponential.
-        num_steps: of Adam.
-        learning_rate: of Adam.
-        exact: factorize with Cholesky at every size; otherwise GPyTorch's own choice, which above n = 800 is conjugate
-            gradients with a stochastic determinant.
-        random_state: seed of the draws that average the softmax, and of the stochastic determinant.
     """
 
-    def __init__(
-        self,
-        smoothness: float | None = None,
-        num_steps: int = 100,
-        learning_rate: float = 0.1,
-        exact: bool = True,
-        random_state: int = 0,
-    ) -> None:
+    def __init__(self, smoothness: float | None = None) -> None:
         self.smoothness = smoothness
-        self.num_steps = num_steps
-        self.learning_rate = learning_rate
-        self.exact = exact
-        self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> DirichletClassifier:
         """Maximize the marginal likelihood of all classes together by Adam."""
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
-        x = torch.tensor(np.asarray(X), dtype=torch.float64)
-        labels = torch.as_tensor(numbers)
+        x, labels = torch.tensor(np.asarray(X), dtype=torch.float64), torch.as_tensor(numbers)
         likelihood = DirichletClassificationLikelihood(labels, learn_additional_noise=True, dtype=x.dtype)
         self.model_ = _DirichletModel(x, likelihood, self.smoothness).to(x)
         self.model_.train()
         likelihood.train()
-        adam = torch.optim.Adam(self.model_.parameters(), lr=self.learning_rate)
+        adam = torch.optim.Adam(self.model_.parameters(), lr=0.1)
         loss = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, self.model_)
-        with self._settings():
-            for _ in range(self.num_steps):
+        with _exact():
+            for _ in range(100):
                 adam.zero_grad()
                 value = -loss(self.model_(x), likelihood.transformed_targets).sum()
                 value.backward()
                 adam.step()
-        self.num_evaluations_ = self.num_steps
+        self.num_evaluations_ = 100
         return self
 
     def predict_proba(self, X: ArrayLike, num_draws: int = 256) -> NDArray[np.float64]:
         """The mean over draws of the softmax of the latent functions."""
         self.model_.eval()
         # without debugging: predicting its own rows would warn
-        with torch.no_grad(), gpytorch.settings.debug(False), self._settings():
+        with torch.no_grad(), gpytorch.settings.debug(False), _exact():
             latent = self.model_(torch.tensor(np.asarray(X), dtype=torch.float64))
             mean, deviation = latent.mean, latent.variance.clamp_min(0.0).sqrt()
             draws = mean + deviation * torch.randn(num_draws, *mean.shape, dtype=mean.dtype)
             return np.asarray(draws.softmax(dim=1).mean(dim=0).mT.numpy())
-
-    def _settings(self) -> contextlib.ExitStack:
-        stack = contextlib.ExitStack()
-        stack.enter_context(torch.random.fork_rng(devices=[]))
-        torch.manual_seed(self.random_state)  # inside the fork: the caller's generator stays as it was
-        if self.exact:
-            stack.enter_context(gpytorch.settings.max_cholesky_size(10**9))
-            stack.enter_context(gpytorch.settings.fast_computations(False, False, False))
-        return stack

@@ -166,12 +166,8 @@ class NetworkClassifier(MostProbable):
         regularization: float = 0.01,
         seed: int = 0,
     ) -> None:
-        self.hidden = hidden
-        self.objective = objective
-        self.num_epochs = num_epochs
-        self.learning_rate = learning_rate
-        self.regularization = regularization
-        self.seed = seed
+        self.hidden, self.objective, self.num_epochs, self.learning_rate = hidden, objective, num_epochs, learning_rate
+        self.regularization, self.seed = regularization, seed
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> NetworkClassifier:
         """Learn weights and λ jointly."""
@@ -238,13 +234,8 @@ class PosteriorAverageClassifier(MostProbable):
         powers: Sequence[float] = (),
         random_state: int = 0,
     ) -> None:
-        self.kernel = kernel
-        self.objective = objective
-        self.num_samples = num_samples
-        self.warmup_steps = warmup_steps
-        self.max_tree_depth = max_tree_depth
-        self.temperature = temperature
-        self.powers = powers
+        self.kernel, self.objective, self.num_samples, self.warmup_steps = kernel, objective, num_samples, warmup_steps
+        self.max_tree_depth, self.temperature, self.powers = max_tree_depth, temperature, powers
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> PosteriorAverageClassifier:

@@ -254,8 +254,7 @@ class SingleKernelRegressor(PredictiveRegressor):
     def __init__(
         self, objective: Objective[ConditionedEmbedding] | None = None, target_kernel: Kernel | None = None
     ) -> None:
-        self.objective = objective
-        self.target_kernel = target_kernel
+        self.objective, self.target_kernel = objective, target_kernel
 
     def fit(self, X: Any, y: ArrayLike) -> SingleKernelRegressor:
         """Learn from targets with mean 0 and deviation 1."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import html
+import importlib.resources
 import pathlib
+import string
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -43,42 +45,6 @@ COLUMNS = {
     "tied": "within one standard error of the best learner’s figure, and p at least 0.05.",
     "evals, seconds, MB": "evaluations of objective and gradient, time and memory of one fit.",
 }
-
-STYLE = """
-:root { color-scheme: light dark; --text: #1d2733; --page: #fff; --line: #d8dee6; --soft: #f5f7fa; --mark: #c0392b;
-  --quiet: #505d6c; --chosen: #fdf3f1; --out: #6f7a88; }
-@media (prefers-color-scheme: dark) { :root { --text: #e3e8ee; --page: #14181e; --line: #37414d; --soft: #1d242c;
-  --mark: #e8705c; --quiet: #a9b4c1; --chosen: #35241f; --out: #8893a1; } figure img { border-radius: 4px; } }
-* { box-sizing: border-box; }
-body { font: 16px/1.55 system-ui, sans-serif; color: var(--text); background: var(--page); margin: 0 auto;
-  padding: 1.2rem; max-width: 70rem; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: .4rem 0; }
-h2 { font-size: 1.35rem; margin: 2.4rem 0 .6rem; border-top: 2px solid var(--line); padding-top: 1.2rem; }
-h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
-p, li, dd { max-width: 46rem; }
-.note { color: var(--quiet); font-size: .92rem; }
-.use { background: var(--soft); border-left: 5px solid var(--mark); padding: .8rem 1rem; margin: 1rem 0; }
-.use strong { font-size: 1.15rem; }
-pre { background: var(--page); border: 1px solid var(--line); padding: .6rem .8rem; overflow-x: auto;
-  font-size: .85rem; }
-.scroll { overflow-x: auto; margin: .8rem 0; }
-table { border-collapse: collapse; font-size: .85rem; white-space: nowrap; }
-th, td { padding: .3rem .45rem; text-align: right; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--page); }
-tr.chosen td { background: var(--chosen); font-weight: 600; }
-tr.out td { color: var(--out); }
-figure { margin: 0; }
-figure img { width: 100%; height: auto; display: block; background: #fff; }
-figcaption { font-size: .85rem; color: var(--quiet); margin-top: .3rem; }
-figcaption b { color: var(--text); }
-.wide { max-width: 40rem; }
-.half { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1.2rem; }
-.half > figure { max-width: 40rem; }
-.quarter { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 1rem; }
-.small { display: grid; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); gap: .8rem; }
-dt { font-weight: 600; margin-top: .4rem; } dd { margin: 0 0 .2rem 0; }
-@media (max-width: 40rem) { body { padding: .8rem; } h1 { font-size: 1.35rem; } }
-"""
 
 
 def write_report(results: Sequence[ComparisonResult], path: pathlib.Path, progress: bool | None = None) -> pathlib.Path:
@@ -120,29 +86,12 @@ def _page(title: str, result: ComparisonResult, body: str) -> str:
     columns = "".join(f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in terms.items())
     learners = {name: result.learners[name].description for name in settings.methods}
     descriptions = "".join(f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in learners.items())
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{_t(title)}</title>
-<link rel="icon" href="data:,">
-<style>{STYLE}</style>
-</head>
-<body>
-<h1>{_t(title)}</h1>
-<p>{_t(tried)}</p>
-<p class="note">kernel_embed {_t(__version__)}, {date}; {_t(test)}; kernel {_t(settings.kernel)}; {_t(limit)}. Every
-learner gets the table in the form that suits it, learned on the training rows.</p>
-{body}
-<h2>Glossary</h2>
-<h3>Columns</h3>
-<dl>{columns}</dl>
-<h3>Learners</h3>
-<dl>{descriptions}</dl>
-</body>
-</html>
-"""
+    texts = {"title": title, "tried": tried, "version": __version__, "date": date, "test": test}
+    texts |= {"kernel": settings.kernel, "limit": limit}
+    template = string.Template(importlib.resources.files(__package__).joinpath("report.html").read_text("utf-8"))
+    return template.substitute(
+        {k: _t(v) for k, v in texts.items()}, body=body, columns=columns, descriptions=descriptions
+    )
 
 
 def _table_section(

@@ -19,8 +19,6 @@ MOST_FRACTIONS = 20
 """A target with more different numbers, not all of them whole, is continuous."""
 MOST_WHOLE = 50
 """A target with more different whole numbers is a count or a measurement, unless the task is given."""
-CLASSIFICATION, REGRESSION = "classification", "regression"
-"""The tasks: the target is one of few classes, or a number."""
 
 
 def task_of(cells: pd.Series) -> str:
@@ -33,13 +31,13 @@ def task_of(cells: pd.Series) -> str:
         ('regression', 'classification', 'classification')
     """
     if pd.api.types.is_bool_dtype(cells.dtype):
-        return CLASSIFICATION
+        return "classification"
     numbers = pd.to_numeric(cells.dropna(), errors="coerce").astype(np.float64)
     if numbers.empty or not np.isfinite(numbers).all():
-        return CLASSIFICATION
+        return "classification"
     different, whole = numbers.nunique(), bool((numbers % 1 == 0).all())
     many = different > (MOST_WHOLE if whole else MOST_FRACTIONS)
-    return REGRESSION if many or (different > 2 and 2 * different > len(numbers)) else CLASSIFICATION
+    return "regression" if many or (different > 2 and 2 * different > len(numbers)) else "classification"
 
 
 def numbers_of(cells: pd.Series, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -61,22 +59,11 @@ def labels_of(cells: pd.Series) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Labels as whole numbers if all of them are, otherwise as text; and which rows have one."""
     has_label = cells.notna().to_numpy()
     numbers = pd.to_numeric(cells.where(has_label), errors="coerce").astype(np.float64)
-    whole = np.isfinite(numbers[has_label]).all() and (np.abs(numbers[has_label]) < 2**53).all()
-    if (
-        whole
-        and has_label.any()
-        and (numbers[has_label] % 1 == 0).all()
-        and not pd.api.types.is_bool_dtype(cells.dtype)
-    ):
+    values = numbers[has_label]
+    whole = len(values) and (np.abs(values) < 2**53).all() and (values % 1 == 0).all()
+    if whole and not pd.api.types.is_bool_dtype(cells.dtype):
         return numbers.where(has_label, 0.0).astype(np.int64).to_numpy(), has_label
-    return np.array(
-        [str(cell).strip() if known else "" for cell, known in zip(cells, has_label, strict=True)]
-    ), has_label
-
-
-def are_numbers(classes: NDArray[Any]) -> bool:
-    """Whether labels are numbers in text form, because not all of them are whole."""
-    return classes.dtype.kind == "U" and bool(pd.to_numeric(pd.Series(classes), errors="coerce").notna().all())
+    return np.array(["" if pd.isna(cell) else str(cell).strip() for cell in cells]), has_label
 
 
 FEWEST_ROWS = 10
@@ -98,7 +85,7 @@ class UserTable(NamedTuple):
     x: pd.DataFrame
     y: NDArray[Any]
     notes: tuple[str, ...] = ()
-    task: str = CLASSIFICATION
+    task: str = "classification"
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -211,9 +198,9 @@ def _table(
     if like is not None:
         task = like.task
     task = task_of(cells) if task is None else task
-    if task not in (CLASSIFICATION, REGRESSION):
+    if task not in ("classification", "regression"):
         raise ValueError(f"Unknown task {task!r}. Choose 'classification' or 'regression'.")
-    labels, has_label = numbers_of(cells, name) if task == REGRESSION else labels_of(cells)
+    labels, has_label = numbers_of(cells, name) if task == "regression" else labels_of(cells)
     notes = []
     if not has_label.all():
         notes = [f"{int((~has_label).sum())} of {len(has_label)} rows dropped: no label in {cells.name}"]
@@ -227,8 +214,7 @@ def _table(
     x, column_notes = usable_columns(frame)
     if x.empty and len(frame) >= FEWEST_ROWS:
         raise ValueError(f"{name} has no useful column: {'; '.join(column_notes)}. Keep a column that varies.")
-    check = _check_numbers if task == REGRESSION else _check_classes
-    notes = [*notes, *column_notes, *_missing(x), *check(name, labels)]
+    notes = [*notes, *column_notes, *_missing(x), *_check_target(name, labels, task)]
     return UserTable(name, x, labels, tuple(notes), task)
 
 
@@ -259,7 +245,7 @@ def _of_type(values: pd.Series | None, dtype: Any, index: pd.Index) -> pd.Series
 
 def _labels_like(name: str, labels: NDArray[Any], reference: UserTable) -> NDArray[Any]:
     """The labels in the type of those of ``reference``, which has them all."""
-    if reference.task == REGRESSION:
+    if reference.task == "regression":
         return labels
     by_text = {str(label): label for label in np.unique(reference.y)}
     unknown = sorted(set(map(str, labels)) - set(by_text))
@@ -277,21 +263,20 @@ def _without(frame: pd.DataFrame, drop: Sequence[str], where: str) -> pd.DataFra
     return frame.drop(columns=list(drop))
 
 
-def _check_numbers(name: str, y: NDArray[Any]) -> list[str]:
+def _check_target(name: str, y: NDArray[Any], task: str) -> list[str]:
+    """Notes on the target; an error if nothing can be learned from it."""
     if len(y) < FEWEST_ROWS:
-        raise ValueError(f"{name} has {len(y)} rows with a target, but {FEWEST_ROWS} are needed. Give more rows.")
-    if y.min() == y.max():
-        raise ValueError(f"The target of {name} is {y[0]:g} in every row. Name another column.")
-    return []
-
-
-def _check_classes(name: str, y: NDArray[Any]) -> list[str]:
-    if len(y) < FEWEST_ROWS:
-        raise ValueError(f"{name} has {len(y)} rows with a label, but {FEWEST_ROWS} are needed. Give more rows.")
+        word = "target" if task == "regression" else "label"
+        raise ValueError(f"{name} has {len(y)} rows with a {word}, but {FEWEST_ROWS} are needed. Give more rows.")
     classes, counts = np.unique(y, return_counts=True)
-    if len(classes) < 2:
+    if task == "regression":
+        if len(classes) == 1:
+            raise ValueError(f"The target of {name} is {y[0]:g} in every row. Name another column.")
+        return []
+    if len(classes) == 1:
         raise ValueError(f"The target of {name} has only one class: {classes[0]}. Name another column as the target.")
-    if 2 * len(classes) > len(y) or (len(classes) > MOST_FRACTIONS and are_numbers(classes)):
+    are_numbers = classes.dtype.kind == "U" and pd.to_numeric(pd.Series(classes), errors="coerce").notna().all()
+    if 2 * len(classes) > len(y) or (len(classes) > MOST_FRACTIONS and are_numbers):
         raise ValueError(
             f"The target of {name} has {len(classes)} classes in {len(y)} rows: it is a number or an identifier. "
             "Give --task regression, or name another column with --target."

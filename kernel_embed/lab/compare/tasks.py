@@ -166,12 +166,8 @@ def _predict_classes(model: Any, x: Features, y: NDArray[Any], targets: NDArray[
 def _summarize_classes(arrays: Arrays, model: Any, x: Features, y: NDArray[Any]) -> Record:
     correct = model.predict(x) == y  # some models do not predict the most probable class
     scores = _score_classes(arrays)
-    return {
-        "accuracy": float(correct.mean()),
-        "nll": float(scores["nll"].mean()),
-        "brier": float(scores["brier"].mean()),
-        "calibration_error": calibration_error(arrays["probabilities"].max(axis=1), correct),
-    }
+    means = {name: float(values.mean()) for name, values in {**scores, "accuracy": correct}.items()}
+    return {**means, "calibration_error": calibration_error(arrays["probabilities"].max(axis=1), correct)}
 
 
 def _score_classes(arrays: Arrays) -> dict[str, Floats]:

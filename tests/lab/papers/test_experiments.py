@@ -8,7 +8,7 @@ import json
 import pytest
 
 from kernel_embed.cli import main
-from kernel_embed.lab.commands.reproduce import EXPERIMENTS
+from kernel_embed.lab.commands import experiments
 from kernel_embed.lab.papers import Settings, reproduce
 
 NAMES = [
@@ -16,6 +16,7 @@ NAMES = [
     *("averaged", "causal-graphs", "test-level", "test-power", "coverage", "posterior-coverage", "posterior-ranks"),
     *("prior-chains", "voted-penalties"),
 ]
+EXPERIMENTS = experiments()
 IRIS = EXPERIMENTS["iris"]
 
 

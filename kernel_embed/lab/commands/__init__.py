@@ -1,1 +1,0 @@
-"""The commands of ``kernel-embed``: each module adds its options and runs."""
