@@ -75,12 +75,8 @@ def test_runs_that_share_a_file_keep_each_others_records(tmp_path):
 
 
 def test_table_aligns_columns():
-    assert table(["a", "b"], [["long", "1"], ["x", "22"]]).splitlines() == [
-        "a      b",
-        "----  --",
-        "long   1",
-        "x     22",
-    ]
+    lines = table(["a", "b"], [["long", "1"], ["x", "22"]]).splitlines()
+    assert lines == ["a      b", "----  --", "long   1", "x     22"]
 
 
 def test_standard_error_is_that_of_the_mean():

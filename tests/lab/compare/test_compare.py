@@ -16,6 +16,7 @@ import torch
 
 from kernel_embed.lab.compare import ComparisonResult, figures
 from kernel_embed.lab.compare import comparison as module
+from kernel_embed.lab.compare import embedding_classifiers as models
 from kernel_embed.lab.compare.comparison import KEY, Comparison, Settings
 from kernel_embed.lab.compare.data import Table, scaled
 from kernel_embed.lab.compare.learners import CLASSIFIERS, LEARNERS, Learner, Structure, learners
@@ -37,9 +38,13 @@ def blobs(n=60, d=2, m=3, seed=0, name="blobs"):
     return named_table(name, Table(x, np.array(["red", "green", "<b>bold", "gray"])[y]), [f"f{j}" for j in range(d)])
 
 
-def comparison(out=None, methods=("median heuristic", "svc grid"), **settings):
+def comparison(out=None, methods=("default",), default=None):
+    """Two folds; ``default`` replaces the class of the learner of that name."""
     results = Results(None if out is None else out / "results.json", KEY)
-    return Comparison(results, Settings(tuple(methods), folds=2, **settings), out)
+    c = Comparison(results, Settings(tuple(methods), folds=2), out)
+    if default is not None:
+        c.learners["default"] = SimpleNamespace(for_tables=default)
+    return c
 
 
 class Failing:
@@ -66,9 +71,7 @@ class Counting:
 
 
 def test_a_learner_that_fails_is_a_row_and_does_not_stop_the_others():
-    c = comparison(methods=("default", "svc grid"))
-    c.learners["default"] = SimpleNamespace(for_tables=Failing)
-    table = blobs()
+    c, table = comparison(methods=("default", "svc grid"), default=Failing), blobs()
     c.run([(table, None)], progress=False)
     rows = rows_of(c.records(table), c.arrays)
     assert [row.method for row in rows] == ["svc grid", "default"]
@@ -86,14 +89,12 @@ def test_finished_folds_are_not_computed_again_after_an_interruption(tmp_path):
             return super().fit(x, y)
 
     Counting.fits = 0
-    first = comparison(tmp_path, methods=["default"])
-    first.learners["default"] = SimpleNamespace(for_tables=Interrupted)
+    first = comparison(tmp_path, default=Interrupted)
     with pytest.raises(KeyboardInterrupt):
         first.run([(table, None)], progress=False)
     assert len(json.loads((tmp_path / "results.json").read_text())) == 1
 
-    again = comparison(tmp_path, methods=["default"])
-    again.learners["default"] = SimpleNamespace(for_tables=Counting)
+    again = comparison(tmp_path, default=Counting)
     again.run([(table, None)], progress=False)
     assert Counting.fits == 2, "one fold before, the other after"
     assert all(len(again.arrays(record)["truth"]) == 30 for record in again.records(table))
@@ -107,8 +108,7 @@ def test_a_fit_that_ended_early_on_ctrl_c_is_not_a_result(tmp_path):
             self.result_ = SimpleNamespace(interrupted=True)
             return super().fit(x, y)
 
-    c = comparison(tmp_path, methods=["default"])
-    c.learners["default"] = SimpleNamespace(for_tables=Early)
+    c = comparison(tmp_path, default=Early)
     with pytest.raises(KeyboardInterrupt):
         c.run([(blobs(), None)], progress=False)
     assert not (tmp_path / "results.json").exists()
@@ -128,8 +128,7 @@ def test_a_slow_learner_has_fewer_rows_or_is_left_out(monkeypatch):
     table = blobs(n=200)
     for limit, words in ((40, "of 100 rows"), (0, "left out: takes far more than")):
         monkeypatch.setattr(module, "affordable_rows", lambda *args, limit=limit: limit)
-        c = comparison(methods=["default"])
-        c.learners["default"] = SimpleNamespace(for_tables=Counting)
+        c = comparison(default=Counting)
         c.run([(table, None)], progress=False)
         (row,) = rows_of(c.records(table), c.arrays)
         assert row.num_train == pytest.approx(limit, abs=3)
@@ -208,14 +207,11 @@ def test_the_snippet_names_another_kernel(name):
 
 
 def test_the_posterior_average_is_an_average_over_its_draws():
-    pytest.importorskip("kernel_embed.posteriors")
-    from kernel_embed.lab.compare.embedding_classifiers import PosteriorAverageClassifier
-
     table = blobs(n=40, m=2, seed=2)
     x, y, *_ = scaled(table.x.to_numpy(), table.y, table.x.to_numpy(), table.y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # eight draws are too few, and are said to be
-        learner = PosteriorAverageClassifier(num_samples=8, warmup_steps=8).fit(x, y)
+        learner = models.PosteriorAverageClassifier(num_samples=8, warmup_steps=8).fit(x, y)
     each = learner.posterior_.probabilities_of_draws(torch.as_tensor(x[:5]), calibrated=True)
     np.testing.assert_allclose(learner.predict_proba(x[:5]), each.mean(dim=0).numpy(), atol=1e-10)
     assert learner.draws_["draws lengthscale"].shape == (8, 2)
@@ -232,6 +228,23 @@ def test_other_kernels_reach_the_learners(kernel):
         learners(kernel="none")
 
 
+def test_networks_start_as_in_the_paper():
+    network = models.perceptron(5, models.CEN_2)
+    models.paper_initialization(network, torch.Generator().manual_seed(0))
+    assert (network[0].bias == 0.1).all()
+    assert network[2].weight.abs().max() <= 0.2
+    assert network[2].weight.std().item() == pytest.approx(0.088, abs=0.005)  # 0.1, cut off at two deviations
+
+
+@pytest.mark.parametrize("objective", ["leave-one-out", "paper"])
+def test_a_network_classifier_learns(objective, problem):
+    classifier = models.NetworkClassifier(models.CEN_1, objective, num_epochs=60, learning_rate=0.02)
+    classifier.fit(problem.x.numpy(), np.array(["a", "b", "c"])[problem.y.numpy()])
+    assert classifier.predict_proba(problem.query.numpy()).sum(axis=1) == pytest.approx(np.ones(7))
+    assert set(classifier.predict(problem.x.numpy())) <= {"a", "b", "c"}
+    assert classifier.result_.value < classifier.result_.history[0]["value"]
+
+
 def test_every_learner_is_complete_and_named_once():
     names = [(learner.task, learner.name) for learner in LEARNERS]
     assert len(names) == len(set(names))
@@ -240,9 +253,7 @@ def test_every_learner_is_complete_and_named_once():
     for more in ({"group": "others"}, {"form": "raw"}):
         with pytest.raises(ValueError, match="'mine' has the unknown"):
             Learner(
-                **{"name": "mine", "group": "reference", "structure": Structure.KERNEL, **more},
-                description="",
-                constructor="",
+                "mine", **{"group": "reference", **more}, structure=Structure.KERNEL, description="", constructor=""
             )
     structures = {learner.name: learner.structure for learner in CLASSIFIERS}
     single = [s for s in structures.values() if s.value.startswith("one kernel")]
@@ -278,16 +289,8 @@ def test_the_report_stands_alone_and_says_what_to_use(page):
     for one in found:
         assert f"Use “{one.recommendation.method}”" in text
         assert one.code().splitlines()[0] in text
-    titles = (
-        "Who predicts best",
-        "What the labels depend on",
-        "How learning converges",
-        "Lengthscale by evidence",
-        "differ",
-        "Would more rows help",
-        " confuses",
-    )
-    for title in titles:
+    titles = ("Who predicts best", "What the labels depend on", "How learning converges", "Lengthscale by evidence")
+    for title in (*titles, "differ", "Would more rows help", " confuses"):
         assert len(re.findall(title, text)) >= 2, title
     assert text.count("data:image/png;base64,") >= 2 * (1 + 3 + 3 + 4)
     assert path.stat().st_size < 3_000_000

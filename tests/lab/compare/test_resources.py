@@ -16,22 +16,25 @@ from kernel_embed.splits import proportional_sample
 class Clock:
     """Time that passes only when a learner says so."""
 
-    def __init__(self, exponent, scale):
-        self.now, self.exponent, self.scale, self.sizes = 0.0, exponent, scale, []
+    def __init__(self, exponent, scale, start=0.0, most=10_000):
+        self.exponent, self.scale, self.start, self.most = exponent, scale, start, most
+        self.now, self.sizes = 0.0, []
 
     def process_time(self):
         return self.now
 
     def fit(self, x, y):
+        if len(y) > self.most:
+            raise MemoryError
         self.sizes.append(len(y))
-        self.now += self.scale * len(y) ** self.exponent
+        self.now += self.start + self.scale * len(y) ** self.exponent
         return self
 
 
 @pytest.fixture
 def learner(monkeypatch):
-    def make(exponent, scale):
-        clock = Clock(exponent, scale)
+    def make(*settings, **more):
+        clock = Clock(*settings, **more)
         monkeypatch.setattr(resources, "time", clock)
         return clock
 
@@ -41,10 +44,15 @@ def learner(monkeypatch):
 X, Y = np.zeros((4000, 2)), np.arange(4000) % 3
 
 
-def test_a_fast_learner_takes_all_rows_after_a_small_trial(learner):
-    clock = learner(2.0, 1e-9)
-    assert affordable_rows(lambda: clock, X, Y, 10.0) == 4000
-    assert len(clock.sizes) == 1
+@pytest.mark.parametrize(
+    ("exponent", "scale", "rows", "budget", "affordable", "trials"),
+    [(2.0, 1e-9, 4000, 10.0, 4000, 1), (1.0, 1.0, 4000, 10.0, 0, 1), (1.0, 1e9, 200, 1.0, 200, 0)],
+    ids=["fast: all rows after a small trial", "hopeless: none", "small table: never cut"],
+)
+def test_trials_and_affordable_rows(learner, exponent, scale, rows, budget, affordable, trials):
+    clock = learner(exponent, scale)
+    assert affordable_rows(lambda: clock, X[:rows], Y[:rows], budget) == affordable
+    assert len(clock.sizes) == trials
 
 
 def test_a_cubic_learner_is_cut_near_its_budget(learner):
@@ -56,39 +64,13 @@ def test_a_cubic_learner_is_cut_near_its_budget(learner):
 
 
 def test_time_that_does_not_depend_on_the_rows_does_not_cut_a_learner_short(learner):
-    clock = learner(3.0, 1e-9)
-    plain = clock.fit
-
-    def with_a_start(x, y):
-        clock.now += 0.5
-        return plain(x, y)
-
-    clock.fit = with_a_start
+    clock = learner(3.0, 1e-9, start=0.5)
     rows = affordable_rows(lambda: clock, X, Y, 4.0)  # 0.5 s + 1e-9 n³ is 4 s at n = 1518
     assert 1000 <= rows <= 1518
 
 
-def test_a_learner_that_is_hopeless_is_left_out(learner):
-    clock = learner(1.0, 1.0)
-    assert affordable_rows(lambda: clock, X, Y, 10.0) == 0
-
-
-def test_small_tables_are_never_cut(learner):
-    clock = learner(1.0, 1e9)
-    assert affordable_rows(lambda: clock, X[:200], Y[:200], 1.0) == 200
-    assert clock.sizes == []
-
-
 def test_a_trial_that_does_not_fit_in_memory_stops_the_trials(learner):
-    clock = learner(1.0, 1e-3)
-    fit = clock.fit
-
-    def limited(x, y):
-        if len(y) > 300:
-            raise MemoryError
-        return fit(x, y)
-
-    clock.fit = limited
+    clock = learner(1.0, 1e-3, most=300)
     assert 125 <= affordable_rows(lambda: clock, X, Y, 3.0) < 4000
 
 

@@ -23,19 +23,22 @@ def rows(labels, extra=""):
 LABELS = ["yes", "no"] * 6
 
 
-def test_text_labels_and_the_last_column(tmp_path):
-    table = read_user_table(write(tmp_path / "a.csv", "u,v,w\n" + rows(LABELS)))
-    assert table.features == ("u", "v")
-    assert table.x.shape == (12, 2)
-    assert set(table.y) == {"yes", "no"}
-    assert table.notes == ()
+LARGE = "".join(f"{i},{'9e30' if i % 2 else '8e30'}\n" for i in (5, 3, 8, 1, 9, 2, 7, 4, 6, 0) * 2)
 
 
-def test_a_column_called_target_and_whole_numbers(tmp_path):
-    text = "target;u\n" + "".join(f"{i % 2}.0;{i}\n" for i in range(12))
+@pytest.mark.parametrize(
+    ("text", "features", "labels"),
+    [
+        ("u,v,w\n" + rows(LABELS), ("u", "v"), {"yes", "no"}),
+        ("target;u\n" + "".join(f"{i % 2}.0;{i}\n" for i in range(12)), ("u",), {0, 1}),
+        ("u,w\n" + LARGE, ("u",), {"8e+30", "9e+30"}),
+        ('\ufeff"u,1",w\n' + "".join(f'"{i}","a\nb{i % 2}"\n' for i in range(12)), ("u,1",), {"a\nb0", "a\nb1"}),
+    ],
+    ids=["last column", "column called target", "large labels are text", "quotes and a byte order mark"],
+)
+def test_features_and_labels(tmp_path, text, features, labels):
     table = read_user_table(write(tmp_path / "a.csv", text))
-    assert table.features == ("u",)
-    assert set(table.y.tolist()) == {0, 1}
+    assert (table.features, set(table.y.tolist()), table.notes) == (features, labels, ())
 
 
 def test_missing_cells_are_kept_and_noted(tmp_path):
@@ -57,18 +60,6 @@ def test_the_largest_numbers_stand_for_missing_ones(tmp_path):
     assert again.x["u"].isna().sum() == 2
 
 
-def test_large_labels_are_text(tmp_path):
-    text = "u,w\n" + "".join(f"{i},{'9e30' if i % 2 else '8e30'}\n" for i in (5, 3, 8, 1, 9, 2, 7, 4, 6, 0) * 2)
-    table = read_user_table(write(tmp_path / "a.csv", text))
-    assert sorted(set(table.y)) == ["8e+30", "9e+30"]
-
-
-def test_a_cell_that_is_too_long(tmp_path):
-    path = write(tmp_path / "a.csv", "u,v,w\n" + rows(LABELS, f"1,{'x' * 140_000},yes\n"))
-    with pytest.raises(ValueError, match=r"A cell in row 14 of .*a\.csv is too long: .* Shorten"):
-        read_user_table(path)
-
-
 @pytest.mark.parametrize("suffix", [".parquet", ".pq"])
 def test_parquet_is_the_same_table(tmp_path, suffix):
     pytest.importorskip("pyarrow")
@@ -85,14 +76,6 @@ def test_the_fingerprint_changes_with_one_cell(tmp_path):
     assert one.fingerprint != two.fingerprint
 
 
-def test_quoted_cells_and_a_mark_of_byte_order(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes('\ufeff"u,1",w\n'.encode() + "".join(f'"{i}","a\nb{i % 2}"\n' for i in range(12)).encode())
-    table = read_user_table(path)
-    assert table.features == ("u,1",)
-    assert set(table.y) == {"a\nb0", "a\nb1"}
-
-
 @pytest.mark.parametrize(
     ("text", "target", "words"),
     [
@@ -100,7 +83,7 @@ def test_quoted_cells_and_a_mark_of_byte_order(tmp_path):
         ("u,v,w\n" + rows(["yes"] * 12), None, "only one class: yes"),
         ("u,v,w\n" + rows([f"name {i}" for i in range(12)]), None, "12 classes in 12 rows.*--task regression"),
         ("u,v,w\n" + "1,,yes\n1,,no\n" * 6, None, "no useful column: .*no values: v; .*constant: u"),
-        ("u,w\n1," + "x" * 140_000 + "\n", None, "too long"),
+        ("u,w\n1," + "x" * 140_000 + "\n", None, "A cell in row 2 of .* is too long: .* Shorten"),
         ("u,v,w\n1,2\n", None, "Row 2 .*has 2 cells, but the header has 3"),
         ("u,u,w\n" + rows(LABELS), None, "same name: u"),
         ("u,v,w\n", None, "a header and rows"),
@@ -180,17 +163,8 @@ def test_commas_between_thousands_where_cells_are_divided_by_commas(tmp_path):
 
 def test_all_useless_columns_are_noted():
     n = 40
-    frame = pd.DataFrame(
-        {
-            "name": [f"person {i}" for i in range(n)],
-            "id": range(n),
-            "gone": np.nan,
-            "same": 1.0,
-            "also": "x",
-            "list": [[1]] * n,
-            "good": np.arange(n) % 7,
-        }
-    )
+    useless = {"name": [f"person {i}" for i in range(n)], "id": range(n), "gone": np.nan, "same": 1.0, "also": "x"}
+    frame = pd.DataFrame({**useless, "list": [[1]] * n, "good": np.arange(n) % 7})
     table = table_of(frame, ["yes", "no"] * 20)
     assert table.features == ("good",)
     words = "; ".join(table.notes)
