@@ -81,12 +81,12 @@ nitpick_ignore_regex = [
     ),
     (r"py:.*", r"(np|nn|os|pyro)\..*"),
     (r"py:.*", r"kernel_embed\..*_co(ntra)?"),  # variables of types
-    (r"py:.*", r"kernel_embed\.objectives\.base\.(B|Bound|BindsTargets|BindsSample|Embedding)"),  # what is bound
+    (r"py:.*", r"kernel_embed\.objectives\.base\.(B|Embedding|(Target|Sample)Embedding)"),  # protocols
     (r"py:.*", r"(Tensor|Kernel|Prior|Interval|Axes|ArrayLike|NDArray|Callable|Any|Literal|optional|default.*)"),
     (r"py:.*", r"(Vector|Form|Below|Entropy|Profile|NoiseKind|KernelLike|Array|Group)"),
     (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
-    (r"py:.*", r"kernel_embed\.kernels\.(structure\.T|frozen\.M)"),
-    (r"py:.*", r"kernel_embed\.learning\.cooperation\.ProcessGroup"),  # a protocol, for shards
+    (r"py:.*", r"kernel_embed\.kernels\.(structure\.(T|Composite)|frozen\.M)"),
+    (r"py:.*", r"kernel_embed\.learning\.process_group\.ProcessGroup"),  # a protocol, for shards
     (
         r"py:.*",
         r"(Categorical|Null|Method|Initial|Points|Kernels|Stream|Block|Data|RandomState|Theorem|KernelChoice|Conformal)",
@@ -95,16 +95,14 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"typing_extensions\..*|kernel_embed\.posteriors\.sample\.Settings",
     ),  # keywords, listed with the function
-    (r"py:.*", r"kernel_embed\.posteriors\.pyro_model\.PyroPart"),  # what the function returns, called like one
+    (r"py:.*", r"kernel_embed\.posteriors\.pyro_model\.PyroModel"),  # what the function returns, called like one
     (r"py:.*", r"kernel_embed\.estimators\.(candidates\.Candidate|pooled\.PlainSoftmax)"),  # named in the pool
-    (
-        r"py:.*",
-        r"kernel_embed\.comparison\.((real_)?learners\.(real_)?learners|ranking\.Row|recommendation\.Recommendation)",
-    ),
-    (r"py:.*", r"kernel_embed\.votes\.cross_validation\.Scaler"),  # a protocol, for transformers
+    (r"py:.*", r"kernel_embed\.lab\.(compare\.ranking\.(Row|Recommendation)|runner\.Case)"),
+    (r"py:.*", r"kernel_embed\.tabular\.column_encoders\.E"),
+    (r"py:.*", r"kernel_embed\.voting\.cross_validation\.Scaler"),  # a protocol, for transformers
     (r"py:.*", r"(Loss|B|ParameterVector|Search|E_co)"),  # inside a problem and a posterior
-    (r"py:.*", r"(LinearSystem|Figure|AnyObjective|RankShards|kernel_embed\.votes\.penalties\.Complexities)"),
-    (r"py:.*", r"(clipped_cross_entropy|ridge|gram)"),  # written short in docstrings, for readers of the source
+    (r"py:.*", r"(LinearSystem|Figure|AnyObjective|RankShards|kernel_embed\.voting\.penalties\.Complexities)"),
+    (r"py:.*", r"(clipped_cross_entropy|ridge|gram|value_and_gradient|Corner)"),  # short names in docstrings
 ]
 
 

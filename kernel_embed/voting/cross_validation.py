@@ -52,7 +52,7 @@ class CrossValidation:
 
     @property
     def best(self) -> tuple[int, int]:
-        """The indices of the selected pair: lowest mean validation error, then fewest votes."""
+        """The indices of the selected pair, by lowest mean validation error, then fewest votes."""
         error, votes = self.validation_errors.mean(axis=0), self.num_votes.mean(axis=0)
         i, j = np.unravel_index(np.lexsort((votes.ravel(), error.round(12).ravel()))[0], error.shape)
         return int(i), int(j)

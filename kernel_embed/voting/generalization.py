@@ -67,7 +67,7 @@ def theorem_1(
     r"""Theorem 1 for a convex combination with margins :math:`y_i f(x_i)`.
 
     .. math::  \hat R_{S,\rho}(f) + \frac4\varrho \sum_t \alpha_t r_t + \frac2\varrho \sqrt{\frac{\log p}{m}}
-               + \sqrt{\Big\lceil \frac{4}{\varrho^2} \log \frac{\varrho^2 m}{\log p} \Big\rceil \frac{\log p}{m}
+               + \sqrt{\left\lceil \frac{4}{\varrho^2} \log \frac{\varrho^2 m}{\log p} \right\rceil \frac{\log p}{m}
                + \frac{\log (2/\delta)}{2m}}
 
     As published :math:`\varrho = \rho`, an estimate. With ``uniform=True`` ρ may depend on the data: it is rounded down
@@ -121,7 +121,7 @@ def theorem_2(
 
     .. math::  \frac{K}{K-1} \hat R_{S,\rho}(f) + \frac{6K}{\varrho} \sum_t \alpha_t r_t
                + \frac{40K}{\varrho^2} \frac{\log p}{m} + 5K \frac{\log(2/\delta)}{m}
-               + 5K \Big\lceil \frac{8}{\varrho^2} \log \frac{\varrho^2 (1 + \frac{K}{K-1}) m}{40 K \log p} \Big\rceil
+               + 5K \left\lceil \frac{8}{\varrho^2} \log \frac{\varrho^2 (1 + \frac{K}{K-1}) m}{40 K \log p} \right\rceil
                \frac{\log p}{m}
 
     Args:

@@ -48,7 +48,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """The largest possible distance of F from the optimum: objective − bound, never negative."""
+        """The largest possible distance of F from the optimum, objective − bound, never negative."""
         return max(0.0, self.objective - self.bound)
 
 
