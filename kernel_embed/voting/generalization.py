@@ -121,8 +121,8 @@ def theorem_2(
 
     .. math::  \frac{K}{K-1} \hat R_{S,\rho}(f) + \frac{6K}{\varrho} \sum_t \alpha_t r_t
                + \frac{40K}{\varrho^2} \frac{\log p}{m} + 5K \frac{\log(2/\delta)}{m}
-               + 5K \left\lceil \frac{8}{\varrho^2} \log \frac{\varrho^2 (1 + \frac{K}{K-1}) m}{40 K \log p} \right\rceil
-               \frac{\log p}{m}
+               + 5K \left\lceil \frac{8}{\varrho^2} \log \frac{\varrho^2 (1 + \frac{K}{K-1}) m}{40 K \log p}
+               \right\rceil \frac{\log p}{m}
 
     Args:
         margins: as in :func:`theorem_1`, like all arguments but K.
