@@ -142,7 +142,7 @@ def _problems(draws: Draws, by_chain: Mapping[str, Tensor], max_depth: int | Non
         stuck = (u == u[:, :1]).all(-1).all(-1).nonzero().flatten().tolist()
         if stuck:
             yield (
-                f"Chains that never moved: {_listed(stuck)}, of {u.shape[0]}. Every proposal was rejected there. Start "
+                f"Chains that never moved: {str(stuck)[1:-1]}, of {u.shape[0]}. Every proposal was rejected. Start "
                 "elsewhere, initial='current' or your own values, or take smaller steps, sampler=NUTS(step_size=0.01)."
             )
         yield from _disagreement(u, by_chain)
@@ -177,16 +177,12 @@ def _disagreement(u: Tensor, by_chain: Mapping[str, Tensor]) -> Iterator[str]:
     groups = modes(u)
     advice = "They have not mixed yet: raise warmup_steps and num_samples."
     if len(groups) > 1:
-        places = "; ".join(f"chains {_listed(g)} around {_centre(by_chain[worst][g])}" for g in groups)
+        places = "; ".join(f"chains {str(g)[1:-1]} around {_centre(by_chain[worst][g])}" for g in groups)
         advice = (
             f"They are in {len(groups)} modes ({places}) and do not move between them, so that their shares are not "
             "the weights of the modes. Weigh them by evidence, posterior.weigh_modes(), or use sampler=SMC()."
         )
     yield f"The chains disagree: R-hat of {worst} is {largest[worst]:.2f}, and should be below {MAX_R_HAT}. {advice}"
-
-
-def _listed(chains: list[int]) -> str:
-    return ", ".join(str(chain) for chain in chains)
 
 
 def _centre(draws: Tensor) -> str:
