@@ -120,7 +120,7 @@ def fit(
     if precision not in ("double", "single"):
         raise ValueError(f"Expected precision 'double' or 'single', got {precision!r}. Choose one of the two.")
     short = ShortOptions(max_evaluations, tolerance, num_restarts, batch_size, num_epochs, learning_rate)
-    chosen = choose_optimizer(optimizer, short, from_loader=isinstance(x, DataLoader))
+    method = choose_optimizer(optimizer, short, from_loader=isinstance(x, DataLoader))
     together = _together(embedding, weights)
     data = _as_data(x, y, together.module)
     if data.whole is not None and isinstance(together, LocalProcess):  # ranks would draw other numbers each
@@ -135,11 +135,11 @@ def fit(
             "Call embedding.requires_grad_() first."
         )
     num_data = None if data.num_data is None else together.total_rows(data.num_data)
-    file = None if checkpoint is None else _checkpoint(checkpoint, objective, vector, data, weights, chosen)
+    file = None if checkpoint is None else _checkpoint(checkpoint, objective, vector, data, weights, method)
     search = Search(together, vector, file, callback)
     loss = Loss(together, objective, num_data, precision == "single")
     problem = Problem(loss, data, vector, search, np.random.default_rng(seed), progress)
-    outcome, interrupted = _run(chosen, problem, search)
+    outcome, interrupted = _run(method, problem, search)
     return FitResult(
         value=search.best_value,
         history=list(search.history),
@@ -251,7 +251,7 @@ def _as_data(x: Tensor | DataLoader[object], y: Tensor | None, module: gpytorch.
 
 
 def _check_fit(module: gpytorch.Module, x: Tensor, y: Tensor | None) -> None:
-    """What is said best before the first evaluation."""
+    """Check the columns of x and the lengths of x and y before the first evaluation."""
     if isinstance(getattr(module, "kernel", None), Kernel):
         check_columns(module.kernel, x.shape[-1])
     if y is not None and getattr(module, "takes_targets", False):

@@ -52,13 +52,13 @@ class ProcessGroup(Protocol[B_co]):
 
 def by_leader(together: ProcessGroup[B], read: Callable[[], T]) -> T:
     """What ``read`` returns or raises, on one process for all."""
-    found: list[T | ValueError] = []
+    outcomes: list[T | ValueError] = []
     if together.leads:
         try:
-            found.append(read())
+            outcomes.append(read())
         except ValueError as error:
-            found.append(error)
-    (outcome,) = together.from_leader(found)
+            outcomes.append(error)
+    (outcome,) = together.from_leader(outcomes)
     if isinstance(outcome, ValueError):
         raise outcome
     return outcome
@@ -188,10 +188,10 @@ class DirectLoss:
 
     def __call__(self, u: Vector) -> DirectValue | None:
         """The loss at u, which the parameters already have; ``None`` where the autograd path must decide."""
-        answer = self._evaluate(u)
-        if answer is None:
+        evaluation = self._evaluate(u)
+        if evaluation is None:
             return None
-        terms, gradient = _by_name(self._names, answer.terms), answer.gradient
+        terms, gradient = _by_name(self._names, evaluation.terms), evaluation.gradient
         if self._has_priors:
             value, slope = self._prior(u)
             terms["priors"] = self._share * value

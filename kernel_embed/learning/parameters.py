@@ -206,15 +206,15 @@ def _finite(bound: float) -> float | None:
 def unidentified(embedding: gpytorch.Module, objective: Objective[B]) -> tuple[str, ...]:
     """The names of parameters that ``objective`` cannot choose, and which ``fit`` therefore holds fixed.
 
-    A target kernel is the ruler by which objectives measure the distance of targets. A score cannot choose its own
-    ruler: with a long enough lengthscale all targets are equal and any prediction is perfect. So it is held, always.
+    Objectives measure the distance of targets by the target kernel, so it is never learned: with a long enough
+    lengthscale all targets would be equal and any prediction perfect.
 
     Risks and the Rademacher complexity depend on λ and the outputscale σ_f² of a lone scaled kernel only through
     λ/σ_f²: left free, the pair is a flat valley. A prior on the outputscale, or a λ that is itself held fixed, lifts
     this.
     """
-    rulers = [name for name, p in embedding.named_parameters() if name.startswith("target_kernel.") and p.requires_grad]
-    return (*rulers, *_unidentified_scale(embedding, objective))
+    frozen = [name for name, p in embedding.named_parameters() if name.startswith("target_kernel.") and p.requires_grad]
+    return (*frozen, *_unidentified_scale(embedding, objective))
 
 
 def _unidentified_scale(embedding: gpytorch.Module, objective: Objective[B]) -> tuple[str, ...]:

@@ -222,7 +222,7 @@ class Search:
         self._num_evaluations += 1
 
     def record(self, visit: Visit, start: int, state: Callable[[], OptimizerState] | None) -> None:
-        """Remember a visit, and its point if it is the best; tell the callback, which may end the search."""
+        """Remember a visit, and its point if it is the best; call the callback, which may end the search."""
         self._history.append({"start": float(start), "value": visit.value, **visit.terms})
         if visit.value < self._best_value:
             self._best_value, self._best = visit.value, Snapshot.take(self._vector, visit.point)
@@ -231,16 +231,16 @@ class Search:
             self._optimizer_state = {} if state is None else state()
             if self._checkpoint.is_due():
                 self._save(self._checkpoint)
-        self._tell(visit, start)
+        self._report(visit, start)
 
-    def _tell(self, visit: Visit, start: int) -> None:
+    def _report(self, visit: Visit, start: int) -> None:
         if self._callback is None:
             return
         terms, number = MappingProxyType(dict(visit.terms)), len(self._history)
         module = self._together.module
-        told = Progress(number, start, visit.value, terms, self._best_value, self.seconds, module)
+        progress = Progress(number, start, visit.value, terms, self._best_value, self.seconds, module)
         # Processes that learn together end together: the leader's answer counts.
-        if self._together.from_leader(bool(self._callback(told))):
+        if self._together.from_leader(bool(self._callback(progress))):
             raise StopSearch(f"stopped by the callback after record {number}")
 
     def finish(self) -> None:
