@@ -237,7 +237,7 @@ def optimizers(i: Inputs) -> object:
 
 @entry
 def bound(i: Inputs) -> object:
-    return objectives.bound(multiclass(i), i.x(), i.labels()).P
+    return objectives.attach(multiclass(i), i.x(), i.labels()).P
 
 
 # scale ---------------------------------------------------------------------------------------------------------------
