@@ -1,7 +1,7 @@
 """Learned kernel embeddings for GPyTorch and Pyro.
 
 Data go one way: kernel → embedding → objective → fit → condition → predict. The names that most people need are here;
-everything else is in the module of its room, each public name in one place:
+everything else is in a module, each public name in one place:
 
 =============================  ==============================================================================
 ``kernel_embed.kernels``       Gram matrices, features, suprema, smoothed kernels, and ``register`` for your own
@@ -18,7 +18,7 @@ everything else is in the module of its room, each public name in one place:
 ``kernel_embed.testing``       contract suites for your own kernels, embeddings, objectives, samplers
 =============================  ==============================================================================
 
-The comparison, the papers and the benchmarks are rooms of their own, which nothing here imports.
+The comparison, the papers and the benchmarks are in ``kernel_embed.lab``, which nothing else imports.
 """
 
 from __future__ import annotations

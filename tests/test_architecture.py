@@ -47,8 +47,10 @@ def walks():
     prior = gpytorch.priors.GammaPrior(2.0, 2.0)
     mean = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel(lengthscale_prior=prior).double())
     evidence, settings = ke.EmbeddingEvidence(), {"num_samples": 1, "warmup_steps": 0, "num_chains": 1, "seed": 0}
+    conditioned = embedding.condition(x, y)
     return {
-        "one prediction": lambda: embedding.condition(x, y).probabilities(x[:5]),
+        "one conditioning": lambda: embedding.condition(x, y).V,
+        "one prediction": lambda: conditioned.probabilities(x[:5]),
         "one gradient step": lambda: objective(embedding, x, y).backward(),
         "one step of `fit`": lambda: ke.fit(embedding, objective, x, y, max_evaluations=1),
         "one draw": lambda: ke.sample_posterior(mean, evidence, x, **settings),
@@ -66,6 +68,6 @@ def test_the_page_counts_the_files_of_every_walk(walks, name, count):
     assert len(passed) == int(count), f"{name} passes {len(passed)} files, the page says {count}: {passed}"
 
 
-def test_there_are_five_walks_and_the_first_is_short():
-    assert len(NAMES) == 5
+def test_there_are_six_call_paths_and_a_prediction_is_short():
+    assert len(NAMES) == 6
     assert int(dict(NAMES)["one prediction"]) <= 12

@@ -226,7 +226,7 @@ class AutogradEvaluator:
 
     def vjp(self, G: Array, sup_diagonal: float) -> Values:
         """The derivatives with respect to the raw parameters."""
-        cotangents = (torch.from_numpy(G), torch.tensor(sup_diagonal, dtype=torch.float64))
+        cotangents = (torch.from_numpy(G), torch.tensor(sup_diagonal, dtype=torch.float64, device="cpu"))
         pairs = [(a, b) for a, b in zip(self._outputs, cotangents, strict=False) if a.requires_grad]
         parameters = list(self._parameters.values())
         gradients: tuple[Tensor | None, ...] = (None,) * len(parameters)

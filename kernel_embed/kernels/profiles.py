@@ -71,7 +71,7 @@ class RadialProfile:
 
     def at_zero(self) -> float:
         """φ(0), the value of the kernel for a point with itself."""
-        E = self.exponent(torch.zeros(1, dtype=torch.float64))
+        E = self.exponent(torch.zeros(1, dtype=torch.float64, device="cpu"))
         return float((self.factors(E)[0] * E.exp()).item())
 
     def value_and_slope(self, s: Tensor) -> tuple[Tensor, Tensor]:

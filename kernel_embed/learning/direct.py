@@ -135,7 +135,7 @@ class DirectObjective:
     def _by_autograd(self, gram: Gram, ridge: float, with_gradient: bool) -> _Answer:
         """Objectives that autograd differentiates, from K onward."""
         K = torch.from_numpy(gram.scale * gram.K).requires_grad_(with_gradient)
-        eta = torch.tensor(ridge, dtype=K.dtype, requires_grad=with_gradient)
+        eta = torch.tensor(ridge, dtype=K.dtype, device=K.device, requires_grad=with_gradient)
         kind = ConditionedMulticlass if isinstance(self._embedding, MulticlassEmbedding) else ConditionedEmbedding
         with torch.set_grad_enabled(with_gradient):
             attached = kind(self._embedding, self._x, self._y, DenseSystem(K, eta))

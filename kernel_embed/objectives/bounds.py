@@ -193,9 +193,9 @@ class RiskBound(Objective[ConditionedMulticlass]):
         n, beta = bound.total_weight, (1.0 - self.confidence) / self.candidates
         r, multiplier = rademacher_complexity(bound), RademacherComplexity("2e/sqrt(n)").multiplier(n)
         grid = [round_up(value, SMALLEST_TERM / multiplier, STEP) for value in r.detach().flatten().tolist()]
-        rounded = torch.tensor([value for value, _ in grid], dtype=torch.float64).to(r).reshape(r.shape)
+        rounded = r.new_tensor([value for value, _ in grid]).reshape(r.shape)
         terms = [math.sqrt((log_share(j) - math.log(beta)) / (2.0 * n)) for _, j in grid]
-        last = torch.tensor(terms, dtype=torch.float64).to(r).reshape(r.shape)
+        last = r.new_tensor(terms).reshape(r.shape)
         r_j = rounded * (1.0 + (r - r.detach()) / r.detach().clamp_min(1e-300))  # r_j in value, with the gradient of r
         return EmpiricalRisk(1.0 / math.e).evaluate(bound) + multiplier * r_j + last
 

@@ -222,14 +222,14 @@ def test_interruption_gives_a_usable_classifier(iris, monkeypatch):
     x, y = iris
     calls = []
 
-    def interrupted(self, conditioned):
+    def interrupted(self, *arguments):
         calls.append(1)
         if len(calls) == 1:
             raise KeyboardInterrupt
-        return original(self, conditioned)
+        return original(self, *arguments)
 
-    original = ke.CalibratedLeaveOneOutRisk.evaluate
-    monkeypatch.setattr(ke.CalibratedLeaveOneOutRisk, "evaluate", interrupted)
+    original = ke.CalibratedLeaveOneOutRisk.value_and_gradient
+    monkeypatch.setattr(ke.CalibratedLeaveOneOutRisk, "value_and_gradient", interrupted)
     classifier = ke.MulticlassEmbeddingClassifier(objective=default_objective()).fit(x[:60], y[:60])
     assert classifier.result_.interrupted
     assert "interrupted" in classifier.result_.message
