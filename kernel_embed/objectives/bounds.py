@@ -37,7 +37,6 @@ from __future__ import annotations
 import math
 from typing import Literal, get_args
 
-import torch
 from torch import Tensor
 
 from ..bounds import Bound, check_confidence, log_share, round_up

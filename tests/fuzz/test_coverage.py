@@ -26,7 +26,8 @@ NOT_CALLED = {
         MulticlassFeaturePredictor
         ShardedMulticlass BaseFunctions Complexities CrossValidation PathPoint Solution""",
     "a base, or a piece, of classes of one's own, which the contract suites of kernel_embed.testing try": """
-        KernelEmbedding KernelFeatures KernelValues Objective RealTargetPredictor RegularizedEmbedding in_blocks Initialization
+        KernelEmbedding KernelFeatures KernelValues Objective RealTargetPredictor RegularizedEmbedding in_blocks
+        Initialization
         Lengthscale Measure Node PlainProfile Radial RadialProfile Whitening check_width plain_profile Problem Plan
         Starts independent_draws Descent DateEncoder NumberEncoder TextEncoder EncodedColumn column_type
         register_column_type""",
