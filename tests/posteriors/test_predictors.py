@@ -213,6 +213,7 @@ def test_plots_draw(multiclass):
     from kernel_embed.plots import plot_density, plot_traces
 
     _, posterior = multiclass
+    pyplot.close("all")
     assert len(plot_traces(posterior, "regularization").lines) == 2
     assert len(plot_density(posterior, "regularization").lines) == 3
     with pytest.raises(ValueError, match="has no parameter 'lengthscale'"):

@@ -47,6 +47,7 @@ def test_mixtures_have_equal_moments():
 
 
 def test_every_picture_is_drawn(tmp_path, capsys):
+    before = matplotlib.pyplot.get_fignums()
     for name in ("two-sample", "witness"):
         assert main(["reproduce", name, "--quick", "--out", str(tmp_path)]) == 0
     for name in ("figure1", "figure2", "figure3", "figure4", "figure5", "figure5_posterior"):
@@ -54,4 +55,4 @@ def test_every_picture_is_drawn(tmp_path, capsys):
     assert "grid of Gaussians" in capsys.readouterr().out
     records = json.loads((tmp_path / "results.json").read_text())
     assert {record["experiment"] for record in records} == {"grid", "mixtures", "chains"}
-    assert matplotlib.pyplot.get_fignums() == []
+    assert matplotlib.pyplot.get_fignums() == before

@@ -86,12 +86,13 @@ def test_differences_are_paired():
 
 
 def test_commands(tmp_path, capsys):
+    before = matplotlib.pyplot.get_fignums()
     assert main(["reproduce", "type-two", "--quick", "--out", str(tmp_path)]) == 0
     assert "ratio ε" in capsys.readouterr().out
     assert (tmp_path / "figure2c.png").stat().st_size > 1000
     records = json.loads((tmp_path / "results.json").read_text())
     assert len(records) == 2 * 2 * len(grid.RATIOS)
-    assert matplotlib.pyplot.get_fignums() == []
+    assert matplotlib.pyplot.get_fignums() == before
 
 
 @pytest.mark.data
