@@ -50,12 +50,12 @@ def _compare_options(command: argparse.ArgumentParser) -> None:
 
     command.description = COMPARE
     marks = " (those marked + need --methods, the others run by default if they are installed)"
-    catalogues: list[str] = []
+    catalogs: list[str] = []
     for task in TASKS.values():
         learners = task.learners().items()
         entries = [(f" {' ' if one.default else '+'}{name:<23}", one.description) for name, one in learners]
-        catalogues.append(_catalogue(f"learners for {task.name}{'' if catalogues else marks}:", entries, 54))
-    command.epilog = "\n\n".join([*catalogues, COMPARE_EXAMPLES])
+        catalogs.append(_catalog(f"learners for {task.name}{'' if catalogs else marks}:", entries, 54))
+    command.epilog = "\n\n".join([*catalogs, COMPARE_EXAMPLES])
     add = command.add_argument_group("the table").add_argument
     add("--data", type=pathlib.Path, help="a CSV or Parquet file, or a directory of them (default: iris, wine)")
     add("--datasets", nargs="+", metavar="NAME", help="with a directory: only these files, by their stems")
@@ -225,7 +225,7 @@ def _experiment_list() -> str:
         (one.name, f"{one.title} ({one.duration}) {' '.join(sorted(map(option, one.options)))}".rstrip())
         for one in experiments().values()
     )
-    return _catalogue(title, ((f"  {name:<19}", text) for name, text in words), 58)
+    return _catalog(title, ((f"  {name:<19}", text) for name, text in words), 58)
 
 
 def _benchmark_options(command: argparse.ArgumentParser) -> None:
@@ -236,12 +236,12 @@ def _benchmark_options(command: argparse.ArgumentParser) -> None:
         "parts that run by default:": benchmark.DEFAULT,
         "parts that run when they are named:": [part for part in benchmark.PARTS if part not in benchmark.DEFAULT],
     }
-    catalogues = []
+    catalogs = []
     for title, parts in lists.items():
         first_lines = ((benchmark.PARTS[part].__doc__ or "").split("\n")[0].rstrip(".") for part in parts)
         names = [f"  {part:<15}" for part in parts]
-        catalogues.append(_catalogue(title, zip(names, first_lines, strict=True), 62))
-    command.epilog = "\n\n".join([*catalogues, BENCHMARK_EXAMPLES])
+        catalogs.append(_catalog(title, zip(names, first_lines, strict=True), 62))
+    command.epilog = "\n\n".join([*catalogs, BENCHMARK_EXAMPLES])
     add = command.add_argument_group("what to measure").add_argument
     names, words = list(benchmark.PARTS), "of the lists below (default: the first list)"
     add("--parts", nargs="+", choices=names, metavar="PART", default=benchmark.DEFAULT, help=words)
@@ -276,7 +276,7 @@ def _benchmark(options: argparse.Namespace) -> Outcome:
     return text, f"{len(outcome.failed)} did not work: {'; '.join(outcome.failed)}" if outcome.failed else ""
 
 
-def _catalogue(title: str, entries: Iterable[tuple[str, str]], width: int) -> str:
+def _catalog(title: str, entries: Iterable[tuple[str, str]], width: int) -> str:
     """A list of names, padded to one length, with their descriptions beside them."""
     lines = [title]
     for name, words in entries:
