@@ -31,8 +31,9 @@ from .distances import CHECKED_NORM, NearPairs, refine_, weighted_differences
 LOST_SPACING = 1e-3
 """Lengthscales between neighboring numbers of a dtype beyond which points have lost too many digits."""
 
-MOST_BLOCKS = 8
-"""Blocks of rows in the gradient of a Gram matrix: threads wait for each other after each operation on a block."""
+CACHED_ROWS, MOST_BLOCKS = 128, 8
+"""Rows of a block in the gradient of a Gram matrix that stay in the cache of one thread; blocks for several threads,
+which wait for each other after each operation on a block."""
 
 Profile = Callable[[Tensor], tuple[Tensor, "Tensor | None", float]]
 """From −s/2 (a fresh n × n' matrix, which may be overwritten) to φ(s), and φ'(s) as a matrix times a number.
@@ -132,7 +133,7 @@ def _differences(
     other = z1 if z2 is None else z2
     with_one1, with_one2 = (torch.cat([z, torch.ones_like(z[..., :1])], dim=-1) for z in (z1, other))
     rows, columns = [], z1.new_zeros(*G.shape[:-2], *with_one2.shape[-2:])
-    size = max(256, -(-G.shape[-2] // MOST_BLOCKS))
+    size = CACHED_ROWS if torch.get_num_threads() == 1 else max(256, -(-G.shape[-2] // MOST_BLOCKS))
     for start in range(0, G.shape[-2], size):
         block = slice(start, start + size)
         M = G[..., block, :] * (slope[..., block, :] if slope.dim() > 1 else slope)

@@ -89,7 +89,7 @@ def mirrored_(upper: Tensor) -> Tensor:
 
 def blocks_of(n: int) -> Iterator[slice]:
     """The rows 0 … n − 1 in a few blocks."""
-    size = max(SMALLEST_BLOCK, -(-n // MOST_BLOCKS))
+    size = SMALLEST_BLOCK if torch.get_num_threads() == 1 else max(SMALLEST_BLOCK, -(-n // MOST_BLOCKS))
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
