@@ -121,7 +121,7 @@ class ConditionedEmbedding(LinearPredictor):
         embedding: the embedding; from ``condition`` a frozen copy.
         x: inputs, ``(n, d)``.
         y: targets.
-        regularization: λ as it was.
+        regularization: λ of the conditioned embedding.
         system: A = K + nλW⁻¹, through the p × p matrix ZᵀWZ + nλI where the kernel has p < n explicit features.
         weights: of the rows, ``(n,)``, or ``None``.
 

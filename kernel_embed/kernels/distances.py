@@ -35,13 +35,13 @@ Place = tuple[Tensor, ...]
 
 @dataclasses.dataclass
 class NearPairs:
-    """The pairs of one matrix that were done again: balls, outer ones first, and strays.
+    """The pairs of one matrix that were done again: balls, outer ones first, and outliers.
 
     A ball has its rows, its columns and the row that is its center.
     """
 
     balls: list[tuple[Tensor, Tensor, Tensor]] = dataclasses.field(default_factory=list)
-    strays: list[tuple[Tensor, Tensor]] = dataclasses.field(default_factory=list)
+    outliers: list[tuple[Tensor, Tensor]] = dataclasses.field(default_factory=list)
 
 
 def refine_(
@@ -102,7 +102,7 @@ def _refine_matrix_(
         i, j = some.unbind(-1)
         difference = (z1[i] - z2[j]).square().sum(-1).mul_(-0.5)
         halves[i, j] = difference if shift is None else difference + shift
-        found.strays.append((place[0][i], place[1][j]))
+        found.outliers.append((place[0][i], place[1][j]))
 
 
 def _refine_balls_(
@@ -175,14 +175,14 @@ def inner_differences(h: Tensor, z1: Tensor, z2: Tensor, near: list[NearPairs]) 
             inside = h_[rows]
             own = (inside * (a[rows] - a[center])).sum(-1, keepdim=True)
             matrix[rows.unsqueeze(-1), columns] = own - inside @ (b[columns] - a[center]).mT
-        for i, j in found.strays:
+        for i, j in found.outliers:
             matrix[i, j] = (h_[i] * (a[i] - b[j])).sum(-1)
     return H
 
 
 def _add_near_(M: Tensor, z1: Tensor, z2: Tensor, g1: Tensor, g2: Tensor, found: NearPairs) -> None:
     """Add the differences of near pairs, and take their weights out of ``M``: inner balls before those around them."""
-    for i, j in found.strays:
+    for i, j in found.outliers:
         weighted = M[i, j].unsqueeze(-1) * (z1[i] - z2[j])
         g1.index_add_(0, i, weighted)
         g2.index_add_(0, j, weighted, alpha=-1.0)

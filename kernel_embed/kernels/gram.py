@@ -122,7 +122,7 @@ def cross_evaluation(kernel: Kernel) -> Iterator[None]:
     """Let an ``InducingPointKernel`` be evaluated between any two sets of points, whatever its mode.
 
     In training mode it refuses unequal inputs, and in evaluation mode it remembers its factor past a change of its
-    parameters. Inside this context it is in evaluation mode with nothing remembered; afterwards it is as it was. One
+    parameters. Inside this context it is in evaluation mode with empty caches; its state is restored afterwards. One
     thread at a time: another would see the mode change under its hands.
     """
     inducing = [module for module in kernel.modules() if isinstance(module, InducingPointKernel)]

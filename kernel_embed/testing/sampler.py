@@ -99,6 +99,6 @@ class SamplerContract:
         torch.manual_seed(5)
         before = torch.get_rng_state()
         one, again, other = (self._sample(seed, num_samples=10) for seed in (1, 1, 2))
-        assert torch.equal(torch.get_rng_state(), before), "Expected the global generator as it was, got another state."
+        assert torch.equal(torch.get_rng_state(), before), "The sampler changed the global generator."
         assert torch.equal(one.draws.u, again.draws.u), "Expected the same draws from the same seed, got others."
         assert not torch.equal(one.draws.u, other.draws.u), "Expected other draws from another seed, got the same."

@@ -47,7 +47,7 @@ def by_differences(z1: torch.Tensor, z2: torch.Tensor) -> torch.Tensor:
     return (z1.unsqueeze(-2) - z2.unsqueeze(-3)).square().sum(-1)
 
 
-@pytest.fixture(params=[2**14, 0], ids=["strays", "balls"])
+@pytest.fixture(params=[2**14, 0], ids=["outliers", "balls"])
 def few_pairs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways: all near pairs by subtraction, and balls wherever a point has four near ones."""
     monkeypatch.setattr(distances, "FEW_PAIRS", request.param)

@@ -71,7 +71,7 @@ class FeatureKernel(Kernel):
         self.feature_map = feature_map
         self.base_kernel = base_kernel
         self.num_features: int | None = None
-        """p as it was when the map was last evaluated."""
+        """p at the last evaluation of the map."""
 
     def features(self, x: Tensor) -> Tensor:
         """φ(x) for ``x`` of shape ``(*batch, n, d)`` with its active dimensions already selected: ``(*batch, n, p)``.

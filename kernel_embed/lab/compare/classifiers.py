@@ -242,7 +242,7 @@ def _check_memory(needed: int, n: int) -> None:
 
 @contextlib.contextmanager
 def _exact() -> Iterator[None]:
-    """Draws with seed 0, the caller's generator as it was, and Cholesky factors at every size."""
+    """Draws with seed 0, without changing the global generator, and Cholesky factors at every size."""
     settings = gpytorch.settings
     with torch.random.fork_rng(devices=[]), settings.max_cholesky_size(10**9):
         torch.manual_seed(0)

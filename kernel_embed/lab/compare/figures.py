@@ -64,7 +64,7 @@ class Section(NamedTuple):
     task: str | None
 
     def content(self, result: ComparisonResult, method: str | None) -> list[Picture | str]:
-        """Drawn now, or as it was drawn before of the same figures; nothing if it cannot be drawn for these data."""
+        """Drawn now, or reused from an earlier drawing; nothing if these data cannot be drawn."""
         path = cache_path(result.comparison.out, self.name, [*result.records, method])
         if path is not None and path.exists():
             return read_cache(path)

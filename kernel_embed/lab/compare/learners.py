@@ -148,7 +148,7 @@ def last_step(model: Any) -> Any:
 
 
 def fit_model(model: Any, x: Features, y: NDArray[Any]) -> Any:
-    """Fit, and leave NumPy's global generator, which some libraries draw from, as it was.
+    """Fit without changing the state of NumPy's global generator, which some libraries draw from.
 
     A model that ends early on Ctrl-C and keeps what it has is not fitted: the interruption is raised.
     """
