@@ -171,6 +171,8 @@ def learners(task: str = "classification", kernel: str = "rbf") -> dict[str, Lea
         'ProbabilisticRidge()'
     """
     kernel_class(kernel)  # rejects unknown names
+    if task not in {one.task for one in LEARNERS}:
+        raise ValueError(f"There are no learners for the task {task!r}. Use 'classification' or 'regression'.")
     make = f'kernel_class("{kernel}")'
     fields = {"make": "", "smoothness": "", "default_kernel": "None"}
     starts = ("paper_kernel", "median_kernel", "evidence_kernel")

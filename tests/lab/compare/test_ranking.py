@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kernel_embed.lab.compare.learners import Structure
+from kernel_embed.lab.compare.learners import Structure, learners
 from kernel_embed.lab.compare.ranking import against_best, is_tied, mean_ranks, paired, recommend, rows_of, tally
 from kernel_embed.lab.compare.tasks import calibration_error
 
@@ -140,3 +140,8 @@ def test_tally_counts_tables():
     assert against_best([ahead, level], "a") == (2, 2, ())
     assert against_best([ahead, level], "b") == (2, 1, (0,))
     assert mean_ranks([ahead, ahead]) == {"a": 1.0, "b": 2.0}
+
+
+def test_an_unknown_task_has_no_learners():
+    with pytest.raises(ValueError, match="no learners for the task 'rbf'"):
+        learners("rbf")
