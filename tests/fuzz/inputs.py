@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import gpytorch
 import numpy as np
@@ -21,19 +21,19 @@ from gpytorch.kernels import (
 )
 from torch import Tensor
 
+import kernel_embed as ke
+
 N, D, M = 14, 2, 3
 NAN, INF = float("nan"), float("inf")
 T = TypeVar("T")
 
 
-class Pick(Protocol):
-    """Choose one of several values; the generator of cases decides which."""
-
-    def __call__(self, options: Sequence[T]) -> T: ...
-
-
 def clean_x(seed: int = 0, n: int = N) -> Tensor:
     return torch.randn(n, D, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def line() -> Tensor:
+    return torch.linspace(-1, 1, N, dtype=torch.float64)
 
 
 def with_entry(x: Tensor, value: float) -> Tensor:
@@ -204,43 +204,91 @@ KERNELS = GOOD_KERNELS | BAD_KERNELS
 
 NUMBERS = (0, -1, 0.0, 1.5, NAN, INF, 1e-300, 1e300, 2**70, True, None, "1", [1.0])
 SEEDS = (0, None, 2**64, -1, 1.5, True, "0", NAN)
+COUNTS = (0, 1, 2, -1, 1.5, "3", NAN)
+"""Counts of steps, which are kept small: a call with many takes long and is in its right to."""
+SHARES = (0.5, 0.0, 1.0, -0.1, 1.5, NAN, None, "0.9", [0.1, 0.9], torch.tensor([0.2, 0.8]))
+GRIDS = ((), (0.0,), (-1.0,), (NAN,), 0.1, "1")
+WEIGHTS = (np.ones(N), np.zeros(N), -np.ones(N), np.ones(3), np.full(N, NAN), np.full(N, 1e300), "1", 2.0)
+VECTORS = (None, torch.ones(2), torch.ones(5), -torch.ones(N), torch.full((N,), NAN), "1", 1.0)
+ODD: dict[str, Sequence[object]] = {
+    **dict.fromkeys(("seed", "random_state"), SEEDS),
+    **dict.fromkeys(("max_evaluations", "num_epochs", "num_restarts", "num_permutations", "num_repetitions"), COUNTS),
+    **dict.fromkeys(("num_samples", "warmup_steps", "num_chains", "num_folds", "folds", "probe_size"), COUNTS),
+    **dict.fromkeys(("confidence", "coverage", "level", "q"), SHARES),
+    **dict.fromkeys(("lams", "betas", "gammas", "degrees", "temperatures", "powers"), GRIDS),
+    **dict.fromkeys(("weights", "coefficients", "at", "g"), VECTORS),
+    "batch_size": (1, N + 1, *NUMBERS),
+    "budget": (0.0, -1.0, NAN, "1"),
+    "complexity": ("dimension", "local", "monte_carlo", "no", [1.0], NAN),
+    "conformal": ("split", "leave-one-out", "no", None),
+    "form": ("tight", "no"),
+    "initial": ("current", "no", {}, {"kernel.lengthscale": -1.0}, 3),
+    "objective": (None, "risk", ke.EmbeddingEvidence(), ke.EmpiricalRisk),
+    "path": (None, 3, "", "/"),
+    "progress": (False,),
+    "sample_weight": WEIGHTS,
+    "sampler": ("nuts", ke.NUTS, 3),
+    "solver": ("lp", ke.voting.ColumnGeneration, ke.voting.CoordinateDescent()),
+    "span": ((0.0, 1.0), (2.0, 1.0), (1.0, NAN), (1.0,), 3.0),
+    "target_kernel": (None, "rbf", RBFKernel),
+    "theorem": (2, 3, "1"),
+}
+"""What settings of these names are given instead; the others get one of ``NUMBERS``, of words, or of truth values."""
 
 
 class Inputs:
     """What a case is made of; at most a few things at once are broken, so that each fault is met alone, too."""
 
-    def __init__(self, pick: Pick) -> None:
-        self.pick = pick
+    def __init__(self, pick: Callable[[Sequence[T]], T]) -> None:
+        self._pick = pick
         self.broken = pick(("nothing", "x", "y", "kernel", "query", "settings", "x", "kernel", "all"))
         self.chosen: dict[str, object] = {"broken": self.broken}
 
-    def _choose(self, name: str, part: str, usual: Sequence[str], every: Sequence[str]) -> str:
-        choice = self.pick(tuple(every if self.broken in (part, "all") else usual))
-        self.chosen[name] = choice
+    def pick(self, name: str, options: Sequence[T]) -> T:
+        """One of ``options``; the generator of cases decides which."""
+        self.chosen[name] = choice = self._pick(tuple(options))
         return choice
 
-    def x(self, name: str = "x", seed: int = 0) -> object:
-        """Points ``(N, D)``."""
-        choice = self._choose(name, "x" if name == "x" else "query", ("clean",), tuple(POINTS))
-        return POINTS[choice](clean_x(seed))
+    def one_of(self, *calls: Callable[[], T]) -> T:
+        """The result of one of the calls."""
+        return calls[self.pick("call", range(len(calls)))]()
 
-    def labels(self) -> object:
-        """Class numbers of three classes."""
-        return LABELS[self._choose("y", "y", ("clean",), tuple(LABELS))](torch.arange(N) % M)
+    def is_broken(self, *parts: str) -> bool:
+        return self.broken in (*parts, "all")
+
+    def x(self, name: str = "x", usual: object = None) -> object:
+        """Points ``(N, D)``, or ``usual`` where they are not broken."""
+        part, seed = ("x", 0) if name == "x" else ("query", 1)
+        choice = self.pick(name, tuple(POINTS) if self.is_broken(part) else ("clean",))
+        return usual if choice == "clean" and usual is not None else POINTS[choice](clean_x(seed))
+
+    def query(self) -> object:
+        """Further points."""
+        return self.x("query")
+
+    def labels(self, num_classes: int = M) -> object:
+        """Class numbers."""
+        choice = self.pick("y", tuple(LABELS) if self.is_broken("y") else ("clean",))
+        return LABELS[choice](torch.arange(N) % num_classes)
 
     def targets(self) -> object:
         """Real targets."""
-        y = torch.linspace(-1, 1, N, dtype=torch.float64)
-        choice = self._choose("y", "y", ("clean",), tuple(POINTS))
-        return y if choice == "clean" else POINTS[choice](torch.stack([y, y.square()], dim=1))
+        choice = self.pick("y", tuple(POINTS) if self.is_broken("y") else ("clean",))
+        return line() if choice == "clean" else POINTS[choice](torch.stack([line(), line().square()], dim=1))
 
     def kernel(self) -> object:
         """A kernel."""
-        return KERNELS[self._choose("kernel", "kernel", ("rbf", "rbf", "ard"), tuple(KERNELS))]()
+        return KERNELS[self.pick("kernel", tuple(KERNELS) if self.is_broken("kernel") else ("rbf", "rbf", "ard"))]()
 
-    def setting(self, name: str, usual: object, others: Sequence[object] = NUMBERS) -> object:
+    def setting(self, name: str, usual: object, others: Sequence[object] | None = None) -> object:
         """``usual``, or something else; a call with many settings has most of them as usual, to get past its checks."""
-        odd = self.broken in ("settings", "all") and self.pick((False, False, True))
-        value = self.pick(tuple(others)) if odd else usual
-        self.chosen[name] = value
+        if others is None:
+            words = (True, False, None, "yes") if isinstance(usual, bool) else ("no", None, 3)
+            others = ODD.get(name, words if isinstance(usual, bool | str) else NUMBERS)
+        odd = self.is_broken("settings") and self._pick((False, False, True))
+        self.chosen[name] = value = self._pick(tuple(others)) if odd else usual
         return value
+
+    def call(self, function: Callable[..., T], *arguments: object, **settings: object) -> T:
+        """``function`` with its settings as usual, or others."""
+        return function(*arguments, **{name: self.setting(name, usual) for name, usual in settings.items()})

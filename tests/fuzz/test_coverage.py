@@ -13,11 +13,11 @@ MODULES = (
     "embeddings", "estimators", "hypothesis", "kernels", "learning", "objectives", "plots", "posteriors", "scale",
     "tabular", "voting",
 )  # fmt: skip
-SOURCES = ("entries", "front_doors", "newer", "modules")
+SOURCES = ("entries", "inference", "applications")
 
 NOT_CALLED = {
     "an answer, which the library makes and entries look through": """
-        CalibratedMulticlass ConditionedMeanEmbedding ConditionedMulticlass Distribution JointEmbedding
+        CalibratedMulticlass ConditionedEmbedding ConditionedMeanEmbedding ConditionedMulticlass Distribution JointEmbedding
         SquaredDistancePosterior Member PooledPredictor ColumnDifference ConditionalTestResult Diagnosis Differences
         KernelTestResult SamplesTestResult SupDiagonal Evaluation FitResult LocalMaximum Outcome Progress
         Visit Bound LogarithmicPool SoftmaxCalibration

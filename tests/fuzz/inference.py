@@ -1,0 +1,313 @@
+"""Posteriors, tests, large data, files and commands."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pathlib
+import tempfile
+
+import gpytorch
+import torch
+from gpytorch.kernels import RBFKernel
+
+import kernel_embed as ke
+from kernel_embed import hypothesis, kernels, posteriors, scale
+from kernel_embed.cli import main
+from kernel_embed.lab import studies
+
+from .entries import (
+    ENTRIES,
+    Probabilities,
+    ask,
+    bayesian,
+    conditional,
+    conditioned,
+    entry,
+    linear_map,
+    multiclass,
+    parameters,
+)
+from .inputs import NAN, NUMBERS, Inputs, M, N, clean_x, line
+
+# posteriors ----------------------------------------------------------------------------------------------------------
+
+
+@entry
+def sample_posterior(i: Inputs) -> object:
+    samplers = (ke.NUTS(max_tree_depth=3), ke.SMC(num_particles=8), ke.Laplace(), ke.SVI(num_steps=5), ke.Laplace())
+    settings = {"num_samples": 3, "warmup_steps": 2, "num_chains": 1, "seed": 0, "temperature": 1.0, "initial": "prior"}
+    settings["sampler"] = i.pick("sampler", samplers)
+    posterior = i.call(ke.sample_posterior, multiclass(i), ke.ConditionalEvidence(), i.x(), i.labels(), **settings)
+    return list(posterior.samples.values()), ask(posterior, "probabilities", i.query())
+
+
+@entry
+def nutpie(i: Inputs) -> object:
+    depth = i.setting("max_tree_depth", 3, (1, *NUMBERS))
+    sampler = i.call(posteriors.Nutpie, max_tree_depth=depth, target_accept_prob=0.8, full_mass=False)
+    settings = {"num_samples": 3, "warmup_steps": 3, "num_chains": 1, "seed": 0, "sampler": sampler}
+    posterior = i.call(ke.sample_posterior, multiclass(i), ke.ConditionalEvidence(), i.x(), i.labels(), **settings)
+    return list(posterior.samples.values()), ask(posterior, "probabilities", i.query())
+
+
+def mean_posterior(i: Inputs, x: object) -> ke.Posterior:
+    settings = {"num_samples": 3, "num_chains": 1, "seed": 0, "sampler": ke.Laplace()}
+    return ke.sample_posterior(bayesian(i), ke.EmbeddingEvidence(), x, **settings)
+
+
+def draws() -> ke.Posterior:
+    settings = {"num_samples": 3, "num_chains": 1, "seed": 0, "sampler": ke.Laplace()}
+    embedding = ke.MulticlassEmbedding(RBFKernel().double(), M)
+    return ke.sample_posterior(embedding, ke.ConditionalEvidence(), clean_x(), torch.arange(N) % M, **settings)
+
+
+ENTRIES |= {
+    "sample_mean_posterior": lambda i: mean_posterior(i, i.x())(i.query()).mean,
+    "sampler_settings": lambda i: i.one_of(
+        lambda: i.call(ke.NUTS, max_tree_depth=3, step_size=1.0, target_accept_prob=0.8),
+        lambda: i.call(ke.SMC, num_particles=8),
+        lambda: i.call(ke.SVI, num_steps=8),
+    ),
+    "choose_temperature": lambda i: (
+        i.call(
+            *(posteriors.choose_temperature, multiclass(i), ke.EmpiricalRisk(), i.x(), i.labels()),
+            **{"temperatures": (1.0,), "num_folds": 2, "num_samples": 2, "sampler": ke.Laplace(), "seed": 0},
+        ).temperature
+    ),
+    "choose_power": lambda i: (
+        i.call(
+            *(posteriors.choose_power, multiclass(i), ke.EmpiricalRisk(), i.x(), i.labels()),
+            **{"powers": (1.0, 4.0), "num_samples": 2, "sampler": ke.Laplace(), "seed": 0},
+        ).power
+    ),
+    "pyro_model": lambda i: i.call(
+        ke.pyro_model, multiclass(i), ke.ConditionalEvidence(), i.x(), i.labels(), temperature=1.0
+    ),
+    "default_prior": lambda i: posteriors.default_prior(
+        i.setting("raw", torch.zeros(2), (None, 3.0, "0", torch.tensor([NAN]))),
+        i.setting("constraint", kernels.log_scaled(), (None, "positive", gpytorch.constraints.Interval(0, 1))),
+    ),
+}
+
+
+@entry
+def potential(i: Inputs) -> object:
+    data = (multiclass(i), ke.ConditionalEvidence(), i.x(), i.labels())
+    density = i.call(posteriors.Potential, *data, temperature=1.0)
+    return density.value(density.vector.get()) == 0.0
+
+
+@entry
+def posterior_questions(i: Inputs) -> object:
+    posterior = draws()
+    return i.one_of(
+        lambda: posterior.reweighted(i.setting("weights", torch.ones(3))).weights,
+        lambda: i.call(posterior.thinned, num_draws=2).samples["kernel.lengthscale"],
+        lambda: parameters(i.call(posterior.average_kernel, num_draws=2)),
+        lambda: Probabilities(i.call(posterior.probabilities, i.x(), calibrated=False)),
+        lambda: list(posterior.entropy_parts(i.x())),
+        lambda: posterior.mean(i.x()),
+        lambda: i.call(posterior.weigh_modes, seed=0).weights,
+        lambda: ke.two_sample_test(i.x(), clean_x(2), kernel=posterior, num_permutations=19, seed=0).statistic,
+    )
+
+
+@entry
+def mean_posterior_questions(i: Inputs) -> object:
+    posterior = mean_posterior(i, clean_x())
+    bands = (posterior.band, i.query()), (posterior.witness(i.x(), i.query()).band, clean_x(2))
+    return [i.call(band, query, level=0.8) for band, query in bands], posterior.mixture(i.x()).quantile(0.3)
+
+
+# files and commands --------------------------------------------------------------------------------------------------
+
+
+def damaged(i: Inputs, path: pathlib.Path) -> pathlib.Path:
+    """The file as it is, or spoiled."""
+    whole = path.read_bytes()
+    if i.is_broken("settings"):
+        path.write_bytes(i.pick("bytes", (whole, b"", whole[:50], whole[:-30], b"PK" + whole[2:40], b"pickle")))
+    return path
+
+
+@entry
+def save_and_load(i: Inputs) -> object:
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "model"
+        i.call(ke.save, i.call(ke.MulticlassEmbedding, i.kernel(), num_classes=M), path=path)
+        return len(list(ke.load(damaged(i, path)).parameters()))  # NaN that was saved is loaded
+
+
+@entry
+def save_posterior(i: Inputs) -> object:
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "posterior"
+        i.call(draws().save, path=path)
+        embedding = i.call(ke.MulticlassEmbedding, i.kernel(), num_classes=M)
+        return list(ke.load_posterior(damaged(i, path), embedding, ke.ConditionalEvidence()).samples.values())
+
+
+@entry
+def load_posterior(i: Inputs) -> object:
+    content = i.pick("content", (b"", b"PK\x03\x04", b"\x80\x04N.", b"{}", b"\x93NUMPY\x01\x00", None))
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "posterior"
+        if content is not None:
+            path.write_bytes(content)
+        return ke.load_posterior(i.setting("path", path), multiclass(i), ke.ConditionalEvidence())
+
+
+def run(arguments: list[str]) -> None:
+    """One line on the error stream and 2, argparse's own words and 2, or a table and 0."""
+    stream = io.StringIO()
+    with contextlib.redirect_stderr(stream), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            code = main(arguments)
+        except SystemExit as left:  # argparse, which has said why
+            if left.code != 2:
+                raise AssertionError(f"left with {left.code}") from left
+            return
+    words = stream.getvalue().strip()
+    assert (code == 0) == (words == ""), f"Expected words with code 2 and none with 0, got {code} and {words!r}."
+    assert code in (0, 2)
+    assert "\n" not in words, words
+
+
+CELLS = ("1", "nan", "inf", "-1.7e308", "9e30", "", "?", "x" * 200, '"a,b"', "<b>", "é", "1e-320", "2020-01-01", "3,5")
+
+
+@entry
+def command_line(i: Inputs) -> object:
+    """Whatever stands in the file."""
+    odd, other = i.pick("odd", CELLS), i.pick("other", CELLS)
+    label = i.pick("label", ("yes", "1", "9e30", "", "<script>", "0.5"))
+    rows = [
+        f"{odd if t == 3 else t % 7},{other if t % 5 == 0 else t * t % 11},{label if t % 2 else 'no'}"
+        for t in range(24)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "table.csv"
+        head = i.pick("head", ("a,b,target", "a,a,target", ",,", "a;b;target", "a,b", ""))
+        path.write_text("\n".join([head, *rows, ""]), encoding="utf-8")
+        arguments = ["compare", "--data", str(path), "--out", f"{folder}/out", "--folds", "2", "--no-report"]
+        run([*arguments, "--methods", "logistic", "median heuristic"])
+
+
+@entry
+def settings_of_commands(i: Inputs) -> object:
+    number = str(i.pick("number", (2, 0, -1, 1.5, "nan", "", 10**20, "x")))
+    cell = i.pick("cell", ("0.5", "1e9", "-3", "1e-300", "7"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "table.csv"
+        cells = [f"{t % 7},{t * t % 11},{cell if t == 5 else t / 3}\n" for t in range(24)]
+        path.write_text("a,b,target\n" + "".join(cells), encoding="utf-8")
+        compare = ["compare", "--data", str(path), "--no-report", "--methods", "ridge", "--folds"]
+        settings = [[name, number] for name in ("--seed", "--budget", "--task", "--target", "--drop")]
+        commands = [
+            *([*compare, number], *([*compare, "2", *setting] for setting in settings)),
+            *([*compare, "2", "--test", f"{folder}/{number}"], ["reproduce", number]),
+            *(["reproduce", "iris", "--quick", name, "-1"] for name in ("--folds", "--seed")),
+            ["benchmark", "--parts", number],
+            ["benchmark", "--parts", "classifier", "--quick", "--sizes", "0"],
+        ]
+        run([*i.pick("arguments", commands), "--out", f"{folder}/out"])
+
+
+# tests ---------------------------------------------------------------------------------------------------------------
+
+
+def maybe_kernel(i: Inputs) -> object:
+    return i.kernel() if i.is_broken("kernel") else i.pick("kernel", (None, RBFKernel().double()))
+
+
+def tested(i: Inputs, test: object, *data: object, **settings: object) -> list[object]:
+    result = i.call(test, *data, num_permutations=19, seed=0, **settings)
+    return ask(result, "pvalue statistic")
+
+
+ENTRIES |= {
+    "two_sample_test": lambda i: tested(i, ke.two_sample_test, i.x(), i.query(), kernel=maybe_kernel(i)),
+    "k_sample_test": lambda i: tested(i, ke.k_sample_test, [i.x(), i.query(), clean_x(2)], kernel=maybe_kernel(i)),
+    "independence_test": lambda i: tested(i, ke.independence_test, i.x(), i.query()),
+    "conditional_independence_test": lambda i: tested(
+        i, ke.conditional_independence_test, i.x(), i.query(), clean_x(2)
+    ),
+    "conditional_two_sample_test": lambda i: tested(
+        i, hypothesis.conditional_two_sample_test, i.x(), i.targets(), i.query(), line()
+    ),
+    "log_bayes_factor": lambda i: i.call(
+        hypothesis.log_bayes_factor, i.x(), i.query(), maybe_kernel(i), seed=0, num_locations=5
+    ),
+    "linear_time_test": lambda i: ask(
+        hypothesis.LinearTimeTwoSampleTest(i.kernel()).update(i.x(), i.query()).result(), "pvalue statistic"
+    ),
+    "differences": lambda i: ask(
+        i.call(ke.two_sample_test(i.x(), i.query(), num_permutations=19, seed=0).differences, level=0.95, seed=0),
+        "witness band pvalues",
+    ),
+    # refusals alone where causal-learn is installed: what is taken stays registered
+    "register_causal_test": lambda i: i.call(
+        hypothesis.register_causal_test, i.pick("name", ("", None, 3)), num_permutations=19
+    ),
+}
+
+
+@entry
+def rejection_study(i: Inputs) -> object:
+    test = i.setting("test", lambda x, seed: 0.5, (None, "test", lambda x, seed: NAN))
+    simulator = i.setting("simulator", lambda number: (number,), (None, "data"))
+    settings = {"num_repetitions": 3, "level": 0.05, "progress": False}
+    study = i.call(studies.rejection_study, {"test": test}, {"data": simulator}, **settings)
+    return Probabilities(study.rate("data", "test"))
+
+
+# large data ----------------------------------------------------------------------------------------------------------
+
+
+@entry
+def approximate(i: Inputs) -> object:
+    method = i.one_of(
+        lambda: i.call(ke.RandomFeatures, num_features=8, seed=0),
+        lambda: i.call(ke.Nystrom, num_points=5, seed=0),
+        lambda: i.call(scale.ConjugateGradients, tolerance=1e-6),
+        lambda: i.setting("method", ke.Nystrom(5), (None, "nystrom", ke.Nystrom, 3)),
+    )
+    predictor, error = i.call(ke.approximate, multiclass(i), i.x(), i.labels(), method=method, probe_size=5)
+    return ask(predictor, "probabilities", i.query()), error
+
+
+def on_features() -> ke.MulticlassEmbedding:
+    return ke.MulticlassEmbedding(ke.FeatureKernel(linear_map()), M)
+
+
+@entry
+def compress(i: Inputs) -> object:
+    predictor, report = i.call(scale.compress, conditioned(i), num_points=3, choice="greedy")
+    return ask(predictor, "probabilities", i.query()), report
+
+
+@entry
+def statistics(i: Inputs) -> object:
+    sums = scale.FeatureStatistics(on_features()).update(i.x(), i.labels())
+    sums = scale.reduce_statistics(sums) if i.pick("reduced", (False, True)) else sums
+    return ask(sums.condition(), "probabilities", i.query())
+
+
+@entry
+def expansion(i: Inputs) -> object:
+    coefficients = torch.ones(N, M, dtype=torch.float64) / M
+    model = i.call(scale.MulticlassExpansion, multiclass(i), i.x(), coefficients=coefficients)
+    return ask(model, "probabilities", i.query())
+
+
+ENTRIES |= {
+    "accumulate": lambda i: ask(
+        scale.accumulate(on_features(), i.x(), i.labels()).condition(), "probabilities", i.query()
+    ),
+    "fourier_features": lambda i: scale.FourierFeatures(i.x("Omega", clean_x().mT))(i.x()),
+    "nystrom_features": lambda i: scale.NystromFeatures(i.kernel(), i.x("points"))(i.x()),
+    "real_expansion": lambda i: scale.Expansion(conditional(i), i.x(), torch.ones(N, 1).double()).mean(i.query()),
+    # without a process group there is nothing to share
+    "sharded": lambda i: scale.ShardedEmbedding(on_features()).condition(i.x(), i.labels()).probabilities(i.query()),
+}
