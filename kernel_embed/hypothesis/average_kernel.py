@@ -14,7 +14,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import gram
-from ..kernels.gram import cross_evaluation
+from ..kernels.gram import batch_rows, cross_evaluation
 from ..posteriors.posterior import KernelDraws
 
 BLOCK_ENTRIES = 2**24
@@ -82,7 +82,7 @@ class AverageKernel(Kernel):
 
 def _pairwise(kernel: Kernel, weights: Tensor, x1: Tensor, x2: Tensor) -> Tensor:
     with cross_evaluation(kernel):
-        values = kernel(x1, x2, diag=True)
+        values = kernel(batch_rows(kernel, x1), batch_rows(kernel, x2), diag=True)
     average: Tensor = weights @ values.reshape(-1, len(x1)).expand(len(weights), -1)
     return average
 

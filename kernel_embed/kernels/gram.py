@@ -101,7 +101,12 @@ def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
             # Its __call__ takes every answer for a matrix (GPyTorch 1.15), so only forward knows the diagonal.
             x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
             return finite_values(dense(kernel.forward(x, x, diag=True)), kernel)
-        return finite_values(dense(kernel(x, diag=True)), kernel)
+        return finite_values(dense(kernel(batch_rows(kernel, x), diag=True)), kernel)
+
+
+def batch_rows(kernel: Kernel, x: Tensor) -> Tensor:
+    """``x`` with the batch dimensions of the kernel; without them GPyTorch takes n × n values for a matrix."""
+    return x[(None,) * len(kernel.batch_shape)] if x.dim() == 2 else x
 
 
 def _check_points(x: Tensor, name: str, kernel: Kernel) -> Tensor:

@@ -294,8 +294,7 @@ def test_table_1_with_the_rate_of_the_released_code(name, mean, deviation):
     accuracies = []
     for training, test in KFold(10).split(x):
         kernel = RBFKernel(
-            ard_num_dims=x.shape[1],
-            lengthscale_constraint=Positive(transform=torch.exp, inv_transform=torch.log),
+            ard_num_dims=x.shape[1], lengthscale_constraint=Positive(transform=torch.exp, inv_transform=torch.log)
         ).double()
         kernel.lengthscale = 1.0
         embedding = ke.MulticlassEmbedding(kernel, len(classes), regularization=1.0)

@@ -53,7 +53,7 @@ def bayesian(i: Inputs) -> ke.BayesianMeanEmbedding:
     return i.call(ke.BayesianMeanEmbedding, i.kernel(), noise=0.1)
 
 
-def conditioned(i: Inputs) -> ke.ConditionedMulticlass:
+def conditioned(i: Inputs) -> object:
     return multiclass(i).condition(i.x(), i.labels())
 
 
@@ -304,13 +304,13 @@ CLASS_OBJECTIVES = (
 )
 
 
-def differentiated(objective: ke.Objective, embedding: ke.KernelEmbedding, *data: object) -> object:
+def differentiated(objective: object, embedding: torch.nn.Module, *data: object) -> object:
     value = objective(embedding, *data)
     value.sum().backward()
     return value, [p.grad for p in embedding.parameters() if p.grad is not None]
 
 
-def fitted(i: Inputs, embedding: ke.KernelEmbedding, objective: object, *data: object, **settings: object) -> object:
+def fitted(i: Inputs, embedding: torch.nn.Module, objective: object, *data: object, **settings: object) -> object:
     result = i.call(ke.fit, embedding, objective, *data, **settings)
     return result.value, parameters(embedding)
 

@@ -51,12 +51,12 @@ def nutpie(i: Inputs) -> object:
     return list(posterior.samples.values()), ask(posterior, "probabilities", i.query())
 
 
-def mean_posterior(i: Inputs, x: object) -> ke.Posterior:
+def mean_posterior(i: Inputs, x: object) -> object:
     settings = {"num_samples": 3, "num_chains": 1, "seed": 0, "sampler": ke.Laplace()}
     return ke.sample_posterior(bayesian(i), ke.EmbeddingEvidence(), x, **settings)
 
 
-def draws() -> ke.Posterior:
+def draws() -> object:
     settings = {"num_samples": 3, "num_chains": 1, "seed": 0, "sampler": ke.Laplace()}
     embedding = ke.MulticlassEmbedding(RBFKernel().double(), M)
     return ke.sample_posterior(embedding, ke.ConditionalEvidence(), clean_x(), torch.arange(N) % M, **settings)

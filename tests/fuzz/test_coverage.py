@@ -17,7 +17,8 @@ SOURCES = ("entries", "inference", "applications")
 
 NOT_CALLED = {
     "an answer, which the library makes and entries look through": """
-        CalibratedMulticlass ConditionedEmbedding ConditionedMeanEmbedding ConditionedMulticlass Distribution JointEmbedding
+        CalibratedMulticlass ConditionedEmbedding ConditionedMeanEmbedding ConditionedMulticlass Distribution
+        JointEmbedding
         SquaredDistancePosterior Member PooledPredictor ColumnDifference ConditionalTestResult Diagnosis Differences
         KernelTestResult SamplesTestResult SupDiagonal Evaluation FitResult LocalMaximum Outcome Progress
         Visit Bound LogarithmicPool SoftmaxCalibration

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import Kernel
+from scipy import stats
+from scipy.spatial.distance import cdist
 
 import kernel_embed as ke
 from kernel_embed.hypothesis import hsic, mmd, pvalues
 
-from .data import normal, rbf
-
-
-def loop_gram(a, b, lengthscale):
-    return np.array([[np.exp(-0.5 * ((p - q) ** 2).sum() / lengthscale**2) for q in b] for p in a])
+from .data import KERNELS, centered, loop_gram, normal, rbf
 
 
 @pytest.fixture
@@ -28,17 +26,31 @@ def pairs():
     return x, x.square() + normal(5, 12, 2)
 
 
+@pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("statistic", ["biased", "unbiased"])
-def test_mmd_is_its_double_sum(data, statistic):
+def test_mmd_is_its_double_sum(data, statistic, name):
+    kernel, parts = KERNELS[name]
     x, y, _ = (sample.numpy() for sample in data)
     n, m = len(x), len(y)
-    Kxx, Kyy, Kxy = loop_gram(x, x, 1.3), loop_gram(y, y, 1.3), loop_gram(x, y, 1.3)
+    Kxx, Kyy, Kxy = loop_gram(x, x, parts), loop_gram(y, y, parts), loop_gram(x, y, parts)
     if statistic == "biased":
         expected = Kxx.sum() / n**2 + Kyy.sum() / m**2 - 2 * Kxy.mean()
     else:
         expected = (Kxx.sum() - n) / (n * (n - 1)) + (Kyy.sum() - m) / (m * (m - 1)) - 2 * Kxy.mean()
-    result = ke.two_sample_test(*data[:2], rbf(1.3), 20, seed=0, statistic=statistic)
+    result = ke.two_sample_test(*data[:2], kernel, 20, seed=0, statistic=statistic)
     assert result.statistic == pytest.approx(expected, abs=1e-13)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_gamma_distribution_has_the_moments_of_the_kernel(data, name):
+    kernel, parts = KERNELS[name]
+    pooled = torch.cat(data[:2]).numpy()
+    eigenvalues = np.linalg.eigvalsh(centered(loop_gram(pooled, pooled, parts))) / len(pooled)
+    factor = 1 / 13 + 1 / 9
+    mean, variance = factor * eigenvalues.sum(), 2 * factor**2 * np.square(eigenvalues).sum()
+    result = ke.two_sample_test(*data[:2], kernel, null="gamma")
+    expected = stats.gamma.sf(result.statistic, mean**2 / variance, scale=variance / mean)
+    assert result.pvalue == pytest.approx(expected, rel=1e-6)
 
 
 def test_every_permuted_statistic_is_the_statistic_of_the_permuted_sample(data, monkeypatch):
@@ -59,20 +71,21 @@ def test_every_permuted_statistic_is_the_statistic_of_the_permuted_sample(data, 
             assert T[0, b].item() == pytest.approx(one, abs=1e-13)
 
 
-def test_k_samples_are_distances_to_the_pooled_embedding(data):
+@pytest.mark.parametrize("name", KERNELS)
+def test_k_samples_are_distances_to_the_pooled_embedding(data, name):
+    kernel, parts = KERNELS[name]
     pooled = torch.cat(data).numpy()
-    K = loop_gram(pooled, pooled, 0.9)
+    K = loop_gram(pooled, pooled, parts)
     expected, start = 0.0, 0
     for sample in data:
         weights = -np.full(len(pooled), 1 / len(pooled))
         weights[start : start + len(sample)] += 1 / len(sample)
         expected += len(sample) * weights @ K @ weights
         start += len(sample)
-    assert ke.k_sample_test(*data, kernel=rbf(0.9), seed=0).statistic == pytest.approx(expected, abs=1e-12)
-    two = ke.k_sample_test(*data[:2], kernel=rbf(0.9), seed=5)
-    mmd = ke.two_sample_test(*data[:2], rbf(0.9), seed=5)
-    assert two.statistic == pytest.approx(13 * 9 / 22 * mmd.statistic)
-    assert two.pvalue == mmd.pvalue
+    assert ke.k_sample_test(*data, kernel=kernel, seed=0).statistic == pytest.approx(expected, abs=1e-12)
+    two, pair = ke.k_sample_test(*data[:2], kernel=kernel, seed=5), ke.two_sample_test(*data[:2], kernel, seed=5)
+    assert two.statistic == pytest.approx(13 * 9 / 22 * pair.statistic)
+    assert two.pvalue == pair.pvalue
 
 
 @pytest.mark.parametrize("n", [11, 12])
@@ -88,48 +101,41 @@ def test_hsic_of_every_rotation_is_its_trace(pairs, n, memory, monkeypatch):
     (biased, scale), (unbiased, _) = (hsic.rotated_hsic(*kernels, x, y, orders, which) for which in (False, True))
     biased, unbiased = biased[0, 0], unbiased[0, 0]
     first, second = (order.numpy() for order in orders)
-    H = np.eye(n) - 1 / n
     assert len(biased) == 2 * n
     for b, (order, s) in enumerate([(order, s) for order in (first, second) for s in range(n)]):
         turned = np.roll(order, -s)
         A, B = K[np.ix_(first, first)], L[np.ix_(turned, turned)]
-        assert biased[b].item() == pytest.approx(np.trace(A @ H @ B @ H) / n**2, abs=1e-12)
+        assert biased[b].item() == pytest.approx(np.trace(centered(A) @ B) / n**2, abs=1e-12)
         A, B = A - np.diag(np.diag(A)), B - np.diag(np.diag(B))
         value = np.trace(A @ B) - 2 / (n - 2) * (A @ B).sum() + A.sum() * B.sum() / ((n - 1) * (n - 2))
         assert unbiased[b].item() == pytest.approx(value / (n * (n - 3)), abs=1e-12)
-    norms = np.sum((H @ K @ H) ** 2) * np.sum((H @ L @ H) ** 2)
+    norms = np.sum(centered(K) ** 2) * np.sum(centered(L) ** 2)
     assert scale.variance.item() == pytest.approx(2 * norms / n**6)
-    assert scale.mean.item() == pytest.approx(np.trace(H @ K) * np.trace(H @ L) / n**3)
+    assert scale.mean.item() == pytest.approx(np.trace(centered(K)) * np.trace(centered(L)) / n**3)
 
 
 def test_equal_to_hyppo_where_defined_alike():
     """hyppo normalizes HSIC to a correlation and takes its root; its MMD is that of points and labels."""
     hsic_of = pytest.importorskip("hyppo.independence").Hsic
     mmd_of = pytest.importorskip("hyppo.ksample").MMD
-    generator = np.random.RandomState(0)
-    x, y = generator.randn(40, 2), generator.randn(40, 2) + 0.5
+    x, y = normal(0, 40, 2), normal(1, 40, 2) + 0.5
     gamma = 0.4
     kernel = rbf((0.5 / gamma) ** 0.5)
-    tensors = torch.as_tensor(x), torch.as_tensor(y)
 
     def statistic(a, b):
         return ke.independence_test(a, b, kernel, 1, seed=0, kernel_y=kernel).statistic
 
-    correlation = statistic(*tensors) / np.sqrt(statistic(*tensors[:1] * 2) * statistic(*tensors[1:] * 2))
-    assert hsic_of(bias=True, gamma=gamma).statistic(x, y) ** 2 == pytest.approx(correlation, rel=1e-9)
-    theirs = (mmd_of(bias=True, gamma=gamma).statistic(x, y) / (2 * 40**4 / 80**4)) ** 2
-    pooled, labels = torch.cat(tensors), torch.cat([torch.zeros(40, 1), torch.ones(40, 1)]).double()
-    label_kernel = rbf((0.5 / gamma) ** 0.5)
-    ours = ke.independence_test(pooled, labels, kernel, 1, seed=0, kernel_y=label_kernel).statistic
-    scale = np.sqrt(
-        ke.independence_test(pooled, pooled, kernel, 1, seed=0, kernel_y=kernel).statistic
-        * ke.independence_test(labels, labels, label_kernel, 1, seed=0, kernel_y=label_kernel).statistic
-    )
-    assert theirs == pytest.approx(ours / scale, rel=1e-9)
+    def correlation(a, b):
+        return statistic(a, b) / np.sqrt(statistic(a, a) * statistic(b, b))
+
+    theirs = hsic_of(bias=True, gamma=gamma).statistic(x.numpy(), y.numpy())
+    assert theirs**2 == pytest.approx(correlation(x, y), rel=1e-9)
+    theirs = (mmd_of(bias=True, gamma=gamma).statistic(x.numpy(), y.numpy()) / (2 * 40**4 / 80**4)) ** 2
+    pooled, labels = torch.cat([x, y]), torch.cat([torch.zeros(40, 1), torch.ones(40, 1)]).double()
+    assert theirs == pytest.approx(correlation(pooled, labels), rel=1e-9)
     # and that HSIC is MMD² up to a factor: L = (1 − ρ)δ + const
-    rho = float(torch.exp(torch.tensor(-gamma, dtype=torch.float64)))
-    mmd = ke.two_sample_test(*tensors, kernel, 1, seed=0).statistic
-    assert ours == pytest.approx(2 * (1 - rho) * (0.25) ** 2 * mmd, rel=1e-9)
+    mmd = ke.two_sample_test(x, y, kernel, 1, seed=0).statistic
+    assert statistic(pooled, labels) == pytest.approx(2 * (1 - np.exp(-gamma)) * 0.25**2 * mmd, rel=1e-9)
 
 
 def test_energy_distance_is_a_special_case():
@@ -141,50 +147,33 @@ def test_energy_distance_is_a_special_case():
                 return 0.5 * (x1.norm(dim=-1) + x2.norm(dim=-1) - (x1 - x2).norm(dim=-1))
             return 0.5 * (x1.norm(dim=-1)[..., None] + x2.norm(dim=-1)[..., None, :] - torch.cdist(x1, x2))
 
-    generator = np.random.RandomState(0)
-    x, y = generator.randn(20, 2), generator.randn(25, 2) + 0.5
-    ours = ke.two_sample_test(torch.as_tensor(x), torch.as_tensor(y), EnergyKernel(), 10, seed=0).statistic
-
-    def mean_distance(a, b):
-        return np.mean([np.linalg.norm(p - q) for p in a for q in b])
-
-    energy = 2 * mean_distance(x, y) - mean_distance(x, x) - mean_distance(y, y)
-    assert ours == pytest.approx(energy / 2, rel=1e-9)
+    x, y = normal(0, 20, 2), normal(1, 25, 2) + 0.5
+    energy = 2 * cdist(x, y).mean() - cdist(x, x).mean() - cdist(y, y).mean()
+    assert ke.two_sample_test(x, y, EnergyKernel(), 10, seed=0).statistic == pytest.approx(energy / 2, rel=1e-9)
 
 
-def test_linear_time_is_its_definition_whole_and_in_a_stream():
-    generator = torch.Generator().manual_seed(0)
-    x, y = (torch.randn(41, 2, generator=generator, dtype=torch.float64) for _ in range(2))
-
-    def k(a, b):
-        return float(torch.exp(-0.5 * (a - b).square().sum()))
-
-    h = [
-        k(x[2 * i], x[2 * i + 1]) + k(y[2 * i], y[2 * i + 1]) - k(x[2 * i], y[2 * i + 1]) - k(x[2 * i + 1], y[2 * i])
-        for i in range(20)
-    ]
-    whole = ke.two_sample_test(x, y, rbf(1.0), 20_000, seed=0, statistic="linear")
-    assert whole.statistic == pytest.approx(np.mean(h))
-    # all 2^20 ways to flip the signs, as a sum of independent coins: exact by doubling
+@pytest.mark.parametrize("name", KERNELS)
+def test_linear_time_is_its_definition_whole_and_in_a_stream(name):
+    kernel, parts = KERNELS[name]
+    x, y = normal(0, 2, 33, 2)
+    Kx, Ky, Kxy = (loop_gram(a.numpy(), b.numpy(), parts) for a, b in ((x, x), (y, y), (x, y)))
+    i = np.arange(0, 32, 2)
+    h = Kx[i, i + 1] + Ky[i, i + 1] - Kxy[i, i + 1] - Kxy[i + 1, i]
+    whole = ke.two_sample_test(x, y, kernel, 20_000, seed=0, statistic="linear")
+    assert whole.statistic == pytest.approx(h.mean())
+    # all 2^16 ways to flip the signs, as a sum of independent coins: exact by doubling
     flipped = np.zeros(1)
     for value in h:
         flipped = np.concatenate([flipped + value, flipped - value])
     exact = np.mean(flipped >= sum(h) - 1e-12)
     assert whole.pvalue == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 20_000))
-    one, parts = (ke.hypothesis.LinearTimeTwoSampleTest(rbf(1.0), num_permutations=99, seed=3) for _ in range(2))
+    one, stream = (ke.hypothesis.LinearTimeTwoSampleTest(kernel, num_permutations=99, seed=3) for _ in range(2))
     one.update(x, y)
-    for part in range(0, 41, 5):
-        parts.update(x[part : part + 5], y[part : part + 5])
-    assert parts.result().statistic == pytest.approx(whole.statistic)
-    assert torch.allclose(parts.result().null, one.result().null)
-    assert parts.result().pvalue == one.result().pvalue
-
-
-def test_a_swap_of_two_points_flips_the_sign_of_their_term():
-    x, y = torch.randn(2, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    stream = ke.hypothesis.LinearTimeTwoSampleTest(rbf(1.0))
-    swapped = torch.stack([x[0], y[1]]), torch.stack([y[0], x[1]])
-    assert float(stream.terms(*swapped)) == pytest.approx(-float(stream.terms(x, y)), rel=1e-12)
+    for part in range(0, 33, 5):
+        stream.update(x[part : part + 5], y[part : part + 5])
+    assert stream.result().statistic == pytest.approx(whole.statistic)
+    assert torch.allclose(stream.result().null, one.result().null)
+    assert stream.result().pvalue == one.result().pvalue
 
 
 def test_linear_time_is_exact_for_a_few_skewed_points_and_a_learned_kernel():
@@ -197,29 +186,14 @@ def test_linear_time_is_exact_for_a_few_skewed_points_and_a_learned_kernel():
     assert rejected <= 12
 
 
-def test_features_give_the_forms_of_their_gram_matrix(data):
-    from kernel_embed.hypothesis.mmd import feature_forms, gram_forms, indicators
-    from kernel_embed.kernels.features import nystrom_kernel
-    from kernel_embed.progress import progress_bar
-
-    pooled = torch.cat(data)
-    sizes = tuple(map(len, data))
-    kernel = nystrom_kernel(rbf(1.0), pooled[::3])
-    p = kernel.feature_map(pooled).shape[-1]
-    for like in (pooled, torch.empty(0, dtype=torch.bool)):
-        E = indicators(sizes, 20, torch.Generator().manual_seed(0), like).flatten(1)
-        bar = progress_bar(None, "test", False)
-        pairs = zip(feature_forms(kernel, pooled, E, p, bar), gram_forms(kernel, pooled, E, bar), strict=True)
-        for one, other in pairs:
-            assert torch.allclose(one, other, rtol=1e-9, atol=1e-9)
-
-
 def test_many_points_by_features_agree_with_the_whole_matrix():
-    draw = np.random.RandomState(0)
-    x, y = draw.randn(300, 2), draw.randn(250, 2) + 0.25
+    """Nearly with a few of them, and exactly with one for each point."""
+    x, y = normal(0, 150, 2), normal(1, 120, 2) + 0.25
     whole = ke.two_sample_test(x, y, rbf(1.0), 199, seed=0)
-    some = ke.two_sample_test(x, y, rbf(1.0), 199, seed=0, num_features=60)
+    some, every = (ke.two_sample_test(x, y, rbf(1.0), 199, seed=0, num_features=p) for p in (60, 270))
     assert some.statistic == pytest.approx(whole.statistic, rel=0.02)
+    assert every.statistic == pytest.approx(whole.statistic, rel=1e-6)
+    assert every.null.mean().item() == pytest.approx(whole.null.mean().item(), rel=0.1)  # of other permutations
     assert "60 features" in some.summary()
 
 

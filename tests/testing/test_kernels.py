@@ -108,8 +108,7 @@ class WrongSupremum(LinearKernel):
 
 
 register(
-    WrongGradient,
-    profile=RadialProfile(lambda halves: halves, lambda E: (1.0, -0.4), lambda E: 0.25, constant=True),
+    WrongGradient, profile=RadialProfile(lambda halves: halves, lambda E: (1.0, -0.4), lambda E: 0.25, constant=True)
 )
 register(WrongShape, gram=lambda kernel, x1, x2: torch.ones(3, 3, dtype=x1.dtype))
 register(WrongFeatures, features=lambda kernel, x, limit: 2.0 * x)
