@@ -21,8 +21,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from ..kernels import Measure, SmoothedKernel, gram
-from ..kernels.frozen import frozen
-from ..kernels.parameters import positive, register_positive, set_positive
+from ..kernels.parameters import frozen, positive, register_positive, set_positive
 from ..kernels.structure import check_columns
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem
 from ..validation import check_features, check_memory, check_query_points, check_sample, check_share

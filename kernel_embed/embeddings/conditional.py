@@ -17,14 +17,14 @@ from torch import Tensor
 from typing_extensions import Self
 
 from ..kernels import DiagonalBound, SupDiagonal, sup_diagonal
-from ..kernels.frozen import frozen
+from ..kernels.parameters import frozen
 from ..linalg import LinearSystem, left_out
 from ..validation import check_features, check_finite, check_lengths, check_query_points, check_weights
 from .base import RegularizedEmbedding
 from .distribution import Distribution, indicators
 from .predictors import LinearPredictor
 from .representation import KernelFeatures, KernelValues, Representation
-from .systems import kernel_system, updated_system
+from .resolution import kernel_system, updated_system
 
 
 class ConditionalEmbedding(RegularizedEmbedding):

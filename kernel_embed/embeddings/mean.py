@@ -19,7 +19,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import gram
-from ..kernels.frozen import frozen
+from ..kernels.parameters import frozen
 from ..kernels.structure import check_columns, check_kernel
 from ..linalg import DenseSystem
 from ..validation import check_memory, check_query_points, check_sample, check_tensor

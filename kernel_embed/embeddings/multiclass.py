@@ -14,7 +14,7 @@ from gpytorch.priors import Prior
 from torch import Tensor
 
 from ..kernels import DeltaKernel, DiagonalBound
-from ..kernels.frozen import frozen
+from ..kernels.parameters import frozen
 from ..validation import check_count, check_features, check_labels, check_weights
 from .calibration import CalibratedMulticlass
 from .conditional import ConditionalEmbedding, ConditionedEmbedding

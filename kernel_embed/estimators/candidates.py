@@ -30,8 +30,7 @@ from torch.nn.functional import one_hot
 
 from ..embeddings import ConditionalEmbedding, ConditionedEmbedding
 from ..kernels import FeatureKernel, log_scaled
-from ..kernels.default import log_normal_prior
-from ..kernels.parameters import NamedParameter
+from ..kernels.parameters import NamedParameter, log_normal_prior
 from ..learning import LBFGS, fit
 from ..objectives import Objective
 from ..tabular import InputTransform, Partitions, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel

@@ -18,11 +18,9 @@ from ..tabular.encoder import TableEncoder, plain_matrix, validate_table
 from ..validation import check_memory
 from .conditioning import Table
 from .default import EXACT, NUM_STAGES, learn_default
-from .distributed import fit_on_ranks
-from .incremental import updated
-from .labels import Labels, read_labels
+from .distributed import fit_on_ranks, updated
 from .pooled import PooledPredictor
-from .prediction import ClassifierPredictions, Floats
+from .prediction import ClassifierPredictions, Floats, Labels, read_labels
 from .single_kernel import KernelChoice, SingleKernel, check_settings
 
 TALL_COPIES, WIDE_COPIES = 8, 15

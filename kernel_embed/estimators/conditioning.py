@@ -18,8 +18,8 @@ from torch import Tensor
 
 from ..embeddings import ConditionalEmbedding, LinearPredictor
 from ..kernels import explicit_features, has_explicit_features
-from ..kernels.features.nystrom import nystrom_kernel
-from ..kernels.frozen import frozen
+from ..kernels.features.explicit import nystrom_kernel
+from ..kernels.parameters import frozen
 from ..linalg import RidgePath
 from ..linalg.cholesky import joined_weights
 from ..objectives import calibrate

@@ -4,8 +4,8 @@ r"""How the default classifier is learned: candidates, on rows that are left out
    but not about hyperparameters that were learned from the same rows: with many columns and few rows they flatter.
    Rows are therefore split into three parts, and the hyperparameters that predict a part are learned without it. With
    more than :data:`CROSS_FITTED` rows they are learned from a sample, and all other rows are left out of that.
-   Partitions are cross-fitted likewise, on more rows (:mod:`kernel_embed.estimators.boosting`), and logistic
-   regression in folds of its own (:mod:`kernel_embed.estimators.logistic`).
+   Partitions are cross-fitted likewise, on more rows (:mod:`kernel_embed.estimators.member_models`), and logistic
+   regression in folds of its own (:mod:`kernel_embed.estimators.member_models`).
 2. **Coefficients from all rows.** Every embedding is then conditioned on all rows, exactly up to :data:`EXACT` of
    them and through Nyström's features beyond: few points for all, more for the members that count most. Its
    closed-form leave-one-out value at a row that its hyperparameters have not seen is what the finished classifier
@@ -31,17 +31,16 @@ from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, LinearPredictor, MulticlassEmbedding
 from ..kernels import FeatureKernel
-from ..kernels.frozen import frozen
+from ..kernels.parameters import frozen
 from ..objectives import Objective
 from ..progress import ProgressBar
 from ..resources import few_threads
 from ..splits import stratified_folds, stratified_sample
 from ..tabular import InputTransform, make_input_transform
 from ..tabular.input_transforms import cached_transforms
-from .boosting import boosted_embedding
 from .candidates import Candidate, Family, Learned, Relevance, Rows, Search
 from .conditioning import PROBES, Table, condition_exactly, condition_through_features, num_points
-from .logistic import MOST_NUMBERS, fit_logistic
+from .member_models import MOST_NUMBERS, boosted_embedding, fit_logistic
 from .pooled import MemberCandidate, PooledPredictor, pooled
 
 FAMILIES: dict[InputTransform, tuple[Family, ...]] = {"squash": ("rbf", "laplace", "linear"), "quantile": ("laplace",)}

@@ -13,7 +13,7 @@ from ..objectives import LogarithmicPool, SoftmaxCalibration, calibrate, pool
 from ..tabular.input_transforms import cached_transforms
 from .candidates import Candidate, relevances
 from .conditioning import Table
-from .logistic import LogisticPredictor
+from .member_models import LogisticPredictor
 
 
 @dataclasses.dataclass(frozen=True)

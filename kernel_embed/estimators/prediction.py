@@ -1,25 +1,180 @@
-"""What a fitted classifier answers, whether it is one kernel or a pool of several."""
+"""Labels that a classifier reads (any type, soft, missing, weighted), and the predictions of a fitted one."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import column_or_1d
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from ..bounds import Bound
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding, clip_normalize, prediction_sets
 from ..learning import FitResult
 from ..objectives import SoftmaxCalibration
 from ..objectives.bounds import generalization_bound
+from ..tabular.column_encoders import is_missing
 from ..tabular.encoder import TableEncoder, plain_matrix, table_tags, validate_table
 from .conditioning import Table
 from .pooled import PooledPredictor
 
 Floats = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """What is known of the classes of n rows.
+
+    Attributes:
+        classes: the m labels, in order.
+        numbers: the class number of each row, −1 where there is none; of soft labels the most probable one.
+        Y: one-hot or soft labels, ``(n, m)``.
+        soft: whether rows have probabilities.
+        weights: how many rows each row stands for.
+        weighted: whether that was asked for.
+    """
+
+    classes: NDArray[Any]
+    numbers: NDArray[np.int64]
+    Y: Floats
+    soft: bool
+    weights: Floats
+    weighted: bool
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which rows have a label."""
+        known: NDArray[np.bool_] = self.numbers >= 0
+        return known
+
+    @property
+    def weights_or_none(self) -> Floats | None:
+        """The weights, ``None`` where none were asked for."""
+        return self.weights if self.weighted else None
+
+    def class_factors(self, class_weight: dict[Any, float] | str | None) -> Floats | None:
+        """How many times as frequent each class is taken to be, ``(m,)``."""
+        if class_weight is None:
+            return None
+        of_row = self.classes[self.numbers[self.known]]
+        factors: Floats = compute_class_weight(class_weight, classes=self.classes, y=of_row)
+        return factors
+
+    def taken(self, rows: NDArray[np.int64]) -> Labels:
+        """Those of some rows."""
+        parts = {name: getattr(self, name)[rows] for name in ("numbers", "Y", "weights")}
+        return dataclasses.replace(self, **parts)
+
+    def weights_of(self, rows: NDArray[np.int64]) -> Floats | None:
+        """The weights of some rows."""
+        return self.weights[rows] if self.weighted else None
+
+
+def read_labels(
+    X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None, classes: ArrayLike | None = None
+) -> Labels:
+    """The labels of the rows of ``X``, among ``classes`` where they are given; see :class:`Labels`."""
+    n = _num_samples(X)
+    if y is None:
+        raise ValueError(
+            "Expected labels y, got None. This MulticlassEmbeddingClassifier estimator requires y to be passed, but "
+            "the target y is None."
+        )
+    try:
+        array = np.asarray(y)
+    except (TypeError, RuntimeError) as error:  # a tensor with a layout of its own
+        raise TypeError(
+            f"Expected y as an array of labels, got {type(y).__name__} ({error}). Give labels[i] for row i."
+        ) from error
+    soft = array.ndim == 2 and array.shape[1] > 1
+    known = None if classes is None else np.unique(np.asarray(classes))
+    found, numbers, Y = _soft(array) if soft else _hard(y, known)
+    if soft and known is not None and len(known) != len(found):
+        raise ValueError(f"Expected soft labels of {len(known)} classes, got {len(found)} columns. Give one for each.")
+    if len(numbers) != n:
+        raise ValueError(
+            f"Expected one label for each of the {n} rows of X, got {len(numbers)}: inconsistent numbers of samples. "
+            "Give X and y of equal length."
+        )
+    if not bool((numbers >= 0).any()):
+        raise ValueError("Expected at least one row with a label, got none. Give labels in y.")
+    weights = read_weights(sample_weight, n)
+    if not bool((weights[numbers >= 0] > 0).any()):
+        raise ValueError(
+            "Expected positive weights, got zero weight for every row with a label. Leave sample_weight out."
+        )
+    return Labels(found if known is None else known, numbers, Y, soft, weights, sample_weight is not None)
+
+
+def _hard(y: ArrayLike, classes: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
+    array = column_or_1d(y, warn=True)
+    if array.dtype.kind == "f" and bool(np.isinf(array).any()):
+        raise ValueError(
+            "Expected labels, got infinities. Input y contains infinity or a value too large for dtype('float64')."
+        )
+    may_miss = array.dtype.kind in "fO"
+    missing = np.array([may_miss and is_missing(label) for label in array], dtype=bool)
+    known = array[~missing]
+    if len(known) == 0:
+        raise ValueError("Expected at least one row with a label, got none. Input y contains NaN alone, or nothing.")
+    if known.dtype.kind == "O" and len({type(label) for label in known}) == 1:
+        known = np.array(known.tolist())
+    check_classification_targets(known)
+    found, inverse = np.unique(known, return_inverse=True)
+    if classes is None:
+        classes = found
+    elif bool((strange := ~np.isin(found, classes)).any()):
+        raise ValueError(
+            f"Expected labels among {classes.tolist()}, got {found[strange].tolist()}. Name all classes in the first "
+            "call, partial_fit(X, y, classes=...), or fit anew."
+        )
+    else:
+        inverse = np.searchsorted(classes, found)[inverse]
+    numbers = np.full(len(array), -1, dtype=np.int64)
+    numbers[~missing] = inverse
+    Y = np.zeros((len(array), len(classes)))
+    Y[np.flatnonzero(~missing), inverse] = 1.0
+    return classes, numbers, Y
+
+
+def _soft(array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
+    try:
+        Y = array.astype(np.float64)
+    except (TypeError, ValueError):
+        Y = np.full(array.shape, np.inf)
+    known = ~np.isnan(Y).any(axis=1)
+    fits = (Y[known] >= 0).all() and bool(np.allclose(Y[known].sum(axis=1), 1.0, atol=1e-4))
+    if not fits:
+        raise ValueError(
+            f"Expected y as labels, one for each row, or as soft labels, rows of probabilities that add up to 1, got "
+            f"shape {array.shape} with other values. For several labels a row use "
+            "sklearn.multioutput.MultiOutputClassifier."
+        )
+    Y[~known] = 0.0
+    return np.arange(Y.shape[1]), np.where(known, Y.argmax(axis=1), -1), Y
+
+
+def read_weights(sample_weight: ArrayLike | None, n: int) -> Floats:
+    """How many rows each row stands for, ``(n,)``."""
+    if sample_weight is None:
+        return np.ones(n)
+    weights = np.array(sample_weight, dtype=np.float64)
+    if weights.ndim == 0:
+        weights = np.full(n, float(weights))
+    if weights.shape != (n,):
+        raise ValueError(
+            f"Expected sample_weight of shape ({n},), one number for each row, got {weights.shape}. "
+            "Give a vector as long as y."
+        )
+    if not bool(np.isfinite(weights).all()) or bool((weights < 0).any()):
+        raise ValueError("Expected finite weights that are not negative in sample_weight, got others. Look for NaN.")
+    return weights
 
 
 class ClassifierPredictions(ClassifierMixin, BaseEstimator):

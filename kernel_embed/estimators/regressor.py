@@ -21,8 +21,8 @@ from ..splits import RandomState, seed_of
 from ..tabular.encoder import TableEncoder, table_tags, validate_table
 from ..validation import check_array, check_count, check_dense, check_memory, check_share
 from .conditioning import Table
-from .labels import read_weights
 from .output import NUM_STAGES, Conformal, Output, Settings, held_out_rows
+from .prediction import read_weights
 
 Array = NDArray[np.float64]
 

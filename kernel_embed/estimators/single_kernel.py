@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import default_kernel, feature_ranges, log_scaled
-from ..kernels.default import log_normal_prior
+from ..kernels.parameters import log_normal_prior
 from ..learning import LBFGS, Adam, FitResult, Optimizer, fit
 from ..objectives import Objective, default_objective
 from ..splits import seed_of, stratified_sample

@@ -21,7 +21,7 @@ from ..voting.generalization import Theorem, num_outside_radius, vote_guarantee
 from ..voting.path import default_solver
 from ..voting.penalties import complexities, penalties
 from ..voting.predictions import check_classes, fit_temperature, is_numeric, one_against_rest, probabilities, winners
-from ..voting.solver import TOLERANCE
+from ..voting.problem import TOLERANCE
 
 Data: TypeAlias = ArrayLike | Sequence[object]
 """A matrix of numbers; if all kernels are callables, also strings or any objects."""

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..validation import generator_of
-from .checks import categorical_columns
+from .checks import Encoding, categorical_columns
 from .conditional import Method, conditional_independence_test
 from .conditioning_set import ConditionalFeatures, ConditioningSet
-from .encoding import Encoding
 from .kernel_choice import KernelChoice
-from .residuals import residual_test, residuals
+from .neighbors import residual_test, residuals
 from .result import KernelTestResult
 from .transform_test import transform_test
 

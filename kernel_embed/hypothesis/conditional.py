@@ -30,13 +30,12 @@ from torch import Tensor
 from ..kernels import gram, median_distance
 from ..linalg import DenseSystem
 from ..validation import check_count, check_memory, generator_of
-from .checks import Categorical, check_choice, check_gram, check_pairs, read_samples
+from .checks import Categorical, Encoding, check_choice, check_gram, check_pairs, read_samples
 from .conditioning_set import ConditioningSet
-from .encoding import Encoding
 from .independence import independence_test
 from .kernel_choice import KernelChoice, choose_kernels
+from .neighbors import residual_test, residuals
 from .pvalues import by_gamma
-from .residuals import residual_test, residuals
 from .result import KernelTestResult
 from .smoothers import MEMORY_REMEDY
 from .transform_test import ConditionalTestResult, transform_test

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .encoding import Encoding
+from .checks import Encoding
 from .smoothers import LENGTHSCALES, Smoothers
 from .transforms import KINDS, ColumnFeatures, category_features, normal_scores, real_features
 

@@ -25,12 +25,11 @@ from torch import Tensor
 
 from ..embeddings.bayesian import BayesianMeanEmbedding
 from ..kernels import LebesgueMeasure, median_distance, set_lengthscales_by_median
-from ..kernels.median import scan_span
-from ..objectives.embedding_evidence import EmbeddingEvidence, prominent
+from ..kernels.initialization import scan_span
+from ..objectives.evidence import EmbeddingEvidence, prominent
 from ..posteriors.posterior import KernelDraws
 from .average_kernel import AverageKernel, average_over_batch
-from .checks import check_choice, check_real
-from .encoding import Encoding
+from .checks import Encoding, check_choice, check_real
 
 Rule = Literal["evidence+median", "evidence", "best", "median", "split"]
 """How kernels are learned."""

@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .encoding import NORMAL_QUARTILES
+from .checks import NORMAL_QUARTILES
 from .smoothers import Smoother, Smoothers
 
 KINDS = ("residual", "shape", "ranks", "transform")

@@ -1,17 +1,13 @@
 """What an embedding needs from a kernel: its Gram matrix or features, a bound on its diagonal, starting values."""
 
 from .classes.bag import BagKernel, MMDKernel, pack_bags
-from .classes.delta import DeltaKernel
+from .classes.basic import DeltaKernel, MahalanobisKernel
 from .classes.feature import FeatureKernel, check_width
-from .classes.mahalanobis import MahalanobisKernel
-from .default import default_kernel, feature_ranges
 from .features.explicit import explicit_features, has_explicit_features
-from .frozen import frozen
 from .gram import gram, gram_diagonal
-from .initialization import Initialization, initialize_from_data
+from .initialization import Initialization, initialize_from_data, median_distance, set_lengthscales_by_median
 from .lipschitz import LipschitzBound
-from .median import median_distance, set_lengthscales_by_median
-from .parameters import log_scaled
+from .parameters import default_kernel, feature_ranges, frozen, log_scaled
 from .profiles import PlainProfile, Radial, RadialProfile, plain_profile
 from .radial import Lengthscale, Metric, Whitening
 from .registration import register

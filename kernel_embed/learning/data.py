@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..kernels import gram, gram_diagonal
-from ..kernels.median import has_lengthscale
+from ..kernels.initialization import has_lengthscale
 from ..validation import check_count
 
 Batch = tuple[Tensor, "Tensor | None"]

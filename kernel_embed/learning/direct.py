@@ -38,8 +38,7 @@ from ..linalg import DenseSystem, DistanceForm
 from ..linalg.lapack import QUANTITIES, Cotangents, LapackSystem
 from ..objectives import Objective
 from ..objectives.base import Targets
-from ..objectives.embedding_evidence import EmbeddingEvidence
-from ..objectives.sample_evidence import SampleEvidence
+from ..objectives.evidence import EmbeddingEvidence, SampleEvidence
 from .parameters import Coordinates, ParameterVector, Vector
 
 MOST_ROWS = 512

@@ -14,11 +14,10 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..kernels.initialization import initialize_parts
-from ..kernels.median import scan_span
+from ..kernels.initialization import initialize_parts, scan_span
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
-from ..objectives.embedding_evidence import prominent
+from ..objectives.evidence import prominent
 from ..progress import progress_bar
 from ..validation import check_at_least, check_count, check_features, check_number
 from .fit import fit
@@ -97,7 +96,7 @@ def local_maxima(
 
     Example:
         >>> from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
-        >>> from kernel_embed.objectives.embedding_evidence import EmbeddingEvidence
+        >>> from kernel_embed.objectives.evidence import EmbeddingEvidence
         >>> generator = torch.Generator().manual_seed(0)
         >>> centres = torch.tensor([-20.0, 20.0]).repeat(40).unsqueeze(-1)
         >>> x = centres + torch.randn(80, 1, generator=generator, dtype=torch.float64)

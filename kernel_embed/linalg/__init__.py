@@ -1,12 +1,11 @@
 """Regularized systems A = K + ηW⁻¹, factorized once and used many times: the only place that factorizes."""
 
 from .cholesky import cholesky_factor, extended, require_finite, whitening
-from .dense import DenseSystem, factorize
+from .dense import DenseSystem, factorize, single_precision
 from .features import FeatureSystem, Shards
 from .forms import DenseForm, DistanceForm, QuadraticForm
 from .implicit import sandwich
 from .iterative import IterativeSystem, conjugate_gradients
-from .mixed_precision import single_precision
 from .ridge_path import RidgePath, left_out_from_leverage
 from .system import LinearSystem, left_out
 

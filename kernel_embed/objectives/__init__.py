@@ -7,8 +7,7 @@ from .base import Objective, attach
 from .bounds import RiskBound, generalization_bound
 from .calibrated import CalibratedLeaveOneOutRisk
 from .cross_validation import BatchValidationRisk, CrossValidationRisk
-from .embedding_evidence import EmbeddingEvidence
-from .evidence import ConditionalEvidence
+from .evidence import ConditionalEvidence, EmbeddingEvidence
 from .holdout import holdout_bound, kl_inverse, pac_bayes_bound
 from .pool import LogarithmicPool, pool
 from .risk import RATES, EmpiricalRisk, LeaveOneOutRisk, RademacherComplexity, rademacher_complexity

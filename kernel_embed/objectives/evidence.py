@@ -5,11 +5,43 @@ Each column of Y has the prior :math:`\mathcal N(0, K + n\lambda I)`, so that th
 
 .. math::  -\log p(Y) = \tfrac12 \operatorname{tr}(Y^\top A^{-1} Y) + \tfrac m2 \log |A| + \tfrac{nm}2 \log 2\pi,
            \qquad A = K + n\lambda I .
+
+The evidence of the data under the Bayesian kernel embedding, eq. (13).
+
+.. math::
+    \log p(x_1, \dots, x_n \mid \theta)
+        = \log \mathcal N\big([\hat\mu(x_1), \dots, \hat\mu(x_n)]; 0, R + \sigma^2 I\big) + \sum_i \log \gamma(x_i),
+        \qquad \gamma(x) = \Big\lVert \frac{\partial \hat\mu}{\partial x} \Big\rVert .
+
+The first term is that of a Gaussian process. The second, the Jacobian of the link :math:`x \mapsto \hat\mu(x)`, is what
+makes it a density of the data: it penalizes long lengthscales, at which the embedding hardly changes.
+
+The evidence of a sample, eq. (13), under one squared exponential and Lebesgue measure, with its gradient in log ℓ.
+
+With :math:`k_{ij} = e^{-s_{ij}/2}`, :math:`t_i = \sum_j k_{ij} (x_i - x_j)` and a dot for :math:`\partial/\partial \log
+\ell`,
+
+.. math::
+    \hat\mu_i &= \tfrac1n \sum_j k_{ij}, & \dot{\hat\mu}_i &= \tfrac1n \sum_j k_{ij} s_{ij}, \\
+    \log \gamma_i &= \log \lVert t_i \rVert - 2 \log \ell - \log n, &
+        \dot{\log \gamma_i} &= t_i^\top \dot t_i / \lVert t_i \rVert^2 - 2, \quad
+        \dot t_i = \sum_j k_{ij} s_{ij} (x_i - x_j), \\
+    R_{ij} &= \pi^{D/2} \ell^D e^{-s_{ij}/4}, & \dot R_{ij} &= R_{ij} (D + s_{ij} / 2) .
 """
 
 from __future__ import annotations
 
-from ..embeddings import ConditionedEmbedding
+import math
+
+import numpy as np
+import torch
+from gpytorch.kernels import RBFKernel
+from torch import Tensor
+
+from ..embeddings import BayesianMeanEmbedding, ConditionedEmbedding, ConditionedMeanEmbedding
+from ..kernels.radial import flushed_exp
+from ..linalg.lapack import LapackSystem
+from ..validation import check_seed
 from .base import Array, Objective, Targets
 
 
@@ -37,3 +69,186 @@ class ConditionalEvidence(Objective[ConditionedEmbedding]):
 
     def __repr__(self) -> str:
         return "ConditionalEvidence()"
+
+
+class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
+    r"""−log p(x₁, …, x_n | θ) in nats, eq. (13): the negative log evidence, summed over data.
+
+    Args:
+        num_locations: evaluate the likelihood at this many rows of the sample, drawn without replacement, each against
+            the whole sample; every row by default. The value is then the evidence of those rows given the link μ̂:
+            n/t times the Jacobian term is unbiased for the whole one, and n/t times the value is unbiased for the
+            evidence in which blocks of t rows are independent.
+        seed: of that draw. The same rows in every call, so that the objective is a function. They are drawn by their
+            numbers: where a kernel is to be learned for a test of pooled samples, shuffle the rows first, so that the
+            draw does not know the samples.
+
+    Raises:
+        TypeError: if ``seed`` is not a whole number.
+        ValueError: if ``num_locations`` is below 2.
+
+    Example:
+        >>> import gpytorch, kernel_embed as ke
+        >>> from kernel_embed.embeddings import BayesianMeanEmbedding
+        >>> x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        >>> embedding = BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
+        >>> result = ke.fit(embedding, EmbeddingEvidence(), x)
+        >>> result.converged, result.value < result.history[0]["value"]
+        (True, True)
+    """
+
+    per_datum = False
+    identifies_scale = True
+    is_log_likelihood = True
+
+    def __init__(self, num_locations: int | None = None, seed: int = 0) -> None:
+        if num_locations is not None and num_locations < 2:
+            raise ValueError(
+                f"Expected num_locations of at least 2, got {num_locations}. Give more, or None for all points."
+            )
+        check_seed(seed)
+        self.num_locations = num_locations
+        self.seed = seed
+
+    def evaluate(self, attached: ConditionedMeanEmbedding) -> Tensor:
+        """−log N(μ̂; 0, R + σ²I) − Σ log γ(x_i).
+
+        Raises:
+            TypeError: if what is attached is not a :class:`~kernel_embed.BayesianMeanEmbedding` with its sample.
+            ValueError: if the sample has one point only.
+            MemoryError: if its matrices do not fit.
+        """
+        if not isinstance(attached, ConditionedMeanEmbedding):
+            raise TypeError(
+                f"Expected a BayesianMeanEmbedding conditioned on a sample, got {type(attached).__name__}. For "
+                "targets use ConditionalEvidence."
+            )
+        if attached.num_data < 2:
+            raise ValueError(
+                "Expected at least 2 points, got 1. The empirical embedding of one point is flat there, so eq. (13) "
+                "gives it density zero whatever the kernel."
+            )
+        if self.num_locations is not None and self.num_locations < attached.num_locations:
+            attached = attached.at(self._rows(attached.num_data).to(attached.x.device))
+        attached.check_size()
+        # eq. (13); μ̂ comes with its slope
+        observed, log_slope = attached.empirical
+        return attached.negative_log_density(observed) - log_slope.sum(-1)
+
+    def for_sample(self, embedding: BayesianMeanEmbedding, x: Tensor) -> SampleEvidence | None:
+        """The same as a function of ℓ and σ² alone, for one lengthscale; ``None`` where it has no such form."""
+        kernel = embedding.kernel
+        plain = type(kernel) is RBFKernel and kernel.active_dims is None and kernel.lengthscale.numel() == 1
+        lebesgue = embedding.measure is None and embedding.prior_covariance is None and embedding.noise_kind is None
+        if not (plain and lebesgue) or self.num_locations is not None or len(x) < 2:
+            return None
+        evidence = SampleEvidence(x)
+        return None if evidence.has_repeated_points else evidence
+
+    def _rows(self, n: int) -> Tensor:
+        generator = torch.Generator().manual_seed(self.seed)
+        return torch.randperm(n, generator=generator)[: self.num_locations]
+
+    def __repr__(self) -> str:
+        inside = "" if self.num_locations is None else f"num_locations={self.num_locations}, seed={self.seed}"
+        return f"EmbeddingEvidence({inside})"
+
+
+def prominent(values: list[float], prominence: float) -> list[int]:
+    """The tops of a curve from which every way to a higher point descends by ``prominence`` at least.
+
+    On the curve of the evidence over lengthscales, which in one dimension has narrow dips to −∞, the ripples between
+    two dips are not among them.
+
+    Example:
+        >>> prominent([0.0, 5.0, 4.0, 5.5, 0.0, 3.0, 1.0], prominence=2.0)
+        [3, 5]
+    """
+    tops = []
+    for i, value in enumerate(values):
+        if not math.isfinite(value):
+            continue
+        drops = []
+        for side in (values[i + 1 :], values[:i][::-1]):
+            lowest = value
+            for other in side:
+                # of equal heights the first one counts
+                if other > value or (other == value and values.index(value) < i):
+                    drops.append(value - lowest)
+                    break
+                lowest = min(lowest, other)
+        if all(drop >= prominence and drop > 0 for drop in drops):
+            tops.append(i)
+    return tops
+
+
+FEWEST_DIGITS = 1e-10
+"""The smallest ‖t_i‖, relative to the terms of its sum, that is not rounding error."""
+SMALLEST_WEIGHT = 1e-100
+"""The smallest Σ_j k_ij over the other points: below it sums of squares are near to underflow."""
+
+
+class SampleEvidence:
+    """q = −log p(x₁, …, x_n | ℓ, σ²) of eq. (13) for a sample without repeated points.
+
+    Args:
+        x: the sample, ``(n, D)``.
+    """
+
+    def __init__(self, x: Tensor) -> None:
+        n, self._D = x.shape
+        centered = x - x.mean(-2, keepdim=True)
+        self._squares = torch.cdist(centered, centered, compute_mode="donot_use_mm_for_euclid_dist").square_()
+        self._size = float(centered.abs().max())
+        self._points, self._distances = centered.numpy(), self._squares.numpy()
+        self._with_one = np.concatenate([self._points, np.ones((n, 1))], axis=1)
+        self._K, self._M = np.empty((n, n)), np.empty((n, n))
+        self._own = self._K.reshape(-1)[:: n + 1]
+        self._system = LapackSystem(np.empty((n, 1)))
+
+    @property
+    def has_repeated_points(self) -> bool:
+        """Whether two points coincide but for rounding; they need the log domain."""
+        squares = self._squares + torch.diag_embed(self._squares.diagonal() + 1.0)
+        return not bool(squares.min() > 1e-20 * self._size * self._size)
+
+    def __call__(
+        self, lengthscale: float, noise: float, with_gradient: bool = True
+    ) -> tuple[float, float, float] | None:
+        """q, ∂q/∂log ℓ and ∂q/∂log σ²; ``None`` where a point is so far from all others that digits are lost."""
+        n, D, points, K, M = len(self._points), self._D, self._points, self._K, self._M
+        # One exponential serves both kernels: e^(−s/4), and its square.
+        root = flushed_exp(self._squares * (-0.25 / lengthscale**2)).numpy()
+        height = math.pi ** (0.5 * D) * lengthscale**D
+        np.multiply(root, root, out=K)
+        self._own.fill(0.0)
+        sums = K @ self._with_one
+        weight = sums[:, -1:]
+        t = weight * points - sums[:, :-1]
+        square = np.square(t).sum(-1)
+        smallest = FEWEST_DIGITS * self._size * weight[:, 0]
+        if not (weight.min() > SMALLEST_WEIGHT and (square > smallest**2).all()):
+            return None
+        system = self._system
+        system.Y[:, 0] = (sums[:, -1] + 1.0) / n
+        if not system.factorize(root, height, noise):
+            return None
+        log_slope = 0.5 * float(np.log(square).sum()) - n * (2.0 * math.log(lengthscale) + math.log(n))
+        value = system.negative_log_density() - log_slope
+        if not with_gradient:
+            return value, 0.0, 0.0
+        np.multiply(K, self._distances, out=K)
+        turned = K @ self._with_one
+        turned /= lengthscale**2
+        t_dot = turned[:, -1:] * points - turned[:, :-1]
+        slope = float(((t * t_dot).sum(-1) / square).sum()) - 2.0 * n
+        # Ṙ = R (D + s/2)
+        np.multiply(self._distances, 0.5 * height / lengthscale**2, out=M)
+        np.add(M, D * height, out=M)
+        np.multiply(M, root, out=M)
+        # ∂q/∂R = ½(A⁻¹ − ααᵀ), whose inverse is one triangle; the diagonal of Ṙ is D times the height.
+        alpha, (T, diagonal) = system.V[:, 0], system.triangle()
+        trace = float(diagonal.sum())
+        along = float(np.vdot(T, M)) - 0.5 * (D * height * trace + float(alpha @ (M @ alpha)))
+        along += float(alpha @ turned[:, -1]) / n - slope
+        return value, along, 0.5 * noise * (trace - float(alpha @ alpha))

@@ -5,9 +5,8 @@ nothing else; without, it makes a new pyplot figure.
 """
 
 from .classification import plot_decision_map, plot_probability_map, plot_reliability
-from .comparison import plot_ranking, plot_ratios, plot_seconds
 from .embeddings import plot_differences, plot_embedding, plot_null, plot_witness
-from .posterior import plot_density, plot_draws, plot_traces
+from .posterior import plot_density, plot_draws, plot_ranking, plot_ratios, plot_seconds, plot_traces
 from .style import free_figure, save_picture, styled
 from .training import plot_convergence, plot_evidence_curve, plot_learning_curve, plot_relevance
 

@@ -1,6 +1,6 @@
 """Posteriors over hyperparameters: priors, potential, samplers, and the posterior object."""
 
-from .default_priors import default_prior
+from ..learning.priors import default_prior
 from .gibbs import PowerChoice, TemperatureChoice, choose_power, choose_temperature
 from .mixture import GaussianMixture
 from .posterior import KernelDraws, Posterior

@@ -15,8 +15,8 @@ from typing_extensions import Self, TypeVar
 from ..validation import check_count, check_tensor
 from . import archive
 from .batched import EmbeddingDraws, load_one
-from .bridge import mode_weights
 from .diagnostics import Summary, summarize
+from .mixture import mode_weights
 from .potential import E_co, Potential, quiet_numbers
 from .sampler import Draws
 

@@ -28,8 +28,7 @@ from torch import Tensor
 from torch.distributions import AffineTransform, Distribution, LogNormal, TransformedDistribution
 
 from ..learning.parameters import ParameterVector
-from ..learning.priors import LogPriors
-from .default_priors import default_prior
+from ..learning.priors import LogPriors, default_prior
 
 
 class PosteriorWarning(UserWarning):

@@ -20,7 +20,6 @@ from ..progress import progress_bar
 from ..resources import few_threads
 from ..validation import check_count, check_features, check_seed
 from . import archive
-from .checkpoint import Checkpoint
 from .diagnostics import warn_diagnostics
 from .posterior import Posterior
 from .potential import AnyObjective, Potential, quiet_numbers
@@ -32,7 +31,7 @@ from .predictors import (
     MulticlassObjective,
     MulticlassPosterior,
 )
-from .sampler import Draws, Plan, Sampler, Starts
+from .sampler import Checkpoint, Draws, Plan, Sampler, Starts
 from .samplers import NUTS
 from .starts import Initial, check_support, starting_points
 

@@ -32,7 +32,7 @@ from ..embeddings import (
 )
 from ..kernels import explicit_features, gram, gram_diagonal
 from ..kernels.features import nystrom_kernel, random_feature_kernel
-from ..kernels.frozen import frozen
+from ..kernels.parameters import frozen
 from ..learning.data import as_pair
 from ..linalg import FeatureSystem, IterativeSystem
 from ..validation import check_count, check_features, check_labels, check_lengths

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..embeddings import ConditionedEmbedding, ConditionedMulticlass
 from ..kernels import gram
-from ..kernels.frozen import frozen
+from ..kernels.parameters import frozen
 from ..validation import check_count
 from .predictors import Expansion, expansion
 

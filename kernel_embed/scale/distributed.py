@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import explicit_features, has_explicit_features
-from ..kernels.frozen import frozen
+from ..kernels.parameters import frozen
 from ..linalg import FeatureSystem, Shards
 from ..validation import check_features, check_labels
 from .statistics import FeatureStatistics

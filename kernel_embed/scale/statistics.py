@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from ..embeddings import ConditionalEmbedding, MulticlassEmbedding
 from ..embeddings.representation import FEATURE_NUMBERS
 from ..kernels import check_width, explicit_features, has_explicit_features
-from ..kernels.frozen import frozen
+from ..kernels.parameters import frozen
 from ..learning.data import as_pair
 from ..linalg import DenseSystem
 from ..linalg.implicit import blocks_of, mirrored_

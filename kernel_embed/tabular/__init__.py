@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from .column_encoders import ColumnEncoder, EncodedColumn, column_type, register_column_type
 from .column_types import DateEncoder, NumberEncoder, TextEncoder
 from .input_transforms import InputTransform, cached_transforms, make_input_transform
-from .partition import Partitions, Tree
-from .tied import TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel
+from .table_kernels import Partitions, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, Tree
 
 if TYPE_CHECKING:
     from .encoder import TableEncoder

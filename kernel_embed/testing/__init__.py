@@ -12,12 +12,10 @@ A failed check says what was expected, what the object did, and by how much. The
 the same suites.
 """
 
-from .embedding import EmbeddingContract
+from .embedding import EmbeddingContract, SystemContract
 from .kernel import KernelContract
-from .learning import ObjectiveContract, OptimizerContract
+from .learning import ObjectiveContract, OptimizerContract, SamplerContract
 from .predictors import MulticlassPredictorContract, PredictorContract
-from .sampler import SamplerContract
-from .system import SystemContract
 
 __all__ = [
     "EmbeddingContract",

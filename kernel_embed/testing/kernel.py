@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..embeddings import empirical_embedding
 from ..kernels import SmoothedKernel, explicit_features, frozen, gram, gram_diagonal, sup_diagonal
-from .comparison import check_close, gradients, named_parameters
+from .embedding import check_close, gradients, named_parameters
 
 
 class KernelContract:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..embeddings import ConditionalPredictor, MulticlassPredictor
-from .comparison import check_close
+from .embedding import check_close
 
 
 class PredictorContract:

@@ -4,7 +4,6 @@ families → complexity → penalties → problem → solver (column_generation,
 predictions has the fitted vote and its probabilities, generalization its bounds.
 """
 
-from .column_generation import ColumnGeneration
 from .complexity import (
     dimension_bound,
     feature_dimension,
@@ -14,7 +13,6 @@ from .complexity import (
     own_radius,
     trace_bound,
 )
-from .coordinate_descent import CoordinateDescent
 from .cross_validation import CrossValidation, cross_validate_votes
 from .descent import Descent
 from .families import KernelFamily, gaussian_kernels, polynomial_kernels
@@ -22,8 +20,8 @@ from .generalization import BaseFunctions, theorem_1, theorem_2, vote_guarantee
 from .path import GRID, PathPoint, problem_path, vote_path
 from .penalties import Complexities, complexities, penalties
 from .predictions import SparseVote
-from .problem import VoteProblem, Votes
-from .solver import Solution, VoteSolver
+from .problem import Solution, VoteProblem, Votes, VoteSolver
+from .solvers import ColumnGeneration, CoordinateDescent
 
 __all__ = [
     "GRID",

@@ -20,7 +20,7 @@ from ..splits import check_partition, random_folds, rotations
 from .families import Array, KernelFamily, Kernels, Points
 from .path import GRID, PathPoint, PathSettings
 from .predictions import SparseVote, check_classes, one_against_rest, winners
-from .solver import TOLERANCE, VoteSolver
+from .problem import TOLERANCE, VoteSolver
 
 
 @dataclasses.dataclass(frozen=True)

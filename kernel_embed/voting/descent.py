@@ -27,8 +27,7 @@ from collections.abc import Callable, Hashable, Iterable
 import numpy as np
 
 from .families import Array
-from .problem import dual_bound
-from .solver import TOLERANCE, check_tolerance
+from .problem import TOLERANCE, check_tolerance, dual_bound
 
 Block = tuple[list[Hashable], Array, Array]
 """Names of base functions, the functions as rows y_i h(x_i) of a matrix, and their penalties Λ."""

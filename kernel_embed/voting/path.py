@@ -12,13 +12,11 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
-from .column_generation import ColumnGeneration
-from .coordinate_descent import CoordinateDescent
 from .families import Array, KernelFamily, Kernels, Points, check_not_empty
 from .penalties import complexities, penalties
 from .predictions import check_classes, one_against_rest
-from .problem import VoteProblem
-from .solver import TOLERANCE, Solution, VoteSolver, check_tolerance
+from .problem import TOLERANCE, Solution, VoteProblem, VoteSolver, check_tolerance
+from .solvers import ColumnGeneration, CoordinateDescent
 
 GRID = tuple(10.0**-i for i in range(7))
 """The paper's values of λ and of β: 1, 0.1, …, 1e-6."""

@@ -75,7 +75,7 @@ NODES = {
     "wrapped hook": {"object": "torch.nn.modules.module:_WrappedHook", "state": {"hook": SYSTEM}},
     "lambda layer": {"object": "torch.jit._script:ScriptModule", "state": {}},
     "results file": {"object": "kernel_embed.results:Results", "state": {"_path": "sentinel"}},
-    "chain file": {"object": "kernel_embed.posteriors.checkpoint:ChainFile", "state": {"path": "sentinel"}},
+    "chain file": {"object": "kernel_embed.posteriors.sampler:ChainFile", "state": {"path": "sentinel"}},
     "class through an import": {"object": "kernel_embed.archive.state:gpytorch.kernels.RBFKernel", "state": {}},
     "class by another name": {"object": "gpytorch.kernels:RBFKernel", "state": {}},
     "abstract base": {"object": "kernel_embed.objectives.base:Objective", "state": {}},

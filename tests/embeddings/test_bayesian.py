@@ -12,7 +12,7 @@ from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
 from kernel_embed.embeddings.mean import MeanEmbedding, ShrinkageMeanEmbedding
 from kernel_embed.kernels.smoothed.kernel import SmoothedKernel
 from kernel_embed.kernels.smoothed.measures import DiscreteMeasure, GaussianMeasure
-from kernel_embed.objectives.embedding_evidence import EmbeddingEvidence
+from kernel_embed.objectives.evidence import EmbeddingEvidence
 
 from ..bayesian_kernels import rbf, shaken
 

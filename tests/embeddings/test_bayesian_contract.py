@@ -9,8 +9,7 @@ from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKerne
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
 
 from kernel_embed.kernels.classes.bag import BagKernel, MMDKernel
-from kernel_embed.kernels.classes.delta import DeltaKernel
-from kernel_embed.kernels.classes.mahalanobis import MahalanobisKernel
+from kernel_embed.kernels.classes.basic import DeltaKernel, MahalanobisKernel
 from kernel_embed.kernels.smoothed.kernel import SmoothedKernel
 from kernel_embed.kernels.smoothed.measures import DiscreteMeasure, GaussianMeasure
 

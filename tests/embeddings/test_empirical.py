@@ -15,7 +15,7 @@ from kernel_embed.embeddings.empirical import embedding as paths
 from kernel_embed.embeddings.empirical import radial as blocks
 from kernel_embed.embeddings.empirical import rules as slope_rules
 from kernel_embed.embeddings.empirical.embedding import empirical_embedding
-from kernel_embed.kernels.classes.mahalanobis import MahalanobisKernel
+from kernel_embed.kernels.classes.basic import MahalanobisKernel
 
 from ..bayesian_kernels import rbf, shaken
 

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import torch
 
-from kernel_embed.estimators import boosting
-from kernel_embed.estimators.boosting import boosted_embedding, boosted_trees
+from kernel_embed.estimators import member_models
 from kernel_embed.estimators.candidates import Rows, relevances
+from kernel_embed.estimators.member_models import boosted_embedding, boosted_trees
 from kernel_embed.tabular import Partitions
 
 
@@ -59,5 +59,5 @@ def test_the_first_tree_fits_the_residuals_of_the_shares():
 
 def test_wide_tables_are_split_on_a_part_of_their_columns(monkeypatch):
     rows = checkerboard(60)
-    monkeypatch.setattr(boosting, "COLUMNS_OF_A_SPLIT", 1)
+    monkeypatch.setattr(member_models, "COLUMNS_OF_A_SPLIT", 1)
     assert len({int(tree.columns[0]) for tree in boosted_trees(rows, 0)}) == 3

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import kernel_embed as ke
-from kernel_embed.estimators import PooledPredictor, candidates, conditioning, default, incremental
+from kernel_embed.estimators import PooledPredictor, candidates, conditioning, default, distributed
 from kernel_embed.splits import distinct_rows, stratified_folds, stratified_sample
 
 
@@ -241,7 +241,7 @@ def test_rows_in_parts_are_rows_at_once(table):
 def test_rows_in_parts_through_features(table, monkeypatch):
     """Sums grow, and the table that is held does not."""
     X, y = table
-    for module in (default, incremental):
+    for module in (default, distributed):
         monkeypatch.setattr(module, "EXACT", 100)
     first = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:120], y[:120])
     grown = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
@@ -254,8 +254,8 @@ def test_exact_members_turn_to_features_where_rows_are_many(table, monkeypatch):
     X, y = table
     first = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:120], y[:120])
     exact = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
-    monkeypatch.setattr(incremental, "EXACT", 150)
-    monkeypatch.setattr(incremental, "num_points", lambda n: n)  # as many points as rows: the features are exact
+    monkeypatch.setattr(distributed, "EXACT", 150)
+    monkeypatch.setattr(distributed, "num_points", lambda n: n)  # as many points as rows: the features are exact
     grown = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
     np.testing.assert_allclose(grown.predict_proba(X), exact.predict_proba(X), atol=1e-4)
 

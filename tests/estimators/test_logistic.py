@@ -9,9 +9,9 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from kernel_embed.estimators import logistic
+from kernel_embed.estimators import member_models
 from kernel_embed.estimators.conditioning import Table
-from kernel_embed.estimators.logistic import RIDGES, fit_logistic
+from kernel_embed.estimators.member_models import RIDGES, fit_logistic
 from kernel_embed.kernels import explicit_features
 from kernel_embed.softmax import softmax_regression
 from kernel_embed.tabular import make_input_transform
@@ -30,14 +30,14 @@ def everything(table: Table) -> torch.Tensor:
     return torch.arange(len(table.x))
 
 
-def found(table: Table, learned: torch.Tensor | None = None) -> logistic.Logistic:
+def found(table: Table, learned: torch.Tensor | None = None) -> member_models.Logistic:
     validation_rows = everything(table) if learned is None else torch.tensor(np.setdiff1d(everything(table), learned))
     return fit_logistic(
         table, make_input_transform("squash", table.x, table.numbers, table.weights), validation_rows, learned, 0
     )
 
 
-def loss(table: Table, answers: logistic.LogisticPredictor) -> float:
+def loss(table: Table, answers: member_models.LogisticPredictor) -> float:
     """What is minimized."""
     F, Y = answers.mean(table.x), table.Y(everything(table))
     ridge = answers.logits.num_data * answers.logits.embedding.regularization.item()
@@ -78,7 +78,7 @@ def test_the_answers_are_the_minimum(table):
 
 def test_validation_rows_are_not_used_for_training(table, monkeypatch):
     """Another label of such a row may move the choice of the ridge; with one ridge it moves nothing."""
-    monkeypatch.setattr(logistic, "RIDGES", (1.0,))
+    monkeypatch.setattr(member_models, "RIDGES", (1.0,))
     y = table.y.clone()
     y[7] = (y[7] + 1) % 3
     one, two = (found(rows, torch.arange(0, 90, 2)) for rows in (table, dataclasses.replace(table, y=y)))
@@ -90,7 +90,7 @@ def test_validation_rows_are_not_used_for_training(table, monkeypatch):
 def test_folds_leave_rows_out_by_hand(table):
     one = found(table)
     Z = explicit_features(one.answers.logits.embedding.kernel, table.x).numpy()
-    Y, number = np.eye(3)[table.labels], logistic.stratified_folds(table.labels, 5, np.random.default_rng(0))
+    Y, number = np.eye(3)[table.labels], member_models.stratified_folds(table.labels, 5, np.random.default_rng(0))
     ridge = 90 * one.embedding.regularization.item()
     assert min(abs(np.log(np.array(RIDGES) / ridge))) < 1e-6
     for k in range(5):

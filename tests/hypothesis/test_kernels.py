@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 import kernel_embed as ke
-from kernel_embed.hypothesis.encoding import Encoding
+from kernel_embed.hypothesis.checks import Encoding
 from kernel_embed.hypothesis.kernel_choice import choose_kernels
 from kernel_embed.lab.papers.flaxman2016.grid import grid_samples
 from kernel_embed.validation import generator_of

@@ -12,7 +12,7 @@ from linear_operator.utils.warnings import NumericalWarning
 import kernel_embed as ke
 from kernel_embed.embeddings.empirical.radial import radial_slope
 from kernel_embed.kernels import distances
-from kernel_embed.kernels.median import scan_span
+from kernel_embed.kernels.initialization import scan_span
 from kernel_embed.kernels.profiles import SQUARED_EXPONENTIAL, matern
 from kernel_embed.kernels.radial import gaussian_gram, half_squares, radial_gram, square_distances
 

@@ -17,7 +17,7 @@ from gpytorch.kernels import (
     SpectralMixtureKernel,
 )
 
-from kernel_embed.kernels.classes.mahalanobis import MahalanobisKernel
+from kernel_embed.kernels.classes.basic import MahalanobisKernel
 from kernel_embed.kernels.smoothed.kernel import SmoothedKernel
 from kernel_embed.kernels.smoothed.measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure
 
@@ -224,7 +224,7 @@ def test_a_constant_in_a_sum_leaves_the_gradient_finite(x):
 
 def test_gradcheck_of_the_matern_profile():
     from kernel_embed.kernels.radial import radial_gram
-    from kernel_embed.kernels.smoothed.matern import general_matern
+    from kernel_embed.kernels.smoothed.forms import general_matern
 
     z = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
     for order in (1.5, 2.0, 3.5, 4.0, 6.0):

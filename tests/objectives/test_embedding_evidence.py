@@ -15,7 +15,7 @@ import kernel_embed as ke
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
 from kernel_embed.kernels.smoothed.measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure
 from kernel_embed.learning.maxima import local_maxima
-from kernel_embed.objectives.embedding_evidence import EmbeddingEvidence, prominent
+from kernel_embed.objectives.evidence import EmbeddingEvidence, prominent
 
 from .. import bayesian_oracles as oracles
 from ..bayesian_kernels import rbf, shaken

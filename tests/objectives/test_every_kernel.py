@@ -12,7 +12,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from linear_operator.utils.errors import NanError
 
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
-from kernel_embed.objectives.embedding_evidence import EmbeddingEvidence
+from kernel_embed.objectives.evidence import EmbeddingEvidence
 
 from .test_embedding_evidence import check_gradient
 

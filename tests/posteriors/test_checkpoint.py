@@ -16,7 +16,7 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.priors import LogNormalPrior
 
 import kernel_embed as ke
-from kernel_embed.posteriors import checkpoint as module
+from kernel_embed.posteriors import sampler as module
 
 X = torch.as_tensor(np.random.RandomState(0).randn(12, 2))
 Y = (X[:, 0] > 0).long()
@@ -79,9 +79,9 @@ def test_chains_in_processes_go_on_too(tmp_path):
 
 PROGRAM = """
 import sys
-from kernel_embed.posteriors import checkpoint
+from kernel_embed.posteriors import sampler
 from tests.posteriors.test_checkpoint import sample
-checkpoint.SECONDS_BETWEEN = 0.0
+sampler.SECONDS_BETWEEN = 0.0
 sample(num_samples=100000, checkpoint=sys.argv[1])
 """
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 import kernel_embed as ke
 from kernel_embed.posteriors import SMC, SVI, Laplace
-from kernel_embed.posteriors.bridge import log_evidence
+from kernel_embed.posteriors.mixture import log_evidence
 
 from .test_potential import Flat
 

@@ -14,7 +14,7 @@ from gpytorch.priors import GammaPrior, HalfCauchyPrior, HalfNormalPrior, LogNor
 from scipy import stats
 
 import kernel_embed as ke
-from kernel_embed.posteriors.default_priors import default_prior
+from kernel_embed.learning.priors import default_prior
 from kernel_embed.posteriors.potential import SITE, Potential
 from kernel_embed.posteriors.priors import describe, find_sites
 from kernel_embed.posteriors.starts import prior_draws

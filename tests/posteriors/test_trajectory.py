@@ -11,7 +11,7 @@ import torch
 
 from kernel_embed.posteriors.diagnostics import n_eff
 from kernel_embed.posteriors.samplers.chain import FlatNUTS, correlate
-from kernel_embed.posteriors.samplers.trajectory import Trajectory
+from kernel_embed.posteriors.samplers.transitions import Trajectory
 
 
 class Density:
@@ -94,7 +94,7 @@ def test_a_step_goes_back_to_where_it_came_from():
 
 
 def _state(u, r, value, slope):
-    from kernel_embed.posteriors.samplers.trajectory import State
+    from kernel_embed.posteriors.samplers.transitions import State
 
     return State(u, r, value, slope, slope, value + 0.5 * float(r @ r))
 

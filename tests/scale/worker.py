@@ -15,7 +15,7 @@ from torch import nn
 
 import kernel_embed as ke
 from kernel_embed.estimators import default, distributed
-from kernel_embed.estimators.logistic import LogisticPredictor
+from kernel_embed.estimators.member_models import LogisticPredictor
 from kernel_embed.kernels.classes.feature import FeatureKernel
 from kernel_embed.scale import FeatureStatistics, ShardedEmbedding, accumulate, reduce_statistics
 from tests.conftest import make_problem

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import rankdata
 
 from kernel_embed.kernels import DeltaKernel, gram
-from kernel_embed.kernels.laplace import laplace_gram
+from kernel_embed.kernels.distances import laplace_gram
 from kernel_embed.tabular import TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, make_input_transform
 from kernel_embed.tabular import input_transforms as input_transforms
 from kernel_embed.tabular.input_transforms import (

@@ -16,7 +16,7 @@ from kernel_embed.voting import (
     trace_bound,
     vote_path,
 )
-from kernel_embed.voting.column_generation import WarmStartedSolver
+from kernel_embed.voting.solvers import WarmStartedSolver
 
 from . import oracle
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from ...validation import check_count, check_features
 from ..gram import gram
 from ..structure import check_kernel
-from .base import BasedKernel, FollowingKernel
+from .basic import BasedKernel, FollowingKernel
 
 BLOCK_ENTRIES = 2**24
 """Entries of the Gram matrix between points that are computed at a time."""

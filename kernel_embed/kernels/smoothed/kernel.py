@@ -17,7 +17,7 @@ from linear_operator.operators import MatmulLinearOperator, RootLinearOperator
 from torch import Tensor
 
 from ...validation import broadcast_shapes
-from ..classes.base import FollowingKernel
+from ..classes.basic import FollowingKernel
 from ..gram import GRAMS, gram
 from ..structure import check_columns, check_kernel, nodes_of
 from .forms import Form, closed_form

@@ -1,6 +1,6 @@
 """How an objective is minimized: values that ``fit(optimizer=…)`` takes."""
 
-from .base import Optimizer, Outcome
+from ..problem import Optimizer, Outcome
 from .lbfgs import LBFGS
 from .stochastic import Adam, TorchOptimizer
 

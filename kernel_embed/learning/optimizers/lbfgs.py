@@ -17,8 +17,7 @@ from torch import Tensor
 from ...progress import ProgressBar
 from ...validation import check_at_least, check_count
 from ..parameters import Vector
-from ..problem import NO_VALUE, Problem
-from .base import Optimizer, Outcome
+from ..problem import NO_VALUE, Optimizer, Outcome, Problem
 
 MOST_TOLD = 2_000_000
 """Numbers that a checkpoint keeps of one start. A longer search resumes at its best point, and may take another way."""

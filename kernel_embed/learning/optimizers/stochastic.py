@@ -17,9 +17,8 @@ from torch import Tensor
 from ...validation import check_at_least, check_count
 from ..data import Batch, Batches
 from ..parameters import Snapshot
-from ..problem import Problem
+from ..problem import Optimizer, Outcome, Problem
 from ..search import Visit
-from .base import Optimizer, Outcome
 
 SETTLED = 1e-3
 """A search counts as converged when its last ten epochs differ by less than this share of their mean."""

@@ -15,10 +15,9 @@ from pyro.infer.mcmc.adaptation import BlockMassMatrix, WarmupAdapter, adapt_win
 from torch import Tensor
 
 from ...learning.parameters import Vector
-from ..checkpoint import ChainFile
 from ..potential import SITE, Potential
-from .random_walk import RandomWalk, settle
-from .trajectory import Draw, Trajectory
+from ..sampler import ChainFile
+from .transitions import Draw, RandomWalk, Trajectory, settle
 
 SHORT_WARMUP = 150
 """Steps below which Pyro's windows do not fit."""
@@ -31,7 +30,7 @@ class FlatNUTS(pyro.infer.NUTS):
     """Pyro's NUTS for a potential that is a function of one vector and supplies its gradient.
 
     Pyro adapts windows, step size and mass matrix, and it runs under ``pyro.infer.MCMC``. Only the trajectory is ours
-    (:class:`~kernel_embed.posteriors.samplers.trajectory.Trajectory`): for few data, the graph and the dictionaries of
+    (:class:`~kernel_embed.posteriors.samplers.transitions.Trajectory`): for few data, the graph and the dictionaries of
     Pyro's tree cost more than the density.
 
     With ``full_mass=None`` the mass matrix is dense if parameters correlate in the warm-up. ``options`` are Pyro's.

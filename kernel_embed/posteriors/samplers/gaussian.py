@@ -19,9 +19,9 @@ from pyro.optim import ClippedAdam
 from torch import Tensor
 
 from ...learning.parameters import Vector
+from ...learning.priors import DEFAULT_SPREAD
 from ...progress import ProgressBar
 from ...validation import check_count, check_number, check_setting
-from ..default_priors import DEFAULT_SPREAD
 from ..potential import SITE, Potential
 from ..sampler import Draws, Plan, Sampler, independent_draws
 from .nuts import DENSE_DIMENSIONS

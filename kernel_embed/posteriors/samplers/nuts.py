@@ -19,9 +19,8 @@ from ...learning.parameters import Vector
 from ...progress import ProgressBar
 from ...resources import num_cpus
 from ...validation import check_count, check_number, check_setting
-from ..checkpoint import ChainFile
 from ..potential import Potential, quiet_numbers
-from ..sampler import Draws, Plan, Sampler, Starts
+from ..sampler import ChainFile, Draws, Plan, Sampler, Starts
 from .chain import Chain, ChainDraw, FlatNUTS
 
 DENSE_DIMENSIONS = 200

@@ -14,7 +14,7 @@ from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
 from kernel_embed.kernels import median_distance
 from kernel_embed.lab.papers.flaxman2016 import grid, mixtures
 from kernel_embed.learning.maxima import local_maxima
-from kernel_embed.objectives.embedding_evidence import EmbeddingEvidence
+from kernel_embed.objectives.evidence import EmbeddingEvidence
 
 matplotlib.use("Agg")
 

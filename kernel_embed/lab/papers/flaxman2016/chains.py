@@ -21,8 +21,8 @@ from ....objectives import EmbeddingEvidence
 from ....plots import free_figure, plot_traces, save_picture, styled
 from ....plots.style import BAND, FIRST, array
 from ....posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load_posterior, sample_posterior
-from ....posteriors.bridge import log_evidence
 from ....posteriors.diagnostics import modes, n_eff, r_hat
+from ....posteriors.mixture import log_evidence
 from ....results import Record, number, table
 from ...experiment import Experiment, Settings
 from ...runner import Case

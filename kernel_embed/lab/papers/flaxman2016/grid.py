@@ -22,7 +22,7 @@ from ....embeddings.witness import Witness
 from ....hypothesis import two_sample_test
 from ....kernels import median_distance
 from ....learning.maxima import local_maxima
-from ....objectives.embedding_evidence import EmbeddingEvidence
+from ....objectives.evidence import EmbeddingEvidence
 from ....plots import free_figure, plot_witness, save_picture, styled
 from ....plots.style import FIRST, SECOND, array, axes_or_new, legend_below, line_style, marker
 from ....results import Record, Results, number, table

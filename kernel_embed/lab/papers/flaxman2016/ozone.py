@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from ....hypothesis import KernelChoice
 from ....hypothesis.causal import register_causal_test
+from ....hypothesis.checks import Encoding
 from ....hypothesis.conditional import Method
-from ....hypothesis.encoding import Encoding
-from ....hypothesis.residuals import residuals
+from ....hypothesis.neighbors import residuals
 from ....plots import free_figure, save_picture, styled
 from ....plots.style import SECOND
 from ....results import Record, table

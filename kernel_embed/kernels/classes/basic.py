@@ -1,8 +1,9 @@
-r"""The squared exponential kernel with a full covariance matrix, eq. (24)."""
+"""The delta kernel on labels, the squared exponential with a full covariance (eq. 24), and kernels built on another."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 from gpytorch.kernels import Kernel
@@ -12,6 +13,40 @@ from ...linalg import cholesky_factor
 from ...validation import check_count
 from ..profiles import PROFILES, SQUARED_EXPONENTIAL, Radial
 from ..radial import Whitening, radial_gram
+from ..structure import batch_shape_of
+
+
+class BasedKernel(Kernel):
+    """A kernel with a ``base_kernel``, whose own parts are left to it."""
+
+    base_kernel: Kernel
+
+    def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
+        """The base kernel alone."""
+        return [(name, child) for name, child in self.named_children() if isinstance(child, Kernel)]
+
+    @property
+    def is_stationary(self) -> bool:
+        """False unless a subclass overrides it: bags, for example, are no points of a vector space."""
+        return False
+
+    def check_last_dim(self, last_dim_is_batch: bool) -> None:
+        """Raise where GPyTorch requests one kernel for each column, which has no meaning here."""
+        if last_dim_is_batch:
+            raise RuntimeError(f"{type(self).__name__} does not accept the last_dim_is_batch argument.")
+
+
+class FollowingKernel(BasedKernel):
+    """A kernel without parameters of its own: its batch shape is that of its base kernel."""
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """That of the base kernel."""
+        return batch_shape_of(self.base_kernel)
+
+    @batch_shape.setter
+    def batch_shape(self, value: torch.Size) -> None:
+        """Nothing to set, because the base kernel holds every parameter."""
 
 
 class MahalanobisKernel(Kernel):
@@ -122,3 +157,46 @@ def mahalanobis_smoothed_gram(kernel: MahalanobisKernel, x1: Tensor, x2: Tensor 
     y = z1 if z2 is None else z2
     matrix = matrix * radial_gram(z1 @ left.mT, -(y @ left.mT), SQUARED_EXPONENTIAL)
     return log_size.exp()[..., None, None] * matrix
+
+
+class DeltaKernel(Kernel):
+    """δ(y, y') = 1 where two rows are equal, else 0.
+
+    Args:
+        batch_shape: as in every GPyTorch kernel.
+        active_dims: the columns to compare; all by default.
+
+    Example:
+        >>> import torch
+        >>> DeltaKernel()(torch.tensor([[0.0], [1.0], [0.0]])).to_dense()
+        tensor([[1., 0., 1.],
+                [0., 1., 0.],
+                [1., 0., 1.]])
+    """
+
+    is_stationary = True
+
+    def __init__(self, batch_shape: torch.Size | None = None, active_dims: tuple[int, ...] | None = None) -> None:
+        super().__init__(batch_shape=batch_shape, active_dims=active_dims)
+        # Without parameters nothing else would say which batch, dtype and device this kernel has.
+        self.register_buffer("_one", torch.ones(self.batch_shape, device=torch.get_default_device()), persistent=False)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype the kernel was moved to."""
+        dtypes: set[torch.dtype] = {self._one.dtype, *(parameter.dtype for parameter in self.parameters())}
+        if len(dtypes) > 1:
+            raise RuntimeError(f"The kernel's parameters have multiple dtypes: {dtypes}.")
+        return dtypes.pop()
+
+    @property
+    def device(self) -> torch.device:
+        """The device the kernel was moved to."""
+        device: torch.device = self._one.device
+        return device
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
+        """Equality of rows, as numbers of the dtype of ``x1``."""
+        if diag:
+            return (x1 == x2).all(dim=-1).to(x1.dtype)
+        return (x1.unsqueeze(-2) == x2.unsqueeze(-3)).all(dim=-1).to(x1.dtype)

@@ -5,6 +5,12 @@ r"""Partitions of the input space as a feature map: the kernel that counts in ho
 
 The cells :math:`C_{tc}` are the leaves of a binary tree: boxes with sides along the axes. With random trees this is the
 random forest kernel (Breiman 2000; Davies and Ghahramani 2014), k(x, x) = 1.
+
+Kernels with one lengthscale for each column of a table, however many numbers encode that column.
+
+A category is written as one-hot numbers: with a common lengthscale ℓ they contribute 1/ℓ² to the squared distance of
+two rows whose categories differ, and nothing where they agree. The squared exponential of such rows is the kernel of
+the numbers times a delta kernel of the category, with one learned relevance 1/ℓ.
 """
 
 from __future__ import annotations
@@ -15,9 +21,15 @@ import math
 from collections.abc import Sequence
 
 import torch
+from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
+from gpytorch.priors import Prior
 from torch import Tensor
 
-from ..validation import check_count, check_tensor
+from ..kernels.distances import laplace_gram
+from ..kernels.parameters import NamedParameter
+from ..kernels.registration import register
+from ..validation import broadcast_shapes, check_count, check_tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,3 +153,138 @@ class Partitions(torch.nn.Module):
             node, last = children.take(2 * node + goes_below), node
         share = 1.0 / math.sqrt(len(self.roots))
         return x.new_zeros(len(x), self.num_cells).scatter_(1, self.cells.take(node), share)
+
+
+class TiedLengthscales(Kernel):
+    """What the kernels below share: ``lengthscale`` repeats ``column_lengthscale`` over the numbers of a column.
+
+    Args:
+        groups: for each input number the column that it belongs to, 0 … G − 1.
+        lengthscale_prior: a prior on the G lengthscales.
+        lengthscale_constraint: a constraint on them.
+    """
+
+    groups: Tensor
+    column_name = "column_lengthscale"
+
+    def __init__(
+        self,
+        groups: Sequence[int] | Tensor,
+        *,
+        lengthscale_prior: Prior | None = None,
+        lengthscale_constraint: Interval | None = None,
+        **kwargs: object,
+    ) -> None:
+        device = getattr(groups, "device", torch.get_default_device())
+        try:
+            numbers = torch.as_tensor(groups, dtype=torch.long, device=device).flatten()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"Expected groups as column numbers, got {groups!r}. Give a list of ints.") from error
+        if numbers.numel() == 0 or int(numbers.min()) < 0:
+            raise ValueError(
+                f"Expected groups as column numbers from 0, got {numbers.tolist()}. "
+                "Give the column of each input number."
+            )
+        if kwargs.get("nu", 0.5) not in (0.5, 1.5, 2.5):
+            raise ValueError(f"Expected nu of 0.5, 1.5 or 2.5, got {kwargs['nu']!r}. Choose one of these.")
+        super().__init__(ard_num_dims=numbers.numel(), lengthscale_constraint=lengthscale_constraint, **kwargs)
+        raw = next(self.parameters()).new_zeros(*self.batch_shape, 1, int(numbers.max()) + 1)
+        self.raw_lengthscale = torch.nn.Parameter(raw)
+        self.register_buffer("groups", numbers)
+        if lengthscale_prior is not None:
+            column = NamedParameter(self.column_name)
+            self.register_prior("lengthscale_prior", lengthscale_prior, column.get, column.set)
+
+    @property
+    def column_lengthscale(self) -> Tensor:
+        """ℓ of each column: ``(*batch, 1, G)``."""
+        value: Tensor = self.raw_lengthscale_constraint.transform(self.raw_lengthscale)
+        return value
+
+    @column_lengthscale.setter
+    def column_lengthscale(self, value: float | Tensor) -> None:
+        """Set ℓ of each column."""
+        value = torch.as_tensor(value, dtype=self.raw_lengthscale.dtype, device=self.raw_lengthscale.device)
+        value = value.expand(broadcast_shapes(value.shape, self.raw_lengthscale.shape))
+        self.initialize(raw_lengthscale=self.raw_lengthscale_constraint.inverse_transform(value))
+
+    @property
+    def lengthscale(self) -> Tensor:
+        """ℓ of each input number: ``(*batch, 1, D)``."""
+        return self.column_lengthscale.index_select(-1, self.groups)
+
+    @lengthscale.setter
+    def lengthscale(self, value: float | Tensor) -> None:
+        """Set ℓ of each column, by one number or G."""
+        self.column_lengthscale = value
+
+
+class TiedRBFKernel(TiedLengthscales, RBFKernel):
+    """The squared exponential kernel with tied lengthscales.
+
+    Args:
+        groups: for each column of the input, the number of the lengthscale it uses.
+        lengthscale_prior: a GPyTorch prior on the lengthscales of the groups.
+        lengthscale_constraint: a GPyTorch constraint on them; positive by default.
+
+    Example:
+        >>> kernel = TiedRBFKernel([0, 1, 1])          # a number, and a category as two numbers
+        >>> kernel.column_lengthscale = torch.tensor([2.0, 3.0])
+        >>> kernel.lengthscale.detach()
+        tensor([[2., 3., 3.]])
+    """
+
+
+class TiedMaternKernel(TiedLengthscales, MaternKernel):
+    """The Matérn kernel with tied lengthscales; ``nu`` in {½, 3⁄2, 5⁄2}.
+
+    Args:
+        groups: for each column of the input, the number of the lengthscale it uses.
+        lengthscale_prior: a GPyTorch prior on the lengthscales of the groups.
+        lengthscale_constraint: a GPyTorch constraint on them; positive by default.
+
+    Example:
+        >>> TiedMaternKernel([0, 1, 1], nu=0.5).column_lengthscale.shape
+        torch.Size([1, 2])
+    """
+
+
+class TiedLaplaceKernel(TiedLengthscales, Kernel):
+    r"""exp(−‖(x − x') / ℓ‖₁) with tied lengthscales: the product over columns of exponential kernels.
+
+    It is the share of random axis-aligned partitions (Mondrian forests) in which two rows fall into one cell, so that
+    it sees columns one by one, as trees do, where kernels of Euclidean distance see directions.
+
+    Args:
+        groups: for each column of the input, the number of the lengthscale it uses.
+        lengthscale_prior: a GPyTorch prior on the lengthscales of the groups.
+        lengthscale_constraint: a GPyTorch constraint on them; positive by default.
+
+    Example:
+        >>> kernel = TiedLaplaceKernel([0, 1])
+        >>> kernel.lengthscale = 1.0
+        >>> kernel(torch.tensor([[0.0, 0.0], [1.0, 1.0]])).to_dense().detach()
+        tensor([[1.0000, 0.1353],
+                [0.1353, 1.0000]])
+    """
+
+    has_lengthscale = True
+    is_stationary = True
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
+        """k(x1, x2), GPyTorch's way to ask."""
+        z1, z2 = x1 / self.lengthscale, x2 / self.lengthscale
+        return torch.exp(-(z1 - z2).abs().sum(-1)) if diag else laplace_gram(z1, z2)
+
+
+def _laplace_gram(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
+    return laplace_gram(x1 / kernel.lengthscale, None if x2 is None else x2 / kernel.lengthscale)
+
+
+def _one(kernel: Kernel, x: Tensor) -> Tensor:
+    return x.new_ones(kernel.batch_shape)
+
+
+register(TiedRBFKernel, like=RBFKernel)
+register(TiedMaternKernel, like=MaternKernel)
+register(TiedLaplaceKernel, gram=_laplace_gram, supremum=_one)
