@@ -1,7 +1,5 @@
 """Kernels of the tests of Bayesian embeddings."""
 
-from __future__ import annotations
-
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
 

@@ -1,7 +1,5 @@
 """Slow second roads: loops and quadrature in NumPy, one formula of the paper after the other."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

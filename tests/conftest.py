@@ -1,7 +1,5 @@
 """Shared data: small, seeded, and awkward enough to tell formulas apart."""
 
-from __future__ import annotations
-
 import os
 
 # One thread for each of the processes that share the cores; before the libraries that read it are loaded.

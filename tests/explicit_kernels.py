@@ -1,7 +1,5 @@
 """Kernels with explicit features, by name, and their implicit twins."""
 
-from __future__ import annotations
-
 import gpytorch
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, PolynomialKernel, RFFKernel, ScaleKernel

@@ -5,8 +5,6 @@ stays finished: records never change and never go. The last run is left alone, a
 Prints how many kills met each command at work, and how many records two runs at once left, or raises.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 Every function takes plain arrays. A kernel is a Python function of two points.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -14,9 +12,6 @@ from scipy import optimize, stats
 
 Array = NDArray[np.float64]
 KernelFunction = Callable[[Array, Array], float]
-
-
-# kernels ---------------------------------------------------------------------------------------------------------
 
 
 def distance(a: Array, b: Array, lengthscale: float | Array) -> float:
@@ -59,9 +54,6 @@ def gram(k: KernelFunction, x1: Array, x2: Array | None = None) -> Array:
 def median_distance(x: Array) -> float:
     """median_{i<j} ‖x_i − x_j‖."""
     return float(np.median([distance(x[i], x[j], 1.0) for i in range(len(x)) for j in range(i)]))
-
-
-# embeddings ------------------------------------------------------------------------------------------------------
 
 
 def one_hot(y: NDArray[np.int64], m: int) -> Array:
@@ -130,9 +122,6 @@ def leave_one_out(K: Array, Y: Array, lam: float) -> Array:
         A = K[np.ix_(rest, rest)] + n * lam * np.eye(n - 1)
         F[i] = K[i, rest] @ np.linalg.solve(A, Y[rest])
     return F
-
-
-# objectives ------------------------------------------------------------------------------------------------------
 
 
 def clipped_cross_entropy(F: Array, y: NDArray[np.int64], epsilon: float) -> float:

@@ -4,8 +4,6 @@ A ``python`` block with prompts is a doctest. One without is run as a notebook c
 ``output`` block right after it is what it must print, where ``...`` stands for anything.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import doctest

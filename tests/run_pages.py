@@ -6,8 +6,6 @@ Each page runs in a new interpreter and an empty directory, in which this reposi
 a package which is not installed are named and skipped, unless ``--all`` is given.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 import subprocess

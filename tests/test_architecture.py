@@ -1,7 +1,5 @@
 """The walks of the architecture page: which files one prediction, one gradient step, one draw and one test pass."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import sys

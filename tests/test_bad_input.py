@@ -1,7 +1,5 @@
 """Bad input gives a clear error or a correct result; never NaN, never a hang."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -31,9 +29,6 @@ def entry_points(embedding, x, y):
         lambda: ke.EmpiricalRisk()(embedding, x, y),
         lambda: ke.fit(embedding, ke.EmpiricalRisk(), x, y),
     ]
-
-
-# values -----------------------------------------------------------------------------------------------------------
 
 
 def test_finite_numbers_whose_sum_overflows_are_finite():
@@ -69,9 +64,6 @@ def test_huge_and_tiny_values(problem):
         x = problem.x.numpy() * factor
         scaled = ke.MulticlassEmbeddingClassifier(**FAST).fit(x, y).predict_proba(problem.query.numpy() * factor)
         np.testing.assert_allclose(scaled, plain, atol=1e-5)
-
-
-# shapes -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (5, 0)])
@@ -134,9 +126,6 @@ def test_queries_of_another_width(width, embedding, problem):
     for method in (conditioned.predict, conditioned.probabilities, conditioned.entropy):
         with pytest.raises(ValueError, match=rf"Expected x with 3 features, as in training, got {width}"):
             method(torch.zeros(5, width, dtype=torch.float64))
-
-
-# kinds ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.complex64])
@@ -272,9 +261,6 @@ def test_more_rows_than_memory_holds():
     assert features.mean(x[:2]).shape == (2, 1)
 
 
-# labels -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("shift", "seen"), [(-1, "-1 to 1"), (1, "1 to 3")])
 def test_labels_out_of_range(shift, seen, embedding, problem):
     for call in entry_points(embedding, problem.x, problem.y + shift):
@@ -312,9 +298,6 @@ def test_one_class_only_in_the_classifier(problem):
     assert set(classifier.predict(problem.query.numpy())) == {"only"}
     np.testing.assert_allclose(classifier.predict_proba(problem.query.numpy()), np.ones((7, 1)))
     assert np.isfinite(classifier.bound_.value)
-
-
-# few rows, many alike ---------------------------------------------------------------------------------------------
 
 
 ONE_ROW = [name for name in OBJECTIVES if "Validation" not in name]
@@ -383,9 +366,6 @@ def test_duplicated_rows_with_different_labels_in_the_classifier():
     classifier = ke.MulticlassEmbeddingClassifier(**FAST).fit(x, y)
     assert classifier.predict([[0.0], [10.0]]).tolist() == [0, 1]
     np.testing.assert_allclose(classifier.predict_proba([[0.0]])[0], [10 / 12, 2 / 12], atol=0.06)
-
-
-# kernels ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -464,9 +444,6 @@ def test_the_line_of_a_picture_covers_numbers_beyond_single_precision():
     grid = line(torch.tensor([[-1e200], [1e200]], dtype=torch.float64))
     assert torch.isfinite(grid).all()
     assert float(grid.max()) > 1e200
-
-
-# one call, one message --------------------------------------------------------------------------------------------
 
 
 def with_nan(x):

@@ -1,7 +1,5 @@
 """The command: tables, results files, resuming, and one clear line where something is wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

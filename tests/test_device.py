@@ -1,7 +1,5 @@
 """Data decide the device. Without a GPU this is proved by watching every factory function the package calls."""
 
-from __future__ import annotations
-
 import pathlib
 import sys
 
@@ -118,15 +116,7 @@ def test_fit_names_the_device(how, watch, problem, tmp_path):
     embedding = ke.MulticlassEmbedding(named_kernels()["rbf"], problem.m)
     objective = ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n")
     for _ in range(2):  # the second time resumes
-        ke.fit(
-            embedding,
-            objective,
-            problem.x,
-            problem.y,
-            checkpoint=tmp_path / "fit.pt",
-            seed=0,
-            **how,
-        )
+        ke.fit(embedding, objective, problem.x, problem.y, checkpoint=tmp_path / "fit.pt", seed=0, **how)
 
 
 def test_kernels_name_the_device(watch, problem):
@@ -168,12 +158,7 @@ def test_the_default_dtype_does_not_matter(dtype, problem):
     assert result.num_evaluations > 0
 
 
-# on a GPU ---------------------------------------------------------------------------------------------------------
-
-gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
-]
+gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")]
 
 
 class TestGPU:

@@ -1,7 +1,5 @@
 """Nothing written goes unrun: every example in a docstring of the package."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import pkgutil

@@ -1,7 +1,5 @@
 """The programs in docs/examples run as they stand, outside the package."""
 
-from __future__ import annotations
-
 import pathlib
 import subprocess
 import sys

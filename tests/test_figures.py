@@ -1,7 +1,5 @@
 """What the README's example and the front doors computed before the rooms were redrawn, to rounding."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Files: kills, full disks and planted pickles."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

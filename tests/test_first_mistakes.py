@@ -1,7 +1,5 @@
 """Mistakes of a first hour with the library: each message says what to do instead."""
 
-from __future__ import annotations
-
 import gpytorch
 import numpy as np
 import pandas as pd

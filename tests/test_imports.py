@@ -1,7 +1,5 @@
 """What importing the package loads, and what it costs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Commands that are killed go on where they were, and two at once do not mix: ``--kills 50`` is the long form."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import subprocess

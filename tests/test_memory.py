@@ -1,7 +1,5 @@
 """Data that do not fit in memory are rejected at once, with their size and an alternative."""
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -1,7 +1,5 @@
 """Figures that stand on more than one page come from one file; see ``docs/figures.py``."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import sys

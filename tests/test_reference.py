@@ -1,7 +1,5 @@
 """Every name on the pages of the reference has arguments, returns and an example that runs."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import pathlib

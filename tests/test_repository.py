@@ -1,7 +1,5 @@
 """What the README, the CI script and the pages promise is what is there."""
 
-from __future__ import annotations
-
 import ast
 import pathlib
 import re

@@ -1,7 +1,5 @@
 """Records survive interruption, and bad files are refused in words."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

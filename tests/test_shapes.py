@@ -1,7 +1,5 @@
 """Shapes that broadcast, beside what PyTorch and GPyTorch say."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """What mypy must see at the seams; it reads this file, and nothing runs it."""
 
-from __future__ import annotations
-
 import torch
 from gpytorch.kernels import RBFKernel
 from typing_extensions import assert_type

@@ -1,7 +1,5 @@
 """Mean embeddings, shrinkage, and the posterior: equivalences with GPyTorch and with eq. (9)."""
 
-from __future__ import annotations
-
 import gpytorch
 import pytest
 import torch

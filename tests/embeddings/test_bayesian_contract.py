@@ -1,7 +1,5 @@
 """Every kernel of the library keeps GPyTorch's own contract for kernels."""
 
-from __future__ import annotations
-
 import unittest
 
 import torch

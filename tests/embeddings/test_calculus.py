@@ -1,7 +1,5 @@
 """Sum, chain and Bayes' rule on embeddings: against loops, and against the linear Gaussian case."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel

@@ -1,7 +1,5 @@
 """Conditional embeddings, eqs. (1) and (2), and what conditioning promises."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
@@ -96,9 +94,6 @@ def test_restriction_is_conditioning_on_fewer_rows(continuous):
     part = embedding.condition(x, y).restricted(rows)
     alone = embedding.condition(x[rows], y[rows])
     torch.testing.assert_close(part.expectation(y[rows], query), alone.expectation(y[rows], query))
-
-
-# what conditioning promises ---------------------------------------------------------------------------------------
 
 
 def test_conditioning_changes_nothing(continuous):
@@ -204,9 +199,6 @@ def test_conditioned_embeddings_pickle(problem):
         )
 
 
-# hyperparameters in GPyTorch's way --------------------------------------------------------------------------------
-
-
 def test_regularization_is_a_registered_parameter():
     embedding = ke.ConditionalEmbedding(rbf(), 0.2)
     assert isinstance(embedding, gpytorch.Module)
@@ -271,9 +263,6 @@ def test_wrong_values_of_g_are_rejected(continuous):
             conditioned.expectation(g, query)
 
 
-# batches ----------------------------------------------------------------------------------------------------------
-
-
 def batched_kernels():
     S = torch.Size([3])
     scale = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
@@ -312,9 +301,6 @@ def test_conditional_expectations_of_a_batch(continuous):
     assert conditioned.expectation(torch.stack([y, y], -1), query).shape == (3, 7, 2)
     one = ke.ConditionalEmbedding(batched_kernels()["rbf"][1]).condition(x, y)
     torch.testing.assert_close(conditioned.expectation(y, query)[1], one.expectation(y, query))
-
-
-# dtypes -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -1,7 +1,5 @@
 """Conformal sets: closed forms against refits, and coverage counted over many samples."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Distributions of real targets: against loops, and the same from exact and approximate predictors."""
 
-from __future__ import annotations
-
 import gpytorch
 import numpy as np
 import pytest

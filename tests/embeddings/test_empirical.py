@@ -1,7 +1,5 @@
 """μ̂ and log γ by closed form, product rule and autograd; the log domain, blocks, repeated points."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Multiclass embeddings, eqs. (4) to (6), (33) and (37), and their equivalence with kernel ridge regression."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Weights of the training rows in predictions: exact, approximate and averaged, and rows drawn by them."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """The witness function, its band, and the posterior of MMD²."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.kernels import PeriodicKernel, RBFKernel

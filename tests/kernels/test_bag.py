@@ -1,7 +1,5 @@
 """Kernels between bags, and a Gaussian process that regresses on distributions."""
 
-from __future__ import annotations
-
 import gpytorch
 import pytest
 import torch

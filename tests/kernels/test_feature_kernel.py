@@ -1,7 +1,5 @@
 """A network as feature map: GPyTorch's contract, modes, α, and what can go wrong."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import unittest
@@ -87,9 +85,6 @@ def test_pickle_and_copy(base, problem):
         torch.testing.assert_close(ke.gram(twin, problem.x), ke.gram(kernel, problem.x))
 
 
-# modes ------------------------------------------------------------------------------------------------------------
-
-
 class Counting(nn.Module):
     """Counts its calls."""
 
@@ -169,9 +164,6 @@ def test_the_users_own_loop_learns(base, problem):
     assert embedding.raw_regularization.grad != 0
 
 
-# α ----------------------------------------------------------------------------------------------------------------
-
-
 def test_alpha_of_a_linear_kernel_is_the_largest_norm_of_the_batch(problem):
     phi = network()
     embedding = ke.MulticlassEmbedding(FeatureKernel(phi), problem.m)
@@ -242,9 +234,6 @@ def test_alpha_by_lipschitz_says_what_it_does_not_know(problem):
         bound(FeatureKernel(nn.Tanh()), torch.ones(3))
     with pytest.raises(ValueError, match="radius"):
         LipschitzBound(-1.0)
-
-
-# bad input --------------------------------------------------------------------------------------------------------
 
 
 class Returning(nn.Module):

@@ -1,7 +1,5 @@
 """Features read off a kernel: K = ZZᵀ, and every answer that of the implicit form."""
 
-from __future__ import annotations
-
 import copy
 
 import gpytorch

@@ -1,7 +1,5 @@
 """A frozen kernel: the values, modes and dtype of now, no gradient, and nothing shared."""
 
-from __future__ import annotations
-
 import gpytorch
 import pytest
 import torch

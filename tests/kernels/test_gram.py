@@ -1,7 +1,5 @@
 """``gram`` against GPyTorch, against loops, and its gradient against finite differences."""
 
-from __future__ import annotations
-
 import itertools
 
 import gpytorch

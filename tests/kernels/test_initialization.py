@@ -1,7 +1,5 @@
 """Kernels that complete themselves when they first see data: by name, once, and never while they are evaluated."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.kernels import Kernel, LinearKernel, RBFKernel, RFFKernel, ScaleKernel

@@ -1,7 +1,5 @@
 """The median heuristic and the default kernel."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

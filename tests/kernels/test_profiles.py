@@ -1,7 +1,5 @@
 """φ, φ′ and φ″ of every radial kernel: against GPyTorch, autograd and finite differences."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Kernels from outside the package: registered in one call, they get every closed form."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """r = ∫ k k dν: every closed form against quadrature, discrete measures, gradients, and what the repr says."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

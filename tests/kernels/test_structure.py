@@ -1,7 +1,5 @@
 """The structure of a kernel: which columns reach which part, and what counts as a scale, a sum, a product."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel

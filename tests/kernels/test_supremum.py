@@ -1,7 +1,5 @@
 """α² = sup k(x, x): its value, and where it says it comes from."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The callback of ``fit``: told of every record in order, unable to change it, able to end the search."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

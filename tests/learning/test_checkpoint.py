@@ -1,7 +1,5 @@
 """Checkpoints: written whole, resumed where left, refused where they belong to something else."""
 
-from __future__ import annotations
-
 import contextlib
 import pathlib
 import shutil

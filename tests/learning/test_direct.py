@@ -1,7 +1,5 @@
 """Small problems are evaluated without modules and graph; the autograd path is the reference."""
 
-from __future__ import annotations
-
 import gpytorch
 import numpy as np
 import pytest

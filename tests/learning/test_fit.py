@@ -1,7 +1,5 @@
 """``fit``: what it minimizes, what it keeps, what it survives, and what it leaves alone."""
 
-from __future__ import annotations
-
 import math
 import random
 import subprocess
@@ -36,9 +34,6 @@ def loss_with_priors(embedding, objective, x, y):
     value = objective(embedding, x, y)
     priors = -sum(prior.log_prob(closure(owner)).sum() for _, owner, prior, closure, _ in embedding.named_priors())
     return value + (priors / len(x) if objective.per_datum else priors)
-
-
-# minimizing -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -129,9 +124,6 @@ def test_max_evaluations_is_a_limit(problem):
     assert not result.converged
 
 
-# constraints and priors -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("options", [{}, {"transform": None, "initial_value": 0.6}], ids=["transformed", "bound"])
 @pytest.mark.parametrize("how", [{}, {"num_restarts": 2, "seed": 0}, {"batch_size": 12, "num_epochs": 15}])
 def test_constraints_hold(options, how, problem):
@@ -202,9 +194,6 @@ def test_priors_weigh_the_same_in_mini_batches(objective):
     assert result.history[0]["priors"] == pytest.approx(prior * share, rel=1e-6)
 
 
-# identification ---------------------------------------------------------------------------------------------------
-
-
 def test_a_lone_outputscale_is_held_and_reported(problem):
     embedding = ke.MulticlassEmbedding(ScaleKernel(rbf()).double(), problem.m)
     before = embedding.kernel.outputscale.item()
@@ -256,9 +245,6 @@ def test_the_outputscale_is_learned_where_the_regularization_is_held(problem):
     assert result.fixed == ()
 
 
-# restarts and seeds -----------------------------------------------------------------------------------------------
-
-
 def test_restarts_are_counted_and_never_worse(problem):
     one = ke.fit(ke.MulticlassEmbedding(rbf(), 3), ke.LeaveOneOutRisk(), problem.x, problem.y, max_evaluations=30)
     embedding = ke.MulticlassEmbedding(rbf(), 3)
@@ -287,9 +273,6 @@ def test_converged_and_message_are_those_of_the_best_start(problem):
         ke.MulticlassEmbedding(rbf(), 3), objective, problem.x, problem.y, max_evaluations=3, num_restarts=1, seed=0
     )
     assert not result.converged
-
-
-# Adam -------------------------------------------------------------------------------------------------------------
 
 
 def test_adam_on_full_batches(embedding, problem):
@@ -348,9 +331,6 @@ def test_adam_stops_with_an_explanation_at_nan(problem):
     with pytest.raises(NanError, match=r"Expected a finite objective, got nan in epoch 2.*learning_rate"):
         ke.fit(embedding, NotFinite([3]), problem.x, problem.y, optimizer=ke.Adam(5))
     assert torch.isfinite(state(embedding)).all()
-
-
-# interruption and refusals ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", [{}, {"num_epochs": 20}, {"batch_size": 12, "num_epochs": 20}])
@@ -412,9 +392,6 @@ def test_other_errors_pass_and_leave_the_best_point(embedding, problem):
     assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y) < start
 
 
-# arguments --------------------------------------------------------------------------------------------------------
-
-
 def test_arguments_are_checked(embedding, problem):
     data = (embedding, ke.LeaveOneOutRisk(), problem.x, problem.y)
     with pytest.raises(TypeError, match=r"Expected an optimizer, such as LBFGS\(\) or Adam\(\), .*got 'sgd'"):
@@ -429,9 +406,6 @@ def test_arguments_are_checked(embedding, problem):
     embedding.requires_grad_(False)
     with pytest.raises(ValueError, match=r"Expected an embedding with parameters to learn, got none"):
         ke.fit(*data)
-
-
-# a guest in the host process --------------------------------------------------------------------------------------
 
 
 def test_no_global_state_is_changed(problem):

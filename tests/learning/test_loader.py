@@ -1,7 +1,5 @@
 """Mini-batches from a DataLoader: the same as from tensors, resumable, and safe when the loader fails."""
 
-from __future__ import annotations
-
 import copy
 
 import gpytorch

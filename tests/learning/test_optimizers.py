@@ -1,7 +1,5 @@
 """Optimizers are values: ours, those of torch.optim, and one written outside the package."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import pathlib
@@ -25,9 +23,6 @@ def learn(problem, objective=None, **how):
     embedding = ke.MulticlassEmbedding(rbf(), problem.m)
     result = ke.fit(embedding, objective or ke.LeaveOneOutRisk(), problem.x, problem.y, seed=0, **how)
     return embedding, result
-
-
-# values -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -84,9 +79,6 @@ def test_settings_are_checked_where_they_are_given(make, message):
         make()
 
 
-# refusals ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("short", [{"max_evaluations": 5}, {"batch_size": 5}, {"learning_rate": 0.1}], ids=repr)
 @pytest.mark.parametrize("optimizer", [LBFGS(), Adam(), torch.optim.SGD], ids=["lbfgs", "adam", "factory"])
 def test_an_optimizer_excludes_short_options(short, optimizer, problem):
@@ -114,9 +106,6 @@ def test_short_options_of_two_optimizers_are_refused(problem):
 def test_what_is_no_optimizer_is_refused(optimizer, message, problem):
     with pytest.raises(TypeError, match=message):
         learn(problem, optimizer=optimizer)
-
-
-# torch.optim ------------------------------------------------------------------------------------------------------
 
 
 def test_adam_is_one_case_of_torch_optimizers(problem):
@@ -161,9 +150,6 @@ def test_a_step_that_ignores_its_closure_is_refused(problem):
 
     with pytest.raises(TypeError, match=r"Expected step\(closure\) to call its closure.*that of Deaf did not"):
         learn(problem, optimizer=Deaf)
-
-
-# one's own --------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,9 +256,6 @@ def test_what_minimize_returns_is_checked(problem):
         TypeError, match=r"Expected an Outcome\(converged, message\) from Silent.minimize, got NoneType"
     ):
         learn(problem, optimizer=Silent())
-
-
-# the room ---------------------------------------------------------------------------------------------------------
 
 
 def test_learning_works_where_gradients_are_switched_off(problem):

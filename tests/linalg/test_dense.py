@@ -1,7 +1,5 @@
 """The regularized system: values, implicit gradients, jitter."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The p × p system against the n × n one: values, gradients, hard numbers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from linear_operator.utils.errors import NanError

@@ -1,7 +1,5 @@
 """Quadratic forms of the targets, and what the systems make of them: against plain matrices, and gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.autograd import gradcheck

@@ -1,7 +1,5 @@
 """Factors in single precision: against double, in values and gradients, and where they are refused."""
 
-from __future__ import annotations
-
 import warnings
 
 import gpytorch

@@ -1,7 +1,5 @@
 """One decomposition for all ridges gives what one system for each ridge gives."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

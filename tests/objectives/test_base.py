@@ -1,7 +1,5 @@
 """Objectives are values: they are called, added, scaled, shown, and used in anybody's training loop."""
 
-from __future__ import annotations
-
 import copy
 import math
 

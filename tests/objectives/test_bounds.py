@@ -1,7 +1,5 @@
 """The right-hand side of eq. (11), in both forms."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

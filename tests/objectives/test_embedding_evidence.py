@@ -1,7 +1,5 @@
 """Eq. (13): a loop-written oracle, appendix A.5, gradients, learning, maxima, and input nobody wants."""
 
-from __future__ import annotations
-
 import copy
 
 import gpytorch
@@ -191,9 +189,6 @@ def test_prominence():
     assert prominent(curve, 2.0) == [3, 5]
     assert prominent(curve, 4.0) == [3]
     assert prominent([-np.inf, 1.0, 1.0, -np.inf], 0.5) == [1]
-
-
-# --- input nobody wants -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kernel", [RBFKernel(), MaternKernel(nu=0.5), MaternKernel(nu=1.5)], ids=["rbf", "m12", "m32"])

@@ -1,7 +1,5 @@
 """Evidence, gradient and posterior for every kernel class that GPyTorch exports and that takes plain real inputs."""
 
-from __future__ import annotations
-
 import warnings
 
 import gpytorch

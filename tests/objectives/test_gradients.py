@@ -1,7 +1,5 @@
 """Gradients of every objective: against plain autograd through GPyTorch and the factor, and finite differences."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel

@@ -1,7 +1,5 @@
 """Sharp, peeled, held-out and PAC-Bayes bounds: by hand, in order, and how often they fail."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -12,14 +10,7 @@ from gpytorch.kernels import LinearKernel, RBFKernel
 import kernel_embed as ke
 from kernel_embed.bounds import round_up
 from kernel_embed.lab.benchmarks.validity import embedding, exceeded, labels
-from kernel_embed.objectives import (
-    EmpiricalScore,
-    RiskBound,
-    holdout_bound,
-    kl_inverse,
-    pac_bayes_bound,
-    score_bound,
-)
+from kernel_embed.objectives import EmpiricalScore, RiskBound, holdout_bound, kl_inverse, pac_bayes_bound, score_bound
 from kernel_embed.objectives.bounds import SMALLEST_TERM, STEP
 from kernel_embed.objectives.risk import target_squared_norm
 

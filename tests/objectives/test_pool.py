@@ -1,7 +1,5 @@
 """The logarithmic pool against a general solver, weights against repeated rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The leave-one-out score: against n refits, against CRPS by integration, energy and Brier scores, and its gradient."""
 
-from __future__ import annotations
-
 import gpytorch
 import numpy as np
 import pytest

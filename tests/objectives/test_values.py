@@ -1,7 +1,5 @@
 """Every objective against its loop-written oracle."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random features, Nyström, conjugate gradients: against the exact embedding, and their reported error."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel

@@ -1,7 +1,5 @@
 """Compression to a few points: the projection is the nearest function, and the report states its error."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel

@@ -1,7 +1,5 @@
 """Two real processes against one; a rank that dies; what a single process can check."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import socket

@@ -1,7 +1,5 @@
 """Sufficient statistics: one pass, any split, the same predictions."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel, RBFKernel, RFFKernel

@@ -1,7 +1,5 @@
 """What one rank does; started by torchrun from the tests: ``worker.py TASK FILE``."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import pathlib
