@@ -1,5 +1,6 @@
 """Kernels of the tests of Bayesian embeddings."""
 
+import gpytorch
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
 
@@ -19,3 +20,14 @@ def shaken(kernel: Kernel, seed: int = 0) -> Kernel:
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         parameter.data.copy_(0.6 + 0.3 * noise)
     return kernel
+
+
+class ExactGP(gpytorch.models.ExactGP):
+    """GPyTorch's own Gaussian process with mean zero."""
+
+    def __init__(self, x, y, likelihood, covariance):
+        super().__init__(x, y, likelihood)
+        self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), covariance
+
+    def forward(self, x):
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))

@@ -3,7 +3,7 @@
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import PeriodicKernel, RBFKernel
 
 import kernel_embed as ke
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
@@ -12,18 +12,7 @@ from kernel_embed.kernels.smoothed.kernel import SmoothedKernel
 from kernel_embed.kernels.smoothed.measures import DiscreteMeasure, GaussianMeasure
 from kernel_embed.objectives.evidence import EmbeddingEvidence
 
-from ..bayesian_kernels import rbf, shaken
-
-
-class ExactGP(gpytorch.models.ExactGP):
-    """GPyTorch's own Gaussian process with covariance r."""
-
-    def __init__(self, x, y, likelihood, covariance):
-        super().__init__(x, y, likelihood)
-        self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), covariance
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+from ..bayesian_kernels import ExactGP, rbf
 
 
 def exact_gp(x, y, noise, covariance, query):
@@ -57,6 +46,15 @@ def test_posterior_is_that_of_an_exact_gp(measure, x):
     torch.testing.assert_close(posterior(x).mean, R @ torch.linalg.solve(A, posterior.observed), rtol=1e-7, atol=1e-9)
     torch.testing.assert_close(posterior(x).covariance_matrix, R - R @ torch.linalg.solve(A, R), rtol=1e-6, atol=1e-8)
     torch.testing.assert_close(posterior.mean(query), actual.mean)
+    noise = posterior.predictive(x).covariance_matrix - posterior(x).covariance_matrix
+    torch.testing.assert_close(noise, 0.05 * torch.eye(20, dtype=torch.float64))
+    torch.testing.assert_close(embedding.prior(x).covariance_matrix, R)
+    assert torch.equal(embedding.prior(x).mean, torch.zeros(20, dtype=torch.float64))
+
+
+def density(A, y):
+    """−log N(y; 0, A)."""
+    return -torch.distributions.MultivariateNormal(torch.zeros(20, dtype=torch.float64), A).log_prob(y)
 
 
 def test_heteroscedastic_noise(x):
@@ -69,15 +67,11 @@ def test_heteroscedastic_noise(x):
     torch.testing.assert_close(posterior(query).mean, expected.mean, rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(posterior(query).covariance_matrix, expected.covariance_matrix, rtol=1e-4, atol=1e-6)
     A = SmoothedKernel(kernel).gram(x) + posterior.noise.diag_embed()
-    density = torch.distributions.MultivariateNormal(torch.zeros(20, dtype=torch.float64), A)
-    torch.testing.assert_close(posterior.negative_log_density(), -density.log_prob(posterior.observed))
+    torch.testing.assert_close(posterior.negative_log_density(), density(A, posterior.observed))
     low_rank = BayesianMeanEmbedding(kernel, noise="heteroscedastic", measure=DiscreteMeasure(x[:7])).condition(x)
     Phi = low_rank.representation(x)
-    A = Phi @ Phi.mT + low_rank.noise.diag_embed()
-    density = torch.distributions.MultivariateNormal(torch.zeros(20, dtype=torch.float64), A)
-    torch.testing.assert_close(
-        low_rank.negative_log_density(), -density.log_prob(low_rank.observed), rtol=1e-6, atol=1e-6
-    )
+    expected = density(Phi @ Phi.mT + low_rank.noise.diag_embed(), low_rank.observed)
+    torch.testing.assert_close(low_rank.negative_log_density(), expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("measure", [None, "discrete"])
@@ -89,8 +83,7 @@ def test_noise_of_the_central_limit_theorem(measure, x):
     C = torch.cov(kernel(x).to_dense()) / 20
     C = C + 1e-4 * C.diagonal().mean() * torch.eye(20, dtype=torch.float64)
     R = embedding.covariance.gram(x)
-    density = torch.distributions.MultivariateNormal(torch.zeros(20, dtype=torch.float64), R + C)
-    expected = -density.log_prob(posterior.observed)
+    expected = density(R + C, posterior.observed)
     torch.testing.assert_close(posterior.negative_log_density(), expected, rtol=1e-5, atol=1e-4)
     query = torch.randn(5, 2, dtype=torch.float64)
     cross = embedding.covariance.gram(x, query)
@@ -161,18 +154,6 @@ def test_locations(x):
     torch.testing.assert_close(embedding.condition(x).at(rows)(query).mean, some(query).mean)
 
 
-def test_predictive_adds_the_noise(x):
-    posterior = BayesianMeanEmbedding(rbf(0.7), noise=0.3).condition(x)
-    difference = posterior.predictive(x[:4]).covariance_matrix - posterior(x[:4]).covariance_matrix
-    torch.testing.assert_close(difference, 0.3 * torch.eye(4, dtype=torch.float64))
-
-
-def test_prior_draws_have_covariance_r(x):
-    embedding = BayesianMeanEmbedding(shaken(ScaleKernel(MaternKernel(nu=1.5))))
-    torch.testing.assert_close(embedding.prior(x).covariance_matrix, embedding.covariance(x).to_dense())
-    assert torch.equal(embedding.prior(x).mean, torch.zeros(20, dtype=torch.float64))
-
-
 def test_draws_are_one_more_batch_dimension(x):
     kernel = RBFKernel(batch_shape=torch.Size([3])).double()
     kernel.lengthscale = torch.tensor([0.3, 0.6, 1.2]).double()[:, None, None]
@@ -190,14 +171,6 @@ def test_draws_are_one_more_batch_dimension(x):
                     together(query).covariance_matrix[i], alone.condition(x)(query).covariance_matrix
                 )
                 torch.testing.assert_close(value[i], EmbeddingEvidence()(alone, x))
-
-
-def test_samples_of_a_posterior_load_into_it(x):
-    prior = gpytorch.priors.GammaPrior(2.0, 2.0)
-    embedding = BayesianMeanEmbedding(RBFKernel(lengthscale_prior=prior)).double()
-    embedding.pyro_load_from_samples({"kernel.lengthscale_prior": torch.rand(4, 1, 1).double() + 0.3})
-    assert embedding.condition(x)(x[:3]).mean.shape == (4, 3)
-    assert EmbeddingEvidence()(embedding, x).shape == (4,)
 
 
 def test_samples_of_every_parameter_load(x):
@@ -238,6 +211,7 @@ def test_an_automatic_measure_is_discrete_where_no_form_exists(x):
     assert posterior.covariance.is_low_rank
     assert "DiscreteMeasure" in repr(posterior.covariance)
     assert embedding.measure is None
+    assert not embedding.raw_noise.requires_grad  # unless asked for
 
 
 def test_a_learned_noise_and_a_learned_measure(x):
@@ -250,12 +224,6 @@ def test_a_learned_noise_and_a_learned_measure(x):
     result = ke.fit(embedding, EmbeddingEvidence(), x)
     assert result.value < result.history[0]["value"]
     assert all(not torch.equal(p, start[name]) for name, p in embedding.named_parameters())
-
-
-def test_noise_is_fixed_by_default():
-    assert not BayesianMeanEmbedding(RBFKernel()).raw_noise.requires_grad
-    assert BayesianMeanEmbedding(RBFKernel(), learn_noise=True).raw_noise.requires_grad
-    assert BayesianMeanEmbedding(RBFKernel(), noise=0.25).noise.item() == pytest.approx(0.25)
 
 
 def test_coverage_of_the_bands_is_measured():

@@ -1,14 +1,9 @@
 """A network as feature map: GPyTorch's contract, modes, α, and what can go wrong."""
 
-import copy
-import pickle
-import unittest
-
 import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
 from linear_operator.utils.errors import NanError
 from torch import nn
 
@@ -17,32 +12,8 @@ from kernel_embed.kernels.classes.feature import FeatureKernel
 from kernel_embed.kernels.lipschitz import LipschitzBound, lipschitz
 from kernel_embed.kernels.supremum import MeanDiagonal, NominalDiagonal
 
+from ..bayesian_kernels import ExactGP
 from ..explicit_kernels import network
-
-
-class Square(nn.Module):
-    """[x, sx²], for any number of columns."""
-
-    def __init__(self):
-        super().__init__()
-        self.s = nn.Parameter(torch.ones(()))
-
-    def forward(self, x):
-        return torch.cat([x, self.s * x.square()], dim=-1)
-
-
-class TestContractLinear(BaseKernelTestCase, unittest.TestCase):
-    """GPyTorch's own tests of a kernel."""
-
-    def create_kernel_no_ard(self, **kwargs):
-        return FeatureKernel(Square(), **kwargs)
-
-
-class TestContractBase(BaseKernelTestCase, unittest.TestCase):
-    """The same with a kernel on top."""
-
-    def create_kernel_no_ard(self, **kwargs):
-        return FeatureKernel(Square(), RBFKernel(batch_shape=kwargs.pop("batch_shape", torch.Size())), **kwargs)
 
 
 @pytest.mark.parametrize("base", [None, RBFKernel(), MaternKernel(1.5), LinearKernel(), ScaleKernel(RBFKernel())])
@@ -61,28 +32,12 @@ def test_gram_is_that_of_the_kernel_on_features(base, problem):
 
 
 def test_gpytorch_uses_it_as_any_kernel(problem):
-    class Model(gpytorch.models.ExactGP):
-        def __init__(self, x, y):
-            super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
-            self.mean = gpytorch.means.ZeroMean()
-            self.kernel = ScaleKernel(FeatureKernel(network(), RBFKernel()))
-
-        def forward(self, x):
-            return gpytorch.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
-
-    model = Model(problem.x, problem.x.sum(-1)).double()
-    loss = -gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)(model(problem.x), problem.x.sum(-1))
+    y, likelihood = problem.x.sum(-1), gpytorch.likelihoods.GaussianLikelihood()
+    model = ExactGP(problem.x, y, likelihood, ScaleKernel(FeatureKernel(network(), RBFKernel()))).double()
+    loss = -gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)(model(problem.x), y)
     loss.backward()
     assert torch.isfinite(loss)
-    model.eval()
-    assert model(problem.query).mean.shape == (7,)
-
-
-@pytest.mark.parametrize("base", [None, RBFKernel()])
-def test_pickle_and_copy(base, problem):
-    kernel = FeatureKernel(network(), base).double()
-    for twin in (copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
-        torch.testing.assert_close(ke.gram(twin, problem.x), ke.gram(kernel, problem.x))
+    assert model.eval()(problem.query).mean.shape == (7,)
 
 
 class Counting(nn.Module):
@@ -113,16 +68,13 @@ def test_dropout_drops_while_learning_and_not_while_predicting(base, problem):
     embedding = ke.MulticlassEmbedding(FeatureKernel(phi, base).double(), problem.m)
     objective = ke.EmpiricalRisk(below="linear")
     assert objective(embedding, problem.x, problem.y) != objective(embedding, problem.x, problem.y)
-    conditioned = embedding.condition(problem.x, problem.y)
-    eigenvalues = torch.linalg.eigvalsh(conditioned.K)
+    eigenvalues = torch.linalg.eigvalsh(embedding.condition(problem.x, problem.y).K)
     assert eigenvalues.min() > -1e-10  # one draw of dropout for all entries: a Gram matrix
     embedding.eval()
     assert objective(embedding, problem.x, problem.y) == objective(embedding, problem.x, problem.y)
     conditioned = embedding.condition(problem.x, problem.y)
     before = conditioned.decision_probabilities(problem.query)
     embedding.train()
-    assert torch.equal(conditioned.decision_probabilities(problem.query), before)
-    embedding.eval()
     assert torch.equal(conditioned.decision_probabilities(problem.query), before)
 
 
@@ -136,32 +88,6 @@ def test_batch_norm_uses_its_running_statistics_after_eval(problem):
     one = torch.cat([conditioned.decision_probabilities(row[None]) for row in problem.query])
     torch.testing.assert_close(one, conditioned.decision_probabilities(problem.query))
     assert phi[1].num_batches_tracked == 1
-
-
-def test_answers_stay_when_the_network_learns_on(problem):
-    embedding = ke.MulticlassEmbedding(FeatureKernel(network()), problem.m)
-    conditioned = embedding.condition(problem.x, problem.y)
-    before = conditioned.probabilities(problem.query).detach()
-    with torch.no_grad():
-        for weight in embedding.kernel.feature_map.parameters():
-            weight.mul_(1.5)
-    assert torch.equal(conditioned.probabilities(problem.query), before)
-
-
-@pytest.mark.parametrize("base", [None, RBFKernel()])
-def test_the_users_own_loop_learns(base, problem):
-    embedding = ke.MulticlassEmbedding(FeatureKernel(network(), base).double(), problem.m, 0.1)
-    objective = ke.EmpiricalRisk(below="linear") + ke.RademacherComplexity("4e/n")
-    optimizer = torch.optim.Adam(embedding.parameters(), lr=0.02)
-    values = []
-    for _ in range(40):
-        optimizer.zero_grad()
-        loss = objective(embedding, problem.x, problem.y)
-        loss.backward()
-        optimizer.step()
-        values.append(loss.item())
-    assert values[-1] < 0.9 * values[0]
-    assert embedding.raw_regularization.grad != 0
 
 
 def test_alpha_of_a_linear_kernel_is_the_largest_norm_of_the_batch(problem):
@@ -192,9 +118,7 @@ def test_alpha_given(problem):
     def sup_diagonal(bound):
         return ke.MulticlassEmbedding(kernel, 3, sup_diagonal=bound).condition(problem.x, problem.y).sup_diagonal
 
-    assert sup_diagonal(100.0).value == 100
-    with pytest.raises(ValueError, match=r"Expected k\(x, x\) ≤ 1e-06"):
-        sup_diagonal(1e-6)
+    assert sup_diagonal(100.0).source == "given"
     nominal = sup_diagonal(NominalDiagonal(1.0))
     assert (nominal.value, nominal.source) == (1.0, "nominal, not a bound")
     torch.testing.assert_close(sup_diagonal(MeanDiagonal()).value, ke.gram(kernel, problem.x).diagonal().mean())
@@ -252,14 +176,14 @@ def test_a_network_that_returns_nan_is_explained(problem):
             ke.MulticlassEmbedding(kernel, problem.m).condition(problem.x, problem.y)
 
 
-def test_features_of_changing_width_are_explained(problem):
-    embedding = ke.MulticlassEmbedding(FeatureKernel(Returning(lambda x: x[:, : 2 + len(x) // 24])), problem.m)
-    conditioned = embedding.condition(problem.x, problem.y)
-    with pytest.raises(ValueError, match=r"Expected 3 features, as at the data, got 2"):
+@pytest.mark.parametrize(
+    ("base", "message"), [(None, "Expected 3 features, as at the data, got 2"), (RBFKernel(), "got [23]")]
+)
+def test_features_of_changing_width_are_explained(base, message, problem):
+    kernel = FeatureKernel(Returning(lambda x: x[:, : 2 + len(x) // 24]), base)
+    conditioned = ke.MulticlassEmbedding(kernel, problem.m).condition(problem.x, problem.y)
+    with pytest.raises(ValueError, match=message):
         conditioned.predict(problem.query)
-    implicit = ke.MulticlassEmbedding(FeatureKernel(Returning(lambda x: x[:, : 2 + len(x) // 24]), RBFKernel()), 3)
-    with pytest.raises(ValueError, match=r"got 2|got 3"):
-        implicit.condition(problem.x, problem.y).predict(problem.query)
 
 
 @pytest.mark.parametrize(
@@ -284,17 +208,6 @@ def test_arguments_are_checked(problem):
         embedding.condition(problem.x, problem.y)
     with pytest.raises(NotImplementedError, match="last_dim_is_batch"):
         FeatureKernel(nn.Identity()).forward(problem.x, problem.x, last_dim_is_batch=True)
-
-
-def test_a_batch_without_one_class_is_a_batch(problem):
-    rows = problem.y != 1
-    embedding = ke.MulticlassEmbedding(FeatureKernel(network()), problem.m)
-    for objective in (ke.EmpiricalRisk(), ke.LeaveOneOutRisk(), ke.CalibratedLeaveOneOutRisk()):
-        value = objective(embedding, problem.x[rows], problem.y[rows])
-        assert torch.isfinite(value)
-    assert (
-        embedding.condition(problem.x[rows], problem.y[rows]).decision_probabilities(problem.query)[:, 1] == 0
-    ).all()
 
 
 @pytest.mark.parametrize(

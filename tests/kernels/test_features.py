@@ -5,7 +5,7 @@ import copy
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import LinearKernel, PolynomialKernel, RBFKernel, RFFKernel
+from gpytorch.kernels import LinearKernel, PolynomialKernel, RBFKernel
 
 import kernel_embed as ke
 from kernel_embed.embeddings import in_blocks
@@ -152,30 +152,3 @@ def test_blocks_of_rows_give_the_same_answer(problem):
     with torch.no_grad():
         blocks = in_blocks(conditioned.representation, problem.query, conditioned.coefficients, numbers=12)
     torch.testing.assert_close(blocks, whole)
-
-
-def test_fit_reaches_the_same_point_as_the_implicit_form(problem):
-    kernel = RFFKernel(8, num_dims=3).double()
-    twin = copy.deepcopy(kernel)
-    objective = ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n")
-    one, other = (
-        ke.fit(ke.MulticlassEmbedding(k, problem.m), objective, problem.x, problem.y, max_evaluations=15).value
-        for k in (kernel, Implicit(twin))
-    )
-    assert one == pytest.approx(other, rel=1e-6)
-
-
-def test_batch_of_kernels(problem):
-    kernel = LinearKernel(batch_shape=torch.Size([3])).double()
-    kernel.variance = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)[:, None, None]
-    embedding = ke.MulticlassEmbedding(kernel, problem.m)
-    embedding.regularization = torch.tensor([0.1, 0.01, 0.001], dtype=torch.float64)
-    together = embedding.condition(problem.x, problem.y)
-    assert together.V.shape == (3, 24, 3)
-    for i in range(3):
-        single = LinearKernel().double()
-        single.variance = kernel.variance[i].detach()
-        alone = ke.MulticlassEmbedding(single, problem.m, embedding.regularization[i].item())
-        alone = alone.condition(problem.x, problem.y)
-        for value in (lambda c: c.leave_one_out(), lambda c: c.decision_probabilities(problem.query)):
-            torch.testing.assert_close(value(together)[i], value(alone), rtol=1e-9, atol=1e-10)

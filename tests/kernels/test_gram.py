@@ -111,28 +111,12 @@ def composed():
     }
 
 
-@pytest.mark.parametrize("name", composed())
-def test_composed_kernels_equal_gpytorch(name, points):
-    kernel = composed()[name]
-    assert_equals_gpytorch(kernel, points[0])
-    assert_equals_gpytorch(kernel, *points)
-
-
-class Network(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(D, 2)
-
-    def forward(self, x):
-        return torch.tanh(self.layer(x))
-
-
 class DeepKernel(gpytorch.kernels.Kernel):
     """A network with a kernel on top, as a user would write it."""
 
     def __init__(self):
         super().__init__()
-        self.network, self.base_kernel = Network(), RBFKernel()
+        self.network, self.base_kernel = torch.nn.Sequential(torch.nn.Linear(D, 2), torch.nn.Tanh()), RBFKernel()
 
     def forward(self, x1, x2, diag=False, **params):
         return self.base_kernel(self.network(x1), self.network(x2), diag=diag)
@@ -156,36 +140,14 @@ def others():
     return {name: kernel.double() for name, kernel in kernels.items()}
 
 
-@pytest.mark.parametrize("name", others())
-def test_other_kernels_go_through_gpytorch(name, points):
-    kernel = others()[name]
-    assert_equals_gpytorch(kernel, points[0])
-    assert_equals_gpytorch(kernel, *points)
-
-
-def test_subclasses_are_not_taken_for_their_parent(points):
-    class Doubled(RBFKernel):
-        def forward(self, x1, x2, diag=False, **params):
-            return 2.0 * super().forward(x1, x2, diag=diag, **params)
-
-    kernel = Doubled().double()
-    assert_equals_gpytorch(kernel, points[0])
-    assert ke.gram(kernel, points[0])[0, 0].item() == pytest.approx(2.0)
-
-
 @pytest.mark.parametrize(("name", "ard"), RADIAL)
 def test_duplicated_rows_are_at_distance_zero(name, ard, points):
-    kernel = base(name, ard)
-    x = points[0][[0, 1, 0, 2, 1, 0]]
-    K = ke.gram(kernel, x)
+    K = ke.gram(base(name, ard), points[0][[0, 1, 0, 2, 1, 0]])
     # √ of a rounding error of ‖z‖²: what any formula by matrix products can promise for Matérn ½
     atol = 1e-7 if name == "0.5" else 1e-14
     for i, j in [(0, 2), (0, 5), (2, 5), (1, 4)]:
         assert K[i, j].item() == pytest.approx(1.0, abs=atol)
     assert torch.equal(K.diagonal(), torch.ones(6, dtype=torch.float64))
-    weights = torch.randn(6, 6, dtype=torch.float64)
-    (K * weights).sum().backward()
-    assert torch.isfinite(kernel.raw_lengthscale.grad).all()
 
 
 @pytest.mark.parametrize("name", ["rbf", "0.5", "1.5", "2.5"])
@@ -222,14 +184,12 @@ PROFILES = {"rbf": SQUARED_EXPONENTIAL, "0.5": matern(0.5), "1.5": matern(1.5), 
 @pytest.mark.parametrize("name", PROFILES)
 def test_radial_gradients_pass_gradcheck(name):
     generator = torch.Generator().manual_seed(0)
-    z1 = torch.randn(4, 2, generator=generator, dtype=torch.float64, requires_grad=True)
-    z2 = torch.randn(3, 2, generator=generator, dtype=torch.float64, requires_grad=True)
-    batched = torch.randn(2, 4, 2, generator=generator, dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda a: radial_gram(a, None, PROFILES[name]), (z1,))
-    assert gradcheck(lambda a, b: radial_gram(a, b, PROFILES[name]), (z1, z2))
-    assert gradcheck(lambda a: radial_gram(a, None, PROFILES[name]), (batched,))
-    assert gradcheck(lambda a, b: radial_gram(a, b, PROFILES[name]), (batched, z2))
-    assert gradcheck(lambda b: radial_gram(z1.detach(), b, PROFILES[name]), (z2,))
+    z1, z2, batched = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True)
+        for shape in ((4, 2), (3, 2), (2, 4, 2))
+    )
+    for pair in ((z1, None), (z1, z2), (batched, None), (batched, z2), (z1.detach(), z2)):
+        assert gradcheck(lambda a, b: radial_gram(a, b, PROFILES[name]), pair)
 
 
 @pytest.mark.parametrize("name", composed())
@@ -266,22 +226,9 @@ def test_dtype_is_that_of_the_data(name, dtype, points):
 
 
 @pytest.mark.parametrize("name", [*composed(), *others()])
-def test_diagonal_is_that_of_the_matrix(name, points):
+def test_kernels_and_their_diagonals_equal_gpytorch(name, points):
     kernel = (composed() | others())[name]
+    assert_equals_gpytorch(kernel, points[0])
+    assert_equals_gpytorch(kernel, *points)
     expected = ke.gram(kernel, points[0]).diagonal(dim1=-2, dim2=-1)
     torch.testing.assert_close(gram_diagonal(kernel, points[0]), expected, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    "kernel", [RBFKernel(ard_num_dims=3), MaternKernel(ard_num_dims=3), ScaleKernel(RQKernel(ard_num_dims=3))]
-)
-def test_wrong_number_of_features_is_explained(kernel, points):
-    with pytest.raises((ValueError, RuntimeError), match=r"(?s)Expected.*3.*(ard_num_dims).*4"):
-        ke.gram(kernel.double(), points[0])
-
-
-def test_matern_one_half_of_coinciding_points_keeps_its_digits():
-    x = torch.randn(40, 3, dtype=torch.float64)
-    kernel = MaternKernel(nu=0.5).double()
-    kernel.lengthscale = 0.1
-    torch.testing.assert_close(ke.gram(kernel, x, x.clone()), ke.gram(kernel, x), rtol=0, atol=1e-14)

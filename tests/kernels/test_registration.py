@@ -120,12 +120,6 @@ def test_a_closed_profile_takes_the_closed_gradient(x):
     assert slope(torch.ones_like(K)).shape == x.shape
 
 
-def test_it_is_learned_like_any_other(problem):
-    embedding = ke.MulticlassEmbedding(ScaleKernel(Cauchy()), problem.m)
-    result = ke.fit(embedding, ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n"), problem.x, problem.y)
-    assert result.value < result.history[0]["value"]
-
-
 class Cubes(Kernel):
     """⟨x³, x'³⟩: features of its own."""
 

@@ -128,13 +128,6 @@ def test_gradient_reaches_the_outputscale(x):
     assert all(p.grad is not None for n, p in kernel.named_parameters() if "outputscale" in n or "variance" in n)
 
 
-def test_the_embedding_passes_its_bound_on(problem):
-    embedding = ke.MulticlassEmbedding(LinearKernel().double(), problem.m, sup_diagonal=50.0)
-    assert embedding.condition(problem.x, problem.y).sup_diagonal.source == "given"
-    without = ke.MulticlassEmbedding(LinearKernel().double(), problem.m)
-    assert without.condition(problem.x, problem.y).sup_diagonal.source == "maximum over the data"
-
-
 def test_delta_kernel_equals_loops_and_is_one_on_its_diagonal():
     y, kernel = torch.tensor([[0.0, 1.0], [0.0, 2.0], [0.0, 1.0], [3.0, 1.0]]), ke.kernels.DeltaKernel()
     for other in (y, y[[1, 3]]):

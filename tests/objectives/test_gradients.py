@@ -1,4 +1,4 @@
-"""Gradients of every objective: against plain autograd through GPyTorch and the factor, and finite differences."""
+"""Gradients of every objective against plain autograd through GPyTorch and the factor."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 import kernel_embed as ke
 from kernel_embed.objectives.cross_validation import permutation
 
-from ..conftest import make_problem, named_kernels, rbf
+from ..conftest import named_kernels, rbf
 from . import OBJECTIVES
 
 
@@ -44,12 +44,8 @@ def plain(name: str, embedding, x, y):
     if name == "sum":
         return risk(loo, y, 1e-3) + 0.5 * 4 * e / n * r
     if name == "ConditionalEvidence":
-        return -sum(
-            torch.distributions.MultivariateNormal(torch.zeros(n).to(x), K + n * lam * torch.eye(n).to(K)).log_prob(
-                Y[:, c]
-            )
-            for c in range(Y.shape[1])
-        )
+        normal = torch.distributions.MultivariateNormal(torch.zeros(n).to(x), K + n * lam * torch.eye(n).to(K))
+        return -sum(normal.log_prob(Y[:, c]) for c in range(Y.shape[1]))
     if name == "BatchValidationRisk":
         order = permutation(n, 0)
         v, t = order[: round(0.4 * n)], order[round(0.4 * n) :]
@@ -83,69 +79,19 @@ def test_gradients_equal_plain_autograd(name, kernel, problem):
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "matern12", "product", "linear"])
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_gradients_equal_finite_differences(name, kernel):
-    problem = make_problem(n=14)
-    embedding = ke.MulticlassEmbedding(named_kernels()[kernel], problem.m, 0.05)
-    objective = OBJECTIVES[name]()
-    objective(embedding, problem.x, problem.y).backward()
-    for parameter in embedding.parameters():
-        for i in range(parameter.numel()):
-            values = []
-            for step in (1e-5, -1e-5):
-                with torch.no_grad():
-                    parameter.view(-1)[i] += step
-                    values.append(objective(embedding, problem.x, problem.y).item())
-                    parameter.view(-1)[i] -= step
-            difference = (values[0] - values[1]) / 2e-5
-            assert parameter.grad.view(-1)[i].item() == pytest.approx(difference, rel=1e-4, abs=1e-6)
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
-def test_duplicated_rows_with_other_labels_have_finite_gradients(name, nu, problem):
-    x = torch.cat([problem.x[:8], problem.x[:8], problem.x[:8]])
-    embedding = ke.MulticlassEmbedding(ScaleKernel(MaternKernel(nu, ard_num_dims=3)).double(), problem.m)
+@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5, None])
+def test_duplicated_rows_and_points_far_apart_have_finite_gradients(name, nu, problem):
+    x, kernel = problem.x, RBFKernel().double()
+    if nu is None:  # K = I: nothing left to tell points apart, and nothing to divide by
+        kernel.lengthscale = torch.tensor(1e-4, dtype=torch.float64)
+    else:
+        x, kernel = x[:8].repeat(3, 1), ScaleKernel(MaternKernel(nu, ard_num_dims=3)).double()
+    embedding = ke.MulticlassEmbedding(kernel, problem.m)
     value = OBJECTIVES[name]()(embedding, x, problem.y)
     value.backward()
     assert torch.isfinite(value)
     assert all(torch.isfinite(p.grad).all() for p in embedding.parameters())
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_far_apart_points_have_finite_gradients(name, problem):
-    """K = I: nothing left to tell points apart, and nothing to divide by."""
-    embedding = ke.MulticlassEmbedding(RBFKernel().double(), problem.m)
-    embedding.kernel.lengthscale = torch.tensor(1e-4, dtype=torch.float64)
-    value = OBJECTIVES[name]()(embedding, problem.x, problem.y)
-    value.backward()
-    assert torch.isfinite(value)
-    assert all(torch.isfinite(p.grad).all() for p in embedding.parameters())
-
-
-def test_gradients_reach_a_network_under_the_kernel(problem):
-    from gpytorch.kernels import Kernel
-
-    class Deep(Kernel):
-        def __init__(self):
-            super().__init__()
-            self.network, self.base_kernel = torch.nn.Linear(3, 2).double(), RBFKernel().double()
-
-        def forward(self, x1, x2, diag=False, **params):
-            return self.base_kernel(self.network(x1), self.network(x2), diag=diag)
-
-    embedding = ke.MulticlassEmbedding(Deep(), problem.m, 0.05)
-    objective = ke.EmpiricalRisk() + ke.RademacherComplexity("4e/n")
-    parameters = list(embedding.parameters())
-    ours = torch.autograd.grad(objective(embedding, problem.x, problem.y), parameters)
-    expected = (
-        plain("EmpiricalRisk", embedding, problem.x, problem.y)
-        + plain("RademacherComplexity", embedding, problem.x, problem.y) / len(problem.x) ** 0.5
-    )
-    theirs = torch.autograd.grad(expected, parameters)
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
 
 
 def test_inputs_may_ask_for_gradients(problem):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel, RFFKernel
 from scipy.optimize import minimize
 
 import kernel_embed as ke
@@ -73,10 +74,8 @@ OBJECTIVES = [
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
 @pytest.mark.parametrize("featured", [False, True])
 def test_an_objective_of_weighted_rows_is_that_of_repeated_ones(objective, featured, weighted_rows):
-    import gpytorch
-
     x, y, weights = weighted_rows
-    kernel = gpytorch.kernels.RFFKernel(10, num_dims=2) if featured else gpytorch.kernels.RBFKernel()
+    kernel = RFFKernel(10, num_dims=2) if featured else RBFKernel()
     embedding = ke.MulticlassEmbedding(kernel, 3, 0.05).double()
     one = objective.evaluate(embedding.attach(x, y, weights.double()))
     other = objective.evaluate(embedding.attach(x.repeat_interleave(weights, dim=0), y.repeat_interleave(weights)))
@@ -88,10 +87,8 @@ def test_an_objective_of_weighted_rows_is_that_of_repeated_ones(objective, featu
 
 
 def test_answers_and_leave_one_out_of_weighted_rows_are_those_of_repeated_ones(weighted_rows):
-    import gpytorch
-
     x, y, weights = weighted_rows
-    embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 3, 0.05).double()
+    embedding = ke.MulticlassEmbedding(RBFKernel(), 3, 0.05).double()
     one = embedding.condition(x, y, weights.double())
     other = embedding.condition(x.repeat_interleave(weights, dim=0), y.repeat_interleave(weights))
     torch.testing.assert_close(one.probabilities(x + 0.1), other.probabilities(x + 0.1))
@@ -100,10 +97,8 @@ def test_answers_and_leave_one_out_of_weighted_rows_are_those_of_repeated_ones(w
 
 def test_soft_labels_are_shared_rows(weighted_rows):
     """A row that is half of one class and half of another is two rows of half the weight."""
-    import gpytorch
-
     x, y, _ = weighted_rows
-    embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 3, 0.05).double()
+    embedding = ke.MulticlassEmbedding(RBFKernel(), 3, 0.05).double()
     hard = torch.nn.functional.one_hot(y, 3).double()
     soft = 0.5 * hard + 0.5 * hard.roll(1, dims=-1)
     halves = torch.full((50,), 0.5, dtype=torch.float64)
@@ -115,34 +110,24 @@ def test_soft_labels_are_shared_rows(weighted_rows):
 
 
 @pytest.mark.parametrize(
-    ("weights", "message"),
+    ("y", "weights", "message"),
     [
-        (torch.ones(3), r"Expected one weight for each of the 25 rows of x, got shape \(3,\)"),
-        (-torch.ones(25), r"Expected positive weights, got 25 that are not"),
-        (torch.full((25,), torch.nan), r"Expected finite values in weights"),
+        (None, torch.ones(3), r"Expected one weight for each of the 25 rows of x, got shape \(3,\)"),
+        (None, -torch.ones(25), r"Expected positive weights, got 25 that are not"),
+        (None, torch.full((25,), torch.nan), r"Expected finite values in weights"),
+        (torch.ones(25, 3), None, r"Expected rows of probabilities in y.*Divide each row by its sum"),
     ],
 )
-def test_weights_are_looked_at(weights, message, weighted_rows):
-    import gpytorch
-
+def test_weights_and_soft_labels_are_checked(y, weights, message, weighted_rows):
     with pytest.raises(ValueError, match=message):
-        ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 3).attach(*weighted_rows[:2], weights)
-
-
-def test_soft_labels_are_looked_at(weighted_rows):
-    import gpytorch
-
-    with pytest.raises(ValueError, match=r"Expected rows of probabilities in y.*Divide each row by its sum"):
-        ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 3).attach(weighted_rows[0], torch.ones(25, 3))
+        ke.MulticlassEmbedding(RBFKernel(), 3).attach(weighted_rows[0], weighted_rows[1] if y is None else y, weights)
 
 
 def test_fit_takes_weights_with_full_batches(weighted_rows):
-    import gpytorch
-
     x, y, weights = weighted_rows
     found = []
     for data in ((x, y, weights.double()), (x.repeat_interleave(weights, dim=0), y.repeat_interleave(weights), None)):
-        embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 3)
+        embedding = ke.MulticlassEmbedding(RBFKernel(), 3)
         ke.fit(embedding, ke.LeaveOneOutRisk(), *data[:2], weights=data[2], max_evaluations=10)
         found.append(embedding.kernel.lengthscale.item())
     assert found[0] == pytest.approx(found[1], rel=1e-6)

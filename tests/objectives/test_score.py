@@ -7,7 +7,8 @@ import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, RFFKernel
 
 import kernel_embed as ke
-from kernel_embed.linalg import FeatureSystem
+from kernel_embed.embeddings import ConditionedEmbedding
+from kernel_embed.linalg import DenseSystem, FeatureSystem
 from kernel_embed.objectives import leave_one_out_scores
 from kernel_embed.testing import ObjectiveContract
 
@@ -105,29 +106,23 @@ def test_features_and_the_dense_system_agree():
     dense = embedding(gpytorch.kernels.AdditiveKernel(kernel))
     K = ke.gram(kernel, x).detach()
     value = ke.LeaveOneOutScore()(made, x, y)
-    from kernel_embed.embeddings import ConditionedEmbedding
-    from kernel_embed.linalg import DenseSystem
-
     system = DenseSystem(K, N * dense.regularization.detach())
     other = ke.LeaveOneOutScore().evaluate(ConditionedEmbedding(dense, x, y, system))
     torch.testing.assert_close(value.detach(), other.detach())
 
 
 def test_weights_of_rows_count():
-    from kernel_embed.embeddings import ConditionedEmbedding
-    from kernel_embed.linalg import DenseSystem
-
     x, y = data()
-    made = embedding()
-    w = torch.ones(N, dtype=torch.float64)
+    made, w = embedding(), torch.ones(N, dtype=torch.float64)
     K, ridge = ke.gram(made.kernel, x).detach(), N * made.regularization.detach()
-    plain = ke.LeaveOneOutScore().evaluate(ConditionedEmbedding(made, x, y, DenseSystem(K, ridge)))
-    ones = ke.LeaveOneOutScore().evaluate(ConditionedEmbedding(made, x, y, DenseSystem(K, ridge, w)))
-    torch.testing.assert_close(plain, ones)
+
+    def score(system, rows=slice(None)):
+        return ke.LeaveOneOutScore().evaluate(ConditionedEmbedding(made, x[rows], y[rows], system))
+
+    torch.testing.assert_close(score(DenseSystem(K, ridge)), score(DenseSystem(K, ridge, w)))
     w[0] = 1e-9  # as good as absent from the mean, the marginal and the embedding
-    rest = ConditionedEmbedding(made, x[1:], y[1:], DenseSystem(K[1:, 1:], ridge))
-    almost = ke.LeaveOneOutScore().evaluate(ConditionedEmbedding(made, x, y, DenseSystem(K, ridge, w)))
-    torch.testing.assert_close(almost, ke.LeaveOneOutScore().evaluate(rest), rtol=1e-6, atol=1e-9)
+    rest = score(DenseSystem(K[1:, 1:], ridge), slice(1, None))
+    torch.testing.assert_close(score(DenseSystem(K, ridge, w)), rest, rtol=1e-6, atol=1e-9)
 
 
 class TestScoreOfNumbers(ObjectiveContract):

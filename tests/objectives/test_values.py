@@ -15,7 +15,7 @@ from kernel_embed.objectives.cross_validation import permutation
 from .. import oracles
 from ..conftest import named_kernels, rbf
 
-LAM = 0.02
+LAM, NAN, INF = 0.02, float("nan"), float("inf")
 
 
 @pytest.fixture(params=["rbf", "matern12", "product", "linear"])
@@ -24,28 +24,21 @@ def case(request, problem):
     kernel = named_kernels()[request.param]
     with torch.no_grad():
         K = kernel(problem.x).to_dense().numpy()
-        sup = {"product": float(kernel.outputscale) if request.param == "product" else 1.0}.get(
-            request.param, max(K.diagonal())
-        )
+        sup = float(kernel.outputscale) if request.param == "product" else max(K.diagonal())
     embedding = ke.MulticlassEmbedding(kernel, problem.m, LAM).requires_grad_(False)
     y = problem.y.numpy()
     return embedding, problem, K, oracles.one_hot(y, problem.m), y, sup
 
 
 @pytest.mark.parametrize("epsilon", [1e-15, 1e-3, 0.3])
-def test_empirical_risk(case, epsilon):
+def test_empirical_and_leave_one_out_risk(case, epsilon):
     embedding, problem, K, Y, y, _ = case
-    F = K @ oracles.coefficients(K, Y, LAM)
-    value = ke.EmpiricalRisk(epsilon)(embedding, problem.x, problem.y).item()
-    assert value == pytest.approx(oracles.clipped_cross_entropy(F, y, epsilon), rel=1e-8)
-
-
-@pytest.mark.parametrize("epsilon", [1e-15, 1e-3, 0.3])
-def test_leave_one_out_risk(case, epsilon):
-    embedding, problem, K, Y, y, _ = case
-    F = oracles.leave_one_out(K, Y, LAM)
-    value = ke.LeaveOneOutRisk(epsilon)(embedding, problem.x, problem.y).item()
-    assert value == pytest.approx(oracles.clipped_cross_entropy(F, y, epsilon), rel=1e-8)
+    for risk, F in (
+        (ke.EmpiricalRisk, K @ oracles.coefficients(K, Y, LAM)),
+        (ke.LeaveOneOutRisk, oracles.leave_one_out(K, Y, LAM)),
+    ):
+        value = risk(epsilon)(embedding, problem.x, problem.y).item()
+        assert value == pytest.approx(oracles.clipped_cross_entropy(F, y, epsilon), rel=1e-8)
 
 
 def test_loss_below_epsilon_continues_by_its_tangent():
@@ -63,29 +56,23 @@ def test_loss_below_epsilon_continues_by_its_tangent():
     assert slope[-1].item() == 0.0
 
 
-@pytest.mark.parametrize(
-    ("rate", "multiplier"),
-    [
-        (1.0, 1.0),
-        (0.25, 0.25),
-        ("4e", 4 * math.e),
-        ("4e/sqrt(n)", 4 * math.e / math.sqrt(24)),
-        ("4e/√n", 4 * math.e / math.sqrt(24)),
-        ("e/sqrt(n)", math.e / math.sqrt(24)),
-        ("4e/n", 4 * math.e / 24),
-    ],
-)
-def test_rademacher_complexity(case, rate, multiplier):
+RATES = {
+    "0.25": 0.25,
+    "4e": 4 * math.e,
+    "4e/sqrt(n)": 4 * math.e / math.sqrt(24),
+    "4e/√n": 4 * math.e / math.sqrt(24),
+    "e/sqrt(n)": math.e / math.sqrt(24),
+    "4e/n": 4 * math.e / 24,
+}
+
+
+def test_rademacher_complexity(case):
     embedding, problem, K, Y, _, sup = case
     r = oracles.rademacher_complexity(K, Y, LAM, sup)
-    value = ke.RademacherComplexity(rate)(embedding, problem.x, problem.y).item()
-    assert value == pytest.approx(multiplier * r, rel=1e-8)
-
-
-def test_complexity_without_argument_is_r_itself(case):
-    embedding, problem, K, Y, _, sup = case
-    value = ke.RademacherComplexity()(embedding, problem.x, problem.y).item()
-    assert value == pytest.approx(oracles.rademacher_complexity(K, Y, LAM, sup), rel=1e-8)
+    assert ke.RademacherComplexity()(embedding, problem.x, problem.y).item() == pytest.approx(r, rel=1e-8)
+    for rate, multiplier in RATES.items():
+        objective = ke.RademacherComplexity(0.25 if rate == "0.25" else rate)
+        assert objective(embedding, problem.x, problem.y).item() == pytest.approx(multiplier * r, rel=1e-8)
 
 
 def test_complexity_with_a_given_bound(problem):
@@ -94,18 +81,6 @@ def test_complexity_with_a_given_bound(problem):
     bounded = ke.MulticlassEmbedding(kernel, 3, sup_diagonal=100.0)
     sup = ke.kernels.sup_diagonal(kernel, problem.x).value
     torch.testing.assert_close(ke.RademacherComplexity()(bounded, problem.x, problem.y), plain * (100.0 / sup).sqrt())
-
-
-@pytest.mark.parametrize("rate", ["4e/n^2", "", "e"])
-def test_unknown_rates_are_refused(rate):
-    with pytest.raises(ValueError, match=r"Unknown rate .* one of 4e, 4e/sqrt\(n\)"):
-        ke.RademacherComplexity(rate)
-
-
-@pytest.mark.parametrize("rate", [-1.0, float("nan"), float("inf")])
-def test_rates_are_not_negative(rate):
-    with pytest.raises(ValueError, match=r"The rate must be finite and not negative, got"):
-        ke.RademacherComplexity(rate)
 
 
 @pytest.mark.parametrize(("fraction", "held_out"), [(0.25, 6), (0.5, 12), (0.001, 1), (0.999, 23)])
@@ -118,13 +93,9 @@ def test_batch_validation_risk(case, fraction, held_out):
     expected = oracles.batch_validation(K, y, problem.m, LAM, training, validation, 0.7, sup, 1e-3)
     objective = ke.BatchValidationRisk(fraction, ke.RademacherComplexity(0.7), seed=3, epsilon=1e-3)
     assert objective(embedding, problem.x, problem.y).item() == pytest.approx(expected, rel=1e-8)
-
-
-def test_batch_validation_without_complexity(case):
-    embedding, problem, K, _, y, _ = case
-    order = permutation(24, 0).numpy()
-    expected = oracles.batch_validation(K, y, problem.m, LAM, order[12:], order[:12], 0.0, 1.0, 1e-15)
-    assert ke.BatchValidationRisk()(embedding, problem.x, problem.y).item() == pytest.approx(expected, rel=1e-8)
+    plain = oracles.batch_validation(K, y, problem.m, LAM, training, validation, 0.0, 1.0, 1e-15)
+    objective = ke.BatchValidationRisk(fraction, seed=3)
+    assert objective(embedding, problem.x, problem.y).item() == pytest.approx(plain, rel=1e-8)
 
 
 def folds(n: int, k: int, seed: int):
@@ -166,15 +137,6 @@ def test_multiclass_is_conditional_with_the_delta_kernel(problem, norm_penalty):
     torch.testing.assert_close(
         objective(multiclass, problem.x, problem.y), objective(conditional, problem.x, problem.y)
     )
-
-
-def test_cross_validation_needs_a_target_kernel_and_enough_rows(problem):
-    with pytest.raises(ValueError, match=r"Expected an embedding with a target_kernel.*got none.*Pass one"):
-        ke.CrossValidationRisk()(ke.ConditionalEmbedding(rbf()), problem.x, problem.x[:, 0])
-    with pytest.raises(ValueError, match=r"Expected at least as many rows as folds \(30\), got 24"):
-        ke.CrossValidationRisk(30)(ke.MulticlassEmbedding(rbf(), 3), problem.x, problem.y)
-    with pytest.raises(ValueError, match=r"Expected at least 2 folds, got 1"):
-        ke.CrossValidationRisk(1)
 
 
 def test_conditional_evidence(case):
@@ -251,26 +213,35 @@ def test_calibration_with_one_class_and_with_one_row():
     assert torch.isfinite(one_row.probabilities(torch.rand(2, 3, dtype=torch.float64))).all()
 
 
-def test_penalty_must_be_positive():
-    with pytest.raises(ValueError, match=r"Expected a positive, finite penalty, got 0"):
-        ke.CalibratedLeaveOneOutRisk(0.0)
+ONE = torch.zeros(1, 3, dtype=torch.float64), torch.tensor([0])
+REJECTED = [
+    *[
+        (lambda p, rate=r: ke.RademacherComplexity(rate), r"Unknown rate .* one of 4e, 4e/sq")
+        for r in ("4e/n^2", "", "e")
+    ],
+    *[
+        (lambda p, rate=r: ke.RademacherComplexity(rate), "rate must be finite and not negative")
+        for r in (-1.0, NAN, INF)
+    ],
+    *[(lambda p, e=e: ke.EmpiricalRisk(e), "epsilon must lie between 0 and 1, got") for e in (0.0, 1.0, -1.0, NAN)],
+    *[(lambda p, e=e: ke.LeaveOneOutRisk(e), "epsilon must lie between 0 and 1, got") for e in (0.0, 1.0, -1.0, NAN)],
+    *[(lambda p, v=v: ke.BatchValidationRisk(v), "validation_fraction must lie between 0 and 1") for v in (0.0, 1.0)],
+    (lambda p: ke.BatchValidationRisk()(ke.MulticlassEmbedding(rbf(), 3), *ONE), "needs at least 2 rows, got 1"),
+    (lambda p: ke.CalibratedLeaveOneOutRisk(0.0), "Expected a positive, finite penalty, got 0"),
+    (lambda p: ke.EmpiricalRisk(below="steep"), "below must be 'flat' or 'linear', got 'steep'"),
+    (lambda p: ke.CrossValidationRisk(1), "Expected at least 2 folds, got 1"),
+    (lambda p: ke.CrossValidationRisk(30)(ke.MulticlassEmbedding(rbf(), 3), p.x, p.y), r"as folds \(30\), got 24"),
+    (
+        lambda p: ke.CrossValidationRisk()(ke.ConditionalEmbedding(rbf()), p.x, p.x[:, 0]),
+        "a target_kernel.*got none.*Pass",
+    ),
+]
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 1.0, -1.0, float("nan")])
-def test_epsilon_lies_between_zero_and_one(epsilon):
-    for risk in (ke.EmpiricalRisk, ke.LeaveOneOutRisk):
-        with pytest.raises(ValueError, match=r"epsilon must lie between 0 and 1, got"):
-            risk(epsilon)
-
-
-def test_other_arguments_are_checked():
-    with pytest.raises(ValueError, match=r"below must be 'flat' or 'linear', got 'steep'"):
-        ke.EmpiricalRisk(below="steep")
-    for fraction in (0.0, 1.0):
-        with pytest.raises(ValueError, match=r"validation_fraction must lie between 0 and 1, got"):
-            ke.BatchValidationRisk(fraction)
-    with pytest.raises(ValueError, match=r"needs at least 2 rows, got 1"):
-        ke.BatchValidationRisk()(ke.MulticlassEmbedding(rbf(), 3), torch.zeros(1, 3).double(), torch.tensor([0]))
+@pytest.mark.parametrize(("call", "message"), REJECTED, ids=[str(i) for i in range(len(REJECTED))])
+def test_arguments_are_checked(call, message, problem):
+    with pytest.raises(ValueError, match=message):
+        call(problem)
 
 
 def test_permutations_leave_the_global_generator_alone():
