@@ -1,6 +1,6 @@
 """Draw the pictures of the index, of the how-to pages and of tables: ``python docs/pictures.py``.
 
-It takes a few seconds. Pictures of speeds, sizes, type II errors and the graphs of ozone are drawn from the tables on
+It takes a few seconds. Pictures of speeds, type II errors and the graphs of ozone are drawn from the tables on
 their pages, so that the two cannot differ. ``python docs/pictures.py DIR`` draws Figure 2 of the Bayesian embeddings
 too, from what ``kernel-embed reproduce two-sample --out DIR`` has written.
 """
@@ -17,7 +17,6 @@ from sklearn.datasets import make_moons
 
 import kernel_embed as ke
 from kernel_embed import plots
-from kernel_embed.lab.benchmarks.scale import draw_sizes as draw_size_curves
 from kernel_embed.lab.papers import EXPERIMENTS
 from kernel_embed.lab.papers.flaxman2016 import grid, ozone
 from kernel_embed.lab.papers.flaxman2016.grid import Errors, error_curves
@@ -100,7 +99,6 @@ def draw_benchmark() -> None:
         sizes, values = lines.setdefault(name, ([], []))
         sizes.append(n)
         values.append(seconds)
-    tables.pop("objective and gradient", None)  # its unit is a factorization
     ratios = {
         f"{title}: {name}": ratio
         for title, rows in tables.items()
@@ -112,17 +110,6 @@ def draw_benchmark() -> None:
     plots.plot_seconds(lines, ax=upper)
     plots.plot_ratios(ratios, ax=lower)
     figure.savefig(STATIC / "benchmark.png", dpi=100)
-
-
-def draw_sizes() -> None:
-    """Time and memory over rows, from the table of the page on speed."""
-    page = (STATIC.parent / "replication" / "speed.md").read_text(encoding="utf-8")
-    found = re.findall(r"^(\S.*?)  +(\d+) +([\d.]+) s +([\d.]+) MiB$", page, flags=re.MULTILINE)
-    records = [
-        {"name": name, "n": int(n), "seconds": float(seconds), "peak_megabytes": float(memory) * 2**20 / 1e6}
-        for name, n, seconds, memory in found
-    ]
-    draw_size_curves(records, STATIC / "features" / "sizes.png")
 
 
 def type_two_errors() -> Errors:
@@ -195,7 +182,6 @@ def main() -> None:
         (STATIC / "how_to").mkdir(exist_ok=True)
         alone.savefig(STATIC / "how_to" / "witness.png", dpi=110)
         draw_benchmark()
-    draw_sizes()
     draw_type_two()
     draw_ozone()
     if len(sys.argv) > 1:

@@ -36,7 +36,7 @@ def test_help_has_examples_groups_and_every_name_once_in_eighty_columns(command,
     assert out.count(f"  kernel-embed {command}") >= 2, "two examples"
     assert "\nthe run:\n" in out
     listed = re.findall(r"^ [ +](\S(?:[\w(),/ -]*\S)?)  ", out.partition("\n  --debug")[2], flags=re.MULTILINE)
-    assert len(listed) > 10
+    assert len(listed) >= 9
     prose = [line for line in out.splitlines() if not line.startswith("  kernel-embed")]
     assert max(map(len, prose)) <= 120
 
@@ -186,16 +186,3 @@ def test_reproduce_voted(tmp_path, capsys):
     records = json.loads((tmp_path / "results.json").read_text())
     assert {record["method"] for record in records} == {"L2-SVM", "L1-SVM", "VKR dimension", "VKR trace"}
     assert all(0.0 <= record["error"] <= 60.0 for record in records)
-
-
-@pytest.mark.data
-@needs_data
-def test_reproduce_voted_penalties(tmp_path, capsys):
-    arguments = ["reproduce", "voted-penalties", "--quick", "--folds", "3", "--out", str(tmp_path)]
-    assert main([*arguments, "--methods", "Lemma 4", "κ²√d"]) == 0
-    assert "| musk | κ²√d |" in capsys.readouterr().out
-    records = json.loads((tmp_path / "results.json").read_text())
-    assert [record["penalty"] for record in records] == ["Lemma 4", "κ²√d"]
-    assert all(record["max_gap"] <= 1e-6 for record in records)
-    assert main([*arguments, "--methods", "none"]) == 2
-    assert "Unknown methods: none. Choose among: Lemma 4" in capsys.readouterr().err

@@ -229,24 +229,24 @@ def _experiment_list() -> str:
 
 
 def _benchmark_options(command: argparse.ArgumentParser) -> None:
-    from .benchmarks import run as benchmark
+    from . import benchmarks
 
     command.description = "Speed beside other libraries, as ratios measured in one run."
     lists = {
-        "parts that run by default:": benchmark.DEFAULT,
-        "parts that run when they are named:": [part for part in benchmark.PARTS if part not in benchmark.DEFAULT],
+        "parts that run by default:": benchmarks.DEFAULT,
+        "parts that run when they are named:": [part for part in benchmarks.PARTS if part not in benchmarks.DEFAULT],
     }
     catalogs = []
     for title, parts in lists.items():
-        first_lines = ((benchmark.PARTS[part].__doc__ or "").split("\n")[0].rstrip(".") for part in parts)
+        first_lines = ((benchmarks.PARTS[part].__doc__ or "").split("\n")[0].rstrip(".") for part in parts)
         names = [f"  {part:<15}" for part in parts]
         catalogs.append(_catalog(title, zip(names, first_lines, strict=True), 62))
     command.epilog = "\n\n".join([*catalogs, BENCHMARK_EXAMPLES])
     add = command.add_argument_group("what to measure").add_argument
-    names, words = list(benchmark.PARTS), "of the lists below (default: the first list)"
-    add("--parts", nargs="+", choices=names, metavar="PART", default=benchmark.DEFAULT, help=words)
+    names, words = list(benchmarks.PARTS), "of the lists below (default: the first list)"
+    add("--parts", nargs="+", choices=names, metavar="PART", default=benchmarks.DEFAULT, help=words)
     add("--names", nargs="+", metavar="NAME", help="only rows of these names, such as ours")
-    add("--sizes", nargs="+", type=int, metavar="ROWS", help="of classifiers and posteriors")
+    add("--sizes", nargs="+", type=int, metavar="ROWS", help="only these sizes")
     words = "of distributions: only these files TABLE.csv of --data, with numbers in a column target"
     add("--tables", nargs="+", metavar="TABLE", default=(), help=words)
     add("--data", type=pathlib.Path, metavar="DIR", help=f"{DATA})")
@@ -257,13 +257,11 @@ def _benchmark_options(command: argparse.ArgumentParser) -> None:
 
 
 def _benchmark(options: argparse.Namespace) -> Outcome:
-    from .benchmarks import run as benchmark
-    from .benchmarks.measurement import Scope
-    from .benchmarks.summary import draw, summary
+    from .benchmarks import KEY, Scope, draw, run, summary
 
-    results = Results(options.out / "results.json", benchmark.KEY)
+    results = Results(options.out / "results.json", KEY)
     results.check_writable()
-    outcome = benchmark.run(
+    outcome = run(
         results,
         scope=Scope(options.quick, options.data, tuple(options.tables)),
         **{name: getattr(options, name) for name in ("parts", "sizes", "names", "limit", "repeats")},

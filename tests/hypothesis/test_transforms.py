@@ -14,7 +14,7 @@ from kernel_embed.hypothesis.neighbors import BLOCK, local_permutations, partiti
 from kernel_embed.hypothesis.smoothers import LENGTHSCALES, RIDGES, Smoothers
 from kernel_embed.hypothesis.transform_test import MAX_ORDER, STATISTICS, statistics
 from kernel_embed.hypothesis.transforms import conditional_distribution, cosines, karhunen_loeve, mean_cosines, ranks
-from kernel_embed.lab.studies.null_models import conditional
+from kernel_embed.lab.studies.level import conditional
 
 from .data import normal
 

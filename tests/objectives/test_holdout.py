@@ -1,5 +1,6 @@
 """Sharp, peeled, held-out and PAC-Bayes bounds: by hand, in order, and how often they fail."""
 
+import collections
 import math
 
 import numpy as np
@@ -9,14 +10,68 @@ from gpytorch.kernels import LinearKernel, RBFKernel
 
 import kernel_embed as ke
 from kernel_embed.bounds import round_up
-from kernel_embed.lab.benchmarks.validity import embedding, exceeded, labels
 from kernel_embed.objectives import EmpiricalScore, RiskBound, holdout_bound, kl_inverse, pac_bayes_bound, score_bound
 from kernel_embed.objectives.bounds import SMALLEST_TERM, STEP
-from kernel_embed.objectives.risk import target_squared_norm
+from kernel_embed.objectives.risk import clipped_cross_entropy, target_squared_norm
 
 from ..conftest import rbf
 
 DRAWS, BETA = 60, 0.2
+
+
+def label_probability(x):
+    return torch.where(x.squeeze(-1) < 0.5, 0.9, 0.15)
+
+
+def labels(n: int, seed: int):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(n, 1, generator=generator, dtype=torch.float64)
+    return x, (torch.rand(n, generator=generator) < label_probability(x)).long()
+
+
+def embedding(regularization: float = 0.3, lengthscale: float = 0.3) -> ke.MulticlassEmbedding:
+    kernel = RBFKernel().double()
+    kernel.lengthscale = lengthscale
+    return ke.MulticlassEmbedding(kernel, 2, regularization).double().requires_grad_(False)
+
+
+def true_risk(conditioned, brier: bool = False) -> float:
+    """The exact expected loss: clipped at 1/e, or the Brier score of decision probabilities."""
+    grid = (torch.arange(400, dtype=torch.float64).unsqueeze(-1) + 0.5) / 400
+    p, F = label_probability(grid), conditioned.decision_probabilities(grid)
+    one_hot = torch.eye(2, dtype=torch.float64)
+    losses = [
+        (F - one_hot[c]).square().sum(-1) if brier else clipped_cross_entropy(F[:, c], 1.0 / math.e) for c in (0, 1)
+    ]
+    return float((p * losses[1] + (1 - p) * losses[0]).mean())
+
+
+def exceeded(draws: int = DRAWS, n: int = 40, beta: float = BETA) -> dict[str, float]:
+    """The share of samples with a true risk above each bound of confidence 1 − β; n rows train, n rows validate."""
+    grid = [embedding(regularization) for regularization in (0.01, 0.1, 1.0)]
+    kernels = [embedding(0.1, lengthscale) for lengthscale in (0.1, 0.3, 1.0)]
+    objective = RiskBound(1 - beta, len(kernels))
+    failures = collections.Counter[str]()
+    for seed in range(draws):
+        x, y = labels(2 * n, seed)
+        validation = (x[n:], y[n:])
+        fitted = [one.condition(x[:n], y[:n]) for one in grid]
+        risks = [true_risk(c) for c in fitted]
+        for form in ("tight", "sharp", "peeled"):
+            failures[form] += risks[1] > ke.generalization_bound(fitted[1], 1 - beta, form, epsilon=1.0 / math.e).value
+        values = [objective(one, x[:n], y[:n]).item() for one in kernels]
+        least = min(range(len(kernels)), key=values.__getitem__)
+        failures["grid"] += true_risk(kernels[least].condition(x[:n], y[:n])) > values[least]
+        bounds = [
+            ke.generalization_bound(c, 1 - beta, "holdout", holdout=validation, candidates=3).value for c in fitted
+        ]
+        best = min(range(3), key=bounds.__getitem__)
+        failures["holdout"] += risks[best] > bounds[best]
+        right = [c.decision_probabilities(validation[0]).gather(-1, validation[1][:, None])[:, 0] for c in fitted]
+        gibbs = pac_bayes_bound(torch.stack([clipped_cross_entropy(p, 1.0 / math.e) for p in right]), 1 - beta)
+        failures["pac-bayes"] += float(gibbs.weights @ torch.tensor(risks, dtype=torch.float64)) > gibbs.value
+        failures["score"] += true_risk(fitted[1], brier=True) > score_bound(fitted[1], 1 - beta).value
+    return {form: count / draws for form, count in failures.items()}
 
 
 def test_the_sharp_form_by_hand(problem):

@@ -9,7 +9,7 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel
+from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, RQKernel
 from gpytorch.priors import LogNormalPrior
 from linear_operator.utils.errors import NotPSDError
 
@@ -197,3 +197,18 @@ def test_not_an_objective():
             sample(Flat(), sampler=wrong)
     with pytest.raises(TypeError, match="whole number"):
         sample(Flat(), num_samples=2.5)
+
+
+@pytest.mark.parametrize("kernel", [RBFKernel, RQKernel, PeriodicKernel, lambda: LinearKernel() + MaternKernel(0.5)])
+def test_chains_that_start_anywhere_in_the_prior_end_without_an_error(kernel):
+    y = torch.arange(15) % 3
+    x = torch.as_tensor(np.random.RandomState(0).randn(15, 2)) + y[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of few draws, and of digits lost at odd scales
+        posterior = ke.sample_posterior(
+            ke.MulticlassEmbedding(kernel().double(), 3), ke.ConditionalEvidence(), x, y, num_samples=2, warmup_steps=2,
+            num_chains=2, seed=0, sampler=NUTS(parallel=False, max_tree_depth=4), progress=False,
+        )  # fmt: skip
+        p = posterior.probabilities(x)
+    assert all(torch.isfinite(draws).all() for draws in posterior.samples.values())
+    assert ((p >= 0) & (p <= 1)).all()

@@ -1,17 +1,28 @@
-"""One measurement: the section of the report, a name, a size, and what to run; and the registry of parts."""
+"""Measurements, the registry of the parts that yield them, and a run of them into a results file."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pathlib
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing import get_context
 from typing import NamedTuple
 
-import numpy as np
+import torch
 
-from ...results import Record, group, number
+from ...results import Record, Results, number
+from ...validation import check_count
+from ..runner import FAILURES, Case, Outcome, Skip, run_cases
+
+KEY = ("experiment", "part", "name", "n", "threads", "repetition")
+DEFAULT = ("objective", "small", "classifier", "latency", "hypothesis", "posterior")
+"""Run unless others are named; the rest need data or take longer."""
+STEEPEST = 3.3
+"""The exponent of growth that is assumed for a case that was only run at a smaller size."""
 
 OURS = "ours"
 """The name of our own row in every section; ratios are taken against it."""
@@ -117,27 +128,76 @@ def _children_time() -> float:
     return total
 
 
-def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """p of values ∝ sizes^p, by least squares on the logarithms of the upper half of the sizes, two at least.
+def run(
+    results: Results,
+    *,
+    parts: Sequence[str] = DEFAULT,
+    scope: Scope | None = None,
+    sizes: Sequence[int] | None = None,
+    names: Sequence[str] | None = None,
+    limit: float = 300.0,
+    repeats: int = 1,
+    progress: bool | None = None,
+) -> Outcome:
+    """Fill ``results`` with one record for each measurement that can be run here.
 
-    Example:
-        >>> round(exponent([100, 200, 400], [1.0, 3.0, 24.0]), 6)
-        3.0
+    Args:
+        results: where records go; an interrupted run resumes.
+        parts: names of :data:`PARTS`.
+        scope: how large, and where the data are.
+        sizes: only these sizes.
+        names: only rows of these names.
+        limit: skip a case that is expected to take more seconds, from its own smaller sizes.
+        repeats: how often every case is run, all of them in turn; the summary shows medians.
+        progress: show a progress bar.
+
+    Returns:
+        What was skipped, and what failed; both run again next time.
+
+    Raises:
+        ValueError: if no measurement has these sizes and names.
     """
-    largest = np.argsort(sizes)[-max(2, (len(sizes) + 1) // 2) :]
-    positive = [i for i in largest if values[i] > 0]
-    if len(positive) < 2:
-        return float("nan")
-    return float(np.polyfit(np.log([sizes[i] for i in positive]), np.log([values[i] for i in positive]), 1)[0])
+    threads, failed, scope = torch.get_num_threads(), list[str](), scope or Scope()
+    cases = []
+    for repetition in range(check_count("repeats", repeats)):
+        for case in (case for part in parts for case in PARTS[part](scope._replace(repetition=repetition))):
+            if (sizes is None or case.n in sizes) and (names is None or case.name in names):
+                key: Record = {"experiment": "benchmark", "part": case.part, "name": case.name, "n": case.n}
+                key |= {"threads": threads, "repetition": repetition} if repetition else {"threads": threads}
+                call = partial(_measure, case, results, limit, threads, failed)
+                cases.append(Case(key, call, f"{case.name} (n = {case.n})"))
+    if not cases:
+        raise ValueError(f"No measurement of {', '.join(parts)} has these --sizes and --names. Leave them out.")
+    outcome = run_cases(cases, results, name="benchmark", failures=(), progress=progress)
+    return Outcome([line for line in outcome.skipped if line not in failed], failed)
 
 
-def growth_by_name(records: Sequence[Record]) -> Iterator[tuple[str, dict[int, Record], float, float]]:
-    """For each name: its records by size, and the exponents of CPU time and memory.
+def _measure(case: Measurement, results: Results, limit: float, threads: int, failed: list[str]) -> Record:
+    torch.set_num_threads(threads)  # another library may have changed it
+    if case.package and importlib.util.find_spec(case.package) is None:
+        raise Skip(f"{case.package} is not installed (extra bench)")
+    if (expected := _expected(case, results)) > limit:
+        raise Skip(f"would take about {expected:.0f} s; raise --limit")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return {"against": case.against, **measure(case)}
+    except ModuleNotFoundError as error:
+        # What comes with us may be absent; a package that is installed and does not work is a failure.
+        text, broken = str(error), bool(case.package)
+    except (*FAILURES, AttributeError, TypeError) as error:
+        text, broken = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", True
+    if broken:
+        failed.append(f"{case.name} (n = {case.n}): {text}")
+    raise Skip(text)
 
-    CPU time, because on a busy machine the clock measures other processes too.
-    """
-    for name, own in group(records, lambda record: record["name"]).items():
-        by_size = {int(number(r, "n")): r for r in sorted(own, key=lambda r: number(r, "n"))}
-        times = [number(r, "processor_seconds") for r in by_size.values()]
-        memory = [float(r.get("peak_megabytes") or 0.0) for r in by_size.values()]
-        yield str(name), by_size, exponent(list(by_size), times), exponent(list(by_size), memory)
+
+def _expected(case: Measurement, results: Results) -> float:
+    """Seconds, from the largest smaller size of the same case."""
+    same = [r for r in results.records if (r.get("part"), r.get("name")) == (case.part, case.name)]
+    smaller = [r for r in same if number(r, "n") < case.n]
+    if not smaller:
+        return 0.0
+    last = max(smaller, key=lambda record: number(record, "n"))
+    growth: float = (case.n / number(last, "n")) ** STEEPEST
+    return number(last, "seconds") * growth

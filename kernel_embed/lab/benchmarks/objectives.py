@@ -1,201 +1,267 @@
-"""Speed of objectives with their gradients: over one Cholesky factorization, by rows, in single precision."""
+"""Objectives with their gradients: over one Cholesky factorization by rows, and one evaluation at few rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import itertools
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from gpytorch.kernels import Kernel, RBFKernel
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
-from ...embeddings import ConditionalEmbedding
-from ...kernels.features import nystrom_kernel
-from ...linalg import single_precision
-from ...objectives import LeaveOneOutScore
-from ...results import Record, number, table
-from .measurement import OURS, Call, Measurement, Scope, growth_by_name, note, part
-from .workloads import (
-    WORK,
-    classes,
-    evaluation,
-    limit,
-    median,
-    numbers,
-    peak_doubles,
-    plain_autograd,
-    seconds,
-    step,
-    system,
-    timed,
-    with_threads,
+from ...embeddings import BayesianMeanEmbedding, ConditionalEmbedding, ConditionedEmbedding, MulticlassEmbedding
+from ...kernels import RadialProfile, gram, register
+from ...learning.data import TensorData
+from ...learning.loss import LocalProcess, Loss
+from ...learning.parameters import ParameterVector
+from ...learning.problem import Problem
+from ...learning.search import Search
+from ...objectives import (
+    CalibratedLeaveOneOutRisk,
+    ConditionalEvidence,
+    EmbeddingEvidence,
+    EmpiricalRisk,
+    LeaveOneOutRisk,
+    LeaveOneOutScore,
+    Objective,
+    RademacherComplexity,
 )
+from ...posteriors.potential import Potential
+from ...results import Record
+from . import posteriors
+from .measurement import OURS, Call, Measurement, Scope, part
 
 PART = "objective and gradient, {}"
 THREADS = {1: "one thread", 2: "two threads"}
-GROWTH = "objective and gradient by rows"
-SINGLE = "factors in single precision"
-SMALL = "few rows: one evaluation of fit"
-FEATURES = "leave-one-out score through features"
+SIZES, WITH_TWO_THREADS = (250, 500, 1000, 2000, 4000, 8000, 16_000), 2000
+EVALUATION, LEAPFROG = "one evaluation of fit, {}", "one leapfrog step, {}"
+AUTOGRAD = f"{OURS}, through autograd"
 ROUNDS = 3
-SIZES = (250, 500, 1000, 2000, 4000, 8000, 16_000)
-FIRST = f"{OURS}: {next(iter(WORK))}"
 
 
-def measure_work(name: str, n: int, threads: int, rounds: int = ROUNDS, repeats: int = 3) -> Record:
-    """Medians over rounds of the ratios to one Cholesky factorization and to the limit, taken within a round."""
-    work = WORK[name]
-    calls = (partial(torch.linalg.cholesky, system(*work.problem(n)[:2])), limit(work, n), evaluation(work, n))
-    with with_threads(threads):
-        for call in calls:
-            call()
-        (unit, bare, ours), clock = timed(calls, rounds, repeats)
-        peak = peak_doubles(calls[-1]) / n**2
+class Cauchy(Kernel):  # type: ignore[misc]
+    """A user's kernel, registered as in ``docs/examples/your_own.py``: 1 / (1 + ‖(x − x') / ℓ‖²)."""
+
+    has_lengthscale = True
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """The kernel matrix, or its diagonal."""
+        squares: Tensor = self.covar_dist(x1 / self.lengthscale, x2 / self.lengthscale, diag, square_dist=True)
+        return 1.0 / (1.0 + squares)
+
+
+register(
+    Cauchy,
+    profile=RadialProfile(
+        exponent=lambda halves: -torch.log1p(-2.0 * halves),
+        factors=lambda E: (1.0, -E.exp()),
+        curvature=lambda E: 2.0 * (2.0 * E).exp(),
+    ),
+)
+
+
+class LeaveOneOutBrier(Objective[ConditionedEmbedding]):
+    """A user's objective without derivatives: (1/n) Σ ‖y_i − f₋ᵢ(x_i)‖²."""
+
+    def evaluate(self, bound: ConditionedEmbedding) -> Tensor:
+        """The mean over rows."""
+        return (bound.Y - bound.leave_one_out()).square().sum(-1).mean(-1)
+
+    def __repr__(self) -> str:
+        return "LeaveOneOutBrier()"
+
+
+def classes(n: int, make: Callable[..., Kernel] = RBFKernel) -> tuple[MulticlassEmbedding, Tensor, Tensor]:
+    """An embedding of seven classes with 20 lengthscales, and data for it."""
+    x = torch.rand(n, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    kernel = make(ard_num_dims=20).double()
+    kernel.lengthscale = 1.5
+    return MulticlassEmbedding(kernel, 7, regularization=1e-3), x, (x[:, 0] * 7).long().clamp_max(6)
+
+
+def numbers(n: int) -> tuple[ConditionalEmbedding, Tensor, Tensor]:
+    """An embedding of a real target with eight lengthscales, and data for it."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(n, 8, dtype=torch.float64, generator=generator)
+    y = torch.sin(4 * x[:, 0]) + 0.3 * torch.randn(n, dtype=torch.float64, generator=generator)
+    kernel = RBFKernel(ard_num_dims=8).double()
+    kernel.lengthscale = 1.0
+    return ConditionalEmbedding(kernel, 1e-3).double(), x, y
+
+
+def sample(n: int) -> tuple[BayesianMeanEmbedding, Tensor]:
+    """An embedding of a normal sample with ten lengthscales, and the sample."""
+    x = torch.randn(n, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    kernel = RBFKernel(ard_num_dims=10).double()
+    kernel.lengthscale = 3.0
+    return BayesianMeanEmbedding(kernel), x
+
+
+class Work(NamedTuple):
+    """An objective, a function from a number of rows to embedding and data, and the operations it cannot avoid.
+
+    They are counted in Cholesky factorizations, n³/3 additions and multiplications: 1 for the factor, 2 for the
+    inverse, 3 for one triangle of a product of n × n matrices.
+    """
+
+    objective: Objective[Any]
+    problem: Callable[[int], tuple[Any, ...]]
+    counted: int | None = None
+
+
+_EMPIRICAL, _LEFT_OUT = EmpiricalRisk() + RademacherComplexity("4e/n"), LeaveOneOutRisk() + RademacherComplexity("4e/n")
+WORK = {
+    "EmpiricalRisk + RademacherComplexity": Work(_EMPIRICAL, classes, 1),
+    "LeaveOneOutRisk + RademacherComplexity": Work(_LEFT_OUT, classes, 6),
+    "CalibratedLeaveOneOutRisk": Work(CalibratedLeaveOneOutRisk(), classes, 6),
+    "ConditionalEvidence": Work(ConditionalEvidence(), classes, 3),
+    "LeaveOneOutScore": Work(LeaveOneOutScore(), numbers, 12),
+    "EmbeddingEvidence": Work(EmbeddingEvidence(), sample),
+}
+FIRST, LEAVE_ONE_OUT = list(WORK)[:2]
+OWN = {
+    "own objective": Work(LeaveOneOutBrier(), classes),
+    "own kernel": Work(_LEFT_OUT, partial(classes, make=Cauchy)),
+}
+
+
+def evaluation(work: Work, n: int) -> Call:
+    """The objective with its gradient by autograd, as in a user's training loop."""
+    embedding, *data = work.problem(n)
+    return lambda: torch.autograd.backward(work.objective(embedding, *data))
+
+
+def plain_autograd(n: int) -> Call:
+    """The first objective with GPyTorch's Gram matrix and autograd through the factor."""
+    embedding, x, y = classes(n)
+
+    def call() -> None:
+        K = embedding.kernel(x).to_dense()
+        L = torch.linalg.cholesky(K + n * embedding.regularization * torch.eye(n, dtype=x.dtype))
+        V = torch.cholesky_solve(torch.nn.functional.one_hot(y, embedding.num_classes).to(x.dtype), L)
+        P = K @ V
+        risk = -P.gather(1, y[:, None]).clamp(1e-15, 1.0).log().mean()
+        (risk + 4 * math.e / n * (V * P).sum().sqrt()).backward()
+
+    return call
+
+
+def measure_objective(make: Callable[[], Call], counted: int | None, n: int, threads: int, rounds: int) -> Record:
+    """CPU time over that of one Cholesky factorization, the median over rounds in which both take turns, and memory."""
+    embedding, x, _ = classes(n)
+    with torch.no_grad():
+        A = gram(embedding.kernel, x) + n * embedding.regularization * torch.eye(n, dtype=x.dtype)
+    call, before = make(), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        call()
+        times = np.array([[_seconds(partial(torch.linalg.cholesky, A)), _seconds(call)] for _ in range(rounds)])
+        peak = _peak_doubles(call) / n**2
+    finally:
+        torch.set_num_threads(before)
+    (unit, processor), (_, clock) = times[..., 0].T, times[..., 1].T
     return {
-        "seconds": median(clock[-1]),
-        "processor_seconds": median(ours),
-        "over_cholesky": median(ours / unit),
-        "limit_counted": work.counted,
-        "limit_measured": median(bare / unit),
-        "over_limit": median(ours / bare),
+        "seconds": float(np.median(clock)),
+        "processor_seconds": float(np.median(processor)),
+        "over_cholesky": float(np.median(processor / unit)),
+        "counted": counted,
         "peak_squares": peak,
     }
 
 
+def _seconds(call: Call, repeats: int = 3) -> tuple[float, float]:
+    """The least CPU time and the least wall-clock time of some runs."""
+    processor = clock = float("inf")
+    for _ in range(repeats):
+        started, used = time.perf_counter(), time.process_time()
+        call()
+        clock, processor = min(clock, time.perf_counter() - started), min(processor, time.process_time() - used)
+    return processor, clock
+
+
+def _peak_doubles(call: Call) -> float:
+    """The highest sum of live allocations during ``call``, in doubles."""
+    with _no_stderr(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        call()
+    events = sorted(record.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    return float(max(itertools.accumulate(event.nbytes() for event in events if event.name() == "[memory]"))) / 8.0
+
+
+@contextlib.contextmanager
+def _no_stderr() -> Iterator[None]:
+    """Discard the error stream, where the profiler writes from C++."""
+    stderr = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+
+
 @part("objective")
 def objective_cases(scope: Scope) -> Iterator[Measurement]:
-    """Objective and gradient over one Cholesky factorization and beside their limit, with one thread and two."""
-    n = 200 if scope.quick else 2000
-    for threads, name_of_threads in THREADS.items():
-        title = PART.format(name_of_threads)
-        for name in WORK:
-            rounds = 1 if scope.quick else ROUNDS
-            yield Measurement(title, f"{OURS}: {name}", n, _call(measure_work, name, n, threads, rounds), against=FIRST)
-    name, call = "plain autograd, first objective", _call(measure_autograd, n)
-    yield Measurement(PART.format(THREADS[1]), name, n, call, against=FIRST)
+    """Objective and gradient over one Cholesky factorization, from 250 to 16,000 rows."""
+    for n in (200,) if scope.quick else SIZES:
+        rounds = ROUNDS if n <= WITH_TWO_THREADS and not scope.quick else 1
+        for threads in THREADS:
+            if threads == 1 or n in (200, WITH_TWO_THREADS):
+                for name, work in WORK.items():
+                    yield _objective(name, partial(evaluation, work, n), work.counted, n, threads, rounds)
+        if n in (200, WITH_TWO_THREADS):
+            yield _objective("plain autograd, first objective", partial(plain_autograd, n), None, n, 1, rounds)
 
 
-def _call(function: Callable[..., Record], *arguments: object) -> Callable[[], Call]:
-    """A case without preparation: the function itself keeps that outside of its clock."""
-    return lambda: partial(function, *arguments)
+def _objective(
+    name: str, make: Callable[[], Call], counted: int | None, n: int, threads: int, rounds: int
+) -> Measurement:
+    call = partial(measure_objective, make, counted, n, threads, rounds)
+    return Measurement(PART.format(THREADS[threads]), name, n, lambda: call, against=FIRST)
 
 
-def measure_autograd(n: int) -> Record:
-    """The first objective by autograd through the factor, over one Cholesky factorization."""
-    embedding, x, y = classes(n)
-    call = partial(plain_autograd, embedding, x, y)
-    with with_threads(1):
-        processor, clock = seconds(call, ROUNDS)
-        unit, _ = seconds(partial(torch.linalg.cholesky, system(embedding, x)), ROUNDS)
-        peak = peak_doubles(call) / n**2
-    return {"seconds": clock, "processor_seconds": processor, "over_cholesky": processor / unit, "peak_squares": peak}
-
-
-def measure_growth(name: str, n: int) -> Record:
-    """CPU seconds, over those of one Cholesky factorization, and the peak of tensor storage, one thread."""
-    work, repeats = WORK[name], 3 if n <= 2000 else 1
-    call = evaluation(work, n)
-    times: list[tuple[float, float]] = []
-    evaluation(work, 50)()  # loads what is imported at first use
-    with with_threads(1):
-        peak = peak_doubles(lambda: times.append(seconds(call, 1)))
-        times += [seconds(call, 1) for _ in range(repeats - 1)]
-        unit, _ = seconds(partial(torch.linalg.cholesky, system(*work.problem(n)[:2])), repeats)
-    processor, clock = (min(column) for column in zip(*times, strict=True))
-    record: Record = {"seconds": clock, "processor_seconds": processor, "over_cholesky": processor / unit}
-    return record | {
-        "limit_counted": work.counted, "peak_megabytes": peak * 8.0 / 1e6, "peak_squares": peak / n**2
-    }  # fmt: skip
-
-
-@part("gradients")
-def growth_cases(scope: Scope) -> Iterator[Measurement]:
-    """Time and memory of objective and gradient from 250 to 16,000 rows, and the exponents."""
-    for n in (100, 200) if scope.quick else SIZES:
-        for name in WORK:
-            yield Measurement(GROWTH, name, n, _call(measure_growth, name, n), against=next(iter(WORK)))
-
-
-@note(GROWTH)
-def growth_note(records: Sequence[Record]) -> str:
-    """CPU time over one Cholesky factorization at every size, the limit counted, the exponents of time and memory."""
-    sizes = sorted({int(number(record, "n")) for record in records})
-    rows = []
-    for name, by_size, *powers in growth_by_name(records):
-        ratios = [f"{number(by_size[n], 'over_cholesky'):.1f}" if n in by_size else "–" for n in sizes]
-        last = by_size[max(by_size)]
-        figures = [f"{number(last, 'limit_counted'):.0f}", *(f"{power:.2f}" for power in powers)]
-        rows.append([name, *ratios, *figures, f"{number(last, 'peak_squares'):.1f}"])
-    head = ["over one Cholesky", *map(str, sizes), "limit", "time ∝ n^", "memory ∝ n^", "n² doubles at last"]
-    return table(head, rows)
-
-
-def measure_single(name: str, n: int, rounds: int = ROUNDS) -> Record:
-    """CPU time in double over that with factors in single precision, and the error of value and gradient."""
-    work = WORK[name]
+def step(work: Work, n: int) -> Call:
+    """One evaluation as ``fit`` makes it: from a vector of parameters to a value and a vector."""
     embedding, x, y = work.problem(n)
-
-    def evaluate(single: bool) -> tuple[float, Tensor]:
-        embedding.zero_grad()
-        with single_precision(single):
-            value = work.objective(embedding, x, y)
-        value.backward()
-        return value.item(), torch.cat([p.grad.flatten() for p in embedding.parameters() if p.grad is not None])
-
-    with with_threads(1):
-        (exact, slope), (value, other) = evaluate(False), evaluate(True)
-        (double, single), clock = timed((partial(evaluate, False), partial(evaluate, True)), rounds, 2)
-    return {
-        "seconds": median(clock[1]),
-        "processor_seconds": median(single),
-        "over_single": median(double / single),
-        "value_error": abs(value - exact) / abs(exact),
-        "gradient_error": float((other - slope).norm() / slope.norm()),
-    }
+    alone = LocalProcess[Any](embedding)
+    vector = ParameterVector(embedding)
+    loss = Loss[Any](alone, work.objective, float(n))
+    problem = Problem(loss, TensorData((x, y), n), vector, Search(alone, vector), np.random.default_rng(0), False)
+    point = vector.get()
+    # Points as close to each other as those of a search, whose evaluations start from the previous solution.
+    steps = itertools.cycle(0.05 * np.random.default_rng(0).standard_normal((8, len(point))))
+    return lambda: problem.record(problem.evaluate(point + next(steps)))
 
 
-@part("single")
-def single_cases(scope: Scope) -> Iterator[Measurement]:
-    """Learning with factors in single precision: the gain in time, and the error it makes."""
-    for n in (200,) if scope.quick else (2000, 4000):
-        for name in WORK:
-            call = _call(measure_single, name, n, 1 if scope.quick or n > 2000 else ROUNDS)
-            yield Measurement(SINGLE, f"{OURS}: {name}", n, call, against=FIRST)
-
-
-def measure_step(name: str, n: int, repeats: int = 30) -> Record:
-    """Milliseconds of one evaluation of ``fit``, and above the bare linear algebra, one thread."""
-    work = WORK[name]
-    calls = step(work, n), limit(work, n)
-    with with_threads(1):
-        for call in calls:
-            seconds(call, repeats // 3)
-        (ours, bare), clock = timed(calls, ROUNDS, repeats)
-    return {
-        "seconds": median(clock[0]),
-        "processor_seconds": median(ours),
-        "evaluation_milliseconds": 1e3 * median(ours),
-        "overhead_milliseconds": 1e3 * median(ours - bare),
-    }
+def potential_step(model: posteriors.Model, n: int, direct: bool) -> Call:
+    """The potential with its gradient, directly or through autograd."""
+    embedding, objective, x, y = model.problem(n)
+    potential = Potential(embedding, objective, x, y)
+    u = potential.vector.get()
+    return lambda: potential.value_and_gradient(u) if direct else potential.by_autograd(u)
 
 
 @part("small")
 def small_cases(scope: Scope) -> Iterator[Measurement]:
-    """One evaluation of `fit` at 50 to 300 rows, above the bare linear algebra."""
-    for n in (50,) if scope.quick else (50, 100, 200, 300):
-        for name in WORK:
-            yield Measurement(SMALL, f"{OURS}: {name}", n, _call(measure_step, name, n), against=FIRST)
-
-
-def _features(n: int, p: int) -> Call:
-    embedding, x, y = numbers(n)
-    through = ConditionalEmbedding(nystrom_kernel(embedding.kernel, x[:p]), 1e-3).double()
-    return lambda: LeaveOneOutScore()(through, x, y).backward()
-
-
-@part("score")
-def score_cases(scope: Scope) -> Iterator[Measurement]:
-    """The leave-one-out score with its gradient through features, at many rows."""
-    p = 50 if scope.quick else 200
-    for n in (1000,) if scope.quick else (10_000, 100_000):
-        name = f"{OURS}: {p} features"
-        yield Measurement(FEATURES, name, n, partial(_features, n, p), against=name)
+    """One evaluation at few rows: built-in, through autograd, and with a user's own objective or kernel."""
+    for n in (30,) if scope.quick else (50, 100, 200):
+        for objective, work in WORK.items():
+            if work.problem is not sample:
+                calls = {OURS: partial(step, work, n), AUTOGRAD: partial(evaluation, work, n)}
+                if objective == LEAVE_ONE_OUT:
+                    calls |= {name: partial(step, own, n) for name, own in OWN.items()}
+                for name, prepare in calls.items():
+                    yield Measurement(EVALUATION.format(objective), name, n, prepare, repeats=100)
+    for title, model in posteriors.MODELS.items():
+        for n in (30,) if scope.quick else (48, 102, 198):
+            for name, direct in ((OURS, True), (AUTOGRAD, False)):
+                prepare = partial(potential_step, model, n, direct)
+                yield Measurement(LEAPFROG.format(title), name, n, prepare, repeats=100)

@@ -1,4 +1,4 @@
-"""The report of a benchmark: ratios within one run, exponents of growth, what was skipped, and pictures."""
+"""The report of a benchmark: ratios within one run, what was skipped, and a picture."""
 
 from __future__ import annotations
 
@@ -10,66 +10,36 @@ from collections.abc import Sequence
 from ...plots import free_figure, plot_ratios, plot_seconds, save_picture, styled
 from ...results import Record, group, number, table
 from ..runner import Outcome
-from .classifiers import GROWTH
-from .classifiers import PART as CLASSIFIERS
-from .measurement import NOTES, growth_by_name
-from .scale import BY_ROWS, draw_sizes
-from .validity import FORMS
+from .measurement import NOTES
+from .tables import CLASSIFIERS
 
 FIGURES = {
     "nll": ("NLL", "{:.4g}"),
     "accuracy": ("accuracy", "{:.4g}"),
     "crps": ("CRPS", "{:.4f}"),
-    "over_law": ("CRPS over that of the law", "{:.3f}"),
-    "relative_error": ("error of the posterior mean", "{:.4f}"),
-    "largest_error": ("in the worst sample", "{:.4f}"),
+    "over_truth": ("over that of the true distribution", "{:.3f}"),
     "rmse": ("RMSE", "{:.3f}"),
     "coverage": ("coverage", "{:.3f}"),
-    **{f"exceeded_{form}": (f"{form} exceeded", "{:.3f}") for form in FORMS},
     "width": ("width", "{:.3f}"),
     "pvalue": ("p", "{:.4g}"),
-    "objective": ("objective", "{:.6g}"),
-    "value": ("value", "{:.6g}"),
-    "gap": ("gap", "{:.1e}"),
-    "votes": ("votes", "{:.0f}"),
-    "all_pairs_seconds": ("all pairs from nothing, s", "{:.2f}"),
-    "mean": ("mean log ℓ", "{:.4g}"),
-    "lengthscale": ("ℓ", "{:.4f}"),
-    "error": ("±", "{:.4f}"),
+    "mean": ("mean", "{:.4g}"),
     "sd": ("sd", "{:.4g}"),
     "n_eff": ("n_eff", "{:.0f}"),
     "effective_per_second": ("n_eff per second", "{:.3f}"),
     "effective_per_processor_second": ("per CPU second", "{:.1f}"),
     "runs": ("median of", "{:.0f}"),
-    "num_refused": ("refused", "{:.0f}"),
-    "num_divergences": ("diverged", "{:.0f}"),
-    "fit_seconds": ("of which fit, s", "{:.2f}"),
-    "processor_seconds": ("CPU, s", "{:.1f}"),
+    "processor_seconds": ("CPU, s", "{:.3g}"),
     "predict_seconds": ("to predict, s", "{:.2f}"),
+    "load_seconds": ("to load, s", "{:.2f}"),
     "over_cholesky": ("over Cholesky", "{:.2f}"),
-    "limit_counted": ("limit counted", "{:.0f}"),
-    "limit_measured": ("limit measured", "{:.2f}"),
-    "over_limit": ("over the limit measured", "{:.2f}"),
-    "over_single": ("times faster than double", "{:.2f}"),
-    "value_error": ("relative error of the value", "{:.1e}"),
-    "gradient_error": ("of the gradient", "{:.1e}"),
-    "evaluation_milliseconds": ("ms", "{:.2f}"),
-    "overhead_milliseconds": ("ms above the linear algebra", "{:.2f}"),
+    "counted": ("counted", "{:.0f}"),
     "peak_megabytes": ("peak MB", "{:.0f}"),
     "peak_squares": ("peak / n² doubles", "{:.1f}"),
 }
 """Fields of a record that stand in the last column, with their labels."""
 
 
-WITHOUT_BARS = (
-    GROWTH,
-    CLASSIFIERS,
-    BY_ROWS,
-    "objective and gradient",
-    "few rows",
-    "factors in single",
-    "where the time",
-)
+WITHOUT_BARS = (CLASSIFIERS, "objective and gradient", "one ")
 """Sections, by the start of their titles, whose ratios are not drawn."""
 
 
@@ -84,13 +54,10 @@ def ratio(record: Record, records: Sequence[Record], field: str = "seconds") -> 
 
 
 def summary(records: Sequence[Record], outcome: Outcome) -> str:
-    """One table for each section, the exponents, and what was skipped."""
+    """One table for each section, and what was skipped."""
     sections, records = [], medians(records)
     for title, own in group(records, lambda record: str(record["part"])).items():
-        if title == GROWTH:
-            sections.append(f"{title}\n\n{growth(own)}")
-        else:
-            sections.append(f"{title} (ratio to: {own[0]['against']})\n\n{_ratios(own)}")
+        sections.append(f"{title} (ratio to: {own[0]['against']})\n\n{_ratios(own)}")
         sections += [text for start, note in NOTES.items() if str(title).startswith(start) and (text := note(own))]
     for name, lines in (("skipped", outcome.skipped), ("failed", outcome.failed)):
         if lines:
@@ -119,20 +86,8 @@ def _ratios(records: Sequence[Record]) -> str:
     return table(["", "n", "time", "ratio", "ratio of CPU time", ""], rows)
 
 
-def growth(records: Sequence[Record]) -> str:
-    """Time and memory at every size, and the exponents of both."""
-    sizes = sorted({int(number(record, "n")) for record in records})
-    rows = []
-    for name, by_size, time_power, memory_power in growth_by_name(records):
-        times = [_duration(number(by_size[n], "seconds")) if n in by_size else "–" for n in sizes]
-        memory = float(by_size[max(by_size)].get("peak_megabytes") or 0.0)
-        rows.append([name, *times, _power(time_power), f"{memory:.0f} MB", _power(memory_power)])
-    head = ["", *(f"n = {n}" for n in sizes), "time ∝ n^", "memory at last", "memory ∝ n^"]
-    return table(head, rows)
-
-
 def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
-    """``benchmark.png``, the time to a learned classifier and ratios, and ``sizes.png`` where those were measured."""
+    """``benchmark.png``: the time to a learned classifier, and ratios."""
     records = medians(records)
     with styled():
         figure = free_figure(11, 4.6)
@@ -150,11 +105,7 @@ def draw(records: Sequence[Record], out: pathlib.Path) -> list[pathlib.Path]:
     plot_ratios(bars, ax=right)
     out.mkdir(parents=True, exist_ok=True)
     save_picture(figure, out / "benchmark.png", 110)
-    by_rows = [r for r in records if r["part"] == BY_ROWS]
-    if not by_rows:
-        return [out / "benchmark.png"]
-    draw_sizes(by_rows, out / "sizes.png")
-    return [out / "benchmark.png", out / "sizes.png"]
+    return [out / "benchmark.png"]
 
 
 def _figures(record: Record) -> str:
@@ -168,7 +119,3 @@ def _duration(seconds: float) -> str:
 
 def _ratio(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.2f}"
-
-
-def _power(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.1f}"

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
 from kernel_embed.cli import main
-from kernel_embed.lab.benchmarks import classifiers, distributions, objectives, potentials, summary, votes
-from kernel_embed.lab.benchmarks import run as benchmark
-from kernel_embed.lab.benchmarks.measurement import OURS, PARTS, Measurement, Scope, exponent, measure
-from kernel_embed.lab.benchmarks.workloads import WORK
+from kernel_embed.lab.benchmarks import (
+    KEY,
+    PARTS,
+    Measurement,
+    Scope,
+    distributions,
+    objectives,
+    posteriors,
+    run,
+    tables,
+)
+from kernel_embed.lab.benchmarks.measurement import OURS, measure
+from kernel_embed.lab.benchmarks.summary import medians, ratio, summary
 from kernel_embed.results import Results
-from kernel_embed.voting import ColumnGeneration
 
 
 def failing(error):
@@ -32,15 +39,15 @@ def instant():
 def run_only(monkeypatch):
     """Run these measurements alone, into these results."""
 
-    def run(results, *cases, **settings):
+    def run_cases(results, *cases, **settings):
         monkeypatch.setitem(PARTS, "objective", lambda scope: iter(cases))
-        return benchmark.run(results, parts=["objective"], progress=False, **settings)
+        return run(results, parts=["objective"], progress=False, **settings)
 
-    return run
+    return run_cases
 
 
 def test_absent_packages_are_skipped_and_broken_ones_named(run_only):
-    results = Results(None, benchmark.KEY)
+    results = Results(None, KEY)
     outcome = run_only(
         results,
         Measurement("p", OURS, 10, instant),
@@ -53,35 +60,37 @@ def test_absent_packages_are_skipped_and_broken_ones_named(run_only):
     (skipped,) = outcome.skipped
     assert "no_such_package_anywhere is not installed" in skipped
     assert [line.split(" ")[0] for line in outcome.failed] == ["broken", "crashing"]
-    text = summary.summary(results.records, outcome)
+    text = summary(results.records, outcome)
     assert "its numpy is too old" in text
     assert "skipped:" in text
 
 
-def test_a_package_that_fails_to_import_is_one_line_and_the_rest_is_kept(monkeypatch, tmp_path, capsys):
-    (tmp_path / "MKLpy").mkdir()
-    (tmp_path / "MKLpy" / "__init__.py").write_text("raise ImportError('built for another Python')")
-    monkeypatch.syspath_prepend(tmp_path)
-    for name in [name for name in sys.modules if name.split(".")[0] == "MKLpy"]:
-        monkeypatch.delitem(sys.modules, name)
-    out = tmp_path / "out"
-    assert main(["benchmark", "--quick", "--parts", "votes", "--out", str(out)]) == 2
+def test_a_failure_is_one_line_and_the_rest_is_kept(monkeypatch, tmp_path, capsys):
+    cases = [Measurement("p", OURS, 10, instant), Measurement("p", "broken", 10, failing(ImportError("old")), "json")]
+
+    def part(scope):
+        """A part."""
+        yield from cases
+
+    monkeypatch.setitem(PARTS, "small", part)
+    assert main(["benchmark", "--quick", "--parts", "small", "--out", str(tmp_path)]) == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
-    assert "built for another Python" in captured.err
-    assert "the whole program" in captured.out
-    assert {r["name"] for r in json.loads((out / "results.json").read_text())} == {OURS, "the whole program (HiGHS)"}
+    assert "old" in captured.err
+    assert [r["name"] for r in json.loads((tmp_path / "results.json").read_text())] == [OURS]
+    assert main(["benchmark", "--quick", "--parts", "small", "--sizes", "7", "--out", str(tmp_path)]) == 2
+    assert "Leave them out" in capsys.readouterr().err
 
 
 def test_a_second_run_computes_nothing_again(run_only):
-    calls, results = [], Results(None, benchmark.KEY)
+    calls, results = [], Results(None, KEY)
     for _ in range(2):
         run_only(results, Measurement("p", OURS, 10, lambda: lambda: calls.append(1)))
     assert len(calls) == 1
 
 
 def test_a_case_that_would_take_too_long_is_skipped(run_only):
-    results = Results(None, benchmark.KEY)
+    results = Results(None, KEY)
     results.add({"part": "p", "name": "slow", "n": 10, "seconds": 100.0})
     outcome = run_only(results, Measurement("p", "slow", 20, failing(AssertionError())), limit=300.0)
     assert "would take about 985 s" in outcome.skipped[0]  # 100 s · 2^3.3
@@ -90,7 +99,7 @@ def test_a_case_that_would_take_too_long_is_skipped(run_only):
 def test_ratio_is_against_the_row_of_the_same_size():
     rows = [(OURS, 10, 1.0), (OURS, 20, 4.0), ("other", 20, 12.0), ("other", 40, 1.0)]
     records = [{"part": "p", "name": name, "n": n, "against": OURS, "seconds": s} for name, n, s in rows]
-    np.testing.assert_equal([summary.ratio(r, records) for r in records], [1.0, 1.0, 3.0, np.nan])
+    np.testing.assert_equal([ratio(r, records) for r in records], [1.0, 1.0, 3.0, np.nan])
 
 
 def test_the_least_time_of_several_counts_and_figures_are_recorded():
@@ -99,26 +108,10 @@ def test_the_least_time_of_several_counts_and_figures_are_recorded():
     assert 0.0 <= record["seconds"] < 1.0
 
 
-def test_exponents_of_exact_powers():
-    sizes = np.array([100, 200, 400, 800])
-    for power in (1.0, 2.5):
-        assert exponent(sizes, 1e-7 * sizes**power) == pytest.approx(power)
-    assert np.isnan(exponent([10], [1.0]))
-
-
-def test_both_ways_to_the_vote_reach_one_optimum():
-    """The whole program and column generation, from the benchmark's own problem."""
-    problem, bounds = votes.problem(40)
-    penalties = votes.LAM * bounds + votes.BETA
-    assert votes.whole_program(problem, penalties) == pytest.approx(
-        ColumnGeneration().solve(problem, penalties, tolerance=1e-9).objective, abs=1e-7
-    )
-
-
 def test_the_test_points_of_the_classifiers_do_not_depend_on_the_size():
-    x, y, x_test, _ = classifiers.problem(200)
-    assert (x.shape, x_test.shape, set(y)) == ((200, 8), (classifiers.NUM_TEST, 8), {0, 1})
-    np.testing.assert_array_equal(classifiers.problem(400)[2], x_test)
+    x, y, x_test, _ = tables.problem(200)
+    assert (x.shape, x_test.shape, set(y)) == ((200, 8), (tables.NUM_TEST, 8), {0, 1})
+    np.testing.assert_array_equal(tables.problem(400)[2], x_test)
 
 
 def test_the_command_measures_objectives_and_draws(tmp_path, capsys):
@@ -126,25 +119,8 @@ def test_the_command_measures_objectives_and_draws(tmp_path, capsys):
     assert "over Cholesky" in capsys.readouterr().out
     assert (tmp_path / "benchmark.png").stat().st_size > 5_000
     figures = json.loads((tmp_path / "results.json").read_text())
-    ours = [r["peak_squares"] for r in figures if "peak_squares" in r]
-    assert len(ours) == 2 * len(WORK) + 1  # with one thread and two, and plain autograd
-    assert all(2.5 < peak < 12 for peak in ours)
-
-
-def test_few_rows_and_growth_measure_themselves():
-    assert [work.counted for work in WORK.values()] == [1, 6, 6, 3, 12], "limits in Cholesky factorizations"
-    record = objectives.measure_step("LeaveOneOutScore", 20, repeats=3)
-    assert 0.0 < record["overhead_milliseconds"] < record["evaluation_milliseconds"]
-    record = objectives.measure_single("ConditionalEvidence", 20, rounds=1)
-    assert 0.0 < record["value_error"] < 1e-4
-    assert 0.0 < record["gradient_error"] < 1e-3
-    records = [
-        {"name": name, "n": n, **objectives.measure_growth(name, n)}
-        for name in ("ConditionalEvidence", "LeaveOneOutScore")
-        for n in (20, 40)
-    ]
-    text = objectives.growth_note(records)
-    assert [line.split()[3] for line in text.splitlines()[2:]] == ["3", "12"]
+    assert len(figures) == 2 * len(objectives.WORK) + 1  # with one thread and two, and plain autograd
+    assert all(2.5 < record["peak_squares"] < 12 for record in figures)
 
 
 @pytest.mark.parametrize("part", list(PARTS))
@@ -157,49 +133,45 @@ def test_every_part_names_its_cases_once_and_is_smaller_when_quick(part):
     assert sum(case.n for case in quick) <= sum(case.n for case in whole)
 
 
-def test_a_profile_says_where_the_time_goes(tmp_path, capsys):
-    ours = ["benchmark", "--quick", "--parts", "profile", "--out", str(tmp_path)]
-    assert main(ours) == 0
-    records = json.loads((tmp_path / "results.json").read_text())
-    assert len(records) == 6
-    for record in records:
-        parts = [value for field, value in record.items() if field.startswith("ms ") and field != "ms all"]
-        assert sum(parts) == pytest.approx(record["ms all"])
-        assert min(parts) >= 0.0
-        assert min(record["ms factor"], record["ms kernel and its gradient"], record[f"ms {potentials.REST}"]) > 0.0
-    assert "CPU milliseconds" in capsys.readouterr().out
-
-
 def test_repetitions_are_kept_apart_and_shown_as_medians(tmp_path, capsys):
-    ours = ["benchmark", "--quick", "--parts", "small", "--out", str(tmp_path), "--names", "ours: ConditionalEvidence"]
+    ours = ["benchmark", "--quick", "--parts", "small", "--out", str(tmp_path), "--names", "own kernel"]
     assert main([*ours, "--repeats", "3"]) == 0
     assert "median of 3" in capsys.readouterr().out
     records = json.loads((tmp_path / "results.json").read_text())
     assert [record.get("repetition") for record in records] == [None, 1, 2]
-    (middle,) = summary.medians(records)
+    (middle,) = medians(records)
     assert middle["seconds"] == sorted(record["seconds"] for record in records)[1]
     assert main([*ours, "--repeats", "3"]) == 0, "nothing is run twice"
     assert json.loads((tmp_path / "results.json").read_text()) == records
     assert main([*ours, "--repeats", "0"]) == 2
 
 
-@pytest.mark.parametrize("part", ["evidence", "recipe", "chains", "million"])
-def test_parts_of_one_study_measure_themselves(part, tmp_path, capsys):
-    assert main(["benchmark", "--quick", "--parts", part, "--out", str(tmp_path)]) == 0
-    records = json.loads((tmp_path / "results.json").read_text())
-    assert {r["name"] for r in records} == {case.name for case in PARTS[part](Scope(True))}
-    if part == "evidence":
-        line = [r["value"] for r in records if r["part"] == potentials.LINE]
-        assert line[0] == pytest.approx(line[1], rel=1e-9), "plain autograd has the same value"
-    if part == "recipe":
-        assert "agree within" in capsys.readouterr().out
+def test_posteriors_are_sampled_and_compared():
+    results = Results(None, KEY)
+    outcome = run(results, parts=["posterior"], scope=Scope(True), names=[OURS, posteriors.RECIPE], progress=False)
+    assert outcome == ([], [])
+    assert [r["part"] for r in results.records] == [
+        "posterior of labels",
+        "posterior of a sample",
+        "posterior of labels",
+    ]
+    assert min(r["n_eff"] for r in results.records) >= 1.0
 
 
-def test_a_point_of_the_curves_is_measured_in_a_process_of_its_own():
-    case = next(case for case in PARTS["sizes"](Scope(True)) if case.name == "exact")
-    record = measure(case)
-    assert record["peak_megabytes"] >= 0
-    assert record["seconds"] > 0
+def test_a_saved_model_is_loaded_before_its_predictions_are_timed():
+    record = measure(next(PARTS["latency"](Scope(True)))._replace(repeats=2))
+    assert record["load_seconds"] > 0.0 < record["seconds"]
+
+
+def test_crps_of_the_true_distribution():
+    """The mean of |Y − y| less half of that of |Y − Y'|, by draws of the same rows."""
+    x, y, crps = tables.heteroscedastic(50)
+    draws, others = np.random.default_rng(1).normal(size=(2, 20_000, 50))
+    center, scale = np.sin(6 * x[0].to_numpy()), 0.1 + 0.8 * x[1].to_numpy()
+    first = np.abs(center + scale * draws - y).mean(0)
+    np.testing.assert_allclose(first - 0.5 * scale * np.abs(draws - others).mean(0), crps, atol=0.02)
+    record = tables._measure(tables.HETEROSCEDASTIC, "boosting", 100, None)
+    assert record["over_truth"] > 1.0
 
 
 def test_distributions_read_any_table_and_only_the_names_asked_for(tmp_path, capsys):

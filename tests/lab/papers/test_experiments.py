@@ -13,8 +13,7 @@ from kernel_embed.lab.papers import Settings, reproduce
 
 NAMES = [
     *("iris", "uci", "mnist-cen", "mnist-pixels", "two-sample", "witness", "type-two", "ozone", "voted"),
-    *("averaged", "causal-graphs", "test-level", "test-power", "coverage", "posterior-coverage", "posterior-ranks"),
-    *("prior-chains", "voted-penalties"),
+    *("averaged", "test-level", "test-power", "coverage", "posterior-ranks"),
 ]
 EXPERIMENTS = experiments()
 IRIS = EXPERIMENTS["iris"]

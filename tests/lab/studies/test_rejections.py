@@ -13,9 +13,7 @@ import torch
 import kernel_embed as ke
 from kernel_embed.cli import main
 from kernel_embed.lab.papers.flaxman2016 import grid, ozone
-from kernel_embed.lab.studies import causal_graphs as graphs
-from kernel_embed.lab.studies import null_models, rejection_study
-from kernel_embed.lab.studies.null_models import HELD_OUT, MODELS, conditional
+from kernel_embed.lab.studies import level, rejection_study
 
 matplotlib.use("Agg")
 needs_data = pytest.mark.skipif("KERNEL_EMBED_DATA" not in os.environ, reason="KERNEL_EMBED_DATA is not set")
@@ -34,7 +32,7 @@ def test_level_of_the_learned_kernel():
     """200 null data sets of three clusters: a rate outside 99.99 % of the binomial distribution is a fault."""
     study = rejection_study(
         {"learned": lambda x, y, seed: ke.two_sample_test(x, y, None, 39, seed)},
-        {"null": lambda repetition: null_models.samples(repetition, 2, n=12, d=1)},
+        {"null": lambda repetition: level.samples(repetition, 2, n=12, d=1)},
         200,
     )
     low, high = study.interval("null", "learned", 0.9999)
@@ -45,7 +43,7 @@ def test_level_of_the_learned_kernel():
 def test_level_of_learned_pairs():
     study = rejection_study(
         {"learned": lambda x, y, seed: ke.independence_test(x, y, None, 39, seed)},
-        {"null": null_models.independent},
+        {"null": level.independent},
         100,
     )
     low, high = study.interval("null", "learned", 0.9999)
@@ -104,27 +102,6 @@ def test_ozone(tmp_path, capsys):
     assert (tmp_path / "ozone.png").stat().st_size > 1000
 
 
-def test_simulated_graphs(tmp_path, capsys):
-    pytest.importorskip("causallearn")
-    assert main(["reproduce", "causal-graphs", "--quick", "--out", str(tmp_path)]) == 0
-    assert "fisherz" in capsys.readouterr().out
-    records = json.loads((tmp_path / "results.json").read_text())
-    assert len(records) == 2 * 3
-    assert main(["reproduce", "causal-graphs", "--methods", "none", "--out", str(tmp_path)]) == 2
-
-
-def test_the_class_of_a_graph_keeps_colliders_alone():
-    """1 → 3 ← 2 is told from data; 1 → 2 is not."""
-    pytest.importorskip("causallearn")
-    arrows = np.zeros((3, 3), dtype=int)
-    arrows[0, 2] = arrows[1, 2] = 1
-    collider = graphs.equivalence_class(arrows)
-    assert collider.tolist() == [[0, 0, -1], [0, 0, -1], [1, 1, 0]]
-    chain = graphs.equivalence_class(np.array([[0, 1], [0, 0]]))
-    assert chain.tolist() == [[0, -1], [-1, 0]]
-    assert graphs.distances(collider, collider)["shd"] == 0
-
-
 def test_marks_of_a_graph():
     graph = np.zeros((9, 9), dtype=int)
     graph[3, 8], graph[8, 3] = -1, 1
@@ -132,9 +109,9 @@ def test_marks_of_a_graph():
     assert ozone.edges(graph) == [("Wind", "–", "Hum"), ("Temp", "→", "Ozone")]
 
 
-@pytest.mark.parametrize("kind", [*MODELS, *HELD_OUT])
+@pytest.mark.parametrize("kind", [*level.MODELS, *level.HELD_OUT])
 def test_models_of_the_level_study(kind):
-    x, y, z = conditional(kind, 0, 50)
+    x, y, z = level.conditional(kind, 0, 50)
     assert x.shape == y.shape == (50, 1)
     assert z.shape[0] == 50
-    assert torch.equal(x, conditional(kind, 0, 50)[0])
+    assert torch.equal(x, level.conditional(kind, 0, 50)[0])

@@ -1,4 +1,4 @@
-"""Null data sets: samples of one distribution, independent pairs, and x and y that are independent given z.
+"""Level of the tests: how often each rejects where the null hypothesis holds.
 
 Of the conditional models, ten were known while the test was designed, on other draws of them. Six took no part in any
 decision.
@@ -6,8 +6,26 @@ decision.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from functools import partial
+
 import torch
+from gpytorch.kernels import RBFKernel
 from torch import Tensor
+
+from ...hypothesis import (
+    LevelWarning,
+    conditional_independence_test,
+    independence_test,
+    k_sample_test,
+    two_sample_test,
+)
+from ...hypothesis.conditional import Method
+from ...hypothesis.result import KernelTestResult
+from ...results import Record, table
+from ..experiment import Settings
+from ..rejections import NUM_PERMUTATIONS, Design, Simulator, Test, rejection_experiment, rejection_studies
 
 MODELS = ("linear", "nonlinear", "three causes", "not additive", "common variance", "hidden scale", "five columns",
           "heavy tails", "discrete x", "strong nonlinearity")  # fmt: skip
@@ -83,9 +101,7 @@ def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
     if kind == "strong nonlinearity":
         z = 6.0 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 3.0
         return torch.sin(4 * z) + 0.2 * e, torch.cos(4 * z) + torch.sin(4 * z) + 0.2 * f, z
-    if kind in HELD_OUT:
-        return _held_out(kind, e, f, z, generator)
-    raise ValueError(f"Unknown model {kind!r}. Choose among: {', '.join((*MODELS, *HELD_OUT))}.")
+    return _held_out(kind, e, f, z, generator)
 
 
 def _held_out(kind: str, e: Tensor, f: Tensor, z: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -104,5 +120,76 @@ def _held_out(kind: str, e: Tensor, f: Tensor, z: Tensor, generator: torch.Gener
         z = (2 * z).round() / 2
         return torch.sin(2 * z) + 0.5 * e, z.square() + z * f, z
     z = torch.randn(len(z), 3, generator=generator, dtype=z.dtype)  # the ratio of causes
-    a, b, c = z.split(1, dim=1)
+    a, b, c = z[:, :1], z[:, 1:2], z[:, 2:]
     return a / (1 + b.square()) + 0.4 * e, a * c / (1 + b.abs()) + 0.4 * f, z
+
+
+def _kernel() -> RBFKernel:
+    kernel = RBFKernel()
+    kernel.lengthscale = 2.0
+    return kernel
+
+
+_two = partial(two_sample_test, num_permutations=NUM_PERMUTATIONS)
+_independence = partial(independence_test, num_permutations=NUM_PERMUTATIONS)
+_pair = partial(samples, count=2)
+
+PLAN: dict[str, tuple[Simulator, Test]] = {
+    "two samples": (_pair, _two),
+    "two samples, kernel given": (_pair, partial(_two, kernel=_kernel())),
+    "two samples, gamma": (_pair, partial(_two, kernel=_kernel(), null="gamma")),
+    "two samples, linear time": (partial(_pair, n=200), partial(_two, kernel=_kernel(), statistic="linear")),
+    "three samples": (partial(samples, count=3, n=15), partial(k_sample_test, num_permutations=NUM_PERMUTATIONS)),
+    "independence": (independent, _independence),
+    "two samples, mixed columns": (categories, partial(_two, categorical=[1])),
+    "independence, gamma": (independent, partial(_independence, kernel="best", null="gamma")),
+    "two samples, unbiased": (_pair, partial(_two, statistic="unbiased")),
+    "two samples, highest evidence": (_pair, partial(_two, kernel="best")),
+    "two samples, split": (_pair, partial(_two, kernel="split")),
+    "independence, unbiased": (independent, partial(_independence, statistic="unbiased")),
+}
+"""By name: the null data sets, and the test."""
+
+
+def _conditional(x: Tensor, y: Tensor, z: Tensor, seed: int, method: Method) -> KernelTestResult:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LevelWarning)  # the study is to find out
+        return conditional_independence_test(x, y, z, None, NUM_PERMUTATIONS, seed, method=method)
+
+
+METHODS: tuple[Method, ...] = ("transforms", "residuals", "kernel")
+
+
+def level_designs(settings: Settings) -> list[Design]:
+    """Every test of :data:`PLAN` on its own data; the conditional ones all on the same, slow ones on fewer sets."""
+    count = settings.repetitions or (5 if settings.quick else 1000)
+    designs = [Design({name: test}, {"null": simulator}, count) for name, (simulator, test) in PLAN.items()]
+    for n in SIZES:
+        models: dict[str, Simulator] = {f"{kind}, n = {n}": partial(conditional, kind, n=n)
+                                        for kind in (*MODELS, *HELD_OUT)}  # fmt: skip
+        for method in METHODS if n == SIZES[0] else METHODS[:1]:
+            few = count if method == METHODS[0] else max(2, count // 5)
+            designs.append(Design({method: partial(_conditional, method=method)}, models, few))
+    return designs
+
+
+def level_summary(records: Sequence[Record]) -> str:
+    """Rejection rates at 0.05 beside the interval of an exact test, and the uniformity of the p-values."""
+    rows, conditional_tables = [], []
+    for study in rejection_studies(level_designs, records):
+        (name,) = study.tests
+        if name in METHODS:
+            conditional_tables.append(study.table())
+            continue
+        low, high = study.interval("null", name)
+        uniformity = study.uniformity("null", name, None if "gamma" in name else NUM_PERMUTATIONS)
+        rows.append([name, f"{study.rate('null', name):.3f}", f"{low:.3f} … {high:.3f}", f"{uniformity:.3f}"])
+    tables = [table(["null data sets", "rejected", "99.9 % interval", "uniform, p"], rows)] if rows else []
+    return "\n\n".join(tables + conditional_tables)
+
+
+LEVEL = rejection_experiment(
+    level_designs, name="test-level",
+    shows="how often each test rejects where the null hypothesis holds, beside the interval of an exact test",
+    duration="hours; the default conditional test alone, --methods transforms, half an hour", summary=level_summary,
+)  # fmt: skip

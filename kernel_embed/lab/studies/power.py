@@ -1,13 +1,14 @@
-"""Data sets on which a null hypothesis is false: synthetic families and subsamples of real tables.
+"""Power of the tests beside hyppo, dcor and causal-learn, on synthetic families and subsamples of real tables.
 
-Sizes and distances were set so that no test is always right. Every simulator takes the number of the repetition.
+Sizes and distances were set so that no test is always right. The other libraries come with ``kernel-embed[bench]``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +16,14 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...hypothesis import conditional_independence_test, independence_test, two_sample_test
+from ...results import Record
 from ..compare.data import load_table
+from ..experiment import Settings
 from ..papers.flaxman2016.grid import grid_samples
-from ..rejections import Simulator
+from ..rejections import NUM_PERMUTATIONS, Design, Simulator, Test, rejection_experiment, rejection_studies
 
+OURS, MEDIAN = "kernel_embed", "median heuristic"
 Array = NDArray[np.float64]
 Data = str | os.PathLike[str] | None
 
@@ -144,3 +149,89 @@ def families(data: Data = None) -> dict[str, dict[str, Simulator]]:
 
 def _simulate(draw: Callable[[RandomState], tuple[Array, ...]], repetition: int) -> tuple[Tensor, ...]:
     return tuple(torch.as_tensor(array) for array in draw(RandomState(repetition)))
+
+
+def hyppo_test(x: Tensor, y: Tensor, seed: int, *, paired: bool) -> float:
+    """hyppo's HSIC or MMD with its defaults: one bandwidth by the median, a chi-square approximation."""
+    from hyppo.independence import Hsic
+    from hyppo.ksample import MMD
+
+    test: Any = Hsic() if paired else MMD()
+    return float(test.test(x.numpy(), y.numpy(), random_state=seed)[1])
+
+
+def dcor_test(x: Tensor, y: Tensor, seed: int, *, paired: bool) -> float:
+    """dcor's test of distance covariance, or its energy test, by permutations: without any the p-value is 1."""
+    threads = torch.get_num_threads()
+    import dcor
+
+    if torch.get_num_threads() != threads:  # which its import changes
+        torch.set_num_threads(threads)
+    test = dcor.independence.distance_covariance_test if paired else dcor.homogeneity.energy_test
+    return float(test(x.numpy(), y.numpy(), num_resamples=NUM_PERMUTATIONS, random_state=seed).pvalue)
+
+
+def causal_learn_kci(*data: Tensor, seed: int) -> float:
+    """causal-learn's KCI with its defaults, with or without a condition."""
+    from causallearn.utils.KCI.KCI import KCI_CInd, KCI_UInd
+
+    test: Any = KCI_UInd() if len(data) == 2 else KCI_CInd()
+    return float(test.compute_pvalue(*(tensor.numpy() for tensor in data))[0])
+
+
+def _ours(test: Callable[..., Any], kernel: str | None, *data: Tensor, seed: int) -> Any:
+    return test(*data, kernel, NUM_PERMUTATIONS, seed)
+
+
+def _both(test: Callable[..., Any]) -> dict[str, Test]:
+    return {OURS: partial(_ours, test, None), MEDIAN: partial(_ours, test, "median")}
+
+
+TESTS: dict[str, dict[str, Test]] = {
+    "samples": {
+        **_both(two_sample_test),
+        "hyppo MMD": partial(hyppo_test, paired=False),
+        "dcor energy": partial(dcor_test, paired=False),
+    },
+    "pairs": {
+        **_both(independence_test),
+        "hyppo HSIC": partial(hyppo_test, paired=True),
+        "dcor": partial(dcor_test, paired=True),
+        "KCI": causal_learn_kci,
+    },
+    "given": {**_both(conditional_independence_test), "KCI": causal_learn_kci},
+}
+
+
+def power_designs(settings: Settings) -> list[Design]:
+    """The tests of each kind on the families of :func:`families`."""
+    every = families(settings.data)
+    count = settings.repetitions or (3 if settings.quick else 100)
+    return [Design(TESTS[kind], every[kind], count) for kind in TESTS]
+
+
+def power_summary(records: Sequence[Record]) -> str:
+    """Rejection rates, and where this library is ahead of all others or behind any test.
+
+    Differences are paired by data set and compared with two of their standard errors.
+    """
+    studies = rejection_studies(power_designs, records)
+    ahead, behind, total = 0, list[str](), 0
+    for study in studies:
+        for simulator in study.simulators:
+            gaps = {other: study.difference(simulator, OURS, other) for other in study.tests if other != OURS}
+            total += 1
+            ahead += all(gap > 0.0 for other, (gap, _) in gaps.items() if other != MEDIAN)
+            behind += [f"{simulator} ({other})" for other, (gap, error) in gaps.items() if gap < -2.0 * error]
+    lines = [
+        f"Ahead of every other library: {ahead} of {total}.",
+        f"Behind another test by more than two paired standard errors: {', '.join(behind) or 'none'}.",
+    ]
+    return "\n\n".join([*(study.table() for study in studies), "\n".join(lines)])
+
+
+POWER = rejection_experiment(
+    power_designs, frozenset({"data"}), name="test-power",
+    shows="how often each test rejects where the null hypothesis is false, beside hyppo, dcor and causal-learn",
+    duration="an hour", summary=power_summary,
+)  # fmt: skip
