@@ -23,7 +23,7 @@ from ..compare.tables import read_user_table
 from ..compare.tasks import CLASSIFICATION, REGRESSION, Task
 from .measurement import OURS, Call, Measurement, Scope, in_own_process, part
 
-CLASSIFIERS, TABLES, LATENCY = "time to a learned classifier", "whole tables: {}", "prediction of {}"
+CLASSIFIERS, TABLES, LATENCY = "time to a learned classifier", "whole tables: {}", "prediction of {}, {}"
 NUM_TEST = 1000
 REFERENCES = ("svc grid", "gpc", "dirichlet")
 SMALL, MILLION, HETEROSCEDASTIC = "500 × 10", "a million rows", "heteroscedastic"
@@ -161,8 +161,9 @@ def _latency(task: Task, learner: str, rows: int) -> Call:
 @part("latency")
 def latency_cases(scope: Scope) -> Iterator[Measurement]:
     """Prediction of one row and of a table by a loaded model, beside boosting."""
-    for title, task, num_rows in (("classes", CLASSIFICATION, 569), ("a number", REGRESSION, 442)):
-        for rows in (1,) if scope.quick else (1, num_rows):
+    for target, task, n in (("classes", CLASSIFICATION, 569), ("a number", REGRESSION, 442)):
+        for words, rows in {"one row": 1, "all rows": n}.items() if not scope.quick else [("one row", 1)]:
             for learner in ("default", "boosting"):
                 prepare = partial(_latency, task, learner, rows)
-                yield Measurement(LATENCY.format(title), _label(learner), rows, prepare, against=DEFAULT, repeats=30)
+                title = LATENCY.format(target, words)
+                yield Measurement(title, _label(learner), n, prepare, against=DEFAULT, repeats=30)

@@ -41,28 +41,14 @@ def _wave(r: RandomState) -> tuple[Array, ...]:
     return r.rand(150, 1), accepted[:150]
 
 
-def _line(r: RandomState, scale: float = 1.0) -> tuple[Array, ...]:
-    """Normal with a correlation of 0.3, y in units of 1 / ``scale``."""
-    x = r.randn(80, 1)
-    return x, scale * (0.3 * x + np.sqrt(1 - 0.09) * r.randn(80, 1))
-
-
-def _sine(r: RandomState) -> tuple[Array, ...]:
-    """y = sin(4πx) + noise."""
-    x = r.rand(80, 1)
-    return x, np.sin(4 * np.pi * x) + 0.6 * r.randn(80, 1)
+def _with(x: Array, y: Callable[[Array], Array]) -> tuple[Array, ...]:
+    return x, y(x)
 
 
 def _circle(r: RandomState) -> tuple[Array, ...]:
     """A noisy circle."""
     angle = 2 * np.pi * r.rand(60, 1)
     return np.cos(angle) + 0.35 * r.randn(60, 1), np.sin(angle) + 0.35 * r.randn(60, 1)
-
-
-def _variance(r: RandomState) -> tuple[Array, ...]:
-    """The spread of y grows with |x|."""
-    x = r.randn(80, 1)
-    return x, (0.5 + np.abs(x)) * r.randn(80, 1)
 
 
 def _local(r: RandomState) -> tuple[Array, ...]:
@@ -72,18 +58,11 @@ def _local(r: RandomState) -> tuple[Array, ...]:
     return 30.0 * r.randint(2, size=(100, 1)) + x, 30.0 * r.randint(2, size=(100, 1)) + y
 
 
-def _given_linear(r: RandomState) -> tuple[Array, ...]:
-    """z causes both, and x causes y with a weight of 0.4."""
+def _given(r: RandomState, weight: float, y: Callable[[Array, Array, Array], Array]) -> tuple[Array, ...]:
+    """x = weight · z + noise, and y of x, z and another noise."""
     z, e, f = r.randn(3, 80, 1)
-    x = z + e
-    return x, z + 0.4 * x + f, z
-
-
-def _given_sine(r: RandomState) -> tuple[Array, ...]:
-    """y follows the sine of x, beside z."""
-    z, e, f = r.randn(3, 80, 1)
-    x = 0.5 * z + e
-    return x, z + np.sin(3 * x) + 0.7 * f, z
+    x = weight * z + e
+    return x, y(x, z, f), z
 
 
 def _given_product(r: RandomState) -> tuple[Array, ...]:
@@ -122,18 +101,18 @@ def families(data: Data = None) -> dict[str, dict[str, Simulator]]:
             "retinopathy": partial(_classes, "retinopathy", 60, data),
         },
         "pairs": {
-            "line": _line,
-            "line, y × 100": partial(_line, scale=100.0),
-            "sine": _sine,
+            "line": lambda r: _with(r.randn(80, 1), lambda x: 0.3 * x + np.sqrt(1 - 0.09) * r.randn(80, 1)),
+            "line, y × 100": lambda r: _with(r.randn(80, 1), lambda x: 30 * x + 100 * np.sqrt(0.91) * r.randn(80, 1)),
+            "sine": lambda r: _with(r.rand(80, 1), lambda x: np.sin(4 * np.pi * x) + 0.6 * r.randn(80, 1)),
             "circle": _circle,
-            "variance": _variance,
+            "variance": lambda r: _with(r.randn(80, 1), lambda x: (0.5 + np.abs(x)) * r.randn(80, 1)),
             "local": _local,
             "ozone and wind": partial(_ozone, (8, 1), 100, data),
             "humidity and height": partial(_ozone, (2, 0), 80, data),
         },
         "given": {
-            "line | z": _given_linear,
-            "sine | z": _given_sine,
+            "line | z": lambda r: _given(r, 1.0, lambda x, z, f: z + 0.4 * x + f),
+            "sine | z": lambda r: _given(r, 0.5, lambda x, z, f: z + np.sin(3 * x) + 0.7 * f),
             "common size | z": _given_product,
             "ozone and temperature | inversion": partial(_ozone, (8, 3, 6), 60, data),
             "ozone and humidity | temperature": partial(_ozone, (8, 2, 3), 100, data),
