@@ -47,7 +47,7 @@ AUTOGRAD = f"{OURS}, through autograd"
 ROUNDS = 3
 
 
-class Cauchy(Kernel):  # type: ignore[misc]
+class Cauchy(Kernel):
     """A user's kernel, registered as in ``docs/examples/your_own.py``: 1 / (1 + ‖(x − x') / ℓ‖²)."""
 
     has_lengthscale = True
