@@ -53,7 +53,7 @@ from .version import __version__ as __version__
 if TYPE_CHECKING:
     from . import estimators, plots, testing, voting
     from .estimators import ConditionalEmbeddingRegressor, MulticlassEmbeddingClassifier, VotedKernelClassifier
-    from .lab.compare import compare
+    from .lab.compare.result import compare
 
 __all__ = [
     "LBFGS",
@@ -122,7 +122,7 @@ _LAZY_NAMES = {
     "ConditionalEmbeddingRegressor": "estimators",
     "MulticlassEmbeddingClassifier": "estimators",
     "VotedKernelClassifier": "estimators",
-    "compare": "lab.compare",
+    "compare": "lab.compare.result",
 }
 _LAZY_MODULES = ("estimators", "plots", "testing", "voting")
 

@@ -426,7 +426,7 @@ def test_nearly_singular_matrices_at_tiny_regularization(dtype):
 
 
 def test_a_learner_that_draws_from_the_global_generator_leaves_it_as_it_was():
-    from kernel_embed.lab.compare.learners import fit_model
+    from kernel_embed.lab.runner import fit_model
 
     class Draws:
         def fit(self, x, y):
@@ -574,7 +574,7 @@ def test_bad_arguments_are_rejected(call, message, embedding, problem):
 
 def test_a_table_that_catboost_rejects():
     pytest.importorskip("catboost")
-    from kernel_embed.lab.compare.classifiers import CatBoost
+    from kernel_embed.lab.compare import CatBoost
 
     with pytest.raises(ValueError, match="CatBoost rejects this table"):
         CatBoost().fit(np.ones((6, 1)), [0, 1] * 3)

@@ -20,9 +20,8 @@ import torch
 import kernel_embed as ke
 from kernel_embed.files import read_array, read_arrays, write_whole
 from kernel_embed.lab.compare.comparison import KEY, Comparison, Settings
-from kernel_embed.lab.compare.data import Table
 from kernel_embed.lab.compare.figures import cache_path, read_cache
-from kernel_embed.lab.compare.tables import named_table, read_user_table
+from kernel_embed.lab.compare.tables import read_user_table, table_of
 from kernel_embed.lab.papers.hsu2018.pixels import draw as draw_pixels
 from kernel_embed.learning.checkpoint import load_checkpoint, save_checkpoint
 from kernel_embed.results import Results
@@ -154,7 +153,7 @@ def test_arrays_that_expand_or_lie_about_their_size_are_rejected(tmp_path: pathl
 def test_no_command_runs_a_pickle(tmp_path: pathlib.Path) -> None:
     """A run that is resumed reads what lies in its directory: records, arrays of folds, pictures, lengthscales."""
     target, out = tmp_path / "exploded", tmp_path / "out"
-    tables = [(named_table("toy", Table(np.random.RandomState(0).randn(40, 2), np.arange(40) % 2), ["a", "b"]), None)]
+    tables = [(table_of(np.random.RandomState(0).randn(40, 2), np.arange(40) % 2, "toy"), None)]
     settings = Settings(("logistic",), folds=2)
     study = Comparison(Results(out / "results.json", KEY), settings, out)
     study.run(tables, progress=False)

@@ -8,7 +8,8 @@ import torch
 
 import kernel_embed as ke
 from kernel_embed import plots
-from kernel_embed.lab.compare.preprocessing import Categories, standardized
+from kernel_embed.lab.compare import Categories
+from kernel_embed.tabular import TableEncoder
 from kernel_embed.testing import KernelContract
 
 
@@ -95,7 +96,7 @@ def test_a_grid_may_be_an_array():
     np.testing.assert_array_equal(*drawn)
 
 
-@pytest.mark.parametrize("form", [standardized(), Categories()], ids=["numbers", "categories"])
+@pytest.mark.parametrize("form", [TableEncoder(), Categories()], ids=["numbers", "categories"])
 def test_dates_come_as_text_from_a_file(form):
     table = pd.DataFrame({"day": pd.date_range("2026-01-01", periods=6), "size": np.arange(6.0)})
     as_read = table.assign(day=table.day.astype(str))

@@ -9,7 +9,7 @@ import pytest
 
 from kernel_embed import __version__
 from kernel_embed.files import write_whole
-from kernel_embed.lab.compare.data import paper_folds
+from kernel_embed.lab.compare.reading import paper_folds
 from kernel_embed.lab.compare.tasks import CLASSIFICATION, calibration_error
 from kernel_embed.lab.runner import Case, Skip, finished, run_cases
 from kernel_embed.results import Results, decimal, standard_error, table

@@ -99,7 +99,7 @@ OWN: Mapping[str, str] = {
         "SupDiagonal"
     ),
     "lab": (
-        "Categories ColumnSelector DirichletClassifier GridSearchedSVC NetworkClassifier ProbabilisticRidge Quantities "
+        "Categories DirichletClassifier GridSearchedSVC NetworkClassifier ProbabilisticRidge "
         "SingleKernelRegressor TunedLogistic _DirichletModel"
     ),
     "learning": "Adam FitResult LBFGS",
@@ -125,7 +125,7 @@ OWN_MODULE = re.compile(r"kernel_embed\.([a-z]\w*)((?:\.[a-z]\w*)*)")
 
 FUNCTIONS: Mapping[str, str] = {
     "gpytorch.utils.transforms": "inv_sigmoid inv_softplus",
-    "kernel_embed.lab.compare.embedding_classifiers": "evidence_kernel median_kernel paper_kernel scaled_kernel",
+    "kernel_embed.lab.compare.classifiers": "evidence_kernel median_kernel paper_kernel scaled_kernel",
     "numpy": "abs exp expm1 log log1p sqrt",
     "torch": "exp log logit relu sigmoid tanh",
     "torch.nn.functional": "elu gelu leaky_relu relu sigmoid softplus tanh",

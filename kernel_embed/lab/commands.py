@@ -45,7 +45,7 @@ class Command(NamedTuple):
 
 
 def _compare_options(command: argparse.ArgumentParser) -> None:
-    from .compare.embedding_classifiers import SMOOTHNESS
+    from .compare.classifiers import SMOOTHNESS
     from .compare.tasks import TASKS
 
     command.description = COMPARE

@@ -20,7 +20,7 @@ class Settings:
     """How an experiment is run; each reads the settings it supports.
 
     Attributes:
-        data: directory of the data sets; ``None`` as in ``kernel_embed.lab.compare.data.load_table``.
+        data: directory of the data sets; ``None`` as in ``kernel_embed.lab.compare.reading.load_table``.
         out: directory for pictures and for files that let an interrupted run resume; ``None`` writes none.
         quick: a small run, to see that everything works.
         repetitions: number of simulated data sets.

@@ -1,23 +1,28 @@
-"""Run cases and keep their records: resume, parallel jobs, time budget, progress and failures, for the whole lab.
+"""Run cases and keep their records: resume, parallel jobs, time and memory, progress and failures, for the whole lab.
 
 A case is a key (the fields that name it) and a function that returns flat records. Cases with records in the results
-file are skipped, so that an interrupted run resumes exactly where it stopped:
-
-    results = Results(out / "results.json", key=("dataset", "fold"))
-    run_cases([Case({"dataset": name, "fold": fold}, partial(score, name, fold)) for fold in range(5)], results)
+file are skipped, so that an interrupted run resumes exactly where it stopped. Budgets are CPU time, so that a busy
+machine does not cut learners short, and two runs cut them alike.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
+import math
+import pathlib
 import time
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence, Sized
-from contextlib import closing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from linear_operator.utils.errors import NanError, NotPSDError
+from numpy.typing import NDArray
 
 from ..progress import progress_bar
 from ..results import Record, Results
+from ..splits import proportional_sample
 
 FAILURES = (ValueError, ArithmeticError, MemoryError, ImportError, RuntimeError, NotPSDError, NanError)
 """What learners raise on data they cannot handle."""
@@ -69,8 +74,7 @@ def run_cases(
 
     Args:
         cases: a list, or a generator that is read as the work proceeds.
-        results: where records are found and written; each case's records are written together, as soon as writing does
-            not slow the run down.
+        results: where records are found and written.
         name: shown before the progress bar.
         total: how many cases there are, where ``cases`` is a generator.
         jobs: processes; with one, cases run in this process.
@@ -92,15 +96,13 @@ def run_cases(
     if total is None and isinstance(cases, Sized):
         total = len(cases)
     with progress_bar(total, name, progress) as bar:
-        missing = _missing(cases, results, bar.update)
-        attempts = (
-            _sequential(missing, failures, bar.set_postfix_str) if jobs <= 1 else _parallel(missing, failures, jobs)
-        )
+        attempts = _attempts(_missing(cases, results, bar.update), failures, jobs, bar.set_postfix_str)
         pending, next_write = False, 0.0
         try:
-            with closing(attempts):
-                for case, answer in attempts:
-                    records = _records(case, answer, outcome)
+            with contextlib.closing(attempts):
+                for records, left_open in attempts:
+                    outcome.skipped.extend(left_open.skipped)
+                    outcome.failed.extend(left_open.failed)
                     results.extend(records, write=False)
                     pending = pending or bool(records)
                     start = time.monotonic()
@@ -127,10 +129,6 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
 
 
-Answer = list[Record] | Skip | str
-"""Records, or why there are none: skipped, or the text of a failure."""
-
-
 def _missing(cases: Iterable[Case], results: Results, skip: Callable[[], object]) -> Iterator[Case]:
     """The cases without records. A case has records if one agrees with it in every field of its key."""
     recorded: dict[tuple[str, ...], set[tuple[Hashable, ...]]] = {}
@@ -147,44 +145,153 @@ def _missing(cases: Iterable[Case], results: Results, skip: Callable[[], object]
             yield case
 
 
-def _attempt(case: Case, failures: tuple[type[Exception], ...]) -> Answer:
+Attempt = tuple[list[Record], Outcome]
+
+
+def _attempt(case: Case, failures: tuple[type[Exception], ...]) -> Attempt:
     try:
         records = case.run()
     except Skip as skip:
-        return skip
+        return [], Outcome([f"{case}: {skip}"], [])
     except failures as error:
-        return first_line(error)
-    return [records] if isinstance(records, dict) else list(records)
+        reason = first_line(error)
+        return [{**case.key, LEFT_OUT: reason}], Outcome([], [f"{case}: {reason}"])
+    several = [records] if isinstance(records, dict) else records
+    return [{**case.key, **record} for record in several], Outcome([], [])
 
 
-def _sequential(
-    cases: Iterator[Case], failures: tuple[type[Exception], ...], show: Callable[[str], object]
-) -> Generator[tuple[Case, Answer], None, None]:
-    for case in cases:
-        show(str(case))
-        yield case, _attempt(case, failures)
-
-
-def _parallel(
-    cases: Iterator[Case], failures: tuple[type[Exception], ...], jobs: int
-) -> Generator[tuple[Case, Answer], None, None]:
+def _attempts(
+    cases: Iterator[Case], failures: tuple[type[Exception], ...], jobs: int, show: Callable[[str], object]
+) -> Generator[Attempt, None, None]:
+    if jobs <= 1:
+        for case in cases:
+            show(str(case))
+            yield _attempt(case, failures)
+        return
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
     # spawn: a fork would copy the state of threads that are not copied with it
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
     try:
-        for case, future in [(case, pool.submit(_attempt, case, failures)) for case in cases]:
-            yield case, future.result()
+        for future in [pool.submit(_attempt, case, failures) for case in cases]:
+            yield future.result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _records(case: Case, answer: Answer, outcome: Outcome) -> list[Record]:
-    if isinstance(answer, Skip):
-        outcome.skipped.append(f"{case}: {answer}")
-        return []
-    if isinstance(answer, str):
-        outcome.failed.append(f"{case}: {answer}")
-        return [{**case.key, LEFT_OUT: answer}]
-    return [{**case.key, **record} for record in answer]
+def last_step(model: Any) -> Any:
+    """The last step of a pipeline, or the model itself."""
+    return model[-1] if hasattr(model, "steps") else model
+
+
+def fit_model(model: Any, x: Any, y: NDArray[Any]) -> Any:
+    """Fit without changing the state of NumPy's global generator, which some libraries draw from.
+
+    A model that ends early on Ctrl-C and keeps what it has is not fitted: the interruption is raised.
+    """
+    state = np.random.get_state()  # noqa: NPY002
+    try:
+        model = model.fit(x, y)
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+    for part in ("result_", "posterior_"):
+        if getattr(getattr(last_step(model), part, None), "interrupted", False):
+            raise KeyboardInterrupt
+    return model
+
+
+STATUS, RESET = pathlib.Path("/proc/self/status"), pathlib.Path("/proc/self/clear_refs")
+SMALLEST = 125
+"""Rows of the first trial; tables up to twice this size are never cut."""
+STEEPEST, FLATTEST, FIRST_STEP = 3.3, 2.5, 1.5
+"""Exponents of time in rows: limits for extrapolation, and the one expected of the first doubling, where much of the
+time does not depend on the rows."""
+SAFETY = 1.3
+"""Learning on more rows may take more steps."""
+
+
+def affordable_rows(make: Callable[[], Any], x: Any, y: NDArray[Any], budget: float, seed: int = 0) -> int:
+    """How many rows of ``x, y`` a new learner can be fitted to in about ``budget`` seconds; 0 if not even 125.
+
+    Trials on 125, 250, 500, … rows give time and its growth, t ∝ rows^p; they go on while the next one is affordable.
+    """
+    n = len(y)
+    if n <= 2 * SMALLEST:
+        return n
+    size, seconds, exponent = SMALLEST, _trial(make, x, y, SMALLEST, seed), FIRST_STEP
+    if seconds > 2.0 * budget:
+        return 0
+    while True:
+        steep = min(max(exponent, FLATTEST), STEEPEST)
+        expected = SAFETY * seconds * (n / size) ** steep
+        if expected <= budget:
+            return n
+        if 2 * size >= n or seconds * 2 ** min(exponent, STEEPEST) > 0.7 * budget:
+            break
+        try:
+            longer = _trial(make, x, y, 2 * size, seed)
+        except MemoryError:
+            break
+        exponent = math.log2(max(longer, 1e-9) / max(seconds, 1e-9))
+        size, seconds = 2 * size, longer
+    rows = int(size * (budget / (SAFETY * max(seconds, 1e-9))) ** (1.0 / steep))
+    return min(max(rows, SMALLEST), n)
+
+
+def take(x: Any, rows: NDArray[Any]) -> Any:
+    """Rows of a matrix or a data frame, by position."""
+    return x.iloc[rows] if hasattr(x, "iloc") else x[rows]
+
+
+def _trial(make: Callable[[], Any], x: Any, y: NDArray[Any], rows: int, seed: int) -> float:
+    part = proportional_sample(y, rows, seed)
+    started = time.process_time()
+    fit_model(make(), take(x, part), y[part])
+    return time.process_time() - started
+
+
+class Peak:
+    """``megabytes``, set when the block ends; ``None`` where the system does not say."""
+
+    megabytes: float | None = None
+
+
+@contextlib.contextmanager
+def peak_memory() -> Iterator[Peak]:
+    """The largest resident memory inside the block, less that before it.
+
+    Linux keeps a high-water mark for each process that can be reset; other systems do not, and get ``None``. Free
+    memory that the allocator holds from earlier work is returned first, if the C library can (glibc).
+
+    Example:
+        >>> with peak_memory() as peak:
+        ...     block = b"x" * 50_000_000
+        >>> peak.megabytes is None or peak.megabytes >= 0.0
+        True
+    """
+    peak = Peak()
+    gc.collect(1)  # the oldest generation is mostly modules, and takes longer to scan than many a fit
+    before = _reset()
+    try:
+        yield peak
+    finally:
+        if before is not None:
+            peak.megabytes = max(0.0, _megabytes("VmHWM") - before)
+
+
+def _reset() -> float | None:
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    try:
+        RESET.write_text("5")
+        return _megabytes("VmRSS")
+    except (OSError, ValueError):
+        return None
+
+
+def _megabytes(field: str) -> float:
+    for line in STATUS.read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise ValueError(f"{STATUS} has no line {field}.")

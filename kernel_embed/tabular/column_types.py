@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from .column_encoders import ColumnEncoder, EncodedColumn, Floats, Objects, is_missing, register_column_type
 
 IDENTIFIER_ROWS = 20
-"""Rows from which a text column with a different text in every row counts as an identifier."""
+"""Rows from which a text column with a different text in every row, or a row counter, counts as an identifier."""
 
 DAY = np.timedelta64(1, "D")
 YEAR, WEEK = 365.2425, 7.0
 
 EMPTY, CONSTANT, IDENTIFIER = "no values", "constant", "an identifier (a different text in every row)"
+ROW_NUMBER = "row numbers"
 
 
 @register_column_type
@@ -125,6 +126,7 @@ class NumberEncoder(ColumnEncoder):
         self.may_be_missing, self.varies = bool(missing.any()), low < high
         self.is_quantity = self.varies and len(np.unique(values[:1000])) > 2
         self.low, self.range = (0.0, 1.0) if self.is_quantity else (low, (high - low) or 1.0)
+        self.is_row_number = len(column) == len(values) > IDENTIFIER_ROWS and bool((np.diff(values) == 1.0).all())
         return None if self.varies or self.may_be_missing else CONSTANT
 
     def outputs(self) -> list[EncodedColumn]:

@@ -10,7 +10,8 @@ text           one-hot, each 1/√2, so that two different categories are at dis
 =============  ======================================================================================================
 
 Columns without information are dropped, with the reason: constant columns, empty columns, and identifiers, which are
-texts that differ in every row. Other column types can be added; see :mod:`kernel_embed.tabular.column_encoders`.
+texts that differ in every row, or numbers that count the rows beside other columns. Other types can be added; see
+:mod:`kernel_embed.tabular.column_encoders`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..validation import check_count
 from .column_encoders import MAX_CATEGORIES, ColumnEncoder, EncodedColumn, Floats, Objects, column_type
-from .column_types import NumberEncoder, encode_numbers
+from .column_types import ROW_NUMBER, NumberEncoder, encode_numbers
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -80,6 +81,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 self._encoders.append(encoder)
             else:
                 self.dropped_[labels[j]] = reason
+        counters = [encoder for encoder in self._encoders if getattr(encoder, "is_row_number", False)]
+        if len(counters) < len(self._encoders):  # alone, a counter may be time
+            self._encoders = [encoder for encoder in self._encoders if encoder not in counters]
+            self.dropped_ |= {encoder.name: ROW_NUMBER for encoder in counters}
         self.encoded_ = [output for encoder in self._encoders for output in encoder.outputs()]
         if not self.encoded_:
             # Without information: one column of zeros, so that the marginal distribution is predicted.

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import kernel_embed as ke
-from kernel_embed.lab.compare.data import data_directory, load_table
+from kernel_embed.lab.compare.reading import data_directory, load_table
 from kernel_embed.objectives import calibrate, default_objective
 
 FAST = {"max_evaluations": 15, "objective": default_objective()}
@@ -286,9 +286,9 @@ def test_learning_may_start_on_a_subset(iris):
 @pytest.mark.parametrize(("name", "mean", "deviation"), [("wine", 97.2, 3.7), ("ecoli", 87.5, 4.4)])
 def test_table_1_with_the_rate_of_the_released_code(name, mean, deviation):
     """Table 1, row GMCE: accuracy over 10 folds, mean ± standard deviation, to the published decimal."""
-    table = load_table(name)
-    x = (table.x - table.x.min(0)) / (table.x.max(0) - table.x.min(0))
-    classes, y = np.unique(table.y, return_inverse=True)
+    x, labels = load_table(name)
+    x = (x - x.min(0)) / (x.max(0) - x.min(0))
+    classes, y = np.unique(labels, return_inverse=True)
     order = np.random.RandomState(0).permutation(len(x))
     x, y = torch.as_tensor(x[order]), torch.as_tensor(y[order])
     accuracies = []

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from sklearn.pipeline import make_pipeline
 
 from ...results import Record, group, number
-from ..compare.preprocessing import Categories, ordinal
+from ...tabular import TableEncoder
 from ..compare.tasks import REGRESSION
+from ..compare.trees import Categories
 from .measurement import OURS, Call, Measurement, Scope, note, part
 
 Array = NDArray[np.float64]
@@ -56,7 +57,7 @@ def _mapie(base: Callable[[], Any], x: pd.DataFrame, y: Array, new: pd.DataFrame
 def _forest() -> Any:
     from sklearn.ensemble import RandomForestRegressor
 
-    return make_pipeline(ordinal(), RandomForestRegressor(300, random_state=0))
+    return make_pipeline(TableEncoder(), RandomForestRegressor(300, random_state=0))
 
 
 def _boosting() -> Any:

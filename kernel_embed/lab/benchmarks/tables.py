@@ -18,7 +18,7 @@ from sklearn.model_selection import train_test_split
 
 from ...archive import load, save
 from ...results import Record, number
-from ..compare.data import data_directory
+from ..compare.reading import data_directory
 from ..compare.tables import read_user_table
 from ..compare.tasks import CLASSIFICATION, REGRESSION, Task
 from .measurement import OURS, Call, Measurement, Scope, in_own_process, part

@@ -1,12 +1,13 @@
 """Ways to learn, compared on one table."""
 
-from .classifiers import Boosting, CatBoost, DirichletClassifier, GridSearchedSVC, LaplaceGPC, LightGBM, TunedLogistic
-from .comparison import Comparison, Settings
-from .embedding_classifiers import (
-    CEN_1,
-    CEN_2,
-    NetworkClassifier,
-    PosteriorAverageClassifier,
+import importlib
+from typing import Any
+
+from .classifiers import (
+    DirichletClassifier,
+    GridSearchedSVC,
+    LaplaceGPC,
+    TunedLogistic,
     evidence_kernel,
     kernel_class,
     median_kernel,
@@ -14,23 +15,28 @@ from .embedding_classifiers import (
     paper_kernel,
     scaled_kernel,
 )
-from .preprocessing import Categories, ordinal, standardized, unit_range
-from .regressors import (
-    BoostedQuantiles,
-    CatBoostGaussian,
-    GaussianProcess,
-    NGBoost,
-    ProbabilisticRidge,
-    QuantileForest,
-    QuantileForestPackage,
-    SingleKernelRegressor,
-)
+from .comparison import Comparison, Settings
 from .result import ComparisonResult, compare
 
+_LAZY = {
+    "embedding_classifiers": "CEN_1 CEN_2 NetworkClassifier PosteriorAverageClassifier",
+    "regressors": "GaussianProcess ProbabilisticRidge SingleKernelRegressor",
+    "trees": (
+        "BoostedQuantiles Boosting CatBoost CatBoostGaussian Categories LightGBM NGBoost QuantileForest "
+        "QuantileForestPackage"
+    ),
+}
+"""Learners by module, imported when one of them is first used."""
+
 __all__ = [
-    "CEN_1", "CEN_2", "BoostedQuantiles", "Boosting", "CatBoost", "CatBoostGaussian", "Categories", "Comparison",
-    "ComparisonResult", "DirichletClassifier", "GaussianProcess", "GridSearchedSVC", "LaplaceGPC", "LightGBM",
-    "NGBoost", "NetworkClassifier", "PosteriorAverageClassifier", "ProbabilisticRidge", "QuantileForest",
-    "QuantileForestPackage", "Settings", "SingleKernelRegressor", "TunedLogistic", "compare", "evidence_kernel",
-    "kernel_class", "median_kernel", "ordinal", "paper", "paper_kernel", "scaled_kernel", "standardized", "unit_range",
+    "Comparison", "ComparisonResult", "DirichletClassifier", "GridSearchedSVC", "LaplaceGPC", "Settings",
+    "TunedLogistic", "compare", "evidence_kernel", "kernel_class", "median_kernel", "paper", "paper_kernel",
+    "scaled_kernel",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _LAZY.items():
+        if name in names.split():
+            return getattr(importlib.import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,25 +1,22 @@
-"""Reference classifiers: boosted trees of three libraries, logistic regression, SVC, and two Gaussian processes."""
+"""Classifiers of one kernel: how it starts, the paper's model, and references by scikit-learn and GPyTorch."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import gpytorch
 import numpy as np
-import pandas as pd
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import DirichletClassificationLikelihood
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
@@ -28,21 +25,77 @@ from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.svm import SVC
 from torch import Tensor
 
+from ...embeddings import BayesianMeanEmbedding, ConditionedMulticlass
+from ...estimators import MulticlassEmbeddingClassifier
+from ...kernels import DiscreteMeasure, default_kernel, log_scaled, set_lengthscales_by_median
+from ...learning import local_maxima
+from ...objectives import EmbeddingEvidence, Objective
 from ...splits import proportional_sample
-from .reading import series_type
 
-PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
-"""C of the logistic regression, the inverse of its penalty."""
-SEARCH_ROWS = 5000
-"""Rows on which C is chosen, at most."""
+Make = Callable[..., Kernel]
+
+SMOOTHNESS: dict[str, float | None] = {"rbf": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
+"""Names for ``--kernel``: the squared exponential, and the Matérn kernels."""
+EVIDENCE_ROWS = 400
+"""With more rows, the evidence of the inputs is that of a part of them, on 256 atoms."""
 
 
-def optional(package: str) -> Any:
-    """A package of the extra ``bench``."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise ImportError(f"{package} is not installed: pip install 'kernel-embed[bench]'.") from error
+def kernel_class(name: str = "rbf") -> Make:
+    """The GPyTorch kernel class of a name in :data:`SMOOTHNESS`."""
+    if name not in SMOOTHNESS:
+        raise ValueError(f"There is no kernel {name!r}. Choose among {', '.join(SMOOTHNESS)}.")
+    smoothness = SMOOTHNESS[name]
+    return RBFKernel if smoothness is None else partial(MaternKernel, smoothness)
+
+
+def scaled_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """A kernel with the ARD lengthscales and their prior of :func:`default_kernel`."""
+    template = default_kernel(x)
+    kernel = make(
+        ard_num_dims=x.shape[-1],
+        lengthscale_prior=template.lengthscale_prior,
+        lengthscale_constraint=log_scaled(),
+    ).to(x)
+    kernel.lengthscale = template.lengthscale.detach()
+    return kernel
+
+
+def paper_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """ARD with all lengthscales 1, as section 5 of the paper starts it, and no prior."""
+    kernel = make(ard_num_dims=x.shape[-1], lengthscale_constraint=log_scaled()).to(x)
+    kernel.lengthscale = 1.0
+    return kernel
+
+
+def median_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """Isotropic, fixed at the median distance."""
+    return set_lengthscales_by_median(make().to(x), x).requires_grad_(False)
+
+
+def evidence_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
+    """Isotropic, fixed at the highest maximum of the evidence of the inputs alone, eq. (13) of the BKL paper."""
+    embedding, objective = inputs_model(x, make)
+    maxima = local_maxima(embedding, objective, x, num_points=20, progress=False)
+    if not maxima:
+        raise ValueError("The evidence of the inputs has no maximum. Scale the columns alike.")
+    kernel: Kernel = maxima[0].embedding.kernel
+    return kernel.requires_grad_(False)
+
+
+def inputs_model(x: Tensor, make: Make = RBFKernel) -> tuple[BayesianMeanEmbedding, EmbeddingEvidence]:
+    """The Bayesian embedding of the inputs and its evidence, on a part of the rows if there are many."""
+    kernel = make(lengthscale_constraint=log_scaled()).to(x)
+    if len(x) <= EVIDENCE_ROWS:
+        return BayesianMeanEmbedding(kernel), EmbeddingEvidence()
+    measure = DiscreteMeasure.from_sample(x, 256)
+    return BayesianMeanEmbedding(kernel, measure=measure), EmbeddingEvidence(num_locations=EVIDENCE_ROWS)
+
+
+def paper(objective: Objective[ConditionedMulticlass], make: Make = RBFKernel) -> MulticlassEmbeddingClassifier:
+    """The paper's model under ``objective``: λ starts at 1, probabilities are those of eq. (6)."""
+    return MulticlassEmbeddingClassifier(
+        partial(paper_kernel, make=make), objective, regularization=1.0, calibrated=False, progress=False
+    )
 
 
 class MostProbable(ClassifierMixin, BaseEstimator):
@@ -53,6 +106,12 @@ class MostProbable(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable labels."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+
+PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
+"""C of the logistic regression, the inverse of its penalty."""
+SEARCH_ROWS = 5000
+"""Rows on which C is chosen, at most."""
 
 
 class TunedLogistic(LogisticRegression):
@@ -89,76 +148,6 @@ class TunedLogistic(LogisticRegression):
             truth = np.searchsorted(model.classes_, y[test][seen])
             losses.append(-np.log(np.clip(p[np.arange(len(p)), truth], 1e-15, 1.0)).mean())
         return float(np.mean(losses)) if losses else c
-
-
-class Boosting(HistGradientBoostingClassifier):
-    """scikit-learn's histogram gradient boosting with its defaults, categories by their type."""
-
-    def __init__(self) -> None:
-        super().__init__(categorical_features="from_dtype", random_state=0)
-
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Boosting:
-        """Fit; a class of a single row cannot be on both sides of its split for early stopping."""
-        self.early_stopping = "auto" if np.unique(np.asarray(y), return_counts=True)[1].min() > 1 else False
-        super().fit(X, y, sample_weight)
-        return self
-
-
-def fit_catboost(name: str, X: Any, y: NDArray[Any], loss: str) -> Any:
-    """Fit a CatBoost class on one thread with its defaults, and name its text columns."""
-    catboost, frame = optional("catboost"), catboost_frame(X)
-    text = [column for column in frame.columns if series_type(frame[column]).is_category]
-    settings = {"random_seed": 0, "thread_count": 1, "verbose": False, "allow_writing_files": False}
-    model = getattr(catboost, name)(loss_function=loss, cat_features=text, **settings)
-    try:
-        return model.fit(frame, y)
-    except catboost.CatBoostError as error:
-        raise ValueError(f"CatBoost rejects this table ({error}). Leave CatBoost out.") from error
-
-
-def catboost_frame(X: Any) -> pd.DataFrame:
-    """Categories as text, with the word ``missing`` where one is missing, as CatBoost requires."""
-    frame = pd.DataFrame(X).copy()
-    for name in frame.columns:
-        if series_type(frame[name]).is_category:
-            frame[name] = frame[name].astype(object).where(frame[name].notna(), "missing").astype(str)
-    return frame
-
-
-class CatBoost(MostProbable):
-    """CatBoost with its defaults, on one thread (extra ``bench``)."""
-
-    def fit(self, X: Any, y: ArrayLike) -> CatBoost:
-        """Fit with 1000 trees, CatBoost's own default."""
-        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
-        loss = "MultiClass" if len(self.classes_) > 2 else "Logloss"
-        self.model_ = fit_catboost("CatBoostClassifier", X, numbers, loss)
-        return self
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities of ``classes_``."""
-        return np.asarray(self.model_.predict_proba(catboost_frame(X)))
-
-
-class LightGBM(MostProbable):
-    """LightGBM with its defaults, on one thread, categories by their type (extra ``bench``)."""
-
-    def fit(self, X: Any, y: ArrayLike) -> LightGBM:
-        """Fit with 100 trees, LightGBM's own default."""
-        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
-        self.model_ = optional("lightgbm").LGBMClassifier(random_state=0, n_jobs=1, verbosity=-1)
-        self.model_.fit(self._frame(X), numbers)
-        return self
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities of ``classes_``."""
-        return np.asarray(self.model_.predict_proba(self._frame(X)))
-
-    @staticmethod
-    def _frame(X: Any) -> pd.DataFrame:
-        """Columns by number: LightGBM rejects names with markup."""
-        frame = pd.DataFrame(X)
-        return frame.set_axis([f"x{j}" for j in range(frame.shape[1])], axis=1)
 
 
 GRID = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0], "gamma": [0.01, 0.1, 1.0, 10.0]}

@@ -16,11 +16,8 @@ from ...files import read_arrays, write_whole
 from ...resources import few_threads
 from ...results import Record, Results, column
 from ...splits import cross_validation_folds, proportional_sample
-from ..runner import LEFT_OUT, Case, finished, run_cases
-from .data import Table
-from .learners import last_step, learners
-from .resources import affordable_rows, take
-from .tables import UserTable, named_table
+from ..runner import LEFT_OUT, Case, affordable_rows, finished, last_step, run_cases, take
+from .tables import UserTable, table_of
 from .tasks import TASKS, Arrays, Split
 
 KEY = ("experiment", "dataset", "data", "kernel", "method", "fold", "folds", "seed", "budget")
@@ -28,22 +25,10 @@ TablePair = tuple[UserTable, UserTable | None]
 """A table, and the table to test on where there is one."""
 
 
-DEFAULT_METHODS = tuple(name for name, learner in learners().items() if learner.default)
-
-
 class Settings(NamedTuple):
-    """How a comparison is made.
+    """How a comparison is made: see :func:`kernel_embed.compare`; ``folds`` is 1 with a test table."""
 
-    Attributes:
-        methods: names of learners.
-        kernel: of the learners that take one, see :func:`kernel_embed.lab.compare.learners.learners`.
-        folds: of the cross validation; 1 with a test table.
-        seed: of folds and subsets.
-        budget: CPU seconds for one learner on one table, all folds together; with ``None`` every learner has all rows.
-        task: what is predicted, a name in :data:`kernel_embed.lab.compare.tasks.TASKS`.
-    """
-
-    methods: tuple[str, ...] = DEFAULT_METHODS
+    methods: tuple[str, ...]
     kernel: str = "rbf"
     folds: int = 5
     seed: int = 0
@@ -79,22 +64,19 @@ class Comparison:
 
     def _cases(self, tables: Sequence[TablePair]) -> Iterator[Case]:
         for train, test in tables:
-            table = self._table_key(train)
+            shared = self._key(train)
             for method in self.settings.methods:
                 for fold in range(self.settings.folds):
-                    key: Record = {**table, "method": method, "fold": fold, **self._settings_key()}
+                    key: Record = {**shared, "method": method, "fold": fold}
                     yield Case(key, partial(self._fold, key, train, test), f"{train.name}, {method}")
 
-    def _table_key(self, table: UserTable) -> Record:
-        key: Record = {"experiment": "compare", "dataset": table.name, "data": table.fingerprint}
-        return {**key, "kernel": self.settings.kernel}
-
-    def _settings_key(self) -> Record:
-        return {"folds": self.settings.folds, "seed": self.settings.seed, "budget": self.settings.budget}
+    def _key(self, table: UserTable) -> Record:
+        settings = {name: getattr(self.settings, name) for name in ("kernel", "folds", "seed", "budget")}
+        return {"experiment": "compare", "dataset": table.name, "data": table.fingerprint, **settings}
 
     def records(self, table: UserTable) -> list[Record]:
         """The records of one table, in the order of the methods and folds."""
-        shared = {**self._table_key(table), **self._settings_key()}
+        shared = self._key(table)
         order = {method: place for place, method in enumerate(self.settings.methods)}
         same = [r for r in self.results.records if shared.items() <= r.items() and r["method"] in order]
         return sorted(same, key=lambda record: (order[str(record["method"])], record["fold"]))
@@ -108,18 +90,20 @@ class Comparison:
         return take(x, rows), y[rows], take(x, others), y[others]
 
     def _fold(self, key: Record, train: UserTable, test: UserTable | None) -> Record:
-        earlier = [r for f in range(int(str(key["fold"]))) for r in self.results.find({**key, "fold": f})]
-        if self._has_used_budget(finished(earlier)):
+        fold, budget = int(str(key["fold"])), self.settings.budget
+        earlier = [r for f in range(fold) for r in self.results.find({**key, "fold": f})]
+        seconds = column(finished(earlier), "processor_seconds")
+        if budget is not None and len(seconds) > 1 and seconds.sum() + seconds.mean() > 1.5 * budget:
             return {LEFT_OUT: "the budget is used up by the folds before", "row_limit": earlier[-1].get("row_limit")}
-        x, y, x_test, y_test = self.split(train, test, int(str(key["fold"])))
+        x, y, x_test, y_test = self.split(train, test, fold)
         make = self.learners[str(key["method"])].for_tables
         with few_threads(len(train.y)), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the record holds what matters of them
             limits = [r["row_limit"] for r in earlier if LEFT_OUT not in r or r.get("row_limit") == 0]
-            if limits or self.settings.budget is None:
+            if limits or budget is None:
                 limit = limits[-1] if limits else None
             else:
-                limit = affordable_rows(make, x, y, self.settings.budget / self.settings.folds, self.settings.seed)
+                limit = affordable_rows(make, x, y, budget / self.settings.folds, self.settings.seed)
                 limit = None if limit >= len(y) else limit
             if limit == 0:
                 return {LEFT_OUT: "takes far more than its share of the budget even on the fewest rows", "row_limit": 0}
@@ -128,13 +112,6 @@ class Comparison:
         # The arrays first: a record in the file means that everything of this fold is there.
         self._keep(key, {**measured.arrays, **learned_arrays(measured.model)})
         return {**measured.record, "num_available": len(y), "row_limit": limit}
-
-    def _has_used_budget(self, records: Sequence[Record]) -> bool:
-        """Whether two folds or more have used up the budget, and another would go far beyond it."""
-        if self.settings.budget is None or len(records) < 2:
-            return False
-        seconds = column(records, "processor_seconds")
-        return bool(seconds.sum() + seconds.mean() > 1.5 * self.settings.budget)
 
     def arrays(self, record: Record) -> Arrays:
         """What was kept of one fold: the predictions, the truth, and what the learner learned."""
@@ -162,12 +139,10 @@ def _file_name(record: Record) -> str:
 
 def shipped() -> list[TablePair]:
     """Two attributes of iris, and wine."""
-    iris, wine = load_iris(), load_wine()
+    iris, wine = load_iris(as_frame=True), load_wine(as_frame=True)
     names = np.array(iris.target_names)[iris.target]
-    return [
-        (named_table("iris (2 attributes)", Table(iris.data[:, :2], names), iris.feature_names[:2]), None),
-        (named_table("wine", Table(wine.data, wine.target), wine.feature_names), None),
-    ]
+    tables = (table_of(iris.data.iloc[:, :2], names, "iris (2 attributes)"), table_of(wine.data, wine.target, "wine"))
+    return [(table, None) for table in tables]
 
 
 def learned_arrays(learner: Any) -> Arrays:

@@ -1,28 +1,26 @@
-"""Classifiers made of our own parts: initial kernels, the paper's model and networks, an average over a posterior."""
+"""Classifiers made of our own parts: the paper's networks, and an average over a posterior."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
+from gpytorch.kernels import Kernel
 from gpytorch.priors import LogNormalPrior
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from ...embeddings import BayesianMeanEmbedding, ConditionedMulticlass, MulticlassEmbedding
+from ...embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ...estimators import MulticlassEmbeddingClassifier
-from ...kernels import DiscreteMeasure, FeatureKernel, default_kernel, log_scaled, set_lengthscales_by_median
-from ...learning import Adam, fit, local_maxima
+from ...kernels import FeatureKernel
+from ...learning import Adam, fit
 from ...objectives import (
     CalibratedLeaveOneOutRisk,
     ConditionalEvidence,
-    EmbeddingEvidence,
     EmpiricalRisk,
     Objective,
     RademacherComplexity,
@@ -33,72 +31,11 @@ from .classifiers import MostProbable
 if TYPE_CHECKING:
     from ...posteriors.sample import Settings
 
-Make = Callable[..., Kernel]
-
-SMOOTHNESS: dict[str, float | None] = {"rbf": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
-"""Names for ``--kernel``: the squared exponential, and the Matérn kernels."""
-EVIDENCE_ROWS = 400
-"""With more rows, the evidence of the inputs is that of a part of them, on 256 atoms."""
-
-
-def kernel_class(name: str = "rbf") -> Make:
-    """The GPyTorch kernel class of a name in :data:`SMOOTHNESS`."""
-    if name not in SMOOTHNESS:
-        raise ValueError(f"There is no kernel {name!r}. Choose among {', '.join(SMOOTHNESS)}.")
-    smoothness = SMOOTHNESS[name]
-    return RBFKernel if smoothness is None else partial(MaternKernel, smoothness)
-
-
-def scaled_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
-    """A kernel with the ARD lengthscales and their prior of :func:`default_kernel`."""
-    template = default_kernel(x)
-    kernel = make(
-        ard_num_dims=x.shape[-1],
-        lengthscale_prior=template.lengthscale_prior,
-        lengthscale_constraint=log_scaled(),
-    ).to(x)
-    kernel.lengthscale = template.lengthscale.detach()
-    return kernel
-
-
-def paper_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
-    """ARD with all lengthscales 1, as section 5 of the paper starts it, and no prior."""
-    kernel = make(ard_num_dims=x.shape[-1], lengthscale_constraint=log_scaled()).to(x)
-    kernel.lengthscale = 1.0
-    return kernel
-
-
-def median_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
-    """Isotropic, fixed at the median distance."""
-    return set_lengthscales_by_median(make().to(x), x).requires_grad_(False)
-
-
-def evidence_kernel(x: Tensor, make: Make = RBFKernel) -> Kernel:
-    """Isotropic, fixed at the highest maximum of the evidence of the inputs alone, eq. (13) of the BKL paper."""
-    embedding, objective = inputs_model(x, make)
-    maxima = local_maxima(embedding, objective, x, num_points=20, progress=False)
-    if not maxima:
-        raise ValueError("The evidence of the inputs has no maximum. Scale the columns alike.")
-    kernel: Kernel = maxima[0].embedding.kernel
-    return kernel.requires_grad_(False)
-
-
-def inputs_model(x: Tensor, make: Make = RBFKernel) -> tuple[BayesianMeanEmbedding, EmbeddingEvidence]:
-    """The Bayesian embedding of the inputs and its evidence, on a part of the rows if there are many."""
-    kernel = make(lengthscale_constraint=log_scaled()).to(x)
-    if len(x) <= EVIDENCE_ROWS:
-        return BayesianMeanEmbedding(kernel), EmbeddingEvidence()
-    measure = DiscreteMeasure.from_sample(x, 256)
-    return BayesianMeanEmbedding(kernel, measure=measure), EmbeddingEvidence(num_locations=EVIDENCE_ROWS)
-
-
-def paper(objective: Objective[ConditionedMulticlass], make: Make = RBFKernel) -> MulticlassEmbeddingClassifier:
-    """The paper's model under ``objective``: λ starts at 1, probabilities are those of eq. (6)."""
-    return MulticlassEmbeddingClassifier(
-        partial(paper_kernel, make=make), objective, regularization=1.0, calibrated=False, progress=False
-    )
-
-
+NETWORK_OBJECTIVES: dict[str, Objective[ConditionedMulticlass]] = {
+    "paper": EmpiricalRisk(epsilon=1e-3, below="linear") + RademacherComplexity("4e/n"),
+    "leave-one-out": CalibratedLeaveOneOutRisk() + RademacherComplexity("1/n"),
+}
+"""The paper's, extrapolated below ε so that every row keeps a gradient, and the library's own."""
 CEN_1 = (16, 32, 8)
 CEN_2 = (96, 32)
 """Hidden units of the two networks that the paper tries on UCI data."""
@@ -148,8 +85,8 @@ class NetworkClassifier(MostProbable):
 
     Args:
         hidden: units of the layers.
-        objective: ``"paper"`` (empirical risk and 4e/n · r) or ``"leave-one-out"`` (calibrated, the library's own),
-            which sees the last layer only and lets the others overfit small data.
+        objective: a name in :data:`NETWORK_OBJECTIVES`; ``"leave-one-out"`` sees the last layer only and lets the
+            others overfit small data.
         num_epochs: steps of Adam; the paper's 1000 overfit small data here.
         learning_rate: of Adam; the paper has 0.1.
         regularization: the initial λ. From the paper's 1 the complexity outweighs the risk of the first features,
@@ -178,17 +115,14 @@ class NetworkClassifier(MostProbable):
         paper_initialization(network, torch.Generator().manual_seed(self.seed))
         embedding = MulticlassEmbedding(FeatureKernel(network), len(self.classes_), self.regularization).double()
         optimizer = Adam(self.num_epochs, self.learning_rate)
-        self.result_ = fit(embedding, self._objective(), x, labels, optimizer=optimizer, progress=False)
+        self.result_ = fit(
+            embedding, NETWORK_OBJECTIVES[self.objective], x, labels, optimizer=optimizer, progress=False
+        )
         embedding.eval()
         with torch.no_grad():
             self.conditioned_ = embedding.condition(x, labels)
             self.calibration_ = calibrate(self.conditioned_.leave_one_out(), self.conditioned_.Y)
         return self
-
-    def _objective(self) -> Objective[ConditionedMulticlass]:
-        if self.objective == "paper":
-            return EmpiricalRisk(below="linear", epsilon=1e-3) + RademacherComplexity("4e/n")
-        return CalibratedLeaveOneOutRisk() + RademacherComplexity("1/n")
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Calibrated probabilities of ``classes_``."""

@@ -22,15 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...files import write_whole
-from ...plots import free_figure, plot_convergence, plot_draws, plot_ranking, styled
+from ...plots import free_figure, plot_convergence, plot_draws, styled
 from ...plots.style import CHOSEN, OTHER
 from ...splits import proportional_sample
 from ...version import __version__
-from ..runner import FAILURES
-from .resources import take
+from ..runner import FAILURES, take
 from .result import ComparisonResult
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
@@ -101,6 +101,12 @@ def read_cache(path: pathlib.Path) -> list[Picture | str]:
     return [part if isinstance(part, str) else Picture(*part) for part in json.loads(path.read_text())]
 
 
+def panel(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure with one panel."""
+    figure = free_figure(width, height)
+    return figure, figure.subplots()
+
+
 def picture(figure: Figure, title: str, caption: str, kind: str) -> Picture:
     """A figure as PNG."""
     buffer = io.BytesIO()
@@ -120,16 +126,13 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Se
 
 @section()
 def ranking(result: ComparisonResult, method: str | None) -> Content:
-    rows, loss = result.finished_rows, result.task.loss_name
-    figure = free_figure(5.6, 0.9 + 0.27 * len(rows))
-    means, errors = [row.loss.mean for row in rows], [row.loss.error for row in rows]
-    axes = plot_ranking([row.method for row in rows], means, errors, chosen=method, ax=figure.subplots())
-    axes.set_xlabel(result.task.axis)
+    figure, axes = panel(5.6, 0.9 + 0.27 * len(result.finished_rows))
+    result.plot(axes, method)
     yield picture(
         figure,
         "Who predicts best",
-        f"Each point is a learner: its {loss} on rows it had not seen, with one standard error. The gray band is one "
-        "standard error of the best: what lies beyond it is not tied.",
+        f"Each point is a learner: its {result.task.loss_name} on rows it had not seen, with one standard error. The "
+        "gray band is one standard error of the best: what lies beyond it is not tied.",
         "wide",
     )
 
@@ -175,8 +178,7 @@ def relevance(result: ComparisonResult, method: str | None) -> Content:
     if len(names) < 2:
         return
     most = np.argsort(-share)[:MOST_FEATURES]
-    figure = free_figure(5.0, 1.0 + 0.26 * len(most))
-    axes = figure.subplots()
+    figure, axes = panel(5.0, 1.0 + 0.26 * len(most))
     axes.barh([str(names[j]) for j in most], share[most], color=OTHER)
     axes.invert_yaxis()
     axes.set_xlabel("relevance, the share of a column")
@@ -203,8 +205,7 @@ def learning_curve(result: ComparisonResult, method: str | None) -> Content:
         measured = result.task.measure(make, (take(x, rows), y[rows], x_test, y_test), result.table.y)
         sizes.append(len(rows))
         values.append(measured.record[result.task.loss])
-    loss, figure = result.task.loss_name, free_figure(5.0, 3.2)
-    axes = figure.subplots()
+    loss, (figure, axes) = result.task.loss_name, panel(5.0, 3.2)
     axes.plot(sizes, np.array(values, dtype=np.float64), "o-", color=CHOSEN, ms=4)
     axes.set(xlabel="rows to learn from", ylabel=f"{loss} on held-out rows", xscale="log", ylim=(0, None))
     axes.set_xticks(sizes, [str(size) for size in sizes])
@@ -223,8 +224,8 @@ def convergence(result: ComparisonResult, method: str | None) -> Content:
     histories = {row.method: result.folds(row.method)[0].get("history") for row in result.finished_rows}
     lines = {name: values for name, values in histories.items() if values is not None and len(values) > 2}
     if lines:
-        figure = free_figure(5.0, 3.4)
-        plot_convergence(lines, ax=figure.subplots())
+        figure, axes = panel(5.0, 3.4)
+        plot_convergence(lines, ax=axes)
         yield picture(
             figure,
             "How learning converges",

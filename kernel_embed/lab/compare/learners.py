@@ -11,21 +11,28 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from .embedding_classifiers import SMOOTHNESS, kernel_class
+from ..runner import last_step
+from .classifiers import SMOOTHNESS, kernel_class
 
 Features = Any
 """A matrix of numbers (n, d), or a pandas data frame with columns of any type."""
 
-GROUPS = ("frequentist", "bayesian", "combined", "reference")
-FORMS = ("unit_range", "standardized", "ordinal", "Categories")
-"""Transformers of :mod:`kernel_embed.lab.compare.preprocessing`."""
+ENCODINGS = {
+    "none": "",
+    "unit range": "TableEncoder(), MinMaxScaler(), ",
+    "standardized": "TableEncoder(), StandardScaler(), ",
+    "numbers": "TableEncoder(), ",
+    "categories": "Categories(), ",
+}
+"""Steps that prepare a table: numbers in [0, 1] for lengthscales that start at 1, of variance 1, unchanged; or numbers
+and categories."""
 MODULES = {
     "partial": "functools",
     "make_pipeline": "sklearn.pipeline",
+    "MinMaxScaler": "sklearn.preprocessing",
+    "StandardScaler": "sklearn.preprocessing",
     "RandomForestClassifier": "sklearn.ensemble",
+    "TableEncoder": "kernel_embed.tabular",
 }
 """Where constructors find their names, if neither in ``ke`` nor in :mod:`kernel_embed.lab.compare`."""
 
@@ -58,11 +65,10 @@ class Learner:
 
     Attributes:
         name: as in ``--methods``.
-        group: one of :data:`GROUPS`.
         structure: what it consists of.
         description: what it does, in one sentence.
         constructor: code of the model.
-        form: the transformer that prepares a table for it; ``None`` if it takes tables as they are.
+        encoding: how a table is prepared for it, a name in :data:`ENCODINGS`.
         task: ``"classification"`` or ``"regression"``.
         default: whether it runs if no learners are named; ``quick`` with ``--quick``.
         package: what must be installed beside our own requirements (extra ``bench``).
@@ -70,11 +76,10 @@ class Learner:
     """
 
     name: str
-    group: str
     structure: Structure
     description: str
     constructor: str
-    form: str | None = "unit_range"
+    encoding: str = "unit range"
     task: str = "classification"
     default: bool = True
     quick: bool = False
@@ -82,12 +87,8 @@ class Learner:
     call: str = ""
 
     def __post_init__(self) -> None:
-        if self.group not in GROUPS:
-            raise ValueError(
-                f"Learner {self.name!r} has the unknown group {self.group!r}. Groups: {', '.join(GROUPS)}."
-            )
-        if self.form not in (None, *FORMS):
-            raise ValueError(f"Learner {self.name!r} has the unknown form {self.form!r}. Forms: {', '.join(FORMS)}.")
+        if self.encoding not in ENCODINGS:
+            raise ValueError(f"Learner {self.name!r} has no encoding in {', '.join(ENCODINGS)}: {self.encoding!r}.")
 
     @property
     def is_installed(self) -> bool:
@@ -95,11 +96,11 @@ class Learner:
         return not self.package or importlib.util.find_spec(self.package) is not None
 
     def make(self) -> Any:
-        """A new model for features that are in the right form already."""
+        """A new model for features that are encoded already."""
         return _silent(_run(self.constructor))
 
     def for_tables(self) -> Any:
-        """A new model, with its form, that takes a data frame."""
+        """A new model, with its encoding, that takes a data frame."""
         return _silent(_run(self._pipeline))
 
     @property
@@ -116,7 +117,8 @@ class Learner:
 
     @property
     def _pipeline(self) -> str:
-        return self.constructor if self.form is None else f"make_pipeline({self.form}(), {self.constructor})"
+        steps = ENCODINGS[self.encoding]
+        return f"make_pipeline({steps}{self.constructor})" if steps else self.constructor
 
 
 def _imports(expression: str) -> list[str]:
@@ -139,27 +141,6 @@ def _silent(model: Any) -> Any:
     """Without progress bars: the comparison has its own."""
     if "progress" in last_step(model).get_params(deep=False):
         last_step(model).set_params(progress=False)
-    return model
-
-
-def last_step(model: Any) -> Any:
-    """The last step of a pipeline, or the model itself."""
-    return model[-1] if hasattr(model, "steps") else model
-
-
-def fit_model(model: Any, x: Features, y: NDArray[Any]) -> Any:
-    """Fit without changing the state of NumPy's global generator, which some libraries draw from.
-
-    A model that ends early on Ctrl-C and keeps what it has is not fitted: the interruption is raised.
-    """
-    state = np.random.get_state()  # noqa: NPY002
-    try:
-        model = model.fit(x, y)
-    finally:
-        np.random.set_state(state)  # noqa: NPY002
-    for part in ("result_", "posterior_"):
-        if getattr(getattr(last_step(model), part, None), "interrupted", False):
-            raise KeyboardInterrupt
     return model
 
 
@@ -188,7 +169,7 @@ def learners(task: str = "classification", kernel: str = "rbf") -> dict[str, Lea
 
 def _rademacher(rate: str, default: bool = True, quick: bool = False) -> Learner:
     return Learner(
-        f"rademacher {rate}", "frequentist", Structure.KERNEL,
+        f"rademacher {rate}", Structure.KERNEL,
         f"training risk plus the Rademacher complexity bound times {rate}",
         f'paper(ke.EmpiricalRisk() + ke.RademacherComplexity("{rate}"){{make}})',
         default=default, quick=quick,
@@ -196,90 +177,92 @@ def _rademacher(rate: str, default: bool = True, quick: bool = False) -> Learner
 
 
 CLASSIFIERS = (
-    Learner("default", "combined", Structure.POOL,
+    Learner("default", Structure.POOL,
         "several kernels in one pool, scored on rows they have not seen; the classifier without any setting",
-        "ke.MulticlassEmbeddingClassifier()", form=None, quick=True),
-    Learner("one kernel", "frequentist", Structure.KERNEL_OF_ALL_ROWS,
+        "ke.MulticlassEmbeddingClassifier()", encoding="none", quick=True),
+    Learner("one kernel", Structure.KERNEL_OF_ALL_ROWS,
         "one kernel by the calibrated leave-one-out risk in closed form",
         "ke.MulticlassEmbeddingClassifier({default_kernel}, ke.default_objective())"),
-    Learner("evidence", "bayesian", Structure.KERNEL, "evidence of the one-hot labels, as for a Gaussian process",
+    Learner("evidence", Structure.KERNEL, "evidence of the one-hot labels, as for a Gaussian process",
         "ke.MulticlassEmbeddingClassifier({default_kernel}, ke.ConditionalEvidence())", quick=True),
-    Learner("evidence of inputs", "bayesian", Structure.LENGTHSCALE,
+    Learner("evidence of inputs", Structure.LENGTHSCALE,
         "one lengthscale by the evidence of the inputs, labels unseen; then λ by the default objective",
         "ke.MulticlassEmbeddingClassifier({evidence_kernel})"),
-    Learner("nuts average", "bayesian", Structure.AVERAGE,
+    Learner("nuts average", Structure.AVERAGE,
         "probabilities averaged over draws of lengthscales and λ by NUTS",
         "PosteriorAverageClassifier({default_kernel})"),
-    Learner("voted kernels", "combined", Structure.VOTES,
+    Learner("voted kernels", Structure.VOTES,
         "a sparse vote over polynomials of degree 1 to 10, each penalized by its complexity",
         "ke.VotedKernelClassifier()"),
-    Learner("leave-one-out", "frequentist", Structure.KERNEL,
+    Learner("leave-one-out", Structure.KERNEL,
         "leave-one-out risk plus the Rademacher complexity bound times 4e/n",
         'ke.MulticlassEmbeddingClassifier({paper_kernel}, ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n"))',
         default=False),
-    Learner("cross validation", "frequentist", Structure.KERNEL, "risk over five folds, every lengthscale learned",
+    Learner("cross validation", Structure.KERNEL, "risk over five folds, every lengthscale learned",
         "paper(ke.CrossValidationRisk(num_folds=5){make})"),
     _rademacher("4e/n", quick=True),
     _rademacher("4e/sqrt(n)"),
     _rademacher("e/sqrt(n)", default=False),
     _rademacher("4e"),
-    Learner("empirical risk", "frequentist", Structure.KERNEL, "training risk alone",
+    Learner("empirical risk", Structure.KERNEL, "training risk alone",
         "paper(ke.EmpiricalRisk(){make})"),
-    Learner("median heuristic", "frequentist", Structure.LENGTHSCALE,
+    Learner("median heuristic", Structure.LENGTHSCALE,
         "one lengthscale, the median distance; λ by five folds",
         "ke.MulticlassEmbeddingClassifier({median_kernel}, ke.CrossValidationRisk(num_folds=5), calibrated=False)",
         quick=True),
-    Learner("cen-1", "frequentist", Structure.NETWORK, "the paper's first network as feature map",
+    Learner("cen-1", Structure.NETWORK, "the paper's first network as feature map",
         "NetworkClassifier(CEN_1)", default=False),
-    Learner("cen-2", "frequentist", Structure.NETWORK, "the paper's second network as feature map",
+    Learner("cen-2", Structure.NETWORK, "the paper's second network as feature map",
         "NetworkClassifier(CEN_2)", default=False),
-    Learner("svc grid", "reference", Structure.SUPPORT_VECTORS,
+    Learner("svc grid", Structure.SUPPORT_VECTORS,
         "scikit-learn's SVC (squared exponential), grid search, calibrated on folds",
         "GridSearchedSVC(num_folds=3, search_rows=2000)"),
-    Learner("svc grid, pairwise", "reference", Structure.SUPPORT_VECTORS,
+    Learner("svc grid, pairwise", Structure.SUPPORT_VECTORS,
         "the same SVC with libsvm's pairwise probabilities",
         "GridSearchedSVC(pairwise=True, num_folds=3, search_rows=2000)", default=False),
-    Learner("gpc", "bayesian", Structure.KERNEL_PER_CLASS, "scikit-learn's Gaussian process classifier, ARD kernel",
+    Learner("gpc", Structure.KERNEL_PER_CLASS, "scikit-learn's Gaussian process classifier, ARD kernel",
         "LaplaceGPC({smoothness})"),
-    Learner("dirichlet", "bayesian", Structure.KERNEL_PER_CLASS, "GPyTorch's Dirichlet classifier, ARD kernel",
+    Learner("dirichlet", Structure.KERNEL_PER_CLASS, "GPyTorch's Dirichlet classifier, ARD kernel",
         "DirichletClassifier({smoothness})"),
-    Learner("random forest", "reference", Structure.FOREST, "scikit-learn's random forest of 300 trees",
-        "RandomForestClassifier(300, random_state=0)", form="ordinal"),
-    Learner("boosting", "reference", Structure.BOOSTED_TREES,
-        "scikit-learn's histogram gradient boosting with its defaults", "Boosting()", form="Categories"),
-    Learner("logistic", "reference", Structure.COEFFICIENTS, "scikit-learn's logistic regression, C by three folds",
-        "TunedLogistic()", form="standardized", quick=True),
-    Learner("catboost", "reference", Structure.BOOSTED_TREES, "CatBoost with its defaults (extra bench)", "CatBoost()",
-        form="Categories", package="catboost"),
-    Learner("lightgbm", "reference", Structure.BOOSTED_TREES, "LightGBM with its defaults (extra bench)", "LightGBM()",
-        form="Categories", default=False, package="lightgbm"),
+    Learner("random forest", Structure.FOREST, "scikit-learn's random forest of 300 trees",
+        "RandomForestClassifier(300, random_state=0)", encoding="numbers"),
+    Learner("boosting", Structure.BOOSTED_TREES,
+        "scikit-learn's histogram gradient boosting with its defaults", "Boosting()", encoding="categories"),
+    Learner("logistic", Structure.COEFFICIENTS, "scikit-learn's logistic regression, C by three folds",
+        "TunedLogistic()", encoding="standardized", quick=True),
+    Learner("catboost", Structure.BOOSTED_TREES, "CatBoost with its defaults (extra bench)", "CatBoost()",
+        encoding="categories", package="catboost"),
+    Learner("lightgbm", Structure.BOOSTED_TREES, "LightGBM with its defaults (extra bench)", "LightGBM()",
+        encoding="categories", default=False, package="lightgbm"),
 )  # fmt: skip
 
 _REGRESSORS = (
-    Learner("default", "combined", Structure.POOL,
+    Learner("default", Structure.POOL,
         "several embeddings in one mixture, weighted by rows they have not seen; the regressor without any setting",
-        "ke.ConditionalEmbeddingRegressor(random_state=0)", form=None, quick=True,
+        "ke.ConditionalEmbeddingRegressor(random_state=0)", encoding="none", quick=True,
         call="predict_interval(X_new, coverage=0.9)"),
-    Learner("one kernel", "frequentist", Structure.KERNEL_OF_ALL_ROWS,
+    Learner("one kernel", Structure.KERNEL_OF_ALL_ROWS,
         "one kernel by the leave-one-out CRPS in closed form", "SingleKernelRegressor()"),
-    Learner("evidence", "bayesian", Structure.KERNEL,
+    Learner("evidence", Structure.KERNEL,
         "one kernel by the evidence of the targets, as for a Gaussian process",
         "SingleKernelRegressor(ke.ConditionalEvidence())", quick=True),
-    Learner("ridge", "reference", Structure.COEFFICIENTS,
-        "ridge regression, penalty and deviation by leave-one-out errors", "ProbabilisticRidge()", form="standardized",
+    Learner("ridge", Structure.COEFFICIENTS,
+        "ridge regression, penalty and deviation by leave-one-out errors", "ProbabilisticRidge()",
+        encoding="standardized",
         quick=True),
-    Learner("gaussian process", "bayesian", Structure.KERNEL, "scikit-learn's Gaussian process, ARD kernel",
-        "GaussianProcess()", form="standardized"),
-    Learner("random forest", "reference", Structure.FOREST,
-        "scikit-learn's random forest, with its out-of-bag residuals", "QuantileForest()", form="ordinal"),
-    Learner("quantile forest", "reference", Structure.FOREST, "a quantile regression forest (extra bench)",
-        "QuantileForestPackage()", form="ordinal", package="quantile_forest"),
-    Learner("boosting", "reference", Structure.BOOSTED_TREES, "scikit-learn's histogram boosting of 19 quantiles",
-        "BoostedQuantiles()", form="Categories"),
-    Learner("ngboost", "reference", Structure.BOOSTED_TREES,
-        "NGBoost with a normal distribution, 500 trees (extra bench)", "NGBoost()", form="ordinal", package="ngboost"),
-    Learner("catboost", "reference", Structure.BOOSTED_TREES, "CatBoost with its own mean and variance (extra bench)",
-        "CatBoostGaussian()", form="Categories", package="catboost"),
+    Learner("gaussian process", Structure.KERNEL, "scikit-learn's Gaussian process, ARD kernel",
+        "GaussianProcess()", encoding="standardized"),
+    Learner("random forest", Structure.FOREST,
+        "scikit-learn's random forest, with its out-of-bag residuals", "QuantileForest()", encoding="numbers"),
+    Learner("quantile forest", Structure.FOREST, "a quantile regression forest (extra bench)",
+        "QuantileForestPackage()", encoding="numbers", package="quantile_forest"),
+    Learner("boosting", Structure.BOOSTED_TREES, "scikit-learn's histogram boosting of 19 quantiles",
+        "BoostedQuantiles()", encoding="categories"),
+    Learner("ngboost", Structure.BOOSTED_TREES,
+        "NGBoost with a normal distribution, 500 trees (extra bench)", "NGBoost()", encoding="numbers",
+        package="ngboost"),
+    Learner("catboost", Structure.BOOSTED_TREES, "CatBoost with its own mean and variance (extra bench)",
+        "CatBoostGaussian()", encoding="categories", package="catboost"),
 )  # fmt: skip
 
 LEARNERS = (*CLASSIFIERS, *(replace(one, task="regression") for one in _REGRESSORS))

@@ -9,16 +9,17 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from sklearn.preprocessing import minmax_scale
 
 from ...embeddings import BayesianMeanEmbedding, Witness
 from ...kernels import median_distance
 from ...learning import local_maxima
-from ...plots import free_figure, plot_evidence_curve, plot_probability_map, plot_witness
+from ...plots import plot_evidence_curve, plot_probability_map, plot_witness
 from ...splits import proportional_sample
-from .embedding_classifiers import inputs_model, kernel_class
-from .figures import REFIT_SECONDS, Content, picture, section
-from .preprocessing import unit_range
-from .resources import take
+from ...tabular import TableEncoder
+from ..runner import take
+from .classifiers import inputs_model, kernel_class
+from .figures import REFIT_SECONDS, Content, panel, picture, section
 from .result import ComparisonResult
 from .tables import UserTable
 
@@ -34,7 +35,7 @@ LONGEST_NAME = 16
 def some_rows(table: UserTable) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """Some rows, of every class its share, as numbers in [0, 1]."""
     rows = proportional_sample(table.y, MAP_ROWS)
-    return np.asarray(unit_range().fit_transform(take(table.x, rows))), table.y[rows]
+    return minmax_scale(TableEncoder().fit_transform(take(table.x, rows))), table.y[rows]
 
 
 class Plane(NamedTuple):
@@ -104,8 +105,7 @@ def probability_maps(result: ComparisonResult, method: str | None) -> Content:
             p[:, np.searchsorted(classes, model.classes_)] = model.predict_proba(plane.scaled(points))
             return p
 
-        figure = free_figure(4.2, 3.1)
-        axes = figure.subplots()
+        figure, axes = panel(4.2, 3.1)
         plot_probability_map(probabilities, plane.points, numbers, len(classes), class_names=names, ax=axes)
         _name_axes(axes, result.table)
         yield picture(figure, name, "", "quarter")
@@ -123,8 +123,7 @@ def witness(result: ComparisonResult, method: str | None) -> Content:
     kernel = maxima[0].embedding.kernel if maxima else embedding.kernel
     model = BayesianMeanEmbedding(kernel, noise="central-limit" if x.shape[1] == 1 else 0.1)
     p, q = (x[torch.as_tensor(y == label)] for label in (first, second))
-    figure = free_figure(5.0, 3.4)
-    axes = figure.subplots()
+    figure, axes = panel(5.0, 3.4)
     plot_witness(Witness(model, p, q), ax=axes)
     if x.shape[1] == 2:
         for sample, marker in ((p, "o"), (q, "x")):
@@ -152,8 +151,8 @@ def evidence_curve(result: ComparisonResult, method: str | None) -> Content:
             values.append(-objective(embedding, x).item())
     maxima = local_maxima(embedding, objective, x, num_points=15, progress=False)
     tops = [maximum.parameters["kernel.lengthscale"].item() for maximum in maxima]
-    figure = free_figure(5.0, 3.2)
-    plot_evidence_curve(lengthscales, np.array(values), median=median, maxima=tops, ax=figure.subplots())
+    figure, axes = panel(5.0, 3.2)
+    plot_evidence_curve(lengthscales, np.array(values), median=median, maxima=tops, ax=axes)
     yield picture(
         figure,
         "Lengthscale by evidence, labels unseen",

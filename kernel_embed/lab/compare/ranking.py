@@ -31,11 +31,11 @@ class Estimate(NamedTuple):
     mean: float
     error: float
 
-    def text(self, digits: int = 3, factor: float = 1.0) -> str:
+    def text(self, digits: int = 3, factor: float = 1.0, with_error: bool = True) -> str:
         """``0.912 ± 0.021``."""
         if math.isnan(self.mean):
             return "–"
-        spread = "" if math.isnan(self.error) else f" ± {factor * self.error:.{digits}f}"
+        spread = "" if math.isnan(self.error) or not with_error else f" ± {factor * self.error:.{digits}f}"
         return f"{factor * self.mean:.{digits}f}{spread}"
 
 
@@ -221,28 +221,17 @@ def recommend(rows: Sequence[Row], task: Task = CLASSIFICATION) -> Recommendatio
     return Recommendation(simplest, best.method, names, why)
 
 
-class Tally(NamedTuple):
-    r"""On how many tables one learner is ahead of another, within one standard error of it, or behind.
+def tally(tables: Sequence[Sequence[Row]], learner: str, others: Sequence[str]) -> list[tuple[str, int, int, int]]:
+    r"""Each other learner, and on how many tables ``learner`` is ahead, within one standard error, and behind.
 
-    The error is that of the mean difference over folds, :math:`\operatorname{sd} / \sqrt k`.
+    The error is that of the mean difference over folds, :math:`\operatorname{sd} / \sqrt k`. Tables on which one of the
+    two has no figures do not count.
     """
-
-    other: str
-    ahead: int
-    within: int
-    behind: int
-
-
-def tally(tables: Sequence[Sequence[Row]], learner: str, others: Sequence[str]) -> list[Tally]:
-    """Count over tables; tables on which one of the two has no figures do not count."""
     tallies = []
     for other in others:
-        counts = {-1: 0, 0: 0, 1: 0}
-        for rows in tables:
-            by_name = {row.method: row for row in rows if row.finished}
-            if learner in by_name and other in by_name:
-                counts[sign(by_name[learner], by_name[other])] += 1
-        tallies.append(Tally(other, counts[-1], counts[0], counts[1]))
+        pairs = [{row.method: row for row in rows if row.finished} for rows in tables]
+        signs = [sign(pair[learner], pair[other]) for pair in pairs if learner in pair and other in pair]
+        tallies.append((other, signs.count(-1), signs.count(0), signs.count(1)))
     return tallies
 
 
@@ -256,30 +245,22 @@ def mean_ranks(tables: Sequence[Sequence[Row]]) -> dict[str, float]:
     return dict(zip(names, ranks.mean(axis=0).tolist(), strict=True))
 
 
-class AgainstBest(NamedTuple):
-    """One learner against the best of the others: how many tables, on how many it is ahead or within one standard
-    error, and the tables (by number) on which its loss is more than 5 % higher."""
-
-    tables: int
-    level: int
-    clearly_worse: tuple[int, ...]
-
-
-def against_best(tables: Sequence[Sequence[Row]], learner: str) -> AgainstBest:
-    """Compare ``learner`` with the best other one, table by table."""
+def against_best(tables: Sequence[Sequence[Row]], learner: str) -> tuple[int, int, tuple[int, ...]]:
+    """``learner`` against the best other one: on how many tables, on how many it is ahead or within one standard error,
+    and the tables (by number) on which its loss is more than 5 % higher."""
     count = level = 0
     worse = []
     for number, rows in enumerate(tables):
-        done = [row for row in rows if row.finished]
-        ours = next((row for row in done if row.method == learner), None)
-        others = [row for row in done if row.method != learner]
-        if ours is None or not others:
+        done = {row.method: row for row in rows if row.finished}
+        ours = done.pop(learner, None)
+        if ours is None or not done:
             continue
+        best = next(iter(done.values()))
         count += 1
-        level += sign(ours, others[0]) <= 0
-        if ours.loss.mean > 1.05 * others[0].loss.mean:
+        level += sign(ours, best) <= 0
+        if ours.loss.mean > 1.05 * best.loss.mean:
             worse.append(number)
-    return AgainstBest(count, level, tuple(worse))
+    return count, level, tuple(worse)
 
 
 def sign(row: Row, other: Row) -> int:

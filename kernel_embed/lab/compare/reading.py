@@ -1,13 +1,10 @@
-"""Tables as typed columns: texts are parsed as numbers or dates where they are, and useless columns are dropped.
-
-Each column becomes float64 with NaN (numbers and booleans), datetime64 with NaT (dates), or object with NaN (texts, and
-the column types of users, see :mod:`kernel_embed.tabular`). The column types also say which columns are useless.
-"""
+"""Files as tables: CSV and Parquet, the papers' data sets, and texts parsed as numbers or dates where they are."""
 
 from __future__ import annotations
 
 import csv
 import io
+import os
 import pathlib
 import warnings
 from collections.abc import Iterator, Sequence
@@ -15,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from sklearn.model_selection import KFold
 
 from ...tabular import ColumnEncoder, TextEncoder, column_type
-from ...tabular.column_types import CONSTANT, EMPTY
 
 EXACT_NUMBERS: dict[str, Any] = {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
 """From pandas 3 on numbers are read to the last digit by default, and the option is deprecated."""
@@ -132,9 +130,6 @@ DATE = r"\d{4}[-/]\d{1,2}[-/]\d{1,2}([ T].*)?|\d{1,2}[./]\d{1,2}[./]\d{4}"
 DECIMAL_COMMA = r"[-+]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?([eE][-+]?\d+)?"
 THOUSANDS = r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?"
 
-ROW_NUMBER = "row numbers"
-UNREADABLE = "cells that are neither numbers, texts nor dates"
-
 INFINITE = "infinite cells, and numbers beyond 1e150, treated as missing"
 WITH_COMMA = "decimal commas read as points"
 WITH_THOUSANDS = "commas between thousands removed"
@@ -142,25 +137,6 @@ NOT_NUMBERS = "cells that are not numbers treated as missing"
 
 Notes = dict[str, list[str]]
 """Names of columns by what was done with them."""
-
-
-def usable_columns(raw: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """``raw`` with every column typed, without useless ones; and notes on what was done."""
-    read_as: Notes = {}
-    dropped: Notes = {}
-    delimiter = raw.attrs.get("delimiter", ";")
-    numbers = _numeric_part(raw, read_as, dropped)
-    others: dict[str, pd.Series] = {}
-    for name in raw.select_dtypes(exclude=["number", "bool"]).columns:
-        values = typed(raw[name], delimiter, read_as)
-        reason = UNREADABLE if values is None else series_type(values)(name, 0).fit(values.to_numpy())
-        if reason is None and values is not None:
-            others[name] = values
-        else:
-            dropped.setdefault(str(reason), []).append(name)
-    frame = pd.concat([numbers, pd.DataFrame(others, index=raw.index)], axis=1) if others else numbers
-    names = set(frame.columns)
-    return frame[[name for name in raw.columns if name in names]], tuple(_notes(read_as, dropped))
 
 
 def series_type(cells: pd.Series) -> type[ColumnEncoder]:
@@ -227,30 +203,80 @@ def _finite(values: pd.Series, notes: Notes) -> pd.Series:
     return values
 
 
-def _numeric_part(raw: pd.DataFrame, read_as: Notes, dropped: Notes) -> pd.DataFrame:
-    """The columns that pandas read as numbers, checked together: a table may have 100,000 of them."""
-    numbers = raw.select_dtypes(include=["number", "bool"])
-    x = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
-    names = np.asarray(numbers.columns, dtype=object)
-    infinite = np.abs(x) > LARGEST
-    x = np.where(infinite, np.nan, x)
-    known = ~np.isnan(x)
-    low, high = np.where(known, x, np.inf).min(axis=0), np.where(known, x, -np.inf).max(axis=0)
-    empty = ~known.any(axis=0)
-    reasons = {
-        EMPTY: empty,
-        CONSTANT: known.all(axis=0) & (low == high),
-        ROW_NUMBER: (np.diff(x, axis=0) == 1.0).all(axis=0) & (len(x) > FEW_VALUES),
-    }
-    for notes, marks in ((read_as, {INFINITE: infinite.any(axis=0) & ~empty}), (dropped, reasons)):
-        notes.update({note: [str(name) for name in names[mark]] for note, mark in marks.items() if mark.any()})
-    useful = ~np.logical_or.reduce(list(reasons.values()))
-    return pd.DataFrame(x[:, useful], columns=numbers.columns[useful], index=raw.index)
+ENVIRONMENT_VARIABLE = "KERNEL_EMBED_DATA"
+
+OPENML = {
+    "banknote": ("banknote-authentication", 1),
+    "breastcancer": ("breast-w", 1),
+    "diabetes": ("diabetes", 1),
+    "ecoli": ("ecoli", 1),
+    "ionosphere": ("ionosphere", 1),
+    "musk": ("clean1", 1),
+    "robot": ("wall-robot-navigation", 1),
+    "segment": ("segment", 1),
+    "vertebral": ("vertebra-column", 1),
+    "waveform": ("waveform-5000", 1),
+    "wine": ("wine", 1),
+    "yeast": ("yeast", 4),
+}
+"""Names and versions on OpenML; the copies there may differ in row order from the papers'."""
 
 
-def _notes(read_as: Notes, dropped: Notes) -> Iterator[str]:
-    for reason, names in dropped.items():
-        count = "a column" if len(names) == 1 else f"{len(names)} columns"
-        yield f"{count} dropped, {reason}: {listed(names)}"
-    for note, names in read_as.items():
-        yield f"{note}: {listed(names)}"
+def data_directory(directory: str | os.PathLike[str] | None = None) -> pathlib.Path | None:
+    """The directory of data sets: the one given, else the environment variable, else ``None``."""
+    place = directory if directory is not None else os.environ.get(ENVIRONMENT_VARIABLE)
+    return pathlib.Path(place) if place else None
+
+
+def load_table(name: str, directory: str | os.PathLike[str] | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Features and labels of the rows without an empty cell of the data set ``name`` (``"wine"``, ``"ecoli"``, …).
+
+    It is ``NAME.csv`` (the target is the last column) in the data directory, or fetched from OpenML without one.
+    """
+    place = data_directory(directory)
+    if place is None:
+        x, y = _fetch(name)
+    else:
+        if pathlib.PurePath(name).name != name or "\\" in name:
+            raise ValueError(f"{name!r} is a path, not the name of a data set. Give its directory with --data.")
+        path = place / f"{name}.csv"
+        if not path.exists():
+            stems = ", ".join(sorted(p.stem for p in place.glob("*.csv"))) or "none"
+            raise FileNotFoundError(f"File not found: {path}. Data sets there: {stems}.")
+        cells = pd.read_csv(path, dtype=str, keep_default_na=False).to_numpy(dtype=str)
+        x, y = np.where(cells == "", "nan", cells)[:, :-1].astype(np.float64), cells[:, -1]
+    complete = np.isfinite(x).all(axis=1)
+    return x[complete], y[complete]
+
+
+def _fetch(name: str) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    from sklearn.datasets import fetch_openml
+
+    if name not in OPENML:
+        raise ValueError(
+            f"Data set {name!r} has no known name on OpenML. Give the directory that holds {name}.csv with --data or "
+            f"in {ENVIRONMENT_VARIABLE}."
+        )
+    title, version = OPENML[name]
+    bunch = fetch_openml(title, version=version, as_frame=False)
+    return np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target)
+
+
+def scaled(x: NDArray[Any], y: NDArray[Any], x_test: NDArray[Any], y_test: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Features in [0, 1] on ``x``, and the same change of ``x_test``; constant columns become zero on ``x``."""
+    low, high = x.min(axis=0), x.max(axis=0)
+    spread = np.where(high > low, high - low, 1.0)
+    return (x - low) / spread, y, (x_test - low) / spread, y_test
+
+
+def paper_folds(x: NDArray[np.float64], y: NDArray[Any], num_folds: int = 10) -> Iterator[tuple[NDArray[Any], ...]]:
+    """The papers' protocol: features scaled to [0, 1], rows permuted with seed 0, then consecutive folds.
+
+    Yields (x_train, y_train, x_test, y_test).
+    """
+    x = scaled(x, y, x, y)[0]
+    # the stream of the legacy generator, because the published figures were made with it
+    order = np.random.RandomState(0).permutation(len(y))
+    x, y = x[order], y[order]
+    for train, test in KFold(num_folds).split(x):
+        yield x[train], y[train], x[test], y[test]

@@ -15,7 +15,6 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -25,12 +24,9 @@ from ...embeddings import ConditionalEmbedding, ConditionedEmbedding, Distributi
 from ...kernels import default_kernel
 from ...learning import fit
 from ...objectives import LeaveOneOutScore, Objective
-from .classifiers import catboost_frame, fit_catboost, optional
+from .tasks import LEVELS, pinball
 
 Array = NDArray[np.float64]
-
-LEVELS = (np.arange(100) + 0.5) / 100
-"""Of the quantiles that are scored; the CRPS is twice the mean pinball loss over these."""
 
 
 class PredictiveRegressor(RegressorMixin, BaseEstimator, abc.ABC):
@@ -96,18 +92,7 @@ class QuantileRegressor(PredictiveRegressor):
         return np.asarray(2.0 * pinball(self.quantiles(X), LEVELS, y).mean(axis=1))
 
 
-def pinball(quantiles: Array, levels: Array, y: Array) -> Array:
-    """max(q(y − t), (q − 1)(y − t)) of each row and level.
-
-    Example:
-        >>> pinball(np.array([[1.0, 3.0]]), np.array([0.1, 0.9]), np.array([2.0]))
-        array([[0.1, 0.1]])
-    """
-    error = y[:, None] - quantiles
-    return np.asarray(np.maximum(levels * error, (levels - 1) * error))
-
-
-def _floats(x: ArrayLike) -> Array:
+def floats(x: ArrayLike) -> Array:
     return np.asarray(x, dtype=np.float64)
 
 
@@ -122,70 +107,17 @@ class ProbabilisticRidge(GaussianRegressor):
 
     def fit(self, X: Any, y: ArrayLike) -> ProbabilisticRidge:
         """Choose among nineteen penalties."""
-        self.unit_ = float(_floats(y).std()) or 1.0
+        self.unit_ = float(floats(y).std()) or 1.0
         ridge = RidgeCV(alphas=np.logspace(-3, 6, 19), store_cv_results=True)
-        self.model_ = ridge.fit(_floats(X), _floats(y) / self.unit_)
+        self.model_ = ridge.fit(floats(X), floats(y) / self.unit_)
         least = self.model_.cv_results_.mean(axis=0).min()
         self.scale_ = self.unit_ * float(np.sqrt(least)) or 1e-12
         return self
 
     def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
         """The line, and the deviation."""
-        mean = self.unit_ * np.asarray(self.model_.predict(_floats(X)))
+        mean = self.unit_ * np.asarray(self.model_.predict(floats(X)))
         return mean, np.full(len(mean), self.scale_)
-
-
-class QuantileForest(QuantileRegressor):
-    """scikit-learn's random forest of 300 trees, with the distribution of its out-of-bag residuals around the mean."""
-
-    def fit(self, X: Any, y: ArrayLike) -> QuantileForest:
-        """Fit the forest and keep its residuals."""
-        self.model_ = RandomForestRegressor(300, oob_score=True, random_state=0).fit(X, _floats(y))
-        self.residuals_ = np.quantile(_floats(y) - self.model_.oob_prediction_, LEVELS)
-        return self
-
-    def predict(self, X: Any) -> Array:
-        """The forest's own mean."""
-        return np.asarray(self.model_.predict(X))
-
-    def quantiles(self, X: Any) -> Array:
-        """The mean plus quantiles of the residuals."""
-        return np.asarray(self.predict(X)[:, None] + self.residuals_)
-
-
-class BoostedQuantiles(QuantileRegressor):
-    """Histogram boosting with the pinball loss, at 19 levels and between them by interpolation."""
-
-    own_levels = np.linspace(0.05, 0.95, 19)
-
-    def fit(self, X: Any, y: ArrayLike) -> BoostedQuantiles:
-        """One model for each level."""
-        settings = {"loss": "quantile", "random_state": 0, "categorical_features": "from_dtype"}
-        self.models_ = [HistGradientBoostingRegressor(quantile=q, **settings).fit(X, y) for q in self.own_levels]
-        return self
-
-    def quantiles(self, X: Any) -> Array:
-        """Sorted, and constant beyond the outermost levels."""
-        own = np.sort(np.stack([model.predict(X) for model in self.models_], axis=1), axis=1)
-        return np.stack([np.interp(LEVELS, self.own_levels, row) for row in own])
-
-
-class QuantileForestPackage(QuantileRegressor):
-    """A quantile regression forest of 300 trees (package quantile-forest, extra ``bench``)."""
-
-    def fit(self, X: Any, y: ArrayLike) -> QuantileForestPackage:
-        """Fit, with at least three rows in a leaf."""
-        make = optional("quantile_forest").RandomForestQuantileRegressor
-        self.model_ = make(300, min_samples_leaf=3, random_state=0).fit(_floats(X), _floats(y))
-        return self
-
-    def predict(self, X: Any) -> Array:
-        """The forest's own mean."""
-        return np.asarray(self.model_.predict(_floats(X), quantiles="mean"))
-
-    def quantiles(self, X: Any) -> Array:
-        """Of the training targets in the same leaves."""
-        return np.asarray(self.model_.predict(_floats(X), quantiles=list(LEVELS)))
 
 
 class GaussianProcess(GaussianRegressor):
@@ -193,48 +125,19 @@ class GaussianProcess(GaussianRegressor):
 
     def fit(self, X: Any, y: ArrayLike) -> GaussianProcess:
         """Maximize the evidence."""
-        x = _floats(X)
+        x = floats(X)
         kernel = ConstantKernel() * RBF(np.full(x.shape[1], np.sqrt(x.shape[1])), (1e-2, 1e4)) + WhiteKernel(0.1)
         process = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=1, random_state=0)
         with warnings.catch_warnings():
             # a lengthscale at its bound is that of a column that does not matter
             warnings.simplefilter("ignore", ConvergenceWarning)
-            self.model_ = process.fit(x, _floats(y))
+            self.model_ = process.fit(x, floats(y))
         return self
 
     def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
         """The posterior, noise included."""
-        mean, scale = self.model_.predict(_floats(X), return_std=True)
+        mean, scale = self.model_.predict(floats(X), return_std=True)
         return mean, scale
-
-
-class NGBoost(GaussianRegressor):
-    """NGBoost with a normal distribution and 500 trees (extra ``bench``)."""
-
-    def fit(self, X: Any, y: ArrayLike) -> NGBoost:
-        """Fit with seed 0."""
-        model = optional("ngboost").NGBRegressor(n_estimators=500, verbose=False, random_state=0)
-        self.model_ = model.fit(_floats(X), _floats(y))
-        return self
-
-    def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
-        """Its parameters."""
-        parameters = self.model_.pred_dist(_floats(X)).params
-        return parameters["loc"], parameters["scale"]
-
-
-class CatBoostGaussian(GaussianRegressor):
-    """CatBoost with its own uncertainty: mean and variance, on one thread (extra ``bench``)."""
-
-    def fit(self, X: Any, y: ArrayLike) -> CatBoostGaussian:
-        """Fit with 1000 trees, CatBoost's own default."""
-        self.model_ = fit_catboost("CatBoostRegressor", X, _floats(y), "RMSEWithUncertainty")
-        return self
-
-    def mean_and_scale(self, X: Any) -> tuple[Array, Array]:
-        """Mean, and the root of the variance."""
-        mean, variance = np.asarray(self.model_.predict(catboost_frame(X))).T
-        return mean, np.sqrt(variance)
 
 
 class SingleKernelRegressor(PredictiveRegressor):

@@ -16,10 +16,9 @@ from ...version import __version__
 from ..runner import FAILURES
 from . import figures, maps, predictions
 from .figures import REFIT_SECONDS, Picture, html_table
-from .ranking import LEVEL, Recommendation, Row, is_tied, rule
+from .ranking import LEVEL, Recommendation, rule
 from .result import ComparisonResult
-from .summary import heading, number
-from .tasks import Task
+from .summary import heading, ranking_table
 
 SECTIONS = (
     predictions.confusion,
@@ -109,7 +108,8 @@ def _table_section(
         notes.append(f"Judged on {len(result.test.y)} rows of {result.test.name}.")
     yield from (f'<p class="note">{_t(note)}</p>' for note in notes)
     yield _html(content.pop(figures.ranking))
-    yield _ranking_table(result.rows, advice, result.task)
+    marks = ["out" if not row.finished else "chosen" if row.method == method else "" for row in result.rows]
+    yield html_table(*ranking_table(result.rows, result.task, full=True), marks)
     yield from (f'<p class="note">* {_t(row.method)}: {_t(row.note)}.</p>' for row in result.rows if row.note)
     for part, blocks in content.items():
         if part.title and blocks:
@@ -147,33 +147,6 @@ def _advice(result: ComparisonResult, advice: Recommendation | None) -> str:
         f'<div class="use"><strong>Use “{_t(advice.method)}”</strong>: {_t(learner.description)}.'
         f"{why}{worse}<pre>{_t(learner.code)}</pre></div>"
     )
-
-
-def _ranking_table(rows: Sequence[Row], advice: Recommendation | None, task: Task) -> str:
-    bound = ["bound"] if "bound" in task.terms else []
-    names = [name for name, *_ in task.report_columns]
-    header = ["learner", *names, "behind best", "p", "tied", *bound, "evals", "seconds", "MB"]
-    lines, classes = [], []
-    for row in rows:
-        lines.append(_cells(row, rows[0], task) if row.finished else [row.method, *["–"] * (len(header) - 1)])
-        classes.append("out" if not row.finished else "chosen" if advice and row.method == advice.method else "")
-    return html_table(header, lines, classes)
-
-
-def _cells(row: Row, best: Row, task: Task) -> list[str]:
-    first = row.method == best.method
-    bound = "vacuous" if row.bound >= 1.0 else number(row.bound, "{:.2f}")
-    return [
-        row.method + ("*" if row.note else ""),
-        *(row.scores[name].text(digits, factor) for _, name, digits, factor in task.report_columns),
-        "" if first else row.behind.text(),
-        "" if first else number(row.pvalue, "{:.3f}"),
-        "tied" if is_tied(row, best) and not first else "",
-        *([bound] if "bound" in task.terms else []),
-        number(row.num_evaluations, "{:.0f}"),
-        number(row.seconds, "{:.2f}"),
-        number(row.megabytes, "{:.0f}"),
-    ]
 
 
 def _html(blocks: Sequence[Picture | str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import re
@@ -12,18 +13,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ...archive import save
 from ...results import Results
 from ...validation import check_count, check_number
 from ..runner import finished
 from .comparison import KEY, Comparison, Settings
-from .ranking import Recommendation, Row, is_tied, recommend, rows_of
-from .summary import explanation, summary
 from .tables import UserTable, frame_of, read_user_table, table_of
 from .tasks import TASKS, Arrays
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from .ranking import Recommendation, Row
 
 
 def compare(
@@ -80,7 +80,12 @@ def compare(
         >>> compared.fitted("logistic").predict(iris.data[:1])
         array([0])
     """
-    _check_settings(methods, folds, seed, budget)
+    if methods is not None and (isinstance(methods, str) or not isinstance(methods, Sequence)):
+        raise TypeError(f"methods must be a list of names, not {methods!r}. Give [{methods!r}], or None for all.")
+    check_count("folds", folds, 2)
+    check_count("seed", seed, 0, 2**32 - 1)
+    if budget is not None and not 0.0 < check_number("budget", budget) < np.inf:
+        raise ValueError(f"budget must be positive, not {budget!r}. Give None for no limit.")
     train = _table(X, y, name, drop, task)
     test_table = None if test is None else table_of(*test, name="test", like=train)
     names = tuple(methods or TASKS[train.task].methods())
@@ -93,13 +98,20 @@ def compare(
     return ComparisonResult(comparison, train, test_table)
 
 
-def _check_settings(methods: Sequence[str] | None, folds: int, seed: int, budget: float | None) -> None:
-    if methods is not None and (isinstance(methods, str) or not isinstance(methods, Sequence)):
-        raise TypeError(f"methods must be a list of names, not {methods!r}. Give [{methods!r}], or None for all.")
-    check_count("folds", folds, 2)
-    check_count("seed", seed, 0, 2**32 - 1)
-    if budget is not None and not 0.0 < check_number("budget", budget) < np.inf:
-        raise ValueError(f"budget must be positive, not {budget!r}. Give None for no limit.")
+def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[str], task: str | None) -> UserTable:
+    if isinstance(X, str | os.PathLike):
+        if not (y is None or isinstance(y, str)):
+            raise ValueError("With a path, y must be the name of the target column, not labels.")
+        table = read_user_table(X, y, drop, task=task)
+        return table if name is None else table._replace(name=name)
+    if y is None:
+        raise ValueError("There are no labels. Give y=labels, or y='name of the column' with a DataFrame.")
+    if isinstance(y, str):
+        frame = frame_of(X)
+        if y not in frame.columns:
+            raise ValueError(f"X has no column {y!r}. Its columns are {', '.join(map(str, frame.columns))}.")
+        X, y = frame.drop(columns=y), frame[y]
+    return table_of(X, y, name or "table", drop, task=task)
 
 
 class ComparisonResult:
@@ -108,7 +120,6 @@ class ComparisonResult:
     Attributes:
         table: what was learned from, with notes on what was left out of it.
         test: the table that learners were scored on, if one was given.
-        rows: one :class:`kernel_embed.lab.compare.ranking.Row` for each learner, the best first.
         comparison: the run behind it, with its records.
 
     Example:
@@ -124,17 +135,31 @@ class ComparisonResult:
         self.comparison, self.table, self.test = comparison, table, test
         self.task, self.settings, self.learners = comparison.task, comparison.settings, comparison.learners
         self.records = comparison.records(table)
-        self.rows: list[Row] = rows_of(self.records, comparison.arrays, self.task)
-        self.finished_rows = [row for row in self.rows if row.finished]
+
+    @functools.cached_property
+    def rows(self) -> list[Row]:
+        """One row for each learner, the best first."""
+        from .ranking import rows_of
+
+        return rows_of(self.records, self.comparison.arrays, self.task)
+
+    @property
+    def finished_rows(self) -> list[Row]:
+        """The rows that have figures."""
+        return [row for row in self.rows if row.finished]
 
     @property
     def recommendation(self) -> Recommendation:
         """Which learner to use, which are tied with the best, and why."""
+        from .ranking import recommend
+
         return recommend(self.rows, self.task)
 
     @property
     def ranking(self) -> pd.DataFrame:
         """The rows as a data frame, the best first."""
+        from .ranking import is_tied
+
         best = self.rows[0]
         return pd.DataFrame(
             {
@@ -187,6 +212,8 @@ class ComparisonResult:
 
         The name contains the table, the learner and a fingerprint of the data: a file that exists is the same model.
         """
+        from ...archive import save
+
         method = method or self.recommendation.method
         words = re.sub(r"[^\w.-]+", "-", f"{self.table.name}-{method}-{self.table.fingerprint[:6]}")
         path = pathlib.Path(folder) / f"{words}.ke"
@@ -196,11 +223,11 @@ class ComparisonResult:
         """The lines that do what :meth:`fitted` does."""
         return self.learners[method or self.recommendation.method].code
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The learners by their NLL, or CRPS, with standard errors (extra ``plots``)."""
+    def plot(self, ax: Axes | None = None, method: str | None = None) -> Axes:
+        """The learners by their NLL, or CRPS, with standard errors (extra ``plots``); ``method`` is highlighted."""
         from ...plots import plot_ranking
 
-        method, rows = self.recommendation.method, self.finished_rows
+        method, rows = method or self.recommendation.method, self.finished_rows
         means, errors = [row.loss.mean for row in rows], [row.loss.error for row in rows]
         axes = plot_ranking([row.method for row in rows], means, errors, chosen=method, ax=ax)
         axes.set_xlabel(self.task.axis)
@@ -213,23 +240,9 @@ class ComparisonResult:
         return write_report([self], pathlib.Path(path), progress)
 
     def __str__(self) -> str:
+        from .summary import explanation, summary
+
         return f"{summary(self.table, self.rows, self.task)}\n\n{explanation(len(self.rows) > 1, self.task)}"
 
     def __repr__(self) -> str:
         return f"<ComparisonResult {self.table.name}: {len(self.rows)} learners>"
-
-
-def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[str], task: str | None) -> UserTable:
-    if isinstance(X, str | os.PathLike):
-        if not (y is None or isinstance(y, str)):
-            raise ValueError("With a path, y must be the name of the target column, not labels.")
-        table = read_user_table(X, y, drop, task=task)
-        return table if name is None else table._replace(name=name)
-    if y is None:
-        raise ValueError("There are no labels. Give y=labels, or y='name of the column' with a DataFrame.")
-    if isinstance(y, str):
-        frame = X.to_pandas() if hasattr(X, "to_pandas") else frame_of(X)
-        if y not in frame.columns:
-            raise ValueError(f"X has no column {y!r}. Its columns are {', '.join(map(str, frame.columns))}.")
-        X, y = frame.drop(columns=y), frame[y]
-    return table_of(X, y, name or "table", drop, task=task)

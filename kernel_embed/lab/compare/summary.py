@@ -14,26 +14,32 @@ from .tasks import CLASSIFICATION, TASKS, Task
 WIDTH = 80
 
 
-def header(task: Task) -> list[str]:
-    """Scores, the loss, its paired difference from the best row, p-value, tie, seconds of a fit."""
-    names = [name for name, *_ in task.columns]
-    return ["learner", *names, task.loss_name, "behind best", "p", "tied", "s"]
+def ranking_table(rows: Sequence[Row], task: Task, full: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Header and cells: scores, paired difference from the best row, p-value, tie and cost; ``full`` for the report."""
+    columns = task.report_columns if full else (*task.columns, (task.loss_name, task.loss, 3, 1.0))
+    header = ["learner", *(title for title, *_ in columns), "behind best", "p", "tied", *_costs(rows[0], task, full)]
+    lines = []
+    for row in rows:
+        if not row.finished:
+            lines.append([row.method, *["–"] * (len(header) - 1)])
+            continue
+        scores = [
+            row.scores[name].text(digits, factor, with_error=full or name == task.loss)
+            for _, name, digits, factor in columns
+        ]
+        difference = [row.behind.text(), number(row.pvalue, "{:.3f}"), "tied" if is_tied(row, rows[0]) else ""]
+        if row.method == rows[0].method:
+            difference = [""] * 3
+        lines.append([row.method + ("*" if row.note else ""), *scores, *difference, *_costs(row, task, full).values()])
+    return header, lines
 
 
-def cells(row: Row, best: Row, task: Task = CLASSIFICATION) -> list[str]:
-    """One row as text, in the order of :func:`header`."""
-    if not row.finished:
-        return [row.method, *["–"] * (len(header(task)) - 1)]
-    first = row.method == best.method
-    return [
-        row.method + ("*" if row.note else ""),
-        *(f"{factor * row.scores[name].mean:.{digits}f}" for _, name, digits, factor in task.columns),
-        row.loss.text(),
-        "" if first else row.behind.text(),
-        "" if first else number(row.pvalue, "{:.3f}"),
-        "tied" if is_tied(row, best) and not first else "",
-        number(row.seconds, "{:.1f}"),
-    ]
+def _costs(row: Row, task: Task, full: bool) -> dict[str, str]:
+    if not full:
+        return {"s": number(row.seconds, "{:.1f}")}
+    bound = {"bound": "vacuous" if row.bound >= 1.0 else number(row.bound, "{:.2f}")} if "bound" in task.terms else {}
+    costs = {"evals": number(row.num_evaluations, "{:.0f}"), "seconds": number(row.seconds, "{:.2f}")}
+    return {**bound, **costs, "MB": number(row.megabytes, "{:.0f}")}
 
 
 def summary(data: UserTable, rows: Sequence[Row], task: Task = CLASSIFICATION) -> str:
@@ -41,7 +47,7 @@ def summary(data: UserTable, rows: Sequence[Row], task: Task = CLASSIFICATION) -
     if not rows:
         return f"{data.name}: nothing was finished"
     best = rows[0]
-    lines = [heading(data), "", table(header(task), [cells(row, best, task) for row in rows])]
+    lines = [heading(data), "", table(*ranking_table(rows, task))]
     notes = [f"* {row.method}: {row.note}" for row in rows if row.note]
     notes += [f"* {note}" for note in data.notes]
     if notes:
@@ -68,16 +74,16 @@ def overall(
     first, *others = methods
     ranks = mean_ranks(tables)
     rows = [
-        [t.other, f"{t.ahead}", f"{t.within}", f"{t.behind}", number(ranks.get(t.other, math.nan), "{:.2f}")]
-        for t in tally(tables, first, others)
+        [other, *map(str, counts), number(ranks.get(other, math.nan), "{:.2f}")]
+        for other, *counts in tally(tables, first, others)
     ]
-    best = against_best(tables, first)
-    worse = ", ".join(names[number] for number in best.clearly_worse) or "none"
+    count, level, clearly_worse = against_best(tables, first)
+    worse = ", ".join(names[number] for number in clearly_worse) or "none"
     head = [f"{first} against", "ahead", "within 1 s.e.", "behind", "mean rank"]
     share = (
         f"{first} (mean rank {number(ranks.get(first, math.nan), '{:.2f}')}) against the best of the others: ahead or "
-        f"within one standard error of the paired difference on {best.level} of {best.tables} tables; "
-        f"{task.loss_name} more than 5 % higher on {len(best.clearly_worse)} ({worse})."
+        f"within one standard error of the paired difference on {level} of {count} tables; "
+        f"{task.loss_name} more than 5 % higher on {len(clearly_worse)} ({worse})."
     )
     return f"{task.loss_name} over {len(tables)} tables\n\n{table(head, rows)}\n\n{_filled(share)}"
 

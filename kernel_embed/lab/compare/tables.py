@@ -1,4 +1,8 @@
-"""The user's table: a file or a data frame, its target column, and notes on what was dropped."""
+"""The user's table: a file or a data frame, its target column, and notes on what was dropped.
+
+Columns are float64 with NaN (numbers and booleans), datetime64 with NaT (dates), or object with NaN (texts, and the
+column types of users, see :mod:`kernel_embed.tabular`). Those that the estimators drop as useless are dropped here too.
+"""
 
 from __future__ import annotations
 
@@ -12,62 +16,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from .data import Table
-from .reading import listed, read_frame, typed, usable_columns
+from ...tabular.encoder import TableEncoder
+from .reading import INFINITE, LARGEST, Notes, listed, read_frame, typed
 
 MOST_FRACTIONS = 20
 """A target with more different numbers, not all of them whole, is continuous."""
 MOST_WHOLE = 50
 """A target with more different whole numbers is a count or a measurement, unless the task is given."""
-
-
-def task_of(cells: pd.Series) -> str:
-    """Regression if every target is a number and there are many different ones; otherwise classification.
-
-    Many means more than 20 if not all are whole numbers, more than 50 if all are, or more than half the rows.
-
-    Example:
-        >>> task_of(pd.Series(np.linspace(0, 1, 50))), task_of(pd.Series([1, 2] * 25)), task_of(pd.Series(["a", "b"]))
-        ('regression', 'classification', 'classification')
-    """
-    if pd.api.types.is_bool_dtype(cells.dtype):
-        return "classification"
-    numbers = pd.to_numeric(cells.dropna(), errors="coerce").astype(np.float64)
-    if numbers.empty or not np.isfinite(numbers).all():
-        return "classification"
-    different, whole = numbers.nunique(), bool((numbers % 1 == 0).all())
-    many = different > (MOST_WHOLE if whole else MOST_FRACTIONS)
-    return "regression" if many or (different > 2 and 2 * different > len(numbers)) else "classification"
-
-
-def numbers_of(cells: pd.Series, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Targets as floats, and which rows have one."""
-    has_label = cells.notna().to_numpy()
-    values = pd.to_numeric(cells.where(has_label), errors="coerce").astype(np.float64).to_numpy()
-    text = has_label & np.isnan(values)
-    if text.any():
-        raise ValueError(
-            f"The target of {name} is not a number in every row: {cells[text].iloc[0]!r}. For classes use "
-            "--task classification, or task='classification'."
-        )
-    if np.isinf(values[has_label]).any():
-        raise ValueError(f"The target of {name} is infinite in some rows. Make such cells empty.")
-    return values, has_label
-
-
-def labels_of(cells: pd.Series) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Labels as whole numbers if all of them are, otherwise as text; and which rows have one."""
-    has_label = cells.notna().to_numpy()
-    numbers = pd.to_numeric(cells.where(has_label), errors="coerce").astype(np.float64)
-    values = numbers[has_label]
-    whole = len(values) and (np.abs(values) < 2**53).all() and (values % 1 == 0).all()
-    if whole and not pd.api.types.is_bool_dtype(cells.dtype):
-        return numbers.where(has_label, 0.0).astype(np.int64).to_numpy(), has_label
-    return np.array(["" if pd.isna(cell) else str(cell).strip() for cell in cells]), has_label
-
-
 FEWEST_ROWS = 10
 FEWEST_OF_A_CLASS = 5
+UNREADABLE = "cells that are neither numbers, texts nor dates"
 
 
 class UserTable(NamedTuple):
@@ -106,11 +64,6 @@ class UserTable(NamedTuple):
         return digest.hexdigest()[:12]
 
 
-def named_table(name: str, table: Table, features: Sequence[str]) -> UserTable:
-    """A matrix in memory, checked like a table from a file."""
-    return table_of(pd.DataFrame(table.x, columns=list(features)), table.y, name)
-
-
 def table_of(
     X: Any,
     y: ArrayLike,
@@ -127,12 +80,7 @@ def table_of(
         >>> table_of({"a": [1.0, 2.0] * 6, "b": ["u", "v", "w"] * 4}, ["yes", "no"] * 6).features
         ('a', 'b')
     """
-    if hasattr(X, "to_pandas"):
-        X = X.to_pandas()
-    frame = X if isinstance(X, pd.DataFrame) else frame_of(X)
-    if not isinstance(X, pd.DataFrame | dict):
-        frame.columns = pd.Index([f"x{j}" for j in range(frame.shape[1])])
-    frame = frame.rename(columns=str).infer_objects().reset_index(drop=True)
+    frame = frame_of(X).rename(columns=str).infer_objects().reset_index(drop=True)
     if frame.columns.duplicated().any():
         repeated = sorted(set(map(str, frame.columns[frame.columns.duplicated()])))
         raise ValueError(f"Several columns have the same name: {listed(repeated)}. Rename them.")
@@ -146,16 +94,17 @@ def table_of(
 
 
 def frame_of(X: Any) -> pd.DataFrame:
-    """Whatever pandas can convert to a frame, with at least one column."""
+    """Whatever pandas can convert to a frame, with at least one column; those of a matrix are x0, x1, …"""
     try:
-        frame = pd.DataFrame(X)
+        frame = X.to_pandas() if hasattr(X, "to_pandas") else pd.DataFrame(X)
     except (ValueError, TypeError, RuntimeError) as error:
         raise ValueError(
             f"X is neither a data frame nor a matrix but {type(X).__name__} ({error}). Give it two dimensions."
         ) from error
     if frame.shape[1] == 0:
         raise ValueError(f"X has no columns (shape {frame.shape}). Give at least one feature.")
-    return frame
+    is_named = hasattr(X, "to_pandas") or isinstance(X, pd.DataFrame | dict)
+    return frame if is_named else frame.set_axis([f"x{j}" for j in range(frame.shape[1])], axis=1)
 
 
 def read_user_table(
@@ -167,15 +116,8 @@ def read_user_table(
 ) -> UserTable:
     """Read a CSV (comma, semicolon, tab or bar between cells) or Parquet file with a header.
 
-    Args:
-        path: the file.
-        target: the column to predict; by default one called ``target``, else the last.
-        drop: columns to leave out.
-        like: the training table if this one holds the test rows: its columns and their types are used.
-        task: ``"classification"`` or ``"regression"``; ``None`` decides by the target (:func:`task_of`).
-
-    Texts, dates, booleans and missing cells are kept. Rows without a label and useless columns are dropped; ``notes``
-    lists them.
+    The target is by default the column ``target``, else the last; ``task=None`` decides by it (:func:`task_of`).
+    ``like`` is the training table if this one holds the test rows: its columns and their types are used.
     """
     path = pathlib.Path(path)
     frame = read_frame(path)
@@ -191,22 +133,26 @@ def read_user_table(
     return _table(path.stem, _without(frame.drop(columns=target), drop, str(path)), frame[target], like, task)
 
 
-def _table(
-    name: str, frame: pd.DataFrame, cells: pd.Series, like: UserTable | None = None, task: str | None = None
-) -> UserTable:
-    """The rows with a label, checked; ``like`` is the training table of test rows."""
-    if like is not None:
-        task = like.task
-    task = task_of(cells) if task is None else task
+def _without(frame: pd.DataFrame, drop: Sequence[str], where: str) -> pd.DataFrame:
+    unknown = [name for name in drop if name not in frame.columns]
+    if unknown:
+        raise ValueError(f"{where} has no columns {listed(unknown)} to drop. Its columns: {listed(list(frame), 20)}.")
+    return frame.drop(columns=list(drop))
+
+
+def _table(name: str, frame: pd.DataFrame, cells: pd.Series, like: UserTable | None, task: str | None) -> UserTable:
+    """The rows with a label, checked."""
+    task = like.task if like is not None else task_of(cells) if task is None else task
     if task not in ("classification", "regression"):
         raise ValueError(f"Unknown task {task!r}. Choose 'classification' or 'regression'.")
-    labels, has_label = numbers_of(cells, name) if task == "regression" else labels_of(cells)
+    has_label = cells.notna().to_numpy()
     notes = []
     if not has_label.all():
         notes = [f"{int((~has_label).sum())} of {len(has_label)} rows dropped: no label in {cells.name}"]
-    attributes, labels = frame.attrs, labels[has_label]
-    frame = frame[has_label].reset_index(drop=True)
+    attributes = frame.attrs
+    frame, cells = frame[has_label].reset_index(drop=True), cells[has_label]
     frame.attrs = attributes
+    labels = _numbers(cells, name) if task == "regression" else _labels(cells)
     if like is not None:
         return UserTable(name, _columns_like(name, frame, like), _labels_like(name, labels, like), tuple(notes), task)
     if len(labels) == 0:
@@ -214,8 +160,76 @@ def _table(
     x, column_notes = usable_columns(frame)
     if x.empty and len(frame) >= FEWEST_ROWS:
         raise ValueError(f"{name} has no useful column: {'; '.join(column_notes)}. Keep a column that varies.")
-    notes = [*notes, *column_notes, *_missing(x), *_check_target(name, labels, task)]
-    return UserTable(name, x, labels, tuple(notes), task)
+    return UserTable(name, x, labels, (*notes, *column_notes, *_missing(x), *_check_target(name, labels, task)), task)
+
+
+def usable_columns(raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """``raw`` with every column typed, without those that :class:`TableEncoder` drops; and notes on what was done."""
+    read_as: Notes = {}
+    numbers = raw.select_dtypes(include=["number", "bool"])
+    # all at once: a table may have 100,000 of them
+    x = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
+    infinite = np.abs(x) > LARGEST
+    if infinite.any():
+        read_as[INFINITE] = [str(name) for name in numbers.columns[infinite.any(axis=0)]]
+    others = raw.columns.difference(numbers.columns, sort=False)
+    texts = {name: typed(raw[name], raw.attrs.get("delimiter", ";"), read_as) for name in others}
+    readable = {name: values for name, values in texts.items() if values is not None}
+    frame = pd.DataFrame(np.where(infinite, np.nan, x), columns=numbers.columns, index=raw.index)
+    if readable:
+        frame = pd.concat([frame, pd.DataFrame(readable, index=raw.index)], axis=1)
+    frame = frame[[name for name in raw.columns if texts.get(name, 0) is not None]]
+    reasons = {name: UNREADABLE for name in texts if name not in readable}
+    if len(frame) and len(frame.columns):
+        reasons |= TableEncoder().fit(frame).dropped_
+    notes = []
+    for reason in dict.fromkeys(reasons.values()):
+        names = [name for name in raw.columns if reasons.get(name) == reason]
+        count = "a column" if len(names) == 1 else f"{len(names)} columns"
+        notes.append(f"{count} dropped, {reason}: {listed(names)}")
+    notes += [f"{note}: {listed(names)}" for note, names in read_as.items()]
+    return frame.drop(columns=[name for name in reasons if name in readable or name in numbers]), notes
+
+
+def task_of(cells: pd.Series) -> str:
+    """Regression if every target is a number and there are many different ones; otherwise classification.
+
+    Many means more than 20 if not all are whole numbers, more than 50 if all are, or more than half the rows.
+
+    Example:
+        >>> task_of(pd.Series(np.linspace(0, 1, 50))), task_of(pd.Series([1, 2] * 25)), task_of(pd.Series(["a", "b"]))
+        ('regression', 'classification', 'classification')
+    """
+    if pd.api.types.is_bool_dtype(cells.dtype):
+        return "classification"
+    numbers = pd.to_numeric(cells.dropna(), errors="coerce").astype(np.float64)
+    if numbers.empty or not np.isfinite(numbers).all():
+        return "classification"
+    different, whole = numbers.nunique(), bool((numbers % 1 == 0).all())
+    many = different > (MOST_WHOLE if whole else MOST_FRACTIONS)
+    return "regression" if many or (different > 2 and 2 * different > len(numbers)) else "classification"
+
+
+def _numbers(cells: pd.Series, name: str) -> NDArray[Any]:
+    values: NDArray[Any] = pd.to_numeric(cells, errors="coerce").astype(np.float64).to_numpy()
+    text = np.isnan(values)
+    if text.any():
+        raise ValueError(
+            f"The target of {name} is not a number in every row: {cells[text].iloc[0]!r}. For classes use "
+            "--task classification, or task='classification'."
+        )
+    if np.isinf(values).any():
+        raise ValueError(f"The target of {name} is infinite in some rows. Make such cells empty.")
+    return values
+
+
+def _labels(cells: pd.Series) -> NDArray[Any]:
+    """Whole numbers if all of them are, otherwise text."""
+    values = pd.to_numeric(cells, errors="coerce").astype(np.float64)
+    whole = len(values) and (np.abs(values) < 2**53).all() and (values % 1 == 0).all()
+    if whole and not pd.api.types.is_bool_dtype(cells.dtype):
+        return np.asarray(values.astype(np.int64))
+    return np.array([str(cell).strip() for cell in cells])
 
 
 def _columns_like(name: str, frame: pd.DataFrame, reference: UserTable) -> pd.DataFrame:
@@ -225,22 +239,17 @@ def _columns_like(name: str, frame: pd.DataFrame, reference: UserTable) -> pd.Da
         raise ValueError(
             f"{name} lacks columns of the training table: {listed(absent)}. Give both tables the same columns."
         )
-    delimiter = frame.attrs.get("delimiter", ";")
-    return pd.DataFrame(
-        {
-            feature: _of_type(typed(frame[feature], delimiter), reference.x[feature].dtype, frame.index)
-            for feature in reference.features
-        }
-    )
-
-
-def _of_type(values: pd.Series | None, dtype: Any, index: pd.Index) -> pd.Series:
-    values = pd.Series(np.nan, index=index) if values is None else values
-    if values.dtype == dtype:
-        return values
-    if dtype.kind == "O":
-        return values.astype(object).map(str, na_action="ignore").astype(object)
-    return pd.to_numeric(values, errors="coerce") if dtype == np.float64 else pd.to_datetime(values, errors="coerce")
+    columns = {}
+    for feature in reference.features:
+        values, dtype = typed(frame[feature], frame.attrs.get("delimiter", ";")), reference.x[feature].dtype
+        values = pd.Series(np.nan, index=frame.index) if values is None else values
+        if values.dtype != dtype and dtype.kind == "O":
+            values = values.astype(object).map(str, na_action="ignore").astype(object)
+        elif values.dtype != dtype:
+            convert = pd.to_numeric if dtype == np.float64 else pd.to_datetime
+            values = convert(values, errors="coerce")
+        columns[feature] = values
+    return pd.DataFrame(columns)
 
 
 def _labels_like(name: str, labels: NDArray[Any], reference: UserTable) -> NDArray[Any]:
@@ -254,13 +263,6 @@ def _labels_like(name: str, labels: NDArray[Any], reference: UserTable) -> NDArr
             f"{name} has labels that the training table does not have: {listed(unknown)}. Give only its labels."
         )
     return np.array([by_text[str(label)] for label in labels], dtype=reference.y.dtype)
-
-
-def _without(frame: pd.DataFrame, drop: Sequence[str], where: str) -> pd.DataFrame:
-    unknown = [name for name in drop if name not in frame.columns]
-    if unknown:
-        raise ValueError(f"{where} has no columns {listed(unknown)} to drop. Its columns: {listed(list(frame), 20)}.")
-    return frame.drop(columns=list(drop))
 
 
 def _check_target(name: str, y: NDArray[Any], task: str) -> list[str]:
@@ -282,8 +284,9 @@ def _check_target(name: str, y: NDArray[Any], task: str) -> list[str]:
             "Give --task regression, or name another column with --target."
         )
     rare = [str(label) for label, count in zip(classes, counts, strict=True) if count < FEWEST_OF_A_CLASS]
-    note = f"classes with fewer than {FEWEST_OF_A_CLASS} rows, which some folds will miss: {listed(rare)}"
-    return [note] if rare else []
+    if not rare:
+        return []
+    return [f"classes with fewer than {FEWEST_OF_A_CLASS} rows, which some folds will miss: {listed(rare)}"]
 
 
 def _missing(frame: pd.DataFrame) -> list[str]:

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from ...bounds import Bound
 from ...estimators import ConditionalEmbeddingRegressor
 from ...results import Record, decimal
-from .learners import Features, Learner, fit_model, last_step, learners
-from .regressors import LEVELS, pinball
-from .resources import peak_memory
+from ..runner import fit_model, last_step, peak_memory
+from .learners import Features, Learner, learners
 
 Arrays = dict[str, NDArray[Any]]
 Split = tuple[Any, ...]
@@ -100,7 +99,7 @@ class Task:
             model = fit_model(make(), x, y)
             fitted, processor = time.perf_counter(), time.process_time() - processor
         arrays = self.predict(model, x_test, y_test, targets)
-        predicted = time.perf_counter()
+        predicted, result = time.perf_counter(), getattr(last_step(model), "result_", None)
         record: Record = {
             "num_train": len(y),
             "num_test": len(y_test),
@@ -109,28 +108,18 @@ class Task:
             "processor_seconds": processor,
             "predict_seconds": predicted - fitted,
             "peak_megabytes": peak.megabytes,
-            **_optimization(last_step(model)),
+            "num_evaluations": getattr(result, "num_evaluations", getattr(last_step(model), "num_evaluations_", None)),
+            "converged": getattr(result, "converged", None),
         }
         return Measured(record, arrays, model)
-
-
-def _optimization(model: Any) -> Record:
-    """What a model says of its objective and bounds."""
-    result = getattr(model, "result_", None)
-    bound, tight = getattr(model, "bound_", None), getattr(model, "tight_bound_", None)
-    return {
-        "num_evaluations": getattr(model, "num_evaluations_", None) if result is None else result.num_evaluations,
-        "converged": None if result is None else result.converged,
-        "objective": None if result is None else result.value,
-        "bound": bound.value if isinstance(bound, Bound) else None,
-        "tight_bound": tight.value if isinstance(tight, Bound) else None,
-    }
 
 
 Floats = NDArray[np.float64]
 SMALLEST_PROBABILITY = 1e-15
 COVERAGE = 0.9
 PINBALL_LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+LEVELS = (np.arange(100) + 0.5) / 100
+"""Levels of the quantiles that are scored; the CRPS is twice the mean pinball loss over these."""
 
 
 def log_losses(probabilities: Floats, truth: NDArray[Any]) -> Floats:
@@ -167,7 +156,15 @@ def _summarize_classes(arrays: Arrays, model: Any, x: Features, y: NDArray[Any])
     correct = model.predict(x) == y  # some models do not predict the most probable class
     scores = _score_classes(arrays)
     means = {name: float(values.mean()) for name, values in {**scores, "accuracy": correct}.items()}
-    return {**means, "calibration_error": calibration_error(arrays["probabilities"].max(axis=1), correct)}
+    model, error = last_step(model), calibration_error(arrays["probabilities"].max(axis=1), correct)
+    bounds = {name: getattr(model, f"{name}_", None) for name in ("bound", "tight_bound")}
+    values = {name: bound.value if isinstance(bound, Bound) else None for name, bound in bounds.items()}
+    return {
+        **means,
+        "calibration_error": error,
+        "objective": getattr(getattr(model, "result_", None), "value", None),
+        **values,
+    }
 
 
 def _score_classes(arrays: Arrays) -> dict[str, Floats]:
@@ -218,6 +215,17 @@ CLASSIFICATION = Task(
     describe=lambda y: f"{len(np.unique(y))} classes",
     decode=lambda truth, targets: np.unique(targets)[truth],
 )
+
+
+def pinball(quantiles: Floats, levels: Floats, y: Floats) -> Floats:
+    """max(q(y − t), (q − 1)(y − t)) of each row and level.
+
+    Example:
+        >>> pinball(np.array([[1.0, 3.0]]), np.array([0.1, 0.9]), np.array([2.0]))
+        array([[0.1, 0.1]])
+    """
+    error = y[:, None] - quantiles
+    return np.asarray(np.maximum(levels * error, (levels - 1) * error))
 
 
 def _predict_numbers(model: Any, x: Features, y: Floats, targets: Floats) -> Arrays:

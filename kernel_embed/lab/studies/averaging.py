@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import StratifiedKFold
 
@@ -23,8 +24,8 @@ from ...objectives import ConditionalEvidence, default_objective
 from ...posteriors import PosteriorWarning
 from ...results import Record, column, group, standard_error, table
 from ..compare.comparison import shipped
-from ..compare.data import Table, scaled
 from ..compare.embedding_classifiers import PosteriorAverageClassifier
+from ..compare.reading import scaled
 from ..compare.tasks import SMALLEST_PROBABILITY, calibration_error
 from ..experiment import Experiment, Settings
 from ..runner import Case
@@ -43,13 +44,13 @@ LEARNERS: dict[str, Callable[[], Learner]] = {
 
 
 @functools.cache
-def tables(num_digits: int = 400) -> dict[str, Table]:
+def tables(num_digits: int = 400) -> dict[str, tuple[NDArray[np.float64], NDArray[np.generic]]]:
     """Iris (two attributes), wine, a random part of the digits, and breast cancer."""
     digits, cancer = load_digits(), load_breast_cancer()
     rows = np.random.default_rng(0).permutation(len(digits.target))[:num_digits]
-    ours = {table.name: Table(table.x.to_numpy(), table.y) for table, _ in shipped()}
-    part = {f"digits ({num_digits} rows)": Table(digits.data[rows], digits.target[rows])}
-    return {**ours, **part, "cancer": Table(cancer.data, cancer.target)}
+    ours = {table.name: (table.x.to_numpy(), table.y) for table, _ in shipped()}
+    part = {f"digits ({num_digits} rows)": (digits.data[rows], digits.target[rows])}
+    return {**ours, **part, "cancer": (cancer.data, cancer.target)}
 
 
 def cases(settings: Settings, num_rows: int | None) -> Iterator[Case]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...hypothesis import conditional_independence_test, independence_test, two_sample_test
 from ...results import Record
-from ..compare.data import load_table
+from ..compare.reading import load_table
 from ..experiment import Settings
 from ..papers.flaxman2016.grid import grid_samples
 from ..rejections import NUM_PERMUTATIONS, Design, Simulator, Test, rejection_experiment, rejection_studies

@@ -11,17 +11,15 @@ from scipy.stats import norm
 
 import kernel_embed as ke
 from kernel_embed.embeddings import Distribution
+from kernel_embed.lab.compare import BoostedQuantiles, QuantileForest
 from kernel_embed.lab.compare.predictions import group_column, pit
 from kernel_embed.lab.compare.regressors import (
-    LEVELS,
-    BoostedQuantiles,
     GaussianProcess,
     GaussianRegressor,
     ProbabilisticRidge,
-    QuantileForest,
 )
 from kernel_embed.lab.compare.tables import table_of
-from kernel_embed.lab.compare.tasks import REGRESSION
+from kernel_embed.lab.compare.tasks import LEVELS, REGRESSION
 
 
 @pytest.fixture(scope="module")

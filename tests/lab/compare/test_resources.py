@@ -8,8 +8,8 @@ import platform
 import numpy as np
 import pytest
 
-from kernel_embed.lab.compare import resources
-from kernel_embed.lab.compare.resources import RESET, affordable_rows, peak_memory
+from kernel_embed.lab import runner
+from kernel_embed.lab.runner import RESET, affordable_rows, peak_memory
 from kernel_embed.splits import proportional_sample
 
 
@@ -35,7 +35,7 @@ class Clock:
 def learner(monkeypatch):
     def make(*settings, **more):
         clock = Clock(*settings, **more)
-        monkeypatch.setattr(resources, "time", clock)
+        monkeypatch.setattr(runner, "time", clock)
         return clock
 
     return make

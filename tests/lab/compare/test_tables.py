@@ -82,7 +82,7 @@ def test_the_fingerprint_changes_with_one_cell(tmp_path):
         ("u,v,w\n" + rows(LABELS), "z", "no column 'z'.*u, v, w"),
         ("u,v,w\n" + rows(["yes"] * 12), None, "only one class: yes"),
         ("u,v,w\n" + rows([f"name {i}" for i in range(12)]), None, "12 classes in 12 rows.*--task regression"),
-        ("u,v,w\n" + "1,,yes\n1,,no\n" * 6, None, "no useful column: .*no values: v; .*constant: u"),
+        ("u,v,w\n" + "1,,yes\n1,,no\n" * 6, None, "no useful column: .*constant: u; .*no values: v"),
         ("u,w\n1," + "x" * 140_000 + "\n", None, "A cell in row 2 of .* is too long: .* Shorten"),
         ("u,v,w\n1,2\n", None, "Row 2 .*has 2 cells, but the header has 3"),
         ("u,u,w\n" + rows(LABELS), None, "same name: u"),
@@ -195,6 +195,6 @@ def test_polars_and_matrices_are_tables_too():
     assert table_of(np.eye(12)[:, :3], LABELS).features == ("x0", "x1", "x2")
 
 
-def test_a_hundred_thousand_columns():
+def test_many_columns():
     rng = np.random.default_rng(0)
-    assert table_of(rng.normal(size=(20, 100_000)), ["yes", "no"] * 10).x.shape == (20, 100_000)
+    assert table_of(rng.normal(size=(20, 10_000)), ["yes", "no"] * 10).x.shape == (20, 10_000)

@@ -9,8 +9,15 @@ import pytest
 from sklearn.preprocessing import minmax_scale, normalize
 
 from kernel_embed.lab.papers import Settings
-from kernel_embed.lab.papers.cortes2015.published import METHODS, TABLE_1, best_vote, counts, markdown
-from kernel_embed.lab.papers.cortes2015.voted import VOTED, load_two_classes
+from kernel_embed.lab.papers.cortes2015.voted import (
+    METHODS,
+    TABLE_1,
+    VOTED,
+    best_vote,
+    counts,
+    load_two_classes,
+    markdown,
+)
 from kernel_embed.results import Results
 from kernel_embed.splits import random_folds
 from kernel_embed.voting import ColumnGeneration, KernelFamily, VoteProblem, trace_bound, vote_path

@@ -28,7 +28,7 @@ from ....plots import free_figure, save_picture, styled
 from ....plots.style import SECOND
 from ....results import Record, table
 from ....validation import generator_of
-from ...compare.data import load_table
+from ...compare.reading import load_table
 from ...experiment import Experiment, Settings
 from ...runner import Case
 

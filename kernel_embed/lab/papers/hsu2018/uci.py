@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ....results import Record, column, group, standard_error, table
 from ...compare.classifiers import GridSearchedSVC
-from ...compare.data import load_table, paper_folds
+from ...compare.reading import load_table, paper_folds
 from ...compare.tasks import CLASSIFICATION
 from ...experiment import Experiment, Settings
 from ...runner import Case
