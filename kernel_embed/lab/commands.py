@@ -257,7 +257,7 @@ def _benchmark_options(command: argparse.ArgumentParser) -> None:
 
 
 def _benchmark(options: argparse.Namespace) -> Outcome:
-    from .benchmarks import KEY, Scope, draw, run, summary
+    from .benchmarks import KEY, Scope, run, summary
 
     results = Results(options.out / "results.json", KEY)
     results.check_writable()
@@ -266,11 +266,7 @@ def _benchmark(options: argparse.Namespace) -> Outcome:
         scope=Scope(options.quick, options.data, tuple(options.tables)),
         **{name: getattr(options, name) for name in ("parts", "sizes", "names", "limit", "repeats")},
     )
-    text = summary(results.records, outcome)
-    try:
-        text = _closed(text, options, draw(results.records, options.out))
-    except ImportError:
-        text = _closed(text, options, (), "; the pictures need matplotlib, the extra plots")
+    text = _closed(summary(results.records, outcome), options, ())
     return text, f"{len(outcome.failed)} did not work: {'; '.join(outcome.failed)}" if outcome.failed else ""
 
 
@@ -283,11 +279,11 @@ def _catalog(title: str, entries: Iterable[tuple[str, str]], width: int) -> str:
     return "\n".join(lines)
 
 
-def _closed(text: str, options: argparse.Namespace, pictures: Sequence[pathlib.Path], note: str = "") -> str:
+def _closed(text: str, options: argparse.Namespace, pictures: Sequence[pathlib.Path]) -> str:
     """``text`` with last lines that name the files and, after ``--quick``, warn that the run is too short."""
     words = ["--quick runs are too short for conclusions."] if options.quick else []
     words += [f"Pictures: {', '.join(map(str, pictures))}."] if pictures else []
-    text = f"{text}\n\nResults are in {options.out / 'results.json'}{note}."
+    text = f"{text}\n\nResults are in {options.out / 'results.json'}."
     return f"{text}\n{' '.join(words)}" if words else text
 
 

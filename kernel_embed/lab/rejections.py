@@ -9,7 +9,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, SupportsFloat, TypeAlias, TypeVar
+from typing import Any, NamedTuple, SupportsFloat, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,24 +24,8 @@ LEVEL = 0.05
 NUM_PERMUTATIONS = 99
 
 
-class HasPvalue(Protocol):
-    """The result of a test, from this library or another.
-
-    Example:
-        >>> import collections
-        >>> Result = collections.namedtuple("Result", "pvalue")              # anything with a p-value
-        >>> Result(0.03).pvalue
-        0.03
-    """
-
-    @property
-    def pvalue(self) -> float:
-        """The p-value."""
-        ...
-
-
-Test: TypeAlias = Callable[..., SupportsFloat | HasPvalue]
-"""``test(*data, seed=repetition)``."""
+Test: TypeAlias = Callable[..., Any]
+"""``test(*data, seed=repetition)`` returns a p-value, or an object with ``.pvalue``."""
 Simulator: TypeAlias = Callable[[int], tuple[object, ...]]
 """``simulator(repetition)`` returns the data of one repetition."""
 

@@ -1,9 +1,8 @@
 """``kernel-embed benchmark``: speed beside other libraries, as ratios measured in one run."""
 
 from . import distributions, hypothesis, objectives, posteriors, tables
-from .measurement import DEFAULT, KEY, PARTS, Measurement, Scope, run
-from .summary import draw, summary
+from .measurement import DEFAULT, KEY, PARTS, Measurement, Scope, run, summary
 
 _ = distributions, hypothesis, objectives, posteriors, tables  # which register their parts
 
-__all__ = ["DEFAULT", "KEY", "PARTS", "Measurement", "Scope", "draw", "run", "summary"]
+__all__ = ["DEFAULT", "KEY", "PARTS", "Measurement", "Scope", "run", "summary"]

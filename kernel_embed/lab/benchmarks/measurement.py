@@ -1,10 +1,12 @@
-"""Measurements, the registry of the parts that yield them, and a run of them into a results file."""
+"""Measurements, the registry of the parts that yield them, a run of them into a results file, and its report."""
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import pathlib
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 
-from ...results import Record, Results, number
+from ...results import Record, Results, group, number, table
 from ...validation import check_count
 from ..runner import FAILURES, Case, Outcome, Skip, run_cases
 
@@ -201,3 +203,63 @@ def _expected(case: Measurement, results: Results) -> float:
     last = max(smaller, key=lambda record: number(record, "n"))
     growth: float = (case.n / number(last, "n")) ** STEEPEST
     return number(last, "seconds") * growth
+
+
+def ratio(record: Record, records: Sequence[Record], field: str = "seconds") -> float:
+    """Time over that of the row it is compared with; NaN where one of them is missing."""
+    for other in records:
+        if (other["part"], other["name"], other["n"]) == (record["part"], record["against"], record["n"]):
+            if record.get(field) is None or other.get(field) is None:
+                return math.nan
+            return number(record, field) / max(number(other, field), 1e-12)
+    return math.nan
+
+
+def summary(records: Sequence[Record], outcome: Outcome) -> str:
+    """One table for each section, and what was skipped."""
+    sections, records = [], medians(records)
+    for title, own in group(records, lambda record: str(record["part"])).items():
+        sections.append(f"{title} (ratio to: {own[0]['against']})\n\n{_ratios(own)}")
+        sections += [text for start, note in NOTES.items() if str(title).startswith(start) and (text := note(own))]
+    for name, lines in (("skipped", outcome.skipped), ("failed", outcome.failed)):
+        if lines:
+            sections.append("\n".join([f"{name}:", *(f"  {line}" for line in lines)]))
+    return "\n\n".join(sections)
+
+
+def medians(records: Sequence[Record]) -> list[Record]:
+    """One record for each case: where it was run several times, the median of every number."""
+    merged_records = []
+    for own in group(records, lambda r: (r["part"], r["name"], r["n"], r.get("threads"))).values():
+        merged = dict(own[0])
+        for field, value in own[0].items():
+            if isinstance(value, float):
+                merged[field] = statistics.median(number(r, field) for r in own if r.get(field) is not None)
+        merged_records.append({**merged, "runs": len(own)} if len(own) > 1 else merged)
+    return merged_records
+
+
+def _ratios(records: Sequence[Record]) -> str:
+    rows = [
+        [str(r["name"]), f"{r['n']}", _duration(number(r, "seconds")), _ratio(ratio(r, records)),
+         _ratio(ratio(r, records, "processor_seconds")), _figures(r)]
+        for r in records
+    ]  # fmt: skip
+    return table(["", "n", "time", "ratio", "ratio of CPU time", ""], rows)
+
+
+def _figures(record: Record) -> str:
+    """All other numbers of a record; those of single folds have a name that ends in a digit."""
+    hidden = (*KEY, "against", "seconds")
+    numbers = {k: v for k, v in record.items() if isinstance(v, int | float) and k not in hidden}
+    return ", ".join(
+        f"{field.replace('_', ' ')} {value:.4g}" for field, value in numbers.items() if not field[-1].isdigit()
+    )
+
+
+def _duration(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms" if seconds < 1.0 else f"{seconds:.2f} s"
+
+
+def _ratio(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
