@@ -11,8 +11,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from .resources import available_memory
-
 
 def check_features(
     x: Tensor,
@@ -160,29 +158,6 @@ def generator_of(seed: int | None, device: torch.device | str = "cpu") -> torch.
     else:
         generator.manual_seed(int(seed))
     return generator
-
-
-ALWAYS_THERE = 2**24
-"""Bytes below which the available memory is not queried, which takes longer than a small matrix."""
-
-
-def check_memory(
-    n: int, x: Tensor | None, batch: int, remedy: str, columns: int | None = None, matrices: int = 4
-) -> None:
-    """Reject n × n matrices (four of them, for each of ``batch`` kernels) that do not fit in memory, before trying.
-
-    With ``columns`` they are n × columns, and ``matrices`` is how many; ``x=None`` is float64 on the CPU.
-    """
-    columns = n if columns is None else columns
-    needed = matrices * n * columns * (8 if x is None else x.element_size()) * batch
-    if needed < ALWAYS_THERE or (x is not None and x.device.type != "cpu"):
-        return
-    available = available_memory()
-    if available is not None and needed > available:
-        raise MemoryError(
-            f"Expected data that fit in memory, got n = {n}, whose {n} × {columns} matrices need "
-            f"{needed / 2**30:.3g} GiB of the {available / 2**30:.3g} GiB here. {remedy}"
-        )
 
 
 def all_finite(x: Tensor) -> bool:

@@ -24,10 +24,18 @@ from ..kernels import Measure, SmoothedKernel, gram
 from ..kernels.parameters import frozen, positive, register_positive, set_positive
 from ..kernels.structure import check_columns
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem
-from ..validation import check_features, check_memory, check_query_points, check_sample, check_share
+from ..resources import check_memory
+from ..validation import check_query_points, check_sample
 from .base import KernelEmbedding
 from .empirical import EmpiricalEmbedding, empirical_embedding
-from .mean import NoiseKind, WeightedEmbedding, central_limit_covariance, central_limit_variance
+from .mean import (
+    NoiseKind,
+    WeightedEmbedding,
+    central_limit_covariance,
+    central_limit_variance,
+    credible_band,
+    observation_points,
+)
 
 
 class BayesianMeanEmbedding(KernelEmbedding):
@@ -159,7 +167,7 @@ class ConditionedMeanEmbedding:
         covariance: Kernel | None = None,
     ) -> None:
         self.embedding, self.x = embedding, x
-        self.rows, self.locations = _locations(x, locations)
+        self.rows, self.locations = observation_points(x, locations)
         covariance = embedding.covariance if covariance is None else covariance
         self.covariance = covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance
 
@@ -287,26 +295,3 @@ class ConditionedMeanEmbedding:
         # c is represented by itself where A is solved through Φ, else by its covariance Φᵀ with the observations
         representation = eye if self.is_low_rank else Phi.mT
         return self._mean(representation), self.system.conditional_covariance(representation, lambda: eye)
-
-
-def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, Tensor]:
-    """Pointwise central intervals of probability ``level``."""
-    check_share("level", level)
-    half = torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64)).item()
-    deviation = posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
-    return posterior.mean - half * deviation, posterior.mean + half * deviation
-
-
-def _locations(x: Tensor, locations: Tensor | None) -> tuple[Tensor | None, Tensor]:
-    if locations is None:
-        return torch.arange(x.shape[-2], device=x.device), x
-    if locations.is_floating_point():
-        return None, check_features(locations, "locations", width=x.shape[-1]).to(x)
-    n = x.shape[-2]
-    if locations.dim() != 1 or not locations.numel() or int(locations.min()) < 0 or int(locations.max()) >= n:
-        raise ValueError(
-            f"locations must be points, or a vector of row numbers from 0 to {n - 1}, but have shape "
-            f"{tuple(locations.shape)} and type {locations.dtype}."
-        )
-    locations = locations.to(x.device)
-    return locations, x[..., locations, :]

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -22,7 +23,8 @@ from ..kernels import gram
 from ..kernels.parameters import frozen
 from ..kernels.structure import check_columns, check_kernel
 from ..linalg import DenseSystem
-from ..validation import check_memory, check_query_points, check_sample, check_tensor
+from ..resources import check_memory
+from ..validation import check_features, check_query_points, check_sample, check_share, check_tensor
 from .base import KernelEmbedding, RegularizedEmbedding
 
 NoiseKind = Literal["heteroscedastic", "central-limit"]
@@ -167,3 +169,27 @@ def central_limit_covariance(kernel: Kernel, x: Tensor, points: Tensor) -> Tenso
     D, variance = deviations(kernel, x, points), central_limit_variance(kernel, x, points)
     nugget = NUGGET * variance.mean(dim=-1, keepdim=True)
     return D @ D.mT + torch.diag_embed(nugget.expand(variance.shape))
+
+
+def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, Tensor]:
+    """Pointwise central intervals of probability ``level``."""
+    check_share("level", level)
+    half = torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64)).item()
+    deviation = posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
+    return posterior.mean - half * deviation, posterior.mean + half * deviation
+
+
+def observation_points(x: Tensor, locations: Tensor | None) -> tuple[Tensor | None, Tensor]:
+    """Row numbers (``None`` for points that are not rows) and points at which the embedding is observed."""
+    if locations is None:
+        return torch.arange(x.shape[-2], device=x.device), x
+    if locations.is_floating_point():
+        return None, check_features(locations, "locations", width=x.shape[-1]).to(x)
+    n = x.shape[-2]
+    if locations.dim() != 1 or not locations.numel() or int(locations.min()) < 0 or int(locations.max()) >= n:
+        raise ValueError(
+            f"locations must be points, or a vector of row numbers from 0 to {n - 1}, but have shape "
+            f"{tuple(locations.shape)} and type {locations.dtype}."
+        )
+    locations = locations.to(x.device)
+    return locations, x[..., locations, :]

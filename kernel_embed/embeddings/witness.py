@@ -27,7 +27,8 @@ from ..kernels import gram
 from ..kernels.smoothed.kernel import SmoothedKernel
 from ..kernels.smoothed.measures import NUM_ATOMS, DiscreteMeasure
 from ..validation import check_features, generator_of
-from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding, credible_band
+from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
+from .mean import credible_band
 
 
 class Witness:

@@ -4,8 +4,8 @@ Whether a column counts as it is or by its rank, and whether the answer is smoot
 too. The squared exponential sees directions, the Laplace kernel columns one by one, as trees do. The candidates are
 
 ====================  ==================================================================
-squash, quantile      how columns are warped, :mod:`kernel_embed.tabular.input_transforms`
-rbf, laplace, linear  the squared exponential, Laplace and linear kernel of warped rows
+squash, quantile      how columns are transformed, :mod:`kernel_embed.tabular.input_transforms`
+rbf, laplace, linear  the squared exponential, Laplace and linear kernel of transformed rows
 common, columns       one lengthscale for all columns, or one for each
 ====================  ==================================================================
 
@@ -57,24 +57,24 @@ COLUMN_STAGE = LBFGS(max_evaluations=30, tolerance=1e-4)
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A warping, a family of kernels, and whether columns have lengthscales of their own.
+    """A input_transform, a family of kernels, and whether columns have lengthscales of their own.
 
     Example:
         >>> str(Candidate("squash", "rbf", "columns"))
         'squash rbf columns'
     """
 
-    warping: InputTransform
+    input_transform: InputTransform
     family: Family
     relevance: Relevance
 
     def __str__(self) -> str:
-        return f"{self.warping} {self.family} {self.relevance}"
+        return f"{self.input_transform} {self.family} {self.relevance}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """What a candidate is learned from: warped ``x`` ``(n, D)``, targets, weights, and the column of each number."""
+    """The data of a candidate: transformed ``x`` ``(n, D)``, targets, weights, and the column of each number."""
 
     x: Tensor
     y: Tensor
@@ -83,7 +83,7 @@ class Rows:
     num_classes: int = 0
     """m; 0 for real targets."""
     coordinates: Tensor | None = None
-    """The rows of :meth:`narrowed`, where they are known."""
+    """The rows of :meth:`narrowed`, if computed already."""
 
     @property
     def num_columns(self) -> int:
@@ -111,10 +111,10 @@ class Rows:
         return dataclasses.replace(self, x=x, coordinates=None)
 
     def with_coordinates(self) -> Rows:
-        """The same, with the coordinates found once for all parts of the rows, where they will be asked for."""
+        """The same, with the coordinates computed once for all parts of the rows, where they will be needed."""
         return dataclasses.replace(self, coordinates=self.narrowed().x) if self.is_wide else self
 
-    def taken(self, rows: Tensor) -> Rows:
+    def subset(self, rows: Tensor) -> Rows:
         """Some of them."""
         weights = None if self.weights is None else self.weights[rows]
         coordinates = None if self.coordinates is None else self.coordinates[rows]
@@ -124,7 +124,7 @@ class Rows:
 E = TypeVar("E", bound=ConditionalEmbedding)
 C = TypeVar("C", bound=ConditionedEmbedding)
 Learned = dict[Relevance, E]
-"""An embedding of warped rows with a common lengthscale, and one with lengthscales of columns."""
+"""An embedding of transformed rows with a common lengthscale, and one with lengthscales of columns."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,21 +148,21 @@ class Search(Generic[E, C]):
 
     def _like(self, embedding: E, family: Family, relevance: Relevance, rows: Rows) -> E:
         """What was learned from rows in few coordinates, for these rows."""
-        wide = self._made(family, relevance, rows, {})
+        wide = self._embedding(family, relevance, rows, {})
         wide.load_state_dict(_learned_state(embedding), strict=False)
         return wide
 
-    def _made(self, family: Family, relevance: Relevance, rows: Rows, found: Learned[E]) -> E:
-        kernel = self._kernel(family, relevance, rows, found)
+    def _embedding(self, family: Family, relevance: Relevance, rows: Rows, stages: Learned[E]) -> E:
+        kernel = self._kernel(family, relevance, rows, stages)
         usual = RIDGE / rows.total_weight
         prior = log_normal_prior(usual, RIDGE_SPREAD)
-        first = found["common"].regularization.item() if "common" in found else usual
+        first = stages["common"].regularization.item() if "common" in stages else usual
         return self.make(kernel, first, prior).to(rows.x)
 
     def _learn(self, family: Family, rows: Rows, start: Learned[E] | None) -> Learned[E]:
-        found: Learned[E] = {}
+        stages: Learned[E] = {}
         for relevance, optimizer in self._stages(family, rows.num_columns):
-            embedding = self._made(family, relevance, rows, found)
+            embedding = self._embedding(family, relevance, rows, stages)
             if start is not None:
                 embedding.load_state_dict(_learned_state(start[relevance]), strict=False)
             with warnings.catch_warnings():
@@ -170,7 +170,7 @@ class Search(Generic[E, C]):
                 warnings.simplefilter("ignore", NumericalWarning)
                 result = fit(  # type: ignore[misc]  # E binds to C, which no type can say
                     embedding,
-                    self.objective_of(found, rows),
+                    self.objective_of(stages, rows),
                     rows.x,
                     rows.y,
                     weights=rows.weights,
@@ -180,12 +180,12 @@ class Search(Generic[E, C]):
                     progress=False,
                 )
             if result.interrupted:
-                raise KeyboardInterrupt  # a pool of some of the candidates is not what was asked for
-            found[relevance] = embedding
-        return found
+                raise KeyboardInterrupt  # a pool of some of the candidates is not what the caller wants
+            stages[relevance] = embedding
+        return stages
 
-    def objective_of(self, found: Learned[E], rows: Rows) -> Objective[C]:
-        """What the next stage minimizes after those that are ``found``."""
+    def objective_of(self, stages: Learned[E], rows: Rows) -> Objective[C]:
+        """What the next stage minimizes after those in ``stages``."""
         return self.objective
 
     def _stages(self, family: Family, num_columns: int) -> Iterator[tuple[Relevance, LBFGS]]:
@@ -194,19 +194,19 @@ class Search(Generic[E, C]):
         if family == "linear" or num_columns <= MANY_COLUMNS:
             yield "columns", self.columns
 
-    def _kernel(self, family: Family, relevance: Relevance, rows: Rows, found: Learned[E]) -> Kernel:
+    def _kernel(self, family: Family, relevance: Relevance, rows: Rows, stages: Learned[E]) -> Kernel:
         if family == "linear":
             return linear_kernel(rows.x, len(rows.groups)).to(rows.x)
         if relevance == "common":
             center = RELATIVE_LENGTHSCALE * rows.num_columns ** (1.0 if family == "laplace" else 0.5)
             common = rows.groups.new_zeros(rows.x.shape[1])
             return tied_kernel(family, common, center, COMMON_SPREAD).to(rows.x)
-        center = found["common"].kernel.column_lengthscale.item()
+        center = stages["common"].kernel.column_lengthscale.item()
         return tied_kernel(family, rows.groups, center, COLUMN_SPREAD).to(rows.x)
 
 
 def tied_kernel(family: Family, groups: Tensor, center: float, spread: float) -> Kernel:
-    """A kernel of warped rows with lengthscales around ``center``, by a factor e^``spread`` or so."""
+    """A kernel of transformed rows with lengthscales around ``center``, by a factor e^``spread`` or so."""
     num_columns = int(groups.max()) + 1
     mode = torch.full((1, num_columns), center, dtype=torch.float64, device=groups.device)
     prior = log_normal_prior(mode, spread)

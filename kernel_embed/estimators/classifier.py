@@ -12,10 +12,9 @@ from sklearn.utils import _safe_indexing
 from ..embeddings import ConditionedMulticlass
 from ..objectives import Objective, default_objective
 from ..progress import progress_bar
-from ..resources import few_threads
+from ..resources import check_memory, few_threads
 from ..splits import RandomState, distinct_rows, seed_of
 from ..tabular.encoder import TableEncoder, plain_matrix, validate_table
-from ..validation import check_memory
 from .conditioning import Table
 from .default import EXACT, NUM_STAGES, learn_default
 from .distributed import fit_on_ranks, updated
@@ -67,7 +66,7 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
             matrix of numbers as it is.
         conditioned_: the fitted predictor: :class:`kernel_embed.estimators.PooledPredictor`, or the one embedding
             with its data.
-        embedding_: the learned embedding; of a pool the one with the largest weight, on warped rows.
+        embedding_: the learned embedding; of a pool the one with the largest weight, on transformed rows.
         feature_relevances_: what each column counts, by name; they add up to 1. Not for one kernel.
         calibration_: the :class:`kernel_embed.objectives.SoftmaxCalibration` of one kernel, or ``None``.
         result_: the :class:`kernel_embed.learning.FitResult` of one kernel, or ``None``.
@@ -192,7 +191,7 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         return self
 
     def _check_room(self, n: int, num_columns: int) -> None:
-        """Refuse what cannot be held before it is tried: copies of the table, and matrices of exact answers."""
+        """Reject data too large for memory before trying: copies of the table, and matrices of exact embeddings."""
         like = torch.empty(0, dtype=torch.float64, device=self.device or "cpu")
         check_memory(n, like, 1, WIDE, num_columns, TALL_COPIES if n > num_columns else WIDE_COPIES)
         if n <= EXACT:
@@ -200,9 +199,9 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
 
     def _distinct(self, x: Floats, labels: Labels) -> Table:
         """Rows with a label, equal ones once, with what the numbers are."""
-        known = np.flatnonzero(labels.known)
-        kept = distinct_rows(x[known], labels.Y[known], labels.weights_of(known))
-        rows = known[kept.rows]
+        labeled = np.flatnonzero(labels.labeled)
+        kept = distinct_rows(x[labeled], labels.Y[labeled], labels.weights_of(labeled))
+        rows = labeled[kept.rows]
         y = labels.Y[rows] if labels.soft else labels.numbers[rows]
         d = x.shape[1]
         groups = np.arange(d) if self.encoder_ is None else self.encoder_.groups_
@@ -245,4 +244,4 @@ def _weighted(X: ArrayLike, labels: Labels) -> tuple[ArrayLike, Labels]:
     if not bool((labels.weights == 0).any()):
         return X, labels
     rows = np.flatnonzero(labels.weights > 0)
-    return _safe_indexing(X, rows), labels.taken(rows)
+    return _safe_indexing(X, rows), labels.subset(rows)

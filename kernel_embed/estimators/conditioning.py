@@ -81,7 +81,7 @@ class Table:
         """The weights of some rows."""
         return None if self.weights is None else self.weights[rows]
 
-    def taken(self, rows: Tensor) -> Table:
+    def subset(self, rows: Tensor) -> Table:
         """Some of the rows."""
         return dataclasses.replace(self, x=self.x[rows], y=self.y[rows], weights=self.weights_of(rows))
 
@@ -126,7 +126,7 @@ def condition_exactly(
     probes: Tensor | None,
     loss: Loss = calibrated_loss,
 ) -> tuple[Tensor, LinearPredictor]:
-    """Leave-one-out values at the validation rows, and the answers; ``probes`` are points that learn the ridge anew."""
+    """Leave-one-out values at the validation rows, and the predictor; ``probes`` are points to learn the ridge from."""
     if probes is not None:
         Z, Y = _features(_featured(embedding, probes), table.x), embedding.targets(table.y, table.x)
         C = (Z if table.weights is None else table.weights.unsqueeze(-1) * Z).mT @ Y
@@ -134,7 +134,7 @@ def condition_exactly(
         ridge = RidgeSelector(path, C, Z[validation_rows], Y[validation_rows], weights, loss).best_ridge(ridge)
     embedding.regularization = ridge / table.total_weight
     learns = any(parameter.requires_grad for parameter in embedding.parameters())
-    # What learns no more needs no copy; that of a warping of many columns is large.
+    # What learns no more needs no copy; that of a input_transform of many columns is large.
     conditioned = (embedding.condition if learns else embedding.attach)(table.x, table.y, table.weights)
     values = conditioned.leave_one_out()[validation_rows]
     if conditioned.system.num_features is not None:
@@ -177,10 +177,10 @@ def condition_through_features(
     ridge = _ridge_selector(through_features(embedding, table, probes), table, validation_rows, loss).best_ridge(ridge)
     statistics = through_features(embedding, table, points)
     statistics.embedding.regularization = ridge / statistics.num_data
-    answers = statistics.condition()
-    return answers.leave_one_out_at(
+    predictor = statistics.condition()
+    return predictor.leave_one_out_at(
         table.x[validation_rows], table.y[validation_rows], table.weights_of(validation_rows)
-    ), answers
+    ), predictor
 
 
 def condition_on_sums(

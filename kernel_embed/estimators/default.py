@@ -9,7 +9,7 @@ r"""How the default classifier is learned: candidates, on rows that are left out
 2. **Coefficients from all rows.** Every embedding is then conditioned on all rows, exactly up to :data:`EXACT` of
    them and through Nyström's features beyond: few points for all, more for the members that count most. Its
    closed-form leave-one-out value at a row that its hyperparameters have not seen is what the finished classifier
-   would say of a new row.
+   predicts for a new row.
 3. **One pool.** On those values each candidate is calibrated, and all are combined in one convex solve.
 
 Learning takes the same time for 10⁴ and 10⁶ rows; conditioning is linear in them.
@@ -61,7 +61,7 @@ CROSS_FITTED = 2000
 SAMPLE = 700
 """Rows that hyperparameters are learned from, at most."""
 
-GROWN = 20_000
+PARTITION_ROWS = 20_000
 """Rows that partitions are grown on, at most."""
 
 PARTITION_RIDGE = 3.0
@@ -101,8 +101,8 @@ def learn_default(
     """
     generator = np.random.default_rng(seed)
     n = num_rows or len(table.x)
-    parts, grown = _parts(table, n, generator)
-    validation_rows = _common([parts, grown] if grown else [parts])
+    parts, partition_parts = _parts(table, n, generator)
+    validation_rows = _common([parts, partition_parts] if partition_parts else [parts])
     if len(validation_rows) > VALIDATION_ROWS:
         validation_rows = validation_rows[
             table.rows(stratified_sample(table.labels[validation_rows.cpu().numpy()], VALIDATION_ROWS, generator))
@@ -110,33 +110,33 @@ def learn_default(
     size = num_points(n) if n > EXACT else PROBES
     points = table.x[table.rows(stratified_sample(table.labels, min(size, len(table.x) // 2 + 1), generator))]
     few = points[:: math.ceil(len(points) / PROBES)]
-    warps = {
-        warping: make_input_transform(warping, table.x, table.numbers, table.weights).to(table.x)
-        for warping in FAMILIES
+    transforms = {
+        input_transform: make_input_transform(input_transform, table.x, table.numbers, table.weights).to(table.x)
+        for input_transform in FAMILIES
     }
     search = Search(objective, functools.partial(_embedding, table.num_classes))
-    learner = _Learner(table, search, warps, validation_rows, few, exact=n <= EXACT)
+    learner = _Learner(table, search, transforms, validation_rows, few, exact=n <= EXACT)
     with cached_transforms():
-        members = [member for warping in FAMILIES for member in learner.members(warping, parts, bar)]
-        members += learner.partitions(grown, seed, bar)
-        members += learner.logistic(grown, seed, bar)
+        members = [member for input_transform in FAMILIES for member in learner.members(input_transform, parts, bar)]
+        members += learner.partitions(partition_parts, seed, bar)
+        members += learner.logistic(partition_parts, seed, bar)
     bar.set_postfix_str("pooling")
-    answers = pooled(table, validation_rows, members)
+    predictor = pooled(table, validation_rows, members)
     if n > EXACT and len(few) < len(points):
         bar.set_postfix_str("more points for the members that count")
         fuller = dataclasses.replace(learner, points=points)
-        for k in _weightiest(answers):
+        for k in _heaviest(predictor):
             members[k] = fuller.conditioned_again(members[k], parts)
-        answers = pooled(table, validation_rows, members)
+        predictor = pooled(table, validation_rows, members)
     bar.update()
-    return answers
+    return predictor
 
 
-def _weightiest(answers: PooledPredictor) -> list[int]:
+def _heaviest(predictor: PooledPredictor) -> list[int]:
     """The numbers of the :data:`REFINED` members of largest weight among those that have no features of their own."""
-    weights = answers.pool.weights
+    weights = predictor.pool.weights
     counting = [k for k in weights.argsort(descending=True).tolist() if weights[k] > 0]
-    return [k for k in counting if answers.members[k].candidate.family not in ("linear", "logistic", "partition")][
+    return [k for k in counting if predictor.members[k].candidate.family not in ("linear", "logistic", "partition")][
         :REFINED
     ]
 
@@ -144,27 +144,27 @@ def _weightiest(answers: PooledPredictor) -> list[int]:
 def _parts(table: Table, num_rows: int, generator: np.random.Generator) -> tuple[list[Part], list[Part]]:
     """Parts of the rows for hyperparameters, and for partitions: none where rows are too few to be split."""
     labels, n = table.labels, len(table.x)
-    everything = np.arange(n)
+    all_rows = np.arange(n)
     if n < FEWEST:
-        return [Part(table.rows(everything), table.rows(everything))], []
+        return [Part(table.rows(all_rows), table.rows(all_rows))], []
     number = stratified_folds(labels, NUM_PARTS, generator)
     split = [(np.flatnonzero(number != k), np.flatnonzero(number == k)) for k in range(NUM_PARTS)]
     split = [(outside, inside) for outside, inside in split if len(inside) and len(outside)]
 
     def sampled(outside: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-        chosen: NDArray[np.int64] = outside[stratified_sample(labels[outside], size, generator)]
-        return chosen
+        sample: NDArray[np.int64] = outside[stratified_sample(labels[outside], size, generator)]
+        return sample
 
     if num_rows > CROSS_FITTED:
         learned = sampled(split[0][0], min(SAMPLE, n // 2))
-        parts = [(learned, np.setdiff1d(everything, learned))]
+        parts = [(learned, np.setdiff1d(all_rows, learned))]
     else:
         parts = [(sampled(outside, SAMPLE), inside) for outside, inside in split]
-    grown = [
-        (sampled(outside, GROWN), inside)
+    partition_parts = [
+        (sampled(outside, PARTITION_ROWS), inside)
         for outside, inside in split[: 1 if num_rows > max(EXACT, CROSS_FITTED) else None]
     ]
-    return _as_parts(table, parts), _as_parts(table, grown)
+    return _as_parts(table, parts), _as_parts(table, partition_parts)
 
 
 def _as_parts(table: Table, pairs: list[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> list[Part]:
@@ -185,32 +185,34 @@ def _embedding(num_classes: int, kernel: Kernel, regularization: float, prior: L
 class _Learner:
     table: Table
     search: Search[MulticlassEmbedding, ConditionedMulticlass]
-    warps: Mapping[InputTransform, torch.nn.Module]
+    transforms: Mapping[InputTransform, torch.nn.Module]
     validation_rows: Tensor
     points: Tensor
     exact: bool
 
-    def members(self, warping: InputTransform, parts: Sequence[Part], bar: ProgressBar) -> Iterator[MemberCandidate]:
-        """All candidates of one warping."""
-        warp, rows = self._warped(warping)
+    def members(
+        self, input_transform: InputTransform, parts: Sequence[Part], bar: ProgressBar
+    ) -> Iterator[MemberCandidate]:
+        """All candidates of one input transform."""
+        transform, rows = self._transformed(input_transform)
         rows = rows.with_coordinates()
-        for family in self._families(warping):
-            bar.set_postfix_str(f"learning {warping} {family}")
+        for family in self._families(input_transform):
+            bar.set_postfix_str(f"learning {input_transform} {family}")
             with few_threads(len(parts[0].training_rows)):
                 learned = list(self._learn(family, rows, parts))
             for relevance in self._relevances(learned[0], parts):
-                bar.set_postfix_str(f"answering with {warping} {family} {relevance}")
-                embeddings = tuple(found[relevance] for found in learned)
-                yield self._conditioned(Candidate(warping, family, relevance), embeddings, warp, parts)
+                bar.set_postfix_str(f"conditioning {input_transform} {family} {relevance}")
+                embeddings = tuple(stages[relevance] for stages in learned)
+                yield self._conditioned(Candidate(input_transform, family, relevance), embeddings, transform, parts)
             bar.update()
 
     def partitions(self, parts: Sequence[Part], seed: int, bar: ProgressBar) -> Iterator[MemberCandidate]:
         """The kernel of boosted trees, which see ranks: those hold the order of any numbers in single precision."""
         bar.set_postfix_str("growing partitions")
         if parts:
-            warp, rows = self._warped("quantile")
-            embeddings = [boosted_embedding(rows.taken(part.training_rows), seed + k) for k, part in enumerate(parts)]
-            yield self._conditioned(Candidate("quantile", "partition", "columns"), embeddings, warp, parts)
+            transform, rows = self._transformed("quantile")
+            embeddings = [boosted_embedding(rows.subset(part.training_rows), seed + k) for k, part in enumerate(parts)]
+            yield self._conditioned(Candidate("quantile", "partition", "columns"), embeddings, transform, parts)
         bar.update()
 
     def logistic(self, parts: Sequence[Part], seed: int, bar: ProgressBar) -> Iterator[MemberCandidate]:
@@ -219,59 +221,64 @@ class _Learner:
         if parts and self.table.x.shape[1] <= MOST_NUMBERS:
             learned = None if self.exact else parts[0].training_rows
             with few_threads(len(self.table.x)):
-                found = fit_logistic(self.table, self.warps["squash"], self.validation_rows, learned, seed)
+                fitted = fit_logistic(self.table, self.transforms["squash"], self.validation_rows, learned, seed)
             candidate = Candidate("squash", "logistic", "common")
-            yield MemberCandidate(candidate, (found.embedding,), (found.answers,), found.left_out)
+            yield MemberCandidate(candidate, (fitted.embedding,), (fitted.predictor,), fitted.left_out)
         bar.update()
 
     def conditioned_again(self, one: MemberCandidate, parts: Sequence[Part]) -> MemberCandidate:
         """The same through the points of this learner."""
-        return self._conditioned(one.candidate, one.embeddings, self.warps[one.candidate.warping], parts)
+        return self._conditioned(one.candidate, one.embeddings, self.transforms[one.candidate.input_transform], parts)
 
-    def _warped(self, warping: InputTransform) -> tuple[torch.nn.Module, Rows]:
-        table, warp = self.table, self.warps[warping]
-        return warp, Rows(warp(table.x), table.y, table.weights, table.groups, table.num_classes)
+    def _transformed(self, input_transform: InputTransform) -> tuple[torch.nn.Module, Rows]:
+        table, transform = self.table, self.transforms[input_transform]
+        return transform, Rows(transform(table.x), table.y, table.weights, table.groups, table.num_classes)
 
-    def _families(self, warping: InputTransform) -> tuple[Family, ...]:
+    def _families(self, input_transform: InputTransform) -> tuple[Family, ...]:
         wide = self.table.x.shape[1] > WIDE
-        return tuple("matern" if wide and family == "laplace" else family for family in FAMILIES[warping])
+        return tuple("matern" if wide and family == "laplace" else family for family in FAMILIES[input_transform])
 
     def _learn(self, family: Family, rows: Rows, parts: Sequence[Part]) -> Iterator[Learned[MulticlassEmbedding]]:
         start: Learned[MulticlassEmbedding] | None = None
         for part in parts:
-            found = self.search.learn(family, rows.taken(part.training_rows), start)
-            start = start or found
-            yield found
+            stages = self.search.learn(family, rows.subset(part.training_rows), start)
+            start = start or stages
+            yield stages
 
     def _relevances(self, learned: Learned[MulticlassEmbedding], parts: Sequence[Part]) -> tuple[Relevance, ...]:
         """Of what was learned, all where rows are few; where they are many, the last stage."""
-        found = tuple(learned)
-        return found if len(parts) > 1 or len(self.table.x) < FEWEST else found[-1:]
+        stages = tuple(learned)
+        return stages if len(parts) > 1 or len(self.table.x) < FEWEST else stages[-1:]
 
     def _conditioned(
         self,
         candidate: Candidate,
         embeddings: Sequence[MulticlassEmbedding],
-        warp: torch.nn.Module,
+        transform: torch.nn.Module,
         parts: Sequence[Part],
     ) -> MemberCandidate:
-        """The answers, and leave-one-out values at the validation rows, each by an embedding that has not seen it."""
-        table, answers = self.table, []
+        """Predictors, and leave-one-out values at validation rows, each by an embedding that has not seen the row."""
+        table, predictors = self.table, []
         left_out = table.x.new_empty(len(self.validation_rows), table.num_classes)
         with torch.no_grad(), few_threads(len(table.x)):
             for embedding, part in zip(embeddings, parts, strict=True):
                 unseen = torch.isin(self.validation_rows, part.validation_rows)
-                left_out[unseen], answer = self._condition(
-                    candidate.family, embedding, warp, part, self.validation_rows[unseen]
+                left_out[unseen], predictor = self._condition(
+                    candidate.family, embedding, transform, part, self.validation_rows[unseen]
                 )
-                answers.append(answer)
-        return MemberCandidate(candidate, tuple(embeddings), tuple(answers), left_out)
+                predictors.append(predictor)
+        return MemberCandidate(candidate, tuple(embeddings), tuple(predictors), left_out)
 
     def _condition(
-        self, family: Family, embedding: MulticlassEmbedding, warp: torch.nn.Module, part: Part, validation_rows: Tensor
+        self,
+        family: Family,
+        embedding: MulticlassEmbedding,
+        transform: torch.nn.Module,
+        part: Part,
+        validation_rows: Tensor,
     ) -> tuple[Tensor, LinearPredictor]:
         table = self.table
-        kernel = FeatureKernel(warp, frozen(embedding.kernel))
+        kernel = FeatureKernel(transform, frozen(embedding.kernel))
         whole = MulticlassEmbedding(kernel, table.num_classes).to(table.x).requires_grad_(False)
         weights = table.weights_of(part.training_rows)
         ridge = embedding.regularization.item() * (len(part.training_rows) if weights is None else float(weights.sum()))

@@ -9,7 +9,7 @@ No more than :data:`GATHERED` rows in all are gathered whole, and learned from a
 
 More rows for a classifier that has learned, without starting over.
 
-Kernels, ridges, calibrations and the weights of the pool are held; coefficients become those of all rows. Members
+Kernels, ridges, calibrations and the weights of the pool stay fixed; coefficients become those of all rows. Members
 through features add to their sums, and never see old rows again. Exact members are conditioned anew, and turn to
 features where there are more than :data:`kernel_embed.estimators.default.EXACT` rows.
 """
@@ -57,18 +57,18 @@ def fit_on_ranks(
             "torch.distributed.init_process_group first."
         )
     X, labels = _read_everywhere(classifier, X, y, sample_weight)
-    shares: list[tuple[int, list[Any]]] = _gathered((int(labels.known.sum()), labels.classes.tolist()))
+    shares: list[tuple[int, list[Any]]] = _gathered((int(labels.labeled.sum()), labels.classes.tolist()))
     total = sum(rows for rows, _ in shares)
-    classes = np.unique(np.concatenate([np.asarray(found) for _, found in shares]))
-    known = np.flatnonzero(labels.known)
+    classes = np.unique(np.concatenate([np.asarray(labels) for _, labels in shares]))
+    labeled = np.flatnonzero(labels.labeled)
     generator = np.random.default_rng([seed_of(classifier.random_state) or 0, dist.get_rank()])
-    size = len(known) if total <= GATHERED else int(np.ceil(GATHERED * len(known) / total))
-    chosen = known[stratified_sample(labels.numbers[known], size, generator)]
-    offers = _gathered(tuple(_safe_indexing(part, chosen) for part in (X, np.asarray(y), labels.weights)))
+    size = len(labeled) if total <= GATHERED else int(np.ceil(GATHERED * len(labeled) / total))
+    offered = labeled[stratified_sample(labels.numbers[labeled], size, generator)]
+    offers = _gathered(tuple(_safe_indexing(part, offered) for part in (X, np.asarray(y), labels.weights)))
     _learn_on_leader(classifier, offers, classes, labels.weighted, total)
     if total > GATHERED:
-        rest = np.setdiff1d(known, chosen)
-        own = read_labels(X, y, sample_weight, classes).taken(rest)
+        rest = np.setdiff1d(labeled, offered)
+        own = read_labels(X, y, sample_weight, classes).subset(rest)
         table = None if len(rest) == 0 else classifier._distinct(classifier._matrix(_safe_indexing(X, rest)), own)
         classifier._take(_with_sums(classifier, table))
 
@@ -115,13 +115,13 @@ def _learn_on_leader(
 @torch.no_grad()
 def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) -> PooledPredictor:
     """The pool with the rows of all ranks, of which ``rest`` are those of this one."""
-    answers, found = classifier.conditioned_, []
-    if not isinstance(answers, PooledPredictor):
+    predictor, members = classifier.conditioned_, []
+    if not isinstance(predictor, PooledPredictor):
         raise TypeError("Expected the default classifier with distributed=True, got one kernel. See ShardedEmbedding.")
-    for member in answers.members:
-        (old,) = member.answers
+    for member in predictor.members:
+        (old,) = member.predictors
         if isinstance(old, LogisticPredictor):
-            found.append(_logistic_with_sums(member, old, rest, classifier._table.x[answers.left_out_rows]))
+            members.append(_logistic_with_sums(member, old, rest, classifier._table.x[predictor.left_out_rows]))
             continue
         if not isinstance(old, MulticlassFeaturePredictor):
             raise TypeError(
@@ -133,9 +133,9 @@ def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) ->
             own.update(rest.x, rest.y, rest.weights)
         whole = old.statistics + reduce_statistics(own)
         ridge = old.embedding.regularization.item() * old.num_data
-        values, new = condition_on_sums(whole, classifier._table, answers.left_out_rows, ridge)
-        found.append(MemberCandidate(member.candidate, member.embeddings, (new,), values))
-    return pooled(classifier._table, answers.left_out_rows, found)
+        values, new = condition_on_sums(whole, classifier._table, predictor.left_out_rows, ridge)
+        members.append(MemberCandidate(member.candidate, member.embeddings, (new,), values))
+    return pooled(classifier._table, predictor.left_out_rows, members)
 
 
 def _logistic_with_sums(
@@ -172,25 +172,29 @@ def updated(pooled: PooledPredictor, old: Table, new: Table) -> tuple[PooledPred
     """The pool of the rows of both tables, and the table that it still needs."""
     whole = old.joined(new)
     members = tuple(
-        dataclasses.replace(member, answers=tuple(_updated(answers, whole, new) for answers in member.answers))
+        dataclasses.replace(
+            member, predictors=tuple(_updated(predictor, whole, new) for predictor in member.predictors)
+        )
         for member in pooled.members
     )
-    held = any(isinstance(answers, MulticlassExpansion) for member in members for answers in member.answers)
-    return PooledPredictor(members, pooled.pool, pooled.left_out, pooled.left_out_rows), whole if held else old
+    needs_rows = any(
+        isinstance(predictor, MulticlassExpansion) for member in members for predictor in member.predictors
+    )
+    return PooledPredictor(members, pooled.pool, pooled.left_out, pooled.left_out_rows), whole if needs_rows else old
 
 
-def _updated(answers: LinearPredictor, whole: Table, new: Table) -> LinearPredictor:
-    if isinstance(answers, MulticlassFeaturePredictor | ConditionedMulticlass):
-        return answers.updated(new.x, new.y, new.weights)
-    if isinstance(answers, LogisticPredictor):
+def _updated(predictor: LinearPredictor, whole: Table, new: Table) -> LinearPredictor:
+    if isinstance(predictor, MulticlassFeaturePredictor | ConditionedMulticlass):
+        return predictor.updated(new.x, new.y, new.weights)
+    if isinstance(predictor, LogisticPredictor):
         if len(whole.x) <= EXACT:
-            return answers.refitted(whole)
-        return answers.updated(new.x, new.Y(torch.arange(len(new.x), device=new.x.device)), new.weights)
-    if not isinstance(answers, MulticlassExpansion):
-        raise TypeError(f"Expected a member that can take rows, got {type(answers).__name__}. Fit anew.")
-    embedding = MulticlassEmbedding(answers.embedding.kernel, answers.num_classes).to(whole.x)
+            return predictor.refitted(whole)
+        return predictor.updated(new.x, new.Y(torch.arange(len(new.x), device=new.x.device)), new.weights)
+    if not isinstance(predictor, MulticlassExpansion):
+        raise TypeError(f"Expected a member that can take rows, got {type(predictor).__name__}. Fit anew.")
+    embedding = MulticlassEmbedding(predictor.embedding.kernel, predictor.num_classes).to(whole.x)
     before = whole.total_weight - new.total_weight
-    embedding.regularization = answers.embedding.regularization.item() * before / whole.total_weight
+    embedding.regularization = predictor.embedding.regularization.item() * before / whole.total_weight
     if len(whole.x) <= EXACT:
         conditioned = embedding.condition(whole.x, whole.y, whole.weights)
         return expansion(conditioned.embedding, conditioned.x, conditioned.V)

@@ -1,8 +1,8 @@
-"""How the experts of the regressor are learned and put on all rows, with the pieces that the classifier has.
+"""How the components of the regressor are learned and conditioned on all rows, with the parts that the classifier uses.
 
-For one warping and one family of kernels (:mod:`kernel_embed.estimators.candidates`) three embeddings are learned by
-:class:`kernel_embed.LeaveOneOutScore`: of the targets by their CRPS, of their mean by squares, and of the residuals of
-that mean. Each is then conditioned on all rows (:mod:`kernel_embed.estimators.conditioning`).
+For one input transform and one family of kernels (:mod:`kernel_embed.estimators.candidates`) three embeddings are
+learned by :class:`kernel_embed.LeaveOneOutScore`: of the targets by their CRPS, of their mean by squares, and of the
+residuals of that mean. Each is then conditioned on all rows (:mod:`kernel_embed.estimators.conditioning`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..learning import LBFGS, fit
 from ..objectives import LeaveOneOutScore, Objective
 from .candidates import Learned, Rows, Search, tied_kernel
 from .conditioning import Table, condition_exactly, condition_through_features, weighted_mean
-from .mixture import DirectComponent, Expert, Grid, IndicatorEmbedding, ShiftedComponent, shifted
+from .mixture import Component, DirectComponent, Grid, IndicatorEmbedding, ShiftedComponent, shifted
 
 RealFamily = Literal["rbf", "matern"]
 
@@ -62,49 +62,49 @@ class ScoreSearch(Search[ConditionalEmbedding, ConditionedEmbedding]):
 
     nats: float = 1.0
 
-    def objective_of(self, found: Learned[ConditionalEmbedding], rows: Rows) -> Objective[ConditionedEmbedding]:
+    def objective_of(self, stages: Learned[ConditionalEmbedding], rows: Rows) -> Objective[ConditionedEmbedding]:
         """The score, or its multiple."""
-        if "common" not in found:
+        if "common" not in stages:
             return self.objective
         with torch.no_grad():
-            value = self.objective.evaluate(found["common"].attach(rows.x, rows.y, rows.weights)).item()
+            value = self.objective.evaluate(stages["common"].attach(rows.x, rows.y, rows.weights)).item()
         return self.objective * (DATA_WEIGHT * self.nats / max(value, 1e-12))
 
 
 @dataclasses.dataclass(frozen=True)
 class DistributionalModel:
-    """Embeddings of warped rows: of the targets, of the targets for their mean, and of the residuals of that mean.
+    """Embeddings of transformed rows: of the targets, of the targets for their mean, and of the residuals of that mean.
 
     Attributes:
         total_weight: of the rows they were learned from, by which λ becomes a ridge.
     """
 
     family: RealFamily
-    law: ConditionalEmbedding
+    distribution: ConditionalEmbedding
     mean: ConditionalEmbedding
     noise: ConditionalEmbedding
     total_weight: float
 
     def ridge(self, embedding: ConditionalEmbedding) -> float:
-        """η = nλ: the ridge found on fewer rows is a better guess for all than their λ."""
+        """η = nλ: the ridge learned on fewer rows is a better guess for all than their λ."""
         return embedding.regularization.item() * self.total_weight
 
 
-def learn_law(family: RealFamily, rows: Rows, max_evaluations: int) -> DistributionalModel:
-    """What a direct and a shifted expert need, for targets ``(n,)`` of mean 0 and scale 1."""
+def learn_distributional(family: RealFamily, rows: Rows, max_evaluations: int) -> DistributionalModel:
+    """What a direct and a shifted component need, for targets ``(n,)`` of mean 0 and scale 1."""
     crps, squares = LeaveOneOutScore(), LeaveOneOutScore(unit_linear(rows.y))
     common = LBFGS(max_evaluations=min(COMMON_EVALUATIONS, max_evaluations), tolerance=1e-3)
     columns = LBFGS(max_evaluations=max_evaluations)
-    law = _last(ScoreSearch(crps, regularized, common, columns).learn(family, rows))
+    direct = _last(ScoreSearch(crps, regularized, common, columns).learn(family, rows))
     mean = _last(ScoreSearch(squares, regularized, common, columns, nats=0.5).learn(family, rows))
     with torch.no_grad():
         residuals = rows.y - mean.condition(rows.x, rows.y, rows.weights).leave_one_out().squeeze(-1)
-    noise = _learn_size(family, law, dataclasses.replace(rows, y=residuals), crps, max_evaluations)
-    return DistributionalModel(family, law, mean, noise, rows.total_weight)
+    noise = _learn_size(family, direct, dataclasses.replace(rows, y=residuals), crps, max_evaluations)
+    return DistributionalModel(family, direct, mean, noise, rows.total_weight)
 
 
-def _last(found: Learned[ConditionalEmbedding]) -> ConditionalEmbedding:
-    return found["columns"] if "columns" in found else found["common"]
+def _last(stages: Learned[ConditionalEmbedding]) -> ConditionalEmbedding:
+    return stages["columns"] if "columns" in stages else stages["common"]
 
 
 def _learn_size(
@@ -117,12 +117,12 @@ def _learn_size(
     """The same relative lengthscales for other targets; their common size and λ are learned anew."""
     lengthscale = embedding.kernel.lengthscale.detach()
     size = tied_kernel(family, torch.zeros_like(rows.groups), 1.0, 1.0)
-    found = regularized(size, embedding.regularization.item()).to(rows.x)
+    resized = regularized(size, embedding.regularization.item()).to(rows.x)
     optimizer = LBFGS(max_evaluations=min(NOISE_EVALUATIONS, max_evaluations), tolerance=1e-3)
-    fit(found, score, rows.x / lengthscale, rows.y, weights=rows.weights, optimizer=optimizer, progress=False)
+    fit(resized, score, rows.x / lengthscale, rows.y, weights=rows.weights, optimizer=optimizer, progress=False)
     kernel = copy.deepcopy(embedding.kernel)
     kernel.column_lengthscale = embedding.kernel.column_lengthscale.detach() * size.column_lengthscale.detach()
-    return ConditionalEmbedding(kernel, found.regularization.item()).to(rows.x)
+    return ConditionalEmbedding(kernel, resized.regularization.item()).to(rows.x)
 
 
 def unit_linear(like: Tensor) -> LinearKernel:
@@ -134,29 +134,31 @@ def unit_linear(like: Tensor) -> LinearKernel:
 
 @dataclasses.dataclass(frozen=True)
 class Conditioning:
-    """Where embeddings of warped rows meet all rows.
+    """How embeddings of transformed rows are conditioned on all rows.
 
     Attributes:
         table: all rows, with standard targets.
-        warp: what embeddings see of the rows.
+        transform: what embeddings see of the rows.
         validation_rows: numbers of the rows whose leave-one-out values are asked for: all where embeddings are exact.
         points: of Nyström's features, which learn the ridge, or stand for the rows where ``exact`` is false.
         exact: whether embeddings are.
     """
 
     table: Table
-    warp: torch.nn.Module
+    transform: torch.nn.Module
     validation_rows: Tensor
     points: Tensor | None
     exact: bool
 
     @torch.no_grad()
-    def experts(self, learned: DistributionalModel, grid: Grid) -> Iterator[tuple[Expert, Distribution]]:
-        """The direct and the shifted expert, each with its distributions at the validation rows, left out of them."""
+    def components(self, learned: DistributionalModel, grid: Grid) -> Iterator[tuple[Component, Distribution]]:
+        """The direct and the shifted component, each with its leave-one-out distributions at the validation rows."""
         table = self.table
-        direct, left_out = self._law(learned.law, learned.ridge(learned.law), table, self.validation_rows, grid.support)
+        direct, left_out = self._direct(
+            learned.distribution, learned.ridge(learned.distribution), table, self.validation_rows, grid.support
+        )
         yield direct, left_out
-        embedding = ConditionalEmbedding(FeatureKernel(self.warp, learned.mean.kernel)).to(table.x)
+        embedding = ConditionalEmbedding(FeatureKernel(self.transform, learned.mean.kernel)).to(table.x)
         values, mean = self._condition(
             embedding, learned.ridge(learned.mean), table, self.validation_rows, table.y.new_ones(1)
         )
@@ -169,18 +171,20 @@ class Conditioning:
         )
         everywhere = torch.arange(len(self.validation_rows))
         support = support_of(residuals.y)
-        law, around = self._law(learned.noise, learned.ridge(learned.noise), residuals, everywhere, support)
-        yield ShiftedComponent(mean, law, grid), shifted(around, centers, grid)
+        residual_component, around = self._direct(
+            learned.noise, learned.ridge(learned.noise), residuals, everywhere, support
+        )
+        yield ShiftedComponent(mean, residual_component, grid), shifted(around, centers, grid)
 
-    def _law(
+    def _direct(
         self, learned: ConditionalEmbedding, ridge: float, table: Table, validation_rows: Tensor, support: Tensor
     ) -> tuple[DirectComponent, Distribution]:
-        kernel = FeatureKernel(self.warp, learned.kernel)
+        kernel = FeatureKernel(self.transform, learned.kernel)
         embedding = IndicatorEmbedding(kernel, support, table.y, table.weights).to(table.x)
         # The CRPS is the sum of squares over the t_j, each with the gap above it.
         gaps = torch.cat([support.diff(), support.new_zeros(1)])
-        values, answers = self._condition(embedding, ridge, table, validation_rows, gaps)
-        return DirectComponent(answers, embedding), Distribution(support, embedding.marginal + values)
+        values, predictor = self._condition(embedding, ridge, table, validation_rows, gaps)
+        return DirectComponent(predictor, embedding), Distribution(support, embedding.marginal + values)
 
     def _condition(
         self, embedding: ConditionalEmbedding, ridge: float, table: Table, validation_rows: Tensor, gaps: Tensor

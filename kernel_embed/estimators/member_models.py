@@ -1,4 +1,4 @@
-r"""The linear kernel with the loss of the pool: multinomial logistic regression of warped rows.
+r"""The linear kernel with the loss of the pool: multinomial logistic regression of transformed rows.
 
 Least squares charges a row that is right by a wide margin as much as one that is wrong, which moves the boundary where
 classes are nearly separated. For the features :math:`z_i` of the kernel :math:`c + \sum_j x_j x'_j`, with a large c,
@@ -10,8 +10,8 @@ At the minimum :math:`\eta B = Z^\top W (Y - P)`, and therefore
 
 .. math::  (Z^\top W Z + \eta I) \, B = Z^\top W (F + Y - P) :
 
-an embedding by least squares of the working targets :math:`F + Y - P`. It is held as their sums, like that of every
-other kernel with features, and answers and takes rows like it. New rows add their own working targets; that is one step
+an embedding by least squares of the working targets :math:`F + Y - P`. It is stored as their sums, like that of
+every other kernel with features. New rows add their own working targets; that is one step
 of a descent on the loss of all rows, because 1 is above the curvature of the log-sum-exp.
 
 The ridge is chosen, and the left-out values come, from fits that have not seen the row; all folds are one problem.
@@ -65,7 +65,7 @@ MOST_NUMBERS = 1000
 
 
 class LogisticPredictor(LinearPredictor):
-    """Logits of the classes, linear in warped rows; see the module's text.
+    """Logits of the classes, linear in transformed rows; see the module's text.
 
     Attributes:
         logits: the embedding of the working targets.
@@ -76,7 +76,7 @@ class LogisticPredictor(LinearPredictor):
         >>> X, y = load_iris(return_X_y=True)
         >>> classifier = ke.MulticlassEmbeddingClassifier(progress=False).fit(X[::5], y[::5])
         >>> (member,) = [one for one in classifier.conditioned_.members if one.candidate.family == "logistic"]
-        >>> member.answers[0].coefficients.shape
+        >>> member.predictors[0].coefficients.shape
         torch.Size([5, 3])
     """
 
@@ -118,7 +118,7 @@ class LogisticPredictor(LinearPredictor):
     def refitted(self, table: Table) -> LogisticPredictor:
         """The minimum for the rows of ``table``, with the same kernel and ridge."""
         ridge = self.logits.num_data * self.logits.embedding.regularization.item()
-        return _answers(self.logits.embedding, table, ridge)
+        return _predictor(self.logits.embedding, table, ridge)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,18 +126,18 @@ class Logistic:
     """The embedding of transformed rows, its predictor, and logits of the validation rows by fits without them."""
 
     embedding: MulticlassEmbedding
-    answers: LogisticPredictor
+    predictor: LogisticPredictor
     left_out: Tensor
 
 
 def fit_logistic(
-    table: Table, warp: torch.nn.Module, validation_rows: Tensor, training_rows: Tensor | None, seed: int
+    table: Table, transform: torch.nn.Module, validation_rows: Tensor, training_rows: Tensor | None, seed: int
 ) -> Logistic:
     """Logistic regression of the ``training_rows``, or in folds of all rows if they are ``None``."""
     kernel = linear_kernel(table.x, table.x.shape[1])
     kernel.kernels[0].variance = 1.0
     kernel.kernels[1].constant = table.x.new_full((1,), CONSTANT)
-    embedding = ConditionalEmbedding(FeatureKernel(warp, kernel)).to(table.x).requires_grad_(False)
+    embedding = ConditionalEmbedding(FeatureKernel(transform, kernel)).to(table.x).requires_grad_(False)
     Z, Y, w = _arrays(embedding, table)
     number = stratified_folds(table.labels, NUM_FOLDS, np.random.default_rng(seed))
     if training_rows is None:
@@ -147,9 +147,9 @@ def fit_logistic(
         left_out_of[0, training_rows.cpu().numpy()] = False
     rows = validation_rows.cpu().numpy()
     ridge, left_out = _path(Z, Y, w, left_out_of, rows)
-    fitted = table if training_rows is None else table.taken(training_rows)
-    found = MulticlassEmbedding(kernel, table.num_classes, ridge / table.total_weight).to(table.x)
-    return Logistic(found, _answers(embedding, fitted, ridge), table.x.new_tensor(left_out))
+    fitted = table if training_rows is None else table.subset(training_rows)
+    learned = MulticlassEmbedding(kernel, table.num_classes, ridge / table.total_weight).to(table.x)
+    return Logistic(learned, _predictor(embedding, fitted, ridge), table.x.new_tensor(left_out))
 
 
 def _arrays(embedding: ConditionalEmbedding, table: Table) -> tuple[Array, Array, Array]:
@@ -161,7 +161,7 @@ def _arrays(embedding: ConditionalEmbedding, table: Table) -> tuple[Array, Array
     return tuple(array.detach().cpu().double().numpy() for array in (Z, Y, w))  # type: ignore[return-value]
 
 
-def _answers(embedding: ConditionalEmbedding, table: Table, ridge: float) -> LogisticPredictor:
+def _predictor(embedding: ConditionalEmbedding, table: Table, ridge: float) -> LogisticPredictor:
     """The minimum, as the least-squares embedding that it is."""
     Z, Y, w = _arrays(embedding, table)
     (B,) = softmax_regression(Z, Y, w[None, :], ridge, np.zeros((1, Z.shape[1], Y.shape[1])), 1e-12)
@@ -179,17 +179,17 @@ def _path(
     own = left_out_of[:, validation_rows].argmax(0)  # the fit that has not seen each of them
     T = smoothed(torch.from_numpy(Y[validation_rows]), float(w[validation_rows].sum())).numpy()
     B = np.zeros((len(left_out_of), Z.shape[1], Y.shape[1]))
-    best, found, worse = np.inf, (RIDGES[0], np.zeros_like(T)), 0
+    best, solution, worse = np.inf, (RIDGES[0], np.zeros_like(T)), 0
     for ridge in RIDGES:
         B = softmax_regression(Z, Y, np.where(left_out_of, 0.0, w), ridge, B)
         F = np.einsum("np,npm->nm", Z[validation_rows], B[own]) if len(B) > 1 else Z[validation_rows] @ B[0]
         loss = -float(w[validation_rows] @ (T * log_softmax(F, axis=1)).sum(1))
         worse = 0 if loss < best else worse + 1
         if loss < best:
-            best, found = loss, (ridge, F)
+            best, solution = loss, (ridge, F)
         if worse == PATIENCE:
             break
-    return found
+    return solution
 
 
 NUM_TREES = 50

@@ -1,10 +1,10 @@
-r"""What the regressor combines: predictive distributions of two kinds, each with what it says of rows it has not seen.
+r"""The mixture of the regressor: two kinds of predictive distributions, weighted by their CRPS on left-out rows.
 
-A **direct** expert embeds the targets by their indicators, :math:`y \mapsto (\mathbf 1\{y \le t_j\} - \bar F(t_j))_j`,
+A **direct** one embeds the targets by their indicators, :math:`y \mapsto (\mathbf 1\{y \le t_j\} - \bar F(t_j))_j`,
 so that the mean of the embedding is a distribution function, as in :mod:`kernel_embed.embeddings.distribution`. A
 **shifted** one embeds the residuals of a mean, :math:`e_i = y_i - f_{-i}(x_i)`, and moves their distribution to where
-the mean is: :math:`\hat F(t \mid x) = \hat F_e(t - f(x) \mid x)`. The first knows atoms, skewness and several modes;
-the second follows a slope between the training rows. With
+the mean is: :math:`\hat F(t \mid x) = \hat F_e(t - f(x) \mid x)`. The first can represent atoms, skewness and
+several modes; the second follows a slope between the training rows. With
 :math:`r_{c,i}(t) = \hat F_{c,-i}(t \mid x_i) - \mathbf 1\{y_i \le t\}` their mixture is
 
 .. math::  \hat F(t \mid x) = \sum_c \pi_c \hat F_c(t \mid x), \qquad
@@ -99,13 +99,13 @@ class IndicatorEmbedding(ConditionalEmbedding):
         return (y.reshape(-1, 1) <= self.support).to(like) - self.marginal
 
 
-class Expert(abc.ABC):
+class Component(abc.ABC):
     """A predictive distribution of a real target, on a grid."""
 
     @property
     @abc.abstractmethod
-    def speaker(self) -> LinearPredictor:
-        """What gives the rows their weights in the mean."""
+    def mean_predictor(self) -> LinearPredictor:
+        """The predictor of the mean, which gives training rows their weights."""
 
     @abc.abstractmethod
     def at(self, x: Tensor) -> Distribution:
@@ -113,45 +113,45 @@ class Expert(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class DirectComponent(Expert):
+class DirectComponent(Component):
     """The embedding of the indicators of the targets."""
 
-    law: LinearPredictor
+    predictor: LinearPredictor
     embedding: IndicatorEmbedding
 
     @property
-    def speaker(self) -> LinearPredictor:
-        """The law itself."""
-        return self.law
+    def mean_predictor(self) -> LinearPredictor:
+        """The predictor itself."""
+        return self.predictor
 
     def at(self, x: Tensor) -> Distribution:
         """F̄ + k(x)ᵀA⁻¹G."""
-        return Distribution(self.embedding.support, self.embedding.marginal + self.law.mean(x))
+        return Distribution(self.embedding.support, self.embedding.marginal + self.predictor.mean(x))
 
 
 @dataclasses.dataclass(frozen=True)
-class ShiftedComponent(Expert):
-    """The ``law`` of the residuals of ``mean``, moved to where the mean is."""
+class ShiftedComponent(Component):
+    """The distribution of the ``residuals`` of ``mean``, moved to where the mean is."""
 
     mean: LinearPredictor
-    law: DirectComponent
+    residuals: DirectComponent
     grid: Grid
 
     @property
-    def speaker(self) -> LinearPredictor:
+    def mean_predictor(self) -> LinearPredictor:
         """The mean that is moved to."""
         return self.mean
 
     def at(self, x: Tensor) -> Distribution:
         """F̂_e(t − f(x) | x)."""
-        return shifted(self.law.at(x), self.mean.mean(x).squeeze(-1), self.grid)
+        return shifted(self.residuals.at(x), self.mean.mean(x).squeeze(-1), self.grid)
 
 
-def shifted(law: Distribution, by: Tensor, grid: Grid) -> Distribution:
+def shifted(distribution: Distribution, by: Tensor, grid: Grid) -> Distribution:
     """The distribution of e + ``by``, every atom moved to the nearest value of ``grid``."""
     thresholds = (grid.midpoints - by.unsqueeze(-1)).contiguous()
-    below = torch.searchsorted(law.support, thresholds, right=True)
-    padded = torch.cat([torch.zeros_like(law.F[..., :1]), law.F], dim=-1)
+    below = torch.searchsorted(distribution.support, thresholds, right=True)
+    padded = torch.cat([torch.zeros_like(distribution.F[..., :1]), distribution.F], dim=-1)
     return Distribution(grid.support, padded.gather(-1, below))
 
 
@@ -160,12 +160,12 @@ class Mixture:
     """Σ π_c F̂_c.
 
     Attributes:
-        experts: the F̂_c.
+        components: the F̂_c.
         weights: π.
         grid: the values predicted.
     """
 
-    experts: tuple[Expert, ...]
+    components: tuple[Component, ...]
     weights: Tensor
     grid: Grid
 
@@ -173,14 +173,14 @@ class Mixture:
         """The mixture at new points ``x`` ``(t, D)``."""
         blocks = []
         for rows in x.split(BLOCK):
-            parts = [w * expert.at(rows).F for w, expert in zip(self.weights, self.experts, strict=True)]
+            parts = [w * component.at(rows).F for w, component in zip(self.weights, self.components, strict=True)]
             blocks.append(torch.stack(parts).sum(0))
         return Distribution(self.grid.support, torch.cat(blocks))
 
 
 def mixed(functions: Sequence[Distribution], weights: Tensor) -> Distribution:
     """Σ π_c F̂_c of distributions on one support."""
-    parts = torch.stack([w * law.F for w, law in zip(weights, functions, strict=True)])
+    parts = torch.stack([w * distribution.F for w, distribution in zip(weights, functions, strict=True)])
     return Distribution(functions[0].support, parts.sum(0))
 
 
@@ -192,7 +192,7 @@ def stacking_weights(functions: Sequence[Distribution], y: Tensor, sample_weight
     indicator = (y.unsqueeze(-1) <= support[:-1]).to(support)
     p = torch.full_like(y, 1.0 / len(y)) if sample_weights is None else sample_weights / sample_weights.sum()
     scale = support.diff().sqrt() * p.sqrt().unsqueeze(-1)
-    residuals = [((law.F[..., :-1] - indicator) * scale).flatten() for law in functions]
+    residuals = [((distribution.F[..., :-1] - indicator) * scale).flatten() for distribution in functions]
     H = torch.stack([torch.stack([one @ other for other in residuals]) for one in residuals]).numpy()
     if not np.trace(H) > 0:
         return torch.full((C,), 1.0 / C, dtype=y.dtype)
@@ -200,6 +200,6 @@ def stacking_weights(functions: Sequence[Distribution], y: Tensor, sample_weight
     values, vectors = np.linalg.eigh(H)
     R = (vectors * np.sqrt(values.clip(0.0))).T
     size = np.sqrt(np.trace(H) / C)
-    found, _ = nnls(np.vstack([R, np.full((1, C), size)]), np.append(np.zeros(C), size))
-    best = torch.as_tensor(found / found.sum(), dtype=y.dtype)
+    solution, _ = nnls(np.vstack([R, np.full((1, C), size)]), np.append(np.zeros(C), size))
+    best = torch.as_tensor(solution / solution.sum(), dtype=y.dtype)
     return 0.5 * (best + 1.0 / C)

@@ -1,12 +1,16 @@
-"""One real output of the regressor: its scale, its mixture of experts, and the scores that correct its intervals."""
+"""One real output of the regressor: its scale, its mixture of components, and the scores that correct its intervals."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+import math
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+from sklearn.utils.validation import _check_y, check_consistent_length
 from torch import Tensor
 
 from ..embeddings import ConditionalEmbedding, Distribution, conformal_quantile, interval_scores
@@ -14,16 +18,17 @@ from ..progress import ProgressBar
 from ..resources import few_threads
 from ..splits import distinct_rows
 from ..tabular import InputTransform, make_input_transform
+from ..validation import check_dense
 from .candidates import Rows, relevances
 from .conditioning import PROBES, Table, num_points
-from .distributional import FAMILIES, Conditioning, learn_law
-from .mixture import Expert, Grid, Mixture, mixed, stacking_weights
+from .distributional import FAMILIES, Conditioning, learn_distributional
+from .mixture import Component, Grid, Mixture, mixed, stacking_weights
 
 Conformal = Literal["auto", "leave-one-out", "split"]
 
-WARPINGS: tuple[InputTransform, ...] = ("standard", "quantile")
+INPUT_TRANSFORMS: tuple[InputTransform, ...] = ("standard", "quantile")
 """Columns as they are, since a mean may follow one beyond its bulk, and by their ranks."""
-NUM_STAGES = len(WARPINGS) * len(FAMILIES)
+NUM_STAGES = len(INPUT_TRANSFORMS) * len(FAMILIES)
 """Of the progress bar, for each output."""
 
 CALIBRATION_ROWS = 1000
@@ -33,7 +38,7 @@ SAMPLED = 0.6
 """Share of the rows; where kernels were learned from less, the ridge is learned anew."""
 
 VALIDATION_ROWS = 4000
-"""Rows that weigh the experts and have residuals, at most, where embeddings go through features."""
+"""Rows that weigh the components and have residuals, at most, where embeddings go through features."""
 
 CERTIFICATE = "split conformal: P(Y ∈ C(X)) ≥ coverage for exchangeable rows"
 OBSERVATION = (
@@ -59,13 +64,13 @@ class Settings:
 class Calibration:
     """Distributions at rows that they were made without, with the targets there and how many rows each stands for."""
 
-    law: Distribution
+    distribution: Distribution
     y: Tensor
     weights: Tensor | None
 
     def quantile(self, coverage: float) -> Tensor:
         """Q, by which an interval of this coverage is moved out, or in."""
-        return conformal_quantile(interval_scores(self.law.interval(coverage), self.y), coverage, self.weights)
+        return conformal_quantile(interval_scores(self.distribution.interval(coverage), self.y), coverage, self.weights)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +80,7 @@ class Output:
     Attributes:
         center: its mean, taken off before learning.
         scale: its standard deviation, divided by.
-        mixture: the experts and their weights, on that scale.
+        mixture: the components and their weights, on that scale.
         calibration: what corrects its intervals.
         guarantee: which theorem holds for the intervals.
         relevances: what each column counts, ``(G,)``; they add up to 1.
@@ -97,20 +102,22 @@ class Output:
     @classmethod
     def learned(cls, table: Table, settings: Settings, bar: ProgressBar) -> Output:
         """Learn from encoded rows with one real target each."""
-        held, kept = held_out_rows(len(table.y), settings)
-        apart = _taken(table, held)
-        rows, numbers = _distinct(_taken(table, kept))
+        held_out, training = held_out_rows(len(table.y), settings)
+        calibration_rows = _subset(table, held_out)
+        rows, numbers = _distinct(_subset(table, training))
         # Rows that calibrate are used for nothing else: not even for the scale.
         center, scale = _center_and_scale(rows.y, rows.weights)
-        given, rows = rows.y, dataclasses.replace(rows, y=(rows.y - center) / scale)
+        original, rows = rows.y, dataclasses.replace(rows, y=(rows.y - center) / scale)
         mixture, calibration, relevance = _Learner(rows, settings, bar).learned()
         guarantee = OBSERVATION
-        if len(held):
+        if len(held_out):
             guarantee = CERTIFICATE if table.weights is None else WEIGHTED
             with torch.no_grad():
-                calibration = Calibration(mixture.at(apart.x), (apart.y - center) / scale, apart.weights)
-        support = _given_back(mixture.grid.support, center, scale, rows.y, given)
-        return cls(center, scale, mixture, calibration, guarantee, relevance, rows, kept[numbers], support)
+                calibration = Calibration(
+                    mixture.at(calibration_rows.x), (calibration_rows.y - center) / scale, calibration_rows.weights
+                )
+        support = _in_original_units(mixture.grid.support, center, scale, rows.y, original)
+        return cls(center, scale, mixture, calibration, guarantee, relevance, rows, training[numbers], support)
 
     @torch.no_grad()
     def distribution(self, x: Tensor) -> Distribution:
@@ -131,9 +138,9 @@ class Output:
         table = self.table
         p = table.y.new_full((len(table.y),), 1.0 / len(table.y)) if table.weights is None else table.weights
         p, total = p / p.sum(), table.y.new_zeros(len(x), len(table.y))
-        for share, expert in zip(self.mixture.weights, self.mixture.experts, strict=True):
-            known = expert.speaker.embedding  # type: ignore[attr-defined]
-            embedding = ConditionalEmbedding(known.kernel, known.regularization.item()).to(table.x)
+        for share, component in zip(self.mixture.weights, self.mixture.components, strict=True):
+            learned = component.mean_predictor.embedding  # type: ignore[attr-defined]
+            embedding = ConditionalEmbedding(learned.kernel, learned.regularization.item()).to(table.x)
             w = embedding.condition(table.x, table.y, table.weights).weights(x).mT
             total += share * (w + (1.0 - w.sum(-1, keepdim=True)) * p)
         return total
@@ -141,7 +148,7 @@ class Output:
 
 @dataclasses.dataclass(frozen=True)
 class _Learner:
-    """The experts of every family on both views: kernels from a part of the rows, then conditioned on all."""
+    """The components of every family on both views: kernels from a part of the rows, then conditioned on all."""
 
     table: Table
     settings: Settings
@@ -159,25 +166,27 @@ class _Learner:
         )
         points = self._points(order, exact)
         grid = Grid(table.y)
-        experts: list[Expert] = []
+        components: list[Component] = []
         left_out, counts = [], []
-        for warping in WARPINGS:
-            warp = make_input_transform(warping, table.x, table.numbers, table.weights).to(table.x)
-            rows = Rows(warp(table.x), table.y, table.weights, table.groups).taken(part)
+        for input_transform in INPUT_TRANSFORMS:
+            transform = make_input_transform(input_transform, table.x, table.numbers, table.weights).to(table.x)
+            rows = Rows(transform(table.x), table.y, table.weights, table.groups).subset(part)
             for family in FAMILIES:
-                self.bar.set_postfix_str(f"learning {warping} {family}")
+                self.bar.set_postfix_str(f"learning {input_transform} {family}")
                 with few_threads(len(part)):
-                    law = learn_law(family, rows, settings.max_evaluations)
+                    model = learn_distributional(family, rows, settings.max_evaluations)
                 with few_threads(n):
-                    for expert, known in Conditioning(table, warp, validation_rows, points, exact).experts(law, grid):
-                        experts.append(expert)
-                        left_out.append(known)
-                counts += [relevances(law.law, table.groups), relevances(law.mean, table.groups)]
+                    for component, distribution in Conditioning(
+                        table, transform, validation_rows, points, exact
+                    ).components(model, grid):
+                        components.append(component)
+                        left_out.append(distribution)
+                counts += [relevances(model.distribution, table.groups), relevances(model.mean, table.groups)]
                 self.bar.update()
         weights = stacking_weights(left_out, table.y[validation_rows], table.weights_of(validation_rows))
         calibration = Calibration(mixed(left_out, weights), table.y[validation_rows], table.weights_of(validation_rows))
         shares = torch.stack([count / count.sum() for count in counts])
-        return Mixture(tuple(experts), weights, grid), calibration, weights @ shares
+        return Mixture(tuple(components), weights, grid), calibration, weights @ shares
 
     def _points(self, order: Tensor, exact: bool) -> Tensor | None:
         n, settings = len(order), self.settings
@@ -194,16 +203,16 @@ def held_out_rows(n: int, settings: Settings) -> tuple[Tensor, Tensor]:
     return order[:num_held], order[num_held:].sort().values
 
 
-def _taken(table: Table, rows: Tensor) -> Table:
+def _subset(table: Table, rows: Tensor) -> Table:
     return dataclasses.replace(table, x=table.x[rows], y=table.y[rows], weights=table.weights_of(rows))
 
 
 def _distinct(table: Table) -> tuple[Table, Tensor]:
     """Equal rows once, with how many there are, whatever the order; and the number of one row of each kind."""
     weights = None if table.weights is None else table.weights.numpy()
-    found = distinct_rows(table.x.numpy(), table.y.numpy()[:, None], weights)
-    rows = torch.as_tensor(found.rows)
-    counts = None if found.weights is None else torch.as_tensor(found.weights)
+    distinct = distinct_rows(table.x.numpy(), table.y.numpy()[:, None], weights)
+    rows = torch.as_tensor(distinct.rows)
+    counts = None if distinct.weights is None else torch.as_tensor(distinct.weights)
     return dataclasses.replace(table, x=table.x[rows], y=table.y[rows], weights=counts), rows
 
 
@@ -215,9 +224,65 @@ def _center_and_scale(y: Tensor, weights: Tensor | None) -> tuple[float, float]:
     return center, scale if scale > 1e-12 * max(1.0, abs(center)) else 1.0
 
 
-def _given_back(support: Tensor, center: float, scale: float, standard: Tensor, given: Tensor) -> Tensor:
-    """The values of a standard ``support`` in the units of the target: those that were ``given`` without rounding."""
+def _in_original_units(support: Tensor, center: float, scale: float, standard: Tensor, original: Tensor) -> Tensor:
+    """The values of a standard ``support`` in the units of the target: training targets without rounding."""
     order = standard.argsort()
     place = torch.searchsorted(standard[order].contiguous(), support).clamp_max(len(order) - 1)
-    known = standard[order][place] == support
-    return torch.where(known, given[order][place], center + scale * support)
+    is_target = standard[order][place] == support
+    return torch.where(is_target, original[order][place], center + scale * support)
+
+
+def read_targets(X: Any, y: ArrayLike | None) -> NDArray[np.float64]:
+    """The targets of the rows of ``X`` as numbers, ``(n,)`` or ``(n, outputs)``; a clear error where they are none."""
+    if y is None:
+        raise ValueError(
+            "Expected numbers y, got None. This ConditionalEmbeddingRegressor estimator requires y to be passed, but "
+            "the target y is None."
+        )
+    check_numeric_targets(y)
+    targets = np.asarray(_check_y(y, multi_output=True, y_numeric=True), dtype=np.float64)
+    check_consistent_length(X, targets)
+    if targets.size == 0:
+        raise ValueError(f"Expected at least one number in each target, got y of shape {targets.shape}. Give some.")
+    if np.isnan(targets).any():
+        missing = int(np.isnan(targets).sum())
+        raise ValueError(f"Expected a number as target of each row, got {missing} missing. Leave those rows out.")
+    largest = float(np.abs(targets).max())
+    if not largest < np.finfo(np.float64).max ** 0.5:
+        raise ValueError(f"Expected targets whose squares float64 can hold, got up to {largest:.2g}. Rescale y.")
+    return targets
+
+
+def check_numeric_targets(y: ArrayLike) -> None:
+    """Raise for words, with the classifier as an offer, for dates, sparse and complex ones, and for gaps."""
+    if isinstance(y, torch.Tensor):
+        check_dense(y, "y")
+    if issparse(y):
+        raise TypeError("Expected y as an array of numbers, got a sparse matrix. Give y.toarray().ravel().")
+    values = np.asarray(y)
+    if values.dtype.kind in "mM":
+        raise ValueError(
+            f"Expected numbers as targets, got {values.dtype}. Choose a unit: days since the first, for example, are "
+            "(y - y.min()) / np.timedelta64(1, 'D')."
+        )
+    if values.dtype.kind in "USO" and values.size and any(isinstance(value, str) for value in values.ravel()[:100]):
+        first = next(str(value) for value in values.ravel() if isinstance(value, str))
+        advice = "Give y.astype(float)" if _is_number(first) else "Use MulticlassEmbeddingClassifier for classes"
+        raise ValueError(f"Expected numbers as targets, got text such as {first!r}. {advice}.")
+    if values.dtype.kind == "c":
+        raise ValueError(f"Expected real targets, got {values.dtype}: Complex data not supported. Give y.real, say.")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        # In scikit-learn's own words too, which its checks look for.
+        gaps = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+        kind = "NaN" if np.isnan(values).any() else "infinity or a value too large for dtype('float64')"
+        raise ValueError(
+            f"Expected a finite number in each target, got {len(gaps)} rows without one, the first at index {gaps[0]}: "
+            f"Input y contains {kind}. Leave those rows out."
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -1,4 +1,4 @@
-"""Several embeddings as one classifier, which answers what every embedding answers."""
+"""Several embeddings as one classifier, which predicts what every embedding predicts."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class PlainSoftmax:
 
 @dataclasses.dataclass(frozen=True)
 class MemberCandidate:
-    """A candidate with its embeddings and answers, and its values at the validation rows, which it has not seen."""
+    """A candidate with its embeddings and predictors, and its values at the validation rows, which it has not seen."""
 
     candidate: Candidate
     embeddings: tuple[MulticlassEmbedding, ...]
-    answers: tuple[LinearPredictor, ...]
+    predictors: tuple[LinearPredictor, ...]
     left_out: Tensor
 
     def calibration(self, Y: Tensor, weights: Tensor | None) -> SoftmaxCalibration | PlainSoftmax:
@@ -48,20 +48,20 @@ class MemberCandidate:
     def relevances(self, groups: Tensor) -> Tensor:
         """Of each column of the table."""
         of_each = [
-            answers.relevances(groups) if isinstance(answers, LogisticPredictor) else relevances(embedding, groups)
-            for embedding, answers in zip(self.embeddings, self.answers, strict=True)
+            predictor.relevances(groups) if isinstance(predictor, LogisticPredictor) else relevances(embedding, groups)
+            for embedding, predictor in zip(self.embeddings, self.predictors, strict=True)
         ]
         return torch.stack(of_each).mean(0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A candidate, learned: the mean of the answers of one or several embeddings, with its calibration.
+    """A candidate, learned: the mean of the predictions of one or several embeddings, with its calibration.
 
     Attributes:
         candidate: which kernel.
-        embeddings: on warped rows; one for each part of the rows that hyperparameters were learned without.
-        answers: the same with data, as functions of encoded rows.
+        embeddings: on transformed rows; one for each part of the rows that hyperparameters were learned without.
+        predictors: the same with data, as functions of encoded rows.
         calibration: from decision probabilities, or the logits of logistic regression, to probabilities.
         relevances: of each column of the table.
 
@@ -76,13 +76,13 @@ class Member:
 
     candidate: Candidate
     embeddings: tuple[MulticlassEmbedding, ...]
-    answers: tuple[LinearPredictor, ...]
+    predictors: tuple[LinearPredictor, ...]
     calibration: SoftmaxCalibration | PlainSoftmax
     relevances: Tensor
 
     def log_probabilities(self, x: Tensor) -> Tensor:
         """log p(x) at checked points, from the mean of f(x) over the embeddings: ``(t, m)``."""
-        F = [answers.evaluate(x) for answers in self.answers]
+        F = [predictor.evaluate(x) for predictor in self.predictors]
         return self.calibration.log_probabilities(F[0] if len(F) == 1 else torch.stack(F).mean(0))
 
 
@@ -134,8 +134,8 @@ class PooledPredictor(MulticlassPredictor):
     def prepare(self) -> PooledPredictor:
         """Resolve the kernels now, and not at the first prediction."""
         for member in self._active:
-            for answers in member.answers:
-                answers.prepare()
+            for predictor in member.predictors:
+                predictor.prepare()
         return self
 
     @property
@@ -144,7 +144,7 @@ class PooledPredictor(MulticlassPredictor):
 
     def log_probabilities(self, x: Tensor) -> Tensor:
         """log p(x): ``(t, m)``."""
-        return self._log_probabilities(self.members[0].answers[0].representation.check(x))
+        return self._log_probabilities(self.members[0].predictors[0].representation.check(x))
 
     def _log_probabilities(self, x: Tensor) -> Tensor:
         with cached_transforms():
@@ -168,16 +168,16 @@ class PooledPredictor(MulticlassPredictor):
 
 
 @torch.no_grad()
-def pooled(table: Table, validation_rows: Tensor, found: Sequence[MemberCandidate]) -> PooledPredictor:
+def pooled(table: Table, validation_rows: Tensor, candidates: Sequence[MemberCandidate]) -> PooledPredictor:
     """Every candidate calibrated on the validation rows of the table, and all in one pool."""
     Y, weights = table.Y(validation_rows), table.weights_of(validation_rows)
-    calibrations = [one.calibration(Y, weights) for one in found]
+    calibrations = [one.calibration(Y, weights) for one in candidates]
     log_p = torch.stack(
-        [calibration.log_probabilities(one.left_out) for one, calibration in zip(found, calibrations, strict=True)]
+        [calibration.log_probabilities(one.left_out) for one, calibration in zip(candidates, calibrations, strict=True)]
     )
     combined = pool(log_p, Y, weights=weights)
     members = tuple(
-        Member(one.candidate, one.embeddings, one.answers, calibration, one.relevances(table.groups))
-        for one, calibration in zip(found, calibrations, strict=True)
+        Member(one.candidate, one.embeddings, one.predictors, calibration, one.relevances(table.groups))
+        for one, calibration in zip(candidates, calibrations, strict=True)
     )
     return PooledPredictor(members, combined, combined.log_probabilities(log_p), validation_rows).prepare()

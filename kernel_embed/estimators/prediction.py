@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """What is known of the classes of n rows.
+    """The classes of n rows.
 
     Attributes:
         classes: the m labels, in order.
@@ -48,10 +48,10 @@ class Labels:
     weighted: bool
 
     @property
-    def known(self) -> NDArray[np.bool_]:
+    def labeled(self) -> NDArray[np.bool_]:
         """Which rows have a label."""
-        known: NDArray[np.bool_] = self.numbers >= 0
-        return known
+        labeled: NDArray[np.bool_] = self.numbers >= 0
+        return labeled
 
     @property
     def weights_or_none(self) -> Floats | None:
@@ -62,11 +62,11 @@ class Labels:
         """How many times as frequent each class is taken to be, ``(m,)``."""
         if class_weight is None:
             return None
-        of_row = self.classes[self.numbers[self.known]]
+        of_row = self.classes[self.numbers[self.labeled]]
         factors: Floats = compute_class_weight(class_weight, classes=self.classes, y=of_row)
         return factors
 
-    def taken(self, rows: NDArray[np.int64]) -> Labels:
+    def subset(self, rows: NDArray[np.int64]) -> Labels:
         """Those of some rows."""
         parts = {name: getattr(self, name)[rows] for name in ("numbers", "Y", "weights")}
         return dataclasses.replace(self, **parts)
@@ -93,10 +93,12 @@ def read_labels(
             f"Expected y as an array of labels, got {type(y).__name__} ({error}). Give labels[i] for row i."
         ) from error
     soft = array.ndim == 2 and array.shape[1] > 1
-    known = None if classes is None else np.unique(np.asarray(classes))
-    found, numbers, Y = _soft(array) if soft else _hard(y, known)
-    if soft and known is not None and len(known) != len(found):
-        raise ValueError(f"Expected soft labels of {len(known)} classes, got {len(found)} columns. Give one for each.")
+    expected = None if classes is None else np.unique(np.asarray(classes))
+    names, numbers, Y = _soft(array) if soft else _hard(y, expected)
+    if soft and expected is not None and len(expected) != len(names):
+        raise ValueError(
+            f"Expected soft labels of {len(expected)} classes, got {len(names)} columns. Give one for each."
+        )
     if len(numbers) != n:
         raise ValueError(
             f"Expected one label for each of the {n} rows of X, got {len(numbers)}: inconsistent numbers of samples. "
@@ -109,7 +111,7 @@ def read_labels(
         raise ValueError(
             "Expected positive weights, got zero weight for every row with a label. Leave sample_weight out."
         )
-    return Labels(found if known is None else known, numbers, Y, soft, weights, sample_weight is not None)
+    return Labels(names if expected is None else expected, numbers, Y, soft, weights, sample_weight is not None)
 
 
 def _hard(y: ArrayLike, classes: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
@@ -120,22 +122,22 @@ def _hard(y: ArrayLike, classes: NDArray[Any] | None) -> tuple[NDArray[Any], NDA
         )
     may_miss = array.dtype.kind in "fO"
     missing = np.array([may_miss and is_missing(label) for label in array], dtype=bool)
-    known = array[~missing]
-    if len(known) == 0:
+    present = array[~missing]
+    if len(present) == 0:
         raise ValueError("Expected at least one row with a label, got none. Input y contains NaN alone, or nothing.")
-    if known.dtype.kind == "O" and len({type(label) for label in known}) == 1:
-        known = np.array(known.tolist())
-    check_classification_targets(known)
-    found, inverse = np.unique(known, return_inverse=True)
+    if present.dtype.kind == "O" and len({type(label) for label in present}) == 1:
+        present = np.array(present.tolist())
+    check_classification_targets(present)
+    names, inverse = np.unique(present, return_inverse=True)
     if classes is None:
-        classes = found
-    elif bool((strange := ~np.isin(found, classes)).any()):
+        classes = names
+    elif bool((unexpected := ~np.isin(names, classes)).any()):
         raise ValueError(
-            f"Expected labels among {classes.tolist()}, got {found[strange].tolist()}. Name all classes in the first "
-            "call, partial_fit(X, y, classes=...), or fit anew."
+            f"Expected labels among {classes.tolist()}, got {names[unexpected].tolist()}. Name all classes in "
+            "the first call, partial_fit(X, y, classes=...), or fit again."
         )
     else:
-        inverse = np.searchsorted(classes, found)[inverse]
+        inverse = np.searchsorted(classes, names)[inverse]
     numbers = np.full(len(array), -1, dtype=np.int64)
     numbers[~missing] = inverse
     Y = np.zeros((len(array), len(classes)))
@@ -148,16 +150,16 @@ def _soft(array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64], Floats]
         Y = array.astype(np.float64)
     except (TypeError, ValueError):
         Y = np.full(array.shape, np.inf)
-    known = ~np.isnan(Y).any(axis=1)
-    fits = (Y[known] >= 0).all() and bool(np.allclose(Y[known].sum(axis=1), 1.0, atol=1e-4))
+    labeled = ~np.isnan(Y).any(axis=1)
+    fits = (Y[labeled] >= 0).all() and bool(np.allclose(Y[labeled].sum(axis=1), 1.0, atol=1e-4))
     if not fits:
         raise ValueError(
             f"Expected y as labels, one for each row, or as soft labels, rows of probabilities that add up to 1, got "
             f"shape {array.shape} with other values. For several labels a row use "
             "sklearn.multioutput.MultiOutputClassifier."
         )
-    Y[~known] = 0.0
-    return np.arange(Y.shape[1]), np.where(known, Y.argmax(axis=1), -1), Y
+    Y[~labeled] = 0.0
+    return np.arange(Y.shape[1]), np.where(labeled, Y.argmax(axis=1), -1), Y
 
 
 def read_weights(sample_weight: ArrayLike | None, n: int) -> Floats:
@@ -178,7 +180,7 @@ def read_weights(sample_weight: ArrayLike | None, n: int) -> Floats:
 
 
 class ClassifierPredictions(ClassifierMixin, BaseEstimator):
-    """The questions of :class:`kernel_embed.MulticlassEmbeddingClassifier`, by what its ``fit`` leaves behind."""
+    """The predictions of :class:`kernel_embed.MulticlassEmbeddingClassifier`, from the attributes that ``fit`` sets."""
 
     classes_: NDArray[Any]
     encoder_: TableEncoder | None

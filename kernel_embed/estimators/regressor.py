@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from ..embeddings.distribution import Distribution, check_levels
 from ..progress import progress_bar
+from ..resources import check_memory
 from ..splits import RandomState, seed_of
 from ..tabular.encoder import TableEncoder, table_tags, validate_table
-from ..validation import check_array, check_count, check_dense, check_memory, check_share
+from ..validation import check_array, check_count, check_share
 from .conditioning import Table
-from .output import NUM_STAGES, Conformal, Output, Settings, held_out_rows
+from .output import NUM_STAGES, Conformal, Output, Settings, held_out_rows, read_targets
 from .prediction import read_weights
 
 Array = NDArray[np.float64]
@@ -46,7 +45,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
     the training targets; intervals are made to cover by conformal prediction. Tables may hold numbers, texts, booleans,
     dates and missing cells, as for :class:`kernel_embed.MulticlassEmbeddingClassifier`.
 
-    With several outputs each has its distribution, and answers have one more, last dimension.
+    With several outputs each has its distribution, and predictions have one more, last dimension.
 
     Args:
         conformal: where the scores come from that intervals are corrected by: ``"leave-one-out"`` uses every row twice
@@ -61,7 +60,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
 
     Attributes:
-        outputs_: for each output, what was learned: its ``mixture`` of experts with their ``weights``, and its
+        outputs_: for each output, what was learned: its ``mixture`` of components with their ``weights``, and its
             ``guarantee``, which says which theorem holds for its intervals.
         encoder_: the :class:`kernel_embed.tabular.TableEncoder` of the columns.
         feature_relevances_: what each column counts, by name; they add up to 1. The mean over outputs.
@@ -113,13 +112,17 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         X = validate_table(self, X, reset=True)
         targets = read_targets(X, y)
         weights = None if sample_weight is None else read_weights(sample_weight, len(targets))
-        self._kept = np.arange(len(targets))
+        self._row_numbers = np.arange(len(targets))
         if weights is not None and not bool((weights > 0).all()):
             # A row of weight 0 is not there.
-            self._kept = np.flatnonzero(weights > 0)
-            if len(self._kept) == 0:
+            self._row_numbers = np.flatnonzero(weights > 0)
+            if len(self._row_numbers) == 0:
                 raise ValueError("Expected positive weights, got zero weight for every row. Leave sample_weight out.")
-            X, targets, weights = _safe_indexing(X, self._kept), targets[self._kept], weights[self._kept]
+            X, targets, weights = (
+                _safe_indexing(X, self._row_numbers),
+                targets[self._row_numbers],
+                weights[self._row_numbers],
+            )
         self._is_vector = targets.ndim == 2
         seed = seed_of(self.random_state)
         self._seed = int(np.random.default_rng(seed).integers(2**31)) if seed is None else seed
@@ -158,7 +161,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
 
     def predict(self, X: ArrayLike) -> Array:
         """The means of the predictive distributions: (n,), or (n, outputs)."""
-        return self._answer(X, lambda output, law: law.mean)
+        return self._predict(X, lambda output, distribution: distribution.mean)
 
     def predict_quantile(self, X: ArrayLike, q: float | ArrayLike) -> Array:
         """Quantiles at the levels ``q``, each in (0, 1): (n, len(q)). They never cross.
@@ -169,7 +172,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         """
         levels = torch.as_tensor(np.atleast_1d(check_array(q, "q")))
         check_levels(levels)
-        return self._answer(X, lambda output, law: law.quantile(levels))
+        return self._predict(X, lambda output, distribution: distribution.quantile(levels))
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9, *, plain: bool = False) -> Array:
         """Intervals (n, 2) that hold the target at the rate ``coverage``; ``plain`` ones are not corrected.
@@ -181,11 +184,11 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         """
         check_share("coverage", coverage)
 
-        def question(output: Output, law: Distribution) -> torch.Tensor:
-            interval = law.interval(coverage)
+        def interval_of(output: Output, distribution: Distribution) -> torch.Tensor:
+            interval = distribution.interval(coverage)
             return interval if plain else output.corrected(interval, coverage)
 
-        return self._answer(X, question)
+        return self._predict(X, interval_of)
 
     def predict_cdf(self, X: ArrayLike, t: float | ArrayLike) -> Array:
         """P(Y ≤ t) at the thresholds ``t``: (n, len(t)).
@@ -196,12 +199,12 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         thresholds = np.atleast_1d(check_array(t, "t"))
         if thresholds.ndim != 1 or np.isnan(thresholds).any():
             raise ValueError(f"Expected thresholds as a number or a vector of numbers, got {t!r}. Give t=0.0, say.")
-        return self._answer(X, lambda output, law: law.cdf(torch.as_tensor(thresholds)))
+        return self._predict(X, lambda output, distribution: distribution.cdf(torch.as_tensor(thresholds)))
 
     def sample(self, X: ArrayLike, k: int = 1) -> Array:
         """k draws of the target for each row: (n, k); with several outputs each is drawn by itself."""
         seeds = iter(range(self._seed, self._seed + len(self._outputs())))
-        return self._answer(X, lambda output, law: law.sample(k, next(seeds)))
+        return self._predict(X, lambda output, distribution: distribution.sample(k, next(seeds)))
 
     def distribution(self, X: ArrayLike) -> list[Distribution]:
         """The predictive distributions, one object for each output."""
@@ -217,19 +220,19 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         check_count("k", k)
         output, x = self._outputs()[0], self._points(X)
         weights = output.row_weights(x)
-        found = []
+        influential = []
         for row in weights:
             most = row.abs().topk(min(k, len(row))).indices
             targets = output.center + output.scale * output.table.y[most]
-            numbers = self._kept[output.numbers[most].numpy()]
+            numbers = self._row_numbers[output.numbers[most].numpy()]
             cells = zip(numbers.tolist(), row[most].tolist(), targets.tolist(), strict=True)
-            found.append([InfluentialRow(*cell) for cell in cells])
-        return found
+            influential.append([InfluentialRow(*cell) for cell in cells])
+        return influential
 
-    def _answer(self, X: ArrayLike, question: Callable[[Output, Distribution], torch.Tensor]) -> Array:
+    def _predict(self, X: ArrayLike, statistic: Callable[[Output, Distribution], torch.Tensor]) -> Array:
         x = self._points(X)
-        answers = [question(output, output.distribution(x)).numpy() for output in self._outputs()]
-        return np.stack(answers, axis=-1) if self._is_vector else answers[0]
+        values = [statistic(output, output.distribution(x)).numpy() for output in self._outputs()]
+        return np.stack(values, axis=-1) if self._is_vector else values[0]
 
     def _points(self, X: ArrayLike) -> torch.Tensor:
         check_is_fitted(self)
@@ -244,59 +247,3 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
-
-
-def read_targets(X: Any, y: ArrayLike | None) -> Array:
-    """The targets of the rows of ``X`` as numbers, ``(n,)`` or ``(n, outputs)``; a clear error where they are none."""
-    if y is None:
-        raise ValueError(
-            "Expected numbers y, got None. This ConditionalEmbeddingRegressor estimator requires y to be passed, but "
-            "the target y is None."
-        )
-    refuse_what_is_no_number(y)
-    targets = np.asarray(_check_y(y, multi_output=True, y_numeric=True), dtype=np.float64)
-    check_consistent_length(X, targets)
-    if targets.size == 0:
-        raise ValueError(f"Expected at least one number in each target, got y of shape {targets.shape}. Give some.")
-    if np.isnan(targets).any():
-        missing = int(np.isnan(targets).sum())
-        raise ValueError(f"Expected a number as target of each row, got {missing} missing. Leave those rows out.")
-    largest = float(np.abs(targets).max())
-    if not largest < np.finfo(np.float64).max ** 0.5:
-        raise ValueError(f"Expected targets whose squares float64 can hold, got up to {largest:.2g}. Rescale y.")
-    return targets
-
-
-def refuse_what_is_no_number(y: ArrayLike) -> None:
-    """Raise for words, with the classifier as an offer, for dates, sparse and complex ones, and for gaps."""
-    if isinstance(y, torch.Tensor):
-        check_dense(y, "y")
-    if issparse(y):
-        raise TypeError("Expected y as an array of numbers, got a sparse matrix. Give y.toarray().ravel().")
-    values = np.asarray(y)
-    if values.dtype.kind in "mM":
-        raise ValueError(
-            f"Expected numbers as targets, got {values.dtype}. Choose a unit: days since the first, for example, are "
-            "(y - y.min()) / np.timedelta64(1, 'D')."
-        )
-    if values.dtype.kind in "USO" and values.size and any(isinstance(value, str) for value in values.ravel()[:100]):
-        first = next(str(value) for value in values.ravel() if isinstance(value, str))
-        advice = "Give y.astype(float)" if _is_number(first) else "Use MulticlassEmbeddingClassifier for classes"
-        raise ValueError(f"Expected numbers as targets, got text such as {first!r}. {advice}.")
-    if values.dtype.kind == "c":
-        raise ValueError(f"Expected real targets, got {values.dtype}: Complex data not supported. Give y.real, say.")
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        # In scikit-learn's own words too, which its checks look for.
-        gaps = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
-        kind = "NaN" if np.isnan(values).any() else "infinity or a value too large for dtype('float64')"
-        raise ValueError(
-            f"Expected a finite number in each target, got {len(gaps)} rows without one, the first at index {gaps[0]}: "
-            f"Input y contains {kind}. Leave those rows out."
-        )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

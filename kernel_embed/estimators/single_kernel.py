@@ -23,7 +23,7 @@ from ..splits import seed_of, stratified_sample
 
 KernelChoice: TypeAlias = Kernel | Callable[[Tensor], Kernel] | None
 
-GIVEN = {
+SETTINGS = {
     *("kernel", "regularization", "max_evaluations", "tolerance", "num_restarts", "subset_size", "batch_size"),
     *("num_epochs", "learning_rate", "progress"),
 }
@@ -54,9 +54,11 @@ class SingleKernel:
     @classmethod
     def of(cls, settings: Any, num_classes: int) -> SingleKernel:
         """As the ``settings`` of a classifier say."""
-        given = {field.name: getattr(settings, field.name) for field in dataclasses.fields(cls) if field.name in GIVEN}
+        arguments = {
+            field.name: getattr(settings, field.name) for field in dataclasses.fields(cls) if field.name in SETTINGS
+        }
         objective = settings.objective if settings.objective is not None else default_objective()
-        return cls(objective=objective, num_classes=num_classes, seed=seed_of(settings.random_state), **given)
+        return cls(objective=objective, num_classes=num_classes, seed=seed_of(settings.random_state), **arguments)
 
     def learn(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[MulticlassEmbedding, FitResult]:
         """A common lengthscale, a subset, all rows. Ctrl-C ends them all."""
@@ -85,8 +87,8 @@ class SingleKernel:
 
     def _some(self, y: Tensor, size: int) -> Tensor:
         labels = (y if y.dim() == 1 else y.argmax(-1)).cpu().numpy()
-        chosen = stratified_sample(labels, size, np.random.default_rng(self.seed or 0))
-        return torch.as_tensor(chosen, device=y.device)
+        rows = stratified_sample(labels, size, np.random.default_rng(self.seed or 0))
+        return torch.as_tensor(rows, device=y.device)
 
     def _optimizer(self, num_restarts: int) -> Optimizer:
         if self.batch_size is not None:
@@ -98,8 +100,8 @@ class SingleKernel:
         if self.kernel is None:
             return self._isotropic_start(x, y, weights)
         # A GPyTorch kernel can be called too, so the type decides.
-        made = not isinstance(self.kernel, Kernel) and callable(self.kernel)
-        kernel = self.kernel(x) if made else copy.deepcopy(self.kernel)
+        is_constructor = not isinstance(self.kernel, Kernel) and callable(self.kernel)
+        kernel = self.kernel(x) if is_constructor else copy.deepcopy(self.kernel)
         return MulticlassEmbedding(kernel, self.num_classes, self.regularization), None
 
     def _isotropic_start(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[MulticlassEmbedding, FitResult]:

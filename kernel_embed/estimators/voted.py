@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,22 +20,19 @@ from ..voting.families import Array, KernelLike, Points
 from ..voting.generalization import Theorem, num_outside_radius, vote_guarantee
 from ..voting.path import default_solver
 from ..voting.penalties import complexities, penalties
-from ..voting.predictions import check_classes, fit_temperature, is_numeric, one_against_rest, probabilities, winners
+from ..voting.predictions import (
+    KernelReport,
+    check_classes,
+    fit_temperature,
+    is_numeric,
+    one_against_rest,
+    probabilities,
+    winners,
+)
 from ..voting.problem import TOLERANCE
 
 Data: TypeAlias = ArrayLike | Sequence[object]
 """A matrix of numbers; if all kernels are callables, also strings or any objects."""
-
-
-class KernelReport(TypedDict):
-    """Penalty and votes of one kernel."""
-
-    kernel: str
-    rule: str
-    complexity: float
-    penalty: float
-    weight: float
-    num_votes: int
 
 
 class VotedKernelClassifier(ClassifierMixin, BaseEstimator):

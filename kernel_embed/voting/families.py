@@ -22,7 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..kernels import gram
-from ..validation import check_count, check_memory, check_number, check_tensor
+from ..resources import check_memory
+from ..validation import check_count, check_number, check_tensor
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ votes are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +36,17 @@ MIN_SCALE, MAX_SCALE = 1e-3, 1e4
 
 RIDGE = 1e-15
 """Keeps the curvature positive when all votes are equal."""
+
+
+class KernelReport(TypedDict):
+    """Penalty and votes of one kernel."""
+
+    kernel: str
+    rule: str
+    complexity: float
+    penalty: float
+    weight: float
+    num_votes: int
 
 
 def check_classes(y: ArrayLike, num_points: int) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -37,7 +37,7 @@ def test_weights_are_repeated_rows_and_labels_may_be_soft():
     soft = torch.tensor(generator.dirichlet(np.ones(3), 60))  # no two splits are equally good
     rows = dataclasses.replace(checkerboard(60), y=soft)
     times = torch.arange(60) % 3 + 1
-    repeated = rows.taken(torch.arange(60).repeat_interleave(times))
+    repeated = rows.subset(torch.arange(60).repeat_interleave(times))
     weighted = dataclasses.replace(rows, weights=times.double())
     first, second = (Partitions(boosted_trees(found, 0)[:5])(rows.x) for found in (repeated, weighted))
     torch.testing.assert_close(first @ first.T, second @ second.T)
@@ -45,7 +45,7 @@ def test_weights_are_repeated_rows_and_labels_may_be_soft():
 
 def test_the_first_tree_fits_the_residuals_of_the_shares():
     """One split, by hand: the sum of squared residuals after it is the least of all splits."""
-    rows = checkerboard(80).taken(torch.arange(30))
+    rows = checkerboard(80).subset(torch.arange(30))
     tree = boosted_trees(rows, 0)[0]
     x, Y = rows.x.numpy(), rows.Y.numpy()
 

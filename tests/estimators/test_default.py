@@ -167,7 +167,7 @@ def test_rows_with_many_columns_are_learned_in_few_coordinates(monkeypatch, fami
     torch.testing.assert_close(few @ few.T, x @ x.T)
     torch.testing.assert_close(torch.pdist(few), torch.pdist(x))
     some = torch.arange(0, 30, 3)
-    once = dataclasses.replace(rows, coordinates=few).taken(some).narrowed()
+    once = dataclasses.replace(rows, coordinates=few).subset(some).narrowed()
     torch.testing.assert_close(torch.pdist(once.x), torch.pdist(x[some]))
     assert once.coordinates is None
     monkeypatch.setattr(candidates, "MANY_COLUMNS", 40)
@@ -181,14 +181,14 @@ def test_rows_with_many_columns_are_learned_in_few_coordinates(monkeypatch, fami
     assert search.learn(family, rows, start).keys() == start.keys()
 
 
-def test_members_share_their_warping(fitted):
-    warps = {
-        id(answers.embedding.kernel.feature_map)
+def test_members_share_their_input_transform(fitted):
+    transforms = {
+        id(predictor.embedding.kernel.feature_map)
         for member in fitted.conditioned_.members
-        for answers in member.answers
-        if member.candidate.warping == "quantile" and member.candidate.family != "partition"
+        for predictor in member.predictors
+        if member.candidate.input_transform == "quantile" and member.candidate.family != "partition"
     }
-    assert len(warps) == 1
+    assert len(transforms) == 1
 
 
 def test_members_without_weight_get_no_more_points(fitted):
@@ -198,7 +198,7 @@ def test_members_without_weight_get_no_more_points(fitted):
     without = PooledPredictor(
         pooled.members, ke.objectives.LogarithmicPool(alone, pooled.pool.offset), pooled.left_out, pooled.left_out_rows
     )
-    assert default._weightiest(without) == [1]
+    assert default._heaviest(without) == [1]
 
 
 def test_ctrl_c_leaves_no_half_classifier(monkeypatch, table):
@@ -233,9 +233,11 @@ def test_rows_in_parts_are_rows_at_once(table):
     np.testing.assert_allclose(twice.predict_proba(X), once.predict_proba(X), rtol=1e-7, atol=1e-10)
     assert nll(once, X[200:], y[200:]) < nll(first, X[200:], y[200:])
     member = once.conditioned_.members[0]
-    embedding = member.answers[0].embedding
+    embedding = member.predictors[0].embedding
     x, labels = torch.tensor(once.encoder_.transform(X[:200])), torch.tensor(np.searchsorted(once.classes_, y[:200]))
-    torch.testing.assert_close(member.answers[0].mean(x), embedding.condition(x, labels).mean(x), rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(
+        member.predictors[0].mean(x), embedding.condition(x, labels).mean(x), rtol=1e-7, atol=1e-9
+    )
 
 
 def test_rows_in_parts_through_features(table, monkeypatch):
@@ -245,7 +247,7 @@ def test_rows_in_parts_through_features(table, monkeypatch):
         monkeypatch.setattr(module, "EXACT", 100)
     first = ke.MulticlassEmbeddingClassifier(random_state=0).fit(X[:120], y[:120])
     grown = copy.deepcopy(first).partial_fit(X[120:200], y[120:200])
-    assert grown.conditioned_.members[0].answers[0].num_data == 200
+    assert grown.conditioned_.members[0].predictors[0].num_data == 200
     assert len(grown._table.x) == len(first._table.x)
     assert nll(grown, X[200:], y[200:]) < nll(first, X[200:], y[200:])
 

@@ -66,7 +66,7 @@ def test_several_fits_are_each_their_own(table):
 
 def test_the_answers_are_the_minimum(table):
     """The least-squares embedding of working targets has the gradient zero."""
-    answers = found(table).answers
+    answers = found(table).predictor
     B = answers.coefficients.clone().requires_grad_()
     Z = explicit_features(answers.logits.embedding.kernel, table.x)
     ridge = answers.logits.num_data * answers.logits.embedding.regularization.item()
@@ -83,13 +83,13 @@ def test_validation_rows_are_not_used_for_training(table, monkeypatch):
     y[7] = (y[7] + 1) % 3
     one, two = (found(rows, torch.arange(0, 90, 2)) for rows in (table, dataclasses.replace(table, y=y)))
     assert torch.equal(one.left_out, two.left_out)
-    assert torch.equal(one.answers.coefficients, two.answers.coefficients)
-    torch.testing.assert_close(one.left_out, one.answers.mean(table.x[1::2]), rtol=0.0, atol=0.03)
+    assert torch.equal(one.predictor.coefficients, two.predictor.coefficients)
+    torch.testing.assert_close(one.left_out, one.predictor.mean(table.x[1::2]), rtol=0.0, atol=0.03)
 
 
 def test_folds_leave_rows_out_by_hand(table):
     one = found(table)
-    Z = explicit_features(one.answers.logits.embedding.kernel, table.x).numpy()
+    Z = explicit_features(one.predictor.logits.embedding.kernel, table.x).numpy()
     Y, number = np.eye(3)[table.labels], member_models.stratified_folds(table.labels, 5, np.random.default_rng(0))
     ridge = 90 * one.embedding.regularization.item()
     assert min(abs(np.log(np.array(RIDGES) / ridge))) < 1e-6
@@ -103,19 +103,19 @@ def test_a_weight_is_a_number_of_rows(table):
     weights = 1.0 + (torch.arange(90) % 3).double()
     twice = torch.repeat_interleave(everything(table), weights.long())
     weighted = dataclasses.replace(table, weights=weights)
-    answers = found(weighted).answers
-    again = answers.refitted(table.taken(twice))
+    answers = found(weighted).predictor
+    again = answers.refitted(table.subset(twice))
     torch.testing.assert_close(again.coefficients, answers.coefficients, rtol=1e-3, atol=1e-4)
 
 
 def test_soft_labels_are_labels(table):
     soft = dataclasses.replace(table, y=table.Y(everything(table)))
-    torch.testing.assert_close(found(soft).answers.coefficients, found(table).answers.coefficients)
+    torch.testing.assert_close(found(soft).predictor.coefficients, found(table).predictor.coefficients)
 
 
 def test_more_rows_are_a_step_towards_the_minimum_of_all(table):
-    first, rest = table.taken(torch.arange(60)), table.taken(torch.arange(60, 90))
-    before = found(first).answers
+    first, rest = table.subset(torch.arange(60)), table.subset(torch.arange(60, 90))
+    before = found(first).predictor
     after = before.updated(rest.x, rest.Y(torch.arange(30)), None)
     best = before.refitted(table)
     assert after.logits.num_data == 90
@@ -124,6 +124,6 @@ def test_more_rows_are_a_step_towards_the_minimum_of_all(table):
 
 
 def test_the_column_that_says_nothing_counts_least(table):
-    relevances = found(table).answers.relevances(table.groups)
+    relevances = found(table).predictor.relevances(table.groups)
     assert int(relevances.argmin()) == 2
     assert relevances.shape == (3,)

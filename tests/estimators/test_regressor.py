@@ -83,7 +83,7 @@ def test_split_conformal_holds_rows_out_and_says_so(fitted):
     split = quick(conformal="split").fit(X, y)
     calibration = split.outputs_[0].calibration
     assert len(calibration.y) == 50
-    assert len(calibration.law.F) == 50
+    assert len(calibration.distribution.F) == 50
     assert "P(Y ∈ C(X)) ≥ coverage" in split.outputs_[0].guarantee
     assert "no theorem" in fitted.outputs_[0].guarantee
     assert len(split.outputs_[0].table.y) == 150

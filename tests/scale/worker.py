@@ -117,7 +117,7 @@ def classifier(file: str) -> None:
     learner.fit(X[mine], y[mine])
     found["sampled"] = torch.tensor(learner.predict_proba(X))
     for k, member in enumerate(learner.conditioned_.members):
-        (answers,) = member.answers
+        (answers,) = member.predictors
         x = torch.tensor(learner.encoder_.transform(X))
         if isinstance(answers, LogisticPredictor):
             found["logits"], found["rows of logits"] = answers.mean(x), torch.tensor(answers.logits.num_data)
