@@ -90,7 +90,8 @@ def _evaluate(dataset: str, method: str, fold: int, num_rows: int | None) -> Rec
 def summary(records: Sequence[Record]) -> str:
     """Accuracy, NLL and calibration error over all test rows; NLL less that of the point estimate, paired by fold."""
     rows = []
-    by_method = group(records, lambda r: f"{r['dataset']}, {r['method']}")
+    in_order = sorted(records, key=lambda record: int(str(record["fold"])))
+    by_method = group(in_order, lambda r: f"{r['dataset']}, {r['method']}")
     for name, own in by_method.items():
         point = by_method.get(f"{str(name).rpartition(':')[0]}: point", [])
         confidence, correct = (
@@ -98,7 +99,7 @@ def summary(records: Sequence[Record]) -> str:
         )
         difference = ""
         if len(point) == len(own) and point is not own:
-            gaps = column(_in_order(own), "nll") - column(_in_order(point), "nll")
+            gaps = column(own, "nll") - column(point, "nll")
             difference = f"{gaps.mean():+.4f}" + (f" ± {standard_error(gaps):.4f}" if len(gaps) > 1 else "")
         rows.append([
             str(name),
@@ -110,10 +111,6 @@ def summary(records: Sequence[Record]) -> str:
             str(len(own)),
         ])  # fmt: skip
     return table(["data, method", "accuracy %", "NLL", "less point", "calibration error", "seconds", "folds"], rows)
-
-
-def _in_order(records: Sequence[Record]) -> list[Record]:
-    return sorted(records, key=lambda record: int(str(record["fold"])))
 
 
 AVERAGED = Experiment(

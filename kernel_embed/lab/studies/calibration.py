@@ -122,7 +122,7 @@ def rank_cases(settings: Settings, warmup_steps: int) -> Iterator[Case]:
     """Simulated data sets of every model."""
     for seed in range(settings.repetitions or (2 if settings.quick else 500)):
         for model in MODELS:
-            key: Record = {"experiment": "posterior ranks", "model": model, "number": seed}
+            key: Record = {"experiment": "posterior-ranks", "model": model, "number": seed}
             yield Case(key, partial(_ranks, model, seed, warmup_steps))
 
 
@@ -164,5 +164,5 @@ RANKS = Experiment(
     "posterior-ranks",
     "simulation-based calibration: is the rank of the truth among the draws uniform, for three models",
     "six minutes", ("experiment", "model", "number"), rank_cases, rank_summary, options=frozenset({"repetitions"}),
-    tag=("posterior ranks",), parameters={"warmup_steps": 50},
+    parameters={"warmup_steps": 50},
 )  # fmt: skip
