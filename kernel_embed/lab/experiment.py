@@ -5,11 +5,15 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..results import Record, Results
+from ..plots import free_figure, styled
+from ..results import Record, Results, table
 from ..validation import check_count
 from .runner import Case, run_cases
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ALWAYS = frozenset({"out", "quick"})
 """Settings that every experiment supports."""
@@ -193,6 +197,22 @@ def reproduce(experiment: Experiment, settings: Settings, results: Results | Non
         except ImportError as error:
             text += f"\n\n{error}"
     return text
+
+
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
+    """A figure in the style of this library, and its panels as ``Figure.subplots`` returns them."""
+    with styled():
+        figure = free_figure(width, height)
+        return figure, figure.subplots(rows, columns, **options)
+
+
+def record_table(records: Iterable[Record], columns: Mapping[str, str]) -> str:
+    """One row for each record: a format of its fields by header. A missing number leaves the cell empty."""
+    rows = [
+        ["" if record.get(text[1:-1].split(":")[0], 0) is None else text.format(**record) for text in columns.values()]
+        for record in records
+    ]
+    return table(list(columns), rows)
 
 
 def option(name: str) -> str:

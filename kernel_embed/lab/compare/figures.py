@@ -22,15 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...files import write_whole
-from ...plots import free_figure, plot_convergence, plot_draws, styled
+from ...plots import plot_convergence, plot_draws, styled
 from ...plots.style import CHOSEN, OTHER
 from ...splits import proportional_sample
 from ...version import __version__
+from ..experiment import new_figure
 from ..runner import FAILURES, take
 from .result import ComparisonResult
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
@@ -101,12 +101,6 @@ def read_cache(path: pathlib.Path) -> list[Picture | str]:
     return [part if isinstance(part, str) else Picture(*part) for part in json.loads(path.read_text())]
 
 
-def panel(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure with one panel."""
-    figure = free_figure(width, height)
-    return figure, figure.subplots()
-
-
 def picture(figure: Figure, title: str, caption: str, kind: str) -> Picture:
     """A figure as PNG."""
     buffer = io.BytesIO()
@@ -126,7 +120,7 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Se
 
 @section()
 def ranking(result: ComparisonResult, method: str | None) -> Content:
-    figure, axes = panel(5.6, 0.9 + 0.27 * len(result.finished_rows))
+    figure, axes = new_figure(5.6, 0.9 + 0.27 * len(result.finished_rows))
     result.plot(axes, method)
     yield picture(
         figure,
@@ -178,7 +172,7 @@ def relevance(result: ComparisonResult, method: str | None) -> Content:
     if len(names) < 2:
         return
     most = np.argsort(-share)[:MOST_FEATURES]
-    figure, axes = panel(5.0, 1.0 + 0.26 * len(most))
+    figure, axes = new_figure(5.0, 1.0 + 0.26 * len(most))
     axes.barh([str(names[j]) for j in most], share[most], color=OTHER)
     axes.invert_yaxis()
     axes.set_xlabel("relevance, the share of a column")
@@ -205,7 +199,7 @@ def learning_curve(result: ComparisonResult, method: str | None) -> Content:
         measured = result.task.measure(make, (take(x, rows), y[rows], x_test, y_test), result.table.y)
         sizes.append(len(rows))
         values.append(measured.record[result.task.loss])
-    loss, (figure, axes) = result.task.loss_name, panel(5.0, 3.2)
+    loss, (figure, axes) = result.task.loss_name, new_figure(5.0, 3.2)
     axes.plot(sizes, np.array(values, dtype=np.float64), "o-", color=CHOSEN, ms=4)
     axes.set(xlabel="rows to learn from", ylabel=f"{loss} on held-out rows", xscale="log", ylim=(0, None))
     axes.set_xticks(sizes, [str(size) for size in sizes])
@@ -224,7 +218,7 @@ def convergence(result: ComparisonResult, method: str | None) -> Content:
     histories = {row.method: result.folds(row.method)[0].get("history") for row in result.finished_rows}
     lines = {name: values for name, values in histories.items() if values is not None and len(values) > 2}
     if lines:
-        figure, axes = panel(5.0, 3.4)
+        figure, axes = new_figure(5.0, 3.4)
         plot_convergence(lines, ax=axes)
         yield picture(
             figure,
@@ -241,11 +235,10 @@ def posterior_draws(result: ComparisonResult, method: str | None) -> Content:
     draws = {name.removeprefix("draws "): v for name, v in (folds or [{}])[0].items() if name.startswith("draws ")}
     if not draws:
         return
-    figure = free_figure(5.0, 1.0 + 1.3 * len(draws))
-    panels = figure.subplots(len(draws), 1, sharex=True, squeeze=False)[:, 0]
-    for ax, (name, values) in zip(panels, draws.items(), strict=True):
+    figure, axes = new_figure(5.0, 1.0 + 1.3 * len(draws), len(draws), sharex=True, squeeze=False)
+    for ax, (name, values) in zip(axes[:, 0], draws.items(), strict=True):
         plot_draws(values, name, ax=ax)
-    panels[-1].set_xlabel("draw")
+    axes[-1, 0].set_xlabel("draw")
     yield picture(
         figure,
         "Draws of the hyperparameters",

@@ -17,9 +17,10 @@ from ...learning import local_maxima
 from ...plots import plot_evidence_curve, plot_probability_map, plot_witness
 from ...splits import proportional_sample
 from ...tabular import TableEncoder
+from ..experiment import new_figure
 from ..runner import take
 from .classifiers import inputs_model, kernel_class
-from .figures import REFIT_SECONDS, Content, panel, picture, section
+from .figures import REFIT_SECONDS, Content, picture, section
 from .result import ComparisonResult
 from .tables import UserTable
 
@@ -105,7 +106,7 @@ def probability_maps(result: ComparisonResult, method: str | None) -> Content:
             p[:, np.searchsorted(classes, model.classes_)] = model.predict_proba(plane.scaled(points))
             return p
 
-        figure, axes = panel(4.2, 3.1)
+        figure, axes = new_figure(4.2, 3.1)
         plot_probability_map(probabilities, plane.points, numbers, len(classes), class_names=names, ax=axes)
         _name_axes(axes, result.table)
         yield picture(figure, name, "", "quarter")
@@ -123,7 +124,7 @@ def witness(result: ComparisonResult, method: str | None) -> Content:
     kernel = maxima[0].embedding.kernel if maxima else embedding.kernel
     model = BayesianMeanEmbedding(kernel, noise="central-limit" if x.shape[1] == 1 else 0.1)
     p, q = (x[torch.as_tensor(y == label)] for label in (first, second))
-    figure, axes = panel(5.0, 3.4)
+    figure, axes = new_figure(5.0, 3.4)
     plot_witness(Witness(model, p, q), ax=axes)
     if x.shape[1] == 2:
         for sample, marker in ((p, "o"), (q, "x")):
@@ -151,7 +152,7 @@ def evidence_curve(result: ComparisonResult, method: str | None) -> Content:
             values.append(-objective(embedding, x).item())
     maxima = local_maxima(embedding, objective, x, num_points=15, progress=False)
     tops = [maximum.parameters["kernel.lengthscale"].item() for maximum in maxima]
-    figure, axes = panel(5.0, 3.2)
+    figure, axes = new_figure(5.0, 3.2)
     plot_evidence_curve(lengthscales, np.array(values), median=median, maxima=tops, ax=axes)
     yield picture(
         figure,

@@ -13,7 +13,8 @@ from ...plots import plot_reliability
 from ...plots.style import CHOSEN, OTHER
 from ...results import decimal
 from ...splits import cross_validation_folds
-from .figures import REFIT_SECONDS, Content, html_table, panel, picture, relevances, section
+from ..experiment import new_figure
+from .figures import REFIT_SECONDS, Content, html_table, picture, relevances, section
 from .reading import series_type
 from .result import ComparisonResult
 from .tasks import LEVELS, Arrays
@@ -63,7 +64,7 @@ def reliability(result: ComparisonResult, method: str | None) -> Content:
     for row in result.finished_rows:
         arrays = result.held_out(row.method)
         if arrays:
-            p, (figure, axes) = arrays["probabilities"], panel(2.6, 2.6)
+            p, (figure, axes) = arrays["probabilities"], new_figure(2.6, 2.6)
             plot_reliability(p.max(axis=1), p.argmax(axis=1) == arrays["truth"], ax=axes)
             error = row.scores["calibration_error"].mean
             yield picture(figure, row.method, f"calibration error {error:.3f}", "small")
@@ -77,7 +78,7 @@ def fan(result: ComparisonResult, method: str | None) -> Content:
     some = np.random.default_rng(0).permutation(len(arrays["truth"]))[:FAN_ROWS]
     order = some[np.argsort(arrays["mean"][some])]
     quantiles = arrays["quantiles"][order]
-    figure, axes = panel(5.6, 3.2)
+    figure, axes = new_figure(5.6, 3.2)
     place = np.arange(len(order))
     for low, high, alpha in BANDS:
         lower, upper = (quantiles[:, int(np.abs(LEVELS - q).argmin())] for q in (low, high))
@@ -120,7 +121,7 @@ def pit_histograms(result: ComparisonResult, method: str | None) -> Content:
         if not arrays:
             continue
         values, bins = pit(arrays), 10
-        figure, axes = panel(2.0, 1.7)
+        figure, axes = new_figure(2.0, 1.7)
         axes.hist(values, bins=[k / bins for k in range(bins + 1)], density=True, color=OTHER, edgecolor="white")
         error = 1.645 * math.sqrt((bins - 1) / len(values))
         axes.axhspan(1 - error, 1 + error, color="black", alpha=0.12, lw=0)

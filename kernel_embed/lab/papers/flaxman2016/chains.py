@@ -18,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 
 from ....objectives import EmbeddingEvidence
-from ....plots import free_figure, plot_traces, save_picture, styled
+from ....plots import plot_traces, save_picture
 from ....plots.style import BAND, FIRST, array
 from ....posteriors import NUTS, MeanPosterior, PosteriorWarning, Potential, load_posterior, sample_posterior
 from ....posteriors.diagnostics import modes, n_eff, r_hat
 from ....posteriors.mixture import log_evidence
-from ....results import Record, number, table
-from ...experiment import Experiment, Settings
+from ....results import Record, number
+from ...experiment import Experiment, Settings, new_figure, record_table
 from ...runner import Case
 from . import mixtures
 from .mixtures import PUBLISHED, mixture_samples, model
@@ -115,9 +115,7 @@ def quadrature(potential: Potential, u: NDArray[np.float64], num_points: int = 1
 
 def draw_traces(posterior: MeanPosterior, path: pathlib.Path) -> None:
     """Figure 4: the lengthscale along each chain."""
-    with styled():
-        figure = free_figure(7.2, 3.4)
-        panel = figure.subplots()
+    figure, panel = new_figure(7.2, 3.4)
     plot_traces(posterior, NAME, ax=panel)
     for value in PUBLISHED:
         panel.axhline(value, color="0.3", linewidth=1.0, linestyle="--", label=f"published {value}")
@@ -133,14 +131,14 @@ def draw_witnesses(posterior: MeanPosterior, num_per_centre: int, seed: int, pat
     thin = posterior.thinned(WITNESS_DRAWS)
     weighted = posterior.weigh_modes().thinned(WITNESS_DRAWS)
     near = [group for value in PUBLISHED if (group := _near(posterior, value))]
-    panels = [(f"chains around {_mean(posterior, g):.2f}", thin.reweighted(_only(thin, g))) for g in near]
-    panels += [("equal chains, as published", thin), ("modes weighted by evidence", weighted)]
-    with styled():
-        figure = free_figure(7.2, 2.8 * math.ceil(len(panels) / 2))
-        axes = list(figure.subplots(math.ceil(len(panels) / 2), 2, sharex=True, sharey=True, squeeze=False).flat)
-    for empty in axes[len(panels) :]:
+    parts = [(f"chains around {_mean(posterior, g):.2f}", thin.reweighted(_only(thin, g))) for g in near]
+    parts += [("equal chains, as published", thin), ("modes weighted by evidence", weighted)]
+    rows = math.ceil(len(parts) / 2)
+    figure, panels = new_figure(7.2, 2.8 * rows, rows, 2, sharex=True, sharey=True, squeeze=False)
+    axes = list(panels.flat)
+    for empty in axes[len(parts) :]:
         empty.set_axis_off()
-    for axis, (title, part) in zip(axes, panels, strict=False):
+    for axis, (title, part) in zip(axes, parts, strict=False):
         mixture = part.witness(p, q).mixture(grid)
         lower, upper = mixture.band(0.8)
         axis.fill_between(
@@ -174,18 +172,14 @@ def _only(posterior: MeanPosterior, group: list[int]) -> torch.Tensor:
 def summary(records: Sequence[Record]) -> str:
     """The maxima beside the paper's, and the modes with their draws and their evidence."""
     by_maxima, by_chains = _split(records)
-    rows = [
-        [
-            f"{r['lengthscale']:.3f} ± {r['sd']:.3f}", str(r["chains"]), f"{r['n_eff']:.0f}", f"{r['r_hat']:.2f}",
-            f"{r['log_evidence']:.2f}", f"{r['by_quadrature']:.2f}",
-        ]
-        for r in by_chains
-        if r["kind"] == "mode"
-    ]  # fmt: skip
-    header = ["lengthscale in each mode", "chains", "n_eff", "R-hat", "log evidence: bridge", "quadrature"]
+    columns = {
+        "lengthscale in each mode": "{lengthscale:.3f} ± {sd:.3f}", "chains": "{chains}", "n_eff": "{n_eff:.0f}",
+        "R-hat": "{r_hat:.2f}", "log evidence: bridge": "{log_evidence:.2f}", "quadrature": "{by_quadrature:.2f}",
+    }  # fmt: skip
+    text = record_table([r for r in by_chains if r["kind"] == "mode"], columns)
     cost = next(r for r in by_chains if r["kind"] == "all")
     note = f"All chains together: R-hat {cost['r_hat']:.1f}; {cost['num_evaluations']} evaluations."
-    return f"{mixtures.summary(by_maxima)}\n\n{table(header, rows)}\n\n{note}"
+    return f"{mixtures.summary(by_maxima)}\n\n{text}\n\n{note}"
 
 
 def draw(records: Sequence[Record], out: pathlib.Path) -> None:

@@ -26,7 +26,7 @@ from ....objectives.evidence import EmbeddingEvidence
 from ....plots import free_figure, plot_witness, save_picture, styled
 from ....plots.style import FIRST, SECOND, array, axes_or_new, legend_below, line_style, marker
 from ....results import Record, Results, number, table
-from ...experiment import Experiment, Settings
+from ...experiment import Experiment, Settings, new_figure, record_table
 from ...rejections import (
     NUM_PERMUTATIONS,
     Design,
@@ -118,13 +118,9 @@ def evidence_records(
 
 def grid_summary(records: Sequence[Record]) -> str:
     """The maxima and the median, beside what the paper publishes."""
-    rows = [
-        [str(r["kind"]), f"{r['lengthscale']:.2f}", "" if r["log_evidence"] is None else f"{r['log_evidence']:.0f}"]
-        for r in records
-        if r["kind"] in ("maximum", "median")
-    ]
-    note = f"Published: maximum at {PUBLISHED['maximum']}, median heuristic {PUBLISHED['median']:g}."
-    return table(["grid of Gaussians", "lengthscale", "log evidence"], rows) + "\n\n" + note
+    columns = {"grid of Gaussians": "{kind}", "lengthscale": "{lengthscale:.2f}", "log evidence": "{log_evidence:.0f}"}
+    text = record_table([r for r in records if r["kind"] in ("maximum", "median")], columns)
+    return f"{text}\n\nPublished: maximum at {PUBLISHED['maximum']}, median heuristic {PUBLISHED['median']:g}."
 
 
 def curve(records: Sequence[Record], ax: Axes | None = None) -> Axes:
@@ -173,9 +169,8 @@ def type_two_summary(records: Sequence[Record]) -> str:
 
 def draw_type_two(records: Sequence[Record], out: pathlib.Path) -> None:
     """``figure2c.png``: type II error over the ratio."""
-    with styled():
-        figure = free_figure(5.6, 3.2)
-        error_curves(_errors(rejection_studies(designs, records)[0]), figure.subplots())
+    figure, panel = new_figure(5.6, 3.2)
+    error_curves(_errors(rejection_studies(designs, records)[0]), panel)
     save_picture(figure, out / "figure2c.png", 100)
 
 
@@ -209,22 +204,22 @@ def draw_figure(records: Sequence[Record], errors: Errors | None, path: pathlib.
         figure = free_figure(7.2, 9.6)  # two columns, which a narrow screen can still show
         # Parts of their own, so that the color bar of E does not push the columns apart.
         upper, lower = figure.subfigures(2, 1, height_ratios=[2, 1], squeeze=False)[:, 0]
-        panels = upper.subplot_mosaic("AB;CD") | lower.subplot_mosaic(".E.", width_ratios=[1, 4, 1])
+        axes = upper.subplot_mosaic("AB;CD") | lower.subplot_mosaic(".E.", width_ratios=[1, 4, 1])
     for name, ratio in (("A", 2.0), ("B", 10.0)):
-        samples(panels[name], *grid_samples(ratio, per_centre, seed))
-        panels[name].set_title(f"({name}) samples, ratio ε = {ratio:g}")
-    panels["C"].set_title("(C) type II error, level 0.05")
+        samples(axes[name], *grid_samples(ratio, per_centre, seed))
+        axes[name].set_title(f"({name}) samples, ratio ε = {ratio:g}")
+    axes["C"].set_title("(C) type II error, level 0.05")
     if errors is None:
         text = "kernel-embed reproduce type-two\nwith the same --out fills this panel"
         style = {"ha": "center", "va": "center", "fontsize": 9, "color": "0.4"}
-        panels["C"].text(0.5, 0.5, text, **style, transform=panels["C"].transAxes)
-        panels["C"].set_axis_off()
+        axes["C"].text(0.5, 0.5, text, **style, transform=axes["C"].transAxes)
+        axes["C"].set_axis_off()
     else:
-        error_curves(errors, panels["C"])
-    curve(records, panels["D"])
-    panels["D"].set_title("(D) log evidence, eq. (13)")
-    plot_witness(Witness(embedding, *grid_samples(2.0, per_centre, seed)), ax=panels["E"])
-    panels["E"].set_title(f"(E) witness, lengthscale {embedding.kernel.lengthscale.item():.2f}")
+        error_curves(errors, axes["C"])
+    curve(records, axes["D"])
+    axes["D"].set_title("(D) log evidence, eq. (13)")
+    plot_witness(Witness(embedding, *grid_samples(2.0, per_centre, seed)), ax=axes["E"])
+    axes["E"].set_title(f"(E) witness, lengthscale {embedding.kernel.lengthscale.item():.2f}")
     save_picture(figure, path, 100)
 
 

@@ -20,9 +20,10 @@ from torch import Tensor
 from ....embeddings.bayesian import BayesianMeanEmbedding
 from ....embeddings.mean import MeanEmbedding
 from ....embeddings.witness import Witness
-from ....plots import free_figure, plot_witness, save_picture, styled
+from ....plots import plot_witness, save_picture
 from ....plots.style import BAND, FIRST, array, legend_below, line_style
-from ....results import Record, table
+from ....results import Record
+from ...experiment import new_figure, record_table
 from .grid import curve, evidence_records
 
 CENTRES = (-3.0, 0.0, 3.0)
@@ -83,9 +84,8 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
     variance = lengthscale**2 + 0.25
     distances = grid - torch.as_tensor(centres)
     truth = lengthscale / math.sqrt(variance) * torch.exp(-0.5 * distances.square() / variance).mean(-1)
-    with styled():
-        figure = free_figure(7.2, 6.4)  # two columns, which a narrow screen can still show
-        *panels, empty = figure.subplots(2, 2, sharex=True).flat
+    figure, panels = new_figure(7.2, 6.4, 2, 2, sharex=True)  # two columns, which a narrow screen can still show
+    *axes, empty = panels.flat
     empty.set_axis_off()
     with torch.no_grad():
         R = embedding.prior(grid).covariance_matrix
@@ -97,16 +97,16 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
         middle = posterior.mean(grid)
     x = array(grid.squeeze(-1))
     for i, draw in enumerate(array(draws).T):
-        panels[0].plot(x, draw, label=f"draw {i + 1}", **line_style(i))
-    panels[0].set(title="(A) draws from the prior", ylabel="embedding μ(x)")
-    panels[1].plot(x, array(mean), color=FIRST, label="empirical embedding")
-    panels[1].plot(array(sample), [0.0] * num_data, "|", color="0.4", label="sample")
-    panels[1].set_title("(B) empirical embedding")
-    panels[2].fill_between(x, array(lower), array(upper), color=BAND, linewidth=0, label="80 % band")
-    panels[2].plot(x, array(middle), label="posterior mean", color=FIRST)
-    panels[2].plot(x, array(truth), label="truth", **line_style(1))
-    panels[2].set_title("(C) posterior")
-    for panel in panels:
+        axes[0].plot(x, draw, label=f"draw {i + 1}", **line_style(i))
+    axes[0].set(title="(A) draws from the prior", ylabel="embedding μ(x)")
+    axes[1].plot(x, array(mean), color=FIRST, label="empirical embedding")
+    axes[1].plot(array(sample), [0.0] * num_data, "|", color="0.4", label="sample")
+    axes[1].set_title("(B) empirical embedding")
+    axes[2].fill_between(x, array(lower), array(upper), color=BAND, linewidth=0, label="80 % band")
+    axes[2].plot(x, array(middle), label="posterior mean", color=FIRST)
+    axes[2].plot(x, array(truth), label="truth", **line_style(1))
+    axes[2].set_title("(C) posterior")
+    for panel in axes:
         panel.set_xlabel("x")
         panel.tick_params(labelbottom=True)
         legend_below(panel)
@@ -115,28 +115,23 @@ def draw_model(path: pathlib.Path, lengthscale: float = 0.25, num_data: int = 20
 
 def draw_mixtures(records: Sequence[Record], path: pathlib.Path) -> None:
     """Figure 3, the densities, and the evidence of the pooled sample."""
-    with styled():
-        figure = free_figure(7.2, 3.4)
-        panels = figure.subplots(1, 2)
+    figure, axes = new_figure(7.2, 3.4, 1, 2)
     grid = torch.linspace(-6, 6, 400, dtype=torch.float64)
     normal, laplace = densities(grid)
-    panels[0].plot(array(grid), array(normal), label="normal", **line_style(0))
-    panels[0].plot(array(grid), array(laplace), label="Laplace", **line_style(1))
-    legend_below(panels[0])
-    panels[0].set_xlabel("x")
-    panels[0].set_ylabel("density")
-    curve(records, panels[1])
+    axes[0].plot(array(grid), array(normal), label="normal", **line_style(0))
+    axes[0].plot(array(grid), array(laplace), label="Laplace", **line_style(1))
+    legend_below(axes[0])
+    axes[0].set_xlabel("x")
+    axes[0].set_ylabel("density")
+    curve(records, axes[1])
     save_picture(figure, path, 100)
 
 
 def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pathlib.Path) -> None:
     """Figure 5 (A, B): the witness with its 80 % band at each maximum, with σ² = 0.1 and by the central limit."""
-    columns = len(lengthscales)
-    with styled():
-        figure = free_figure(3.6 * columns, 5.6)
-        panels = figure.subplots(2, columns, squeeze=False)
+    figure, axes = new_figure(3.6 * len(lengthscales), 5.6, 2, len(lengthscales), squeeze=False)
     grid = torch.linspace(-5, 5, 200, dtype=p.dtype, device=p.device).unsqueeze(-1)
-    for row, noise in zip(panels, (0.1, "central-limit"), strict=True):
+    for row, noise in zip(axes, (0.1, "central-limit"), strict=True):
         for panel, lengthscale in zip(row, lengthscales, strict=True):
             embedding = BayesianMeanEmbedding(RBFKernel().to(p), noise=noise)  # type: ignore[arg-type]
             embedding.kernel.lengthscale = lengthscale
@@ -148,6 +143,6 @@ def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pa
 
 def summary(records: Sequence[Record]) -> str:
     """The maxima beside the paper's."""
-    rows = [[f"{r['lengthscale']:.2f}", f"{r['log_evidence']:.0f}"] for r in records if r["kind"] == "maximum"]
-    note = f"Published: chains around {PUBLISHED[0]} and {PUBLISHED[1]}."
-    return table(["normal against Laplace: lengthscale", "log evidence"], rows) + "\n\n" + note
+    columns = {"normal against Laplace: lengthscale": "{lengthscale:.2f}", "log evidence": "{log_evidence:.0f}"}
+    text = record_table([r for r in records if r["kind"] == "maximum"], columns)
+    return f"{text}\n\nPublished: chains around {PUBLISHED[0]} and {PUBLISHED[1]}."

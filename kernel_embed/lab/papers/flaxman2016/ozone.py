@@ -24,12 +24,12 @@ from ....hypothesis.causal import register_causal_test
 from ....hypothesis.checks import Encoding
 from ....hypothesis.conditional import Method
 from ....hypothesis.neighbors import residuals
-from ....plots import free_figure, save_picture, styled
+from ....plots import save_picture
 from ....plots.style import SECOND
 from ....results import Record, table
 from ....validation import generator_of
 from ...compare.reading import load_table
-from ...experiment import Experiment, Settings
+from ...experiment import Experiment, Settings, new_figure
 from ...runner import Case
 
 if TYPE_CHECKING:
@@ -121,11 +121,9 @@ def summary(records: Sequence[Record]) -> str:
 
 def draw(records: Sequence[Record], out: pathlib.Path) -> None:
     """``ozone.png``: the graphs on circles, edges at ozone in orange and thicker."""
-    with styled():
-        figure = free_figure(8.0, 8.0)
-        *panels, empty = figure.subplots(2, 2).flat
-    empty.set_axis_off()
-    for panel, test in zip(panels, TESTS, strict=True):
+    figure, axes = new_figure(8.0, 8.0, 2, 2)
+    axes.flat[-1].set_axis_off()
+    for panel, test in zip(axes.flat, TESTS, strict=False):
         _graph(panel, [r for r in records if r["test"] == test and r["mark"] != "separated by"])
         panel.set_title(test)
     save_picture(figure, out / "ozone.png", 100)

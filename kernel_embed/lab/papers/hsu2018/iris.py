@@ -19,9 +19,9 @@ from ....embeddings import MulticlassEmbedding
 from ....kernels import log_scaled
 from ....learning import Adam, fit
 from ....objectives import EmpiricalRisk, RademacherComplexity, rademacher_complexity
-from ....plots import free_figure, plot_decision_map, save_picture, styled
-from ....results import Record, number, table
-from ...experiment import Experiment, Settings
+from ....plots import plot_decision_map, save_picture
+from ....results import Record, number
+from ...experiment import Experiment, Settings, new_figure, record_table
 from ...runner import Case
 
 STARTS = {"overfitted": (0.02, 1e-6), "underfitted": (3.0, 1.0)}
@@ -84,22 +84,18 @@ def _learn(name: str, rate: str, num_epochs: int) -> list[Record]:
 
 def summary(records: Sequence[Record]) -> str:
     """The four models in a table."""
-    rows = [
-        [
-            f"{r['start']}", f"{r['when']}", f"{r['rate']}", f"{r['complexity']:.2f}", f"{r['lengthscale']:.3f}",
-            f"{r['regularization']:.2g}", f"{r['test_accuracy']:.1f}", f"{r['printed']:.1f}",
-        ]
-        for r in records
-    ]  # fmt: skip
-    return table(["start", "when", "rate", "r", "lengthscale", "lambda", "accuracy", "published"], rows)
+    columns = {
+        "start": "{start}", "when": "{when}", "rate": "{rate}", "r": "{complexity:.2f}",
+        "lengthscale": "{lengthscale:.3f}", "lambda": "{regularization:.2g}", "accuracy": "{test_accuracy:.1f}",
+        "published": "{printed:.1f}",
+    }  # fmt: skip
+    return record_table(records, columns)
 
 
 def draw(records: Sequence[Record], out: pathlib.Path) -> None:
     """``figure1.png``: the four models of the last rate over the plane."""
     x, y, *_ = iris_split()
-    with styled():
-        figure = free_figure(7.6, 6.4)
-        panels = figure.subplots(2, 2)
+    figure, panels = new_figure(7.6, 6.4, 2, 2)
     for axes, r in zip(panels.flat, (r for r in records if r["rate"] == records[-1]["rate"]), strict=True):
         embedding = model(number(r, "lengthscale"), number(r, "regularization"))
         plot_decision_map(embedding.condition(x, y), low=-0.05, high=1.05, ax=axes)

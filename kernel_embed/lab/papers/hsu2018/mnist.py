@@ -24,13 +24,13 @@ from ....embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ....kernels import FeatureKernel
 from ....learning.checkpoint import load_checkpoint, save_checkpoint
 from ....objectives import Objective
-from ....plots import free_figure, save_picture, styled
+from ....plots import save_picture
 from ....plots.style import legend_outside, line_style, marker
 from ....results import Record, column, group, number, table
 from ....scale import MulticlassFeaturePredictor, accumulate
 from ...compare.embedding_classifiers import NETWORK_OBJECTIVES, convolutional, paper_initialization
 from ...compare.reading import ENVIRONMENT_VARIABLE, data_directory
-from ...experiment import Experiment, Settings
+from ...experiment import Experiment, Settings, new_figure
 from ...runner import Case
 
 REGULARIZATION = 0.1
@@ -261,9 +261,7 @@ def summary(records: Sequence[Record]) -> str:
 
 def draw(records: Sequence[Record], out: pathlib.Path) -> None:
     """``figure2_right.png``: test error against epochs, on a logarithmic scale."""
-    with styled():
-        figure = free_figure(6.6, 4)
-        axes = figure.subplots()
+    figure, axes = new_figure(6.6, 4)
     for i, (head, epochs) in enumerate(group(records, lambda record: record["head"]).items()):
         style = {"label": str(head), "marker": marker(i), **line_style(i)}
         axes.plot(column(epochs, "epoch") + 1, 100.0 - column(epochs, "test_accuracy"), **style)

@@ -22,10 +22,10 @@ from ....files import read_array, write_whole
 from ....kernels import log_scaled, median_distance
 from ....learning import Adam, fit
 from ....objectives import EmpiricalRisk, LeaveOneOutRisk, Objective, RademacherComplexity
-from ....plots import free_figure, save_picture, styled
+from ....plots import save_picture
 from ....plots.style import MAP
-from ....results import Record, number, table
-from ...experiment import Experiment, Settings
+from ....results import Record, number
+from ...experiment import Experiment, Settings, new_figure, record_table
 from ...runner import Case
 from .mnist import load_mnist
 
@@ -105,14 +105,8 @@ def _labels(method: str, x: Tensor, y: Tensor, x_test: Tensor, settings: Setting
 
 def summary(records: Sequence[Record]) -> str:
     """Test accuracy by method and size."""
-    rows = [
-        [
-            f"{r['method']}", f"{r['n']}", f"{r['test_accuracy']:.2f}",
-            "" if r["printed"] is None else f"{r['printed']:.2f}", f"{r['seconds']:.0f}",
-        ]
-        for r in records
-    ]  # fmt: skip
-    return table(["method", "n", "test accuracy", "published", "seconds"], rows)
+    columns = {"method": "{method}", "n": "{n}", "test accuracy": "{test_accuracy:.2f}"}
+    return record_table(records, {**columns, "published": "{printed:.2f}", "seconds": "{seconds:.0f}"})
 
 
 def draw(records: Sequence[Record], out: pathlib.Path) -> None:
@@ -129,9 +123,7 @@ def _file_name(method: str, n: int) -> str:
 
 def _draw_relevance(relevance: NDArray[np.float64], path: pathlib.Path) -> None:
     """The brightest hundredth share one color: some pixels at the rim are lit in few images, and learn any value."""
-    with styled():
-        figure = free_figure(4.4, 4)
-        axes = figure.subplots()
+    figure, axes = new_figure(4.4, 4)
     image = axes.imshow(relevance, cmap=MAP, vmax=float(np.quantile(relevance, 0.99)))
     axes.set_axis_off()
     figure.colorbar(image, ax=axes, label="inverse lengthscale", shrink=0.8)
