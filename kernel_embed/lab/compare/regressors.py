@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, RegressorMixin
@@ -145,7 +144,6 @@ class SingleKernelRegressor(PredictiveRegressor):
 
     Args:
         objective: what learns the kernel and λ; ``None`` for :class:`kernel_embed.LeaveOneOutScore`, the CRPS.
-        target_kernel: l, for objectives that need one; of targets with mean 0 and deviation 1.
 
     Example:
         >>> x = np.linspace(0, 1, 30)[:, None]
@@ -154,17 +152,15 @@ class SingleKernelRegressor(PredictiveRegressor):
         (2, 2)
     """
 
-    def __init__(
-        self, objective: Objective[ConditionedEmbedding] | None = None, target_kernel: Kernel | None = None
-    ) -> None:
-        self.objective, self.target_kernel = objective, target_kernel
+    def __init__(self, objective: Objective[ConditionedEmbedding] | None = None) -> None:
+        self.objective = objective
 
     def fit(self, X: Any, y: ArrayLike) -> SingleKernelRegressor:
         """Learn from targets with mean 0 and deviation 1."""
         x, targets = torch.tensor(np.asarray(X, dtype=np.float64)), torch.tensor(np.asarray(y, dtype=np.float64))
         self.center_, self.scale_ = float(targets.mean()), float(targets.std(correction=0)) or 1.0
         standard = (targets - self.center_) / self.scale_
-        self.embedding_ = ConditionalEmbedding(default_kernel(x), target_kernel=self.target_kernel).double()
+        self.embedding_ = ConditionalEmbedding(default_kernel(x)).double()
         objective = LeaveOneOutScore() if self.objective is None else self.objective
         self.result_ = fit(self.embedding_, objective, x, standard, progress=False)
         with torch.no_grad():

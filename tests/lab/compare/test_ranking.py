@@ -99,14 +99,11 @@ def test_neither_time_nor_a_worse_learner_changes_the_recommendation(seed):
     assert advice().method in advice().tied
 
 
-def test_one_learner_alone_is_recommended_without_words_about_others():
+def test_few_learners_and_simple_ones():
     advice = recommend(rows_of(records("gpc", BASE), no_arrays))
-    assert (advice.method, advice.why) == ("gpc", "")
-
-
-def test_one_kernel_is_simpler_than_a_pool():
+    assert (advice.method, advice.why) == ("gpc", ""), "one alone, without words about others"
     table = [*records("default", BASE), *records("leave-one-out", BASE + NOISE), *records("boosting", BASE + 0.2)]
-    assert recommend(rows_of(table, no_arrays)).method == "leave-one-out"
+    assert recommend(rows_of(table, no_arrays)).method == "leave-one-out", "one kernel is simpler than a pool"
 
 
 def test_the_calibration_error_is_that_of_all_folds_together():

@@ -10,7 +10,7 @@ import pytest
 
 from kernel_embed.lab import runner
 from kernel_embed.lab.runner import RESET, affordable_rows, peak_memory
-from kernel_embed.splits import proportional_sample
+from kernel_embed.splits import cross_validation_folds, proportional_sample
 
 
 class Clock:
@@ -55,23 +55,20 @@ def test_trials_and_affordable_rows(learner, exponent, scale, rows, budget, affo
     assert len(clock.sizes) == trials
 
 
-def test_a_cubic_learner_is_cut_near_its_budget(learner):
-    clock = learner(3.0, 1e-8)  # 10 s at n = 1000
-    rows = affordable_rows(lambda: clock, X, Y, 10.0)
-    assert 700 <= rows <= 1000
-    assert 1e-8 * rows**3 <= 10.0
-    assert clock.now < 10.0, "trials take less than the fit itself"
-
-
-def test_time_that_does_not_depend_on_the_rows_does_not_cut_a_learner_short(learner):
-    clock = learner(3.0, 1e-9, start=0.5)
-    rows = affordable_rows(lambda: clock, X, Y, 4.0)  # 0.5 s + 1e-9 n³ is 4 s at n = 1518
-    assert 1000 <= rows <= 1518
-
-
-def test_a_trial_that_does_not_fit_in_memory_stops_the_trials(learner):
-    clock = learner(1.0, 1e-3, most=300)
-    assert 125 <= affordable_rows(lambda: clock, X, Y, 3.0) < 4000
+@pytest.mark.parametrize(
+    ("clock", "budget", "fewest", "most"),
+    [
+        # 10 s at n = 1000; 0.5 s + 1e-9 n³ is 4 s at n = 1518; trials end where memory does
+        ({"exponent": 3.0, "scale": 1e-8}, 10.0, 700, 1000),
+        ({"exponent": 3.0, "scale": 1e-9, "start": 0.5}, 4.0, 1000, 1518),
+        ({"exponent": 1.0, "scale": 1e-3, "most": 300}, 3.0, 125, 3999),
+    ],
+    ids=["cubic", "cubic after a constant time", "out of memory"],
+)
+def test_a_learner_is_cut_near_its_budget(learner, clock, budget, fewest, most):
+    made = learner(**clock)
+    assert fewest <= affordable_rows(lambda: made, X, Y, budget) <= most
+    assert made.now < budget, "trials take less than the fit itself"
 
 
 def test_subset_keeps_every_class_and_the_shares():
@@ -81,6 +78,8 @@ def test_subset_keeps_every_class_and_the_shares():
     assert counts.tolist() == [90, 10, 1]
     np.testing.assert_array_equal(rows, proportional_sample(y, 100, seed=3))
     np.testing.assert_array_equal(proportional_sample(y, 5000), np.arange(1000))
+    held_out = np.concatenate([test for _, test in cross_validation_folds(y, 4, 0)])
+    np.testing.assert_array_equal(np.sort(held_out), np.arange(1000))
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc returns free memory")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import os
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from kernel_embed.lab.compare.reading import ENVIRONMENT_VARIABLE, load_table, scaled
 from kernel_embed.lab.compare.tables import read_user_table, table_of
 
 
@@ -52,7 +54,7 @@ def test_missing_cells_are_kept_and_noted(tmp_path):
     )
 
 
-def test_the_largest_numbers_stand_for_missing_ones(tmp_path):
+def test_the_largest_numbers_count_as_missing(tmp_path):
     text = "u,v,w\n" + rows(LABELS, "1.7e308,1,yes\n-1.7e308,2,no\n1e150,3,no\n")
     table = read_user_table(write(tmp_path / "a.csv", text))
     assert table.x["u"].isna().sum() == 2
@@ -198,3 +200,45 @@ def test_polars_and_matrices_are_tables_too():
 def test_many_columns():
     rng = np.random.default_rng(0)
     assert table_of(rng.normal(size=(20, 10_000)), ["yes", "no"] * 10).x.shape == (20, 10_000)
+
+
+def test_csv_with_a_missing_cell(tmp_path):
+    (tmp_path / "toy.csv").write_text("a,b,target\n1,2,x\n3,,y\n5,6,x\n")
+    x, y = load_table("toy", tmp_path)
+    np.testing.assert_array_equal(x, [[1.0, 2.0], [5.0, 6.0]])
+    assert list(y) == ["x", "x"]
+    with pytest.raises(FileNotFoundError, match=r"nothing\.csv.*Data sets there: toy"):
+        load_table("nothing", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../secret", "a/b", "/etc/passwd", "..\\secret", "", ".."])
+def test_a_name_does_not_leave_its_directory(name, tmp_path):
+    (tmp_path / "secret.csv").write_text("a,target\n1,x\n")
+    (tmp_path / "inner").mkdir()
+    with pytest.raises((ValueError, FileNotFoundError), match=r"not the name of a data set|File not found"):
+        load_table(name, tmp_path / "inner")
+
+
+def test_without_a_directory_an_unknown_name_says_how_to_give_one(monkeypatch):
+    monkeypatch.delenv(ENVIRONMENT_VARIABLE, raising=False)
+    with pytest.raises(ValueError, match=ENVIRONMENT_VARIABLE):
+        load_table("no such data")
+
+
+@pytest.mark.data
+@pytest.mark.skipif(ENVIRONMENT_VARIABLE not in os.environ, reason=f"{ENVIRONMENT_VARIABLE} is not set")
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [("wine", (178, 13), 3), ("ecoli", (336, 7), 8), ("yeast", (1484, 8), 10), ("breastcancer", (683, 9), 2)],
+)
+def test_the_papers_data(name, shape, classes):
+    x, y = load_table(name)
+    assert x.shape == shape
+    assert len(np.unique(y)) == classes
+
+
+def test_features_are_scaled_by_the_training_rows():
+    x, y = np.array([[0.0, 5.0], [10.0, 5.0]]), np.zeros(2)
+    train, _, test, _ = scaled(x, y, np.array([[20.0, 6.0]]), y[:1])
+    np.testing.assert_array_equal(train, [[0, 0], [1, 0]])
+    np.testing.assert_array_equal(test, [[2, 1]])
