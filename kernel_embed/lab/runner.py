@@ -263,12 +263,6 @@ def peak_memory() -> Iterator[Peak]:
 
     Linux keeps a high-water mark for each process that can be reset; other systems do not, and get ``None``. Free
     memory that the allocator holds from earlier work is returned first, if the C library can (glibc).
-
-    Example:
-        >>> with peak_memory() as peak:
-        ...     block = b"x" * 50_000_000
-        >>> peak.megabytes is None or peak.megabytes >= 0.0
-        True
     """
     peak = Peak()
     gc.collect(1)  # the oldest generation is mostly modules, and takes longer to scan than many a fit

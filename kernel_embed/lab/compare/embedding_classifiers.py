@@ -52,12 +52,7 @@ def paper_initialization(network: nn.Module, generator: torch.Generator) -> None
 
 
 def perceptron(d: int, hidden: Sequence[int]) -> nn.Sequential:
-    """Fully connected layers with ReLU after each; the last hidden layer is the features.
-
-    Example:
-        >>> perceptron(4, CEN_1)(torch.zeros(5, 4)).shape
-        torch.Size([5, 8])
-    """
+    """Fully connected layers with ReLU after each; the last hidden layer is the features."""
     widths = [d, *hidden]
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
@@ -66,12 +61,7 @@ def perceptron(d: int, hidden: Sequence[int]) -> nn.Sequential:
 
 
 def convolutional() -> nn.Sequential:
-    """Two 5 × 5 convolutions of 32 and 64 channels, each with pooling, then 1024 units with dropout ½; for MNIST.
-
-    Example:
-        >>> convolutional()(torch.zeros(2, 784)).shape
-        torch.Size([2, 1024])
-    """
+    """Two 5 × 5 convolutions of 32 and 64 channels, each with pooling, then 1024 units with dropout ½; for MNIST."""
     return nn.Sequential(
         nn.Unflatten(-1, (1, 28, 28)),
         nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),

@@ -145,12 +145,7 @@ def _silent(model: Any) -> Any:
 
 
 def learners(task: str = "classification", kernel: str = "rbf") -> dict[str, Learner]:
-    """The learners of a task by name, with ``kernel`` where they take one: ``"rbf"``, ``"matern12"``, ``"matern32"``, …
-
-    Example:
-        >>> learners("regression")["ridge"].constructor
-        'ProbabilisticRidge()'
-    """
+    """The learners of a task by name, with the kernel of that name where they take one: ``"rbf"``, ``"matern12"``, …"""
     kernel_class(kernel)  # rejects unknown names
     if task not in {one.task for one in LEARNERS}:
         raise ValueError(f"There are no learners for the task {task!r}. Use 'classification' or 'regression'.")

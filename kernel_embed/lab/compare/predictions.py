@@ -97,12 +97,7 @@ def fan(result: ComparisonResult, method: str | None) -> Content:
 
 
 def pit(arrays: Arrays) -> NDArray[np.float64]:
-    """Where each outcome falls among its predicted quantiles, in [0, 1]: uniform if the distributions are right.
-
-    Example:
-        >>> float(pit({"truth": np.array([0.5]), "quantiles": LEVELS[None, :]})[0].round(3))
-        0.5
-    """
+    """Where each outcome falls among its predicted quantiles, in [0, 1]: uniform if the distributions are right."""
     y, quantiles = arrays["truth"], arrays["quantiles"]
     below = (quantiles < y[:, None]).sum(axis=1) + 0.5 * (quantiles == y[:, None]).sum(axis=1)
     return np.asarray(below / quantiles.shape[1])

@@ -39,12 +39,7 @@ def read_frame(path: pathlib.Path) -> pd.DataFrame:
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    """The first few names, and how many more there are.
-
-    Example:
-        >>> listed(["a", "b", "c"], most=2)
-        'a, b and 1 more'
-    """
+    """The first few names, and how many more there are."""
     shown = ", ".join(map(str, names[:most]))
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 

@@ -96,13 +96,7 @@ def floats(x: ArrayLike) -> Array:
 
 
 class ProbabilisticRidge(GaussianRegressor):
-    """Ridge regression; its penalty, and one deviation for all rows, by leave-one-out errors.
-
-    Example:
-        >>> x = np.linspace(0, 1, 20)[:, None]
-        >>> ProbabilisticRidge().fit(x, 3 * x[:, 0]).predict([[0.5]]).round(1)
-        array([1.5])
-    """
+    """Ridge regression; its penalty, and one deviation for all rows, by leave-one-out errors."""
 
     def fit(self, X: Any, y: ArrayLike) -> ProbabilisticRidge:
         """Choose among nineteen penalties."""
@@ -144,12 +138,6 @@ class SingleKernelRegressor(PredictiveRegressor):
 
     Args:
         objective: what learns the kernel and λ; ``None`` for :class:`kernel_embed.LeaveOneOutScore`, the CRPS.
-
-    Example:
-        >>> x = np.linspace(0, 1, 30)[:, None]
-        >>> model = SingleKernelRegressor().fit(x, np.sin(6 * x[:, 0]))
-        >>> model.predict_quantile(x[:2], [0.1, 0.9]).shape
-        (2, 2)
     """
 
     def __init__(self, objective: Objective[ConditionedEmbedding] | None = None) -> None:

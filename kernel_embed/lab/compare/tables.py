@@ -75,10 +75,6 @@ def table_of(
     """Check a data frame (pandas, polars, or any with ``to_pandas``) or matrix with its labels.
 
     ``like`` is the training table if this one holds the test rows.
-
-    Example:
-        >>> table_of({"a": [1.0, 2.0] * 6, "b": ["u", "v", "w"] * 4}, ["yes", "no"] * 6).features
-        ('a', 'b')
     """
     frame = frame_of(X).rename(columns=str).infer_objects().reset_index(drop=True)
     if frame.columns.duplicated().any():

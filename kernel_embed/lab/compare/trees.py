@@ -23,10 +23,6 @@ class Categories(TransformerMixin, BaseEstimator):
 
     Args:
         max_categories: of a column; rarer values count as missing.
-
-    Example:
-        >>> Categories().fit_transform(pd.DataFrame({"a": ["u", "v", None]})).a.dtype.name
-        'category'
     """
 
     def __init__(self, max_categories: int = 250) -> None:

@@ -57,13 +57,7 @@ Errors: TypeAlias = Mapping[str, Mapping[float, float]]
 def grid_samples(
     ratio: float = 2.0, num_per_centre: int = 100, seed: int = 0, spacing: float = SPACING
 ) -> tuple[Tensor, Tensor]:
-    """Samples of P, isotropic with unit variance, and of Q, with covariance eigenvalues ``ratio`` : 1 turned by 45°.
-
-    Example:
-        >>> p, q = grid_samples(ratio=3.0, num_per_centre=10)
-        >>> p.shape, q.shape
-        (torch.Size([90, 2]), torch.Size([90, 2]))
-    """
+    """Samples of P, isotropic with unit variance, and of Q, with covariance eigenvalues ``ratio`` : 1 turned by 45°."""
     generator = np.random.RandomState(seed)
     steps = spacing * np.arange(-1, 2)
     centres = np.array([[a, b] for a in steps for b in steps]).repeat(num_per_centre, axis=0)

@@ -33,13 +33,7 @@ PUBLISHED = (0.49, 2.9)
 
 
 def mixture_samples(num_per_centre: int = 100, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Samples of the mixture of normals and of the mixture of Laplace distributions.
-
-    Example:
-        >>> p, q = mixture_samples(num_per_centre=10)
-        >>> p.shape, q.shape
-        (torch.Size([30, 1]), torch.Size([30, 1]))
-    """
+    """Samples of the mixture of normals and of the mixture of Laplace distributions."""
     generator = np.random.RandomState(seed)
     centres = np.array(CENTRES).repeat(num_per_centre)
     p = centres + generator.standard_normal(len(centres))
