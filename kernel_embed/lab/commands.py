@@ -78,21 +78,16 @@ def _compare_options(command: argparse.ArgumentParser) -> None:
 
 
 def _compare(options: argparse.Namespace) -> Outcome:
-    from .compare.comparison import KEY, Comparison
     from .compare.report import write_report
-    from .compare.result import ComparisonResult
+    from .compare.result import compare_tables
     from .compare.summary import explanation, overall, summary
 
     _check(options)
     tables, rejected = _tables(options)
     settings = _compare_settings(options, tables[0][0].task)
-    results = Results(options.out / "results.json", KEY)
-    results.check_writable()
-    comparison = Comparison(results, settings, options.out)
-    comparison.run(tables)
-    compared = [ComparisonResult(comparison, train, test) for train, test in tables]
+    compared = compare_tables(tables, settings, options.out)
     pictures = [] if options.no_report else [write_report(compared, options.out / "report.html")]
-    task, several = comparison.task, len(settings.methods) > 1
+    task, several = compared[0].task, len(settings.methods) > 1
     text = "\n\n\n".join(summary(result.table, result.rows, task) for result in compared)
     if len(compared) > 2 and several:
         names = [result.table.name for result in compared]

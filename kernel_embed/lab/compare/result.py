@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...results import Results
 from ...validation import check_count, check_number
 from ..runner import finished
-from .comparison import KEY, Comparison, Settings
+from .comparison import KEY, Comparison, Settings, TablePair
 from .tables import UserTable, frame_of, read_user_table, table_of
 from .tasks import TASKS, Arrays
 
@@ -90,12 +90,19 @@ def compare(
     test_table = None if test is None else table_of(*test, name="test", like=train)
     names = tuple(methods or TASKS[train.task].methods())
     settings = Settings(names, kernel, folds if test_table is None else 1, seed, budget, train.task)
-    place = None if out is None else pathlib.Path(out)
-    results = Results(None if place is None else place / "results.json", KEY)
+    (result,) = compare_tables([(train, test_table)], settings, None if out is None else pathlib.Path(out), progress)
+    return result
+
+
+def compare_tables(
+    tables: Sequence[TablePair], settings: Settings, out: pathlib.Path | None, progress: bool | None = None
+) -> list[ComparisonResult]:
+    """Run what is missing in ``out``, and return the result of each table."""
+    results = Results(None if out is None else out / "results.json", KEY)
     results.check_writable()
-    comparison = Comparison(results, settings, place)
-    comparison.run([(train, test_table)], progress)
-    return ComparisonResult(comparison, train, test_table)
+    comparison = Comparison(results, settings, out)
+    comparison.run(tables, progress)
+    return [ComparisonResult(comparison, train, test) for train, test in tables]
 
 
 def _table(X: Any, y: ArrayLike | str | None, name: str | None, drop: Sequence[str], task: str | None) -> UserTable:
