@@ -105,7 +105,7 @@ def _table_section(
     notes = [] if method is None else [_saved_model(result, method, folder)]
     notes += [f"{note}." for note in result.table.notes]
     if result.test is not None:
-        notes.append(f"Judged on {len(result.test.y)} rows of {result.test.name}.")
+        notes.append(f"Scored on {len(result.test.y)} rows of {result.test.name}.")
     yield from (f'<p class="note">{_t(note)}</p>' for note in notes)
     yield _html(content.pop(figures.ranking))
     marks = ["out" if not row.finished else "chosen" if row.method == method else "" for row in result.rows]
