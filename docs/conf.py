@@ -85,7 +85,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(Tensor|Kernel|Prior|Interval|Axes|ArrayLike|NDArray|Callable|Any|Literal|optional|default.*)"),
     (r"py:.*", r"(Vector|Form|Below|Entropy|Profile|NoiseKind|KernelLike|Array|Group)"),
     (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
-    (r"py:.*", r"kernel_embed\.kernels\.(structure\.(T|Composite)|frozen\.M)"),
+    (r"py:.*", r"kernel_embed\.kernels\.(structure\.(T|Composite)|parameters\.M)"),
     (r"py:.*", r"kernel_embed\.learning\.loss\.ProcessGroup"),  # a protocol, for shards
     (
         r"py:.*",
@@ -97,7 +97,7 @@ nitpick_ignore_regex = [
     ),  # keywords, listed with the function
     (r"py:.*", r"kernel_embed\.posteriors\.pyro_model\.PyroModel"),  # what the function returns, called like one
     (r"py:.*", r"kernel_embed\.estimators\.(candidates\.Candidate|pooled\.PlainSoftmax)"),  # named in the pool
-    (r"py:.*", r"kernel_embed\.lab\.(compare\.ranking\.(Row|Recommendation)|runner\.Case)"),
+    (r"py:.*", r"(kernel_embed\.lab\.compare\.ranking\.)?(Row|Recommendation)|kernel_embed\.lab\.runner\.Case"),
     (r"py:.*", r"kernel_embed\.tabular\.column_encoders\.E"),
     (r"py:.*", r"kernel_embed\.voting\.cross_validation\.Scaler"),  # a protocol, for transformers
     (r"py:.*", r"(Loss|B|ParameterVector|Search|E_co)"),  # inside a problem and a posterior
