@@ -37,12 +37,12 @@ class Decoder:
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], classes: Sequence[type] = (), plain: bool = False) -> None:
         self._arrays, self._classes = dict(arrays), classes
-        self._made: dict[int, Any] = {}
+        self._instances: dict[int, Any] = {}
         self._count = self._depth = 0
         self._makers: dict[str, Callable[[dict[str, Any], int], Any]] = {
             "tensor": self._tensor,
             "parameter": self._tensor,
-            "array": lambda node, number: self._taken(node["array"]),
+            "array": lambda node, number: self._array(node["array"]),
             "objects": self._objects,
             "list": self._list,
             "tuple": self._tuple,
@@ -55,7 +55,7 @@ class Decoder:
             "float": lambda node: float(_one_of(node["float"], ("nan", "inf", "-inf"))),
             "ref": self._ref,
             "size": lambda node: torch.Size([_integer(n, 0) for n in node["size"]]),
-            "scalar": lambda node: self._taken(node["scalar"])[()],
+            "scalar": lambda node: self._array(node["scalar"])[()],
             "slice": lambda node: slice(*(None if n is None else _integer(n) for n in node["slice"])),
             "numpy": lambda node: np.dtype(_matching(DTYPE, node["numpy"])),
             "device": lambda node: torch.device(_matching(DEVICE, node["device"])),
@@ -69,10 +69,10 @@ class Decoder:
 
     def whole(self, node: Any) -> Any:
         """The value of a node that uses all arrays."""
-        found = self.value(node)
+        value = self.value(node)
         if self._arrays:
             raise ValueError(f"The array {next(iter(self._arrays))} belongs to nothing.")
-        return found
+        return value
 
     def value(self, node: Any) -> Any:
         """The value of a node."""
@@ -88,15 +88,15 @@ class Decoder:
         number, self._count, self._depth = self._count, self._count + 1, self._depth + 1
         if self._depth > MAX_DEPTH:
             raise ValueError("It is nested too deeply.")
-        self._made[number] = made = self._makers[kind](node, number)
+        self._instances[number] = instance = self._makers[kind](node, number)
         self._depth -= 1
-        return made
+        return instance
 
     def _ref(self, node: dict[str, Any]) -> Any:
         number = node["ref"]
-        if type(number) is not int or number not in self._made:
+        if type(number) is not int or number not in self._instances:
             raise ValueError(f"It refers to the part {str(number)[:40]}, which is not there.")
-        return self._made[number]
+        return self._instances[number]
 
     def _key(self, node: Any) -> Any:
         """A key of a dictionary or a member of a set: plain values, whose hash runs no code of a class."""
@@ -110,14 +110,14 @@ class Decoder:
             raise ValueError("A key is not plain.")
         return key
 
-    def _taken(self, name: object) -> NDArray[Any]:
+    def _array(self, name: object) -> NDArray[Any]:
         if not isinstance(name, str) or name not in self._arrays:
             raise ValueError(f"The array {str(name)[:80]} is missing or used twice.")
         return self._arrays.pop(name)
 
     def _tensor(self, node: dict[str, Any], number: int) -> Tensor:
         kind = next(iter(node))
-        tensor = torch.from_numpy(self._taken(node[kind]))
+        tensor = torch.from_numpy(self._array(node[kind]))
         device = torch.device(_matching(DEVICE, node.get("device", "cpu")))
         if device.type == "cuda" and (device.index or 0) < torch.cuda.device_count():
             tensor = tensor.to(device)
@@ -131,9 +131,9 @@ class Decoder:
         return np.asarray(cells.reshape([_integer(n, 0) for n in node["shape"]]))
 
     def _list(self, node: dict[str, Any], number: int) -> list[Any]:
-        made = self._made[number] = list[Any]()
-        made.extend(map(self.value, _one(list, node["list"])))
-        return made
+        instance = self._instances[number] = list[Any]()
+        instance.extend(map(self.value, _one(list, node["list"])))
+        return instance
 
     def _tuple(self, node: dict[str, Any], number: int) -> Any:
         cells = tuple(map(self.value, _one(list, node["tuple"])))
@@ -146,16 +146,16 @@ class Decoder:
 
     def _dict(self, node: dict[str, Any], number: int) -> dict[Any, Any]:
         kind = next(iter(node))
-        made: dict[Any, Any] = collections.OrderedDict() if kind == "ordered" else {}
-        self._made[number] = made
+        instance: dict[Any, Any] = collections.OrderedDict() if kind == "ordered" else {}
+        self._instances[number] = instance
         if isinstance(node[kind], dict):
             for key, cell in node[kind].items():
-                made[key] = self.value(cell)
-            return made
+                instance[key] = self.value(cell)
+            return instance
         for key, cell in _one(list, node[kind]):
-            found = self._key(key)
-            made[found] = self.value(cell)
-        return made
+            name = self._key(key)
+            instance[name] = self.value(cell)
+        return instance
 
     def _partial(self, node: dict[str, Any]) -> Any:
         function = self.value(node["partial"])
@@ -167,11 +167,11 @@ class Decoder:
 
     def _object(self, node: dict[str, Any], number: int) -> Any:
         kind = find_class(node["object"], self._classes)
-        made: Any = object.__new__(kind)
-        self._made[number] = made
+        instance: Any = object.__new__(kind)
+        self._instances[number] = instance
         state = {name: self.value(part) for name, part in _one(dict, node["state"]).items()}
-        restore(made, state)
-        return made
+        restore(instance, state)
+        return instance
 
 
 def _one(kind: type, node: Any) -> Any:
@@ -180,9 +180,9 @@ def _one(kind: type, node: Any) -> Any:
     return node
 
 
-def _one_of(value: object, known: Sequence[str]) -> str:
-    if value not in known:
-        raise ValueError(f"It holds {str(value)[:80]!r} where only {', '.join(known)} are known.")
+def _one_of(value: object, allowed: Sequence[str]) -> str:
+    if value not in allowed:
+        raise ValueError(f"It holds {str(value)[:80]!r}; only {', '.join(allowed)} are allowed.")
     return str(value)
 
 
@@ -199,7 +199,7 @@ def _integer(value: object, least: int = 1 - MAX_INTEGER) -> int:
 
 
 def _dtype(node: dict[str, Any]) -> torch.dtype:
-    found = vars(torch).get(node["dtype"]) if isinstance(node["dtype"], str) else None
-    if not isinstance(found, torch.dtype):
+    dtype = vars(torch).get(node["dtype"]) if isinstance(node["dtype"], str) else None
+    if not isinstance(dtype, torch.dtype):
         raise ValueError(f"It names the type {str(node['dtype'])[:80]!r}, which is unknown.")
-    return found
+    return dtype

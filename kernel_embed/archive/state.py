@@ -16,7 +16,7 @@ from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
 from torch import Tensor, nn
 
-HELD = {"_parameters": nn.Parameter, "_buffers": Tensor, "_modules": nn.Module, "_constraints": Interval}
+CHILDREN = {"_parameters": nn.Parameter, "_buffers": Tensor, "_modules": nn.Module, "_constraints": Interval}
 """What a torch module may hold under these names."""
 HOOKS = frozenset(name for name in vars(nn.Module()) if "_hook" in name)
 """Where torch modules keep functions that they call. No file has them."""
@@ -62,31 +62,31 @@ def state_of(thing: object) -> dict[str, Any]:
     return state
 
 
-def restore(made: object, state: dict[str, Any]) -> None:
-    """Give ``made``, a new and empty object, its state, without any code of its class.
+def restore(instance: object, state: dict[str, Any]) -> None:
+    """Give ``instance``, a new and empty object, its state, without any code of its class.
 
     Raises:
         ValueError: if the state is not one that such an object can have.
     """
-    kind = type(made)
+    kind = type(instance)
     for name in state:
         if not ATTRIBUTE.fullmatch(name) or _is_reserved(kind, name):
             raise ValueError(f"A {kind.__name__} cannot have its {name[:80]!r} set.")
-    if isinstance(made, nn.Module):
-        state = _module_state(made, state)
+    if isinstance(instance, nn.Module):
+        state = _module_state(instance, state)
     for module, check in CHECKS.items():
         if any(base.__module__.startswith(module) for base in kind.__mro__):
             check(kind, state)
     members = {name: getattr_static for name in state if (getattr_static := _slot(kind, name)) is not None}
     for name, member in members.items():
-        member.__set__(made, state.pop(name))
-    if state and not hasattr(made, "__dict__"):
+        member.__set__(instance, state.pop(name))
+    if state and not hasattr(instance, "__dict__"):
         raise ValueError(f"A {kind.__name__} has no attribute {next(iter(state))!r}.")
     if state:
-        object.__getattribute__(made, "__dict__").update(state)
-    if isinstance(made, gpytorch.Module):
+        object.__getattribute__(instance, "__dict__").update(state)
+    if isinstance(instance, gpytorch.Module):
         gpytorch.Module._register_load_state_dict_pre_hook(
-            made, types.MethodType(gpytorch.Module._load_state_hook_ignore_shapes, made)
+            instance, types.MethodType(gpytorch.Module._load_state_hook_ignore_shapes, instance)
         )
 
 
@@ -127,22 +127,22 @@ def _has_parameter(kind: type, state: Mapping[str, Any], name: str) -> bool:
     return bool(ATTRIBUTE.fullmatch(name)) and (name in state["_parameters"] or is_set)
 
 
-def _module_state(made: nn.Module, state: dict[str, Any]) -> dict[str, Any]:
+def _module_state(instance: nn.Module, state: dict[str, Any]) -> dict[str, Any]:
     """The state of a torch module: hooks as in a new one, parameters, buffers and parts of the right kind."""
     if HOOKS & state.keys():
-        raise ValueError(f"The file gives a {type(made).__name__} hooks, which it cannot have.")
+        raise ValueError(f"The file gives a {type(instance).__name__} hooks, which it cannot have.")
     state = vars(nn.Module()) | state
-    for name, kind in HELD.items():
-        held = state.get(name, {})
-        if not isinstance(held, dict) or not all(
-            isinstance(key, str) and (value is None or isinstance(value, kind)) for key, value in held.items()
+    for name, kind in CHILDREN.items():
+        children = state.get(name, {})
+        if not isinstance(children, dict) or not all(
+            isinstance(key, str) and (value is None or isinstance(value, kind)) for key, value in children.items()
         ):
-            raise ValueError(f"{name} of a {type(made).__name__} holds something else than each a {kind.__name__}.")
+            raise ValueError(f"{name} of a {type(instance).__name__} holds something else than each a {kind.__name__}.")
     if type(state["training"]) is not bool or not isinstance(state["_non_persistent_buffers_set"], set):
-        raise ValueError(f"A {type(made).__name__} has a wrong mode or wrong names of buffers.")
-    if isinstance(made, gpytorch.Module):
-        state["_priors"] = {name: _prior(type(made), state, *entry) for name, entry in state["_priors"].items()}
-    if isinstance(made, Interval):
+        raise ValueError(f"A {type(instance).__name__} has a wrong mode or wrong names of buffers.")
+    if isinstance(instance, gpytorch.Module):
+        state["_priors"] = {name: _prior(type(instance), state, *entry) for name, entry in state["_priors"].items()}
+    if isinstance(instance, Interval):
         _check_transforms({**state, **state["_modules"]})
     return state
 

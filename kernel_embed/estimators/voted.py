@@ -168,9 +168,6 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     def report(self) -> list[KernelReport]:
         """One record per kernel: name, complexity and its rule, penalty, total weight and number of votes.
 
-        Raises:
-            sklearn.exceptions.NotFittedError: if ``fit`` was not called.
-
         Example:
             >>> import numpy as np
             >>> x = np.linspace(-1, 1, 30)[:, None]
@@ -215,9 +212,6 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             uniform: the form for all ρ at once, rounded down to a grid, so that ρ may come from the data.
             sup_diagonal: sup K(x, x) of every kernel over all inputs, for ``uniform=True``; by default the closed form,
                 which polynomials and callables do not have.
-
-        Raises:
-            sklearn.exceptions.NotFittedError: if ``fit`` was not called.
         """
         check_is_fitted(self)
         base = self.base_.with_bounds(sup_diagonal)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..validation import check_count
-from .style import BAND, CHOSEN, COLORS, array, axes_or_new, certainty_colors, same_length, scatter_classes
+from .style import ACCENT, BAND, COLORS, array, axes_or_new, certainty_colors, same_length, scatter_classes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -175,8 +175,8 @@ def plot_reliability(confidence: Array, correct: NDArray[np.bool_], *, ax: Axes 
     accuracy = np.array([correct[group].mean() for group in groups])
     low, high = wilson(accuracy, np.array([group.sum() for group in groups]))
     ax.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--")
-    ax.vlines(stated, low, high, color=CHOSEN, lw=1, alpha=0.6)
-    ax.plot(stated, accuracy, "o-", color=CHOSEN, ms=4, lw=1.2)
+    ax.vlines(stated, low, high, color=ACCENT, lw=1, alpha=0.6)
+    ax.plot(stated, accuracy, "o-", color=ACCENT, ms=4, lw=1.2)
     ax.set(xlim=(0, 1), ylim=(0, 1.02), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     ax.set(xlabel="stated probability", ylabel="share correct", aspect="equal")
     return ax

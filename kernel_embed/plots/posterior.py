@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..validation import check_count, check_number
 from .style import (
+    ACCENT,
     BAND,
-    CHOSEN,
     COLORS,
     FIRST,
     OTHER,
@@ -151,7 +151,7 @@ def plot_ranking(
     means: Sequence[float],
     errors: Sequence[float],
     *,
-    chosen: str | None = None,
+    highlight: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot a mean with its standard error for each learner, the best on top; the band is one error of the best.
@@ -162,7 +162,7 @@ def plot_ranking(
         names: of the learners, the best first.
         means: of their negative log probabilities.
         errors: the standard errors of those.
-        chosen: the learner to highlight.
+        highlight: the learner to highlight.
         ax: the axes; a new figure by default.
 
     Returns:
@@ -171,7 +171,7 @@ def plot_ranking(
     Example:
         >>> from kernel_embed import plots
         >>> names, means, errors = ["default", "logistic"], [0.21, 0.25], [0.02, 0.03]
-        >>> ax = plots.plot_ranking(names, means, errors, chosen="default", ax=plots.free_figure(4, 3).subplots())
+        >>> ax = plots.plot_ranking(names, means, errors, highlight="default", ax=plots.free_figure(4, 3).subplots())
     """
     m, e = array(means, "means", 1), np.nan_to_num(array(errors, "errors", 1))
     same_length(names=names, means=m, errors=e)
@@ -181,14 +181,14 @@ def plot_ranking(
     positions = np.arange(len(names))[::-1]
     ax.axvspan(m[best] - e[best], m[best] + e[best], color=BAND, alpha=0.5, zorder=0)
     for name, mean, error, position in zip(names, m, e, positions, strict=True):
-        shade = CHOSEN if name == chosen else OTHER
+        shade = ACCENT if name == highlight else OTHER
         if mean > edge:
             ax.annotate(f"{mean:.2f} →", (edge, position), ha="right", va="center", fontsize="small", color=shade)
             continue
-        ax.errorbar(mean, position, xerr=error, fmt="D" if name == chosen else "o", color=shade, capsize=3, ms=6)
+        ax.errorbar(mean, position, xerr=error, fmt="D" if name == highlight else "o", color=shade, capsize=3, ms=6)
     ax.set_yticks(positions, names)
     for label, name in zip(ax.get_yticklabels(), names, strict=True):
-        label.set_fontweight("bold" if name == chosen else "normal")
+        label.set_fontweight("bold" if name == highlight else "normal")
     ax.set(xlabel="negative log probability of held-out labels (lower is better)", ylim=(-0.7, len(names) - 0.3))
     ax.set_xlim(right=edge * 1.02)
     ax.grid(axis="x", color="0.9")
@@ -248,7 +248,7 @@ def plot_ratios(bars: Mapping[str, float], *, ax: Axes | None = None) -> Axes:
     order = sorted(finite, key=lambda name: finite[name])
     patches = ax.barh(order, [finite[name] for name in order], color=OTHER)
     ax.bar_label(patches, [f"{finite[name]:.3g}×" for name in order], padding=3, fontsize="x-small")
-    ax.axvline(1.0, color=CHOSEN, lw=1)
+    ax.axvline(1.0, color=ACCENT, lw=1)
     if finite:
         ax.set_xscale("log")
         ax.set_xlim(right=4.0 * max(finite.values()))

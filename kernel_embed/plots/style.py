@@ -32,7 +32,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (6, 1.5)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)))
 FIRST, SECOND, BAND = COLORS[6], COLORS[5], "0.82"
 """The colors of a curve or the first sample, the second sample, and a credible band."""
-CHOSEN, OTHER = COLORS[5], "#44546a"
+ACCENT, OTHER = COLORS[5], "#44546a"
 """The colors of a highlighted item, and of the rest."""
 TINT = 0.6
 """The strength of a class's color on a map at probability 1; points have the full color."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..validation import check_number
-from .style import CHOSEN, FIRST, OTHER, array, axes_or_new, legend_outside, line_style, same_length
+from .style import ACCENT, FIRST, OTHER, array, axes_or_new, legend_outside, line_style, same_length
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +114,7 @@ def plot_evidence_curve(
     ax = axes_or_new(ax)
     ax.semilogx(lengthscales, values, color=FIRST, lw=1.5)
     for lengthscale in maxima:
-        ax.axvline(lengthscale, color=CHOSEN, lw=1, label=f"maximum: {lengthscale:.2g}")
+        ax.axvline(lengthscale, color=ACCENT, lw=1, label=f"maximum: {lengthscale:.2g}")
     if median is not None:
         ax.axvline(median, color="0.5", ls="--", lw=1, label=f"median heuristic: {median:.2g}")
     ax.set(xlabel="lengthscale (features of unit range)", ylabel="log evidence (nats)")

@@ -77,7 +77,7 @@ def drawings(classifier, posterior):
         "plot_learning_curve": lambda **k: plots.plot_learning_curve(history, **k),
         "plot_null": lambda **k: plots.plot_null(normal(50), 2.0, **k),
         "plot_probability_map": lambda **k: plots.plot_probability_map(uniform, places, labels, 2, **k),
-        "plot_ranking": lambda **k: plots.plot_ranking(["a", "b"], [0.4, 0.5], [0.01, 0.02], chosen="a", **k),
+        "plot_ranking": lambda **k: plots.plot_ranking(["a", "b"], [0.4, 0.5], [0.01, 0.02], highlight="a", **k),
         "plot_ratios": lambda **k: plots.plot_ratios({"theirs": 2.0, "unknown": float("nan")}, **k),
         "plot_relevance": lambda **k: plots.plot_relevance(torch.tensor([1.0, 4.0]), ["long", "short"], **k),
         "plot_reliability": lambda **k: plots.plot_reliability(np.linspace(0.5, 1.0, 10), labels == 0, **k),

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ...files import write_whole
 from ...plots import plot_convergence, plot_draws, styled
-from ...plots.style import CHOSEN, OTHER
+from ...plots.style import ACCENT, OTHER
 from ...splits import proportional_sample
 from ...version import __version__
 from ..experiment import new_figure
@@ -200,7 +200,7 @@ def learning_curve(result: ComparisonResult, method: str | None) -> Content:
         sizes.append(len(rows))
         values.append(measured.record[result.task.loss])
     loss, (figure, axes) = result.task.loss_name, new_figure(5.0, 3.2)
-    axes.plot(sizes, np.array(values, dtype=np.float64), "o-", color=CHOSEN, ms=4)
+    axes.plot(sizes, np.array(values, dtype=np.float64), "o-", color=ACCENT, ms=4)
     axes.set(xlabel="rows to learn from", ylabel=f"{loss} on held-out rows", xscale="log", ylim=(0, None))
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ...plots import plot_reliability
-from ...plots.style import CHOSEN, OTHER
+from ...plots.style import ACCENT, OTHER
 from ...results import decimal
 from ...splits import cross_validation_folds
 from ..experiment import new_figure
@@ -82,8 +82,8 @@ def fan(result: ComparisonResult, method: str | None) -> Content:
     place = np.arange(len(order))
     for low, high, alpha in BANDS:
         lower, upper = (quantiles[:, int(np.abs(LEVELS - q).argmin())] for q in (low, high))
-        axes.fill_between(place, lower, upper, color=CHOSEN, alpha=alpha, lw=0, step="mid")
-    axes.plot(place, quantiles[:, len(LEVELS) // 2], color=CHOSEN, lw=1.2, drawstyle="steps-mid")
+        axes.fill_between(place, lower, upper, color=ACCENT, alpha=alpha, lw=0, step="mid")
+    axes.plot(place, quantiles[:, len(LEVELS) // 2], color=ACCENT, lw=1.2, drawstyle="steps-mid")
     axes.plot(place, arrays["truth"][order], "o", color="black", ms=3)
     axes.set(xlabel="held-out rows, by their predicted mean", ylabel="target", xticks=[])
     yield picture(

@@ -236,7 +236,7 @@ class ComparisonResult:
 
         method, rows = method or self.recommendation.method, self.finished_rows
         means, errors = [row.loss.mean for row in rows], [row.loss.error for row in rows]
-        axes = plot_ranking([row.method for row in rows], means, errors, chosen=method, ax=ax)
+        axes = plot_ranking([row.method for row in rows], means, errors, highlight=method, ax=ax)
         axes.set_xlabel(self.task.axis)
         return axes
 
