@@ -16,7 +16,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n?```output\n(.*?)^```)?", flags
 
 
 class Block(NamedTuple):
-    """ColumnEncoder, what it must print (``None``: whatever it does), and the line of the page it starts at."""
+    """Code, what it must print (``None``: whatever it does), and the line of the page it starts at."""
 
     code: str
     expected: str | None

@@ -149,12 +149,6 @@ def test_what_was_computed_survives_a_bad_call(tables, capsys, monkeypatch):
     assert (tables / "out" / "results.json").read_text() == other
 
 
-def test_a_results_file_of_something_else(tmp_path, capsys):
-    (tmp_path / "results.json").write_text("{}")
-    assert main(["compare", "--out", str(tmp_path)]) == 2
-    assert "is not a list of records" in capsys.readouterr().err
-
-
 def test_a_pipe_that_is_closed_early_is_no_error():
     run = [sys.executable, "-m", "kernel_embed", "reproduce", "--list"]
     with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:

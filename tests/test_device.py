@@ -16,29 +16,11 @@ from .objectives import OBJECTIVES
 PACKAGE = str(pathlib.Path(ke.__file__).parent)
 
 FACTORIES = {
-    torch.zeros,
-    torch.ones,
-    torch.empty,
-    torch.full,
-    torch.eye,
-    torch.arange,
-    torch.range,
-    torch.linspace,
-    torch.logspace,
-    torch.tensor,
-    torch.as_tensor,
-    torch.asarray,
-    torch.from_numpy,
-    torch.scalar_tensor,
-    torch.rand,
-    torch.randn,
-    torch.randint,
-    torch.randperm,
-    torch.normal,
-    torch.tril_indices,
-    torch.triu_indices,
+    torch.zeros, torch.ones, torch.empty, torch.full, torch.eye, torch.arange, torch.range, torch.linspace,
+    torch.logspace, torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy, torch.scalar_tensor, torch.rand,
+    torch.randn, torch.randint, torch.randperm, torch.normal, torch.tril_indices, torch.triu_indices,
     torch.empty_strided,
-}
+}  # fmt: skip
 """Everything that makes a tensor on the default device unless told otherwise. The ``*_like`` and ``new_*`` families
 follow the tensor they are given."""
 
@@ -109,9 +91,7 @@ def test_objectives_name_the_device(name, watch, problem):
     OBJECTIVES[name]()(embedding, problem.x, problem.y).backward()
 
 
-@pytest.mark.parametrize(
-    "how", [{"num_restarts": 1, "max_evaluations": 4}, {"num_epochs": 3}, {"num_epochs": 3, "batch_size": 12}]
-)
+@pytest.mark.parametrize("how", [{"num_restarts": 1, "max_evaluations": 4}, {"num_epochs": 3, "batch_size": 12}])
 def test_fit_names_the_device(how, watch, problem, tmp_path):
     embedding = ke.MulticlassEmbedding(named_kernels()["rbf"], problem.m)
     objective = ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n")
@@ -119,15 +99,12 @@ def test_fit_names_the_device(how, watch, problem, tmp_path):
         ke.fit(embedding, objective, problem.x, problem.y, checkpoint=tmp_path / "fit.pt", seed=0, **how)
 
 
-def test_kernels_name_the_device(watch, problem):
+def test_kernels_and_the_classifier_name_the_device(watch, problem):
     ke.default_kernel(problem.x)
     ke.kernels.median_distance(problem.x)
     ke.kernels.median_distance(problem.x[:1])
     ke.set_lengthscales_by_median(ScaleKernel(RBFKernel()).double(), problem.x)
     ke.gram(MaternKernel(0.5).double(), problem.x, problem.query)
-
-
-def test_the_classifier_names_the_device(watch, problem):
     classifier = ke.MulticlassEmbeddingClassifier(max_evaluations=3, device="cpu")
     classifier.fit(problem.x.numpy(), problem.y.numpy()).predict_proba(problem.query.numpy())
 
@@ -158,40 +135,39 @@ def test_the_default_dtype_does_not_matter(dtype, problem):
     assert result.num_evaluations > 0
 
 
-gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")]
-
-
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 class TestGPU:
-    """The same answers as on the CPU, and on the device of the data."""
-
-    pytestmark = gpu
+    """The same values as on the CPU, and on the device of the data."""
 
     @pytest.mark.parametrize("name", named_kernels())
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_answers(self, name, dtype):
-        problem = make_problem(dtype=dtype)
-        on_cpu = ke.MulticlassEmbedding(named_kernels()[name].to(dtype), 3).condition(problem.x, problem.y)
-        embedding = ke.MulticlassEmbedding(named_kernels()[name].to(dtype).cuda(), 3)
-        conditioned = embedding.condition(problem.x.cuda(), problem.y)
-        answer = conditioned.probabilities(problem.query.cuda())
-        assert answer.is_cuda
-        torch.testing.assert_close(answer.cpu(), on_cpu.probabilities(problem.query), rtol=1e-3, atol=1e-4)
+    def test_predictions(self, name, dtype):
+        problem, values = make_problem(dtype=dtype), []
+        for device in ("cpu", "cuda"):
+            embedding = ke.MulticlassEmbedding(named_kernels()[name].to(device, dtype), 3)
+            conditioned = embedding.condition(problem.x.to(device), problem.y)
+            values.append(conditioned.probabilities(problem.query.to(device)))
+        assert values[1].is_cuda
+        torch.testing.assert_close(values[1].cpu(), values[0], rtol=1e-3, atol=1e-4)
 
     @pytest.mark.parametrize("name", OBJECTIVES)
     def test_objectives(self, name, problem):
-        value = OBJECTIVES[name]()(ke.MulticlassEmbedding(named_kernels()["rbf"], 3), problem.x, problem.y)
-        embedding = ke.MulticlassEmbedding(named_kernels()["rbf"].cuda(), 3)
-        on_gpu = OBJECTIVES[name]()(embedding, problem.x.cuda(), problem.y.cuda())
-        on_gpu.backward()
-        torch.testing.assert_close(on_gpu.cpu(), value, rtol=1e-6, atol=1e-8)
+        values = [
+            OBJECTIVES[name]()(
+                ke.MulticlassEmbedding(named_kernels()["rbf"].to(d), 3), problem.x.to(d), problem.y.to(d)
+            )
+            for d in ("cpu", "cuda")
+        ]
+        values[1].backward()
+        torch.testing.assert_close(values[1].cpu(), values[0], rtol=1e-6, atol=1e-8)
 
     @pytest.mark.parametrize("how", [{}, {"batch_size": 12, "num_epochs": 5}])
     def test_fit(self, how, problem, tmp_path):
-        embedding = ke.MulticlassEmbedding(named_kernels()["rbf"], 3)
-        objective = ke.CalibratedLeaveOneOutRisk()
-        path = tmp_path / "fit.pt"
+        embedding, objective = ke.MulticlassEmbedding(named_kernels()["rbf"], 3), ke.CalibratedLeaveOneOutRisk()
+        x, y, path = problem.x.cuda(), problem.y.cuda(), tmp_path / "fit.pt"
         for _ in range(2):
-            ke.fit(embedding, objective, problem.x.cuda(), problem.y.cuda(), checkpoint=path, seed=0, **how)
+            ke.fit(embedding, objective, x, y, checkpoint=path, seed=0, **how)
         assert all(p.is_cuda for p in embedding.parameters())
 
     def test_classifier(self, problem):

@@ -1,4 +1,4 @@
-"""Files: kills, full disks and planted pickles."""
+"""Files: kills (``--kills 50`` is the long form), full disks and planted pickles."""
 
 import contextlib
 import functools
@@ -29,6 +29,7 @@ from kernel_embed.results import Results
 from .archive.forge import HEADERS, npy
 from .conftest import make_problem
 
+ROOT = pathlib.Path(__file__).parents[1]
 KILLS = """
 import os, random, signal, sys, time
 import gpytorch, torch
@@ -274,3 +275,13 @@ def test_a_directory_that_cannot_be_written_is_named_with_the_file(tmp_path: pat
     with pytest.raises(PermissionError, match=r"model\.ke: the file is read-only"):
         ke.save({}, path)
     assert path.read_bytes() == b"kept"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_commands_resume_and_two_at_once_do_not_mix(tmp_path, pytestconfig):
+    kills = pytestconfig.getoption("--kills") or 3
+    command = [sys.executable, "-m", "tests.killing", str(tmp_path), str(kills)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    print(f"of {kills} kills of each, so many met it at work: {done.stdout}")  # shown with -s

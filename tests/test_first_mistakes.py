@@ -26,39 +26,36 @@ def embedding():
     return ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
 
 
-def test_a_number_is_no_rule():
-    with pytest.raises(TypeError, match="supremum= of Constant must be a function"):
-        ke.register(Constant, supremum=2.0)
-
-
-def test_text_labels_are_sent_to_the_classifier(embedding):
-    x = torch.randn(4, 1, dtype=torch.float64)
-    with pytest.raises(TypeError, match="MulticlassEmbeddingClassifier, which takes any labels"):
-        ke.fit(embedding, ke.EmpiricalRisk(), x, np.array(["a", "b", "a", "b"]))
-    with pytest.raises(TypeError, match=r"Convert it with torch.as_tensor\(y\)"):
-        ke.fit(embedding, ke.EmpiricalRisk(), x, np.array([0, 1, 0, 1]))
-
-
-def test_arguments_of_fit_in_the_wrong_order(embedding):
-    with pytest.raises(TypeError, match=r"Write fit\(embedding, objective"):
-        ke.fit(ke.EmpiricalRisk(), embedding, torch.randn(4, 1), torch.tensor([0, 1, 0, 1]))
-
-
-def test_a_contract_of_a_class_in_place_of_a_kernel():
-    class OfAClass(KernelContract):
-        def make_kernel(self):
-            return gpytorch.kernels.RBFKernel
-
-    with pytest.raises(TypeError, match="got the class RBFKernel"):
-        OfAClass().test_gram_is_the_kernel_itself()
+def contract(kernel):
+    suite = KernelContract()
+    suite.make_kernel = lambda: kernel
+    return suite
 
 
 def test_a_contract_of_a_kernel_without_parameters():
-    class OfConstant(KernelContract):
-        def make_kernel(self):
-            return Constant()
+    contract(Constant()).test_gram_has_the_gradient_of_the_kernel()
 
-    OfConstant().test_gram_has_the_gradient_of_the_kernel()
+
+def regressor():
+    rows = np.random.default_rng(0).normal(size=(24, 2))
+    return ke.ConditionalEmbeddingRegressor(max_evaluations=2, progress=False).fit(rows, rows.sum(1))
+
+
+X, RISK = torch.randn(4, 1, dtype=torch.float64), ke.EmpiricalRisk()
+MISTAKES = [
+    (lambda e: ke.register(Constant, supremum=2.0), "supremum= of Constant must be a function"),
+    (lambda e: ke.fit(e, RISK, X, np.array([*"abab"])), "MulticlassEmbeddingClassifier, which takes any labels"),
+    (lambda e: ke.fit(e, RISK, X, np.array([0, 1, 0, 1])), r"Convert it with torch.as_tensor\(y\)"),
+    (lambda e: ke.fit(RISK, e, X, torch.tensor([0, 1, 0, 1])), r"Write fit\(embedding, objective"),
+    (lambda e: contract(gpytorch.kernels.RBFKernel).test_gram_is_the_kernel_itself(), "got the class RBFKernel"),
+    (lambda e: plots.plot_relevance(regressor()), "feature_relevances_"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), MISTAKES, ids=[message for _, message in MISTAKES])
+def test_the_message_says_what_to_do(call, message, embedding):
+    with pytest.raises(TypeError, match=message):
+        call(embedding)
 
 
 def test_posteriors_have_files_of_their_own(embedding, tmp_path):
@@ -76,13 +73,6 @@ def test_posteriors_have_files_of_their_own(embedding, tmp_path):
 def test_one_class_of_your_own(tmp_path):
     path = ke.save(ke.MulticlassEmbedding(Constant(), num_classes=2), tmp_path / "own.ke")
     assert isinstance(ke.load(path, classes=Constant).kernel, Constant)
-
-
-def test_relevances_of_an_estimator():
-    rows = np.random.default_rng(0).normal(size=(24, 2))
-    regressor = ke.ConditionalEmbeddingRegressor(max_evaluations=2, progress=False).fit(rows, rows.sum(1))
-    with pytest.raises(TypeError, match="feature_relevances_"):
-        plots.plot_relevance(regressor)
 
 
 def test_a_grid_may_be_an_array():

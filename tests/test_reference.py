@@ -1,8 +1,11 @@
-"""Every name on the pages of the reference has arguments, returns and an example that runs."""
+"""Every name on the pages of the reference has arguments, returns and an example; every example runs."""
 
 import ast
+import doctest
+import importlib
 import inspect
 import pathlib
+import pkgutil
 import re
 import sys
 import textwrap
@@ -11,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
 import kernel_embed
 
@@ -134,3 +138,33 @@ def test_names_of_other_libraries_lead_to_their_pages():
     assert address("torch.Tensor").endswith("tensors.html#torch.Tensor")
     assert address("sklearn.preprocessing.MinMaxScaler").endswith("generated/sklearn.preprocessing.MinMaxScaler.html")
     assert address("kernel_embed.fit") is None
+
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(kernel_embed.__path__, "kernel_embed.")
+    if not module.name.endswith("__main__")
+)
+
+
+def examples(name: str) -> list[doctest.DocTest]:
+    module = importlib.import_module(name)
+    return [test for test in doctest.DocTestFinder().find(module, extraglobs={"torch": torch}) if test.examples]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module_imports_and_its_examples_run(name):
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    for test in examples(name):
+        torch.manual_seed(0)
+        runner.run(test)
+    assert runner.summarize(verbose=False).failed == 0
+
+
+def test_the_top_level_is_small_and_each_name_is_one_object():
+    names = [name for name in kernel_embed.__all__ if not isinstance(getattr(kernel_embed, name), types.ModuleType)]
+    assert len(names) <= 50
+    for name in names:
+        parts = getattr(kernel_embed, name).__module__.split(".")
+        module = ".".join(parts[: 3 if parts[1] == "lab" else 2])
+        assert getattr(importlib.import_module(module), name) is getattr(kernel_embed, name)

@@ -3,6 +3,8 @@
 import ast
 import pathlib
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import nbformat
@@ -66,32 +68,10 @@ def test_every_error_is_a_whole_sentence():
 
 
 MODULES = [
-    "version",
-    "files",
-    "archive",
-    "results",
-    "resources",
-    "validation",
-    "splits",
-    "bounds",
-    "progress",
-    "softmax",
-    "linalg",
-    "kernels",
-    "tabular",
-    "embeddings",
-    "objectives",
-    "learning",
-    "scale",
-    "posteriors",
-    "plots",
-    "hypothesis",
-    "voting",
-    "estimators",
-    "testing",
-    "lab",
-    "cli",
-]
+    "version", "files", "archive", "results", "resources", "validation", "splits", "bounds", "progress", "softmax",
+    "linalg", "kernels", "tabular", "embeddings", "objectives", "learning", "scale", "posteriors", "plots",
+    "hypothesis", "voting", "estimators", "testing", "lab", "cli",
+]  # fmt: skip
 """Every part of the package, in the order in which they may import: each only the ones before it."""
 
 
@@ -147,9 +127,13 @@ def test_tutorial_is_committed_with_outputs_and_runs(path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda p: p.stem)
-def test_outputs_of_a_tutorial_fit_the_page_and_every_figure_is_shown(path):
+def test_a_tutorial_fits_the_page_shows_every_figure_and_asserts_its_claims_where_readers_do_not_see_it(path):
     """96 columns stand beside both menus; a cell that makes a figure was committed with its picture."""
-    for cell in nbformat.read(path, as_version=4).cells:
+    cells = nbformat.read(path, as_version=4).cells
+    hidden = [cell for cell in cells if "assertion" in cell.metadata.get("tags", [])]
+    assert len(hidden) >= 2
+    assert all("remove-cell" in cell.metadata.tags and not cell.outputs for cell in hidden)
+    for cell in cells:
         outputs = cell.get("outputs", [])
         lines = [line for output in outputs for line in output.get("text", "").splitlines()]
         assert max(map(len, lines), default=0) <= 98, max(lines, key=len)
@@ -158,13 +142,6 @@ def test_outputs_of_a_tutorial_fit_the_page_and_every_figure_is_shown(path):
         if cell.cell_type == "code" and "plt.subplots(" in cell.source:
             assert shown, cell.source
         assert max((len(line) for line in cell.source.splitlines() if cell.cell_type == "code"), default=0) <= 100
-
-
-@pytest.mark.parametrize("path", TUTORIALS, ids=lambda p: p.stem)
-def test_tutorial_asserts_its_claims_where_readers_do_not_see_it(path):
-    hidden = [cell for cell in nbformat.read(path, as_version=4).cells if "assertion" in cell.metadata.get("tags", [])]
-    assert len(hidden) >= 2
-    assert all("remove-cell" in cell.metadata.tags and not cell.outputs for cell in hidden)
 
 
 def test_every_public_name_is_on_the_api_page():
@@ -190,3 +167,13 @@ def test_no_page_of_explanation_is_long(page, monkeypatch):
     from words import MOST, words
 
     assert words(page) <= MOST
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_example_runs(path, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", str(path)], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "checks passed" in done.stdout
+    assert "accuracy" in done.stdout

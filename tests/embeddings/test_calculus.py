@@ -102,27 +102,31 @@ def test_the_posterior_through_features_is_the_exact_one():
     torch.testing.assert_close(answers[1], answers[0], rtol=1e-5, atol=1e-7)
 
 
-def test_what_is_missing_is_named():
+def test_what_is_missing_or_of_another_kind_is_named():
     x, y = pairs()
-    without = ke.ConditionalEmbedding(RBFKernel().double()).condition(x, y)
-    prior = ke.MeanEmbedding(RBFKernel().double()).condition(x[:3])
-    with pytest.raises(ValueError, match="Expected an embedding with a target kernel"):
-        sum_rule(without, prior)
+    conditioned, prior = made().condition(x, y), ke.MeanEmbedding(made().kernel).condition(x)
     far = ke.MeanEmbedding(RBFKernel().double()).condition(torch.full((2, 1), 1e6, dtype=torch.float64))
-    with pytest.raises(ValueError, match="under which no pair counts"):
-        bayes_rule(made().condition(x, y), far)
-    with pytest.raises(ValueError, match="regularization"):
-        bayes_rule(made().condition(x, y), prior, 0.0)
-
-
-def test_arguments_of_another_kind_are_refused_in_words():
-    x, y = pairs()
-    conditioned = made().condition(x, y)
-    prior = ke.MeanEmbedding(made().kernel).condition(x)
-    for rule in (sum_rule, chain_rule, bayes_rule):
-        with pytest.raises(TypeError, match=r"got WeightedEmbedding\. Give ConditionalEmbedding"):
-            rule(prior, conditioned)
-        with pytest.raises(TypeError, match="Expected an embedded distribution of X, got Tensor"):
-            rule(conditioned, x)
-    with pytest.raises(ValueError, match="Expected one value of g for each pair"):
-        chain_rule(conditioned, prior).expectation(lambda y, x: y)
+    for call, error, message in [
+        (
+            lambda: sum_rule(ke.ConditionalEmbedding(made().kernel).condition(x, y), prior),
+            ValueError,
+            "a target kernel",
+        ),
+        (lambda: bayes_rule(conditioned, far), ValueError, "under which no pair counts"),
+        (lambda: bayes_rule(conditioned, prior, 0.0), ValueError, "regularization"),
+        (
+            lambda: chain_rule(conditioned, prior).expectation(lambda y, x: y),
+            ValueError,
+            "one value of g for each pair",
+        ),
+        *[
+            (lambda rule=rule, pair=pair: rule(*pair), TypeError, message)
+            for rule in (sum_rule, chain_rule, bayes_rule)
+            for pair, message in (
+                ((prior, conditioned), r"got WeightedEmbedding\. Give ConditionalEmbedding"),
+                ((conditioned, x), "Expected an embedded distribution of X, got Tensor"),
+            )
+        ],
+    ]:
+        with pytest.raises(error, match=message):
+            call()

@@ -80,8 +80,3 @@ def test_the_spread_through_features_is_the_dense_one():
 def test_wrong_settings_are_named(conditioned, setting):
     with pytest.raises((ValueError, TypeError), match="Expected"):
         conditioned.calibrated().band(conditioned.x[:2], **setting)
-
-
-def test_a_band_at_no_points_is_empty(conditioned):
-    lower, upper = conditioned.calibrated().band(conditioned.x[:0])
-    assert lower.shape == upper.shape == (0, 3)

@@ -1,14 +1,18 @@
 """Distributions of real targets: against loops, and the same from exact and approximate predictors."""
 
+import copy
+
 import gpytorch
 import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, RFFKernel
+from torch.utils.data import DataLoader, TensorDataset
 
 import kernel_embed as ke
 from kernel_embed.embeddings import Distribution
 from kernel_embed.embeddings.distribution import MAX_SUPPORT, support_of
+from kernel_embed.embeddings.probabilities import resampled_rows
 
 
 def problem(n: int = 40):
@@ -151,50 +155,40 @@ def test_gradients_reach_the_kernel_through_an_attached_embedding():
     assert made.kernel.raw_lengthscale.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, -0.5, 2.0, float("nan")])
-def test_levels_outside_are_rejected(level):
-    x, y = problem()
-    conditioned = embedding().condition(x, y)
-    with pytest.raises(ValueError, match="Expected quantile levels between 0 and 1"):
-        conditioned.quantile(level, x)
-    with pytest.raises(ValueError, match="Expected coverage between 0 and 1"):
-        conditioned.interval(level, x)
-
-
-def test_predictors_without_real_targets_have_no_distribution():
-    x, y = problem()
-    labels = ke.MulticlassEmbedding(RBFKernel().double(), 2).condition(x, (y > 0).long())
-    with pytest.raises(TypeError, match="For class labels use"):
-        labels.cdf(0.0, x)
-    vectors = embedding().condition(x, torch.stack([y, y], 1))
-    with pytest.raises(TypeError, match="one real target for each row"):
-        vectors.quantile(0.5, x)
-    assert vectors.sample_rows(3, x[:2], seed=1).shape == (2, 3)
-    compressed = ke.scale.Expansion(embedding(), x, torch.ones(len(x), 1, dtype=torch.float64))
-    with pytest.raises(TypeError, match="which holds its targets"):
-        compressed.cdf(0.0, x)
-    with pytest.raises(ValueError, match="bandwidth"):
-        embedding().condition(x, y).density(y, x, bandwidth=0.0)
-
-
-@pytest.mark.parametrize(
-    ("method", "value"),
-    [
-        ("crps", "0"),
-        ("crps", torch.full((3,), float("nan"))),
-        ("crps", torch.zeros(2)),
-        ("crps", 0.0),
-        ("cdf", float("nan")),
-        ("cdf", None),
-        ("cdf", torch.zeros(2, 2)),
-        ("quantile", "0.5"),
+X, Y = problem()
+NAN = float("nan")
+REJECTED = [
+    *[
+        (lambda c, q=q: c.quantile(q, X), "Expected quantile levels between 0 and 1")
+        for q in (0.0, 1.0, -0.5, 2.0, NAN)
     ],
-)
-def test_bad_thresholds_levels_and_outcomes(method, value):
-    x, y = problem()
-    distribution = embedding().condition(x, y).distribution(x[:3])
-    with pytest.raises((TypeError, ValueError), match=r"Expected .* got .*"):
-        getattr(distribution, method)(value)
+    *[(lambda c, q=q: c.interval(q, X), "Expected coverage between 0 and 1") for q in (0.0, 1.0, -0.5, 2.0, NAN)],
+    *[
+        (lambda c, bad=bad: c.distribution(X[:3]).crps(bad), r"Expected .* got .*")
+        for bad in ("0", torch.full((3,), NAN), torch.zeros(2), 0.0)
+    ],
+    *[(lambda c, t=t: c.distribution(X[:3]).cdf(t), r"Expected .* got .*") for t in (NAN, None, torch.zeros(2, 2))],
+    (lambda c: c.distribution(X[:3]).quantile("0.5"), r"Expected .* got .*"),
+    (lambda c: c.density(Y, X, bandwidth=0.0), "bandwidth"),
+    # predictors without real targets have no distribution
+    (
+        lambda c: ke.MulticlassEmbedding(RBFKernel().double(), 2).condition(X, (Y > 0).long()).cdf(0.0, X),
+        "For class labels",
+    ),
+    (lambda c: embedding().condition(X, torch.stack([Y, Y], 1)).quantile(0.5, X), "one real target for each row"),
+    (lambda c: ke.scale.Expansion(embedding(), X, torch.ones_like(X)).cdf(0.0, X), "which holds its targets"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REJECTED, ids=[str(i) for i in range(len(REJECTED))])
+def test_bad_arguments(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(embedding().condition(X, Y))
+
+
+def test_rows_of_vectors_are_drawn_and_every_number_is_below_infinity():
+    assert embedding().condition(X, torch.stack([Y, Y], 1)).sample_rows(3, X[:2], seed=1).shape == (2, 3)
+    distribution = embedding().condition(X, Y).distribution(X[:3])
     assert distribution.cdf(float("inf")).tolist() == pytest.approx([1.0] * 3, abs=0.1)
 
 
@@ -208,3 +202,66 @@ def test_batches_of_kernels():
     one.lengthscale = 0.5
     alone = ke.ConditionalEmbedding(one).condition(x, y).distribution(x[:3]).F
     torch.testing.assert_close(conditioned.distribution(x[:3]).F[1], alone, atol=1e-7, rtol=0)
+
+
+QUERY = torch.linspace(0, 1, 4, dtype=torch.float64).unsqueeze(-1)
+
+
+def test_approximate_weights_are_near_the_exact_ones():
+    exact = embedding().condition(X, Y)
+    near, _ = ke.approximate(embedding(), X, Y, method=ke.Nystrom(40))
+    torch.testing.assert_close(near.weights(QUERY), exact.weights(QUERY), atol=1e-4, rtol=0)
+    # w is what carries any g: E[g(Y) | X = x] = Σ w_i(x) g(y_i)
+    torch.testing.assert_close(near.weights(QUERY).mT @ Y.square(), near.expectation(torch.square, QUERY))
+    assert torch.equal(near.sample_rows(5, QUERY, seed=0), exact.sample_rows(5, QUERY, seed=0))
+
+
+def test_left_out_distributions_through_features_are_those_of_the_same_kernel():
+    near, _ = ke.approximate(embedding(), X, Y, method=ke.Nystrom(12))
+    same = ke.ConditionalEmbedding(near.embedding.kernel, 0.01).double().condition(X, Y)
+    torch.testing.assert_close(
+        near.leave_one_out_distribution().F, same.leave_one_out_distribution().F, atol=1e-8, rtol=0
+    )
+
+
+def test_a_posterior_averages_the_weights_of_its_draws():
+    posterior = ke.sample_posterior(
+        embedding(), ke.LeaveOneOutScore(), X, Y, num_samples=3, sampler=ke.Laplace(), seed=0
+    )
+    weights, left_out = 0.0, 0.0
+    num_draws = len(posterior.weights)
+    for s in range(num_draws):
+        one = copy.deepcopy(embedding())
+        one.initialize(**{name: values[s] for name, values in posterior.samples.items()})
+        conditioned = one.condition(X, Y)
+        weights = weights + conditioned.weights(QUERY) / num_draws
+        left_out = left_out + conditioned.leave_one_out_distribution().F / num_draws
+    torch.testing.assert_close(posterior.row_weights(QUERY), weights)
+    torch.testing.assert_close(posterior.leave_one_out_distribution().F, left_out)
+    torch.testing.assert_close(posterior.row_weights(QUERY).mT @ Y, posterior.mean(QUERY).squeeze(-1))
+    assert torch.equal(posterior.sample_rows(4, QUERY, seed=2), resampled_rows(weights, 4, seed=2))
+
+
+def test_rows_are_drawn_by_their_shares():
+    w = torch.tensor([[0.5, -0.2], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64)
+    p = torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64)
+    rows = resampled_rows(w, 40_000, seed=0, row_weights=p)
+    for k in range(2):
+        v = (w[:, k] + (1 - w[:, k].sum()) * p / 4).clamp_min(0)
+        shares = torch.bincount(rows[k], minlength=3) / 40_000
+        torch.testing.assert_close(shares.double(), v / v.sum(), atol=0.01, rtol=0)
+
+
+def test_predictors_without_data_reject_what_needs_it():
+    loader = DataLoader(TensorDataset(X, Y), batch_size=20)
+    sums, _ = ke.approximate(embedding(), loader, method=ke.Nystrom(10))
+    for call in (lambda: sums.weights(QUERY), lambda: sums.sample_rows(2, QUERY)):
+        with pytest.raises(TypeError, match="does not hold its training data"):
+            call()
+    with pytest.raises(TypeError, match="which holds its targets"):
+        sums.leave_one_out_distribution()
+    labels = ke.MulticlassEmbedding(RBFKernel().double(), 2).condition(X, (Y > 0).long())
+    with pytest.raises(TypeError, match="For class labels use"):
+        labels.leave_one_out_distribution()
+    with pytest.raises(ValueError, match="Expected k of at least 1"):
+        labels.sample_rows(0, QUERY)

@@ -50,12 +50,6 @@ def test_padding_and_blocks_change_nothing(monkeypatch):
     torch.testing.assert_close(kernel(pack_bags(sample)).to_dense(), plain)
 
 
-def test_gradients_reach_both_kernels():
-    kernel = ScaleKernel(MMDKernel(RBFKernel(), num_features=2)).double()
-    kernel(pack_bags(bags())).to_dense().sum().backward()
-    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in kernel.parameters())
-
-
 @pytest.mark.parametrize("make", [BagKernel, MMDKernel])
 def test_distribution_regression(make):
     """An ordinary ExactGP learns the standard deviation of a distribution from samples of different size."""

@@ -90,14 +90,6 @@ def test_batch_norm_uses_its_running_statistics_after_eval(problem):
     assert phi[1].num_batches_tracked == 1
 
 
-def test_alpha_of_a_linear_kernel_is_the_largest_norm_of_the_batch(problem):
-    phi = network()
-    embedding = ke.MulticlassEmbedding(FeatureKernel(phi), problem.m)
-    alpha = embedding.condition(problem.x, problem.y).sup_diagonal
-    assert alpha.source == "maximum over the data"
-    torch.testing.assert_close(alpha.value, phi(problem.x).square().sum(-1).max())
-
-
 @pytest.mark.parametrize("rows", [24, 1])
 def test_alpha_is_in_closed_form_through_a_stationary_kernel(rows, problem):
     phi = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
@@ -202,10 +194,10 @@ def test_arguments_are_checked(problem):
     with pytest.raises(TypeError, match=r"Expected base_kernel to be a gpytorch"):
         FeatureKernel(nn.Identity(), nn.Identity())
     embedding = ke.MulticlassEmbedding(FeatureKernel(network().float()), problem.m)
-    with pytest.raises(
-        TypeError, match=r"weights of the feature map in the dtype of x, torch.float64, got torch.float32"
-    ):
+    with pytest.raises(TypeError, match=r"the feature map in the dtype of x, torch.float64, got torch.float32"):
         embedding.condition(problem.x, problem.y)
+    with pytest.raises(ValueError, match="made for 3 features"):
+        ke.kernels.MahalanobisKernel(3).whiten(torch.randn(4, 2))
     with pytest.raises(NotImplementedError, match="last_dim_is_batch"):
         FeatureKernel(nn.Identity()).forward(problem.x, problem.x, last_dim_is_batch=True)
 

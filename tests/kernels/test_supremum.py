@@ -3,19 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import (
-    ConstantKernel,
-    LinearKernel,
-    MaternKernel,
-    PeriodicKernel,
-    PiecewisePolynomialKernel,
-    PolynomialKernel,
-    RBFKernel,
-    RFFKernel,
-    RQKernel,
-    ScaleKernel,
-    SpectralMixtureKernel,
-)
+from gpytorch import kernels as gk
 
 import kernel_embed as ke
 
@@ -28,40 +16,40 @@ def x():
 
 
 def scaled(kernel, outputscale):
-    kernel = ScaleKernel(kernel).double()
+    kernel = gk.ScaleKernel(kernel).double()
     kernel.outputscale = outputscale
     return kernel
 
 
 def constant(value):
-    kernel = ConstantKernel().double()
+    kernel = gk.ConstantKernel().double()
     kernel.constant = torch.tensor(value, dtype=torch.float64)
     return kernel
 
 
 def mixture():
-    kernel = SpectralMixtureKernel(num_mixtures=2, ard_num_dims=3).double()
+    kernel = gk.SpectralMixtureKernel(num_mixtures=2, ard_num_dims=3).double()
     kernel.mixture_weights = torch.tensor([0.3, 1.1], dtype=torch.float64)
     return kernel
 
 
 CLOSED = {
-    "rbf": (RBFKernel, 1.0),
-    "rbf ard": (lambda: RBFKernel(ard_num_dims=3), 1.0),
-    "matern": (lambda: MaternKernel(0.5), 1.0),
-    "rq": (RQKernel, 1.0),
-    "periodic": (PeriodicKernel, 1.0),
-    "piecewise": (PiecewisePolynomialKernel, 1.0),
-    "rff": (lambda: RFFKernel(num_samples=20, num_dims=3), 1.0),
+    "rbf": (gk.RBFKernel, 1.0),
+    "rbf ard": (lambda: gk.RBFKernel(ard_num_dims=3), 1.0),
+    "matern": (lambda: gk.MaternKernel(0.5), 1.0),
+    "rq": (gk.RQKernel, 1.0),
+    "periodic": (gk.PeriodicKernel, 1.0),
+    "piecewise": (gk.PiecewisePolynomialKernel, 1.0),
+    "rff": (lambda: gk.RFFKernel(num_samples=20, num_dims=3), 1.0),
     "constant": (lambda: constant(0.7), 0.7),
     "spectral mixture": (mixture, 1.4**3),  # GPyTorch multiplies one mixture for each feature
-    "scaled": (lambda: scaled(RBFKernel(), 2.5), 2.5),
-    "scaled twice": (lambda: scaled(scaled(MaternKernel(), 2.0), 3.0), 6.0),
-    "sum": (lambda: scaled(RBFKernel(), 2.0) + scaled(MaternKernel(), 0.5) + RQKernel(), 3.5),
-    "product": (lambda: scaled(RBFKernel(), 2.0) * scaled(MaternKernel(), 0.5) * constant(3.0), 3.0),
-    "scaled sum": (lambda: scaled(RBFKernel() + scaled(RQKernel(), 4.0), 0.1), 0.5),
-    "columns": (lambda: scaled(RBFKernel(active_dims=[0]), 2.0) + MaternKernel(active_dims=[1, 2]), 3.0),
-    "scale with columns": (lambda: ScaleKernel(RBFKernel(), active_dims=torch.tensor([1])), None),
+    "scaled": (lambda: scaled(gk.RBFKernel(), 2.5), 2.5),
+    "scaled twice": (lambda: scaled(scaled(gk.MaternKernel(), 2.0), 3.0), 6.0),
+    "sum": (lambda: scaled(gk.RBFKernel(), 2.0) + scaled(gk.MaternKernel(), 0.5) + gk.RQKernel(), 3.5),
+    "product": (lambda: scaled(gk.RBFKernel(), 2.0) * scaled(gk.MaternKernel(), 0.5) * constant(3.0), 3.0),
+    "scaled sum": (lambda: scaled(gk.RBFKernel() + scaled(gk.RQKernel(), 4.0), 0.1), 0.5),
+    "columns": (lambda: scaled(gk.RBFKernel(active_dims=[0]), 2.0) + gk.MaternKernel(active_dims=[1, 2]), 3.0),
+    "scale with columns": (lambda: gk.ScaleKernel(gk.RBFKernel(), active_dims=torch.tensor([1])), None),
 }
 
 
@@ -82,11 +70,11 @@ def test_closed_forms(name, x):
 
 
 OPEN = {
-    "linear": lambda: LinearKernel(),
-    "polynomial": lambda: PolynomialKernel(2),
-    "scaled": lambda: scaled(LinearKernel(), 3.0),
-    "sum": lambda: RBFKernel() + LinearKernel(),
-    "product": lambda: RBFKernel() * LinearKernel(),
+    "linear": lambda: gk.LinearKernel(),
+    "polynomial": lambda: gk.PolynomialKernel(2),
+    "scaled": lambda: scaled(gk.LinearKernel(), 3.0),
+    "sum": lambda: gk.RBFKernel() + gk.LinearKernel(),
+    "product": lambda: gk.RBFKernel() * gk.LinearKernel(),
 }
 
 
@@ -100,32 +88,26 @@ def test_maximum_over_the_data_where_there_is_no_closed_form(name, x):
 
 
 def test_a_given_bound_must_be_positive_and_finite_and_hold_on_the_data(x):
-    bound = ke.kernels.sup_diagonal(LinearKernel().double(), x, bound=25.0)
+    bound = ke.kernels.sup_diagonal(gk.LinearKernel().double(), x, bound=25.0)
     assert (bound.source, bound.value.item(), bound.alpha.item()) == ("given", 25.0, 5.0)
     assert bound.value.dtype == torch.float64
     for bad in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match=r"Expected a positive, finite bound.*got"):
-            ke.kernels.sup_diagonal(RBFKernel(), x, bound=bad)
-    kernel = scaled(RBFKernel(), 4.0)
+            ke.kernels.sup_diagonal(gk.RBFKernel(), x, bound=bad)
+    kernel = scaled(gk.RBFKernel(), 4.0)
     assert ke.kernels.sup_diagonal(kernel, x, bound=4.0).source == "given"
     with pytest.raises(ValueError, match=r"Expected k\(x, x\) ≤ 3.*got 4 on the data"):
         ke.kernels.sup_diagonal(kernel, x, bound=3.0)
 
 
-@pytest.mark.parametrize("make", [lambda **o: RBFKernel(**o), lambda **o: LinearKernel(**o)])
+@pytest.mark.parametrize("make", [lambda **o: gk.RBFKernel(**o), lambda **o: gk.LinearKernel(**o)])
 def test_batch_shape(make, x):
-    kernel = ScaleKernel(make(batch_shape=torch.Size([3])), batch_shape=torch.Size([3])).double()
+    kernel = gk.ScaleKernel(make(batch_shape=torch.Size([3])), batch_shape=torch.Size([3])).double()
     kernel.outputscale = torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
     bound = ke.kernels.sup_diagonal(kernel, x)
     expected = kernel(x).to_dense().diagonal(dim1=-2, dim2=-1).amax(-1)
     torch.testing.assert_close(bound.value, expected)
     assert ke.kernels.sup_diagonal(kernel, x, bound=1e3).value.tolist() == [1e3, 1e3, 1e3]
-
-
-def test_gradient_reaches_the_outputscale(x):
-    kernel = scaled(RBFKernel(), 3.0) + LinearKernel().double()
-    ke.kernels.sup_diagonal(kernel, x).value.backward()
-    assert all(p.grad is not None for n, p in kernel.named_parameters() if "outputscale" in n or "variance" in n)
 
 
 def test_delta_kernel_equals_loops_and_is_one_on_its_diagonal():

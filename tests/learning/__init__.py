@@ -1,9 +1,11 @@
-"""Objectives that misbehave on purpose."""
+"""Objectives that misbehave on purpose, and a fit of the shared problem."""
 
 import torch
 from linear_operator.utils.errors import NotPSDError
 
 import kernel_embed as ke
+
+from ..conftest import rbf
 
 
 class Raising(ke.LeaveOneOutRisk):
@@ -42,3 +44,10 @@ class NotFinite(Raising):
 def state(embedding):
     """A copy of all parameters."""
     return torch.cat([p.detach().flatten().clone() for p in embedding.parameters()])
+
+
+def learn(problem, objective=None, **how):
+    """An embedding of the problem, and how ``fit`` ended."""
+    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
+    how = {"seed": 0} | how
+    return embedding, ke.fit(embedding, objective or ke.LeaveOneOutRisk(), problem.x, problem.y, **how)

@@ -6,12 +6,13 @@ import shutil
 
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
 from kernel_embed.learning.checkpoint import load_checkpoint, save_checkpoint
 
 from ..conftest import make_problem, rbf
-from . import Raising, state
+from . import state
 
 
 @pytest.fixture
@@ -49,26 +50,6 @@ def test_round_trip(path):
     assert load_checkpoint(path.with_name("none.pt")) is None
 
 
-def test_a_failed_write_leaves_the_old_file(path):
-    save_checkpoint(path, {"a": 1})
-    with pytest.raises((TypeError, ValueError), match="generator"):
-        save_checkpoint(path, {"a": 2, "bad": (n for n in range(3))})
-    assert load_checkpoint(path)["a"] == 1
-    assert [p.name for p in path.parent.iterdir()] == ["fit.pt"]
-
-
-def test_loading_runs_no_code(path, tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return (pathlib.Path.touch, (tmp_path / "touched",))
-
-    path.parent.mkdir()
-    torch.save({"objective": Evil()}, path)
-    with pytest.raises(ValueError, match="earlier development version"):
-        load_checkpoint(path)
-    assert not (tmp_path / "touched").exists()
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("power cut")])
 def test_a_stopped_search_is_resumed(error, path, problem):
     _, whole = learn(None, problem, max_evaluations=100)
@@ -83,16 +64,6 @@ def test_a_stopped_search_is_resumed(error, path, problem):
     assert result.history[:7] == content["history"]
     assert result.value == pytest.approx(whole.value, abs=1e-3)
     assert ke.LeaveOneOutRisk()(embedding, problem.x, problem.y).item() == pytest.approx(result.value, rel=1e-12)
-
-
-@pytest.mark.parametrize("how", [{}, {"batch_size": 8}])
-def test_adam_goes_on_exactly_where_it_was(how, path, problem):
-    whole, expected = learn(None, problem, num_epochs=12, **how)
-    per_epoch = 3 if how else 1
-    learn(path, problem, Counting(KeyboardInterrupt(), 5 * per_epoch + 1), num_epochs=12, **how)
-    embedding, result = learn(path, problem, num_epochs=12, **how)
-    assert [r["value"] for r in result.history] == pytest.approx([r["value"] for r in expected.history], rel=1e-12)
-    torch.testing.assert_close(state(embedding), state(whole))
 
 
 @pytest.mark.parametrize("how", [{}, {"batch_size": 8}])
@@ -175,19 +146,6 @@ def test_a_search_broken_inside_an_epoch_repeats_that_epoch(path, problem):
     assert [r["value"] for r in result.history] == pytest.approx([r["value"] for r in expected.history], rel=1e-12)
 
 
-def test_restarts_after_resuming_are_the_same_restarts(path, problem):
-    """A resumed search visits the starts that the uninterrupted one would have."""
-    how = {"num_restarts": 2, "max_evaluations": 10}
-    _, whole = learn(None, problem, **how)
-    learn(path, problem, Counting(KeyboardInterrupt(), 4), **how)
-    _, result = learn(path, problem, **how)
-
-    def first_values(history):
-        return [next(r["value"] for r in history if r["start"] == s) for s in (1.0, 2.0)]
-
-    assert first_values(result.history) == pytest.approx(first_values(whole.history), rel=1e-9)
-
-
 def test_a_finished_search_resumes_to_the_same_answer(path, problem):
     one, first = learn(path, problem)
     two, again = learn(path, problem)
@@ -199,21 +157,13 @@ def test_a_finished_search_resumes_to_the_same_answer(path, problem):
 @pytest.mark.parametrize("what", ["objective", "shapes", "rows", "values", "labels"])
 def test_a_checkpoint_of_another_problem_is_refused(what, path, problem):
     learn(path, problem, max_evaluations=5)
-    written = path.read_bytes()
-    x, y, embedding, objective = problem.x, problem.y, ke.MulticlassEmbedding(rbf(), problem.m), ke.LeaveOneOutRisk()
-    learned = ke.LeaveOneOutRisk() if what != "objective" else ke.EmpiricalRisk()
-    assert repr(objective) == repr(ke.LeaveOneOutRisk())
-    if what == "shapes":
-        embedding = ke.MulticlassEmbedding(rbf(lengthscale=1.0).__class__().double(), problem.m)
-    if what == "rows":
-        x, y = x[:-1], y[:-1]
-    if what == "values":
-        x = make_problem(seed=5).x
-    if what == "labels":
-        y = y.flip(0)
-    learned = Counting() if what != "objective" else learned
+    written, n = path.read_bytes(), len(problem.x) - (what == "rows")
+    x = make_problem(seed=5).x if what == "values" else problem.x
+    y = problem.y.flip(0) if what == "labels" else problem.y
+    embedding = ke.MulticlassEmbedding(RBFKernel().double() if what == "shapes" else rbf(), problem.m)
+    objective = ke.EmpiricalRisk() if what == "objective" else Counting()
     with pytest.raises(ValueError, match=r"(?s)Expected a checkpoint with.*got.*another problem.*delete"):
-        ke.fit(embedding, learned, x, y, checkpoint=path)
+        ke.fit(embedding, objective, x[:n], y[:n], checkpoint=path)
     assert path.read_bytes() == written
 
 
@@ -231,11 +181,3 @@ def test_errors_do_not_damage_the_checkpoint(path, problem):
     with pytest.raises(ZeroDivisionError):
         learn(path, problem, Counting(ZeroDivisionError(), 1))
     assert load_checkpoint(path)["best_value"] == best
-
-
-def test_raising_objectives_count_from_one(problem):
-    objective = Raising(ZeroDivisionError(), [2])
-    conditioned = ke.MulticlassEmbedding(rbf(), problem.m).condition(problem.x, problem.y)
-    objective.evaluate(conditioned)
-    with pytest.raises(ZeroDivisionError):
-        objective.evaluate(conditioned)

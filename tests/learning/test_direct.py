@@ -120,46 +120,44 @@ def test_direct_evaluation_agrees_with_autograd(kernel, objective):
     check_agrees(classes(KERNELS[kernel]()), OBJECTIVES[objective])
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_soft_labels_agree_too(objective):
-    check_agrees(classes(RBFKernel(ard_num_dims=3)), OBJECTIVES[objective], y=SOFT)
-
-
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("objective", [2.0 * ke.LeaveOneOutScore(), ke.ConditionalEvidence()])
 def test_real_targets_agree_too(kernel, objective):
     check_agrees(ke.ConditionalEmbedding(KERNELS[kernel](), 0.01).double(), objective, y=REAL)
 
 
+def fixed_lengthscale():
+    embedding = classes(ScaleKernel(RBFKernel()))
+    embedding.kernel.base_kernel.raw_lengthscale.requires_grad_(False)
+    embedding.kernel.outputscale = 1.7
+    return embedding
+
+
+def prior_of_another_quantity():
+    kernel = RBFKernel()
+    kernel.lengthscale = 1.0  # where 1/ℓ² is ℓ
+    kernel.register_prior("sparse", GammaPrior(2.0, 2.0), lambda module: module.lengthscale.pow(-2))
+    return classes(kernel)
+
+
+def with_target_kernel():
+    return ke.ConditionalEmbedding(RBFKernel(), target_kernel=RBFKernel()).double()
+
+
 @pytest.mark.parametrize(
     ("embedding", "objective", "y"),
     [
+        *[(lambda: classes(RBFKernel(ard_num_dims=3)), objective, SOFT) for objective in OBJECTIVES.values()],
         (lambda: classes(RBFKernel(), sup_diagonal=2.0), ke.RademacherComplexity(), Y),
         (lambda: classes(RBFKernel()), ke.LeaveOneOutScore(), Y),
-        (
-            lambda: ke.ConditionalEmbedding(RBFKernel(), target_kernel=RBFKernel()).double(),
-            ke.LeaveOneOutScore() + ke.RademacherComplexity(),
-            REAL,
-        ),
+        (with_target_kernel, ke.LeaveOneOutScore() + ke.RademacherComplexity(), REAL),
         (lambda: ke.BayesianMeanEmbedding(RBFKernel(), learn_noise=True).double(), ke.EmbeddingEvidence(), None),
+        (fixed_lengthscale, ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n"), Y),
+        (prior_of_another_quantity, ke.LeaveOneOutRisk(), Y),
     ],
 )
 def test_other_embeddings_agree_too(embedding, objective, y):
     check_agrees(embedding(), objective, y=y)
-
-
-def test_fixed_parameters_keep_their_values():
-    embedding = classes(ScaleKernel(RBFKernel()))
-    embedding.kernel.base_kernel.raw_lengthscale.requires_grad_(False)
-    embedding.kernel.outputscale = 1.7
-    check_agrees(embedding, ke.LeaveOneOutRisk() + ke.RademacherComplexity("4e/n"))
-
-
-def test_a_prior_of_another_quantity_is_not_taken_for_one_of_the_parameter():
-    kernel = RBFKernel()
-    kernel.lengthscale = 1.0  # where 1/ℓ² is ℓ
-    kernel.register_prior("sparse", GammaPrior(2.0, 2.0), lambda module: module.lengthscale.pow(-2))
-    check_agrees(classes(kernel), ke.LeaveOneOutRisk())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from linear_operator.utils.warnings import NumericalWarning
 from torch.autograd import gradcheck
 
-from kernel_embed.linalg import DenseSystem, sandwich
+from kernel_embed.linalg import DenseSystem, extended, sandwich
 
 
 def positive(*shape: int) -> torch.Tensor:
@@ -32,14 +32,10 @@ def test_values(system):
     torch.testing.assert_close(answer.solve(Y), V)
     torch.testing.assert_close(answer.inverse_diagonal(), inverse.diagonal(dim1=-2, dim2=-1), rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(answer.log_determinant(), torch.logdet(A), rtol=1e-9, atol=1e-11)
+    one_for_all = answer.solve(torch.eye(5, dtype=torch.float64))  # one right-hand side for the whole batch
+    torch.testing.assert_close(one_for_all, inverse, rtol=1e-9, atol=1e-11)
     assert not answer.jitter.any()
     assert answer.log_determinant().shape == K.shape[:-2]
-
-
-def test_one_right_hand_side_serves_the_whole_batch(system):
-    K, ridge, A = system
-    Y = torch.randn(5, 2, dtype=torch.float64)
-    torch.testing.assert_close(DenseSystem(K, ridge).solve(Y), torch.linalg.inv(A) @ Y, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
@@ -86,18 +82,14 @@ def test_gradients_reach_only_what_asks_for_them():
     torch.testing.assert_close(ridge.grad, expected)
 
 
-@pytest.mark.parametrize("n", [7, 512, 700])
-def test_sandwich_is_the_plain_product(n):
-    C, g = positive(n) / n, torch.randn(n, dtype=torch.float64)
-    torch.testing.assert_close(sandwich(C, g), C @ torch.diag(g) @ C, rtol=1e-9, atol=1e-10)
-    g[torch.randperm(n)[: (3 * n) // 4]] = 0.0
-    torch.testing.assert_close(sandwich(C, g), C @ torch.diag(g) @ C, rtol=1e-9, atol=1e-10)
-    torch.testing.assert_close(sandwich(C, torch.zeros_like(g)), torch.zeros_like(C))
-
-
-def test_sandwich_of_a_batch():
-    C, g = positive(2, 600) / 600, torch.randn(2, 600, dtype=torch.float64)
+@pytest.mark.parametrize("shape", [(7,), (512,), (700,), (2, 600)])
+def test_sandwich_is_the_plain_product(shape):
+    n = shape[-1]
+    C, g = positive(*shape) / n, torch.randn(*shape, dtype=torch.float64)
     torch.testing.assert_close(sandwich(C, g), C @ torch.diag_embed(g) @ C, rtol=1e-9, atol=1e-10)
+    g[..., torch.randperm(n)[: (3 * n) // 4]] = 0.0
+    torch.testing.assert_close(sandwich(C, g), C @ torch.diag_embed(g) @ C, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(sandwich(C, torch.zeros_like(g)), torch.zeros_like(C))
 
 
 def test_inverse_diagonal_gradient_of_a_large_system():
@@ -133,15 +125,6 @@ def test_jitter_is_announced_and_counted(dtype):
     assert torch.isfinite(system.log_determinant())
 
 
-def test_jitter_of_one_element_leaves_the_batch_finite():
-    K = torch.stack([torch.eye(20, dtype=torch.float64), torch.ones(20, 20, dtype=torch.float64)])
-    ridge = torch.full((2,), 1e-30, dtype=torch.float64)
-    with pytest.warns(NumericalWarning, match="added jitter"):
-        V = DenseSystem(K, ridge).solve(torch.ones(20, 1, dtype=torch.float64))
-    torch.testing.assert_close(V[0], torch.ones(20, 1, dtype=torch.float64))
-    assert torch.isfinite(V).all()
-
-
 def test_an_indefinite_matrix_is_refused_with_advice():
     K = torch.tensor([[1.0, 3.0], [3.0, 1.0]], dtype=torch.float64)
     with pytest.raises(NotPSDError, match=r"Expected a positive definite.*η = 0.1.*Is the kernel positive definite\?"):
@@ -172,3 +155,26 @@ def test_jitter_of_one_batch_element_leaves_the_others_alone():
     assert system.jitter[0] == 0.0
     assert system.jitter[1] > 0.0
     torch.testing.assert_close(system.solve(good)[0], good, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_an_extended_system_is_the_system_of_all_rows(weighted, batch):
+    generator = torch.Generator().manual_seed(0)
+    Z = torch.randn(*batch, 9, 4, dtype=torch.float64, generator=generator)
+    K, ridge = Z @ Z.mT, torch.full(batch, 0.3, dtype=torch.float64)
+    w = torch.rand(9, dtype=torch.float64, generator=generator) + 0.5 if weighted else None
+    Y = torch.randn(9, 3, dtype=torch.float64, generator=generator)
+    whole = DenseSystem(K, ridge, w)
+    old = DenseSystem(K[..., :6, :6], ridge, None if w is None else w[:6])
+    grown = extended(old, K[..., :6, 6:], K[..., 6:, 6:], None if w is None else w[6:])
+    values = ((s.solve(Y), s.inverse_diagonal(), s.log_determinant()) for s in (grown, whole))
+    for one, other in zip(*values, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(grown.gram(), K)
+
+
+def test_a_repeated_row_can_be_added():
+    K = torch.ones(2, 2, dtype=torch.float64)
+    grown = extended(DenseSystem(K[:1, :1], torch.tensor(1e-3).double()), K[:1, 1:], K[1:, 1:])
+    torch.testing.assert_close(grown.solve(torch.ones(2, 1).double()), torch.full((2, 1), 1 / 2.001).double())

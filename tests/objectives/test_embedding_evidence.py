@@ -13,10 +13,11 @@ import kernel_embed as ke
 from kernel_embed.embeddings.bayesian import BayesianMeanEmbedding
 from kernel_embed.kernels.smoothed.measures import DiscreteMeasure, GaussianMeasure, LebesgueMeasure
 from kernel_embed.learning.maxima import local_maxima
-from kernel_embed.objectives.evidence import EmbeddingEvidence, prominent
+from kernel_embed.objectives.evidence import EmbeddingEvidence
 
 from .. import bayesian_oracles as oracles
 from ..bayesian_kernels import rbf, shaken
+from ..explicit_kernels import Implicit
 
 
 @pytest.mark.parametrize("lengthscale", [(0.6,), (0.5, 1.1)])
@@ -101,38 +102,17 @@ def test_batches_are_unbiased_up_to_their_share(x):
 
 def test_low_rank_and_dense_are_one_density(x):
     embedding = BayesianMeanEmbedding(rbf(0.6), measure=DiscreteMeasure(x[:6]))
-    dense = BayesianMeanEmbedding(rbf(0.6), covariance=_Dense(embedding.covariance))
+    dense = BayesianMeanEmbedding(rbf(0.6), covariance=Implicit(embedding.covariance))
     torch.testing.assert_close(EmbeddingEvidence()(embedding, x), EmbeddingEvidence()(dense, x))
 
 
-class _Dense(gpytorch.kernels.Kernel):
-    def __init__(self, inside):
-        super().__init__()
-        self.inside = inside
-
-    def forward(self, x1, x2, diag=False, **params):
-        matrix = self.inside.gram(x1, x2)
-        return matrix.diagonal(dim1=-2, dim2=-1) if diag else matrix
-
-
-def test_it_is_an_objective(x):
-    objective = EmbeddingEvidence()
-    assert not objective.per_datum
-    assert objective.identifies_scale
-    embedding = BayesianMeanEmbedding(rbf(0.6))
-    torch.testing.assert_close((2.0 * objective)(embedding, x), 2.0 * objective(embedding, x))
+def test_it_is_a_sum_over_data_that_identifies_the_scale(x):
+    assert not EmbeddingEvidence().per_datum
+    assert EmbeddingEvidence().identifies_scale
     with pytest.raises(ValueError, match="objectives of one kind"):
-        objective + ke.EmpiricalRisk()
+        EmbeddingEvidence() + ke.EmpiricalRisk()
     with pytest.raises(TypeError, match="BayesianMeanEmbedding conditioned"):
-        objective.evaluate(ke.ConditionalEmbedding(rbf(0.6)).condition(x, x[:, 0]))
-
-
-def test_fit_learns_with_several_starts(x):
-    embedding = BayesianMeanEmbedding(RBFKernel(ard_num_dims=2))
-    result = ke.fit(embedding, EmbeddingEvidence(), x, num_restarts=2, seed=0)
-    assert result.converged
-    assert {record["start"] for record in result.history} == {0.0, 1.0, 2.0}
-    assert EmbeddingEvidence()(embedding, x).item() == pytest.approx(result.value)
+        EmbeddingEvidence().evaluate(ke.ConditionalEmbedding(rbf(0.6)).condition(x, x[:, 0]))
 
 
 def test_adam_draws_other_locations_in_every_epoch(x):
@@ -179,14 +159,6 @@ def test_local_maxima_without_lengthscales_and_with_priors(x):
     assert best.value == pytest.approx(-EmbeddingEvidence()(best.embedding, x).item() + log_prior)
     with pytest.raises(ValueError, match="num_points"):
         local_maxima(BayesianMeanEmbedding(RBFKernel()), EmbeddingEvidence(), x, num_points=2)
-
-
-def test_prominence():
-    curve = [0.0, 5.0, 4.0, 5.5, 0.0, 3.0, 1.0]
-    assert prominent(curve, 0.0) == [1, 3, 5]
-    assert prominent(curve, 2.0) == [3, 5]
-    assert prominent(curve, 4.0) == [3]
-    assert prominent([-np.inf, 1.0, 1.0, -np.inf], 0.5) == [1]
 
 
 AWKWARD = {

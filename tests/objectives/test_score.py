@@ -167,17 +167,6 @@ def test_learning_finds_the_noise_and_a_bad_kernel_is_named():
     )
 
 
-def test_a_posterior_is_drawn_over_it():
-    x, y = data()
-    made = ke.ConditionalEmbedding(RBFKernel(lengthscale_prior=gpytorch.priors.GammaPrior(2.0, 2.0)), LAMBDA).double()
-    posterior = ke.sample_posterior(made, ke.LeaveOneOutScore(), x, y, sampler=ke.Laplace(), num_samples=20, seed=0)
-    assert "Gibbs" in posterior.kind
-    F = posterior.distribution(x[:3]).F
-    assert F.shape == (3, N - 1)
-    each = [c.distribution(x[:3]).F for c in posterior.conditioned()]
-    torch.testing.assert_close(F, torch.cat([f.reshape(-1, 3, N - 1) for f in each]).mean(0))
-
-
 def test_the_scale_of_targets_is_the_scale_of_the_score():
     x, y = data()
     one = ke.LeaveOneOutScore()(embedding(), x, y).item()

@@ -129,16 +129,6 @@ def test_cross_validation_with_a_general_target_kernel(problem, norm_penalty, ve
     assert value == pytest.approx(expected, rel=1e-8)
 
 
-@pytest.mark.parametrize("norm_penalty", [False, True])
-def test_multiclass_is_conditional_with_the_delta_kernel(problem, norm_penalty):
-    objective = ke.CrossValidationRisk(5, norm_penalty)
-    multiclass = ke.MulticlassEmbedding(rbf(), problem.m, LAM)
-    conditional = ke.ConditionalEmbedding(rbf(), LAM, ke.kernels.DeltaKernel())
-    torch.testing.assert_close(
-        objective(multiclass, problem.x, problem.y), objective(conditional, problem.x, problem.y)
-    )
-
-
 def test_conditional_evidence(case):
     embedding, problem, K, Y, _, _ = case
     value = ke.ConditionalEvidence()(embedding, problem.x, problem.y).item()
@@ -189,28 +179,6 @@ def test_calibration_of_perfect_separation_is_finite():
     p = found.probabilities(F)
     assert torch.isfinite(p).all()
     assert p[0, 0].item() == pytest.approx(20.5 / 21, abs=0.01)  # (n + 1/m) / (n + 1)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_calibration_of_a_batch(dtype):
-    pairs = [probabilities_like(seed, quality=quality) for seed, quality in [(0, 1.0), (1, -1.0), (2, 5.0)]]
-    Y = torch.as_tensor(pairs[0][1], dtype=dtype)
-    F = torch.stack([torch.as_tensor(F, dtype=dtype) for F, _ in pairs])
-    together = ke.objectives.calibrate(F, Y)
-    assert together.scales.shape == (3, 2)
-    assert together.offset.shape == (3, 3)
-    p = together.probabilities(F)
-    assert p.dtype == dtype
-    for s in range(3):
-        alone = ke.objectives.calibrate(F[s], Y).probabilities(F[s])
-        torch.testing.assert_close(p[s], alone, rtol=1e-4, atol=1e-4 if dtype == torch.float32 else 1e-6)
-
-
-def test_calibration_with_one_class_and_with_one_row():
-    one_class = ke.objectives.calibrate(torch.rand(5, 1, dtype=torch.float64), torch.ones(5, 1, dtype=torch.float64))
-    assert torch.equal(one_class.probabilities(torch.rand(2, 1, dtype=torch.float64)), torch.ones(2, 1).double())
-    one_row = ke.objectives.calibrate(torch.zeros(1, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64)[:1])
-    assert torch.isfinite(one_row.probabilities(torch.rand(2, 3, dtype=torch.float64))).all()
 
 
 ONE = torch.zeros(1, 3, dtype=torch.float64), torch.tensor([0])

@@ -124,13 +124,6 @@ def test_inducing_points_and_loaders():
         approximate(embedding, data, method=ConjugateGradients())
 
 
-def test_other_targets():
-    p = make_problem(n=200)
-    embedding = ke.ConditionalEmbedding(rbf(), 0.01)
-    predictor, _ = approximate(embedding, p.x, p.x.sin(), method=ConjugateGradients(1e-10))
-    torch.testing.assert_close(predictor.mean(p.x), embedding.condition(p.x, p.x.sin()).P, rtol=1e-6, atol=1e-6)
-
-
 def test_an_unreached_tolerance_is_announced():
     p = make_problem(n=200)
     embedding = ke.MulticlassEmbedding(rbf(), p.m, 1e-6)
