@@ -188,6 +188,7 @@ class Algebra(Generic[T]):
 
 def root_of(kernel: Kernel) -> Node:
     """``kernel`` with its structure, which is looked at once; fold it as often as needed."""
+    check_kernel(kernel)
     return Node(kernel, None, kernel.active_dims)
 
 

@@ -15,15 +15,8 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import minmax_scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from kernel_embed import VotedKernelClassifier
-from kernel_embed.voting import (
-    ColumnGeneration,
-    CoordinateDescent,
-    KernelFamily,
-    VoteSolver,
-    gaussian_kernels,
-    polynomial_kernels,
-)
+from kernel_embed import VotedKernelClassifier, voting
+from kernel_embed.voting import ColumnGeneration, CoordinateDescent, KernelFamily, VoteSolver
 from kernel_embed.voting.predictions import fit_temperature
 
 from ..voting import oracle
@@ -36,8 +29,8 @@ def test_scikit_learn_checks(estimator, check):
 
 def test_objective_and_gap_are_those_of_eq_1(sample):
     x, y = sample
-    vote = VotedKernelClassifier(polynomial_kernels(range(1, 5)), lam=0.01, beta=0.001).fit(x, y)
-    grams = KernelFamily(polynomial_kernels(range(1, 5))).grams(x, x)
+    vote = VotedKernelClassifier(voting.polynomial_kernels(range(1, 5)), lam=0.01, beta=0.001).fit(x, y)
+    grams = KernelFamily(voting.polynomial_kernels(range(1, 5))).grams(x, x)
     optimum, _ = oracle.whole_program(grams, y, vote.penalties_)
     assert vote.objective_ == pytest.approx(optimum, abs=1e-7)
     assert 0 <= vote.gap_ <= 1e-7
@@ -52,7 +45,7 @@ def test_objective_and_gap_are_those_of_eq_1(sample):
 @pytest.mark.parametrize("complexity", ["trace", "dimension", "local", "monte_carlo", np.linspace(1, 2, 3)])
 def test_both_solvers_agree_for_every_complexity(sample, complexity):
     x, y = sample
-    options = {"kernels": polynomial_kernels([1, 2, 3]), "lam": 1e-3, "beta": 1e-3, "complexity": complexity}
+    options = {"kernels": voting.polynomial_kernels([1, 2, 3]), "lam": 1e-3, "beta": 1e-3, "complexity": complexity}
     first = VotedKernelClassifier(**options, num_calibration_folds=0).fit(x, y)
     second = VotedKernelClassifier(**options, solver=CoordinateDescent(), num_calibration_folds=0).fit(x, y)
     assert first.objective_ == pytest.approx(second.objective_, abs=1e-6)
@@ -94,7 +87,7 @@ def test_only_points_with_votes_are_kept_and_evaluated(sample):
 
 def test_prediction_in_blocks_is_prediction_at_once(sample, monkeypatch):
     x, y = sample
-    vote = VotedKernelClassifier([*gaussian_kernels([1.0]), gpytorch.kernels.MaternKernel()]).fit(x, y)
+    vote = VotedKernelClassifier([*voting.gaussian_kernels([1.0]), gpytorch.kernels.MaternKernel()]).fit(x, y)
     whole = vote.decision_function(x)
     monkeypatch.setattr("kernel_embed.voting.predictions.BATCH_SIZE", 7)
     np.testing.assert_allclose(vote.decision_function(x), whole, atol=1e-12)
@@ -139,7 +132,7 @@ def test_more_classes_share_the_grams_and_have_probabilities():
     x, y = load_iris(return_X_y=True)
     x = minmax_scale(x)
     train, test = np.arange(0, 150, 2), np.arange(1, 150, 2)
-    vote = VotedKernelClassifier(polynomial_kernels(range(1, 6)), lam=1e-3).fit(x[train], y[train])
+    vote = VotedKernelClassifier(voting.polynomial_kernels(range(1, 6)), lam=1e-3).fit(x[train], y[train])
     assert vote.decision_function(x).shape == (150, 3)
     assert vote.score(x[test], y[test]) > 0.9
     assert np.shape(vote.objective_) == np.shape(vote.gap_) == (3,)
@@ -151,7 +144,7 @@ def test_more_classes_share_the_grams_and_have_probabilities():
 
 def test_probabilities_are_calibrated():
     x, labels = make_moons(600, noise=0.35, random_state=0)
-    vote = VotedKernelClassifier(polynomial_kernels(range(1, 4)), lam=1e-3).fit(x[:300], labels[:300])
+    vote = VotedKernelClassifier(voting.polynomial_kernels(range(1, 4)), lam=1e-3).fit(x[:300], labels[:300])
     p = vote.predict_proba(x[300:])[:, 1]
     assert log_loss(labels[300:], p) < 0.4
     high = p > 0.8
@@ -174,10 +167,12 @@ def test_user_solvers_and_random_states(sample):
             self.starts.append(start)
             return ColumnGeneration().solve(problem, penalties, tolerance=tolerance, start=start)
 
-    own = VotedKernelClassifier(polynomial_kernels([1, 2]), solver=Counting([]), random_state=np.random.RandomState(0))
+    own = VotedKernelClassifier(
+        voting.polynomial_kernels([1, 2]), solver=Counting([]), random_state=np.random.RandomState(0)
+    )
     own.fit(x, y)
     assert [start is None for start in own.solver.starts] == [True, False, False, False]
-    again = VotedKernelClassifier(polynomial_kernels([1, 2]), random_state=np.random.RandomState(0)).fit(x, y)
+    again = VotedKernelClassifier(voting.polynomial_kernels([1, 2]), random_state=np.random.RandomState(0)).fit(x, y)
     assert own.objective_ == again.objective_
     assert own.temperature_ == again.temperature_
 
@@ -202,7 +197,7 @@ def test_the_temperature_is_that_of_least_log_loss():
 def test_labels_of_any_kind_and_rare_classes():
     x = np.vstack([np.zeros((1, 2)), np.random.default_rng(0).normal(size=(30, 2)) + 2])
     y = np.array(["rare"] + ["common"] * 30)
-    vote = VotedKernelClassifier(polynomial_kernels([1, 2])).fit(x, y)
+    vote = VotedKernelClassifier(voting.polynomial_kernels([1, 2])).fit(x, y)
     assert set(vote.classes_) == {"rare", "common"}
     assert vote.predict_proba(x).shape == (31, 2)
 
@@ -224,7 +219,7 @@ def test_bad_input(sample):
     def narrow(a, b):
         return np.ones((len(a), 1))
 
-    linear, batch = polynomial_kernels([1]), gpytorch.kernels.RBFKernel(batch_shape=[2])
+    linear, batch = voting.polynomial_kernels([1]), gpytorch.kernels.RBFKernel(batch_shape=[2])
     for message, settings, labels in (
         (r"Kernel 0 \(broken\) returned NaN", {"kernels": [broken]}, y),
         (r"Kernel 1 \(narrow\) .* shape \(120, 1\) in place of \(120, 120\)", {"kernels": [*linear, narrow]}, y),
@@ -254,7 +249,7 @@ def test_a_solver_that_does_not_converge_says_so(sample, solver):
 
 def test_guarantee(sample):
     x, y = sample
-    vote = VotedKernelClassifier(gaussian_kernels([0.1, 1.0]), lam=1e-2, beta=1e-2).fit(x, y)
+    vote = VotedKernelClassifier(voting.gaussian_kernels([0.1, 1.0]), lam=1e-2, beta=1e-2).fit(x, y)
     first, second = vote.guarantee(), vote.guarantee(theorem=2)
     A = sum(row["weight"] for row in vote.report())
     assert first.rho == pytest.approx((1 - 1e-6) / A, rel=1e-12)
@@ -271,6 +266,6 @@ def test_guarantee(sample):
     with pytest.raises(ValueError, match="theorem must be 1 or 2"):
         vote.guarantee(theorem=3)
     with pytest.raises(ValueError, match="at least two kernels"):
-        VotedKernelClassifier(gaussian_kernels([1.0])).fit(x, y).guarantee()
+        VotedKernelClassifier(voting.gaussian_kernels([1.0])).fit(x, y).guarantee()
     with pytest.raises(ValueError, match="Lower lam or beta"):
         VotedKernelClassifier(lam=1e6).fit(x, y).guarantee()

@@ -22,6 +22,11 @@ def data():
     return x, (torch.sin(7 * x[:, 0]) + 0.3 * torch.randn(24, generator=generator) > 0).long()
 
 
+def sharp(data, objective=None, **settings):
+    settings = {"num_chains": 1, "seed": 0, "sampler": ke.Laplace(), "initial": "current", **settings}
+    return ke.sample_posterior(an_embedding(), objective or ke.LeaveOneOutRisk(), *data, **settings)
+
+
 def an_embedding(kernel=RBFKernel):
     priors = [LogNormalPrior(*torch.tensor(numbers, dtype=torch.float64)) for numbers in ((-1.0, 0.7), (-4.0, 0.8))]
     return ke.MulticlassEmbedding(kernel(lengthscale_prior=priors[0]), 2, regularization_prior=priors[1]).double()
@@ -45,24 +50,17 @@ def test_the_potential_is_multiplied(data, kernel):
 
 def test_draws_have_the_deviation_of_the_power(data):
     """Of the Gaussian at the mode: its covariance is divided by s."""
-    found = [
-        ke.sample_posterior(
-            an_embedding(), ke.ConditionalEvidence(), *data, num_samples=800, num_chains=1, seed=0,
-            sampler=ke.Laplace(), power=power, initial="current",
-        ).draws.u[0].std(dim=0)
+    one, other = (
+        sharp(data, ke.ConditionalEvidence(), num_samples=800, power=power).draws.u[0].std(dim=0)
         for power in (1.0, POWER)
-    ]  # fmt: skip
-    torch.testing.assert_close(
-        found[0] / found[1], torch.full((2,), POWER**0.5, dtype=torch.float64), rtol=0.01, atol=0
     )
+    torch.testing.assert_close(one / other, torch.full((2,), POWER**0.5, dtype=torch.float64), rtol=0.01, atol=0)
 
 
 def test_nuts_samples_the_power(data):
     """Against quadrature of the density without the power, raised to it here."""
-    posterior = ke.sample_posterior(
-        an_embedding(), ke.ConditionalEvidence(), *data, num_samples=400, warmup_steps=200, num_chains=2, seed=0,
-        power=3.0, progress=False,
-    )  # fmt: skip
+    settings = {"num_samples": 400, "warmup_steps": 200, "num_chains": 2, "power": 3.0, "progress": False}
+    posterior = sharp(data, ke.ConditionalEvidence(), sampler=ke.NUTS(), initial="prior", **settings)
     plain = Potential(an_embedding(), ke.ConditionalEvidence(), *data)
     u = posterior.draws.u.flatten(0, 1).numpy()
     grids = [np.linspace(column.mean() - 6 * column.std(), column.mean() + 6 * column.std(), 61) for column in u.T]
@@ -78,9 +76,7 @@ def test_nuts_samples_the_power(data):
 
 
 def test_kept_by_save_and_load(data, tmp_path):
-    posterior = ke.sample_posterior(
-        an_embedding(), ke.LeaveOneOutRisk(), *data, num_samples=5, seed=0, sampler=ke.Laplace(), power=POWER
-    )
+    posterior = sharp(data, num_samples=5, power=POWER)
     posterior.save(tmp_path / "sharp.npz")
     again = ke.load_posterior(tmp_path / "sharp.npz", an_embedding(), ke.LeaveOneOutRisk())
     assert again.kind == posterior.kind
@@ -97,8 +93,7 @@ def test_the_rule_takes_the_lowest_score_and_hands_over_its_posterior(data):
 
 def test_the_score_by_a_loop(data):
     x, y = data
-    posterior = ke.sample_posterior(an_embedding(), ke.LeaveOneOutRisk(), x, y, num_samples=4, num_chains=1, seed=0,
-                                    sampler=ke.Laplace(), initial="current")  # fmt: skip
+    posterior = sharp(data, num_samples=4)
     average = np.zeros(len(y))
     names = ("kernel.lengthscale", "regularization")
     for lengthscale, regularization in zip(*(posterior.samples[name] for name in names), strict=True):
@@ -112,24 +107,20 @@ def test_the_score_by_a_loop(data):
 
 def test_many_powers_end_at_the_mode(data):
     """As s grows, the averaged answer becomes that of the mode, where the potential is lowest."""
-    sharp = ke.sample_posterior(
-        an_embedding(), ke.LeaveOneOutRisk(), *data, num_samples=20, num_chains=1, seed=0, sampler=ke.Laplace(),
-        initial="current", power=1e8,
-    )  # fmt: skip
-    draws = sharp.probabilities_of_draws(data[0])
+    draws = sharp(data, num_samples=20, power=1e8).probabilities_of_draws(data[0])
     torch.testing.assert_close(draws[0].expand_as(draws), draws, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
-def test_no_power_that_is_none(data, bad):
-    with pytest.raises(ValueError, match="power"):
-        ke.sample_posterior(an_embedding(), ke.LeaveOneOutRisk(), *data, power=bad)
+REFUSED = [
+    *(("power", {"power": bad}) for bad in (0.0, -1.0, float("nan"), float("inf"))),
+    ("sequence", {"powers": 2.0}),
+    ("to try", {"powers": ()}),
+    ("MulticlassEmbedding", {"powers": (1.0,), "embedding": ke.ConditionalEmbedding(RBFKernel())}),
+]
 
 
-def test_refusals(data):
-    with pytest.raises(TypeError, match="sequence"):
-        choose_power(an_embedding(), ke.LeaveOneOutRisk(), *data, powers=2.0)
-    with pytest.raises(ValueError, match="to try"):
-        choose_power(an_embedding(), ke.LeaveOneOutRisk(), *data, powers=())
-    with pytest.raises(TypeError, match="MulticlassEmbedding"):
-        choose_power(ke.ConditionalEmbedding(RBFKernel()), ke.LeaveOneOutRisk(), *data)
+@pytest.mark.parametrize(("message", "settings"), REFUSED)
+def test_refusals(data, message, settings):
+    call = choose_power if "powers" in settings else ke.sample_posterior
+    with pytest.raises((ValueError, TypeError), match=message):
+        call(**{"embedding": an_embedding(), "objective": ke.LeaveOneOutRisk(), "x": data[0], "y": data[1], **settings})

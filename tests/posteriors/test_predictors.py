@@ -167,59 +167,34 @@ def test_draws_that_reach_into_a_network_are_taken_one_by_one(problem):
 
 
 def test_kind_says_which_posterior(problem):
-    embedding = ke.MulticlassEmbedding(RBFKernel(), problem.m)
-    true = draw(embedding, ke.ConditionalEvidence(), problem.x, problem.y)
-    assert true.kind.startswith("posterior")
-    gibbs = draw(
-        embedding, ke.LeaveOneOutRisk() + ke.RademacherComplexity("1/n"), problem.x, problem.y, temperature=2.0
-    )
-    assert "Gibbs" in gibbs.kind
-    assert "−24·2·q" in gibbs.kind
-    assert "Gibbs" in draw(embedding, 0.5 * ke.ConditionalEvidence(), problem.x, problem.y).kind
-    tempered = draw(embedding, 0.5 * ke.ConditionalEvidence(), problem.x, problem.y, temperature=2.0)
-    assert tempered.kind.startswith("posterior"), "the two factors cancel"
-    own = draw(embedding, OwnEvidence(), problem.x, problem.y)
-    assert own.kind.startswith("posterior"), "an evidence of the user's own counts"
+    def kind(objective, **settings):
+        return draw(ke.MulticlassEmbedding(RBFKernel(), problem.m), objective, problem.x, problem.y, **settings).kind
+
     twice = OwnEvidence() + OwnEvidence()
     assert not twice.is_log_likelihood
-    assert "Gibbs" in draw(embedding, twice, problem.x, problem.y).kind
-    assert "Gibbs" in repr(gibbs)
-    assert "r_hat" in repr(gibbs)
+    assert kind(ke.ConditionalEvidence()).startswith("posterior")
+    assert kind(OwnEvidence()).startswith("posterior"), "an evidence of the user's own counts"
+    assert kind(0.5 * ke.ConditionalEvidence(), temperature=2.0).startswith("posterior"), "the two factors cancel"
+    assert "Gibbs" in kind(0.5 * ke.ConditionalEvidence())
+    assert "Gibbs" in kind(twice)
+    risk = ke.LeaveOneOutRisk() + ke.RademacherComplexity("1/n")
+    gibbs = draw(ke.MulticlassEmbedding(RBFKernel(), problem.m), risk, problem.x, problem.y, temperature=2.0)
+    for words in ("Gibbs", "−24·2·q"):
+        assert words in gibbs.kind
+    for words in ("Gibbs", "r_hat"):
+        assert words in repr(gibbs)
 
 
 def test_choose_temperature_returns_the_lowest_risk(problem):
-    embedding = ke.MulticlassEmbedding(RBFKernel(), problem.m)
-    choice = ke.posteriors.choose_temperature(
-        embedding,
-        ke.LeaveOneOutRisk(),
-        problem.x,
-        problem.y,
-        temperatures=(0.1, 1.0),
-        num_folds=2,
-        num_samples=4,
-        progress=False,
-    )
+    embedding, data = ke.MulticlassEmbedding(RBFKernel(), problem.m), (problem.x, problem.y)
+    choose = ke.posteriors.choose_temperature
+    few = {"temperatures": (0.1, 1.0), "num_folds": 2, "num_samples": 4, "progress": False}
+    choice = choose(embedding, ke.LeaveOneOutRisk(), *data, **few)
     assert choice.risks[choice.temperature] == min(choice.risks.values())
     with pytest.raises(TypeError, match="MulticlassEmbedding"):
-        ke.posteriors.choose_temperature(
-            ke.ConditionalEmbedding(RBFKernel()), ke.ConditionalEvidence(), problem.x, problem.y, num_folds=2
-        )
+        choose(ke.ConditionalEmbedding(RBFKernel()), ke.ConditionalEvidence(), *data, num_folds=2)
     with pytest.raises(ValueError, match="at least 2 folds"):
-        ke.posteriors.choose_temperature(embedding, ke.LeaveOneOutRisk(), problem.x, problem.y, num_folds=1)
-
-
-def test_plots_draw(multiclass):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    from kernel_embed.plots import plot_density, plot_traces
-
-    _, posterior = multiclass
-    pyplot.close("all")
-    assert len(plot_traces(posterior, "regularization").lines) == 2
-    assert len(plot_density(posterior, "regularization").lines) == 3
-    with pytest.raises(ValueError, match="has no parameter 'lengthscale'"):
-        plot_traces(posterior, "lengthscale")
-    assert len(pyplot.get_fignums()) == 2
-    pyplot.close("all")
+        choose(embedding, ke.LeaveOneOutRisk(), *data, num_folds=1)
 
 
 def test_kernels_that_complete_themselves_stay_the_same():

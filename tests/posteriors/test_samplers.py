@@ -107,17 +107,16 @@ def test_smc_gets_the_weights_and_the_evidence_right():
     assert posterior.log_evidence == pytest.approx(math.log(total / (1.5 * math.sqrt(2 * math.pi))), abs=0.3)
 
 
-def test_laplace_and_svi_are_exact_for_a_gaussian():
-    for sampler in (Laplace(), SVI(num_steps=250)):
-        log_scale = gpytorch.constraints.Positive(transform=torch.exp, inv_transform=torch.log)
-        kernel = RBFKernel(lengthscale_prior=LogNormalPrior(0.5, 0.4), lengthscale_constraint=log_scale)
-        model = ke.BayesianMeanEmbedding(kernel)
-        posterior = ke.sample_posterior(model, Flat(), X, num_samples=500, num_chains=2, seed=0, sampler=sampler)
-        t = log_lengthscale(posterior)
-        assert t.mean().item() == pytest.approx(0.5, abs=0.08), sampler
-        assert t.std().item() == pytest.approx(0.4, abs=0.08), sampler
-        if posterior.method == "laplace":
-            assert posterior.log_evidence == pytest.approx(0.0, abs=1e-3)
+@pytest.mark.parametrize("sampler", [Laplace(), SVI(num_steps=250)], ids=repr)
+def test_laplace_and_svi_are_exact_for_a_gaussian(sampler):
+    log_scale = gpytorch.constraints.Positive(transform=torch.exp, inv_transform=torch.log)
+    kernel = RBFKernel(lengthscale_prior=LogNormalPrior(0.5, 0.4), lengthscale_constraint=log_scale)
+    settings = {"num_samples": 500, "num_chains": 2, "seed": 0, "sampler": sampler}
+    posterior = ke.sample_posterior(ke.BayesianMeanEmbedding(kernel), Flat(), X, **settings)
+    assert log_lengthscale(posterior).mean().item() == pytest.approx(0.5, abs=0.08)
+    assert log_lengthscale(posterior).std().item() == pytest.approx(0.4, abs=0.08)
+    if posterior.method == "laplace":
+        assert posterior.log_evidence == pytest.approx(0.0, abs=1e-3)
 
 
 def test_processes_give_the_same_draws():
@@ -172,31 +171,25 @@ def test_a_prior_that_cannot_be_sampled_needs_starting_points():
     assert posterior.num_samples == 5
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_samples": 0}, "num_samples of at least 1"),
-        ({"num_chains": 0}, "num_chains of at least 1"),
-        ({"warmup_steps": -1}, "warmup_steps of at least 0"),
-        ({"temperature": 0.0}, "temperature must be positive and finite"),
-        ({"initial": "mode"}, "initial must be 'prior'"),
-        ({"initial": {"lengthscale": torch.tensor(1.0)}}, "names among kernel.lengthscale"),
-        ({"initial": {"kernel.lengthscale": torch.tensor(-1.0)}}, "not inside the constraints"),
-    ],
-)
-def test_bad_input(settings, message):
-    with pytest.raises(ValueError, match=message):
-        sample(Flat(), **settings)
+BAD_SETTINGS = [
+    (ValueError, "num_samples of at least 1", {"num_samples": 0}),
+    (TypeError, "whole number", {"num_samples": 2.5}),
+    (ValueError, "num_chains of at least 1", {"num_chains": 0}),
+    (ValueError, "warmup_steps of at least 0", {"warmup_steps": -1}),
+    (ValueError, "temperature must be positive and finite", {"temperature": 0.0}),
+    (ValueError, "initial must be 'prior'", {"initial": "mode"}),
+    (ValueError, "names among kernel.lengthscale", {"initial": {"lengthscale": torch.tensor(1.0)}}),
+    (ValueError, "not inside the constraints", {"initial": {"kernel.lengthscale": torch.tensor(-1.0)}}),
+    (TypeError, "must be an Objective", {"objective": lambda embedding, x: 0.0}),
+    (TypeError, r"must be a Sampler, such as NUTS\(\) or SMC\(\)", {"sampler": "smc"}),
+    (TypeError, r"must be a Sampler, such as NUTS\(\) or SMC\(\)", {"sampler": NUTS}),
+]
 
 
-def test_not_an_objective():
-    with pytest.raises(TypeError, match="must be an Objective"):
-        sample(lambda embedding, x: 0.0)
-    for wrong in ("smc", NUTS):
-        with pytest.raises(TypeError, match=r"must be a Sampler, such as NUTS\(\) or SMC\(\)"):
-            sample(Flat(), sampler=wrong)
-    with pytest.raises(TypeError, match="whole number"):
-        sample(Flat(), num_samples=2.5)
+@pytest.mark.parametrize(("error", "message", "settings"), BAD_SETTINGS)
+def test_bad_input(error, message, settings):
+    with pytest.raises(error, match=message):
+        sample(**{"objective": Flat(), **settings})
 
 
 @pytest.mark.parametrize("kernel", [RBFKernel, RQKernel, PeriodicKernel, lambda: LinearKernel() + MaternKernel(0.5)])

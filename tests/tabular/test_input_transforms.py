@@ -12,16 +12,14 @@ from scipy.stats import rankdata
 
 from kernel_embed.kernels import DeltaKernel, gram
 from kernel_embed.kernels.distances import laplace_gram
-from kernel_embed.tabular import TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel, make_input_transform
-from kernel_embed.tabular import input_transforms as input_transforms
-from kernel_embed.tabular.input_transforms import (
-    CACHE_SIZE,
-    NUM_KNOTS,
-    cached_transforms,
-    mid_ranks,
-    weighted_quantiles,
+from kernel_embed.tabular import (
+    TiedLaplaceKernel,
+    TiedMaternKernel,
+    TiedRBFKernel,
+    input_transforms,
+    make_input_transform,
 )
-from kernel_embed.testing import KernelContract
+from kernel_embed.tabular.input_transforms import cached_transforms, mid_ranks, weighted_quantiles
 
 
 @pytest.fixture
@@ -66,7 +64,7 @@ def test_rows_are_warped_once_while_they_stay_as_they_are(columns, kind):
         assert torch.equal(warp(columns[50:60]), expected[50:60])
         columns[0, 0] = 0.5
         changed = warp(columns)
-        for k in range(CACHE_SIZE + 1):
+        for k in range(input_transforms.CACHE_SIZE + 1):
             warp(columns[k:])
         assert warp(columns) is not changed
     assert torch.equal(changed, warp(columns))
@@ -105,7 +103,7 @@ def test_ranks_are_looked_up_in_blocks(columns, monkeypatch):
 def test_many_values_keep_few_knots():
     x = torch.randn(5000, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     warp = make_input_transform("quantile", x, torch.tensor([True]))
-    assert warp.knots.shape[-1] <= NUM_KNOTS
+    assert warp.knots.shape[-1] <= input_transforms.NUM_KNOTS
     expected = (torch.as_tensor(rankdata(x[:, 0])) - 0.5) / 5000 * math.sqrt(12)
     assert (warp(x)[:, 0] - expected).abs().max() < 0.03
 
@@ -118,33 +116,11 @@ def test_weighted_quantiles_are_those_of_repeated_rows():
     torch.testing.assert_close(weighted_quantiles(x, levels, weights.double()), expected)
 
 
-def test_an_unknown_kind_is_rejected(columns):
+def test_unknown_kinds_and_groups_are_rejected(columns):
     with pytest.raises(ValueError, match=r"Unknown input transform 'log'"):
         make_input_transform("log", columns, NUMBERS)
-
-
-class TestTiedRBF(KernelContract):
-    """The contract that every kernel passes."""
-
-    def make_kernel(self):
-        """Three columns, of which one is encoded by two numbers."""
-        kernel = TiedRBFKernel([0, 1, 1])
-        kernel.column_lengthscale = torch.tensor([0.7, 1.3])
-        return kernel
-
-    num_columns = 3
-
-
-class TestTiedLaplace(KernelContract):
-    """The contract that every kernel passes."""
-
-    def make_kernel(self):
-        """Three columns, of which one is encoded by two numbers."""
-        kernel = TiedLaplaceKernel([0, 1, 1])
-        kernel.column_lengthscale = torch.tensor([0.7, 1.3])
-        return kernel
-
-    num_columns = 3
+    with pytest.raises(ValueError, match=r"Expected groups as column numbers from 0, got \[-1, 0\]"):
+        TiedRBFKernel([-1, 0])
 
 
 def test_a_category_is_a_delta_kernel_with_one_relevance():
@@ -175,11 +151,6 @@ def test_tied_matern_is_matern_with_equal_lengthscales(nu):
     gram(plain, x).square().sum().backward()
     own = plain.raw_lengthscale.grad[0]
     torch.testing.assert_close(tied.raw_lengthscale.grad[0], torch.stack([own[0], own[1] + own[2]]))
-
-
-def test_groups_are_column_numbers():
-    with pytest.raises(ValueError, match=r"Expected groups as column numbers from 0, got \[-1, 0\]"):
-        TiedRBFKernel([-1, 0])
 
 
 def test_the_laplace_kernel_is_a_product_of_exponentials():

@@ -37,46 +37,33 @@ def test_a_tree_without_splits_is_one_cell():
 
 
 def test_it_is_saved_without_pickle(tmp_path):
-    root = Tree(
-        torch.tensor([0, 0, 0]), torch.tensor([0.5, 0, 0]), torch.tensor([1, -1, -1]), torch.tensor([2, -1, -1])
-    )
     x, y = torch.tensor([[0.0], [1.0], [0.2]]), torch.tensor([0, 1, 0])
-    conditioned = ke.MulticlassEmbedding(FeatureKernel(Partitions([root])), 2).condition(x, y)
+    conditioned = ke.MulticlassEmbedding(FeatureKernel(Partitions([Tree(**PARTS)])), 2).condition(x, y)
     ke.save(conditioned, tmp_path / "model.ke")
     assert torch.equal(ke.load(tmp_path / "model.ke").probabilities(x), conditioned.probabilities(x))
 
 
-def test_trees_that_go_in_circles_are_refused():
-    columns, thresholds, above = torch.tensor([0, 0, 0]), torch.zeros(3), torch.tensor([2, -1, -1])
-    with pytest.raises(ValueError, match="Expected below to lead to nodes of larger numbers"):
-        Tree(columns, thresholds, torch.tensor([0, -1, -1]), above)
-    with pytest.raises(ValueError, match="Expected a tree of four tensors of one length"):
-        Tree(columns, thresholds[:2], torch.tensor([1, -1, -1]), above)
-    with pytest.raises(ValueError, match="Expected a list of trees"):
-        Partitions([])
-    with pytest.raises(ValueError, match="with d above 0"):
-        Partitions([Tree(columns, thresholds, torch.tensor([1, -1, -1]), above)])(torch.zeros(3, 0))
+PARTS = {
+    "columns": torch.tensor([0, 0, 0]),
+    "thresholds": torch.tensor([0.5, 0.0, 0.0]),
+    "below": torch.tensor([1, -1, -1]),
+    "above": torch.tensor([2, -1, -1]),
+}
+REFUSED = [
+    (r"Expected .* got .*", lambda: Tree(**{**PARTS, "columns": torch.tensor([0.0, 0.0, 0.0])})),
+    (r"Expected .* got .*", lambda: Tree(**{**PARTS, "below": torch.tensor([1.0, -1.0, -1.0])})),
+    (r"Expected .* got .*", lambda: Tree(**{**PARTS, "above": torch.tensor([True, False, False])})),
+    (r"Expected .* got .*", lambda: Tree(**{**PARTS, "thresholds": torch.tensor([float("nan"), 0.0, 0.0])})),
+    ("below to lead to nodes of larger numbers", lambda: Tree(**{**PARTS, "below": torch.tensor([0, -1, -1])})),
+    ("a tree of four tensors of one length", lambda: Tree(**{**PARTS, "thresholds": torch.zeros(2)})),
+    ("at least one node", lambda: Tree(**{name: part[:0] for name, part in PARTS.items()})),
+    ("Expected a list of trees", lambda: Partitions([])),
+    ("with d above 0", lambda: Partitions([Tree(**PARTS)])(torch.zeros(3, 0))),
+    ("Expected num_columns as a whole number", lambda: Partitions([Tree(**PARTS)]).splits("2")),
+]
 
 
-@pytest.mark.parametrize(
-    ("part", "value"),
-    [
-        ("columns", torch.tensor([0.0, 0.0, 0.0])),
-        ("below", torch.tensor([1.0, -1.0, -1.0])),
-        ("above", torch.tensor([True, False, False])),
-        ("thresholds", torch.tensor([float("nan"), 0.0, 0.0])),
-    ],
-)
-def test_nodes_that_are_no_numbers_of_nodes_are_refused(part, value):
-    parts = {
-        "columns": torch.tensor([0, 0, 0]),
-        "thresholds": torch.zeros(3),
-        "below": torch.tensor([1, -1, -1]),
-        "above": torch.tensor([2, -1, -1]),
-    }
-    with pytest.raises((TypeError, ValueError), match=r"Expected .* got .*"):
-        Tree(**{**parts, part: value})
-    with pytest.raises(ValueError, match="at least one node"):
-        Tree(**{name: some[:0] for name, some in parts.items()})
-    with pytest.raises(TypeError, match="Expected num_columns as a whole number"):
-        Partitions([Tree(**parts)]).splits("2")
+@pytest.mark.parametrize(("message", "call"), REFUSED)
+def test_trees_that_are_none_are_refused(message, call):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()

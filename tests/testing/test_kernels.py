@@ -4,88 +4,65 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gpytorch.kernels import (
-    ConstantKernel,
-    CosineKernel,
-    LinearKernel,
-    MaternKernel,
-    PeriodicKernel,
-    PolynomialKernel,
-    RBFKernel,
-    RFFKernel,
-    RQKernel,
-    ScaleKernel,
-    SpectralMixtureKernel,
-)
+from gpytorch import kernels
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel, SpectralMixtureKernel
 
 from kernel_embed.kernels import FeatureKernel, MahalanobisKernel, register
 from kernel_embed.kernels.profiles import RadialProfile
+from kernel_embed.tabular import TiedLaplaceKernel, TiedRBFKernel
 from kernel_embed.testing import KernelContract
+
+from . import checks
 
 KERNELS = {
     "rbf": lambda: RBFKernel(ard_num_dims=2),
     "matern 1/2": lambda: MaternKernel(0.5),
     "matern 3/2": lambda: MaternKernel(1.5, ard_num_dims=2),
     "matern 5/2": lambda: ScaleKernel(MaternKernel(2.5)),
-    "rational quadratic": RQKernel,
-    "periodic": PeriodicKernel,
+    "rational quadratic": kernels.RQKernel,
+    "periodic": kernels.PeriodicKernel,
     "linear": lambda: LinearKernel(ard_num_dims=2),
-    "polynomial": lambda: PolynomialKernel(2),
-    "fourier": lambda: RFFKernel(4, num_dims=2),
+    "polynomial": lambda: kernels.PolynomialKernel(2),
+    "fourier": lambda: kernels.RFFKernel(4, num_dims=2),
     "mahalanobis": lambda: MahalanobisKernel(2),
     "network": lambda: FeatureKernel(torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh())),
     "network, rbf": lambda: FeatureKernel(torch.nn.Linear(2, 3), RBFKernel()),
     "sum": lambda: ScaleKernel(RBFKernel(active_dims=[0])) + MaternKernel(1.5),
-    "product": lambda: ScaleKernel(RBFKernel(active_dims=[1]) * LinearKernel()) + ConstantKernel(),
+    "product": lambda: ScaleKernel(RBFKernel(active_dims=[1]) * LinearKernel()) + kernels.ConstantKernel(),
 }
 
 
-def make(name):
-    torch.manual_seed(1)
-    return KERNELS[name]()
+def tied(kind):
+    """Three columns, of which one is encoded by two numbers."""
+    kernel = kind([0, 1, 1])
+    kernel.column_lengthscale = torch.tensor([0.7, 1.3])
+    return kernel
 
 
-CHECKS = sorted(name for name in dir(KernelContract) if name.startswith("test_"))
+def spectral_mixture():
+    kernel = SpectralMixtureKernel(num_mixtures=2)
+    kernel.mixture_means = torch.tensor([0.1, 0.4]).reshape(2, 1, 1)
+    kernel.mixture_scales = torch.tensor([0.3, 0.2]).reshape(2, 1, 1)
+    return kernel
 
 
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("name", KERNELS)
-def test_kernels_of_two_columns(name, check):
+OTHER_WIDTHS = {
+    "rbf, one column": (1, RBFKernel),
+    "matern, one column": (1, lambda: ScaleKernel(MaternKernel(1.5))),
+    "spectral mixture": (1, spectral_mixture),
+    "cosine": (1, kernels.CosineKernel),
+    "tied rbf": (3, lambda: tied(TiedRBFKernel)),
+    "tied laplace": (3, lambda: tied(TiedLaplaceKernel)),
+}
+
+
+@pytest.mark.parametrize("check", checks(KernelContract))
+@pytest.mark.parametrize("name", [*KERNELS, *OTHER_WIDTHS])
+def test_kernels(name, check):
     suite = KernelContract()
-    suite.make_kernel = lambda: make(name)
+    suite.num_columns, make = OTHER_WIDTHS[name] if name in OTHER_WIDTHS else (2, KERNELS[name])
+    suite.make_kernel = lambda: (torch.manual_seed(1), make())[1]
     getattr(suite, check)()
-
-
-class TestSquaredExponentialOfOneColumn(KernelContract):
-    num_columns = 1
-
-    def make_kernel(self):
-        return RBFKernel()
-
-
-class TestMaternOfOneColumn(KernelContract):
-    num_columns = 1
-
-    def make_kernel(self):
-        return ScaleKernel(MaternKernel(1.5))
-
-
-class TestSpectralMixture(KernelContract):
-    num_columns = 1
-
-    def make_kernel(self):
-        torch.manual_seed(0)
-        kernel = SpectralMixtureKernel(num_mixtures=2)
-        kernel.mixture_means = torch.tensor([0.1, 0.4]).reshape(2, 1, 1)
-        kernel.mixture_scales = torch.tensor([0.3, 0.2]).reshape(2, 1, 1)
-        return kernel
-
-
-class TestCosine(KernelContract):
-    num_columns = 1
-
-    def make_kernel(self):
-        return CosineKernel()
 
 
 # --- registrations that contradict their kernel -----------------------------------------------------------------------

@@ -23,6 +23,8 @@ from kernel_embed.scale import (
 )
 from kernel_embed.testing import MulticlassPredictorContract, PredictorContract
 
+from . import checks
+
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(60, 2, generator=GENERATOR, dtype=torch.float64)
 LABELS = (X[:, 0] > 0).long() + (X[:, 1] > 0.5).long()
@@ -56,10 +58,6 @@ BACKENDS = {
     "posterior": lambda make, y: posterior(make(RBFKernel()), y),
 }
 WITHOUT_TARGETS = {"one pass", "compressed"}
-
-
-def checks(contract):
-    return sorted(name for name in dir(contract) if name.startswith("test_"))
 
 
 def suite(contract, name, make, y):

@@ -20,11 +20,7 @@ from kernel_embed.testing import (
 )
 
 from ..objectives import OBJECTIVES
-
-
-def checks(contract):
-    return sorted(name for name in dir(contract) if name.startswith("test_"))
-
+from . import checks
 
 # --- systems ----------------------------------------------------------------------------------------------------------
 

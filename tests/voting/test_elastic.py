@@ -27,12 +27,14 @@ def test_descent_reaches_the_optimum_of_the_dual(sample, grams, penalties, elast
     assert solution.objective == pytest.approx(problem.objective(solution.votes, penalties), abs=1e-9)
 
 
-def test_objective_adds_the_squares(sample, grams, penalties):
+@pytest.mark.parametrize("elastic", [0.0, 50.0])
+def test_objective_is_that_of_the_loops_and_adds_the_squares(sample, grams, penalties, elastic):
     _, y = sample
     votes = CoordinateDescent().solve(VoteProblem(grams, y, 50.0), penalties).votes
     plain = oracle.objective_by_loops(grams, y, votes.kernel, votes.point, votes.weight, penalties)
     squares = sum((penalties[k] * a) ** 2 for k, a in zip(votes.kernel, votes.weight, strict=True))
-    assert VoteProblem(grams, y, 50.0).objective(votes, penalties) == pytest.approx(plain + 25.0 * squares, rel=1e-12)
+    expected = pytest.approx(plain + elastic / 2 * squares, rel=1e-12)
+    assert VoteProblem(grams, y, elastic).objective(votes, penalties) == expected
 
 
 def test_votes_satisfy_the_kkt_conditions(sample, grams, penalties):

@@ -1,26 +1,16 @@
-"""Both solvers against the whole linear program, against each other, and against the KKT conditions."""
+"""Both solvers against the whole linear voting.program, against each other, and against the KKT conditions."""
 
 import numpy as np
 import pytest
 
-from kernel_embed.voting import (
-    ColumnGeneration,
-    CoordinateDescent,
-    KernelFamily,
-    VoteProblem,
-    Votes,
-    VoteSolver,
-    gaussian_kernels,
-    polynomial_kernels,
-    program,
-    trace_bound,
-    vote_path,
-)
+from kernel_embed import voting
+from kernel_embed.voting import ColumnGeneration, CoordinateDescent, KernelFamily, VoteProblem, Votes, VoteSolver
 from kernel_embed.voting.solvers import WarmStartedSolver
 
 from . import oracle
 
 EXACT = {"tolerance": 1e-8}
+SOLVERS = ColumnGeneration(), CoordinateDescent()
 
 
 def generate(problem, penalties, **options):
@@ -44,12 +34,20 @@ def assert_optimal(grams, y, penalties):
 @pytest.mark.parametrize("lam", [1e-1, 1e-2, 1e-3])
 @pytest.mark.parametrize("beta", [1e-2, 1e-4])
 def test_both_solvers_reach_the_optimum_of_the_whole_program(sample, grams, lam, beta):
-    assert_optimal(grams, sample[1], lam * np.array([trace_bound(K) for K in grams]) + beta)
+    assert_optimal(grams, sample[1], lam * np.array([voting.trace_bound(K) for K in grams]) + beta)
+
+
+def test_rows_may_repeat_and_kernels_need_be_neither_symmetric_nor_positive(sample):
+    x, y = sample
+    noise = np.random.default_rng(0).normal(size=(120, 120))
+    assert_optimal([noise, -np.abs(x[:, :1] - x[:, 1])], y, np.array([0.02, 0.01]))
+    x, y = np.vstack([x, x[:40], x[:5]]), np.concatenate([y, y[:40], -y[:5]])
+    assert_optimal(KernelFamily(voting.polynomial_kernels([1, 3])).grams(x, x), y, np.array([0.01, 0.02]))
 
 
 def test_one_kernel_without_complexity_is_the_norm_1_svm(sample):
     x, y = sample
-    for K in KernelFamily([*polynomial_kernels([2]), *gaussian_kernels([1.0])]).grams(x, x):
+    for K in KernelFamily([*voting.polynomial_kernels([2]), *voting.gaussian_kernels([1.0])]).grams(x, x):
         expected = oracle.norm_1_svm(K, y, 0.01)
         assert generate(VoteProblem([K], y), np.array([0.01])).objective == pytest.approx(expected, abs=1e-8)
 
@@ -58,7 +56,7 @@ def test_one_kernel_without_complexity_is_the_norm_1_svm(sample):
 def test_kkt_conditions_hold(sample, grams, solve):
     _, y = sample
     m = len(y)
-    penalties = 0.003 * np.array([trace_bound(K) for K in grams]) + 1e-3
+    penalties = 0.003 * np.array([voting.trace_bound(K) for K in grams]) + 1e-3
     problem = VoteProblem(grams, y)
     solution = solve(problem, penalties)
     u, votes = solution.u, solution.votes
@@ -72,27 +70,6 @@ def test_kkt_conditions_hold(sample, grams, solve):
     prices = np.stack(problem.prices(u)) / penalties[:, None]
     assert np.abs(prices).max() <= 1 + 1e-5
     np.testing.assert_allclose(prices[votes.kernel, votes.point], np.sign(votes.weight), atol=1e-4)
-
-
-def test_objective_is_that_of_the_loops(sample, grams):
-    _, y = sample
-    rng = np.random.default_rng(1)
-    votes = Votes(rng.integers(0, 5, 7), rng.integers(0, 120, 7), rng.normal(size=7) / 10)
-    penalties = np.linspace(0.01, 0.05, 5)
-    expected = oracle.objective_by_loops(grams, y, votes.kernel, votes.point, votes.weight, penalties)
-    assert VoteProblem(grams, y).objective(votes, penalties) == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_warm_start_does_not_change_the_solution(sample, grams):
-    _, y = sample
-    r = np.array([trace_bound(K) for K in grams])
-    problem = VoteProblem(grams, y)
-    warm = WarmStartedSolver(problem, **EXACT)
-    for lam in (1.0, 1e-3, 1e-1, 1e-2):
-        cold = generate(problem, lam * r + 1e-4)
-        again = warm.solve(lam * r + 1e-4)
-        assert again.converged
-        assert again.objective == pytest.approx(cold.objective, abs=2e-8)
 
 
 def test_a_solve_starts_from_the_nearest_before_it_not_from_the_last(sample, grams):
@@ -109,7 +86,7 @@ def test_dropped_points_do_not_change_the_solution(sample, grams, monkeypatch):
     columns = {}
     objectives = {}
     for beyond in (0.0, 1.0, np.inf):
-        monkeypatch.setattr(program, "EXCESS_MARGIN", beyond)
+        monkeypatch.setattr(voting.program, "EXCESS_MARGIN", beyond)
         solver = WarmStartedSolver(VoteProblem(grams, sample[1]), **EXACT)
         penalties = [np.full(len(grams), penalty) for penalty in (1e-1, 1e-2, 1e-3, 1e-4, 1e-2)]
         objectives[beyond] = [solver.solve(penalty).objective for penalty in penalties]
@@ -121,18 +98,12 @@ def test_dropped_points_do_not_change_the_solution(sample, grams, monkeypatch):
 
 def test_columns_of_very_different_scale(sample):
     x, y = sample
-    grams = KernelFamily(polynomial_kernels([1, 5, 10])).grams(30 * x, 30 * x)
+    grams = KernelFamily(voting.polynomial_kernels([1, 5, 10])).grams(30 * x, 30 * x)
     assert max(np.abs(K).max() for K in grams) > 1e30
-    penalties = 1e-3 * np.array([trace_bound(K) for K in grams]) + 1e-4
+    penalties = 1e-3 * np.array([voting.trace_bound(K) for K in grams]) + 1e-4
     solution = generate(VoteProblem(grams, y), penalties)
     assert solution.converged
     assert solution.objective == pytest.approx(oracle.whole_program(grams, y, penalties)[0], abs=1e-6)
-
-
-def test_kernels_need_be_neither_symmetric_nor_positive(sample):
-    x, y = sample
-    rng = np.random.default_rng(0)
-    assert_optimal([rng.normal(size=(120, 120)), -np.abs(x[:, :1] - x[:, 1])], y, np.array([0.02, 0.01]))
 
 
 def test_large_penalties_give_an_empty_vote(sample, grams):
@@ -147,12 +118,6 @@ def test_one_label_only_is_a_correct_vote(grams):
     solution = generate(VoteProblem(grams, np.ones(120)), np.full(5, 1e-3))
     assert solution.converged
     assert (VoteProblem(grams, np.ones(120)).margins(solution.votes) > 0).all()
-
-
-def test_duplicate_rows(sample):
-    x, y = sample
-    x, y = np.vstack([x, x[:40], x[:5]]), np.concatenate([y, y[:40], -y[:5]])
-    assert_optimal(KernelFamily(polynomial_kernels([1, 3])).grams(x, x), y, np.array([0.01, 0.02]))
 
 
 def test_descent_stores_only_what_votes():
@@ -180,7 +145,7 @@ def test_descent_stores_only_what_votes():
 def test_literal_coordinate_descent_stops_short(sample):
     """Why the hinge is rounded: at its kinks no single coordinate improves, yet several together do."""
     x, y = sample[0][:30], sample[1][:30]
-    (K,) = KernelFamily(polynomial_kernels([3])).grams(x, x)
+    (K,) = KernelFamily(voting.polynomial_kernels([3])).grams(x, x)
     h, penalty = K * y, 1e-3  # row j is the base function h_j
     alpha, z = np.zeros(30), np.zeros(30)
     moved = True
@@ -201,22 +166,6 @@ def test_literal_coordinate_descent_stops_short(sample):
     assert stuck > solution.objective + 1e-3
 
 
-@pytest.mark.parametrize("penalties", [np.zeros(5), np.array([1.0, 1.0, 0.0, 1.0, 1.0]), np.full(5, np.nan)])
-def test_penalties_must_be_positive(sample, grams, penalties):
-    for solve in (generate, descend):
-        with pytest.raises(ValueError, match=r"Every penalty .* must be positive"):
-            solve(VoteProblem(grams, sample[1]), penalties)
-
-
-def test_labels_are_checked(grams):
-    with pytest.raises(ValueError, match=r"labels −1 and \+1"):
-        VoteProblem(grams, np.arange(120.0))
-    with pytest.raises(ValueError, match="Gram 0 must have 3 rows"):
-        VoteProblem(grams, np.array([1.0, -1.0, 1.0]))
-    with pytest.raises(ValueError, match="grams is empty"):
-        VoteProblem([], np.array([1.0, -1.0]))
-
-
 def test_other_labels_share_the_grams(sample, grams):
     problem = VoteProblem(grams, sample[1])
     other = problem.with_labels(-sample[1])
@@ -224,13 +173,11 @@ def test_other_labels_share_the_grams(sample, grams):
     assert (problem.y == sample[1]).all()
     votes = Votes(np.array([0, 3]), np.array([5, 7]), np.array([0.5, -0.1]))
     np.testing.assert_array_equal(other.margins(votes), -problem.margins(votes))
-    with pytest.raises(ValueError, match="y must have 120 labels"):
-        problem.with_labels(np.ones(3))
 
 
 def test_a_stopped_solver_reports_its_gap(sample, grams):
     _, y = sample
-    penalties = 1e-4 * np.array([trace_bound(K) for K in grams]) + 1e-6
+    penalties = 1e-4 * np.array([voting.trace_bound(K) for K in grams]) + 1e-6
     optimum, _ = oracle.whole_program(grams, y, penalties)
     for solve in (generate, descend):
         stopped = solve(VoteProblem(grams, y), penalties, max_rounds=2)
@@ -239,7 +186,7 @@ def test_a_stopped_solver_reports_its_gap(sample, grams):
 
 
 def test_a_program_that_runs_out_of_iterations_ends_the_solve(sample, grams, monkeypatch):
-    monkeypatch.setattr(program, "MAX_ITERATIONS", 0)
+    monkeypatch.setattr(voting.program, "MAX_ITERATIONS", 0)
     solution = generate(VoteProblem(grams, sample[1]), np.full(len(grams), 1e-3))
     assert not solution.converged
     assert solution.num_rounds <= 2
@@ -248,18 +195,29 @@ def test_a_program_that_runs_out_of_iterations_ends_the_solve(sample, grams, mon
 
 @pytest.mark.parametrize("tolerance", [0.0, -1e-7, np.nan, np.inf])
 def test_unreachable_tolerances_are_rejected(sample, grams, tolerance):
-    x, y = sample
-    problem, penalties = VoteProblem(grams, y), np.full(5, 1e-2)
-    for call, *arguments in (
-        (ColumnGeneration().solve, problem, penalties),
-        (ColumnGeneration().solve_all, problem, [penalties]),
-        (CoordinateDescent().solve, problem, penalties),
-        (CoordinateDescent().solve_all, problem, [penalties]),
-        (CoordinateDescent().solve_stream, lambda: [], 3),
-        (vote_path, None, x, y),
-    ):
+    problem, penalties = VoteProblem(grams, sample[1]), np.full(5, 1e-2)
+    calls = [(solver.solve, problem, penalties) for solver in SOLVERS]
+    calls += [(solver.solve_all, problem, [penalties]) for solver in SOLVERS]
+    for call, *arguments in (*calls, (SOLVERS[1].solve_stream, lambda: [], 3), (voting.vote_path, None, *sample)):
         with pytest.raises(ValueError, match="tolerance must be positive and finite"):
             call(*arguments, tolerance=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("message", "call"),
+    [
+        *((r"Every penalty .* must be positive", lambda p, solver=s: solver.solve(p, np.zeros(5))) for s in SOLVERS),
+        (r"Every penalty .* must be positive", lambda p: generate(p, np.array([1.0, 1.0, 0.0, 1.0, 1.0]))),
+        (r"Every penalty .* must be positive", lambda p: descend(p, np.full(5, np.nan))),
+        (r"labels −1 and \+1", lambda p: VoteProblem(p.grams, np.arange(120.0))),
+        ("Gram 0 must have 3 rows", lambda p: VoteProblem(p.grams, np.array([1.0, -1.0, 1.0]))),
+        ("grams is empty", lambda p: VoteProblem([], np.array([1.0, -1.0]))),
+        ("y must have 120 labels", lambda p: p.with_labels(np.ones(3))),
+    ],
+)
+def test_bad_input(sample, grams, message, call):
+    with pytest.raises(ValueError, match=message):
+        call(VoteProblem(grams, sample[1]))
 
 
 def test_descent_stops_at_rounding_errors(sample, grams):
@@ -285,16 +243,6 @@ def test_solvers_are_values(sample, grams):
     problem, penalties = VoteProblem(grams, sample[1]), np.full(5, 1e-2)
     once, again = ColumnGeneration().solve(problem, penalties), ColumnGeneration().solve(problem, penalties)
     assert once.num_rounds == again.num_rounds > 1  # two solves share nothing
-
-
-@pytest.mark.parametrize("solver", [ColumnGeneration(), CoordinateDescent()])
-def test_solve_all_is_every_solve(sample, grams, solver):
-    problem = VoteProblem(grams, sample[1])
-    penalties = [np.full(5, penalty) for penalty in (1e-1, 1e-2)]
-    together = solver.solve_all(problem, penalties, tolerance=1e-6)
-    for solution, each in zip(together, penalties, strict=True):
-        assert solution.converged
-        assert solution.objective == pytest.approx(solver.solve(problem, each, tolerance=1e-6).objective, abs=2e-6)
 
 
 def test_a_start_only_saves_rounds(sample, grams):
