@@ -191,16 +191,6 @@ def test_members_share_their_input_transform(fitted):
     assert len(transforms) == 1
 
 
-def test_members_without_weight_get_no_more_points(fitted):
-    pooled = fitted.conditioned_
-    alone = torch.zeros_like(pooled.pool.weights)
-    alone[1] = 1.0
-    without = PooledPredictor(
-        pooled.members, ke.objectives.LogarithmicPool(alone, pooled.pool.offset), pooled.left_out, pooled.left_out_rows
-    )
-    assert default._heaviest(without) == [1]
-
-
 def test_ctrl_c_leaves_no_half_classifier(monkeypatch, table):
     X, y = table
 

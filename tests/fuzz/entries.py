@@ -1,17 +1,16 @@
-"""Kernels, embeddings, objectives and optimizers, called with what :class:`Inputs` chooses."""
+"""Embeddings, objectives and optimizers, called with what :class:`Inputs` chooses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import gpytorch
 import torch
 from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
-from kernel_embed import embeddings, kernels, learning, linalg, objectives, scale, tabular
+from kernel_embed import embeddings, learning, objectives
 
-from .inputs import NAN, NUMBERS, D, Inputs, M, N, clean_x, line
+from .inputs import NUMBERS, D, Inputs, M, N, clean_x, line
 
 ENTRIES: dict[str, Callable[[Inputs], object]] = {}
 """Every public entry point by name; what a call returns is looked through for NaN."""
@@ -60,133 +59,6 @@ def conditioned(i: Inputs) -> object:
 def linear_map() -> torch.nn.Module:
     with torch.random.fork_rng(devices=[]):
         return torch.nn.Linear(D, 3).double()
-
-
-# kernels and linear algebra ------------------------------------------------------------------------------------------
-
-FEATURES = (None, torch.sin, torch.nn.ReLU(), "net", 3)
-
-ENTRIES |= {
-    "gram": lambda i: ke.gram(i.kernel(), i.x()),
-    "gram_between": lambda i: ke.gram(i.kernel(), i.x(), i.query()),
-    "gram_diagonal": lambda i: kernels.gram_diagonal(i.kernel(), i.x()),
-    "default_kernel": lambda i: parameters(i.call(ke.default_kernel, i.x(), lengthscale=None)),
-    "median_distance": lambda i: (kernels.median_distance(i.x()), kernels.feature_ranges(i.x())),
-    "set_lengthscales": lambda i: parameters(ke.set_lengthscales_by_median(i.kernel(), i.x())),
-    "sup_diagonal": lambda i: i.call(kernels.sup_diagonal, i.kernel(), i.x(), bound=None),
-    "explicit_features": lambda i: kernels.explicit_features(i.kernel(), i.x()),
-    "initialize_from_data": lambda i: kernels.initialize_from_data(i.kernel(), i.x()),
-    "nystrom_kernel": lambda i: ke.gram(scale.nystrom_kernel(i.kernel(), i.x()), i.query()),
-    "random_feature_kernel": lambda i: ke.gram(
-        i.call(scale.random_feature_kernel, i.kernel(), d=D, num_features=6, seed=0), i.x()
-    ),
-    "smoothed_kernel": lambda i: ke.gram(kernels.SmoothedKernel(i.kernel()), i.x()),
-    "feature_kernel": lambda i: ke.gram(
-        ke.FeatureKernel(i.setting("features", linear_map(), FEATURES), i.kernel()), i.x()
-    ),
-    "delta_kernel": lambda i: ke.gram(kernels.DeltaKernel(), i.x(), i.query()),
-    "mahalanobis_kernel": lambda i: ke.gram(i.call(kernels.MahalanobisKernel, num_dims=D).double(), i.x()),
-    "bags": lambda i: ke.gram(
-        i.call(kernels.BagKernel, i.kernel(), num_features=D),
-        i.call(kernels.pack_bags, [i.x(), i.query(), clean_x(2, 5)], size=None),
-    ),
-    "distances_of_bags": lambda i: ke.gram(
-        i.call(kernels.MMDKernel, i.kernel(), num_features=D), kernels.pack_bags([i.x(), i.query(), clean_x(2, 5)])
-    ),
-}
-
-
-@entry
-def dense_system(i: Inputs) -> object:
-    K = ke.gram(i.kernel(), i.x())
-    system = linalg.DenseSystem(K, torch.as_tensor(i.setting("ridge", 0.1, (0.0, 1e-300, 1e300)), dtype=K.dtype))
-    return system.solve(torch.ones(K.shape[-1], 1, dtype=K.dtype)), system.log_determinant
-
-
-@entry
-def measures(i: Inputs) -> object:
-    measure = i.one_of(
-        lambda: i.call(kernels.GaussianMeasure, scale=1.0),
-        lambda: kernels.DiscreteMeasure(i.query(), i.setting("weights", None, NUMBERS)),
-        lambda: i.call(kernels.LebesgueMeasure, unit=False),
-        lambda: i.setting("measure", None, (kernels.LebesgueMeasure, "gauss", 3)),
-    )
-    return ke.gram(kernels.SmoothedKernel(i.kernel(), measure), i.x())
-
-
-@entry
-def tied_kernels(i: Inputs) -> object:
-    kind = i.pick("kind", (tabular.TiedRBFKernel, tabular.TiedMaternKernel, tabular.TiedLaplaceKernel))
-    groups = i.setting("groups", (0, 1), ((0, 0), (), (-1, 0), (0.5, 1), (0, 2), "01", None, 3, (0, NAN)))
-    more = {"nu": i.setting("nu", 1.5, (0.5, 2.5, *NUMBERS))} if kind is tabular.TiedMaternKernel else {}
-    return ke.gram(kind(groups, **more).double(), i.x(), i.query())
-
-
-@entry
-def warpings(i: Inputs) -> object:
-    numbers = i.setting("numbers", torch.tensor([True, False]), (torch.tensor([True]), None, [True, False], "all"))
-    warp = tabular.make_input_transform(i.setting("kind", "squash", ("quantile", "no", None, 3)), i.x(), numbers)
-    return ke.gram(ke.FeatureKernel(warp, RBFKernel().double()), i.query())
-
-
-@entry
-def partitions(i: Inputs) -> object:
-    columns = torch.tensor([i.setting("column", 0, (1, 7, -3)), 0, 0])
-    below = torch.tensor([i.setting("below", 1, (-1, 0, 2, 9)), -1, -1])
-    thresholds = i.setting("thresholds", torch.tensor([0.5, 0.0, 0.0]), (torch.zeros(2), torch.tensor(0.5), None, "0"))
-    tree = tabular.Tree(columns, thresholds, below, torch.tensor([2, -1, -1]))
-    trees = i.setting("trees", [tree], ([], [tree, tree], tree, None, [None]))
-    return ke.gram(ke.FeatureKernel(tabular.Partitions(trees)), i.x())
-
-
-NODES = (
-    *map(torch.tensor, ([1, -1, -1], [1, 2, -1], [-1, -1, -1], [1.0, -1.0, -1.0], [True, False, False], [], [1, -1])),
-    *(torch.tensor([-5, -1, -1]), torch.tensor([2**40, 0, 0]), None),
-)
-
-
-@entry
-def trees(i: Inputs) -> object:
-    """Nodes of every kind, and points beyond all thresholds."""
-    thresholds = torch.tensor([0.5, 0.0, 0.0])
-    tree = tabular.Tree(
-        i.setting("columns", torch.tensor([0, 0, 0]), NODES),
-        i.setting("thresholds", thresholds, (thresholds * NAN, thresholds / 0, thresholds.long(), *NODES)),
-        i.setting("below", torch.tensor([1, -1, -1]), NODES),
-        i.setting("above", torch.tensor([2, -1, -1]), NODES),
-    )
-    partition = tabular.Partitions([tree])
-    kernel = ke.FeatureKernel(partition)
-    answers = ask(ke.MulticlassEmbedding(kernel, M).condition(i.x(), torch.arange(N) % M), "probabilities", i.query())
-    return answers, ke.gram(kernel, i.x()), i.call(partition.splits, num_columns=2)
-
-
-@entry
-def diagonal_bounds(i: Inputs) -> object:
-    bound = i.one_of(
-        lambda: i.call(ke.LipschitzBound, radius=1e3),
-        lambda: i.call(kernels.NominalDiagonal, value=1.0),
-        kernels.MeanDiagonal,
-    )
-    kernel = ke.FeatureKernel(linear_map()) if isinstance(bound, ke.LipschitzBound) else i.kernel()
-    return kernels.sup_diagonal(kernel, i.x(), bound)
-
-
-@entry
-def kernel_structure(i: Inputs) -> object:
-    kernel = i.kernel()
-    kernels.has_explicit_features(kernel)
-    kernels.fold(kernel, kernels.Algebra())
-    return len(list(kernels.frozen(kernel).parameters()))
-
-
-@entry
-def register(i: Inputs) -> object:
-    """Registrations that are refused; one that is taken would outlive its case."""
-    own = type("Own", (gpytorch.kernels.Kernel,), {})
-    kind = i.pick("kind", (None, "rbf", RBFKernel(), torch.nn.Module, own))
-    like, profile = i.pick("like", (None, "rbf", torch.nn.Module)), i.pick("profile", (None, 3, "exp"))
-    ke.register(kind, like=like, profile=profile)
 
 
 # embeddings ----------------------------------------------------------------------------------------------------------
@@ -260,13 +132,6 @@ def prediction_sets(i: Inputs) -> object:
 
 
 @entry
-def calibrated_and_updated(i: Inputs) -> object:
-    model = conditioned(i)
-    more = model.updated(i.query(), torch.arange(N) % M)
-    return ask(model.calibrated(), "probabilities", clean_x(2)), ask(more, "probabilities", clean_x(2))
-
-
-@entry
 def answers(i: Inputs) -> object:
     model, query = conditioned(i), i.query()
     return i.one_of(
@@ -274,21 +139,20 @@ def answers(i: Inputs) -> object:
         lambda: model.expectation(i.setting("g", torch.ones(M).double()), query),
         lambda: i.call(model.entropy, query, kind="clip-normalized"),
         lambda: model.updated(query, torch.arange(N) % M, i.setting("sample_weight", None)).V,
+        lambda: ask(model.calibrated(), "probabilities", clean_x(2)),
+        lambda: ask(model.updated(query, torch.arange(N) % M), "probabilities", clean_x(2)),
     )
 
 
 @entry
 def distribution(i: Inputs) -> object:
     law = conditional(i).condition(i.x(), i.targets()).distribution(i.query())
-    drawn = i.call(law.sample, k=2, seed=0)
-    limits = i.call(law.quantile, q=0.5), i.call(law.interval, coverage=0.9)
-    return Probabilities(law.cdf(i.setting("t", 0.0))), law.mean, law.variance, limits, drawn
-
-
-@entry
-def further_distribution(i: Inputs) -> object:
-    law = conditional(i).condition(i.x(), i.targets()).distribution(i.query())
-    return law.crps(i.setting("at", line())), law.quantile(0.5)
+    return i.one_of(
+        lambda: (i.call(law.sample, k=2, seed=0), law.mean, law.variance),
+        lambda: (i.call(law.quantile, q=0.5), i.call(law.interval, coverage=0.9)),
+        lambda: Probabilities(law.cdf(i.setting("t", 0.0))),
+        lambda: law.crps(i.setting("at", line())),
+    )
 
 
 # objectives and learning ---------------------------------------------------------------------------------------------

@@ -1,11 +1,6 @@
-"""Posteriors, tests, large data, files and commands."""
+"""Posteriors, tests and large data."""
 
 from __future__ import annotations
-
-import contextlib
-import io
-import pathlib
-import tempfile
 
 import gpytorch
 import torch
@@ -13,7 +8,6 @@ from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
 from kernel_embed import hypothesis, kernels, posteriors, scale
-from kernel_embed.cli import main
 from kernel_embed.lab import studies
 
 from .entries import (
@@ -33,22 +27,23 @@ from .inputs import NAN, NUMBERS, Inputs, M, N, clean_x, line
 # posteriors ----------------------------------------------------------------------------------------------------------
 
 
+def sampled(i: Inputs, sampler: object) -> object:
+    settings = {"num_samples": 3, "warmup_steps": 3, "num_chains": 1, "seed": 0, "temperature": 1.0, "initial": "prior"}
+    data = multiclass(i), ke.ConditionalEvidence(), i.x(), i.labels()
+    posterior = i.call(ke.sample_posterior, *data, sampler=sampler, **settings)
+    return list(posterior.samples.values()), ask(posterior, "probabilities", i.query())
+
+
 @entry
 def sample_posterior(i: Inputs) -> object:
     samplers = (ke.NUTS(max_tree_depth=3), ke.SMC(num_particles=8), ke.Laplace(), ke.SVI(num_steps=5), ke.Laplace())
-    settings = {"num_samples": 3, "warmup_steps": 2, "num_chains": 1, "seed": 0, "temperature": 1.0, "initial": "prior"}
-    settings["sampler"] = i.pick("sampler", samplers)
-    posterior = i.call(ke.sample_posterior, multiclass(i), ke.ConditionalEvidence(), i.x(), i.labels(), **settings)
-    return list(posterior.samples.values()), ask(posterior, "probabilities", i.query())
+    return sampled(i, i.pick("sampler", samplers))
 
 
 @entry
 def nutpie(i: Inputs) -> object:
     depth = i.setting("max_tree_depth", 3, (1, *NUMBERS))
-    sampler = i.call(posteriors.Nutpie, max_tree_depth=depth, target_accept_prob=0.8, full_mass=False)
-    settings = {"num_samples": 3, "warmup_steps": 3, "num_chains": 1, "seed": 0, "sampler": sampler}
-    posterior = i.call(ke.sample_posterior, multiclass(i), ke.ConditionalEvidence(), i.x(), i.labels(), **settings)
-    return list(posterior.samples.values()), ask(posterior, "probabilities", i.query())
+    return sampled(i, i.call(posteriors.Nutpie, max_tree_depth=depth, target_accept_prob=0.8, full_mass=False))
 
 
 def mean_posterior(i: Inputs, x: object) -> object:
@@ -118,100 +113,6 @@ def mean_posterior_questions(i: Inputs) -> object:
     posterior = mean_posterior(i, clean_x())
     bands = (posterior.band, i.query()), (posterior.witness(i.x(), i.query()).band, clean_x(2))
     return [i.call(band, query, level=0.8) for band, query in bands], posterior.mixture(i.x()).quantile(0.3)
-
-
-# files and commands --------------------------------------------------------------------------------------------------
-
-
-def damaged(i: Inputs, path: pathlib.Path) -> pathlib.Path:
-    """The file as it is, or spoiled."""
-    whole = path.read_bytes()
-    if i.is_broken("settings"):
-        path.write_bytes(i.pick("bytes", (whole, b"", whole[:50], whole[:-30], b"PK" + whole[2:40], b"pickle")))
-    return path
-
-
-@entry
-def save_and_load(i: Inputs) -> object:
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "model"
-        i.call(ke.save, i.call(ke.MulticlassEmbedding, i.kernel(), num_classes=M), path=path)
-        return len(list(ke.load(damaged(i, path)).parameters()))  # NaN that was saved is loaded
-
-
-@entry
-def save_posterior(i: Inputs) -> object:
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "posterior"
-        i.call(draws().save, path=path)
-        embedding = i.call(ke.MulticlassEmbedding, i.kernel(), num_classes=M)
-        return list(ke.load_posterior(damaged(i, path), embedding, ke.ConditionalEvidence()).samples.values())
-
-
-@entry
-def load_posterior(i: Inputs) -> object:
-    content = i.pick("content", (b"", b"PK\x03\x04", b"\x80\x04N.", b"{}", b"\x93NUMPY\x01\x00", None))
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "posterior"
-        if content is not None:
-            path.write_bytes(content)
-        return ke.load_posterior(i.setting("path", path), multiclass(i), ke.ConditionalEvidence())
-
-
-def run(arguments: list[str]) -> None:
-    """One line on the error stream and 2, argparse's own words and 2, or a table and 0."""
-    stream = io.StringIO()
-    with contextlib.redirect_stderr(stream), contextlib.redirect_stdout(io.StringIO()):
-        try:
-            code = main(arguments)
-        except SystemExit as left:  # argparse, which has said why
-            if left.code != 2:
-                raise AssertionError(f"left with {left.code}") from left
-            return
-    words = stream.getvalue().strip()
-    assert (code == 0) == (words == ""), f"Expected words with code 2 and none with 0, got {code} and {words!r}."
-    assert code in (0, 2)
-    assert "\n" not in words, words
-
-
-CELLS = ("1", "nan", "inf", "-1.7e308", "9e30", "", "?", "x" * 200, '"a,b"', "<b>", "é", "1e-320", "2020-01-01", "3,5")
-
-
-@entry
-def command_line(i: Inputs) -> object:
-    """Whatever stands in the file."""
-    odd, other = i.pick("odd", CELLS), i.pick("other", CELLS)
-    label = i.pick("label", ("yes", "1", "9e30", "", "<script>", "0.5"))
-    rows = [
-        f"{odd if t == 3 else t % 7},{other if t % 5 == 0 else t * t % 11},{label if t % 2 else 'no'}"
-        for t in range(24)
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "table.csv"
-        head = i.pick("head", ("a,b,target", "a,a,target", ",,", "a;b;target", "a,b", ""))
-        path.write_text("\n".join([head, *rows, ""]), encoding="utf-8")
-        arguments = ["compare", "--data", str(path), "--out", f"{folder}/out", "--folds", "2", "--no-report"]
-        run([*arguments, "--methods", "logistic", "median heuristic"])
-
-
-@entry
-def settings_of_commands(i: Inputs) -> object:
-    number = str(i.pick("number", (2, 0, -1, 1.5, "nan", "", 10**20, "x")))
-    cell = i.pick("cell", ("0.5", "1e9", "-3", "1e-300", "7"))
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "table.csv"
-        cells = [f"{t % 7},{t * t % 11},{cell if t == 5 else t / 3}\n" for t in range(24)]
-        path.write_text("a,b,target\n" + "".join(cells), encoding="utf-8")
-        compare = ["compare", "--data", str(path), "--no-report", "--methods", "ridge", "--folds"]
-        settings = [[name, number] for name in ("--seed", "--budget", "--task", "--target", "--drop")]
-        commands = [
-            *([*compare, number], *([*compare, "2", *setting] for setting in settings)),
-            *([*compare, "2", "--test", f"{folder}/{number}"], ["reproduce", number]),
-            *(["reproduce", "iris", "--quick", name, "-1"] for name in ("--folds", "--seed")),
-            ["benchmark", "--parts", number],
-            ["benchmark", "--parts", "classifier", "--quick", "--sizes", "0"],
-        ]
-        run([*i.pick("arguments", commands), "--out", f"{folder}/out"])
 
 
 # tests ---------------------------------------------------------------------------------------------------------------

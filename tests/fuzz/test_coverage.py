@@ -13,7 +13,7 @@ MODULES = (
     "embeddings", "estimators", "hypothesis", "kernels", "learning", "objectives", "plots", "posteriors", "scale",
     "tabular", "voting",
 )  # fmt: skip
-SOURCES = ("entries", "inference", "applications")
+SOURCES = ("applications", "entries", "files", "inference", "kernels")
 
 NOT_CALLED = {
     "an answer, which the library makes and entries look through": """

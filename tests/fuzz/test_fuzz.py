@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from . import applications, inference  # noqa: F401 — which add to the entries
+from . import applications, files, inference, kernels  # noqa: F401 — which add to the entries
 from .entries import ENTRIES
 from .inputs import Inputs
 from .verdict import FINE, REFUSED, outcome_of
