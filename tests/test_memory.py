@@ -9,7 +9,7 @@ import torch
 
 import kernel_embed as ke
 from kernel_embed import resources, voting
-from kernel_embed.hypothesis import checks, hsic
+from kernel_embed.hypothesis import checks, independence
 
 N = 3000
 MEMORY = 2**25
@@ -102,7 +102,7 @@ def test_matrices_in_blocks_need_little_memory(monkeypatch):
 
     progress_bar = checks.progress_bar
     monkeypatch.setattr(checks, "progress_bar", bar)
-    monkeypatch.setattr(hsic, "MEMORY", 2**20)
+    monkeypatch.setattr(independence, "MEMORY", 2**20)
     assert ke.two_sample_test(X[::2], X[1::2], _kernel(), 20, seed=0).pvalue > 0.01
     assert ke.independence_test(X[:, 0], Z, _kernel(), 20, seed=0, kernel_y=_kernel()).pvalue > 0.01
     assert [show for _, _, show in shown] == [False, False]  # of 3000 points nobody needs to see a bar

@@ -1,12 +1,11 @@
 """Hypothesis tests with learned kernels: two or more samples, independence, conditional independence."""
 
-from .average_kernel import AverageKernel
 from .bayes_factor import log_bayes_factor
 from .causal import register_causal_test
 from .conditional import conditional_independence_test, conditional_two_sample_test
 from .differences import ColumnDifference, Differences
 from .independence import independence_test
-from .kernel_choice import HasKernelDraws, KernelChoice
+from .kernel_choice import AverageKernel, HasKernelDraws, KernelChoice
 from .linear_time import LinearTimeTwoSampleTest
 from .result import KernelTestResult, SamplesTestResult
 from .samples import k_sample_test, two_sample_test

@@ -37,9 +37,8 @@ from ..kernels.smoothed.gaussian import gaussian_terms
 from ..kernels.structure import check_columns
 from ..linalg import DenseSystem
 from ..validation import check_count, generator_of
-from .average_kernel import draws_of
 from .checks import Categorical, check_gram, read_samples
-from .kernel_choice import KernelChoice, choose_kernels
+from .kernel_choice import KernelChoice, choose_kernels, draws_of
 
 NUM_LOCATIONS = 100
 DIFFERENCES = (0.01, 0.03, 0.1, 0.3, 1.0)

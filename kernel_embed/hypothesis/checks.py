@@ -153,6 +153,9 @@ NORMAL_QUARTILES = 1.349
 class Encoding(torch.nn.Module):
     """From columns to that space, for the pooled sample ``x`` (``(n, d)``) and its ``categorical`` columns.
 
+    It is not the encoder of tables, which keeps the units of numbers and puts all categories at the same distance: here
+    the scale of a category depends on its frequency, and a kernel on the columns contains the map as a module.
+
     Example:
         >>> x = torch.tensor([[0.0, 1.0], [2.0, 1.0], [4.0, 7.0], [6.0, 7.0]], dtype=torch.float64)
         >>> Encoding(x, categorical=[1])(x).shape            # one real column and two categories
@@ -160,51 +163,43 @@ class Encoding(torch.nn.Module):
     """
 
     spread: Tensor
+    categories: Tensor
+    scales: Tensor
 
     def __init__(self, x: Tensor, categorical: Sequence[int] = ()) -> None:
         super().__init__()
-        self.categorical = tuple(categorical)
-        self.real = tuple(j for j in range(x.shape[-1]) if j not in self.categorical)
-        self.register_buffer("spread", _spread(x[:, list(self.real)]))
-        self.names: list[str] = []
-        for j in self.categorical:
+        self.real = [j for j in range(x.shape[-1]) if j not in categorical]
+        self.columns: list[int] = []
+        """The column of each category."""
+        categories, scales = [x.new_zeros(0)], [x.new_zeros(0)]
+        for j in categorical:
             values, counts = x[:, j].unique(return_counts=True)
-            share = counts.to(x) / x.shape[0]
-            deviation = (1.0 - share.square().sum()).sqrt()
-            self.names.append(f"categories_{j}")
-            self.register_buffer(f"categories_{j}", values)
-            self.register_buffer(f"categories_{j}_scale", deviation if deviation > 0 else torch.ones_like(deviation))
+            deviation = (1.0 - (counts.to(x) / len(x)).square().sum()).sqrt()
+            self.columns += [j] * len(values)
+            categories.append(values)
+            scales.append(torch.where(deviation > 0, deviation, 1.0).expand(len(values)))
+        self.register_buffer("spread", _spread(x[:, self.real]))
+        self.register_buffer("categories", torch.cat(categories))
+        self.register_buffer("scales", torch.cat(scales))
 
     def forward(self, x: Tensor) -> Tensor:
         """The points of the rows of ``x``."""
-        parts = [x[:, list(self.real)] / self.spread]
-        for j, name in zip(self.categorical, self.names, strict=True):
-            equal = x[:, j : j + 1] == getattr(self, name)
-            parts.append(equal.to(x) / getattr(self, f"{name}_scale"))
-        return torch.cat(parts, dim=-1)
+        equal = (x[:, self.columns] == self.categories).to(x)
+        return torch.cat([x[:, self.real] / self.spread, equal / self.scales], dim=-1)
 
     def kernel(self, lengthscale: float) -> Kernel:
         """The squared exponential of this lengthscale there, as a kernel on the columns themselves."""
-        if self.categorical:
-            base = RBFKernel().double().to(self.spread.device)
-            base.lengthscale = self.spread.new_tensor(lengthscale)
-            return FeatureKernel(self, base)
-        d = len(self.real)
+        d = len(self.real) if not self.columns else 1
         kernel = RBFKernel(ard_num_dims=d if d > 1 else None).double().to(self.spread.device)
-        kernel.lengthscale = lengthscale * self.spread
-        return kernel
+        kernel.lengthscale = self.spread.new_tensor(lengthscale) if self.columns else lengthscale * self.spread
+        return FeatureKernel(self, kernel) if self.columns else kernel
 
 
 def _spread(x: Tensor) -> Tensor:
     """The distance of the quartiles, which no outlier moves, as a standard deviation; that itself where it is zero."""
     if x.shape[1] == 0:
         return x.new_ones(0)
-    low, high = torch.quantile(x, x.new_tensor([0.25, 0.75]), dim=0) if x.shape[0] <= 2**18 else _quartiles(x)
+    low, high = torch.from_numpy(np.quantile(x.numpy(force=True), [0.25, 0.75], axis=0)).to(x)
     spread = (high - low) / NORMAL_QUARTILES
     spread = torch.where(spread > 0, spread, x.std(dim=0))
     return torch.where(spread > 0, spread, 1.0)
-
-
-def _quartiles(x: Tensor) -> tuple[Tensor, Tensor]:
-    n = x.shape[0]  # torch.quantile has a limit of size
-    return x.kthvalue(1 + n // 4, dim=0).values, x.kthvalue(1 + (3 * n) // 4, dim=0).values

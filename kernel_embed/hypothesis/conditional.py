@@ -4,7 +4,7 @@ r"""Tests of conditional independence of x and y given z.
 (:mod:`.transform_test`).
 
 **Residuals** (Flaxman et al.): regress x on z and y on z with Gaussian processes and test the residuals for
-independence by HSIC (:mod:`.residuals`). It has the right level where x and y are functions of z plus noise independent
+independence by HSIC (:mod:`.neighbors`). It has the right level where x and y are functions of z plus noise independent
 of z; two noises whose *variances* depend on z are not independent, and are rejected.
 
 **Kernel** (Zhang et al., 2011). With :math:`\ddot x = (x, z)`, :math:`R = \varepsilon (K_z + \varepsilon I)^{-1}`,
@@ -36,8 +36,7 @@ from .conditioning_set import ConditioningSet
 from .independence import independence_test
 from .kernel_choice import KernelChoice, choose_kernels
 from .neighbors import residual_test, residuals
-from .pvalues import by_gamma
-from .result import KernelTestResult
+from .result import KernelTestResult, by_gamma
 from .smoothers import MEMORY_REMEDY
 from .transform_test import ConditionalTestResult, transform_test
 

@@ -17,7 +17,7 @@ uses the labels, the maximum is over all of these kernels too.
 **Rows.** :math:`\mathrm{MMD}_b^2 = \frac1n \sum_i w(x_i) - \frac1m \sum_j w(y_j)`, so that w(x_i)/n and −w(y_j)/m are
 the contributions of single rows; they sum to the statistic.
 
-**Columns.** The statistic of every column alone, and that of all columns but one, on the scale of :mod:`.pvalues`, with
+**Columns.** The statistic of every column alone, and that of all columns but one, on the scale of :mod:`.result`, with
 p-values corrected for the number of columns by the maximum again. A column that matters only together with others is
 not detected alone, but its absence reduces the statistic of the others.
 """
@@ -36,7 +36,7 @@ from ..results import table
 from .checks import check_gram
 from .kernel_choice import kernels_by_rule
 from .mmd import indicators, squared_mmd, statistics
-from .pvalues import ROUNDING, rounding_unit, standardized
+from .result import ROUNDING, standardized
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -171,7 +171,7 @@ def _columns(
         x = pooled[:, columns]
         kernels = kernels_by_rule(x, "evidence+median", categorical, generator).kernels
         T, scale = statistics(kernels, x, E, sizes, squared_mmd)
-        z = standardized(T, scale, rounding_unit(T, scale)).amax(0)
+        z = standardized(T, scale)[0].amax(0)
         return torch.where(torch.isfinite(z), z, 0.0)
 
     alone = torch.stack([statistic([j], E) for j in range(d)])

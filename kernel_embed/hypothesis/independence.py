@@ -1,20 +1,214 @@
-"""The test of independence by the Hilbert–Schmidt criterion."""
+r"""The test of independence by the Hilbert–Schmidt criterion, for all permutations in one product of spectra.
+
+With K, L the Gram matrices of x and y and H = I − 11ᵀ/n,
+
+.. math::
+    \mathrm{HSIC}_b &= \frac1{n^2} \operatorname{tr} KHLH = \frac1{n^2} \Big[ \sum_{ij} K_{ij} L_{ij}
+        - \frac2n \sum_i (K1)_i (L1)_i + \frac{1^\top K 1 \; 1^\top L 1}{n^2} \Big] \\
+    \mathrm{HSIC}_u &= \frac1{n(n-3)} \Big[ \operatorname{tr} \tilde K \tilde L
+        - \frac{2}{n-2} 1^\top \tilde K \tilde L 1 + \frac{1^\top \tilde K 1 \; 1^\top \tilde L 1}{(n-1)(n-2)} \Big] ,
+
+where ˜ means a diagonal set to zero (Song et al., 2012).
+
+**Rotations.** HSIC needs :math:`\sum_{ij} K_{ij} L_{\pi_i \pi_j}` for many permutations π. Rotations
+:math:`\pi_i = i + s \bmod n` are n permutations whose sums are a circular correlation. Along the diagonal at offset d
+let :math:`\kappa_d(i) = K_{i, i+d}` and :math:`\lambda_d(i) = L_{i, i+d}` (indices mod n). Then
+
+.. math::  \sum_{ij} K_{ij} L_{i+s, j+s} = \sum_d w_d \sum_i \kappa_d(i) \lambda_d(i + s)
+           = \mathcal F^{-1} \Big[ \sum_d w_d\, \overline{\hat\kappa_d}\, \hat\lambda_d \Big]_s ,
+
+with d from 0 to n/2 and w_d = 2 except at the ends, because K and L are symmetric: n permutations for n/2 Fourier
+transforms.
+
+**Exact.** Take R random orders :math:`h_1, \dots, h_R` of the y and all n rotations of each. If x and y are
+independent, the observed pairing is as likely as any other to be the one at any rotation of any order: the nR
+statistics are exchangeable, and :math:`p = \#\{T \ge T_0\} / nR` is exact. The x and y are put into one random order
+first, so that neighboring rows mean nothing.
+
+The n × n/2 diagonals are formed in blocks of offsets, without an n × n matrix where it would be too large.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
+from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from ..kernels import gram
+from ..kernels.gram import cross_evaluation
+from ..progress import ProgressBar
 from ..splits import halves
 from ..validation import check_count, generator_of
-from .checks import Categorical, check_choice, check_pairs, read_samples
-from .hsic import pairs_of, statistics
+from .checks import Categorical, bar_of_test, check_choice, check_gram, check_pairs, read_samples
 from .kernel_choice import KernelChoice, Kernels, choose_kernels
-from .pvalues import Null, by_gamma, by_permutations, check_gamma
-from .result import KernelTestResult
+from .result import KernelTestResult, Null, NullScale, by_permutations, decide
+
+MEMORY = 2**27
+"""Bytes of a block of diagonals; the Gram matrix itself is formed where it is smaller than four such blocks."""
+
+
+def statistics(
+    kernels_x: Kernels,
+    kernels_y: Kernels,
+    x: Tensor,
+    y: Tensor,
+    num_permutations: int,
+    generator: torch.Generator,
+    unbiased: bool = False,
+    progress: bool | None = False,
+) -> tuple[Tensor, NullScale]:
+    """T ``(J, 1 + B)`` and the scale of the pairs of kernels in :func:`pairs_of`."""
+    num_orders = math.ceil((num_permutations + 1) / len(x))
+    orders = [torch.randperm(len(x), generator=generator).to(x.device) for _ in range(num_orders)]
+    T, scale = rotated_hsic(kernels_x.kernels, kernels_y.kernels, x, y, orders, unbiased, progress)
+    if num_permutations:
+        # The other rotations are exchangeable with the observed pairing, and so are any B of them.
+        others = 1 + torch.randperm(T.shape[-1] - 1, generator=generator)[:num_permutations].to(T.device)
+        T = torch.cat([T[..., :1], T[..., others]], dim=-1)
+    rows, columns = map(list, zip(*pairs_of(kernels_x, kernels_y), strict=True))
+    T, mean, variance, size = (value[rows, columns] for value in (T, scale.mean, scale.variance, scale.size))
+    return T, NullScale(mean, variance, size, scale.shift)
+
+
+def pairs_of(x: Kernels, y: Kernels) -> list[tuple[int, int]]:
+    """The pairs of kernels in the test: all maxima (or given kernels) with each other, equal multiples of the medians.
+
+    Example:
+        >>> x, y = Kernels((), "", (None, 1.0, 4.0)), Kernels((), "", (None, None, 1.0, 4.0))
+        >>> pairs_of(x, y)
+        [(0, 0), (0, 1), (1, 2), (2, 3)]
+    """
+
+    def maxima(kernels: Kernels) -> list[int]:
+        free = [i for i, multiple in enumerate(kernels.multiples) if multiple is None]
+        return free or [kernels.multiples.index(1.0)]  # without a maximum, the median
+
+    pairs = [(i, j) for i in maxima(x) for j in maxima(y)]
+    equal = [(i, j) for i, a in enumerate(x.multiples) for j, b in enumerate(y.multiples) if a is not None and a == b]
+    return pairs + [pair for pair in equal if pair not in pairs]
+
+
+def rotated_hsic(
+    kernels_x: Sequence[Kernel],
+    kernels_y: Sequence[Kernel],
+    x: Tensor,
+    y: Tensor,
+    orders: list[Tensor],
+    unbiased: bool = False,
+    progress: bool | None = False,
+) -> tuple[Tensor, NullScale]:
+    r"""HSIC ``(J, J', Rn)`` of every pair of kernels and all rotations of R orders, the observed pairing first.
+
+    The scale has shape ``(J, J')``. With λ, μ the eigenvalues of HKH/n, HLH/n, n·HSIC_b of independent x and y tends to
+    :math:`\sum_{lq} \lambda_l \mu_q \chi^2_1`.
+    """
+    n = len(x)
+    Ks, Ls = ([Diagonals(kernel, data) for kernel in kernels] for kernels, data in ((kernels_x, x), (kernels_y, y)))
+    with bar_of_test(n // 2 + 1, n, progress) as bar:
+        spectrum, sums_x, sums_y, square_x, square_y = _spectra(Ks, Ls, orders, bar)
+    zero = torch.zeros(1, dtype=torch.long, device=x.device)
+    diagonal_x = _stack(Ks, zero, orders[0])[:, 0]
+    diagonal_y = torch.stack([_stack(Ls, zero, order)[:, 0] for order in orders])
+    trace_x, trace_y = diagonal_x.sum(-1), diagonal_y[0].sum(-1)
+    size = (trace_x / n).abs()[:, None] * (trace_y / n).abs()
+    mean = (trace_x - sums_x.sum(-1) / n)[:, None] * (trace_y - sums_y[0].sum(-1) / n) / n**3
+    centred_x, centred_y = _centred_square(square_x, sums_x), _centred_square(square_y, sums_y[0])
+    # n⁶ in two factors: as one integer it exceeds 64 bits from n = 1449 on
+    variance = 2.0 * (centred_x / n**3)[:, None] * (centred_y / n**3)
+    product = torch.fft.irfft(spectrum, n=n).flatten(-2)
+    if unbiased:
+        product = product - _circular(diagonal_x, diagonal_y)
+        sums_x, sums_y = sums_x - diagonal_x, sums_y - diagonal_y
+    sums = _circular(sums_x, sums_y)
+    totals = (sums_x.sum(-1)[:, None] * sums_y[0].sum(-1)).unsqueeze(-1)
+    if unbiased:
+        T = (product - 2.0 / (n - 2) * sums + totals / ((n - 1) * (n - 2))) / (n * (n - 3))
+    else:
+        T = (product - 2.0 / n * sums + totals / n**2) / n**2
+    return T, NullScale(mean, variance, size, shift=float(unbiased))
+
+
+class Diagonals:
+    """κ_d(i) = k(x_i, x_{i+d}) for blocks of offsets d: from the Gram matrix where it fits, else pair by pair."""
+
+    def __init__(self, kernel: Kernel, x: Tensor) -> None:
+        self.kernel, self.x = kernel, x
+        self.K = check_gram(gram(kernel, x), kernel) if len(x) ** 2 * 8 <= 4 * MEMORY else None
+
+    def block(self, offsets: Tensor, order: Tensor) -> Tensor:
+        """``(len(offsets), n)`` for the points in this order."""
+        n = len(self.x)
+        partner = order[(torch.arange(n, device=self.x.device) + offsets.unsqueeze(-1)) % n]
+        if self.K is not None:
+            return self.K.flatten()[order * n + partner]
+        left = self.x[order]
+        with cross_evaluation(self.kernel):
+            values = [self.kernel(left, self.x[b], diag=True) for b in partner]
+        return check_gram(torch.stack(values), self.kernel)
+
+
+def _spectra(
+    Ks: list[Diagonals], Ls: list[Diagonals], orders: list[Tensor], bar: ProgressBar
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Σ_d w_d conj(κ̂_d) λ̂_d ``(J, J', R, n/2 + 1)``, the row sums ``(J, n)``, ``(R, J', n)`` and ‖·‖² of K and L."""
+    x, n, half = Ks[0].x, len(orders[0]), len(orders[0]) // 2
+    J, Jy = len(Ks), len(Ls)
+    spectrum = torch.zeros(J, Jy, len(orders), half + 1, dtype=torch.complex128, device=x.device)
+    sums_x, sums_y = x.new_zeros(J, n), x.new_zeros(len(orders), Jy, n)
+    square_x, square_y = x.new_zeros(J), x.new_zeros(Jy)
+    width = max(1, MEMORY // (16 * n * (J + Jy)))
+    for start in range(0, half + 1, width):
+        offsets = torch.arange(start, min(start + width, half + 1), device=x.device)
+        # offsets d and n − d are the same pairs of rows, counted once
+        w = torch.where((offsets == 0) | (2 * offsets == n), 1.0, 2.0).to(x)
+        kappa = _stack(Ks, offsets, orders[0])
+        sums_x += _row_sums(kappa, offsets, w)
+        square_x += (kappa.square().sum(-1) * w).sum(-1)
+        spectrum_x = torch.fft.rfft(kappa).conj() * w.unsqueeze(-1)
+        for r, order in enumerate(orders):
+            lam = _stack(Ls, offsets, order)
+            sums_y[r] += _row_sums(lam, offsets, w)
+            if r == 0:
+                square_y += (lam.square().sum(-1) * w).sum(-1)
+            spectrum_y = torch.fft.rfft(lam)
+            for j in range(J):
+                spectrum[j, :, r] += (spectrum_x[j] * spectrum_y).sum(-2)
+        bar.update(len(offsets))
+    return spectrum, sums_x, sums_y, square_x, square_y
+
+
+def _stack(diagonals: list[Diagonals], offsets: Tensor, order: Tensor) -> Tensor:
+    """Blocks of all kernels, ``(J, len(offsets), n)``."""
+    return torch.stack([D.block(offsets, order) for D in diagonals])
+
+
+def _row_sums(kappa: Tensor, offsets: Tensor, w: Tensor) -> Tensor:
+    """The part of K1 from these diagonals: K_{i,i+d} in row i, and where w = 2 also in row i + d."""
+    n = kappa.shape[-1]
+    sums = kappa.sum(-2)
+    twice = (w > 1.5).nonzero().squeeze(-1)
+    if len(twice):
+        back = (torch.arange(n, device=kappa.device) - offsets[twice].unsqueeze(-1)) % n
+        sums = sums + kappa[:, twice].gather(-1, back.expand(kappa.shape[0], -1, -1)).sum(-2)
+    return sums
+
+
+def _circular(a: Tensor, b: Tensor) -> Tensor:
+    """Σ_i a(i) b(i + s) for all s: from ``(J, n)`` and ``(R, J', n)`` to ``(J, J', Rn)``."""
+    product = torch.fft.rfft(a).conj()[:, None, None] * torch.fft.rfft(b).transpose(0, 1)
+    sums: Tensor = torch.fft.irfft(product, n=a.shape[-1]).flatten(-2)
+    return sums
+
+
+def _centred_square(square: Tensor, sums: Tensor) -> Tensor:
+    """‖HKH‖² = ‖K‖² − (2/n) Σ_i (K1)_i² + (1ᵀK1)²/n²."""
+    n = sums.shape[-1]
+    return (square - 2.0 / n * sums.square().sum(-1) + sums.sum(-1).square() / n**2).clamp_min(0.0)
 
 
 def independence_test(
@@ -84,13 +278,12 @@ def independence_test(
         kernels_x, kernels_y, rows = _split(x, y, kernels_x, kernels_y, unbiased, generator)
         x, y, how = x[rows], y[rows], "chosen on one half"
     pairs = tuple((kernels_x.kernels[i], kernels_y.kernels[j]) for i, j in pairs_of(kernels_x, kernels_y))
-    if null == "gamma":
-        check_gamma(len(pairs), unbiased)
-        T, scale = statistics(kernels_x, kernels_y, x, y, 0, generator)
-        decision = by_gamma(T[0, 0], scale.mean[0], scale.variance[0], num_permutations, generator)
-    else:
-        T, scale = statistics(kernels_x, kernels_y, x, y, num_permutations, generator, unbiased, progress)
-        decision = by_permutations(T, scale)
+    decision = decide(
+        lambda B: statistics(kernels_x, kernels_y, x, y, B, generator, unbiased, progress),
+        null,
+        num_permutations,
+        generator,
+    )
     return decision.result(KernelTestResult, "independence test", pairs, how, sizes=(len(x),))
 
 

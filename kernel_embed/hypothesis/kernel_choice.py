@@ -1,11 +1,15 @@
-r"""The kernels of a test: given by the user, or learned without labels.
+r"""The kernels of a test: given by the user, or learned without labels; and averages of kernels.
 
-By default a test uses the lengthscales at which the evidence has its maxima, and the median heuristic.
+By default a test uses the lengthscales at which the evidence has its maxima, and the median heuristic. The evidence
+(13) of the pooled sample does not depend on which point came from which sample (or which x goes with which y), so that
+a relabeling leaves the kernels unchanged and the test is exact without a held-out part of the data. The highest maximum
+need not be the scale at which samples differ, so all of them are used.
 
-The evidence (13) of the pooled sample does not depend on which point came from which sample (or which x goes with which
-y), so that a relabeling leaves the kernels unchanged and the test is exact without a held-out part of the data. The
-evidence often has several maxima, and the highest need not be the scale at which samples differ, so all of them are
-used. The median heuristic is included for data where it is the right scale.
+All statistics are linear in the Gram matrix (HSIC in each of its two), so that over draws k_s with weights w_s
+
+.. math::  \sum_s w_s T(k_s) = T(\bar k), \qquad \bar k = \sum_s w_s k_s :
+
+a test averaged over a posterior is the test with the average kernel, and its null distribution is that of one kernel.
 """
 
 from __future__ import annotations
@@ -24,11 +28,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..embeddings.bayesian import BayesianMeanEmbedding
-from ..kernels import LebesgueMeasure, median_distance, set_lengthscales_by_median
+from ..kernels import LebesgueMeasure, gram, median_distance, set_lengthscales_by_median
+from ..kernels.gram import batch_rows, cross_evaluation
 from ..kernels.initialization import scan_span
 from ..objectives.evidence import EmbeddingEvidence, prominent
 from ..posteriors.posterior import KernelDraws
-from .average_kernel import AverageKernel, average_over_batch
 from .checks import Encoding, check_choice, check_real
 
 Rule = Literal["evidence+median", "evidence", "best", "median", "split"]
@@ -51,6 +55,10 @@ BATCH_ENTRIES = 2**22
 """Kernel values of one batch."""
 MEASURE = LebesgueMeasure(unit=True)
 """r(x, x) = 1, so that the maxima scale with the units of the data."""
+BLOCK_ENTRIES = 2**24
+"""Kernel values of all draws in memory at once."""
+ROUNDING = 1e-6
+"""The error of a sum of weights in single precision."""
 
 
 @runtime_checkable
@@ -78,12 +86,9 @@ KernelChoice: TypeAlias = Rule | Kernel | Sequence[Kernel] | HasKernelDraws | No
 
 
 class Kernels(NamedTuple):
-    """The kernels of a test, none with a batch dimension.
+    """The kernels of a test, none with a batch dimension, and in words how they were chosen.
 
-    Attributes:
-        kernels: the kernels.
-        how: how they were chosen, for the summary.
-        multiples: the multiple of the median distance that each is; ``None`` for maxima and given kernels.
+    ``multiples`` are the multiples of the median distance; ``None`` for maxima and given kernels.
     """
 
     kernels: tuple[Kernel, ...]
@@ -113,11 +118,11 @@ def choose_kernels(
 def unbatched_kernels(kernel: Kernel | Sequence[Kernel] | HasKernelDraws) -> list[Kernel]:
     """The given kernels without batch dimensions: batches and posteriors become averages."""
     if isinstance(kernel, Kernel):
-        return [average_over_batch(kernel)]
+        kernel = [kernel]
     if isinstance(kernel, HasKernelDraws):
         return [AverageKernel(kernel.kernel_draws())]
     if isinstance(kernel, Sequence) and kernel and all(isinstance(one, Kernel) for one in kernel):
-        return [average_over_batch(one) for one in kernel]
+        return [AverageKernel(_equal_draws(one)) if one.batch_shape else one for one in kernel]
     raise TypeError(
         "kernel must be a gpytorch.kernels.Kernel, several of them, a posterior (anything with kernel_draws()), None, "
         f"or one of {get_args(Rule)}, not {type(kernel).__name__}."
@@ -195,3 +200,105 @@ def log_evidence(z: Tensor, lengthscales: NDArray[np.float64]) -> NDArray[np.flo
         with torch.no_grad():
             values.append(-EmbeddingEvidence(num_locations=t)(embedding, z).cpu().numpy())
     return np.concatenate(values)
+
+
+class AverageKernel(Kernel):
+    """k̄ = Σ_s w_s k_s as a GPyTorch kernel without a batch dimension, for inputs ``(n, d)``.
+
+    Args:
+        draws: the kernels and their weights.
+
+    Raises:
+        TypeError: if a draw is not a GPyTorch kernel.
+        ValueError: if there is not one weight for each draw, or the weights are negative or do not sum to 1.
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> batch = RBFKernel(batch_shape=torch.Size([2])).double()
+        >>> batch.lengthscale = torch.tensor([1.0, 2.0], dtype=torch.float64).reshape(2, 1, 1)
+        >>> average = AverageKernel(KernelDraws((batch,), (torch.tensor([0.25, 0.75], dtype=torch.float64),)))
+        >>> x = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        >>> gram(average, x).detach()                                      # ¼ exp(−1/2) + ¾ exp(−1/8)
+        tensor([[1.0000, 0.8135],
+                [0.8135, 1.0000]], dtype=torch.float64)
+    """
+
+    weights: Tensor
+
+    def __init__(self, draws: KernelDraws) -> None:
+        super().__init__()
+        _check_draws(draws)
+        self.kernels = torch.nn.ModuleList(draws.kernels)
+        self.counts = [weights.numel() for weights in draws.weights]
+        self.register_buffer("weights", torch.cat([weights.detach().double().flatten() for weights in draws.weights]))
+
+    @property
+    def draws(self) -> KernelDraws:
+        """The kernels and their weights."""
+        return KernelDraws(tuple(self.kernels), self.weights.split(self.counts))
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Empty: the draws are averaged."""
+        return torch.Size()
+
+    @batch_shape.setter
+    def batch_shape(self, value: torch.Size) -> None:
+        """Ignored: GPyTorch sets it in its constructor."""
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: object
+    ) -> Tensor:
+        """k̄ between rows."""
+        if last_dim_is_batch or x1.dim() > 2 or x2.dim() > 2:
+            raise RuntimeError(
+                f"AverageKernel takes inputs of shape (n, d), not {tuple(x1.shape)} and {tuple(x2.shape)}."
+            )
+        parts = [_average(kernel, w.to(x1), x1, x2, diag) for kernel, w in zip(*self.draws, strict=True)]
+        return torch.stack(parts).sum(0)
+
+
+def _average(kernel: Kernel, weights: Tensor, x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
+    """Σ_s w_s K_s; a kernel whose values have no batch dimension has the same values for all draws."""
+
+    def average(K: Tensor) -> Tensor:
+        K = K.reshape(-1, *(K.shape[-1:] if diag else K.shape[-2:]))
+        return torch.tensordot(weights, K.expand(len(weights), *K.shape[1:]), dims=1)  # type: ignore[no-any-return]
+
+    if diag:
+        with cross_evaluation(kernel):
+            return average(kernel(batch_rows(kernel, x1), batch_rows(kernel, x2), diag=True))
+    rows = max(1, BLOCK_ENTRIES // (len(weights) * len(x2)))
+    if len(x1) <= rows and x1.shape == x2.shape and torch.equal(x1, x2):
+        return average(gram(kernel, x1))
+    return torch.cat([average(gram(kernel, block, x2)) for block in x1.split(rows)])
+
+
+def _equal_draws(kernel: Kernel) -> KernelDraws:
+    """The kernels of a batch with equal weights."""
+    count = torch.Size(kernel.batch_shape).numel()
+    return KernelDraws((kernel,), (torch.full((count,), 1.0 / count, dtype=torch.float64),))
+
+
+def draws_of(kernel: Kernel) -> KernelDraws:
+    """The draws of an average; another kernel is its own only draw."""
+    return kernel.draws if isinstance(kernel, AverageKernel) else _equal_draws(kernel)
+
+
+def _check_draws(draws: KernelDraws) -> None:
+    kernels, weights = draws
+    if not kernels or not all(isinstance(kernel, Kernel) for kernel in kernels):
+        types = [type(kernel).__name__ for kernel in kernels]
+        raise TypeError(f"kernel_draws() must return gpytorch kernels, not {types}.")
+    counts, sizes = [torch.Size(kernel.batch_shape).numel() for kernel in kernels], [w.numel() for w in weights]
+    if counts != sizes:
+        raise ValueError(
+            f"kernel_draws() must return one weight for each draw: the kernels have {counts} draws, the weights "
+            f"{sizes} entries."
+        )
+    flat = torch.cat([w.detach().double().flatten().cpu() for w in weights])
+    if not bool((flat >= 0).all()) or not abs(float(flat.sum()) - 1.0) <= ROUNDING:
+        raise ValueError(
+            f"The weights of kernel draws must be nonnegative and sum to 1; they sum to {float(flat.sum()):g}, and the "
+            f"smallest is {float(flat.min()):g}. Divide them by their sum."
+        )

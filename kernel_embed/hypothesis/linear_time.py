@@ -30,8 +30,7 @@ from ..kernels.structure import check_columns
 from ..validation import check_count, generator_of
 from .checks import check_gram, read_samples
 from .kernel_choice import HasKernelDraws, unbatched_kernels
-from .pvalues import ROUNDING, TestDecision, exceedance
-from .result import KernelTestResult
+from .result import ROUNDING, KernelTestResult, TestDecision, exceedance
 
 LINEAR_TIME = "two-sample test, linear time"
 SIGNS = 2**20

@@ -44,7 +44,7 @@ from ..kernels import explicit_features, gram, gram_diagonal
 from ..kernels.features.explicit import has_explicit_features
 from ..progress import ProgressBar
 from .checks import bar_of_test, check_gram
-from .pvalues import NullScale
+from .result import NullScale
 
 Formula = Callable[["QuadraticForms", Sequence[int]], Tensor]
 """From the quadratic forms of all labelings and the sample sizes to T of all labelings."""

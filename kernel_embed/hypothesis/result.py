@@ -1,9 +1,24 @@
-"""Results of tests."""
+r"""Results of tests, and one exact p-value from the statistics of several kernels.
+
+Let :math:`T_{jb}` be the statistic of kernel j under relabeling b, with b = 0 as observed. Under the null hypothesis
+the columns are exchangeable, and so are the values of any function that treats all columns alike. The null distribution
+of each kernel is close to a gamma distribution whose mean m_j and variance v_j follow from the Gram matrix without its
+labels. With :math:`a_j = m_j^2 / v_j` the square root of the statistic is nearly normal, which puts all kernels on one
+scale:
+
+.. math::  z_{jb} = 2 \sqrt{a_j} \Big( \sqrt{T_{jb} / m_j} - 1 + \frac1{8 a_j} \Big), \qquad
+           S_b = \max_j z_{jb}, \qquad p = \frac{1 + \#\{b \ge 1 : S_b \ge S_0\}}{1 + B} .
+
+Without the root, kernels of long lengthscale, whose null distributions are skewed, would dominate the maximum.
+
+For a single kernel the gamma distribution itself gives an approximate p-value without permutations.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from gpytorch.kernels import Kernel
@@ -12,20 +27,24 @@ from torch import Tensor
 from ..embeddings import BayesianMeanEmbedding, NoiseKind
 from ..embeddings.witness import Witness
 from ..validation import check_count, check_features, check_share, generator_of
-from .average_kernel import AverageKernel
+from .kernel_choice import AverageKernel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from .differences import Differences
 
-MAX_POINTS = 2000
-"""The most points at which the difference of two samples is evaluated by default."""
-
+Null = Literal["permutation", "gamma"]
+"""How the null distribution is found."""
 TestedKernel: TypeAlias = Kernel | tuple[Kernel, Kernel]
 """The kernel of a test of samples, or the kernels of x and of y."""
-
 Result = TypeVar("Result", bound="KernelTestResult")
+MAX_POINTS = 2000
+"""The most points at which the difference of two samples is evaluated by default."""
+ROUNDING = 1e-12
+"""Statistics closer than this, relative to the kernel values, are ties: they differ by the order of summation."""
+S_ROUNDING = 1e-9
+"""The same for S."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -134,15 +153,6 @@ class SamplesTestResult(KernelTestResult):
             TypeError: if ``num_permutations`` is not a whole number.
             ValueError: if ``level`` is not between 0 and 1, ``num_permutations`` is below 1, or ``points`` have other
                 columns than the samples.
-
-        Example:
-            >>> from kernel_embed import two_sample_test
-            >>> generator = torch.Generator().manual_seed(0)
-            >>> x, y = torch.randn(2, 100, 2, generator=generator)
-            >>> y[:, 1] += 1.0
-            >>> differences = two_sample_test(x, y, seed=0).differences(num_permutations=200)
-            >>> [column.pvalue < 0.05 for column in differences.columns], bool(differences.significant.any())
-            ([False, True], True)
         """
         from .differences import find_differences
 
@@ -158,15 +168,7 @@ class SamplesTestResult(KernelTestResult):
 
 
 def describe(kernel: TestedKernel) -> str:
-    """A kernel in a few characters: its class, and its lengthscales where it has them.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> kernel = RBFKernel()
-        >>> kernel.lengthscale = 2.0
-        >>> describe(kernel)
-        'RBF(ℓ = 2)'
-    """
+    """A kernel in a few characters, such as ``RBF(ℓ = 2)``: its class, and its lengthscales where it has them."""
     if isinstance(kernel, tuple):
         return " × ".join(describe(one) for one in kernel)
     draws = list(kernel.kernels) if isinstance(kernel, AverageKernel) else [kernel]
@@ -177,3 +179,118 @@ def describe(kernel: TestedKernel) -> str:
     values = torch.cat([part.lengthscale.detach().flatten() for part in parts])
     low, high = f"{values.min().item():.3g}", f"{values.max().item():.3g}"
     return f"{name}(ℓ = {low})" if values.numel() == 1 else f"{name}(ℓ = {low} … {high})"
+
+
+class NullScale(NamedTuple):
+    """Mean m and variance v of J biased statistics under the null hypothesis, and the magnitude of kernel values.
+
+    ``shift`` is 1 for unbiased statistics, which are smaller by m, and 0 for biased ones.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    size: Tensor
+    shift: float = 0.0
+
+
+class TestDecision(NamedTuple):
+    """The p-value of J kernels together; ``best`` is the index of the one with the largest standardized statistic.
+
+    The other fields are those of :class:`KernelTestResult`.
+    """
+
+    statistic: float
+    pvalue: float
+    null: Tensor
+    statistics: Tensor
+    pvalues: Tensor
+    best: int
+    null_kind: str
+
+    def result(
+        self, kind: type[Result], test: str, kernels: tuple[TestedKernel, ...], kernel_choice: str, **fields: Any
+    ) -> Result:
+        """The result, of this ``kind``, for these kernels."""
+        own = self._asdict()
+        kernel = kernels[own.pop("best")]
+        return kind(test=test, kernel=kernel, kernels=kernels, kernel_choice=kernel_choice, **own, **fields)
+
+
+def decide(
+    statistics: Callable[[int], tuple[Tensor, NullScale]], null: Null, num_permutations: int, generator: torch.Generator
+) -> TestDecision:
+    """The decision from ``statistics(B)``: T ``(J, 1 + B)`` with the observed values first, and their scale."""
+    if null == "permutation":
+        return by_permutations(*statistics(num_permutations))
+    T, scale = statistics(0)
+    if len(T) > 1 or scale.shift:
+        problem = f"{len(T)} kernels" if len(T) > 1 else "the unbiased statistic"
+        raise ValueError(
+            f"null='gamma' needs one kernel and the biased statistic, not {problem}. "
+            "Pass a kernel or kernel='best', or use null='permutation'."
+        )
+    return by_gamma(T[0, 0], scale.mean[0], scale.variance[0], num_permutations, generator)
+
+
+def by_permutations(T: Tensor, scale: NullScale) -> TestDecision:
+    """The decision from the statistics ``(J, 1 + B)`` of J kernels, the observed ones first.
+
+    Example:
+        >>> T = torch.tensor([[9.0, 1.0, 2.0, 3.0], [1.0, 2.0, 1.0, 2.0]], dtype=torch.float64)
+        >>> one = torch.ones(2, dtype=torch.float64)
+        >>> decision = by_permutations(T, NullScale(2.0 * one, one, one))
+        >>> decision.pvalue, decision.best
+        (0.25, 0)
+    """
+    z, unit = standardized(T, scale)
+    pvalues = exceedance(T, unit)
+    S, p = T[0], pvalues[0]  # one kernel keeps its own scale
+    if T.shape[0] > 1:
+        S = z.amax(dim=0)
+        S = torch.where(torch.isfinite(S), S, 0.0)  # no kernel varies: all labelings are ties
+        p = exceedance(S, S_ROUNDING * (1.0 + S[0].abs()))
+    best, kind = int(z[:, 0].argmax()), f"{T.shape[1] - 1} permutations"
+    return TestDecision(float(S[0]), float(p), S[1:], T[:, 0], pvalues, best, kind)
+
+
+def standardized(T: Tensor, scale: NullScale) -> tuple[Tensor, Tensor]:
+    """z for every kernel and labeling, and the difference ``(J, 1)`` below which statistics of a kernel are ties.
+
+    z is −∞ where a statistic varies by no more than that difference.
+    """
+    unit = (ROUNDING * scale.size.to(T)).clamp_min(torch.finfo(T.dtype).tiny).unsqueeze(-1)
+    mean, variance = scale.mean.to(T).unsqueeze(-1), scale.variance.to(T).unsqueeze(-1)
+    varies = (mean > unit) & (variance > unit.square())
+    a = torch.where(varies, mean.square() / torch.where(varies, variance, 1.0), 1.0)
+    ratio = (T + scale.shift * mean) / torch.where(varies, mean, 1.0)
+    z = 2.0 * a.sqrt() * (ratio.clamp_min(0.0).sqrt() - 1.0) + 0.25 * a.rsqrt()
+    return torch.where(varies, z, -torch.inf), unit
+
+
+def exceedance(S: Tensor, tolerance: Tensor | float = 0.0) -> Tensor:
+    """p = (1 + #{b ≥ 1 : S_b ≥ S_0}) / (1 + B) along the last dimension, never 0."""
+    return (S[..., :1] - tolerance <= S).double().mean(dim=-1)
+
+
+def by_gamma(T: Tensor, mean: Tensor, variance: Tensor, num_draws: int, generator: torch.Generator) -> TestDecision:
+    """The decision from a gamma distribution with this mean and variance; ``num_draws`` of it are for plots."""
+    from scipy.stats import gamma
+
+    p = gamma_pvalue(float(T), mean, variance)
+    draws = torch.zeros(num_draws, dtype=torch.float64)
+    if p < 1.0:
+        uniform = torch.rand(num_draws, generator=generator, dtype=torch.float64)
+        shape, scale = float(mean**2 / variance), float(variance / mean)
+        draws = torch.as_tensor(gamma.ppf(uniform.numpy(), shape, scale=scale))
+    pvalues = torch.tensor([p], dtype=torch.float64)
+    return TestDecision(float(T), p, draws, T.reshape(1), pvalues, 0, "gamma approximation")
+
+
+def gamma_pvalue(statistic: float, mean: Tensor, variance: Tensor) -> float:
+    """P(gamma ≥ statistic), never 0, and 1 where the statistic cannot vary."""
+    from scipy.stats import gamma
+
+    if not (float(mean) > 0 and float(variance) > 0):
+        return 1.0
+    p = gamma.sf(statistic, float(mean**2 / variance), scale=float(variance / mean))
+    return max(float(p), torch.finfo(torch.float64).tiny)

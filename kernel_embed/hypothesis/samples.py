@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal
 
 import torch
@@ -16,8 +15,7 @@ from .checks import Categorical, check_choice, column_names, read_samples
 from .kernel_choice import KernelChoice, Kernels, choose_kernels
 from .linear_time import LINEAR_TIME, LinearTimeTwoSampleTest
 from .mmd import Formula, between_samples, indicators, squared_mmd, statistics, unbiased_squared_mmd
-from .pvalues import Null, NullScale, TestDecision, by_gamma, by_permutations, check_gamma
-from .result import SamplesTestResult
+from .result import Null, NullScale, SamplesTestResult, by_permutations, decide
 
 
 def two_sample_test(
@@ -78,8 +76,8 @@ def two_sample_test(
     check_choice(statistic, ("biased", "unbiased", "linear"), "statistic")
     formula = {"biased": squared_mmd, "unbiased": unbiased_squared_mmd}.get(statistic)
     name = "two-sample test" if formula else LINEAR_TIME
-    test = _SamplesTest(name, formula, null, kernel, num_permutations, seed, categorical, num_features, progress)
-    return test.run({"x": x, "y": y})
+    data = {"x": x, "y": y}
+    return _test_samples(name, formula, data, kernel, num_permutations, seed, null, categorical, num_features, progress)
 
 
 def k_sample_test(
@@ -118,97 +116,85 @@ def k_sample_test(
     """
     if len(samples) < 2:
         raise ValueError(f"k_sample_test needs at least 2 samples, not {len(samples)}. Pass each as an argument.")
-    name = f"{len(samples)}-sample test"
-    test = _SamplesTest(
-        name, between_samples, null, kernel, num_permutations, seed, categorical, num_features, progress
+    name, data = f"{len(samples)}-sample test", {f"sample {g + 1}": sample for g, sample in enumerate(samples)}
+    return _test_samples(
+        name, between_samples, data, kernel, num_permutations, seed, null, categorical, num_features, progress
     )
-    return test.run({f"sample {g + 1}": sample for g, sample in enumerate(samples)})
 
 
-@dataclasses.dataclass(frozen=True)
-class _SamplesTest:
-    """The options of a test of samples; ``formula=None`` is the linear-time statistic."""
-
-    name: str
-    formula: Formula | None
-    null: Null
-    kernel: KernelChoice
-    num_permutations: int
-    seed: int | None
-    categorical: Categorical
-    num_features: int | None
-    progress: bool | None
-
-    def run(self, data: dict[str, Tensor | ArrayLike]) -> SamplesTestResult:
-        check_choice(self.null, ("permutation", "gamma"), "null")
-        check_count("num_permutations", self.num_permutations)
-        samples, columns = read_samples(data, self.categorical)
-        generator = generator_of(self.seed)
-        kernel: KernelChoice = "best" if self.kernel is None and self.formula is None else self.kernel
-        kernels = choose_kernels(torch.cat(samples), kernel, columns, generator)
-        if self.formula is None:
-            test = self._linear_time(kernels, generator).update(*samples)
-            decision = test.decision()
-        else:
-            kernels, samples = self._prepared(kernels, samples, generator)
-            decision = self._decision(kernels, samples, generator)
-        return decision.result(
-            SamplesTestResult,
-            self.name,
-            kernels.kernels,
-            kernels.how,
-            sizes=test.sizes if self.formula is None else tuple(map(len, samples)),
-            samples=tuple(samples),
-            columns=column_names(next(iter(data.values()))),
-            categorical=columns,
+def _test_samples(
+    name: str,
+    formula: Formula | None,
+    data: dict[str, Tensor | ArrayLike],
+    kernel: KernelChoice,
+    num_permutations: int,
+    seed: int | None,
+    null: Null,
+    categorical: Categorical,
+    num_features: int | None,
+    progress: bool | None,
+) -> SamplesTestResult:
+    """The test by this formula; without one, by the linear-time statistic."""
+    check_choice(null, ("permutation", "gamma"), "null")
+    check_count("num_permutations", num_permutations)
+    samples, categories = read_samples(data, categorical)
+    generator = generator_of(seed)
+    if kernel is None and formula is None:
+        kernel = "best"
+    kernels = choose_kernels(torch.cat(samples), kernel, categories, generator)
+    if formula is None:
+        test = _linear_time(kernels, num_permutations, generator).update(*samples)
+        decision, sizes = test.decision(), test.sizes
+    else:
+        if num_features is not None:
+            kernels = _with_features(kernels, torch.cat(samples), num_features, generator)
+        if kernel == "split":
+            kernels, samples = _split(kernels, samples, formula, num_permutations, generator)
+        decision = decide(
+            lambda B: _statistics(kernels, samples, formula, B, generator, progress), null, num_permutations, generator
         )
+        sizes = tuple(map(len, samples))
+    columns = column_names(next(iter(data.values())))
+    fields = {"sizes": sizes, "samples": tuple(samples), "columns": columns, "categorical": categories}
+    return decision.result(SamplesTestResult, name, kernels.kernels, kernels.how, **fields)
 
-    def _linear_time(self, kernels: Kernels, generator: torch.Generator) -> LinearTimeTwoSampleTest:
-        if len(kernels.kernels) > 1:
-            raise ValueError(
-                f"statistic='linear' needs one kernel, not {len(kernels.kernels)}. Pass one, or use 'biased'."
-            )
-        signs = int(torch.randint(2**31, (), generator=generator))
-        return LinearTimeTwoSampleTest(kernels.kernels[0], kernels.how, self.num_permutations, signs)
 
-    def _prepared(
-        self, kernels: Kernels, samples: list[Tensor], generator: torch.Generator
-    ) -> tuple[Kernels, list[Tensor]]:
-        """Kernels through features where they were requested, and one kernel and half of the rows after a split."""
-        if self.num_features is not None:
-            check_count("num_features", self.num_features)
-            pooled = torch.cat(samples)
-            # rows drawn without regard to the samples
-            rows = torch.randperm(len(pooled), generator=generator)[: self.num_features].to(pooled.device)
-            features = tuple(nystrom_kernel(kernel, pooled[rows]) for kernel in kernels.kernels)
-            kernels = kernels._replace(kernels=features, how=f"{kernels.how}, {len(rows)} features")
-        if self.kernel != "split":
-            return kernels, samples
-        least = min(map(len, samples))
-        if least < 4:
-            raise ValueError(f"kernel='split' needs at least 4 points in each sample, but one has {least}.")
-        rows_of = [halves(len(sample), generator, sample.device) for sample in samples]
-        first, second = ([sample[half[i]] for sample, half in zip(samples, rows_of, strict=True)] for i in range(2))
-        T, scale = self._statistics(first, kernels, min(self.num_permutations, 200), generator)
-        best = by_permutations(T, scale).best
-        return Kernels((kernels.kernels[best],), "chosen on one half"), second
+def _statistics(
+    kernels: Kernels,
+    samples: list[Tensor],
+    formula: Formula,
+    num_permutations: int,
+    generator: torch.Generator,
+    progress: bool | None = False,
+) -> tuple[Tensor, NullScale]:
+    pooled, sizes = torch.cat(samples), tuple(map(len, samples))
+    E = indicators(sizes, num_permutations, generator, pooled)
+    return statistics(kernels.kernels, pooled, E, sizes, formula, progress)
 
-    def _decision(self, kernels: Kernels, samples: list[Tensor], generator: torch.Generator) -> TestDecision:
-        if self.null == "permutation":
-            return by_permutations(*self._statistics(samples, kernels, self.num_permutations, generator, self.progress))
-        check_gamma(len(kernels.kernels), self.formula is unbiased_squared_mmd)
-        T, scale = self._statistics(samples, kernels, 0, generator)
-        return by_gamma(T[0, 0], scale.mean[0], scale.variance[0], self.num_permutations, generator)
 
-    def _statistics(
-        self,
-        samples: list[Tensor],
-        kernels: Kernels,
-        num_permutations: int,
-        generator: torch.Generator,
-        progress: bool | None = False,
-    ) -> tuple[Tensor, NullScale]:
-        assert self.formula is not None
-        pooled, sizes = torch.cat(samples), tuple(map(len, samples))
-        E = indicators(sizes, num_permutations, generator, pooled)
-        return statistics(kernels.kernels, pooled, E, sizes, self.formula, progress)
+def _linear_time(kernels: Kernels, num_permutations: int, generator: torch.Generator) -> LinearTimeTwoSampleTest:
+    if len(kernels.kernels) > 1:
+        raise ValueError(f"statistic='linear' needs one kernel, not {len(kernels.kernels)}. Pass one, or use 'biased'.")
+    signs = int(torch.randint(2**31, (), generator=generator))
+    return LinearTimeTwoSampleTest(kernels.kernels[0], kernels.how, num_permutations, signs)
+
+
+def _with_features(kernels: Kernels, pooled: Tensor, num_features: int, generator: torch.Generator) -> Kernels:
+    """Nyström approximations at rows drawn without regard to the samples."""
+    check_count("num_features", num_features)
+    rows = torch.randperm(len(pooled), generator=generator)[:num_features].to(pooled.device)
+    features = tuple(nystrom_kernel(kernel, pooled[rows]) for kernel in kernels.kernels)
+    return kernels._replace(kernels=features, how=f"{kernels.how}, {len(rows)} features")
+
+
+def _split(
+    kernels: Kernels, samples: list[Tensor], formula: Formula, num_permutations: int, generator: torch.Generator
+) -> tuple[Kernels, list[Tensor]]:
+    """The kernel with the largest statistic on one half of every sample, and the other halves."""
+    least = min(map(len, samples))
+    if least < 4:
+        raise ValueError(f"kernel='split' needs at least 4 points in each sample, but one has {least}.")
+    rows = [halves(len(sample), generator, sample.device) for sample in samples]
+    first, second = ([sample[half[i]] for sample, half in zip(samples, rows, strict=True)] for i in range(2))
+    best = by_permutations(*_statistics(kernels, first, formula, min(num_permutations, 200), generator)).best
+    return Kernels((kernels.kernels[best],), "chosen on one half"), second

@@ -1,7 +1,7 @@
 r"""The test of conditional independence by features of x and y with mean zero given z.
 
-Let :math:`\phi_k(x)`, :math:`\phi_l(y)` be such features (:mod:`.transforms`). If x and y are independent given z, the
-mean of :math:`\phi_k(x)\, \phi_l(y)\, \psi(z)` is zero for every ψ, and
+Let :math:`\phi_k(x)`, :math:`\phi_l(y)` be such features (:mod:`.conditioning_set`). If x, y are independent given z,
+the mean of :math:`\phi_k(x)\, \phi_l(y)\, \psi(z)` is zero for every ψ, and
 
 .. math::  T = \sum_{kl} \frac1{kl} \Big[ c \Big( \sum_i \phi_k(x_i) \phi_l(y_i) \Big)^2
                + \sum_s \Big( \sum_i \phi_k(x_i) \phi_l(y_i) \psi_s(z_i) \Big)^2 \Big]
@@ -27,11 +27,17 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import FeatureKernel
-from .conditioning_set import ConditionalFeatures, ConditioningSet
+from .conditioning_set import (
+    KINDS,
+    MAX_TIES,
+    NUM_COSINES,
+    NUM_SHAPES,
+    ConditionalFeatures,
+    ConditioningSet,
+    cosines,
+)
 from .neighbors import block_size, is_grouped, local_permutations
-from .pvalues import NullScale, by_permutations, gamma_pvalue
-from .result import KernelTestResult
-from .transforms import KINDS, MAX_TIES, NUM_COSINES, NUM_SHAPES, cosines
+from .result import KernelTestResult, NullScale, by_permutations, gamma_pvalue
 
 CHUNK = 2**17
 """Entries of permuted columns at once: as many as fit in the processor's cache."""

@@ -14,7 +14,7 @@ from scipy.stats import gamma
 
 import kernel_embed as ke
 from kernel_embed.hypothesis import HasKernelDraws
-from kernel_embed.hypothesis.average_kernel import BLOCK_ENTRIES, AverageKernel, draws_of
+from kernel_embed.hypothesis.kernel_choice import BLOCK_ENTRIES, AverageKernel, draws_of
 
 from .data import AVERAGED, KERNELS, LENGTHSCALES, WEIGHTS, Draws, centered, loop_gram, normal, rbf
 
@@ -94,7 +94,7 @@ def test_an_average_in_blocks_of_rows(monkeypatch):
     x, y = SAMPLES
     whole = ke.gram(kernel, x, y)
     assert len(WEIGHTS) * M < BLOCK_ENTRIES
-    monkeypatch.setattr("kernel_embed.hypothesis.average_kernel.BLOCK_ENTRIES", 3 * len(WEIGHTS) * M)
+    monkeypatch.setattr("kernel_embed.hypothesis.kernel_choice.BLOCK_ENTRIES", 3 * len(WEIGHTS) * M)
     assert torch.allclose(ke.gram(kernel, x, y), whole, rtol=1e-12)
     assert torch.allclose(ke.gram(kernel, x), torch.as_tensor(loop_gram(x.numpy(), x.numpy(), PARTS)), rtol=1e-9)
     for n in (2, 3, 4, N):  # also as many rows as draws

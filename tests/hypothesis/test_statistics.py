@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 
 import kernel_embed as ke
-from kernel_embed.hypothesis import hsic, mmd, pvalues
+from kernel_embed.hypothesis import independence, mmd, result
 
 from .data import KERNELS, centered, loop_gram, normal, rbf
 
@@ -89,16 +89,18 @@ def test_k_samples_are_distances_to_the_pooled_embedding(data, name):
 
 
 @pytest.mark.parametrize("n", [11, 12])
-@pytest.mark.parametrize("memory", [hsic.MEMORY, 1])
+@pytest.mark.parametrize("memory", [independence.MEMORY, 1])
 def test_hsic_of_every_rotation_is_its_trace(pairs, n, memory, monkeypatch):
     """Both statistics, even and odd n, from the Gram matrix and pair by pair."""
-    monkeypatch.setattr(hsic, "MEMORY", memory)
+    monkeypatch.setattr(independence, "MEMORY", memory)
     x, y = (sample[:n] for sample in pairs)
     K, L = loop_gram(x.numpy(), x.numpy(), 0.8), loop_gram(y.numpy(), y.numpy(), 1.5)
     generator = torch.Generator().manual_seed(2)
     orders = [torch.randperm(n, generator=generator) for _ in range(2)]
     kernels = (rbf(0.8),), (rbf(1.5),)
-    (biased, scale), (unbiased, _) = (hsic.rotated_hsic(*kernels, x, y, orders, which) for which in (False, True))
+    (biased, scale), (unbiased, _) = (
+        independence.rotated_hsic(*kernels, x, y, orders, which) for which in (False, True)
+    )
     biased, unbiased = biased[0, 0], unbiased[0, 0]
     first, second = (order.numpy() for order in orders)
     assert len(biased) == 2 * n
@@ -200,7 +202,7 @@ def test_many_points_by_features_agree_with_the_whole_matrix():
 def test_aggregation_by_hand():
     T = torch.tensor([[3.0, 1.0, 2.0, 2.0], [1.0, 9.0, 1.0, 1.0]], dtype=torch.float64)
     mean, variance = torch.tensor([2.0, 1.0]).double(), torch.tensor([0.5, 2.0]).double()
-    answer = pvalues.by_permutations(T, pvalues.NullScale(mean, variance, torch.ones(2).double()))
+    answer = result.by_permutations(T, result.NullScale(mean, variance, torch.ones(2).double()))
     a = (mean**2 / variance)[:, None]
     z = 2 * a.sqrt() * ((T / mean[:, None]).sqrt() - 1 + 1 / (8 * a))
     S = z.max(0).values
@@ -210,8 +212,8 @@ def test_aggregation_by_hand():
     assert answer.pvalue == 0.5
     assert answer.pvalues.tolist() == [0.25, 1.0]
     assert answer.best == 0
-    scale = pvalues.NullScale(mean, variance, torch.ones(2).double(), shift=1.0)
-    moved = pvalues.by_permutations(T - mean[:, None], scale)
+    scale = result.NullScale(mean, variance, torch.ones(2).double(), shift=1.0)
+    moved = result.by_permutations(T - mean[:, None], scale)
     assert moved.statistic == pytest.approx(answer.statistic)
     assert torch.allclose(moved.null, answer.null)
 

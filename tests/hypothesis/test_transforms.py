@@ -9,11 +9,17 @@ import pytest
 import torch
 
 import kernel_embed as ke
-from kernel_embed.hypothesis.conditioning_set import ConditioningSet
+from kernel_embed.hypothesis.conditioning_set import (
+    ConditioningSet,
+    conditional_distribution,
+    cosines,
+    karhunen_loeve,
+    mean_cosines,
+    ranks,
+)
 from kernel_embed.hypothesis.neighbors import BLOCK, local_permutations, partitions
 from kernel_embed.hypothesis.smoothers import LENGTHSCALES, RIDGES, Smoothers
 from kernel_embed.hypothesis.transform_test import MAX_ORDER, STATISTICS, statistics
-from kernel_embed.hypothesis.transforms import conditional_distribution, cosines, karhunen_loeve, mean_cosines, ranks
 from kernel_embed.lab.studies.level import conditional
 
 from .data import normal
