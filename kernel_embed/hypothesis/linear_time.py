@@ -128,7 +128,7 @@ class LinearTimeTwoSampleTest:
         self.num_pairs += len(h)
 
     @property
-    def sizes(self) -> tuple[int, int]:
+    def sizes(self) -> tuple[int, ...]:
         """The number of points of each stream in the statistic."""
         return 2 * self.num_pairs, 2 * self.num_pairs
 
