@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import torch
 from threadpoolctl import threadpool_limits
-from torch import Tensor
 
 GROUP_FILES = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
 """The files with the limit of a container, for the two versions of control groups."""
@@ -80,26 +79,3 @@ def few_threads(num_rows: int) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before)
-
-
-ALWAYS_THERE = 2**24
-"""Bytes below which the available memory is not queried, which takes longer than a small matrix."""
-
-
-def check_memory(
-    n: int, x: Tensor | None, batch: int, remedy: str, columns: int | None = None, matrices: int = 4
-) -> None:
-    """Reject n × n matrices (four of them, for each of ``batch`` kernels) that do not fit in memory, before trying.
-
-    With ``columns`` they are n × columns, and ``matrices`` is how many; ``x=None`` is float64 on the CPU.
-    """
-    columns = n if columns is None else columns
-    needed = matrices * n * columns * (8 if x is None else x.element_size()) * batch
-    if needed < ALWAYS_THERE or (x is not None and x.device.type != "cpu"):
-        return
-    available = available_memory()
-    if available is not None and needed > available:
-        raise MemoryError(
-            f"Expected data that fit in memory, got n = {n}, whose {n} × {columns} matrices need "
-            f"{needed / 2**30:.3g} GiB of the {available / 2**30:.3g} GiB here. {remedy}"
-        )

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from .resources import available_memory
+
 
 def check_features(
     x: Tensor,
@@ -138,26 +140,27 @@ def check_share(name: str, value: float, remedy: str = "Both ends are excluded."
         raise ValueError(f"Expected {name} between 0 and 1, got {value!r}. {remedy}")
 
 
-def check_seed(seed: int | None) -> None:
-    """Raise unless ``seed`` is ``None`` or a whole number that every generator takes."""
-    if seed is None:
+ALWAYS_THERE = 2**24
+"""Bytes below which the available memory is not queried, which takes longer than a small matrix."""
+
+
+def check_memory(
+    n: int, x: Tensor | None, batch: int, remedy: str, columns: int | None = None, matrices: int = 4
+) -> None:
+    """Reject n × n matrices (four of them, for each of ``batch`` kernels) that do not fit in memory, before trying.
+
+    With ``columns`` they are n × columns, and ``matrices`` is how many; ``x=None`` is float64 on the CPU.
+    """
+    columns = n if columns is None else columns
+    needed = matrices * n * columns * (8 if x is None else x.element_size()) * batch
+    if needed < ALWAYS_THERE or (x is not None and x.device.type != "cpu"):
         return
-    remedy = "Give an int, such as seed=0, or None for a new random seed."
-    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
-        raise TypeError(f"Expected seed as a whole number, got {seed!r}. {remedy}")
-    if not 0 <= operator.index(seed) < 2**64:
-        raise ValueError(f"Expected seed from 0 to 2⁶⁴ − 1, got {seed}. {remedy}")
-
-
-def generator_of(seed: int | None, device: torch.device | str = "cpu") -> torch.Generator:
-    """A new generator, so that the global random state does not change; ``None`` for a random seed."""
-    check_seed(seed)
-    generator = torch.Generator(device=device)
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(int(seed))
-    return generator
+    available = available_memory()
+    if available is not None and needed > available:
+        raise MemoryError(
+            f"Expected data that fit in memory, got n = {n}, whose {n} × {columns} matrices need "
+            f"{needed / 2**30:.3g} GiB of the {available / 2**30:.3g} GiB here. {remedy}"
+        )
 
 
 def all_finite(x: Tensor) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import kernel_embed as ke
-from kernel_embed import resources, voting
+from kernel_embed import resources, validation, voting
 from kernel_embed.hypothesis import checks, independence
 
 N = 3000
@@ -18,7 +18,7 @@ MEMORY = 2**25
 
 @pytest.fixture(autouse=True)
 def _small_machine(monkeypatch):
-    monkeypatch.setattr(resources, "available_memory", lambda: MEMORY)
+    monkeypatch.setattr(validation, "available_memory", lambda: MEMORY)
     monkeypatch.setattr(sys.modules["kernel_embed.kernels.gram"], "LARGE", 2**20)
 
 
@@ -67,9 +67,8 @@ def test_rejected_at_once(name):
     assert time.perf_counter() - start < 10.0
 
 
-def test_the_least_limit_counts(tmp_path, monkeypatch):
+def test_the_least_limit_counts(tmp_path):
     """Of the machine, the container in its two ways, and the process."""
-    monkeypatch.undo()
     resource = pytest.importorskip("resource")
     machine = resources.available_memory(tmp_path)
     (tmp_path / "sys/fs/cgroup/memory").mkdir(parents=True)
@@ -122,6 +121,6 @@ def test_a_bar_moves_with_the_rows(capsys):
 
 
 def test_device_memory_is_not_checked():
-    resources.check_memory(10**9, torch.empty(1, device="meta"), 1, "")
+    validation.check_memory(10**9, torch.empty(1, device="meta"), 1, "")
     with pytest.raises(MemoryError, match="10 × 10000000 matrices"):
-        resources.check_memory(10, None, 1, "Take less.", columns=10**7, matrices=1)
+        validation.check_memory(10, None, 1, "Take less.", columns=10**7, matrices=1)

@@ -24,8 +24,7 @@ from ..kernels import Measure, SmoothedKernel, gram
 from ..kernels.parameters import frozen, positive, register_positive, set_positive
 from ..kernels.structure import check_columns
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem
-from ..resources import check_memory
-from ..validation import check_query_points, check_sample
+from ..validation import check_memory, check_query_points, check_sample
 from .base import KernelEmbedding
 from .empirical import EmpiricalEmbedding, empirical_embedding
 from .mean import (

@@ -33,6 +33,7 @@ from torch.nn.functional import softplus
 
 from ..kernels import gram
 from ..softmax import SoftmaxScaling
+from ..splits import generator_of
 from ..validation import (
     check_count,
     check_finite,
@@ -41,7 +42,6 @@ from ..validation import (
     check_share,
     check_tensor,
     check_weights,
-    generator_of,
 )
 from .predictors import MulticlassPredictor
 

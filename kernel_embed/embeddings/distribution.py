@@ -19,16 +19,8 @@ import math
 import torch
 from torch import Tensor
 
-from ..validation import (
-    check_array,
-    check_count,
-    check_finite,
-    check_number,
-    check_setting,
-    check_share,
-    check_tensor,
-    generator_of,
-)
+from ..splits import generator_of
+from ..validation import check_array, check_count, check_finite, check_number, check_setting, check_share, check_tensor
 
 MAX_SUPPORT = 1024
 """Points of a support: all different training targets where they are not more, else as many of their quantiles."""

@@ -23,8 +23,7 @@ from ..kernels import gram
 from ..kernels.parameters import frozen
 from ..kernels.structure import check_columns, check_kernel
 from ..linalg import DenseSystem
-from ..resources import check_memory
-from ..validation import check_features, check_query_points, check_sample, check_share, check_tensor
+from ..validation import check_features, check_memory, check_query_points, check_sample, check_share, check_tensor
 from .base import KernelEmbedding, RegularizedEmbedding
 
 NoiseKind = Literal["heteroscedastic", "central-limit"]

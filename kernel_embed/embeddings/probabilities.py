@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..validation import check_count, check_finite, check_tensor, generator_of
+from ..splits import generator_of
+from ..validation import check_count, check_finite, check_tensor
 
 
 def clip_normalize(p: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from ..kernels.radial import radial_gram
 from ..kernels.structure import Node, batch_shape_of, check_columns
 from ..linalg import DenseSystem, FeatureSystem, LinearSystem, extended
 from ..linalg.cholesky import joined_weights
-from ..resources import check_memory
+from ..validation import check_memory
 
 if TYPE_CHECKING:
     from .conditional import ConditionedEmbedding

@@ -12,9 +12,10 @@ from sklearn.utils import _safe_indexing
 from ..embeddings import ConditionedMulticlass
 from ..objectives import Objective, default_objective
 from ..progress import progress_bar
-from ..resources import check_memory, few_threads
+from ..resources import few_threads
 from ..splits import RandomState, distinct_rows, seed_of
 from ..tabular.encoder import TableEncoder, plain_matrix, validate_table
+from ..validation import check_memory
 from .conditioning import Table
 from .default import EXACT, NUM_STAGES, learn_default
 from .distributed import fit_on_ranks, updated

@@ -15,10 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..embeddings.distribution import Distribution, check_levels
 from ..progress import progress_bar
-from ..resources import check_memory
 from ..splits import RandomState, seed_of
 from ..tabular.encoder import TableEncoder, table_tags, validate_table
-from ..validation import check_array, check_count, check_share
+from ..validation import check_array, check_count, check_memory, check_share
 from .conditioning import Table
 from .output import NUM_STAGES, Conformal, Output, Settings, held_out_rows, read_targets
 from .prediction import read_weights

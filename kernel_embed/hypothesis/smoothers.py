@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from ..linalg.ridge_path import RidgePath
-from ..resources import check_memory
+from ..validation import check_memory
 
 LENGTHSCALES = (0.12, 0.3, 0.7, 1.6, 4.0)
 """For coordinates of unit spread, times √p in p dimensions."""

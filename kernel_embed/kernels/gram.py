@@ -21,8 +21,7 @@ from linear_operator import LinearOperator
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
-from ..resources import check_memory
-from ..validation import all_finite, broadcast_shapes, check_finite, check_tensor
+from ..validation import all_finite, broadcast_shapes, check_finite, check_memory, check_tensor
 from .initialization import check_initialized
 from .profiles import RadialProfile, radial_of
 from .radial import radial_gram, square_distances

@@ -17,7 +17,8 @@ from ..kernels.initialization import initialize_parts
 from ..kernels.structure import check_columns
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
-from ..validation import check_features, check_lengths, check_seed
+from ..splits import check_seed
+from ..validation import check_features, check_lengths
 from .checkpoint import Checkpoint
 from .data import Data, LoaderData, TensorData, fingerprint, warn_of_blind_start
 from .loss import LocalProcess, Loss, ProcessGroup

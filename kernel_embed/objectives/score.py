@@ -27,7 +27,7 @@ from ..embeddings import ConditionalEmbedding, ConditionedEmbedding, Conditioned
 from ..kernels import DeltaKernel, explicit_features, gram
 from ..kernels.features import MAX_WIDTH
 from ..linalg import DenseForm, DistanceForm, QuadraticForm
-from ..resources import check_memory
+from ..validation import check_memory
 from .base import Array, Objective, Targets
 
 MEMORY_REMEDY = "Score one real target, whose matrix is never formed, or learn from fewer rows."

@@ -28,7 +28,8 @@ from typing_extensions import Unpack
 from ..embeddings import MulticlassEmbedding
 from ..objectives.cross_validation import permutation
 from ..progress import progress_bar
-from ..validation import check_count, check_features, check_labels, check_seed
+from ..splits import check_seed
+from ..validation import check_count, check_features, check_labels
 from .predictors import MulticlassObjective, MulticlassPosterior
 from .priors import PosteriorWarning
 from .sample import Settings, sample_posterior

@@ -18,7 +18,8 @@ from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, Multiclass
 from ..objectives import Objective
 from ..progress import progress_bar
 from ..resources import few_threads
-from ..validation import check_count, check_features, check_seed
+from ..splits import check_seed
+from ..validation import check_count, check_features
 from . import archive
 from .diagnostics import warn_diagnostics
 from .posterior import Posterior

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..validation import check_array, check_count, check_number, check_seed
+from ..splits import check_seed
+from ..validation import check_array, check_count, check_number
 from .families import Array
 
 

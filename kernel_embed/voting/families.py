@@ -22,8 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..kernels import gram
-from ..resources import check_memory
-from ..validation import check_count, check_number, check_tensor
+from ..validation import check_count, check_memory, check_number, check_tensor
 
 T = TypeVar("T")
 
