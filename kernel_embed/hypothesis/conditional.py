@@ -29,7 +29,8 @@ from torch import Tensor
 
 from ..kernels import gram, median_distance
 from ..linalg import DenseSystem
-from ..validation import check_count, check_memory, generator_of
+from ..splits import generator_of
+from ..validation import check_count, check_memory
 from .checks import Categorical, Encoding, check_choice, check_gram, check_pairs, read_samples
 from .conditioning_set import ConditioningSet
 from .independence import independence_test
