@@ -1,7 +1,5 @@
 """Models as files: the same answers in another process, and nothing of the file is run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import zipfile

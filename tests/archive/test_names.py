@@ -1,7 +1,5 @@
 """The list of names: everything on it is defined where it says, and everything that is public can be saved."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

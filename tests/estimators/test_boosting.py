@@ -1,7 +1,5 @@
 """Trees that are grown where those before them are wrong."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,9 +1,6 @@
 """The scikit-learn front end, held to scikit-learn's own checks and to the paper's figures."""
 
-from __future__ import annotations
-
 import copy
-import pickle
 
 import gpytorch
 import numpy as np
@@ -101,16 +98,11 @@ def test_without_calibration_probabilities_are_clip_normalized(iris):
 
 @pytest.mark.parametrize(
     "names",
-    [
-        np.array(["setosa", "versicolor", "virginica"]),
-        np.array(["a", "b", "c"], dtype=object),
-        np.array([-5, 0, 17]),
-        np.array([1.0, 2.0, 3.0]),
-    ],
-    ids=["text", "objects", "negative", "whole floats"],
+    [["setosa", "versicolor", "virginica"], np.array(["a", "b", "c"], dtype=object), [-5, 0, 17], [1.0, 2.0, 3.0]],
 )
 def test_labels_of_any_kind(names, iris):
     x, y = iris
+    names = np.asarray(names)
     plain = ke.MulticlassEmbeddingClassifier(**FAST).fit(x[:60], y[:60])
     named = ke.MulticlassEmbeddingClassifier(**FAST).fit(x[:60], names[y[:60]])
     np.testing.assert_array_equal(named.classes_, names)
@@ -129,10 +121,7 @@ def test_boolean_labels_and_two_classes(iris):
     np.testing.assert_array_equal(scores > 0, classifier.predict(x))
 
 
-def test_pickle_clone_copy_and_repr(fitted, iris):
-    x, _ = iris
-    for again in (pickle.loads(pickle.dumps(fitted)), copy.deepcopy(fitted)):
-        np.testing.assert_array_equal(again.predict_proba(x), fitted.predict_proba(x))
+def test_clone_and_repr():
     kernel = ScaleKernel(MaternKernel(1.5))
     original = ke.MulticlassEmbeddingClassifier(kernel, ke.LeaveOneOutRisk(), num_restarts=2, random_state=3)
     copied = clone(original)

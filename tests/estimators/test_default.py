@@ -1,7 +1,5 @@
 """The default classifier: a pool of kernels on tables of any kind."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -55,12 +53,6 @@ def test_answers_have_their_shapes_and_agree(fitted):
     assert abs(((y >= interval[:, 0]) & (y <= interval[:, 1])).mean() - 0.9) < 3 * np.sqrt(0.09 / 150)
     wide, narrow = np.diff(interval)[X[:, 1] > 0.7].mean(), np.diff(interval)[X[:, 1] < 0.3].mean()
     assert wide > 1.5 * narrow
-
-
-def test_it_is_reproducible_and_pickles(fitted):
-    X, y = waves(200)
-    again = pickle.loads(pickle.dumps(quick().fit(X, y)))
-    np.testing.assert_array_equal(fitted.predict(X[:9]), again.predict(X[:9]))
 
 
 def test_several_outputs_have_a_distribution_each(fitted):

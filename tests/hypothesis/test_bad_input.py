@@ -1,7 +1,5 @@
 """Bad input: a clear error or a correct result, never a p-value of 0 or NaN."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

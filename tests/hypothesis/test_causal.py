@@ -1,7 +1,5 @@
 """The test registered with causal-learn, whose part is played here by what the test asks of it."""
 
-from __future__ import annotations
-
 import sys
 import types
 

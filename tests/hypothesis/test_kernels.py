@@ -1,7 +1,5 @@
 """Which kernels are chosen, what they do not depend on, and what they are good for."""
 
-from __future__ import annotations
-
 import matplotlib.pyplot
 import numpy as np
 import pytest

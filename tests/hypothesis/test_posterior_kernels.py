@@ -1,7 +1,5 @@
 """Tests averaged over a posterior: the statistic of the average of Gram matrices, with the weights of the draws."""
 
-from __future__ import annotations
-
 import warnings
 
 import matplotlib

@@ -1,7 +1,5 @@
 """Every statistic against loops, other libraries, and its definition."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,10 +1,6 @@
 """Every plot draws on the right axes, shows its data, and leaves no figure open."""
 
-from __future__ import annotations
-
 import inspect
-import subprocess
-import sys
 import warnings
 
 import matplotlib
@@ -111,29 +107,19 @@ def test_one_rule_for_axes(drawings, name):
     pyplot.close(new)
 
 
-def test_matplotlib_is_loaded_by_the_first_picture_alone():
-    code = "import sys, kernel_embed, kernel_embed.plots; print([m for m in sys.modules if m == 'matplotlib'])"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
-
-
-def test_witness_of_one_two_and_more_columns():
+def test_witness_of_one_two_and_more_columns_and_refusals_open_nothing(posterior):
     assert plots.plot_witness(witness(1), ax=axes()).lines
     assert plots.plot_witness(witness(2), ax=axes()).images
     before = pyplot.get_fignums()
-    with pytest.raises(ValueError, match="one or two columns"):
-        plots.plot_witness(witness(4))
-    assert pyplot.get_fignums() == before, "what cannot be drawn opens nothing"
-
-
-def test_refusals_open_nothing(classifier, posterior):
-    before = pyplot.get_fignums()
     wide = ke.MulticlassEmbedding(RBFKernel().double(), num_classes=2).condition(normal(6, 3), torch.arange(6) % 2)
-    with pytest.raises(ValueError, match="two-dimensional inputs and at most 7 classes, not 3 dimensions"):
-        plots.plot_decision_map(wide)
-    for picture in (plots.plot_traces, plots.plot_density):
-        with pytest.raises(ValueError, match="The posterior has no parameter"):
-            picture(posterior, "lengthscale")
+    for message, picture, *arguments in (
+        ("one or two columns", plots.plot_witness, witness(4)),
+        ("two-dimensional inputs and at most 7 classes, not 3 dimensions", plots.plot_decision_map, wide),
+        ("The posterior has no parameter", plots.plot_traces, posterior, "lengthscale"),
+        ("The posterior has no parameter", plots.plot_density, posterior, "lengthscale"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            picture(*arguments)
     assert pyplot.get_fignums() == before
 
 

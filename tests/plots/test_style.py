@@ -5,8 +5,6 @@ RGB. Distance: CIE 1976, in L*a*b*, where 2.3 is just noticeable. The closest tw
 deuteranopia, are 17.9 apart; of the first three, which most pictures use, no two are closer than 30.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A posterior that several files ask."""
 
-from __future__ import annotations
-
 import pytest
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import LogNormalPrior

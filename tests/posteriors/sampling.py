@@ -1,7 +1,5 @@
 """A quick posterior, for tests that ask what it answers and not how it was drawn."""
 
-from __future__ import annotations
-
 import warnings
 
 import kernel_embed as ke

@@ -1,7 +1,5 @@
 """Chains that were interrupted go on where they stopped, with the draws of a run that never did."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Effective sizes, R-hat and E-BFMI against ArviZ, and the warnings that name a remedy."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -1,7 +1,5 @@
 """Potentials of small problems without modules and graph; the autograd path is the reference."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The evidence means ∫ exp(−U) du to every sampler: against quadrature over the lengthscale, prior by prior."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -1,7 +1,5 @@
 """The density: priors, Jacobians, gradients and rejections, against independent computations."""
 
-from __future__ import annotations
-
 import math
 
 import gpytorch

@@ -1,7 +1,5 @@
 """The power of a density: against its own formulas, by every sampler, and the rule that chooses it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

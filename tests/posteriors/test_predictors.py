@@ -1,7 +1,5 @@
 """Questions averaged over draws, against plain loops over embeddings with each draw's parameters."""
 
-from __future__ import annotations
-
 import copy
 
 import gpytorch

@@ -1,7 +1,5 @@
 """The posterior as a part of a larger Pyro program."""
 
-from __future__ import annotations
-
 import pyro
 import pytest
 import torch

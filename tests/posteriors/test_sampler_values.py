@@ -92,23 +92,23 @@ def test_a_class_of_samplers_may_name_itself():
     assert posterior.method == Mine().name == "a first look"
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: NUTS(target_accept_prob=1.0), "target_accept_prob between 0 and 1, got 1.0"),
-        (lambda: NUTS(max_tree_depth=0), "max_tree_depth of at least 1, got 0"),
-        (lambda: NUTS(step_size=0.0), "step_size above 0"),
-        (lambda: Nutpie(target_accept_prob=0.0), "target_accept_prob between 0 and 1"),
-        (lambda: Nutpie(max_tree_depth=0), "max_tree_depth of at least 1"),
-        (lambda: SMC(num_moves=0), "num_moves of at least 1"),
-        (lambda: SVI(num_steps=0), "num_steps of at least 1"),
-        (lambda: SVI(learning_rate=-1.0), "learning_rate above 0"),
-        (lambda: Laplace(max_evaluations=0), "max_evaluations of at least 1"),
-    ],
-)
-def test_options_are_checked_where_they_are_written(make, message):
+BAD_OPTIONS = [
+    (NUTS, {"target_accept_prob": 1.0}, "target_accept_prob between 0 and 1, got 1.0"),
+    (NUTS, {"max_tree_depth": 0}, "max_tree_depth of at least 1, got 0"),
+    (NUTS, {"step_size": 0.0}, "step_size above 0"),
+    (Nutpie, {"target_accept_prob": 0.0}, "target_accept_prob between 0 and 1"),
+    (Nutpie, {"max_tree_depth": 0}, "max_tree_depth of at least 1"),
+    (SMC, {"num_moves": 0}, "num_moves of at least 1"),
+    (SVI, {"num_steps": 0}, "num_steps of at least 1"),
+    (SVI, {"learning_rate": -1.0}, "learning_rate above 0"),
+    (Laplace, {"max_evaluations": 0}, "max_evaluations of at least 1"),
+]
+
+
+@pytest.mark.parametrize(("sampler", "options", "message"), BAD_OPTIONS)
+def test_options_are_checked_where_they_are_written(sampler, options, message):
     with pytest.raises(ValueError, match=f"Expected {message}"):
-        make()
+        sampler(**options)
 
 
 def test_nuts_decides_what_is_left_open():

@@ -1,7 +1,5 @@
 """Samplers against quadrature and known distributions, their errors, and their warnings."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

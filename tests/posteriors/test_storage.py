@@ -1,7 +1,5 @@
 """Draws on disk and in ArviZ's form, and back."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

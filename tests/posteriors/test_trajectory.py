@@ -1,7 +1,5 @@
 """NUTS on a flat vector against known densities and Pyro's own tree; its adaptation; and a run under Pyro's MCMC."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

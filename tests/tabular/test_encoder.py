@@ -1,7 +1,5 @@
 """Tables as people have them: what each column becomes, and what is refused."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

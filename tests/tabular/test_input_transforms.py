@@ -1,7 +1,5 @@
 """Input transforms against loops and scipy, and tied lengthscales against products of kernels."""
 
-from __future__ import annotations
-
 import math
 
 import gpytorch

@@ -1,7 +1,5 @@
 """The kernel of partitions, against scikit-learn's own leaves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The library's kernels through the suite that it ships for others, and wrong registrations caught by it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch import kernels

@@ -1,8 +1,6 @@
 """Every backend answers the same questions: exact, features, Nyström, random features, conjugate gradients, one pass,
 sharded, compressed, and averaged over a posterior."""
 
-from __future__ import annotations
-
 import gpytorch
 import pytest
 import torch

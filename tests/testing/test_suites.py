@@ -1,7 +1,5 @@
 """Systems, embeddings, objectives, optimizers and samplers of the library through the suites it ships for others."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel

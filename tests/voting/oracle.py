@@ -1,7 +1,5 @@
 """Slow, plain roads to the same numbers: whole linear programs and loops."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
