@@ -87,7 +87,7 @@ def tables(tmp_path):
         ("compare --data good.csv --target none", "no column 'none'"),
         ("compare --data one-class.csv", "only one class"),
         ("compare --data all-different.csv --task classification", "20 classes in 20 rows"),
-        ("compare --data useless.csv", "no values: b; a column dropped, constant: a"),
+        ("compare --data useless.csv", "constant: a; a column dropped, no values: b"),
         ("compare --data good.csv --drop none", "Its columns: a, b"),
         ("compare --data good.csv --drop target", "among the columns to drop"),
         ("compare --data good.csv --test none.csv", "File not found"),
@@ -118,7 +118,7 @@ def test_compare_on_a_table_with_a_test_file(tables, capsys, monkeypatch):
     arguments = ["compare", "--data", "good.csv", "--test", "good.csv", "--target", "target", "--out", "out"]
     assert main([*arguments, "--methods", "median heuristic", "svc grid"]) == 0
     assert "good: 20 rows, 2 features, 2 classes" in capsys.readouterr().out
-    assert "Judged on 20 rows of good" in (tables / "out" / "report.html").read_text()
+    assert "Scored on 20 rows of good" in (tables / "out" / "report.html").read_text()
     assert len(json.loads((tables / "out" / "results.json").read_text())) == 2
 
 

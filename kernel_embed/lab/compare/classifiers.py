@@ -277,12 +277,12 @@ class DirichletClassifier(MostProbable):
         self.num_evaluations_ = 100
         return self
 
-    def predict_proba(self, X: ArrayLike, num_draws: int = 256) -> NDArray[np.float64]:
-        """The mean over draws of the softmax of the latent functions."""
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """The mean over 256 draws of the softmax of the latent functions."""
         self.model_.eval()
         # without debugging: predicting its own rows would warn
         with torch.no_grad(), gpytorch.settings.debug(False), _exact():
             latent = self.model_(torch.tensor(np.asarray(X), dtype=torch.float64))
             mean, deviation = latent.mean, latent.variance.clamp_min(0.0).sqrt()
-            draws = mean + deviation * torch.randn(num_draws, *mean.shape, dtype=mean.dtype)
+            draws = mean + deviation * torch.randn(256, *mean.shape, dtype=mean.dtype)
             return np.asarray(draws.softmax(dim=1).mean(dim=0).mT.numpy())

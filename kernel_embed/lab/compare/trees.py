@@ -21,19 +21,15 @@ from .tasks import LEVELS
 class Categories(TransformerMixin, BaseEstimator):
     """Numbers unchanged, with missing values, and texts as pandas' categories: for boosting that takes both.
 
-    Args:
-        max_categories: of a column; rarer values count as missing.
+    A column has at most 250 categories; rarer ones count as missing.
     """
-
-    def __init__(self, max_categories: int = 250) -> None:
-        self.max_categories = max_categories
 
     def fit(self, X: pd.DataFrame, y: object = None) -> Categories:
         """Store the types of the columns, and their categories."""
         types = {name: series_type(X[name]) for name in X.columns}
         self.types_ = {name: kind.__name__ for name, kind in types.items()}
         self.categories_ = {
-            name: sorted(X[name].value_counts().index[: self.max_categories], key=str)
+            name: sorted(X[name].value_counts().index[:250], key=str)
             for name, kind in types.items()
             if kind.is_category
         }

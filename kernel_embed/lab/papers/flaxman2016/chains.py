@@ -33,15 +33,7 @@ WITNESS_DRAWS = 160
 NAME = "kernel.lengthscale"
 
 
-def sample(
-    path: pathlib.Path | None,
-    *,
-    num_per_centre: int = 100,
-    num_chains: int = 8,
-    num_draws: int = 200,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> MeanPosterior:
+def sample(path: pathlib.Path | None, num_per_centre: int, num_draws: int, seed: int) -> MeanPosterior:
     """The posterior of the lengthscale, from the file ``path`` where an earlier run left it."""
     if path is not None and path.exists():
         loaded = load_posterior(path, model(), EmbeddingEvidence())
@@ -57,10 +49,9 @@ def sample(
             x,
             num_samples=num_draws,
             warmup_steps=num_draws,
-            num_chains=num_chains,
+            num_chains=8,
             seed=seed,
             sampler=NUTS(random_walk=False, parallel=False),  # NUTS alone, as in the paper
-            progress=progress,
         )
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +75,7 @@ def cases(settings: Settings) -> Iterator[Case]:
 
 def _chain_records(path: pathlib.Path | None, per_centre: int, draws: int, seed: int) -> list[Record]:
     """One record for each chain, one for each mode, and one of what all of them cost."""
-    posterior = sample(path, num_per_centre=per_centre, num_draws=draws, seed=seed)
+    posterior = sample(path, per_centre, draws, seed)
     by_chain = posterior.samples_by_chain[NAME].squeeze((-2, -1))
     records: list[Record] = [{"kind": "chain", "number": i, **_place(one[None])} for i, one in enumerate(by_chain)]
     for i, group in enumerate(modes(posterior.draws.u)):
@@ -103,11 +94,11 @@ def _place(draws: torch.Tensor) -> Record:
     return {"lengthscale": draws.mean().item(), "sd": draws.std().item(), "n_eff": n_eff(draws).item()}
 
 
-def quadrature(potential: Potential, u: NDArray[np.float64], num_points: int = 101) -> float:
+def quadrature(potential: Potential, u: NDArray[np.float64]) -> float:
     """log Z of a mode by the trapezoidal rule, over the draws ``u`` and as far again to both sides."""
     low, high = u.min(), u.max()
     width = 0.5 * (high - low) or 0.05  # a short chain may never have moved
-    grid = np.linspace(low - width, high + width, num_points)
+    grid = np.linspace(low - width, high + width, 101)
     heights = np.array([-potential.value(np.array([point])) for point in grid])
     top = heights.max()
     return float(top + np.log(np.trapezoid(np.exp(heights - top), grid)))
@@ -190,7 +181,7 @@ def draw(records: Sequence[Record], out: pathlib.Path) -> None:
     mixtures.draw_mixtures(by_maxima, out / "figure3.png")
     lengthscales = sorted(number(r, "lengthscale") for r in by_maxima if r["kind"] == "maximum")
     mixtures.draw_witnesses(lengthscales, *mixture_samples(n // 6, seed), out / "figure5.png")
-    posterior = sample(out / _file_name(n, draws, seed), num_per_centre=n // 6, num_draws=draws, seed=seed)
+    posterior = sample(out / _file_name(n, draws, seed), n // 6, draws, seed)
     draw_traces(posterior, out / "figure4.png")
     draw_witnesses(posterior, n // 6, seed, out / "figure5_posterior.png")
 
