@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import html
 import importlib.resources
 import pathlib
 import string
 import warnings
 from collections.abc import Iterator, Sequence
+from html import escape
 
 from ...files import write_whole
 from ...progress import progress_bar
@@ -82,14 +82,14 @@ def _page(title: str, result: ComparisonResult, body: str) -> str:
     )
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%d %B %Y")
     terms = {**task.terms, **COLUMNS}
-    columns = "".join(f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in terms.items())
+    columns = "".join(f"<dt>{escape(name)}</dt><dd>{escape(words)}</dd>" for name, words in terms.items())
     learners = {name: result.learners[name].description for name in settings.methods}
-    descriptions = "".join(f"<dt>{_t(name)}</dt><dd>{_t(words)}</dd>" for name, words in learners.items())
+    descriptions = "".join(f"<dt>{escape(name)}</dt><dd>{escape(words)}</dd>" for name, words in learners.items())
     texts = {"title": title, "tried": tried, "version": __version__, "date": date, "test": test}
     texts |= {"kernel": settings.kernel, "limit": limit}
     template = string.Template(importlib.resources.files(__package__).joinpath("report.html").read_text("utf-8"))
     return template.substitute(
-        {k: _t(v) for k, v in texts.items()}, body=body, columns=columns, descriptions=descriptions
+        {k: escape(v) for k, v in texts.items()}, body=body, columns=columns, descriptions=descriptions
     )
 
 
@@ -100,21 +100,21 @@ def _table_section(
     folder: pathlib.Path,
 ) -> Iterator[str]:
     advice = None if method is None else result.recommendation
-    yield f"<h2>{_t(heading(result.table))}</h2>"
+    yield f"<h2>{escape(heading(result.table))}</h2>"
     yield _advice(result, advice)
     notes = [] if method is None else [_saved_model(result, method, folder)]
     notes += [f"{note}." for note in result.table.notes]
     if result.test is not None:
         notes.append(f"Scored on {len(result.test.y)} rows of {result.test.name}.")
-    yield from (f'<p class="note">{_t(note)}</p>' for note in notes)
+    yield from (f'<p class="note">{escape(note)}</p>' for note in notes)
     yield _html(content.pop(figures.ranking))
     marks = ["out" if not row.finished else "chosen" if row.method == method else "" for row in result.rows]
     yield html_table(*ranking_table(result.rows, result.task, full=True), marks)
-    yield from (f'<p class="note">* {_t(row.method)}: {_t(row.note)}.</p>' for row in result.rows if row.note)
+    yield from (f'<p class="note">* {escape(row.method)}: {escape(row.note)}.</p>' for row in result.rows if row.note)
     for part, blocks in content.items():
         if part.title and blocks:
-            words = f"<p>{_t(part.words)}</p>" if part.words else ""
-            yield f"<h3>{_t(part.title.format(method=method))}</h3>{words}{_html(blocks)}"
+            words = f"<p>{escape(part.words)}</p>" if part.words else ""
+            yield f"<h3>{escape(part.title.format(method=method))}</h3>{words}{_html(blocks)}"
     inside = [block for part, blocks in content.items() if not part.title for block in blocks]
     if inside:
         yield f"<h3>Inside the learners</h3>{_html(inside)}"
@@ -141,11 +141,11 @@ def _advice(result: ComparisonResult, advice: Recommendation | None) -> str:
         return '<div class="use">No learner finished; the table says why.</div>'
     learner = result.learners[advice.method]
     separated = [row.method for row in result.finished_rows if row.pvalue < LEVEL]
-    worse = f"<p>Worse by the paired test: {_t(', '.join(separated))}.</p>" if separated else ""
-    why = f"<p>{_t(advice.why)}</p>" if advice.why else ""
+    worse = f"<p>Worse by the paired test: {escape(', '.join(separated))}.</p>" if separated else ""
+    why = f"<p>{escape(advice.why)}</p>" if advice.why else ""
     return (
-        f'<div class="use"><strong>Use “{_t(advice.method)}”</strong>: {_t(learner.description)}.'
-        f"{why}{worse}<pre>{_t(learner.code)}</pre></div>"
+        f'<div class="use"><strong>Use “{escape(advice.method)}”</strong>: {escape(learner.description)}.'
+        f"{why}{worse}<pre>{escape(learner.code)}</pre></div>"
     )
 
 
@@ -155,12 +155,8 @@ def _html(blocks: Sequence[Picture | str]) -> str:
     items = []
     for picture in pictures:
         stop = "" if picture.title.endswith("?") else "."
-        caption = f"<b>{_t(picture.title)}{stop}</b> {_t(picture.caption)}"
-        image = f'<img alt="{_t(picture.title)}" src="data:image/png;base64,{picture.data}">'
+        caption = f"<b>{escape(picture.title)}{stop}</b> {escape(picture.caption)}"
+        image = f'<img alt="{escape(picture.title)}" src="data:image/png;base64,{picture.data}">'
         items.append(f"<figure>{image}<figcaption>{caption}</figcaption></figure>")
     grid = f'<div class="{pictures[0].kind}">{"".join(items)}</div>' if pictures else ""
     return "".join(block for block in blocks if isinstance(block, str)) + grid
-
-
-def _t(text: str) -> str:
-    return html.escape(str(text))
