@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 import kernel_embed as ke
 
 from .conftest import make_problem, named_kernels
+from .embeddings.test_conditional import evaluations
 from .objectives import OBJECTIVES
 
 PACKAGE = str(pathlib.Path(ke.__file__).parent)
@@ -71,15 +72,8 @@ def watch():
 def test_embeddings_name_the_device(name, watch, problem):
     embedding = ke.MulticlassEmbedding(named_kernels()[name], problem.m)
     conditioned = embedding.condition(problem.x, problem.y)
-    conditioned.decision_probabilities(problem.query)
-    conditioned.probabilities(problem.query)
+    evaluations(conditioned, problem.query)
     conditioned.predict(problem.query)
-    conditioned.entropy(problem.query)
-    conditioned.entropy(problem.query, "expected-information")
-    conditioned.expectation(problem.x[:3, 0], problem.query)
-    conditioned.weights(problem.query)
-    conditioned.leave_one_out()
-    ke.generalization_bound(conditioned)
     ke.kernels.sup_diagonal(embedding.kernel, problem.x, bound=9.0)
     continuous = ke.ConditionalEmbedding(named_kernels()[name]).condition(problem.x, problem.x[:, 0])
     continuous.expectation(lambda y: y, problem.query)

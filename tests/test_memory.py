@@ -22,17 +22,12 @@ def _small_machine(monkeypatch):
     monkeypatch.setattr(sys.modules["kernel_embed.kernels.gram"], "LARGE", 2**20)
 
 
-def _data():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(N, 3, generator=generator, dtype=torch.float64)
-    return x, (x[:, 0] > 0).long()
-
-
 def _kernel():
     return gpytorch.kernels.RBFKernel().double()
 
 
-X, Y = _data()
+X = torch.randn(N, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = (X[:, 0] > 0).long()
 Z, REAL = X[:, 1:], X[:, 0] + X[:, 1]
 CALLS = {
     "gram": lambda: ke.gram(_kernel(), X),

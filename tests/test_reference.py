@@ -59,13 +59,6 @@ def test_a_name_of_the_reference_is_documented_in_full(entry):
     assert isinstance(value, type) or "Returns:" in own or "Yields:" in own, "nothing about what it returns"
 
 
-def test_a_listing_of_source_links_back_to_the_entry_of_a_name_and_of_its_members():
-    page = "kernel_embed.kernels.Metric"
-    assert anchor_on(page, "kernel_embed.kernels.radial.Metric") == page
-    assert anchor_on(page, "kernel_embed.kernels.radial.Metric.scaled") == f"{page}.scaled"
-    assert anchor_on("kernel_embed.gram", "kernel_embed.kernels.gram.gram") == "kernel_embed.gram"
-
-
 def refuses(function: Callable[..., Any]) -> bool:
     """Whether its own body raises or calls a check; what inner functions do is theirs."""
     if function.__code__.co_filename.startswith("<"):
@@ -129,15 +122,16 @@ def test_a_page_links_its_module_its_family_and_where_it_is_used():
     assert "how_to/save" not in page
 
 
-def test_first_sentences_are_markdown():
-    assert first_sentence("α² of ``kernel``, see :class:`~a.B`.\n\nMore.") == "α² of `kernel`, see `B`"
-
-
-def test_names_of_other_libraries_lead_to_their_pages():
+def test_links_back_from_a_listing_of_source_and_out_to_other_libraries():
+    page = "kernel_embed.kernels.Metric"
+    assert anchor_on(page, "kernel_embed.kernels.radial.Metric") == page
+    assert anchor_on(page, "kernel_embed.kernels.radial.Metric.scaled") == f"{page}.scaled"
+    assert anchor_on("kernel_embed.gram", "kernel_embed.kernels.gram.gram") == "kernel_embed.gram"
     assert address("gpytorch.kernels.rbf_kernel.RBFKernel").endswith("kernels.html#gpytorch.kernels.RBFKernel")
     assert address("torch.Tensor").endswith("tensors.html#torch.Tensor")
     assert address("sklearn.preprocessing.MinMaxScaler").endswith("generated/sklearn.preprocessing.MinMaxScaler.html")
     assert address("kernel_embed.fit") is None
+    assert first_sentence("α² of ``kernel``, see :class:`~a.B`.\n\nMore.") == "α² of `kernel`, see `B`"
 
 
 MODULES = sorted(

@@ -139,19 +139,6 @@ def test_alpha_by_lipschitz_bounds_every_point_and_has_a_gradient(problem):
     assert lipschitz(phi) >= pairs.max()
 
 
-def test_alpha_by_lipschitz_says_what_it_does_not_know(problem):
-    for layer in (nn.LSTM(2, 2), nn.Threshold(0.1, 20.0)):
-        with pytest.raises(TypeError, match=rf"Lipschitz constant is known, got {type(layer).__name__}"):
-            lipschitz(layer)
-    bound = LipschitzBound(1.0)
-    with pytest.raises(TypeError, match=r"Expected a linear kernel on a feature map"):
-        bound(RBFKernel(), torch.ones(3))
-    with pytest.raises(TypeError, match=r"width is unknown"):
-        bound(FeatureKernel(nn.Tanh()), torch.ones(3))
-    with pytest.raises(ValueError, match="radius"):
-        LipschitzBound(-1.0)
-
-
 class Returning(nn.Module):
     def __init__(self, make):
         super().__init__()
@@ -159,13 +146,6 @@ class Returning(nn.Module):
 
     def forward(self, x):
         return self.make(x)
-
-
-def test_a_network_that_returns_nan_is_explained(problem):
-    for base in (None, RBFKernel()):
-        kernel = FeatureKernel(Returning(lambda x: x * float("nan")), base)
-        with pytest.raises(NanError, match=r"Expected finite features, got 72 values"):
-            ke.MulticlassEmbedding(kernel, problem.m).condition(problem.x, problem.y)
 
 
 @pytest.mark.parametrize(
@@ -178,28 +158,39 @@ def test_features_of_changing_width_are_explained(base, message, problem):
         conditioned.predict(problem.query)
 
 
-@pytest.mark.parametrize(
-    ("make", "got"),
-    [(lambda x: x.sum(-1), r"shape \(24,\)"), (lambda x: x[1:], r"shape \(23, 3\)"), (lambda x: (x, x), "tuple")],
-)
-def test_features_of_the_wrong_shape_are_explained(make, got, problem):
-    embedding = ke.MulticlassEmbedding(FeatureKernel(Returning(make)), problem.m)
-    with pytest.raises(ValueError, match=rf"Expected features of shape \(24, p\) from Returning, got {got}"):
-        embedding.condition(problem.x, problem.y)
+def condition(kernel, p):
+    return ke.MulticlassEmbedding(kernel, p.m).condition(p.x, p.y)
 
 
-def test_arguments_are_checked(problem):
-    with pytest.raises(TypeError, match=r"Expected feature_map to be a torch.nn.Module, got function"):
-        FeatureKernel(lambda x: x)
-    with pytest.raises(TypeError, match=r"Expected base_kernel to be a gpytorch"):
-        FeatureKernel(nn.Identity(), nn.Identity())
-    embedding = ke.MulticlassEmbedding(FeatureKernel(network().float()), problem.m)
-    with pytest.raises(TypeError, match=r"the feature map in the dtype of x, torch.float64, got torch.float32"):
-        embedding.condition(problem.x, problem.y)
-    with pytest.raises(ValueError, match="made for 3 features"):
-        ke.kernels.MahalanobisKernel(3).whiten(torch.randn(4, 2))
-    with pytest.raises(NotImplementedError, match="last_dim_is_batch"):
-        FeatureKernel(nn.Identity()).forward(problem.x, problem.x, last_dim_is_batch=True)
+SHAPE, LAYERS = r"Expected features of shape \(24, p\) from Returning, got ", (nn.LSTM(2, 2), nn.Threshold(0.1, 20.0))
+NOT_FINITE = Returning(lambda x: x * float("nan"))
+REJECTED = [
+    *[
+        (lambda p, b=b: condition(FeatureKernel(NOT_FINITE, b), p), "finite features, got 72")
+        for b in (None, RBFKernel())
+    ],
+    (lambda p: condition(FeatureKernel(Returning(lambda x: x.sum(-1))), p), SHAPE + r"shape \(24,\)"),
+    (lambda p: condition(FeatureKernel(Returning(lambda x: x[1:])), p), SHAPE + r"shape \(23, 3\)"),
+    (lambda p: condition(FeatureKernel(Returning(lambda x: (x, x))), p), SHAPE + "tuple"),
+    (
+        lambda p: condition(FeatureKernel(network().float()), p),
+        "map in the dtype of x, torch.float64, got torch.float32",
+    ),
+    (lambda p: FeatureKernel(lambda x: x), "Expected feature_map to be a torch.nn.Module, got function"),
+    (lambda p: FeatureKernel(nn.Identity(), nn.Identity()), "Expected base_kernel to be a gpytorch"),
+    (lambda p: FeatureKernel(nn.Identity()).forward(p.x, p.x, last_dim_is_batch=True), "last_dim_is_batch"),
+    (lambda p: ke.kernels.MahalanobisKernel(3).whiten(torch.randn(4, 2)), "made for 3 features"),
+    *[(lambda p, f=f: lipschitz(f), f"Lipschitz constant is known, got {type(f).__name__}") for f in LAYERS],
+    (lambda p: LipschitzBound(1.0)(RBFKernel(), torch.ones(3)), "Expected a linear kernel on a feature map"),
+    (lambda p: LipschitzBound(1.0)(FeatureKernel(nn.Tanh()), torch.ones(3)), "width is unknown"),
+    (lambda p: LipschitzBound(-1.0), "radius"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REJECTED, ids=[str(i) for i in range(len(REJECTED))])
+def test_bad_arguments(call, message, problem):
+    with pytest.raises((TypeError, ValueError, NotImplementedError, NanError), match=message):
+        call(problem)
 
 
 @pytest.mark.parametrize(

@@ -84,23 +84,6 @@ def test_patience(problem):
     assert len(result.history) < 500
 
 
-def test_a_search_that_was_stopped_is_resumed(problem, tmp_path):
-    file, numbers = tmp_path / "fit.pt", []
-    whole, expected = learn(problem, OBJECTIVE, optimizer=ke.Adam(9, batch_size=8))
-    learn(problem, OBJECTIVE, optimizer=ke.Adam(9, batch_size=8), checkpoint=file, callback=lambda p: p.number == 4)
-    assert len(load_checkpoint(file)["history"]) == 4
-    again, result = learn(
-        problem,
-        OBJECTIVE,
-        optimizer=ke.Adam(9, batch_size=8),
-        checkpoint=file,
-        callback=lambda p: numbers.append(p.number),
-    )
-    assert numbers == [5, 6, 7, 8, 9]
-    assert result.history == expected.history
-    assert torch.equal(state(again), state(whole))
-
-
 def test_an_error_in_the_callback_passes_and_leaves_the_best_point(problem, tmp_path):
     def broken(p):
         if p.number == 5:

@@ -37,8 +37,8 @@ def test_optimizers_are_values(optimizer):
         ({"tolerance": 1e-2}, LBFGS(tolerance=1e-2)),
         ({"num_epochs": 7}, Adam(7)),
         ({"num_epochs": 4, "learning_rate": 0.01, "batch_size": 8}, Adam(4, 0.01, 8)),
+        ({"num_epochs": 6, "learning_rate": 0.05}, TorchOptimizer(lambda p: torch.optim.Adam(p, lr=0.05), 6)),
     ],
-    ids=lambda v: repr(v),
 )
 def test_short_options_are_the_optimizer_they_belong_to(short, optimizer, problem):
     one, by_short = learn(problem, **short)
@@ -80,14 +80,6 @@ REFUSED = [
 def test_what_is_no_optimizer_or_more_than_one_is_refused(how, message, problem):
     with pytest.raises((TypeError, ValueError), match=message):
         learn(problem, **how)
-
-
-def test_adam_is_one_case_of_torch_optimizers(problem):
-    factory = lambda parameters: torch.optim.Adam(parameters, lr=0.05)  # noqa: E731
-    one, by_factory = learn(problem, optimizer=TorchOptimizer(factory, 6, 8))
-    other, by_adam = learn(problem, optimizer=Adam(6, 0.05, 8))
-    assert by_factory.history == by_adam.history
-    assert torch.equal(state(one), state(other))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from linear_operator.utils.warnings import NumericalWarning
 from torch.autograd import gradcheck
 
-from kernel_embed.linalg import DenseSystem, extended, sandwich
+from kernel_embed.linalg import DenseSystem, FeatureSystem, extended, sandwich
 
 
 def positive(*shape: int) -> torch.Tensor:
@@ -39,20 +39,22 @@ def test_values(system):
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
-def test_gradients_pass_gradcheck(batch):
+@pytest.mark.parametrize(
+    "make", [lambda R, ridge: DenseSystem(R @ R.mT, ridge), FeatureSystem], ids=["dense", "features"]
+)
+def test_gradients_pass_gradcheck(make, batch):
     # K = RRᵀ: only symmetric perturbations make sense to a Cholesky factor.
-    R = torch.randn(*batch, 4, 4, dtype=torch.float64, requires_grad=True)
+    R = torch.randn(*batch, 4, 3, dtype=torch.float64, requires_grad=True)
     ridge = (0.5 + torch.rand(batch, dtype=torch.float64)).requires_grad_()
     Y = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
-
-    def of(method):
-        return lambda R, ridge, Y: method(DenseSystem(R @ R.mT, ridge), Y)
-
-    assert gradcheck(of(lambda s, Y: s.regress(Y)), (R, ridge, Y))
-    assert gradcheck(of(lambda s, Y: s.regress(Y)[0]), (R, ridge, Y))
-    assert gradcheck(of(lambda s, Y: s.regress(Y)[1]), (R, ridge, Y))
-    assert gradcheck(lambda R, ridge: DenseSystem(R @ R.mT, ridge).inverse_diagonal(), (R, ridge))
-    assert gradcheck(lambda R, ridge: DenseSystem(R @ R.mT, ridge).log_determinant(), (R, ridge))
+    for evaluate in (
+        lambda s, Y: s.regress(Y),
+        lambda s, Y: s.regress(Y)[0],
+        lambda s, Y: s.regress(Y)[1],
+        lambda s, Y: s.coefficients(Y),
+        lambda s, Y: (s.inverse_diagonal(), s.log_determinant()),
+    ):
+        assert gradcheck(lambda R, ridge, Y, evaluate=evaluate: evaluate(make(R, ridge), Y), (R, ridge, Y))
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])

@@ -125,31 +125,25 @@ def test_weights_of_rows_count():
     torch.testing.assert_close(score(DenseSystem(K, ridge, w)), rest, rtol=1e-6, atol=1e-9)
 
 
-class TestScoreOfNumbers(ObjectiveContract):
-    def make_objective(self):
-        return ke.LeaveOneOutScore()
-
-    def make_embedding(self):
-        return embedding()
-
-    def make_data(self):
-        return data()
+def through_features():
+    torch.manual_seed(0)
+    return embedding(RFFKernel(4, num_dims=2))
 
 
-class TestScoreOfVectors(TestScoreOfNumbers):
-    def make_data(self):
-        return data(q=2)
+CASES = {
+    "numbers": {"make_embedding": embedding, "make_data": data},
+    "vectors": {"make_embedding": embedding, "make_data": lambda: data(q=2)},
+    "features": {"make_embedding": through_features, "make_data": data},
+    "classes": {},
+}
 
 
-class TestScoreThroughFeatures(TestScoreOfNumbers):
-    def make_embedding(self):
-        torch.manual_seed(0)
-        return embedding(RFFKernel(4, num_dims=2))
-
-
-class TestScoreOfClasses(ObjectiveContract):
-    def make_objective(self):
-        return ke.LeaveOneOutScore()
+@pytest.mark.parametrize("check", [name for name in dir(ObjectiveContract) if name.startswith("test_")])
+@pytest.mark.parametrize("case", CASES)
+def test_the_contract_of_objectives(case, check):
+    suite = ObjectiveContract()
+    vars(suite).update({"make_objective": ke.LeaveOneOutScore} | CASES[case])
+    getattr(suite, check)()
 
 
 def test_learning_finds_the_noise_and_a_bad_kernel_is_named():
