@@ -86,7 +86,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(Vector|Form|Below|Entropy|Profile|NoiseKind|KernelLike|Array|Group)"),
     (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
     (r"py:.*", r"kernel_embed\.kernels\.(structure\.(T|Composite)|parameters\.M)"),
-    (r"py:.*", r"kernel_embed\.learning\.loss\.ProcessGroup"),  # a protocol, for shards
+    (r"py:.*", r"kernel_embed\.learning\.data\.ProcessGroup"),  # a protocol, for shards
     (
         r"py:.*",
         r"(Categorical|Null|Method|Initial|Points|Kernels|Stream|Block|Data|RandomState|Theorem|KernelChoice|Conformal)",

@@ -18,12 +18,12 @@ import pytest
 import torch
 
 import kernel_embed as ke
+from kernel_embed.archive import load_checkpoint, save_checkpoint
 from kernel_embed.files import read_array, read_arrays, write_whole
 from kernel_embed.lab.compare.comparison import KEY, Comparison, Settings
 from kernel_embed.lab.compare.figures import cache_path, read_cache
 from kernel_embed.lab.compare.tables import read_user_table, table_of
 from kernel_embed.lab.papers.hsu2018.pixels import draw as draw_pixels
-from kernel_embed.learning.checkpoint import load_checkpoint, save_checkpoint
 from kernel_embed.results import Results
 
 from .archive.forge import HEADERS, npy
@@ -34,7 +34,7 @@ KILLS = """
 import os, random, signal, sys, time
 import gpytorch, torch
 import kernel_embed as ke
-import kernel_embed.learning.checkpoint as checkpoint
+import kernel_embed.learning.problem as checkpoint
 
 torch.set_num_threads(1)
 checkpoint.SECONDS_BETWEEN_CHECKPOINTS = 0.0
@@ -225,7 +225,7 @@ def test_a_checkpoint_with_nan_is_refused(tmp_path: pathlib.Path, place: tuple[s
     holder = functools.reduce(operator.getitem, holders, content)
     holder[name] = holder[name] * float("nan")
     save_checkpoint(path, content)
-    with pytest.raises(ValueError, match=r"Expected (finite parameters|numbers) in the checkpoint .*, got NaN"):
+    with pytest.raises(ValueError, match=r"contains NaN|not finite"):
         ke.fit(embedding, ke.EmpiricalRisk(), problem.x, problem.y, checkpoint=path, max_evaluations=2)
 
 

@@ -7,6 +7,7 @@ objects runs. Files that are damaged or too large, or name an unknown class, are
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import os
 import pathlib
 import sys
@@ -15,13 +16,15 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from ..version import __version__
 from . import container
 from .container import MAX_BYTES, MAX_ELEMENTS
 from .decode import Decoder
 from .encode import Encoder
 
-__all__ = ["MAX_BYTES", "load", "read_plain", "save", "write_plain"]
+__all__ = ["MAX_BYTES", "load", "load_checkpoint", "read_plain", "save", "save_checkpoint", "write_plain"]
 
 PACKAGE = __name__.partition(".")[0]
 LIBRARIES = ("torch", "gpytorch", "linear_operator", "scikit-learn", "numpy")
@@ -150,6 +153,43 @@ def _decoded(decoder: Decoder, content: dict[str, Any], path: str | os.PathLike[
         *(ImportError, RuntimeError, StopIteration),
     ) as error:
         raise ValueError(f"{path} cannot be loaded. {error}") from error
+
+
+def save_checkpoint(path: str | os.PathLike[str], content: Mapping[str, object]) -> None:
+    """Write ``content`` (tensors, numbers, text, dicts and lists of them) so that a reader never sees half of it."""
+    write_plain(path, "checkpoint", dict(content))
+
+
+def load_checkpoint(path: str | os.PathLike[str], **expected: object) -> dict[str, Any] | None:
+    """Read a checkpoint, or ``None`` where there is none; entries named in ``expected`` must have those values."""
+    if not os.path.exists(path):
+        return None
+    try:
+        content: dict[str, Any] = read_plain(path, "checkpoint", None)
+        if not isinstance(content, dict):
+            raise ValueError(f"{path} does not hold the content of a checkpoint.")
+    except ValueError as error:
+        raise ValueError(f"{error} Or name another checkpoint file, or delete this one.") from error
+    for key, value in expected.items():
+        if content.get(key) != value:
+            raise ValueError(
+                f"The checkpoint {path} belongs to another problem: its {key} is {content.get(key)!r}, not {value!r}. "
+                "Name another file or delete this one."
+            )
+    if _has_nan(content):
+        raise ValueError(f"The checkpoint {path} is damaged: it contains NaN. Name another file or delete this one.")
+    return content
+
+
+def _has_nan(content: object) -> bool:
+    """Whether a number in ``content`` is NaN: no value is ever better than NaN."""
+    if isinstance(content, Mapping):
+        return any(map(_has_nan, content.values()))
+    if isinstance(content, list | tuple):
+        return any(map(_has_nan, content))
+    if isinstance(content, Tensor):
+        return bool(content.isnan().any())
+    return isinstance(content, float) and math.isnan(content)
 
 
 def _mapping(value: object) -> dict[str, object]:

@@ -4,7 +4,7 @@ from .fit import fit
 from .maxima import LocalMaximum, local_maxima
 from .optimizers import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer
 from .problem import Problem
-from .search import Evaluation, FitResult, Progress, Visit
+from .result import Evaluation, FitResult, Progress, Visit
 
 __all__ = [
     "LBFGS",

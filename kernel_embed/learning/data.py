@@ -1,13 +1,12 @@
-"""The rows that an embedding is learned from, in memory or from a ``DataLoader``, and a check of the kernel on them."""
+"""The rows that an embedding is learned from, in memory, from a ``DataLoader`` or over several processes."""
 
 from __future__ import annotations
 
 import abc
-import dataclasses
 import hashlib
 import warnings
-from collections.abc import Iterator, Sized
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sized
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import gpytorch
 import numpy as np
@@ -19,74 +18,99 @@ from torch.utils.data import DataLoader
 
 from ..kernels import gram, gram_diagonal
 from ..kernels.initialization import has_lengthscale
+from ..objectives.base import B, B_co, Embedding, attach
 from ..validation import check_count
 
+T = TypeVar("T")
 Batch = tuple[Tensor, "Tensor | None"]
 
 
-class Batches(Protocol):
-    """Epoch after epoch of mini-batches."""
+class Data(abc.ABC):
+    """Rows, all at once or in epochs of batches."""
 
     num_data: int | None
     """n, where it is known before the data have been seen."""
 
+    whole: Batch | None = None
+    """All rows, where they are in memory."""
+
+    @abc.abstractmethod
+    def batches(self, batch_size: int | None, num_epochs: int, generator: np.random.Generator) -> Data:
+        """These data, with ``num_epochs`` epochs of batches; all rows in one batch where ``batch_size`` is ``None``."""
+
+    @abc.abstractmethod
     def epoch(self, number: int) -> Iterator[Batch]:
         """The batches of one epoch."""
-        ...  # pragma: no cover
+
+    @abc.abstractmethod
+    def identity(self) -> str:
+        """What distinguishes these data from others, so that a checkpoint is never resumed on other data."""
 
     def state(self) -> Tensor | None:
         """What the order of the next epoch depends on, for a checkpoint."""
-        ...  # pragma: no cover
+        return None
 
     def restore(self, state: Tensor | None) -> None:
-        """Go on as from ``state``."""
-        ...  # pragma: no cover
+        """Continue from ``state``, if the order depends on one."""
+        return None
 
 
-class TensorBatches:
-    """Rows of ``x`` and ``y`` in a new permutation for each epoch (Algorithm 1, line 4)."""
+class TensorData(Data):
+    """Rows of ``x`` and, where there are targets, ``y``; a new permutation for each epoch (Algorithm 1, line 4)."""
 
-    def __init__(
-        self, x: Tensor, y: Tensor | None, batch_size: int, num_epochs: int, generator: np.random.Generator
-    ) -> None:
-        self.x, self.y = x, y
-        self.num_data: int | None = x.shape[-2]
-        self._num_batches = -(-x.shape[-2] // batch_size)
-        # All of them now, so that a resumed run meets the same ones.
-        self._orders = [generator.permutation(x.shape[-2]) for _ in range(num_epochs)]
+    def __init__(self, x: Tensor, y: Tensor | None) -> None:
+        self.whole: Batch = (x, y)
+        self.num_data: int = x.shape[-2]
+
+    def batches(self, batch_size: int | None, num_epochs: int, generator: np.random.Generator) -> Data:
+        """Batches of as equal size as possible."""
+        n = self.num_data
+        if batch_size is not None and not 2 <= check_count("batch_size", batch_size) <= n:
+            raise ValueError(
+                f"batch_size must be from 2 to {n}, the number of rows of x, not {batch_size}. Leave it out for all "
+                "rows at once."
+            )
+        self._num_batches = -(-n // (batch_size or n))
+        # All of them now, so that a resumed run has the same ones.
+        self._orders = [generator.permutation(n) for _ in range(num_epochs)]
+        return self
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """The batches of one epoch, of as equal size as possible."""
+        """The batches of one epoch."""
+        x, y = self.whole
         for rows in np.array_split(self._orders[number], self._num_batches):
-            batch = torch.as_tensor(rows, device=self.x.device)
-            yield self.x[batch], None if self.y is None else self.y[batch]
+            batch = torch.as_tensor(rows, device=x.device)
+            yield x[batch], None if y is None else y[batch]
 
-    def state(self) -> None:
-        """Nothing: the seed fixes every epoch."""
-
-    def restore(self, state: Tensor | None) -> None:
-        """Nothing to do."""
+    def identity(self) -> str:
+        """A digest of shapes, dtypes and values."""
+        return fingerprint(*self.whole)
 
 
-class LoaderBatches:
-    """What a ``torch.utils.data.DataLoader`` yields, moved to the dtype and device of ``like``.
-
-    Args:
-        loader: yields ``(x, y)``, or ``x`` alone for embeddings without targets.
-        like: a parameter of the embedding.
-    """
+class LoaderData(Data):
+    """The batches of a ``DataLoader``, ``(x, y)`` or ``x`` alone, in the dtype and on the device of ``like``."""
 
     def __init__(self, loader: DataLoader[object], like: Tensor) -> None:
         self.loader, self.like = loader, like
         self.num_data: int | None = len(loader.dataset) if isinstance(loader.dataset, Sized) else None
+
+    def batches(self, batch_size: int | None, num_epochs: int, generator: np.random.Generator) -> Data:
+        """The loader's own."""
+        if batch_size is not None:
+            raise ValueError(f"The loader sets the batch size. Leave out batch_size={batch_size}.")
+        return self
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """One pass through the loader."""
         for batch in self.loader:
             yield as_pair(batch, self.like)
 
+    def identity(self) -> str:
+        """The loader's dataset and batch size; the data themselves are not read."""
+        return f"{type(self.loader.dataset).__name__} of {self.num_data}, batch size {self.loader.batch_size}"
+
     def state(self) -> Tensor | None:
-        """Of the loader's own generator; the order of a loader without one cannot be repeated."""
+        """The state of the loader's generator; the order of a loader without one cannot be repeated."""
         generator = self.loader.generator
         return None if generator is None else generator.get_state()
 
@@ -94,10 +118,6 @@ class LoaderBatches:
         """Set the loader's generator."""
         if state is not None and self.loader.generator is not None:
             self.loader.generator.set_state(state)
-
-    def identity(self) -> str:
-        """What tells one loader from another in a checkpoint; the data themselves are not read for it."""
-        return f"{type(self.loader.dataset).__name__} of {self.num_data}, batch size {self.loader.batch_size}"
 
 
 def as_pair(batch: object, like: Tensor) -> Batch:
@@ -112,74 +132,82 @@ def as_pair(batch: object, like: Tensor) -> Batch:
         return batch.to(like), None
     if not (isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)):
         raise TypeError(
-            f"Expected batches (x, y) of two tensors from the loader, got {type(batch).__name__}. "
+            f"The loader must yield pairs (x, y) of tensors, not {type(batch).__name__}. "
             "Use a TensorDataset, or a collate_fn that returns a pair."
         )
     x, y = batch
     return x.to(like), y.to(like.device)
 
 
-class Data(abc.ABC):
-    """All rows at once, or in batches."""
+@runtime_checkable
+class ProcessGroup(Protocol[B_co]):
+    """An embedding that several processes learn together, each with its share of the rows."""
 
-    num_data: int | None
-    """n, where it is known before the data have been seen."""
+    module: gpytorch.Module
+    """The embedding itself, whose parameters are learned."""
 
-    whole: Batch | None
-    """All rows, where they are in memory."""
+    leads: bool
+    """True on the one process that writes checkpoints."""
 
-    @abc.abstractmethod
-    def batches(self, batch_size: int | None, num_epochs: int, generator: np.random.Generator) -> Batches:
-        """``num_epochs`` epochs of mini-batches; all rows in one batch where ``batch_size`` is ``None``."""
+    def attach(self, x: Tensor, y: Tensor | None = None) -> B_co:
+        """The embedding with the rows of all processes, differentiable in its parameters."""
+        ...  # pragma: no cover
 
-    @abc.abstractmethod
-    def identity(self) -> str:
-        """What tells these data from others, so that a checkpoint is never resumed on other data."""
+    def total_rows(self, num_rows: int) -> float:
+        """The rows of all processes group."""
+        ...  # pragma: no cover
+
+    def reduce_gradients(self) -> None:
+        """Make the gradients of the parameters those of all rows."""
+        ...  # pragma: no cover
+
+    def from_leader(self, value: T) -> T:
+        """``value`` as the leader has it."""
+        ...  # pragma: no cover
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class TensorData(Data):
-    """``num_data`` rows of x and, where there are targets, y."""
+def by_leader(group: ProcessGroup[B], read: Callable[[], T]) -> T:
+    """What ``read`` returns or raises, on one process for all."""
+    outcomes: list[T | ValueError] = []
+    if group.leads:
+        try:
+            outcomes.append(read())
+        except ValueError as error:
+            outcomes.append(error)
+    (outcome,) = group.from_leader(outcomes)
+    if isinstance(outcome, ValueError):
+        raise outcome
+    return outcome
 
-    whole: Batch
-    num_data: int
 
-    def batches(self, batch_size: int | None, num_epochs: int, generator: np.random.Generator) -> Batches:
-        """A new permutation for each epoch."""
-        n = self.num_data
-        if batch_size is not None and not 2 <= check_count("batch_size", batch_size) <= n:
+class LocalProcess(Generic[B]):
+    """An embedding learned by one process, which has all rows."""
+
+    leads = True
+
+    def __init__(self, embedding: Embedding[B], weights: Tensor | None = None) -> None:
+        self.module: gpytorch.Module = embedding
+        self._embedding, self.weights = embedding, weights
+
+    def attach(self, x: Tensor, y: Tensor | None = None) -> B:
+        """The embedding with its data."""
+        if self.weights is not None and len(self.weights) != x.shape[-2]:
             raise ValueError(
-                f"Expected batch_size from 2 to the {n} rows of x, got {batch_size}. "
-                "Give another batch_size, or none for all rows at once."
+                f"Weights need all {len(self.weights)} rows at once, got a mini-batch of {x.shape[-2]}. Learn with "
+                "full batches, or repeat rows instead of weighting them."
             )
-        return TensorBatches(*self.whole, batch_size or n, num_epochs, generator)
+        return attach(self._embedding, x, y, self.weights)
 
-    def identity(self) -> str:
-        """A digest of shapes, dtypes and values."""
-        return fingerprint(*self.whole)
+    def total_rows(self, num_rows: int) -> float:
+        """Their number, or the sum of their weights."""
+        return num_rows if self.weights is None else float(self.weights.sum())
 
+    def reduce_gradients(self) -> None:
+        """Nothing to do."""
 
-class LoaderData(Data):
-    """The batches of a loader, which never has all rows at once."""
-
-    whole = None
-
-    def __init__(self, loader: DataLoader[object], like: Tensor) -> None:
-        self._batches = LoaderBatches(loader, like)
-        self.num_data = self._batches.num_data
-
-    def batches(self, batch_size: int | None, num_epochs: int, generator: np.random.Generator) -> Batches:
-        """The loader's own."""
-        if batch_size is not None:
-            raise ValueError(
-                f"Expected a loader alone, got it together with batch_size={batch_size}. "
-                "The loader sets the batch size."
-            )
-        return self._batches
-
-    def identity(self) -> str:
-        """Of the loader; the data themselves are not read for it."""
-        return self._batches.identity()
+    def from_leader(self, value: T) -> T:
+        """``value``."""
+        return value
 
 
 def fingerprint(*tensors: Tensor | None) -> str:

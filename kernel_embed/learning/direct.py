@@ -15,8 +15,10 @@ autograd path, which adds jitter and warns.
 
 from __future__ import annotations
 
+import abc
 import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gpytorch
 import numpy as np
@@ -39,7 +41,13 @@ from ..linalg.lapack import QUANTITIES, Cotangents, LapackSystem
 from ..objectives import Objective
 from ..objectives.base import Targets
 from ..objectives.evidence import EmbeddingEvidence, SampleEvidence
+from .data import LocalProcess
 from .parameters import Coordinates, ParameterVector, Vector
+from .priors import PriorLoss
+from .result import Evaluation, Terms
+
+if TYPE_CHECKING:
+    from .loss import Loss
 
 MOST_ROWS = 512
 """Beyond this many rows matrix operations take all the time, and the autograd path keeps fewer of them."""
@@ -47,7 +55,6 @@ LARGEST_SQUARE = 300.0**2
 """Of ‖u‖²: the square of the exponential of each entry is still finite."""
 
 RIDGE = "raw_regularization"
-NOTHING = np.zeros(0)
 
 
 class Value(NamedTuple):
@@ -57,16 +64,35 @@ class Value(NamedTuple):
     gradient: Vector
 
 
-class DirectObjective:
-    """q(u) and ∂q/∂u for a conditional embedding.
+class Direct(abc.ABC):
+    """q(u) and ∂q/∂u; ``None`` where a number is out of range and the autograd path must decide."""
 
-    Args:
-        embedding: whose parameters u are.
-        objective: q.
-        x: rows.
-        y: targets.
-        vector: the parameters that change.
-    """
+    is_direct: bool
+    """Whether every term has derivatives of its own."""
+
+    @abc.abstractmethod
+    def _evaluate(self, u: Vector, with_gradient: bool) -> Value | None:
+        """q and its gradient, wherever they can be computed."""
+
+    def __call__(self, u: Vector, with_gradient: bool = True) -> Value | None:
+        """q and its gradient."""
+        if not float(u @ u) < LARGEST_SQUARE:  # NaN compares as False
+            return None
+        try:
+            value = self._evaluate(u, with_gradient)
+        except (ZeroDivisionError, OverflowError):
+            if not self.is_direct:
+                raise  # an error of the user's objective
+            return None
+        if value is None or not self.is_direct:
+            return value
+        if not math.isfinite(sum(value.terms) + float(value.gradient @ value.gradient)):
+            return None
+        return value
+
+
+class DirectObjective(Direct):
+    """q(u) and ∂q/∂u for a conditional embedding."""
 
     def __init__(
         self, embedding: ConditionalEmbedding, objective: Objective[Any], x: Tensor, y: Tensor, vector: ParameterVector
@@ -87,8 +113,7 @@ class DirectObjective:
         self._data = Targets(np, self._system.Y, len(x))
         self._regularization = float(embedding.regularization.detach())
 
-    def __call__(self, u: Vector, with_gradient: bool = True) -> Value | None:
-        """q and its gradient; ``None`` where the autograd path must decide."""
+    def _evaluate(self, u: Vector, with_gradient: bool) -> Value | None:
         evaluator = self.evaluator
         assert evaluator is not None
         if self._writes:
@@ -102,7 +127,7 @@ class DirectObjective:
         ridge = len(self._x) * lam
         answer = (self._directly if self.is_direct else self._by_autograd)(gram, ridge, with_gradient)
         if answer is None or not with_gradient:
-            return None if answer is None else Value(answer.terms, NOTHING)
+            return None if answer is None else Value(answer.terms, np.zeros(0))
         by_name = evaluator.vjp(answer.G, answer.sup_diagonal)
         by_name[RIDGE] = np.array([ridge * answer.ridge])
         gradient = np.concatenate([by_name[name] for name in values])
@@ -163,15 +188,8 @@ class _Answer(NamedTuple):
     others: Vector | None = None
 
 
-class DirectEvidence:
-    """The evidence of a sample under one squared exponential, and its gradient in u.
-
-    Args:
-        embedding: whose parameters u are.
-        evidence: q and its gradient as a function of ℓ and σ².
-        coefficient: of the evidence.
-        vector: the parameters that change.
-    """
+class DirectEvidence(Direct):
+    """The evidence of a sample under one squared exponential, and its gradient in u."""
 
     is_direct = True
 
@@ -185,8 +203,7 @@ class DirectEvidence:
             "raw_noise": embedding.noise.detach().double().numpy().ravel(),
         }
 
-    def __call__(self, u: Vector, with_gradient: bool = True) -> Value | None:
-        """q and its gradient; ``None`` where the autograd path must decide."""
+    def _evaluate(self, u: Vector, with_gradient: bool) -> Value | None:
         theta, slopes = self._coordinates(u)
         values = self._start | self._coordinates.named(theta)
         answer = self._evidence(
@@ -200,33 +217,6 @@ class DirectEvidence:
         return Value([self._coefficient * value], self._coefficient * gradient)
 
 
-class Direct:
-    """q(u) and ∂q/∂u; ``None`` where a number is out of range and the autograd path must decide.
-
-    Args:
-        evaluate: the objective.
-    """
-
-    def __init__(self, evaluate: DirectObjective | DirectEvidence) -> None:
-        self._evaluate, self.is_direct = evaluate, evaluate.is_direct
-
-    def __call__(self, u: Vector, with_gradient: bool = True) -> Value | None:
-        """q and its gradient."""
-        if not float(u @ u) < LARGEST_SQUARE:  # NaN compares as False
-            return None
-        try:
-            value = self._evaluate(u, with_gradient)
-        except (ZeroDivisionError, OverflowError):
-            if not self.is_direct:
-                raise  # an error of the user's objective
-            return None
-        if value is None or not self.is_direct:
-            return value
-        if not math.isfinite(sum(value.terms) + float(value.gradient @ value.gradient)):
-            return None
-        return value
-
-
 def direct_objective(
     embedding: gpytorch.Module, objective: Objective[Any], x: Tensor, y: Tensor | None, vector: ParameterVector
 ) -> Direct | None:
@@ -235,8 +225,7 @@ def direct_objective(
     if not small or any(p.dtype is not torch.float64 for p in embedding.parameters()):
         return None
     if type(embedding) is BayesianMeanEmbedding and y is None:
-        evidence = _sample_evidence(embedding, objective, x, vector)
-        return None if evidence is None else Direct(evidence)
+        return _sample_evidence(embedding, objective, x, vector)
     if type(embedding) not in (ConditionalEmbedding, MulticlassEmbedding) or y is None:
         return None
     if embedding.regularization.dim() > 0 or batch_shape_of(embedding.kernel):
@@ -251,7 +240,7 @@ def direct_objective(
         limit = min(MAX_WIDTH, len(x))
         if not direct.evaluator.on_log_scale and explicit_features(embedding.kernel, x, limit=limit) is not None:
             return None
-    return Direct(direct)
+    return direct
 
 
 def _sample_evidence(
@@ -266,3 +255,43 @@ def _sample_evidence(
         return None
     evidence = term.for_sample(embedding, x)
     return None if evidence is None else DirectEvidence(embedding, evidence, coefficient, vector)
+
+
+def by_name(names: Sequence[str], values: Sequence[float]) -> Terms:
+    """Values by name; those with the same name are added."""
+    terms: Terms = {}
+    for name, value in zip(names, values, strict=True):
+        terms[name] = terms.get(name, 0.0) + value
+    return terms
+
+
+class DirectLoss:
+    """The objective with priors as a function of u, without modules and graph."""
+
+    def __init__(self, evaluate: Direct, loss: Loss[Any], vector: ParameterVector, num_rows: int) -> None:
+        self._evaluate = evaluate
+        self._names = [repr(term) for _, term in loss.objective.terms()]
+        has_priors = next(iter(vector.module.named_priors()), None) is not None
+        self._priors = PriorLoss(vector, loss.share(num_rows)) if has_priors else None
+
+    def __call__(self, u: Vector) -> Evaluation | None:
+        """The loss at u, which the parameters already have; ``None`` where the autograd path must decide."""
+        evaluation = self._evaluate(u)
+        if evaluation is None:
+            return None
+        terms, gradient = by_name(self._names, evaluation.terms), evaluation.gradient
+        if self._priors is not None:
+            terms["priors"], slope = self._priors(u)
+            gradient = gradient + slope
+        value = sum(terms.values())
+        if self._evaluate.is_direct and not math.isfinite(value):
+            return None
+        return Evaluation(u.copy(), value, terms, gradient)
+
+
+def direct_loss(loss: Loss[Any], x: Tensor, y: Tensor | None, vector: ParameterVector) -> DirectLoss | None:
+    """The loss without modules and graph; ``None`` where the problem is large or of another kind."""
+    if loss.single or not isinstance(loss.group, LocalProcess) or loss.group.weights is not None:
+        return None
+    objective = direct_objective(loss.group.module, loss.objective, x, y, vector)
+    return None if objective is None else DirectLoss(objective, loss, vector, x.shape[-2])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import gpytorch
 import numpy as np
@@ -19,16 +18,14 @@ from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from ..splits import check_seed
 from ..validation import check_features, check_lengths
-from .checkpoint import Checkpoint
-from .data import Data, LoaderData, TensorData, fingerprint, warn_of_blind_start
-from .loss import LocalProcess, Loss, ProcessGroup
-from .optimizers import LBFGS, Adam, Optimizer, Outcome, TorchOptimizer
+from .data import Data, LoaderData, LocalProcess, ProcessGroup, TensorData, fingerprint, warn_of_blind_start
+from .loss import Loss
+from .optimizers import LBFGS, Adam, Optimizer, TorchOptimizer
 from .optimizers.stochastic import Factory
 from .parameters import ParameterVector, unidentified
 from .problem import Problem
-from .search import Callback, FitResult, Search, StopSearch
+from .result import Callback, FitResult, Outcome, StopSearch
 
-OF_LBFGS = ("max_evaluations", "tolerance", "num_restarts")
 OF_ADAM = ("batch_size", "num_epochs", "learning_rate")
 
 
@@ -116,123 +113,99 @@ def fit(
     """
     if not isinstance(objective, Objective):
         remedy = "Write fit(embedding, objective, …)" if isinstance(embedding, Objective) else "Pass an instance"
-        raise TypeError(f"Expected an Objective, such as EmpiricalRisk(), got {type(objective).__name__}. {remedy}.")
+        raise TypeError(f"The objective must be one such as EmpiricalRisk(), not {type(objective).__name__}. {remedy}.")
     check_seed(seed)
     if precision not in ("double", "single"):
-        raise ValueError(f"Expected precision 'double' or 'single', got {precision!r}. Choose one of the two.")
-    short = ShortOptions(max_evaluations, tolerance, num_restarts, batch_size, num_epochs, learning_rate)
-    method = choose_optimizer(optimizer, short, from_loader=isinstance(x, DataLoader))
-    together = _together(embedding, weights)
-    data = _as_data(x, y, together.module)
-    if data.whole is not None and isinstance(together, LocalProcess):  # ranks would draw other numbers each
-        _check_fit(together.module, *data.whole)
-        initialize_parts(together.module, *data.whole)
-        warn_of_blind_start(together.module, data.whole[0])
-    fixed = unidentified(together.module, objective)
-    vector = ParameterVector(together.module, fixed)
+        raise ValueError(f"precision must be 'double' or 'single', not {precision!r}.")
+    method = choose_optimizer(
+        optimizer,
+        isinstance(x, DataLoader),
+        max_evaluations=max_evaluations,
+        tolerance=tolerance,
+        num_restarts=num_restarts,
+        batch_size=batch_size,
+        num_epochs=num_epochs,
+        learning_rate=learning_rate,
+    )
+    group = _process_group(embedding, weights)
+    data = _as_data(x, y, group.module)
+    if data.whole is not None and isinstance(group, LocalProcess):  # ranks would draw other numbers each
+        _check_fit(group.module, *data.whole)
+        initialize_parts(group.module, *data.whole)
+        warn_of_blind_start(group.module, data.whole[0])
+    fixed = unidentified(group.module, objective)
+    vector = ParameterVector(group.module, fixed)
     if not vector.parameters:
-        raise ValueError(
-            "Expected an embedding with parameters to learn, got none that require a gradient. "
-            "Call embedding.requires_grad_() first."
-        )
-    num_data = None if data.num_data is None else together.total_rows(data.num_data)
-    file = None if checkpoint is None else _checkpoint(checkpoint, objective, vector, data, weights, method)
-    search = Search(together, vector, file, callback)
-    loss = Loss(together, objective, num_data, precision == "single")
-    problem = Problem(loss, data, vector, search, np.random.default_rng(seed), progress)
-    outcome, interrupted = _run(method, problem, search)
+        raise ValueError("The embedding has no parameters that require a gradient. Call embedding.requires_grad_().")
+    num_data = None if data.num_data is None else group.total_rows(data.num_data)
+    loss = Loss(group, objective, num_data, precision == "single")
+    problem = Problem(loss, data, vector, np.random.default_rng(seed), progress, callback)
+    if checkpoint is not None:
+        identity = {
+            "objective": repr(objective),
+            "shapes": {name: list(p.shape) for name, p in vector.named.items()},
+            "data": data.identity() if weights is None else f"{data.identity()} {fingerprint(weights)}",
+        }
+        problem.resume(checkpoint, identity, type(method).__qualname__)
+    outcome, interrupted = _run(method, problem)
     return FitResult(
-        value=search.best_value,
-        history=list(search.history),
-        num_evaluations=search.num_evaluations,
+        value=problem.best_value,
+        history=list(problem.history),
+        num_evaluations=problem.num_evaluations,
         converged=outcome.converged,
         message=outcome.message,
-        seconds=search.seconds,
+        seconds=problem.seconds,
         fixed=fixed,
         interrupted=interrupted,
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class ShortOptions:
-    """The common settings of L-BFGS and Adam as ``fit`` takes them; ``None`` is the optimizer's own default."""
-
-    max_evaluations: int | None = None
-    tolerance: float | None = None
-    num_restarts: int | None = None
-    batch_size: int | None = None
-    num_epochs: int | None = None
-    learning_rate: float | None = None
-
-    def given(self, *names: str) -> list[str]:
-        """Those of ``names`` that are not ``None``."""
-        return [name for name in names if getattr(self, name) is not None]
-
-    def lbfgs(self) -> LBFGS:
-        """L-BFGS with these options."""
-        default = LBFGS()
-        return LBFGS(
-            default.max_evaluations if self.max_evaluations is None else self.max_evaluations,
-            default.tolerance if self.tolerance is None else self.tolerance,
-            default.num_restarts if self.num_restarts is None else self.num_restarts,
-        )
-
-    def adam(self) -> Adam:
-        """Adam with these options."""
-        default = Adam()
-        return Adam(
-            default.num_epochs if self.num_epochs is None else self.num_epochs,
-            default.learning_rate if self.learning_rate is None else self.learning_rate,
-            self.batch_size,
-        )
-
-
-def choose_optimizer(optimizer: Optimizer | Factory | None, short: ShortOptions, from_loader: bool) -> Optimizer:
-    """The optimizer that is given; else Adam for its options or a loader, and L-BFGS otherwise.
+def choose_optimizer(optimizer: Optimizer | Factory | None, from_loader: bool, **options: Any) -> Optimizer:
+    """The optimizer itself; else Adam for its options or a loader, and L-BFGS otherwise. ``None`` is a default.
 
     Example:
-        >>> choose_optimizer(None, ShortOptions(max_evaluations=50), from_loader=False)
+        >>> choose_optimizer(None, from_loader=False, max_evaluations=50)
         LBFGS(max_evaluations=50, tolerance=1e-05, num_restarts=0, restart_spread=1.0)
-        >>> choose_optimizer(None, ShortOptions(batch_size=20), from_loader=False)
+        >>> choose_optimizer(None, from_loader=False, batch_size=20)
         Adam(num_epochs=200, learning_rate=0.1, batch_size=20)
     """
+    options = {name: value for name, value in options.items() if value is not None}
     if optimizer is not None:
-        return _as_optimizer(optimizer, short.given(*OF_LBFGS, *OF_ADAM))
-    of_lbfgs, of_adam = short.given(*OF_LBFGS), short.given(*OF_ADAM)
+        return _as_optimizer(optimizer, list(options))
+    of_lbfgs, of_adam = ([name for name in options if (name in OF_ADAM) is adam] for adam in (False, True))
     if of_lbfgs and (of_adam or from_loader):
         others = " and ".join(of_adam) or "a loader"
         raise ValueError(
-            f"Expected options of one optimizer, got {' and '.join(of_lbfgs)}, of L-BFGS for full batches, together "
-            f"with {others}, for Adam. Leave one kind out."
+            f"Options of L-BFGS, for all rows at once ({', '.join(of_lbfgs)}), cannot be combined with {others}, "
+            "for Adam. Leave one kind out."
         )
-    return short.adam() if of_adam or from_loader else short.lbfgs()
+    return Adam(**options) if of_adam or from_loader else LBFGS(**options)
 
 
-def _as_optimizer(optimizer: Optimizer | Factory, given: list[str]) -> Optimizer:
-    if given:
+def _as_optimizer(optimizer: Optimizer | Factory, options: list[str]) -> Optimizer:
+    if options:
         raise ValueError(
-            f"Expected either optimizer or short options, got optimizer={optimizer!r} together with "
-            f"{' and '.join(given)}. Give them to the optimizer, as in Adam(batch_size=100)."
+            f"{' and '.join(options)} cannot be combined with optimizer={optimizer!r}. Give them to the optimizer, as "
+            "in Adam(batch_size=100)."
         )
     if isinstance(optimizer, Optimizer):
         return optimizer
     if isinstance(optimizer, type) and issubclass(optimizer, Optimizer):
-        raise TypeError(f"Expected an optimizer, got its class. Write optimizer={optimizer.__name__}().")
+        raise TypeError(f"optimizer must be an instance, not a class. Write optimizer={optimizer.__name__}().")
     if isinstance(optimizer, torch.optim.Optimizer) or not callable(optimizer):
         got = repr(optimizer) if isinstance(optimizer, str) else type(optimizer).__name__
         raise TypeError(
-            f"Expected an optimizer, such as LBFGS() or Adam(), or a factory that makes one of torch.optim, such as "
-            f"lambda p: torch.optim.SGD(p, lr=0.1), got {got}. "
-            "Pass one of these, or None for the default."
+            f"optimizer={got} is not supported. Pass LBFGS() or Adam(), a factory that makes one of torch.optim, such "
+            "as lambda p: torch.optim.SGD(p, lr=0.1), or None for the default."
         )
     return TorchOptimizer(cast(Factory, optimizer))
 
 
-def _together(embedding: Embedding[B] | ProcessGroup[B], weights: Tensor | None) -> ProcessGroup[B]:
+def _process_group(embedding: Embedding[B] | ProcessGroup[B], weights: Tensor | None) -> ProcessGroup[B]:
     if not isinstance(embedding, ProcessGroup):
         return LocalProcess(embedding, weights)
     if weights is not None:
-        raise TypeError("Expected rows without weights over several ranks, got weights. Repeat rows in their place.")
+        raise TypeError("Rows cannot be weighted over several ranks. Repeat rows instead.")
     return embedding
 
 
@@ -240,15 +213,12 @@ def _as_data(x: Tensor | DataLoader[object], y: Tensor | None, module: gpytorch.
     """The rows, and ``module`` in the dtype and on the device of tensors; a loader follows the module instead."""
     if isinstance(x, DataLoader):
         if y is not None:
-            raise ValueError(
-                "Expected a loader alone, which yields batches (x, y), got it together with y. Leave y out."
-            )
+            raise ValueError("The loader yields batches (x, y) itself. Leave y out.")
         return LoaderData(x, next(module.parameters(), torch.empty(0)))
-    # What led to the data is not learned: a graph behind them would be walked once too often.
+    # What led to the data is not learned: a graph behind them would be differentiated once too often.
     x = check_features(x).detach()
-    y = y.detach() if isinstance(y, Tensor) else y
     module.to(dtype=x.dtype, device=x.device)
-    return TensorData((x, y), x.shape[-2])
+    return TensorData(x, y.detach() if isinstance(y, Tensor) else y)
 
 
 def _check_fit(module: gpytorch.Module, x: Tensor, y: Tensor | None) -> None:
@@ -259,16 +229,15 @@ def _check_fit(module: gpytorch.Module, x: Tensor, y: Tensor | None) -> None:
         check_lengths(x, y)
 
 
-def _run(optimizer: Optimizer, problem: Problem, search: Search) -> tuple[Outcome, bool]:
-    """How the search ended, and whether by Ctrl-C; whatever ends it, the best point is kept."""
+def _run(optimizer: Optimizer, problem: Problem) -> tuple[Outcome, bool]:
+    """How the search ended, and whether by Ctrl-C; in every case the best point is kept."""
     try:
         with torch.enable_grad():
             outcome = optimizer.minimize(problem)
         if not isinstance(outcome, Outcome):
             raise TypeError(
-                f"Expected an Outcome(converged, message) from {type(optimizer).__name__}.minimize, got "
-                f"{type(outcome).__name__}. "
-                "Return one."
+                f"{type(optimizer).__name__}.minimize must return an Outcome(converged, message), not "
+                f"{type(outcome).__name__}."
             )
         return outcome, False
     except StopSearch as stop:
@@ -276,20 +245,4 @@ def _run(optimizer: Optimizer, problem: Problem, search: Search) -> tuple[Outcom
     except KeyboardInterrupt:
         return Outcome(False, "interrupted; the best point so far is kept"), True
     finally:
-        search.finish()
-
-
-def _checkpoint(
-    path: str | os.PathLike[str],
-    objective: Objective[B],
-    vector: ParameterVector,
-    data: Data,
-    weights: Tensor | None,
-    optimizer: Optimizer,
-) -> Checkpoint:
-    identity = {
-        "objective": repr(objective),
-        "shapes": {name: list(p.shape) for name, p in vector.named.items()},
-        "data": data.identity() if weights is None else f"{data.identity()} {fingerprint(weights)}",
-    }
-    return Checkpoint(path, identity, type(optimizer).__qualname__)
+        problem.finish()

@@ -20,8 +20,9 @@ from ..objectives.base import B, Embedding
 from ..objectives.evidence import prominent
 from ..progress import progress_bar
 from ..validation import check_at_least, check_count, check_features, check_number
+from .data import LocalProcess
 from .fit import fit
-from .loss import LocalProcess, Loss
+from .loss import Loss
 from .parameters import ParameterVector
 
 SAME = 1e-2
@@ -41,8 +42,8 @@ class LocalMaximum:
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> x = torch.randn(40, 1, dtype=torch.float64)
-        >>> found = ke.local_maxima(ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), ke.EmbeddingEvidence(), x)
-        >>> sorted(found[0].parameters)
+        >>> maxima = ke.local_maxima(ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), ke.EmbeddingEvidence(), x)
+        >>> sorted(maxima[0].parameters)
         ['kernel.lengthscale', 'noise']
     """
 
@@ -116,16 +117,16 @@ def local_maxima(
     if kernels:
         scan = _Scan(module, kernels, objective, x, y)
         starts = scan.tops(np.geomspace(*(span or scan_span(x)), num_points), prominence, progress)
-    found: list[tuple[LocalMaximum, NDArray[np.float64]]] = []
+    maxima: list[tuple[LocalMaximum, NDArray[np.float64]]] = []
     for start in starts:
         try:
             result = fit(start, objective, x, y, max_evaluations=max_evaluations, progress=False)
         except (NanError, NotPSDError):
             continue
         point = ParameterVector(start).get()
-        if result.converged and not any(np.abs(point - other).max(initial=0.0) < SAME for _, other in found):
-            found.append((LocalMaximum(-result.value, _values(start), start), point))
-    return sorted((maximum for maximum, _ in found), key=lambda maximum: -maximum.value)
+        if result.converged and not any(np.abs(point - other).max(initial=0.0) < SAME for _, other in maxima):
+            maxima.append((LocalMaximum(-result.value, _values(start), start), point))
+    return sorted((maximum for maximum, _ in maxima), key=lambda maximum: -maximum.value)
 
 
 def _check_span(span: tuple[float, float] | None) -> None:

@@ -42,7 +42,7 @@ class ParameterVector:
 
     def get(self) -> Vector:
         """The values as they are."""
-        return _flatten(parameter.detach() for parameter in self.parameters)
+        return flatten(parameter.detach() for parameter in self.parameters)
 
     def set(self, vector: Vector) -> None:
         """Write values back into the parameters."""
@@ -66,7 +66,7 @@ class ParameterVector:
 
     def gradient(self) -> Vector:
         """The accumulated gradients; zero where a parameter had none."""
-        return _flatten(p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters)
+        return flatten(p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters)
 
     def clear_gradient(self) -> None:
         """Forget the gradients."""
@@ -194,7 +194,8 @@ class Snapshot:
                     buffer.copy_(self.buffers[name])
 
 
-def _flatten(tensors: Iterable[Tensor]) -> Vector:
+def flatten(tensors: Iterable[Tensor]) -> Vector:
+    """All entries as one vector."""
     pieces = [tensor.reshape(-1).double().cpu() for tensor in tensors]
     return torch.cat(pieces).numpy() if pieces else np.empty(0)
 

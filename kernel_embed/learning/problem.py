@@ -1,46 +1,61 @@
-"""Optimizers, and the problem that one minimizes: points to evaluate, batches, and where to report."""
+"""Optimizers, and the problem that one minimizes: points to evaluate, batches, and the records of the search."""
 
 from __future__ import annotations
 
 import abc
-import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
+from ..archive import load_checkpoint, save_checkpoint
 from ..kernels import DiagonalBoundError
-from ..objectives.base import B
 from ..progress import ProgressBar, progress_bar
-from .checkpoint import OptimizerState
-from .data import Batch, Batches, Data
-from .loss import Loss, Terms
-from .parameters import Bounds, ParameterVector, Snapshot, Vector
-from .search import Evaluation, Search, Visit
+from .data import Data, ProcessGroup, by_leader
+from .direct import direct_loss
+from .loss import Loss
+from .parameters import ParameterVector, Snapshot, Vector
+from .result import Callback, Evaluation, Outcome, Progress, StopSearch, Terms, Visit
 
 NO_VALUE = (NotPSDError, NanError, DiagonalBoundError)
 """What :meth:`Problem.evaluate` raises where the objective does not exist; a line search turns back there."""
+SECONDS_BETWEEN_CHECKPOINTS = 5.0
+
+OptimizerState = Mapping[str, object]
+"""What an optimizer needs to continue where it was: tensors, numbers, text, and dicts and lists of them."""
 
 
 class Problem:
-    """Minimize an objective over the raw parameters of an embedding, as one vector or where they are.
+    """Minimize an objective over the raw parameters of an embedding, as one vector or in place.
 
-    An optimizer that asks for points uses :meth:`evaluate`; one that steps the parameters themselves, as those of
-    ``torch.optim`` do, uses :attr:`parameters`, :meth:`batches`, :meth:`backpropagate` and :meth:`project`. Both
-    :meth:`record` what they have met; ``fit`` keeps the best of it.
+    An optimizer that chooses points uses :meth:`evaluate`; one that changes the parameters themselves, as those of
+    ``torch.optim`` do, uses ``parameters``, :meth:`batches`, :meth:`backpropagate` and :meth:`project`. Both
+    :meth:`record` what they have evaluated; ``fit`` keeps the best of it.
 
     Attributes:
         generator: for every random choice, seeded by ``fit(seed=…)``.
+        start: the point at which the search began, before any resumption.
+        bounds: the lowest and highest value of each entry, ``None`` where there is none.
+        parameters: the parameters themselves, for optimizers that change them in place.
+        history: one record for each call of :meth:`record`, those before a resumption included.
+        best_value: the lowest value recorded so far, ∞ before the first.
+        num_evaluations: evaluations of objective and gradient so far.
+        saved_state: what an optimizer of the same class passed to :meth:`record` before a resumption; else empty.
 
     Args:
         loss: the objective with its embedding.
         data: rows, or batches of them.
         vector: the parameters as one vector.
-        search: what was met so far.
+        generator: for random choices.
         progress: show a progress bar.
+        callback: called after every record.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -48,9 +63,9 @@ class Problem:
         ...     def minimize(self, problem):
         ...         point = problem.start
         ...         for _ in range(3):
-        ...             found = problem.evaluate(point)
-        ...             problem.record(found)
-        ...             point = point - 0.5 * found.gradient
+        ...             evaluation = problem.evaluate(point)
+        ...             problem.record(evaluation)
+        ...             point = point - 0.5 * evaluation.gradient
         ...         return ke.learning.Outcome(converged=False, message="three steps")
         >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
         >>> x, y = torch.rand(20, 1, dtype=torch.float64), torch.arange(20) % 2
@@ -60,48 +75,60 @@ class Problem:
 
     def __init__(
         self,
-        loss: Loss[B],
+        loss: Loss[Any],
         data: Data,
         vector: ParameterVector,
-        search: Search,
         generator: np.random.Generator,
         progress: bool | None = None,
+        callback: Callback | None = None,
     ) -> None:
-        self._data, self._vector, self._search = data, vector, search
-        self._backpropagate = loss.backpropagate
-        self._direct = None if data.whole is None else loss.direct(*data.whole, vector)
+        self._loss, self._data, self._vector, self._progress, self._callback = loss, data, vector, progress, callback
+        self._group: ProcessGroup[Any] = loss.group
+        self._direct = None if data.whole is None else direct_loss(loss, *data.whole, vector)
+        self._began = self._saved = time.perf_counter()
+        self._checkpoint: str | os.PathLike[str] | None = None
+        self._identity: dict[str, object] = {}
+        self._best = Snapshot.take(vector)
         self.generator = generator
-        self._progress = progress
+        self.start = self._best.point.copy()
+        self.bounds = vector.bounds()
+        self.parameters = vector.parameters
+        self.history: list[dict[str, float]] = []
+        self.best_value, self.num_evaluations = float("inf"), 0
+        self.saved_state: OptimizerState = {}
 
-    @property
-    def start(self) -> Vector:
-        """The point at which the search began; that of the first call where a checkpoint was resumed."""
-        return self._search.origin
+    def resume(self, path: str | os.PathLike[str], identity: Mapping[str, object], optimizer: str) -> None:
+        """Continue from the checkpoint at ``path`` where the file exists, and write it from now on.
 
-    @property
-    def bounds(self) -> Bounds:
-        """The lowest and highest value of each entry, ``None`` where there is none."""
-        return self._vector.bounds()
+        Args:
+            path: the file.
+            identity: what a checkpoint of the same problem has.
+            optimizer: the name of the optimizer, which alone gets its state back.
 
-    @property
-    def best_value(self) -> float:
-        """The lowest value recorded so far, ∞ before the first."""
-        return self._search.best_value
+        Raises:
+            ValueError: if the checkpoint is damaged or belongs to another problem.
+        """
+        self._checkpoint, self._identity = path, {**identity, "optimizer": optimizer}
+        content = by_leader(self._group, lambda: load_checkpoint(path, **identity))
+        if content is None:
+            return
+        _check_content(content, path)
+        self.best_value, self.start = content["best_value"], content["origin"].numpy()
+        self._best = Snapshot(content["best"].numpy(), content["best_buffers"])
+        self.history, self.num_evaluations = content["history"], content["num_evaluations"]
+        if content["optimizer"] == optimizer:
+            self.saved_state = content["optimizer_state"]
+        self._best.restore(self._vector)
 
     @property
     def best_point(self) -> Vector:
-        """Where that was; the start before the first."""
-        return self._search.best_point
+        """Where the best value was; the start before the first record."""
+        return np.array(self._best.point)
 
     @property
-    def history(self) -> Sequence[Mapping[str, float]]:
-        """One record for each call of :meth:`record`, those before a resumption included."""
-        return self._search.history
-
-    @property
-    def saved_state(self) -> OptimizerState:
-        """What an optimizer of the same class handed to :meth:`record` before a resumption; else empty."""
-        return self._search.optimizer_state
+    def seconds(self) -> float:
+        """The time since the search began."""
+        return time.perf_counter() - self._began
 
     def evaluate(self, point: Vector) -> Evaluation:
         """Value and gradient on all rows; raises one of ``NO_VALUE`` where they do not exist or are not finite.
@@ -109,49 +136,36 @@ class Problem:
         Raises:
             linear_operator.utils.errors.NanError: if the objective or its gradient is not finite.
         """
-        x, y = self._whole()
-        self._vector.set(point)
-        self._search.count()
-        direct = None if self._direct is None else self._direct(point)
-        if direct is None:
-            self._vector.clear_gradient()
-            value, terms = self._backpropagate(x, y)
-            gradient = self._vector.gradient()
-        else:
-            value, terms, gradient = direct
-        if not (math.isfinite(value) and np.isfinite(gradient).all()):
-            where = "these" if self.history else "the starting"
-            raise NanError(
-                f"The objective or its gradient is not finite at {where} parameters; its value is {value}. "
-                "Start from lengthscales near the distances in x, or scale the features."
-            )
-        return Evaluation(point.copy(), value, terms, gradient)
-
-    def _whole(self) -> Batch:
         if self._data.whole is None:
             raise ValueError(
-                "Expected a loader alone, which yields batches (x, y) for an optimizer that takes batches, got it "
-                "together with one that takes all rows at once. Use Adam(...) or TorchOptimizer(...), or give tensors "
-                "x and y."
+                "This optimizer needs all rows at once, but a loader yields batches. Use Adam(...) or "
+                "TorchOptimizer(...), or give tensors x and y."
             )
-        return self._data.whole
+        self._vector.set(point)
+        self.num_evaluations += 1
+        evaluation = None if self._direct is None else self._direct(point)
+        if evaluation is None:
+            self._vector.clear_gradient()
+            evaluation = Evaluation(point.copy(), *self._loss.backpropagate(*self._data.whole), self._vector.gradient())
+        if not (math.isfinite(evaluation.value) and np.isfinite(evaluation.gradient).all()):
+            where = "these" if self.history else "the starting"
+            raise NanError(
+                f"The objective or its gradient is not finite at {where} parameters; its value is {evaluation.value}. "
+                "Start from lengthscales near the distances in x, or scale the features."
+            )
+        return evaluation
 
-    @property
-    def parameters(self) -> list[torch.nn.Parameter]:
-        """The parameters themselves, for optimizers that change them in place."""
-        return self._vector.parameters
-
-    def batches(self, batch_size: int | None, num_epochs: int) -> Batches:
+    def batches(self, batch_size: int | None, num_epochs: int) -> Data:
         """Epochs of batches: of this size, of all rows (``None``), or as a loader has them (``None``)."""
         return self._data.batches(batch_size, num_epochs, self.generator)
 
     def backpropagate(self, x: Tensor, y: Tensor | None) -> tuple[float, Terms]:
-        """The objective on a batch at the parameters as they are, and its terms; the gradient is added to theirs."""
-        self._search.count()
-        return self._backpropagate(x, y)
+        """The objective on a batch at the current parameters, and its terms; the gradient is added to theirs."""
+        self.num_evaluations += 1
+        return self._loss.backpropagate(x, y)
 
     def project(self) -> None:
-        """Move the parameters back inside their bounds, after a step that knew of none."""
+        """Move the parameters back inside their bounds, after a step that did not respect them."""
         self._vector.project()
 
     def snapshot(self) -> Snapshot:
@@ -162,38 +176,59 @@ class Problem:
         """Put parameters and buffers back."""
         snapshot.restore(self._vector)
 
-    def record(self, visit: Visit, *, start: int = 0, state: Callable[[], OptimizerState] | None = None) -> None:
-        """Report a point: it enters the history and the checkpoint, the callback hears of it, the best one is kept.
-
-        Args:
-            visit: what :meth:`evaluate` returned, or a :class:`Visit` of one's own.
-            start: which start it belongs to, for optimizers with several.
-            state: called at once where there is a checkpoint; what it returns comes back as :attr:`saved_state` when
-                the search is resumed. It must not share tensors with what the optimizer goes on to change.
-        """
-        self._search.record(visit, start, state)
-
     def progress_bar(self, total: int) -> ProgressBar:
         """A bar for ``total`` steps, to be used in a ``with``; shown where ``fit(progress=…)`` says so."""
         return progress_bar(total, "fit", self._progress)
 
+    def record(self, visit: Visit, *, start: int = 0, state: Callable[[], OptimizerState] | None = None) -> None:
+        """Report a point: it enters the history and the checkpoint, the callback is called, the best one is kept.
 
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """How a search ended.
+        Args:
+            visit: what :meth:`evaluate` returned, or a :class:`Visit` of one's own.
+            start: which start it belongs to, for optimizers with several.
+            state: called at once where there is a checkpoint; what it returns comes back as ``saved_state`` when
+                the search is resumed. It must not share tensors with what the optimizer goes on to change.
 
-    Attributes:
-        converged: whether the optimizer met its own criterion.
-        message: how it ended, in words.
+        Raises:
+            StopSearch: if the callback ends the search; ``fit`` catches it.
+        """
+        self.history.append({"start": float(start), "value": visit.value, **visit.terms})
+        if visit.value < self.best_value:
+            self.best_value, self._best = visit.value, Snapshot.take(self._vector, visit.point)
+        if self._checkpoint is not None:
+            # With the record it belongs to: a file never holds an epoch without the state that follows it.
+            self.saved_state = {} if state is None else state()
+            if time.perf_counter() - self._saved > SECONDS_BETWEEN_CHECKPOINTS:
+                self._save()
+        if self._callback is None:
+            return
+        terms, number = MappingProxyType(dict(visit.terms)), len(self.history)
+        progress = Progress(number, start, visit.value, terms, self.best_value, self.seconds, self._group.module)
+        # Processes that learn together end together: the leader decides.
+        if self._group.from_leader(bool(self._callback(progress))):
+            raise StopSearch(f"stopped by the callback after record {number}")
 
-    Example:
-        >>> from kernel_embed.learning import Outcome
-        >>> Outcome(converged=True, message="gradient below 1e-5").converged
-        True
-    """
+    def finish(self) -> None:
+        """Leave the embedding at the best point, without gradients, and the checkpoint up to date."""
+        self._best.restore(self._vector)
+        self._vector.clear_gradient()
+        if self.history:
+            self._save()
 
-    converged: bool
-    message: str
+    def _save(self) -> None:
+        self._saved = time.perf_counter()
+        if self._checkpoint is None or not self._group.leads:
+            return
+        content = {
+            "best_value": self.best_value,
+            "best": torch.as_tensor(self._best.point, device="cpu"),
+            "best_buffers": dict(self._best.buffers),
+            "origin": torch.as_tensor(self.start, device="cpu"),
+            "history": self.history,
+            "num_evaluations": self.num_evaluations,
+            "optimizer_state": self.saved_state,
+        }
+        save_checkpoint(self._checkpoint, {**self._identity, **content})
 
 
 class Optimizer(abc.ABC):
@@ -205,7 +240,7 @@ class Optimizer(abc.ABC):
     random numbers from ``problem.generator``. See :class:`kernel_embed.learning.Problem`.
 
     Example:
-        >>> import gpytorch, torch
+        >>> import dataclasses, gpytorch, torch
         >>> import kernel_embed as ke
         >>> @dataclasses.dataclass(frozen=True)
         ... class RandomSearch(Optimizer):
@@ -228,3 +263,19 @@ class Optimizer(abc.ABC):
     @abc.abstractmethod
     def minimize(self, problem: Problem) -> Outcome:
         """Search, record, and say how it ended."""
+
+
+CONTENT = {"best_value", "best", "best_buffers", "origin", "history", "num_evaluations", "optimizer", "optimizer_state"}
+"""The entries of a checkpoint besides its identity."""
+
+
+def _check_content(content: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    problem = None
+    if not content.keys() >= CONTENT:
+        problem = "lacks some of its content"
+    elif not np.isfinite([content["best_value"], *content["best"]]).all():
+        problem = "has parameters or a value that are not finite"
+    elif not isinstance(content["num_evaluations"], int) or content["num_evaluations"] < len(content["history"]):
+        problem = "has fewer evaluations than records"
+    if problem is not None:
+        raise ValueError(f"The checkpoint {path} {problem}. Delete it, or name another.")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..learning.checkpoint import load_checkpoint, save_checkpoint
+from ..archive import load_checkpoint, save_checkpoint
 from ..learning.parameters import Vector
 from ..progress import ProgressBar
 from .potential import Potential

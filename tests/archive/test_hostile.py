@@ -20,8 +20,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC
 
 import kernel_embed as ke
-from kernel_embed.archive import container, read_plain, write_plain
-from kernel_embed.learning.checkpoint import load_checkpoint
+from kernel_embed.archive import container, load_checkpoint, read_plain, write_plain
 
 from .forge import HEADERS, forge, manifest, npy, pickled, seal, sealed
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import kernel_embed as ke
+from kernel_embed.archive import load_checkpoint
 from kernel_embed.learning import TorchOptimizer
-from kernel_embed.learning.checkpoint import load_checkpoint
 
 from ..conftest import rbf
 from . import learn, state

@@ -10,8 +10,9 @@ from gpytorch.priors import GammaPrior, HalfCauchyPrior, LogNormalPrior
 from linear_operator.utils.warnings import NumericalWarning
 
 import kernel_embed as ke
-from kernel_embed.learning.direct import MOST_ROWS, direct_objective
-from kernel_embed.learning.loss import LocalProcess, Loss
+from kernel_embed.learning.data import LocalProcess
+from kernel_embed.learning.direct import MOST_ROWS, direct_loss, direct_objective
+from kernel_embed.learning.loss import Loss
 from kernel_embed.learning.parameters import Coordinates, ParameterVector, unidentified
 from kernel_embed.tabular import TiedMaternKernel, TiedRBFKernel
 
@@ -102,16 +103,16 @@ def direct(embedding, objective, x=X, y=Y):
 
 def check_agrees(embedding, objective, x=X, y=Y):
     vector, loss = vector_of(embedding, objective), Loss(LocalProcess(embedding), objective, float(len(x)))
-    start, evaluate = vector.get(), loss.direct(x, y, vector)
+    start, evaluate = vector.get(), direct_loss(loss, x, y, vector)
     for step in 0.5 * np.random.default_rng(0).standard_normal((3, len(start))):
         vector.set(start + step)
-        value, terms, gradient = evaluate(start + step)
+        evaluation = evaluate(start + step)
         vector.clear_gradient()
         expected, expected_terms = loss.backpropagate(x, y)
-        assert value == pytest.approx(expected, rel=1e-11, abs=1e-11)
-        assert terms == pytest.approx(expected_terms, rel=1e-10, abs=1e-11)
+        assert evaluation.value == pytest.approx(expected, rel=1e-11, abs=1e-11)
+        assert evaluation.terms == pytest.approx(expected_terms, rel=1e-10, abs=1e-11)
         slope = vector.gradient()
-        np.testing.assert_allclose(gradient, slope, rtol=1e-10, atol=1e-10 * (1.0 + np.abs(slope).max()))
+        np.testing.assert_allclose(evaluation.gradient, slope, rtol=1e-10, atol=1e-10 * (1.0 + np.abs(slope).max()))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -237,7 +238,7 @@ def test_fit_takes_the_same_steps_with_autograd(monkeypatch, objective):
 def test_weights_and_single_precision_use_autograd():
     vector = vector_of(classes(RBFKernel()), ke.LeaveOneOutRisk())
     for process, single in ((LocalProcess(vector.module, torch.ones(30)), False), (LocalProcess(vector.module), True)):
-        assert Loss(process, ke.LeaveOneOutRisk(), 30.0, single).direct(X, Y, vector) is None
+        assert direct_loss(Loss(process, ke.LeaveOneOutRisk(), 30.0, single), X, Y, vector) is None
 
 
 def test_singular_matrices_get_jitter_from_the_autograd_path():

@@ -252,7 +252,7 @@ def test_an_epoch_sees_every_row_once_in_batches_of_at_most_the_size_asked_for(n
 
 def test_adam_stops_with_an_explanation_at_nan(problem):
     embedding = ke.MulticlassEmbedding(rbf(), 3)
-    with pytest.raises(NanError, match=r"Expected a finite objective, got nan in epoch 2.*learning_rate"):
+    with pytest.raises(NanError, match=r"objective is nan in epoch 2.*learning_rate"):
         ke.fit(embedding, NotFinite([3]), problem.x, problem.y, optimizer=ke.Adam(5))
     assert torch.isfinite(state(embedding)).all()
 
@@ -316,13 +316,13 @@ def test_other_errors_pass_and_leave_the_best_point(embedding, problem):
 
 def test_arguments_are_checked(embedding, problem):
     data = (embedding, ke.LeaveOneOutRisk(), problem.x, problem.y)
-    with pytest.raises(TypeError, match=r"Expected an Objective, such as EmpiricalRisk\(\), got str"):
+    with pytest.raises(TypeError, match=r"objective must be one such as EmpiricalRisk\(\), not str"):
         ke.fit(embedding, "loo", problem.x, problem.y)
     for size in (1, 25):
-        with pytest.raises(ValueError, match=rf"Expected batch_size from 2 to the 24 rows of x, got {size}"):
+        with pytest.raises(ValueError, match=rf"batch_size must be from 2 to 24, the number of rows of x, not {size}"):
             ke.fit(*data, batch_size=size)
     embedding.requires_grad_(False)
-    with pytest.raises(ValueError, match=r"Expected an embedding with parameters to learn, got none"):
+    with pytest.raises(ValueError, match=r"has no parameters that require a gradient"):
         ke.fit(*data)
 
 

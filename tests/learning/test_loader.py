@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import kernel_embed as ke
+from kernel_embed.archive import load_checkpoint
 from kernel_embed.kernels.classes.feature import FeatureKernel
-from kernel_embed.learning.checkpoint import load_checkpoint
 
 from ..conftest import make_problem
 from . import state
@@ -175,16 +175,16 @@ def test_priors_need_a_length(problem):
     [{"optimizer": ke.LBFGS()}, {"batch_size": 5}, {"optimizer": ke.Adam(batch_size=5)}, {"y": torch.zeros(24)}],
 )
 def test_a_loader_stands_alone(settings, problem):
-    with pytest.raises(ValueError, match="Expected a loader alone"):
+    with pytest.raises(ValueError, match="loader"):
         ke.fit(embedding(problem), OBJECTIVE, loader(problem), **settings)
 
 
 def test_what_is_no_pair_is_refused(problem):
     triple = DataLoader(TensorDataset(problem.x, problem.y, problem.y), 8)
-    with pytest.raises(TypeError, match=r"Expected batches \(x, y\) of two tensors from the loader, got list"):
+    with pytest.raises(TypeError, match=r"must yield pairs \(x, y\) of tensors, not list"):
         ke.fit(embedding(problem), OBJECTIVE, triple, num_epochs=1)
     empty = DataLoader(TensorDataset(problem.x[:0], problem.y[:0]), 8)
-    with pytest.raises(ValueError, match="Expected at least one batch in an epoch"):
+    with pytest.raises(ValueError, match="yielded no batch"):
         ke.fit(embedding(problem), OBJECTIVE, empty, num_epochs=1)
 
 

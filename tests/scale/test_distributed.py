@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
-from kernel_embed.learning.checkpoint import load_checkpoint
+from kernel_embed.archive import load_checkpoint
 from kernel_embed.scale import ShardedEmbedding
 from kernel_embed.scale.distributed import collective
 

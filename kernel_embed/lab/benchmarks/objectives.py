@@ -19,11 +19,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from ...embeddings import BayesianMeanEmbedding, ConditionalEmbedding, ConditionedEmbedding, MulticlassEmbedding
 from ...kernels import RadialProfile, gram, register
-from ...learning.data import TensorData
-from ...learning.loss import LocalProcess, Loss
+from ...learning.data import LocalProcess, TensorData
+from ...learning.loss import Loss
 from ...learning.parameters import ParameterVector
 from ...learning.problem import Problem
-from ...learning.search import Search
 from ...objectives import (
     CalibratedLeaveOneOutRisk,
     ConditionalEvidence,
@@ -231,10 +230,9 @@ def _objective(
 def step(work: Work, n: int) -> Call:
     """One evaluation as ``fit`` makes it: from a vector of parameters to a value and a vector."""
     embedding, x, y = work.problem(n)
-    alone = LocalProcess[Any](embedding)
     vector = ParameterVector(embedding)
-    loss = Loss[Any](alone, work.objective, float(n))
-    problem = Problem(loss, TensorData((x, y), n), vector, Search(alone, vector), np.random.default_rng(0), False)
+    loss = Loss[Any](LocalProcess[Any](embedding), work.objective, float(n))
+    problem = Problem(loss, TensorData(x, y), vector, np.random.default_rng(0), False)
     point = vector.get()
     # Points as close to each other as those of a search, whose evaluations start from the previous solution.
     steps = itertools.cycle(0.05 * np.random.default_rng(0).standard_normal((8, len(point))))

@@ -1,6 +1,7 @@
 """How an objective is minimized: values that ``fit(optimizer=…)`` takes."""
 
-from ..problem import Optimizer, Outcome
+from ..problem import Optimizer
+from ..result import Outcome
 from .lbfgs import LBFGS
 from .stochastic import Adam, TorchOptimizer
 

@@ -17,7 +17,8 @@ from torch import Tensor
 from ...progress import ProgressBar
 from ...validation import check_at_least, check_count
 from ..parameters import Vector
-from ..problem import NO_VALUE, Optimizer, Outcome, Problem
+from ..problem import NO_VALUE, Optimizer, Problem
+from ..result import Outcome
 
 MOST_TOLD = 2_000_000
 """Numbers that a checkpoint keeps of one start. A longer search resumes at its best point, and may take another way."""
@@ -58,10 +59,10 @@ class LBFGS(Optimizer):
         starts = self._starts(problem)
         saved = cast("_State | None", problem.saved_state or None)
         first = 0 if saved is None else saved["start"]
-        again: list[_Told] = []
+        again: list[_Evaluated] = []
         told = None if saved is None else saved.get("told")  # which older files do not have
         if told is not None:
-            again = _Told.read(told)
+            again = _Evaluated.read(told)
         elif problem.history and first < len(starts):
             starts[first] = problem.best_point if saved is None else saved["point"].numpy()
         made = 0 if saved is None or again else saved["evaluations"]
@@ -69,10 +70,10 @@ class LBFGS(Optimizer):
         with problem.progress_bar(self.max_evaluations * len(starts)) as bar:
             for number in range(first, len(starts)):
                 before = problem.best_value
-                known = (made, again) if number == first else (0, [])
-                answer = _Descent(self, problem, number, bar, *known).run(starts[number])
+                earlier = (made, again) if number == first else (0, [])
+                result = _Descent(self, problem, number, bar, *earlier).run(starts[number])
                 if outcome is None or problem.best_value < before:
-                    outcome = answer
+                    outcome = result
         return outcome or Outcome(False, f"nothing left to do: the checkpoint holds start {first} already")
 
     def _starts(self, problem: Problem) -> list[Vector]:
@@ -90,7 +91,7 @@ class _State(TypedDict):
     told: Tensor | None
 
 
-class _Told(NamedTuple):
+class _Evaluated(NamedTuple):
     """A point, and what the search was told of it."""
 
     point: Vector
@@ -98,10 +99,10 @@ class _Told(NamedTuple):
     gradient: Vector
 
     @staticmethod
-    def read(rows: Tensor) -> list[_Told]:
+    def read(rows: Tensor) -> list[_Evaluated]:
         """From rows of :meth:`row`."""
         d = (rows.shape[-1] - 1) // 2
-        return [_Told(row[:d], float(row[d]), row[d + 1 :]) for row in rows.numpy()]
+        return [_Evaluated(row[:d], float(row[d]), row[d + 1 :]) for row in rows.numpy()]
 
     def row(self) -> Vector:
         """Point, value and gradient as one vector."""
@@ -119,12 +120,12 @@ class _Descent:
     """
 
     def __init__(
-        self, settings: LBFGS, problem: Problem, number: int, bar: ProgressBar, made: int, again: list[_Told]
+        self, settings: LBFGS, problem: Problem, number: int, bar: ProgressBar, made: int, again: list[_Evaluated]
     ) -> None:
         self._settings, self._problem, self._number, self._bar, self._made = settings, problem, number, bar, made
-        self._again: Iterator[_Told] = iter(again)
+        self._again: Iterator[_Evaluated] = iter(again)
         self._told: list[Vector] | None = [] if made == 0 else None
-        self._lowest: _Told | None = None
+        self._lowest: _Evaluated | None = None
 
     def run(self, point: Vector) -> Outcome:
         """Descend from ``point``."""
@@ -135,12 +136,12 @@ class _Descent:
         bounds = self._problem.bounds
         while True:
             try:
-                answer = minimize(self._evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+                result = minimize(self._evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
             except _EnoughError:
                 return Outcome(False, f"stop: made all {limit} evaluations")
             lowest = self._lowest
-            if lowest is None or lowest.value >= answer.fun - tolerance * max(1.0, abs(lowest.value)):
-                return Outcome(bool(answer.success), str(answer.message).lower())
+            if lowest is None or lowest.value >= result.fun - tolerance * max(1.0, abs(lowest.value)):
+                return Outcome(bool(result.success), str(result.message).lower())
             # A long step that the line search took has passed a lower point: a valley to go down into.
             point = lowest.point
 
@@ -149,27 +150,27 @@ class _Descent:
             raise _EnoughError  # scipy looks at its own limit only between line searches
         self._made += 1
         self._bar.update()
-        known = next(self._again, None)
-        if known is not None and np.array_equal(known.point, point):
-            self._remember(known)
-            return known.value, known.gradient.copy()
+        earlier = next(self._again, None)
+        if earlier is not None and np.array_equal(earlier.point, point):
+            self._remember(earlier)
+            return earlier.value, earlier.gradient.copy()
         self._again = iter(())  # from here on all is new, also where another machine rounds differently
         problem = self._problem
         try:
-            found = problem.evaluate(point)
+            evaluation = problem.evaluate(point)
         except NO_VALUE:
             if not problem.history:
                 raise
             # What the line search is told of such a point: high, and no slope.
-            told = _Told(point, problem.best_value + 10.0 * abs(problem.best_value) + 10.0, np.zeros_like(point))
+            told = _Evaluated(point, problem.best_value + 10.0 * abs(problem.best_value) + 10.0, np.zeros_like(point))
             self._remember(told, exists=False)
             return told.value, told.gradient
-        self._remember(_Told(point.copy(), found.value, found.gradient.copy()))
-        problem.record(found, start=self._number, state=self._state)
+        self._remember(_Evaluated(point.copy(), evaluation.value, evaluation.gradient.copy()))
+        problem.record(evaluation, start=self._number, state=self._state)
         self._bar.set_postfix_str(f"{problem.best_value:.4f}", refresh=False)
-        return found.value, found.gradient
+        return evaluation.value, evaluation.gradient
 
-    def _remember(self, told: _Told, exists: bool = True) -> None:
+    def _remember(self, told: _Evaluated, exists: bool = True) -> None:
         if exists and (self._lowest is None or told.value < self._lowest.value):
             self._lowest = told
         if self._told is not None:

@@ -15,10 +15,10 @@ from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from ...validation import check_at_least, check_count
-from ..data import Batch, Batches
+from ..data import Batch, Data
 from ..parameters import Snapshot
-from ..problem import Optimizer, Outcome, Problem
-from ..search import Visit
+from ..problem import Optimizer, Problem
+from ..result import Outcome, Visit
 
 SETTLED = 1e-3
 """A search counts as converged when its last ten epochs differ by less than this share of their mean."""
@@ -53,7 +53,7 @@ class TorchOptimizer(Optimizer):
     def __post_init__(self) -> None:
         if not callable(self.factory):
             raise TypeError(
-                f"Expected a factory that makes a torch.optim.Optimizer of parameters, got {self.factory!r}. "
+                f"The factory must make a torch.optim.Optimizer of parameters, but {self.factory!r} cannot be called. "
                 "Use, say, TorchOptimizer(lambda p: torch.optim.SGD(p, lr=0.1))."
             )
         check_count("num_epochs", self.num_epochs)
@@ -63,8 +63,8 @@ class TorchOptimizer(Optimizer):
         stepper = self.factory(problem.parameters)
         if not isinstance(stepper, torch.optim.Optimizer):
             raise TypeError(
-                f"Expected a factory that makes a torch.optim.Optimizer of parameters, got one that makes a "
-                f"{type(stepper).__name__}. Use, say, TorchOptimizer(lambda p: torch.optim.SGD(p, lr=0.1))."
+                f"The factory must return a torch.optim.Optimizer, not a {type(stepper).__name__}. "
+                "Use, say, TorchOptimizer(lambda p: torch.optim.SGD(p, lr=0.1))."
             )
         batches = problem.batches(self.batch_size, self.num_epochs)
         first = _resume(problem, stepper, batches)
@@ -121,7 +121,7 @@ class _State(TypedDict):
     epoch: int
 
 
-def _resume(problem: Problem, stepper: torch.optim.Optimizer, batches: Batches) -> int:
+def _resume(problem: Problem, stepper: torch.optim.Optimizer, batches: Data) -> int:
     """Go back to where a checkpoint of the same kind of optimizer was written; the number of the next epoch."""
     saved = cast("_State | None", problem.saved_state or None)
     if saved is None or saved["stepper"] != type(stepper).__qualname__:
@@ -132,7 +132,7 @@ def _resume(problem: Problem, stepper: torch.optim.Optimizer, batches: Batches) 
     return saved["epoch"]
 
 
-def _state(problem: Problem, stepper: torch.optim.Optimizer, batches: Batches, epoch: int) -> _State:
+def _state(problem: Problem, stepper: torch.optim.Optimizer, batches: Data, epoch: int) -> _State:
     now = problem.snapshot()
     return {
         "stepper": type(stepper).__qualname__,
@@ -152,7 +152,7 @@ def _epoch(problem: Problem, stepper: torch.optim.Optimizer, batches: Iterable[B
             totals[name] = totals.get(name, 0.0) + term
         num_batches += 1
     if num_batches == 0:
-        raise ValueError(f"Expected at least one batch in an epoch, got none in epoch {epoch}. Is the data empty?")
+        raise ValueError(f"The data yielded no batch in epoch {epoch}. Are they empty?")
     means = {name: total / num_batches for name, total in totals.items()}
     # With one batch the value belongs to the point before the step; with several, to the path of the epoch.
     point = before if num_batches == 1 else problem.snapshot().point
@@ -169,10 +169,7 @@ def _step(
         stepper.zero_grad()
         value, terms = problem.backpropagate(x, y)
         if not math.isfinite(value):
-            raise NanError(
-                f"Expected a finite objective, got {value} in epoch {epoch}. "
-                "A smaller learning_rate usually avoids this."
-            )
+            raise NanError(f"The objective is {value} in epoch {epoch}. A smaller learning_rate usually avoids this.")
         met.append(terms)
         return value
 
@@ -180,8 +177,7 @@ def _step(
     problem.project()
     if not met:
         raise TypeError(
-            f"Expected step(closure) to call its closure, as the optimizers of torch.optim do, but that of "
-            f"{type(stepper).__name__} did not. "
+            f"{type(stepper).__name__}.step(closure) did not call its closure, as the optimizers of torch.optim do. "
             "Call closure() inside step."
         )
     return met[0]

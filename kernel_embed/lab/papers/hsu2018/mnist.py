@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from ....archive import load_checkpoint, save_checkpoint
 from ....embeddings import ConditionedMulticlass, MulticlassEmbedding
 from ....kernels import FeatureKernel
-from ....learning.checkpoint import load_checkpoint, save_checkpoint
 from ....objectives import Objective
 from ....plots import save_picture
 from ....plots.style import legend_outside, line_style, marker

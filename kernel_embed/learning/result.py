@@ -1,0 +1,158 @@
+"""What an optimizer reports, what a callback receives, and what ``fit`` returns."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import gpytorch
+
+from .parameters import Vector
+
+Terms = dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Visit:
+    """A point, and the objective there.
+
+    Attributes:
+        point: the raw parameters as one vector.
+        value: the objective there, priors included.
+        terms: its summands by name.
+
+    Example:
+        >>> import numpy as np
+        >>> from kernel_embed.learning import Visit
+        >>> Visit(np.zeros(2), 0.7, {"LeaveOneOutRisk": 0.7}).value
+        0.7
+    """
+
+    point: Vector
+    value: float
+    terms: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation(Visit):
+    """A visit with the gradient of the value in the raw parameters.
+
+    Attributes:
+        gradient: in the raw parameters, of the shape of ``point``.
+
+    Example:
+        >>> import kernel_embed as ke
+        >>> class OneStep(ke.learning.Optimizer):
+        ...     def minimize(self, problem):
+        ...         first = problem.evaluate(problem.start)
+        ...         problem.record(first)
+        ...         problem.record(problem.evaluate(first.point - 0.1 * first.gradient))
+        ...         return ke.learning.Outcome(converged=False, message="one step")
+    """
+
+    gradient: Vector
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """What a callback of ``fit`` receives after every record: an evaluation of L-BFGS, an epoch of Adam.
+
+    Attributes:
+        number: of the record, from 1, counted over resumptions.
+        start: 0, or the number of the restart.
+        value: the objective, priors included.
+        terms: its summands by name.
+        best_value: the lowest value so far, this one included.
+        seconds: since ``fit`` was called.
+        embedding: as it is now; look at it, and leave its parameters as they are.
+
+    Example:
+        >>> import gpytorch, torch, kernel_embed as ke
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> x, y = torch.rand(20, 1), torch.arange(20) % 2
+        >>> result = ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, callback=lambda progress: progress.number == 2)
+        >>> result.num_evaluations
+        2
+    """
+
+    number: int
+    start: int
+    value: float
+    terms: Mapping[str, float]
+    best_value: float
+    seconds: float
+    embedding: gpytorch.Module = dataclasses.field(repr=False)
+
+
+Callback = Callable[[Progress], "bool | None"]
+"""Called with a :class:`~kernel_embed.learning.Progress`; ``True`` ends the search."""
+
+
+class StopSearch(Exception):
+    """Raised inside an optimizer when the callback ends the search; ``fit`` catches it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a search ended.
+
+    Attributes:
+        converged: whether the optimizer met its own criterion.
+        message: how it ended, in words.
+
+    Example:
+        >>> from kernel_embed.learning import Outcome
+        >>> Outcome(converged=True, message="gradient below 1e-5").converged
+        True
+    """
+
+    converged: bool
+    message: str
+
+
+@dataclasses.dataclass
+class FitResult:
+    """What ``fit`` did; the embedding itself holds the learned parameters.
+
+    Attributes:
+        value: the lowest objective met, priors included; the embedding's parameters are those that reached it.
+        history: one record for each evaluation (each epoch with mini-batches): ``start``, ``value``, and every term.
+        num_evaluations: evaluations of objective and gradient.
+        converged: whether the optimizer met its tolerance.
+        message: how it ended, in words.
+        seconds: wall-clock time.
+        fixed: parameters held fixed because the objective cannot identify them.
+        interrupted: whether Ctrl-C ended it.
+
+    Example:
+        >>> import gpytorch, torch, kernel_embed as ke
+        >>> embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+        >>> result = ke.fit(embedding, ke.LeaveOneOutRisk(), torch.rand(20, 1), torch.arange(20) % 2, max_evaluations=3)
+        >>> len(result.history) == result.num_evaluations, sorted(result.history[0])[0]
+        (True, 'LeaveOneOutRisk(epsilon=0.001)')
+    """
+
+    value: float
+    history: list[dict[str, float]]
+    num_evaluations: int
+    converged: bool
+    message: str
+    seconds: float
+    fixed: tuple[str, ...] = ()
+    interrupted: bool = False
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """Every term of the objective at the best point; empty where nothing was evaluated before an interruption."""
+        if not self.history:
+            return {}
+        best = min(self.history, key=lambda record: record["value"])
+        return {name: value for name, value in best.items() if name not in ("start", "value")}
+
+    def __repr__(self) -> str:
+        """One line; the history is left out."""
+        fixed = f", fixed={self.fixed}" if self.fixed else ""
+        return (
+            f"FitResult(value={self.value:.6g}, converged={self.converged}, num_evaluations={self.num_evaluations}, "
+            f"message={self.message!r}, seconds={self.seconds:.3g}{fixed})"
+        )
