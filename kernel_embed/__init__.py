@@ -1,16 +1,16 @@
 """Learned kernel embeddings for GPyTorch and Pyro.
 
-Data go one way: kernel → embedding → objective → fit → condition → predict. The names that most people need are here;
-everything else is in a module, each public name in one place:
+The workflow is kernel → embedding → objective → fit → condition → predict. The most common names are here, all others
+in one module each:
 
 =============================  ==============================================================================
 ``kernel_embed.kernels``       Gram matrices, features, suprema, smoothed kernels, and ``register`` for your own
 ``kernel_embed.tabular``       encoders of table columns, input transforms, and kernels for tables
-``kernel_embed.embeddings``    embeddings, what they are with data, and the contract of answers
+``kernel_embed.embeddings``    embeddings, conditioned embeddings, and predictors
 ``kernel_embed.objectives``    risks, complexity, evidence, bounds
-``kernel_embed.learning``      ``fit``, optimizers as values, local maxima
+``kernel_embed.learning``      ``fit``, optimizers, local maxima
 ``kernel_embed.scale``         statistics, approximations, shards, compression
-``kernel_embed.posteriors``    priors, samplers as values, posteriors and their answers
+``kernel_embed.posteriors``    priors, samplers, posteriors and their predictions
 ``kernel_embed.hypothesis``    tests of samples, independence and conditional independence
 ``kernel_embed.voting``         voted kernel regularization
 ``kernel_embed.estimators``    scikit-learn front ends
@@ -117,7 +117,7 @@ __all__ = [
     "voting",
 ]
 
-# Loaded when first asked for: scikit-learn, matplotlib and HiGHS stay out of a process that does not use them.
+# Imported on first use: scikit-learn, matplotlib and HiGHS are not loaded by a process that does not use them.
 _LAZY_NAMES = {
     "ConditionalEmbeddingRegressor": "estimators",
     "MulticlassEmbeddingClassifier": "estimators",

@@ -1,4 +1,4 @@
-"""From plain JSON back to objects: made empty and filled, without a call to anything that the file names."""
+"""From plain JSON back to objects: created empty, then filled, without calling anything that the file names."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Decoder:
         """The value of a node that uses all arrays."""
         value = self.value(node)
         if self._arrays:
-            raise ValueError(f"The array {next(iter(self._arrays))} belongs to nothing.")
+            raise ValueError(f"The array {next(iter(self._arrays))} is not used by any value.")
         return value
 
     def value(self, node: Any) -> Any:
@@ -84,7 +84,7 @@ class Decoder:
         if kind in self._values:
             return self._values[kind](node)
         if kind not in self._makers:
-            raise ValueError(f"It describes something unknown: {str(kind)[:80]}.")
+            raise ValueError(f"It contains a value of unknown kind: {str(kind)[:80]}.")
         number, self._count, self._depth = self._count, self._count + 1, self._depth + 1
         if self._depth > MAX_DEPTH:
             raise ValueError("It is nested too deeply.")
@@ -95,7 +95,7 @@ class Decoder:
     def _ref(self, node: dict[str, Any]) -> Any:
         number = node["ref"]
         if type(number) is not int or number not in self._instances:
-            raise ValueError(f"It refers to the part {str(number)[:40]}, which is not there.")
+            raise ValueError(f"It refers to the part {str(number)[:40]}, which is missing.")
         return self._instances[number]
 
     def _key(self, node: Any) -> Any:

@@ -1,4 +1,4 @@
-"""From objects to plain JSON: classes by name, their state, arrays by name; what is shared is written once."""
+"""From objects to plain JSON: classes by name, their state, arrays by name; shared objects are written once."""
 
 from __future__ import annotations
 

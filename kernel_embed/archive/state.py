@@ -1,4 +1,4 @@
-"""What objects hold, as plain data: which attributes are written, and what a file may put where."""
+"""The state of objects as plain data: which attributes are written, and which a file may set."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ATTRIBUTE = re.compile(r"(?!__|_doc_link|_compiled_call_impl)[^\W\d]\w*")
 
 
 class Attribute:
-    """Reads and sets one parameter of a GPyTorch module: what a loaded prior has in place of a nameless function.
+    """Reads and sets one parameter of a GPyTorch module; it replaces the closures of a loaded prior.
 
     Example:
         >>> kernel = gpytorch.kernels.RBFKernel()
@@ -101,7 +101,7 @@ def _module_of(hook: Any) -> str:
 
 
 def _is_reserved(kind: type, name: str) -> bool:
-    """Whether the class itself says what the name means, so that no object can have it in its state."""
+    """Whether the class itself defines the name, so that it cannot be part of an object's state."""
     member = inspect.getattr_static(kind, name, None)
     if isinstance(member, types.MemberDescriptorType | functools.cached_property):
         return False
@@ -137,7 +137,7 @@ def _module_state(instance: nn.Module, state: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(children, dict) or not all(
             isinstance(key, str) and (value is None or isinstance(value, kind)) for key, value in children.items()
         ):
-            raise ValueError(f"{name} of a {type(instance).__name__} holds something else than each a {kind.__name__}.")
+            raise ValueError(f"{name} of a {type(instance).__name__} must hold only objects of type {kind.__name__}.")
     if type(state["training"]) is not bool or not isinstance(state["_non_persistent_buffers_set"], set):
         raise ValueError(f"A {type(instance).__name__} has a wrong mode or wrong names of buffers.")
     if isinstance(instance, gpytorch.Module):
@@ -169,7 +169,7 @@ def _check_sklearn(kind: type, state: Mapping[str, Any]) -> None:
 
 
 def _check_svc(state: Mapping[str, Any]) -> None:
-    """libsvm trusts the shapes it is given: they must agree."""
+    """Check that the shapes agree: libsvm does not."""
     try:
         arrays = [state[f"{name}"] for name in ("support_vectors_", "_n_support", "support_", "_dual_coef_")]
         vectors, counts, support, coefficients = arrays
@@ -189,9 +189,9 @@ def _check_svc(state: Mapping[str, Any]) -> None:
             and all(len(state[name]) in (0, pairs) for name in ("_probA", "_probB"))
         )
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-        raise ValueError(f"The state of a SVC is incomplete ({error}).") from error
+        raise ValueError(f"The state of an SVC is incomplete ({error}).") from error
     if not is_right:
-        raise ValueError("The arrays of a SVC do not belong together.")
+        raise ValueError("The arrays of an SVC have inconsistent shapes.")
 
 
 CHECKS = {"sklearn.": _check_sklearn}

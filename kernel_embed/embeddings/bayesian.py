@@ -44,8 +44,8 @@ class BayesianMeanEmbedding(KernelEmbedding):
         kernel: k, any GPyTorch kernel. Its ``batch_shape`` is the batch shape of every prediction.
         noise: σ² of the likelihood (5), fixed unless ``learn_noise``. Or the sampling error of μ̂ by the central limit
             theorem, eq. (6): ``"heteroscedastic"`` for its variance Var_j[k(x_j, x)] / n at each location, which the
-            paper mentions, or ``"central-limit"`` for the joint covariance Cov_j[k(x_j, x), k(x_j, y)] / n, which
-            knows that the errors at all locations are one smooth error.
+            paper mentions, or ``"central-limit"`` for the joint covariance Cov_j[k(x_j, x), k(x_j, y)] / n, in which
+            the errors at all locations form one smooth function.
         measure: ν of the prior covariance r; see :class:`kernel_embed.kernels.SmoothedKernel`. By default Lebesgue
             measure where k has a closed form under it, else a discrete measure at rows of the data.
         covariance: a prior covariance in place of r, any GPyTorch kernel.
@@ -146,7 +146,7 @@ class ConditionedMeanEmbedding:
         x: the sample, ``(n, d)``.
         rows: the rows of ``x`` at which μ̂ is observed, ``None`` for points that are not rows.
         locations: the points at which μ̂ is observed, ``(t, d)``.
-        covariance: the prior covariance in force, its measure named.
+        covariance: the prior covariance in use, with its measure.
 
     Raises:
         ValueError: when called, if the points have other columns than the sample, or values that are not finite.

@@ -10,10 +10,9 @@ weights :math:`\gamma_j`. With :math:`\alpha = A^{-1} K_{xu} \gamma`, :math:`A =
     \text{Bayes} &: \quad \mu_{X \mid y} \approx \sum_i w_i\, k(\cdot, x_i), \qquad
                     w = (L + \eta D^{-1})^{-1} \mathbf l(y), \quad D = \operatorname{diag}(\alpha_+)
 
-The first two are those of Song et al. 2013. In the third, α says how much each pair counts under π; the posterior is
-then the conditional embedding of X given Y with these weights of rows, which are clipped at zero so that it is a least
-squares problem (Fukumizu et al. 2013 square the operator instead). Being a conditional embedding, it has
-means, quantiles and draws.
+The first two are those of Song et al. 2013. In the third, α is the weight of each pair under π; the posterior is the
+conditional embedding of X given Y with these row weights, clipped at zero so that it remains a least squares problem
+(Fukumizu et al. 2013 square the operator instead). Being a conditional embedding, it has means, quantiles and draws.
 """
 
 from __future__ import annotations
@@ -165,10 +164,10 @@ def bayes_rule(
     if len(counts) == 0:
         raise ValueError(
             "Expected a prior near the inputs of the likelihood, got one under which no pair counts. "
-            "Give a prior that puts weight where the data are."
+            "Use a prior with mass near the data."
         )
     y, x, weights = _columns(conditioned)[counts], conditioned.x[counts], alpha[counts]
-    # In counts of rows, as weights of systems are: they add up to their number.
+    # Normalized to sum to the number of rows, as in every system.
     weights = weights * (len(counts) / weights.sum())
     embedding = ConditionalEmbedding(kernel, regularization, conditioned.embedding.kernel).to(y)
     targets = x.squeeze(-1) if x.shape[-1] == 1 else x
@@ -177,7 +176,7 @@ def bayes_rule(
 
 @torch.no_grad()
 def transported(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> Tensor:
-    """α = A⁻¹K_xu γ, what each pair (x_i, y_i) counts when X has the distribution ``prior``: ``(n,)``."""
+    """α = A⁻¹K_xu γ, the weight of each pair (x_i, y_i) when X has the distribution ``prior``: ``(n,)``."""
     if prior.weights.dim() != 1 or len(conditioned.embedding.batch_shape) > 0:
         raise ValueError("Expected embeddings without batch shape, got one with. Take one element of the batch.")
     return conditioned.weights(prior.x) @ prior.weights.to(conditioned.x)

@@ -9,13 +9,13 @@ them on two scales, their own and the logarithmic one,
 
 with :math:`a, a' \ge 0` and class offsets :math:`b` fitted on leave-one-out values. Where :math:`f` are probabilities
 of two classes, none below 0.2, :math:`a' = 1` returns them to within 0.02; with more classes it flattens them (0.95 of
-ten becomes 0.525), and a larger :math:`a'` makes up for it. :math:`h` keeps a value of :math:`f` far outside [0, 1],
-where nothing was learned, from being taken for certainty. What is minimized is
+ten becomes 0.525), and a larger :math:`a'` makes up for it. :math:`h` prevents overconfidence where :math:`f` is far
+outside [0, 1], beyond the training values. The objective is
 
 .. math::  -\frac1n \sum_{i, c} T_{ic} \log p_c(f_{-i}(x_i)) + \frac{\kappa}{2n} \lVert b \rVert^2 ,
            \qquad T = \frac{nY + 1/m}{n + 1} .
 
-The targets T are the one-hot labels with one more imagined observation, shared by all classes; without it
+The targets T are the one-hot labels with one pseudo-observation, shared by all classes; without it
 :math:`a` would grow without limit on data that are separated perfectly.
 """
 
@@ -155,7 +155,7 @@ def check_penalty(penalty: float) -> None:
 def fitted(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None = None) -> SoftmaxCalibration:
     """:func:`calibrate` without checks."""
     m, n = F.shape[-1], F.shape[-2] if weights is None else float(weights.sum())
-    h = saturated(F.detach().double())  # whose digits the value of the objective needs
+    h = saturated(F.detach().double())  # the objective needs float64
     share = np.full(F.shape[-2], 1.0 / n) if weights is None else as_array(weights) / n
     ridge = np.full((*F.shape[:-2], m + 2), penalty / n)
     ridge[..., :2] = SCALE_RIDGE
@@ -213,7 +213,7 @@ class CalibratedMulticlass(MulticlassPredictor):
         return self.calibration.probabilities(self.conditioned.mean(x))
 
     def leave_one_out(self) -> Tensor:
-        """The probabilities of each training row by the embedding that has not seen it: ``(*batch, n, m)``."""
+        """The leave-one-out probabilities of each training row: ``(*batch, n, m)``."""
         return self.calibration.probabilities(self.conditioned.leave_one_out())
 
     @torch.no_grad()

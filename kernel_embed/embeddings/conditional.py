@@ -34,7 +34,7 @@ class ConditionalEmbedding(RegularizedEmbedding):
         kernel: k, any GPyTorch kernel on the inputs. Its ``batch_shape`` is the batch shape of every prediction.
         regularization: the starting value of λ.
         target_kernel: l, a kernel on the targets; only objectives that measure distance between embedded targets
-            need it. It is never learned: set its scale by what counts as near, or by
+            need it. It is never learned: choose its scale yourself, or with
             :func:`kernel_embed.set_lengthscales_by_median`.
         regularization_prior: a GPyTorch prior on λ.
         regularization_constraint: a GPyTorch constraint on λ; positive, learned on a logarithmic scale, by default.
@@ -229,7 +229,7 @@ class ConditionedEmbedding(LinearPredictor):
         return sup_diagonal(self.embedding.kernel, self.x, self.embedding.sup_diagonal_bound, self.system.diagonal())
 
     def leave_one_out(self) -> Tensor:
-        """The fitted values at each x_i of the embedding that has not seen (x_i, y_i): f₋ᵢ = Y_i − V_i / [A⁻¹]_ii.
+        """The values at each x_i of the embedding without (x_i, y_i): f₋ᵢ = Y_i − V_i / [A⁻¹]_ii.
 
         With the same ridge nλ, this equals n separate fits exactly. Of a row of weight w > 1, which stands for w equal
         rows, one is left out.
@@ -244,7 +244,7 @@ class ConditionedEmbedding(LinearPredictor):
         return left_out(self.Y, self.V, c, self.system.ridge, self.row_weights)
 
     def leave_one_out_distribution(self) -> Distribution:
-        """P(Y | X = x_i) of a real target by the embedding that has not seen row i, in closed form, at every row.
+        """P(Y | X = x_i) of a real target by the embedding without row i, in closed form, at every row.
 
         The ridge nλ and the marginal distribution F̄ stay the same.
         """

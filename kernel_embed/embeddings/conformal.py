@@ -61,7 +61,7 @@ def conformal_quantile(scores: Tensor, coverage: float, weights: Tensor | None =
         reached = total >= coverage * (float(total[-1]) + 1.0) - 1e-9
         return ordered[int(reached.int().argmax())] if bool(reached.any()) else scores.new_tensor(math.inf)
     n = len(scores)
-    # A product such as 0.9 · 20 must not be rounded up to 19 for its last digit.
+    # Rounding error must not turn a product such as 0.9 · 20 into 19.
     rank = math.ceil(coverage * (n + 1) - 1e-9)
     return scores.sort().values[rank - 1] if rank <= n else scores.new_tensor(math.inf)
 
@@ -105,7 +105,7 @@ def prediction_sets(left_out: Tensor, y: Tensor, probabilities: Tensor, coverage
     """The classes with 1 − p_c(x) ≤ Q, and always the most probable one: a mask ``(t, m)``.
 
     Args:
-        left_out: probabilities of the classes at n rows, ``(n, m)``, by what has not seen them: left out or held out.
+        left_out: probabilities of the classes at n left-out or held-out rows, ``(n, m)``.
         y: their class numbers, ``(n,)``.
         probabilities: at new points, ``(t, m)``.
         coverage: 1 − α; see the module's text for what it guarantees.
@@ -151,8 +151,8 @@ def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, covera
 
     With its quantiles lo, hi at (1 ∓ coverage)/2 and :math:`s_i = \max(lo_{-i}(x_i) - y_i,\; y_i - hi_{-i}(x_i))`, the
     interval runs from the ⌊α(n + 1)⌋-th smallest of :math:`lo_{-i}(x) - s_i` to the ⌈(1 − α)(n + 1)⌉-th smallest of
-    :math:`hi_{-i}(x) + s_i`. The theorem needs that kernel and ridge nλ were fixed without these rows; where they were
-    learned from them the rate is an observation. Cost: O(n s) for each point, with s different targets.
+    :math:`hi_{-i}(x) + s_i`. The theorem needs that kernel and ridge nλ were fixed without these rows; otherwise the
+    coverage is only an empirical observation. Cost: O(n s) for each point, with s different targets.
 
     Args:
         conditioned: what ``embedding.condition(x, y)`` returned for a real target.
@@ -176,7 +176,7 @@ def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, covera
     """
     check_share("coverage", coverage)
     if conditioned.row_weights is not None:
-        raise TypeError("Expected rows without weights, which alone are exchangeable, got weights. Leave them out.")
+        raise TypeError("Jackknife+ intervals need exchangeable rows, but these have weights.")
     x = check_query_points(x, conditioned.x)
     models = _LeftOut(conditioned)
     n, levels = conditioned.num_data, (0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage))
@@ -193,7 +193,7 @@ def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, covera
 
 
 class _LeftOut:
-    """The n embeddings that have each not seen one row, as distribution functions not yet made to rise."""
+    """The n leave-one-out embeddings, as distribution functions before rearrangement."""
 
     def __init__(self, conditioned: ConditionedEmbedding) -> None:
         self.conditioned, self.y = conditioned, conditioned.real_targets()
@@ -217,6 +217,6 @@ class _LeftOut:
 
 
 def _quantiles(F: Tensor, levels: tuple[float, float], support: Tensor) -> Tensor:
-    """Of functions ``(..., s)`` not yet made to rise: sorted, the first value ≥ q has #{F < q} before it."""
+    """Quantiles of unsorted functions ``(..., s)``: after sorting, #{F < q} values precede the first ≥ q."""
     index = torch.stack([(level > F).sum(-1) for level in levels], dim=-1)
     return support[index.clamp_max(len(support) - 1)]

@@ -1,15 +1,15 @@
-r"""Distributions of a real target, one for each point: what P(Y | X = x) is as a whole.
+r"""The distribution P(Y | X = x) of a real target, for each point x.
 
 An embedding of real targets gives a signed measure with weights :math:`v = 1/n + w - (\sum_j w_j)/n`,
-:math:`w = A^{-1} \mathbf k(x)`, on the training targets: what mass is missing, or is too much, goes to the marginal
+:math:`w = A^{-1} \mathbf k(x)`, on the training targets: the missing or excess mass is that of the marginal
 distribution. Its distribution function is linear in the data,
 
 .. math::  \hat F(t \mid x) = \sum_j v_j \mathbf 1\{y_j \le t\}
            = \bar F(t) + \mathbf k(x)^\top A^{-1} \big( \mathbf 1\{y \le t\} - \bar F(t) \big) ,
 
-but need not rise. Predictions use its *monotone rearrangement*: the values :math:`\hat F(t_1), \dots, \hat F(t_s)` at
-the ordered targets, sorted and clipped to [0, 1]. Against any distribution function that rises it is never farther, in
-mean square over the :math:`t_j`, than what it was made from, and quantiles never cross.
+but need not be monotone. Predictions use its *monotone rearrangement*: the values :math:`\hat F(t_1), \dots, \hat
+F(t_s)` at the ordered targets, sorted and clipped to [0, 1]. Its mean squared distance over the :math:`t_j` to any
+distribution function is never larger than that of the original function, and quantiles never cross.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 r"""Predictors of P(Y | X): the methods that all of them share.
 
-An exact embedding, one through features, a Nyström approximation, a solution by iteration, rows on several machines, a
-few points in place of all and an average over a posterior have the same methods under the same names. Most of them are
-linear: a subclass supplies a representation of new points and coefficients, and that is all,
+Exact embeddings, explicit features, Nyström approximations, iterative solutions, rows on several machines, compressed
+embeddings and averages over a posterior share these methods. Most are linear: a subclass supplies only a representation
+of new points and coefficients,
 
 .. math::  \mathbb E[Y \mid X = x] \approx \mathbf f(x) = \mathbf C^\top \boldsymbol\varphi(x),
            \qquad \boldsymbol\varphi(x) = \mathbf k(x) \text{ or the explicit features of } x .
@@ -224,7 +224,7 @@ class MulticlassPredictor(ConditionalPredictor):
     distribution = RealTargetPredictor.distribution  # class labels have probabilities, and no order
 
     def real_targets(self) -> Tensor:
-        """Class labels are no real numbers.
+        """Class labels are not real numbers.
 
         Raises:
             TypeError: always.

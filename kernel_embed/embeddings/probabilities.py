@@ -30,7 +30,7 @@ def clip_normalize(p: Tensor) -> Tensor:
     check_tensor(p, "p")
     check_finite(p, "p")
     if p.dim() == 0 or p.shape[-1] == 0 or not p.is_floating_point():
-        raise ValueError(f"Expected rows of decimals in p, got shape {tuple(p.shape)} of {p.dtype}. Pass p.double().")
+        raise ValueError(f"p must have rows of floating-point numbers, not shape {tuple(p.shape)} in {p.dtype}.")
     positive = p.clamp_min(0.0)
     total = positive.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, positive / total.clamp_min(torch.finfo(p.dtype).tiny), 1.0 / p.shape[-1])

@@ -1,9 +1,9 @@
-r"""How predictors see new points: kernel values k(x, x_i), or the explicit features φ(x) of the kernel.
+r"""The representation of new points: kernel values k(x, x_i), or the explicit features φ(x) of the kernel.
 
 .. math::  \mathbf f(x) = \mathbf C^\top \boldsymbol\varphi(x)
 
-A frozen kernel is resolved once: its structure, the rules of its parts, its parameters and what it computes of the
-training points become one function of x. A kernel that still learns is evaluated by :func:`kernel_embed.kernels.gram`.
+A frozen kernel is resolved once: its structure, parameters and everything computed from the training points become one
+function of x. A trainable kernel is evaluated by :func:`kernel_embed.kernels.gram`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Representation(abc.ABC):
         """The representation of checked points."""
 
     def times(self, coefficients: Tensor) -> Function | None:
-        """x ↦ φ(x) C with the kernel resolved; ``None`` for kernels that learn or are random."""
+        """x ↦ φ(x) C with the kernel resolved; ``None`` for trainable or random kernels."""
         return None
 
 
@@ -202,7 +202,7 @@ class LinearMap:
 def in_blocks(representation: Function, x: Tensor, coefficients: Tensor, numbers: int | None = None) -> Tensor:
     """``representation(x) @ coefficients``, formed a block of rows at a time where no gradient is needed.
 
-    One call can so predict for millions of points.
+    One call can therefore predict for millions of points.
 
     Args:
         representation: φ, a function from ``(t, d)`` to ``(*batch, t, p)``.

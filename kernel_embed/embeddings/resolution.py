@@ -29,7 +29,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 def is_fixed(kernel: Kernel, *tensors: Tensor | None) -> bool:
-    """Whether nothing learns, and no feature map is random or changes by being evaluated, as in training mode."""
+    """Whether no parameter is trainable, and no feature map is random or stateful, as in training mode."""
     learns = any(parameter.requires_grad for parameter in kernel.parameters())
     learns = learns or any(tensor is not None and tensor.requires_grad for tensor in tensors)
     maps = [part.feature_map for part in kernel.modules() if isinstance(part, FeatureKernel)]

@@ -1,7 +1,8 @@
-r"""The kernels that the default learns, and how each is learned.
+r"""Candidate kernels of the default classifier, and how each is learned.
 
-Whether a column counts as it is or by its rank, and whether the answer is smooth or rough in it, are hyperparameters
-too. The squared exponential sees directions, the Laplace kernel columns one by one, as trees do. The candidates are
+Whether a column enters by its value or by its rank, and whether the prediction is smooth or rough in it, are
+hyperparameters too. The squared exponential kernel depends on directions; the Laplace kernel treats columns one by one,
+as trees do. The candidates combine
 
 ====================  ==================================================================
 squash, quantile      how columns are transformed, :mod:`kernel_embed.tabular.input_transforms`
@@ -9,8 +10,8 @@ rbf, laplace, linear  the squared exponential, Laplace and linear kernel of tran
 common, columns       one lengthscale for all columns, or one for each
 ====================  ==================================================================
 
-A common lengthscale is learned first: two numbers, in a dozen evaluations. Around it the lengthscales of the columns
-have their prior, so that columns count as equally relevant until the data say otherwise.
+A common lengthscale is learned first: two parameters, in a dozen evaluations. The prior of each column's lengthscale is
+centred there, so that all columns are equally relevant a priori.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ COLUMN_STAGE = LBFGS(max_evaluations=30, tolerance=1e-4)
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A input_transform, a family of kernels, and whether columns have lengthscales of their own.
+    """An input transform, a family of kernels, and whether each column has its own lengthscale.
 
     Example:
         >>> str(Candidate("squash", "rbf", "columns"))
@@ -102,16 +103,16 @@ class Rows:
 
     @property
     def is_wide(self) -> bool:
-        """Whether columns are too many for lengthscales of their own, and more than rows."""
+        """Whether there are more columns than rows, and too many to learn a lengthscale for each."""
         return self.num_columns > MANY_COLUMNS and self.x.shape[1] > len(self.x)
 
     def narrowed(self) -> Rows:
-        """The same rows in n coordinates: X = RᵀQᵀ, of which Rᵀ has all distances and products."""
+        """The same rows in n coordinates: X = RᵀQᵀ, where Rᵀ preserves all distances and inner products."""
         x = torch.linalg.qr(self.x.mT, mode="r").R.mT.contiguous() if self.coordinates is None else self.coordinates
         return dataclasses.replace(self, x=x, coordinates=None)
 
     def with_coordinates(self) -> Rows:
-        """The same, with the coordinates computed once for all parts of the rows, where they will be needed."""
+        """The same rows, with the coordinates precomputed for all subsets if they will be needed."""
         return dataclasses.replace(self, coordinates=self.narrowed().x) if self.is_wide else self
 
     def subset(self, rows: Tensor) -> Rows:
@@ -129,7 +130,7 @@ Learned = dict[Relevance, E]
 
 @dataclasses.dataclass(frozen=True)
 class Search(Generic[E, C]):
-    """How candidates are learned: what is minimized, and how long each of the two stages may take."""
+    """How candidates are learned: the objective, and the evaluation limit of each of the two stages."""
 
     objective: Objective[C]
     make: Callable[[Kernel, float, LogNormalPrior], E]
@@ -140,14 +141,14 @@ class Search(Generic[E, C]):
     """Evaluations of a stage that goes on from where another part of the rows ended."""
 
     def learn(self, family: Family, rows: Rows, start: Learned[E] | None = None) -> Learned[E]:
-        """The embeddings of a family for these rows, from ``start`` where there is one."""
+        """Learn the embeddings of a family on these rows, starting from ``start`` if it is given."""
         if not rows.is_wide or family == "laplace":
             return self._learn(family, rows, start)
         narrow = self._learn(family, rows.narrowed(), start)
         return {relevance: self._like(narrow[relevance], family, relevance, rows) for relevance in narrow}
 
     def _like(self, embedding: E, family: Family, relevance: Relevance, rows: Rows) -> E:
-        """What was learned from rows in few coordinates, for these rows."""
+        """The embedding learned in reduced coordinates, for the rows in their original coordinates."""
         wide = self._embedding(family, relevance, rows, {})
         wide.load_state_dict(_learned_state(embedding), strict=False)
         return wide
@@ -166,7 +167,7 @@ class Search(Generic[E, C]):
             if start is not None:
                 embedding.load_state_dict(_learned_state(start[relevance]), strict=False)
             with warnings.catch_warnings():
-                # A line search may visit scales that nobody keeps.
+                # A line search may visit scales that are not kept.
                 warnings.simplefilter("ignore", NumericalWarning)
                 result = fit(  # type: ignore[misc]  # E binds to C, which no type can say
                     embedding,
@@ -180,12 +181,12 @@ class Search(Generic[E, C]):
                     progress=False,
                 )
             if result.interrupted:
-                raise KeyboardInterrupt  # a pool of some of the candidates is not what the caller wants
+                raise KeyboardInterrupt  # a pool of only some candidates would be misleading
             stages[relevance] = embedding
         return stages
 
     def objective_of(self, stages: Learned[E], rows: Rows) -> Objective[C]:
-        """What the next stage minimizes after those in ``stages``."""
+        """The objective of the next stage, given the results of the earlier ``stages``."""
         return self.objective
 
     def _stages(self, family: Family, num_columns: int) -> Iterator[tuple[Relevance, LBFGS]]:
@@ -206,7 +207,7 @@ class Search(Generic[E, C]):
 
 
 def tied_kernel(family: Family, groups: Tensor, center: float, spread: float) -> Kernel:
-    """A kernel of transformed rows with lengthscales around ``center``, by a factor e^``spread`` or so."""
+    """A kernel on transformed rows with a lengthscale prior centred at ``center``, of log-scale width ``spread``."""
     num_columns = int(groups.max()) + 1
     mode = torch.full((1, num_columns), center, dtype=torch.float64, device=groups.device)
     prior = log_normal_prior(mode, spread)
@@ -221,7 +222,7 @@ def tied_kernel(family: Family, groups: Tensor, center: float, spread: float) ->
 
 
 def _learned_state(embedding: ConditionalEmbedding) -> dict[str, Tensor]:
-    """All of its state but which number belongs to which column, which the rows say."""
+    """The state of the kernel, without the assignment of inputs to columns, which depends on the rows."""
     state = embedding.state_dict()
     return {name: value for name, value in state.items() if not name.endswith("groups")}
 
@@ -231,7 +232,7 @@ def linear_kernel(like: Tensor, num_inputs: int) -> Kernel:
     free = num_inputs if num_inputs <= MANY_COLUMNS else 1
     prior = log_normal_prior(like.new_full((1, free), 1.0 / num_inputs), 1.0)
     linear = LinearKernel(ard_num_dims=free if free > 1 else None, variance_constraint=log_scaled())
-    variance = NamedParameter("variance")  # GPyTorch's own way to name it cannot be pickled
+    variance = NamedParameter("variance")  # GPyTorch's own closure cannot be pickled
     linear.register_prior("variance_prior", prior, variance.get, variance.set)
     linear.variance = 1.0 / num_inputs
     constant = ConstantKernel()
@@ -241,7 +242,7 @@ def linear_kernel(like: Tensor, num_inputs: int) -> Kernel:
 
 
 def relevances(embedding: ConditionalEmbedding, groups: Tensor) -> Tensor:
-    """What one standard deviation of each column counts, ``(G,)``.
+    """The effect of one standard deviation of each column, ``(G,)``.
 
     1/ℓ; √v summed over the numbers of a column; or, of partitions, how often it is split.
     """

@@ -32,43 +32,43 @@ WIDE = "Give fewer columns or rows; with partial_fit, or torchrun and distribute
 class MulticlassEmbeddingClassifier(ClassifierPredictions):
     """A multiclass classifier that learns its kernels, without a validation set, from a table of any kind.
 
-    As it is, it learns several kernels on rows as they are and by their ranks, each with hyperparameters that have not
-    seen the rows that validate them, and combines them in one convex solve (see the page on the default classifier).
-    With ``kernel``, ``objective`` or ``batch_size`` it learns that one kernel instead.
+    By default it learns several kernels, on the columns and on their ranks. It validates each on rows that were not
+    used for its hyperparameters, and combines them by one convex problem (see the page on the default classifier). With
+    ``kernel``, ``objective`` or ``batch_size`` it learns a single kernel instead.
 
     Args:
         kernel: any GPyTorch kernel, which is copied and never changed; or a function that builds one for the training
             inputs.
         objective: what learning minimizes; ``None`` for :func:`kernel_embed.default_objective`.
-        class_weight: how many times as frequent each label is taken to be where the classifier is used, as a dict;
-            ``"balanced"`` makes all equally frequent. Probabilities are multiplied by it and normalized; what is
-            learned is the same.
+        class_weight: a dict with the ratio of each label's frequency at prediction time to its frequency in training;
+            ``"balanced"`` makes all labels equally frequent. Probabilities are multiplied by it and normalized; the
+            learned model is the same.
         regularization: the starting value of λ, for one kernel.
-        calibrated: report probabilities calibrated on leave-one-out values
+        calibrated: predict probabilities calibrated on leave-one-out values
             (:func:`kernel_embed.objectives.calibrate`); otherwise the clip-normalized ones of eq. (6). For one kernel.
         confidence: 1 − β of the bound that is reported.
         max_evaluations: a limit for the optimizer, for one kernel.
         tolerance: see :func:`kernel_embed.fit`, for one kernel.
         num_restarts: further starts of the optimizer, for one kernel.
-        subset_size: with at least twice as many rows, learning one kernel starts on a random subset of this size, and
-            goes on with all rows from there; ``None`` starts with all rows.
+        subset_size: if there are at least twice as many rows, one kernel is first learned on a random subset of this
+            size, and then on all rows; ``None`` starts with all rows.
         batch_size: learn one kernel with mini-batches of this size (Algorithm 1).
         num_epochs: epochs, with mini-batches.
         learning_rate: of Adam, with mini-batches.
         random_state: seed of every random choice.
         device: where to compute; ``None`` for the CPU.
-        distributed: the rows given to :meth:`fit` are those of this rank, one of several that ``torchrun`` has started;
-            all learn one classifier. One kernel has :class:`kernel_embed.scale.ShardedEmbedding` for that.
+        distributed: each of several ranks started by ``torchrun`` passes its own rows to :meth:`fit`, and all get the
+            same classifier. For one kernel use :class:`kernel_embed.scale.ShardedEmbedding` instead.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
 
     Attributes:
         classes_: the labels.
-        encoder_: the :class:`kernel_embed.tabular.TableEncoder` of the columns; ``None`` where one kernel sees a
-            matrix of numbers as it is.
+        encoder_: the :class:`kernel_embed.tabular.TableEncoder` of the columns; ``None`` if one kernel is learned on an
+            unscaled matrix of numbers.
         conditioned_: the fitted predictor: :class:`kernel_embed.estimators.PooledPredictor`, or the one embedding
             with its data.
         embedding_: the learned embedding; of a pool the one with the largest weight, on transformed rows.
-        feature_relevances_: what each column counts, by name; they add up to 1. Not for one kernel.
+        feature_relevances_: the relevance of each column, by name; they sum to 1. Not for one kernel.
         calibration_: the :class:`kernel_embed.objectives.SoftmaxCalibration` of one kernel, or ``None``.
         result_: the :class:`kernel_embed.learning.FitResult` of one kernel, or ``None``.
 
@@ -124,8 +124,8 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
 
         Args:
             X: a matrix, or a data frame with numbers, texts, booleans, dates and missing cells.
-            y: labels of any kind; or soft labels, one row of probabilities each. Rows without a label (NaN or None)
-                take part in the scaling of columns alone.
+            y: labels of any kind; or soft labels, one row of probabilities each. Rows without a label (NaN or None) are
+                used only to scale the columns.
             sample_weight: how many rows each row stands for.
         """
         if self.distributed:
@@ -142,13 +142,13 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
     ) -> MulticlassEmbeddingClassifier:
         """Add rows without starting over; the first call is :meth:`fit`.
 
-        Kernels, calibration and the pool stay as the first rows have taught them; coefficients become those of all
-        rows. Beyond 5,000 rows old ones are not seen again: sums over rows grow.
+        Kernels, calibration and pool weights stay as learned from the first rows; the coefficients are updated to all
+        rows. Beyond 5,000 rows, old rows are not read again: only sums over rows are updated.
 
         Args:
             X: rows like those of the first call.
             y: labels among ``classes_``.
-            classes: all labels that will come, where the first rows do not have them all.
+            classes: all labels, if the first rows do not contain every one of them.
             sample_weight: how many rows each row stands for.
         """
         if not hasattr(self, "conditioned_"):
@@ -192,14 +192,14 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         return self
 
     def _check_room(self, n: int, num_columns: int) -> None:
-        """Reject data too large for memory before trying: copies of the table, and matrices of exact embeddings."""
+        """Reject data that would not fit in memory: copies of the table, and matrices of exact embeddings."""
         like = torch.empty(0, dtype=torch.float64, device=self.device or "cpu")
         check_memory(n, like, 1, WIDE, num_columns, TALL_COPIES if n > num_columns else WIDE_COPIES)
         if n <= EXACT:
             check_memory(n, like, 1, WIDE)
 
     def _distinct(self, x: Floats, labels: Labels) -> Table:
-        """Rows with a label, equal ones once, with what the numbers are."""
+        """The labeled rows without duplicates, with the groups of the encoded columns."""
         labeled = np.flatnonzero(labels.labeled)
         kept = distinct_rows(x[labeled], labels.Y[labeled], labels.weights_of(labeled))
         rows = labeled[kept.rows]
@@ -241,7 +241,7 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
 
 
 def _weighted(X: ArrayLike, labels: Labels) -> tuple[ArrayLike, Labels]:
-    """Rows with a positive weight: one of weight 0 is not there."""
+    """The rows with a positive weight."""
     if not bool((labels.weights == 0).any()):
         return X, labels
     rows = np.flatnonzero(labels.weights > 0)

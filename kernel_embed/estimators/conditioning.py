@@ -1,7 +1,7 @@
-r"""An embedding on all rows of a table: exactly where that fits, through features beyond, with its ridge learned there.
+r"""Condition an embedding on all rows of a table, exactly or through features, with the ridge learned on all rows.
 
-Hyperparameters learned from a sample fit all rows but for the ridge: many rows bear a smaller one than a few hundred.
-It is learned once more on all rows, by the leave-one-out values of explicit features for a path of ridges
+Hyperparameters learned from a sample suit all rows, except for the ridge: more rows need a smaller one. It is learned
+again on all rows, from the leave-one-out values of explicit features for a path of ridges
 (:class:`kernel_embed.linalg.RidgePath`), which one eigendecomposition gives.
 """
 
@@ -39,14 +39,14 @@ RIDGES = tuple(float(factor) for factor in 10.0 ** np.arange(-2.5, 1.01, 0.5))
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Encoded rows with labels, and what the numbers are.
+    """Encoded rows with labels, and the meaning of the encoded columns.
 
     Attributes:
         x: ``(n, D)``.
         y: class numbers ``(n,)``, soft labels ``(n, m)``, or real targets ``(n,)``.
         weights: how many rows each row stands for, ``(n,)``, or ``None``.
-        groups: the column that each number encodes, ``(D,)``.
-        numbers: which of them are quantities, ``(D,)``.
+        groups: the table column of each encoded column, ``(D,)``.
+        numbers: which encoded columns are numeric, ``(D,)``.
         num_classes: m; 0 for real targets.
     """
 
@@ -69,7 +69,7 @@ class Table:
         return len(self.x) if self.weights is None else float(self.weights.sum())
 
     def rows(self, numbers: NDArray[np.int64]) -> Tensor:
-        """Row numbers where the rows are."""
+        """Row numbers, on the device of the rows."""
         return torch.as_tensor(numbers, device=self.x.device)
 
     def Y(self, rows: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ def condition_exactly(
     probes: Tensor | None,
     loss: Loss = calibrated_loss,
 ) -> tuple[Tensor, LinearPredictor]:
-    """Leave-one-out values at the validation rows, and the predictor; ``probes`` are points to learn the ridge from."""
+    """Leave-one-out values at the validation rows, and the predictor; the ridge is learned at the points ``probes``."""
     if probes is not None:
         Z, Y = _features(_featured(embedding, probes), table.x), embedding.targets(table.y, table.x)
         C = (Z if table.weights is None else table.weights.unsqueeze(-1) * Z).mT @ Y
@@ -134,17 +134,17 @@ def condition_exactly(
         ridge = RidgeSelector(path, C, Z[validation_rows], Y[validation_rows], weights, loss).best_ridge(ridge)
     embedding.regularization = ridge / table.total_weight
     learns = any(parameter.requires_grad for parameter in embedding.parameters())
-    # What learns no more needs no copy; that of a input_transform of many columns is large.
+    # A frozen embedding needs no copy, which would be large for an input transform of many columns.
     conditioned = (embedding.condition if learns else embedding.attach)(table.x, table.y, table.weights)
     values = conditioned.leave_one_out()[validation_rows]
     if conditioned.system.num_features is not None:
         return values, conditioned
-    # The factor has done its work: kernel, points and coefficients are all that an answer takes.
+    # The factor is no longer needed: predictions use only the kernel, the points and the coefficients.
     return values, expansion(conditioned.embedding, conditioned.x, conditioned.V)
 
 
 def through_features(embedding: ConditionalEmbedding, table: Table, points: Tensor) -> FeatureStatistics:
-    """The sums of all rows, by the features of Nyström at ``points`` where the kernel has none of its own."""
+    """The statistics of all rows, with Nyström features at ``points`` if the kernel has no explicit features."""
     return FeatureStatistics(_featured(embedding, points)).update(table.x, table.y, table.weights)
 
 
@@ -170,7 +170,7 @@ def condition_through_features(
     points: Tensor,
     loss: Loss = calibrated_loss,
 ) -> tuple[Tensor, LinearPredictor]:
-    """The same through explicit features; where they are many, fewer of them learn the ridge."""
+    """Condition through explicit features; if there are many, the ridge is learned with fewer of them."""
     if has_explicit_features(embedding.kernel) or len(points) < 1.5 * PROBES:
         return condition_on_sums(through_features(embedding, table, points), table, validation_rows, ridge, loss)
     probes = points[:: math.ceil(len(points) / PROBES)]
@@ -186,7 +186,7 @@ def condition_through_features(
 def condition_on_sums(
     statistics: FeatureStatistics, table: Table, validation_rows: Tensor, ridge: float, loss: Loss = calibrated_loss
 ) -> tuple[Tensor, LinearPredictor]:
-    """The same from sums over rows, of which the table holds at least the validation rows."""
+    """Condition on statistics of rows; the table holds at least the validation rows."""
     selector = _ridge_selector(statistics, table, validation_rows, loss)
     ridge = selector.best_ridge(ridge)
     statistics.embedding.regularization = ridge / statistics.num_data

@@ -1,16 +1,15 @@
-r"""How the default classifier is learned: candidates, on rows that are left out of learning, and one pool of them all.
+r"""How the default classifier is learned: cross-fitted candidates, combined in one pool.
 
-1. **Hyperparameters without their own rows.** Leave-one-out values are honest about the coefficients of an embedding,
-   but not about hyperparameters that were learned from the same rows: with many columns and few rows they flatter.
-   Rows are therefore split into three parts, and the hyperparameters that predict a part are learned without it. With
-   more than :data:`CROSS_FITTED` rows they are learned from a sample, and all other rows are left out of that.
-   Partitions are cross-fitted likewise, on more rows (:mod:`kernel_embed.estimators.member_models`), and logistic
-   regression in folds of its own (:mod:`kernel_embed.estimators.member_models`).
-2. **Coefficients from all rows.** Every embedding is then conditioned on all rows, exactly up to :data:`EXACT` of
-   them and through Nyström's features beyond: few points for all, more for the members that count most. Its
-   closed-form leave-one-out value at a row that its hyperparameters have not seen is what the finished classifier
-   predicts for a new row.
-3. **One pool.** On those values each candidate is calibrated, and all are combined in one convex solve.
+1. **Cross-fitted hyperparameters.** Leave-one-out values account for the fit of the coefficients, but not for
+   hyperparameters learned from the same rows: with many columns and few rows they are too optimistic. Rows are
+   therefore split into three parts, and the hyperparameters that predict a part are learned without it. With more than
+   :data:`CROSS_FITTED` rows they are learned from a sample, and all other rows are used for validation. Partitions are
+   cross-fitted in the same way, on more rows, and logistic regression in its own folds
+   (:mod:`kernel_embed.estimators.member_models`).
+2. **Coefficients from all rows.** Every embedding is then conditioned on all rows, exactly up to :data:`EXACT` rows and
+   through Nyström features beyond: few points for all members, more for those of largest weight. Its closed-form
+   leave-one-out value at a row that was not used for its hyperparameters imitates the prediction for a new row.
+3. **One pool.** Each candidate is calibrated on these values, and all are combined by one convex problem.
 
 Learning takes the same time for 10⁴ and 10⁶ rows; conditioning is linear in them.
 """
@@ -82,7 +81,7 @@ SAMPLED = 0.6
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The rows that hyperparameters or partitions are learned from, and the validation rows that they have not seen."""
+    """The rows that hyperparameters or partitions are learned from, and the validation rows."""
 
     training_rows: Tensor
     validation_rows: Tensor
@@ -95,9 +94,9 @@ def learn_default(
     bar: ProgressBar,
     num_rows: int | None = None,
 ) -> PooledPredictor:
-    """The default classifier of a table; see the module's text.
+    """Learn the default classifier; see the module docstring.
 
-    ``num_rows`` says how many rows there are where the table is a sample of them, and others will be added.
+    ``num_rows`` is the total number of rows if the table is only a sample of them.
     """
     generator = np.random.default_rng(seed)
     n = num_rows or len(table.x)
@@ -133,7 +132,7 @@ def learn_default(
 
 
 def _heaviest(predictor: PooledPredictor) -> list[int]:
-    """The numbers of the :data:`REFINED` members of largest weight among those that have no features of their own."""
+    """Indices of the :data:`REFINED` members of largest weight among those without explicit features."""
     weights = predictor.pool.weights
     counting = [k for k in weights.argsort(descending=True).tolist() if weights[k] > 0]
     return [k for k in counting if predictor.members[k].candidate.family not in ("linear", "logistic", "partition")][
@@ -142,7 +141,7 @@ def _heaviest(predictor: PooledPredictor) -> list[int]:
 
 
 def _parts(table: Table, num_rows: int, generator: np.random.Generator) -> tuple[list[Part], list[Part]]:
-    """Parts of the rows for hyperparameters, and for partitions: none where rows are too few to be split."""
+    """The parts of the rows for hyperparameters, and for partitions; none if there are too few rows to split."""
     labels, n = table.labels, len(table.x)
     all_rows = np.arange(n)
     if n < FEWEST:
@@ -172,7 +171,7 @@ def _as_parts(table: Table, pairs: list[tuple[NDArray[np.int64], NDArray[np.int6
 
 
 def _common(partings: Sequence[Sequence[Part]]) -> Tensor:
-    """The rows that are validation rows in each of them."""
+    """The rows that are validation rows in every part."""
     validation_rows = [torch.cat([part.validation_rows for part in parts]) for parts in partings]
     return functools.reduce(lambda rows, others: rows[torch.isin(rows, others)], validation_rows).sort().values
 
@@ -193,7 +192,7 @@ class _Learner:
     def members(
         self, input_transform: InputTransform, parts: Sequence[Part], bar: ProgressBar
     ) -> Iterator[MemberCandidate]:
-        """All candidates of one input transform."""
+        """All candidates with one input transform."""
         transform, rows = self._transformed(input_transform)
         rows = rows.with_coordinates()
         for family in self._families(input_transform):
@@ -207,7 +206,7 @@ class _Learner:
             bar.update()
 
     def partitions(self, parts: Sequence[Part], seed: int, bar: ProgressBar) -> Iterator[MemberCandidate]:
-        """The kernel of boosted trees, which see ranks: those hold the order of any numbers in single precision."""
+        """The kernel of boosted trees on ranks, which keep the order of all values even in single precision."""
         bar.set_postfix_str("growing partitions")
         if parts:
             transform, rows = self._transformed("quantile")
@@ -216,7 +215,7 @@ class _Learner:
         bar.update()
 
     def logistic(self, parts: Sequence[Part], seed: int, bar: ProgressBar) -> Iterator[MemberCandidate]:
-        """Logistic regression of all rows; where they are many, of those that partitions are grown on."""
+        """Logistic regression on all rows, or on the rows of the partitions if there are many."""
         bar.set_postfix_str("learning squash logistic")
         if parts and self.table.x.shape[1] <= MOST_NUMBERS:
             learned = None if self.exact else parts[0].training_rows
@@ -227,7 +226,7 @@ class _Learner:
         bar.update()
 
     def conditioned_again(self, one: MemberCandidate, parts: Sequence[Part]) -> MemberCandidate:
-        """The same through the points of this learner."""
+        """The members conditioned again, through the points of this learner."""
         return self._conditioned(one.candidate, one.embeddings, self.transforms[one.candidate.input_transform], parts)
 
     def _transformed(self, input_transform: InputTransform) -> tuple[torch.nn.Module, Rows]:
@@ -246,7 +245,7 @@ class _Learner:
             yield stages
 
     def _relevances(self, learned: Learned[MulticlassEmbedding], parts: Sequence[Part]) -> tuple[Relevance, ...]:
-        """Of what was learned, all where rows are few; where they are many, the last stage."""
+        """The mean relevances of all stages, or of the last stage if there are many rows."""
         stages = tuple(learned)
         return stages if len(parts) > 1 or len(self.table.x) < FEWEST else stages[-1:]
 
@@ -257,7 +256,7 @@ class _Learner:
         transform: torch.nn.Module,
         parts: Sequence[Part],
     ) -> MemberCandidate:
-        """Predictors, and leave-one-out values at validation rows, each by an embedding that has not seen the row."""
+        """Predictors, and leave-one-out values at validation rows, each by an embedding learned without the row."""
         table, predictors = self.table, []
         left_out = table.x.new_empty(len(self.validation_rows), table.num_classes)
         with torch.no_grad(), few_threads(len(table.x)):

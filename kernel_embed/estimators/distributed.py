@@ -1,17 +1,15 @@
-"""The classifier on rows of several processes or machines, started by ``torchrun``.
+"""The classifier on rows of several processes or machines, started by ``torchrun``, and updates with new rows.
 
-1. Every rank offers some of its rows, :data:`GATHERED` in all, every class among them. From these rank 0 learns
-   columns, kernels and the points of the features, as one process would, and shares them.
-2. Every rank adds up the sums ZᵀWZ and ZᵀWY of its other rows; their total is p² + pm numbers for each kernel.
-3. From the total every rank learns ridges, calibrations and the pool anew, on the gathered rows.
+1. The ranks gather a sample of :data:`GATHERED` rows that contains every class. Rank 0 learns the column encoding, the
+   kernels and the Nyström points from it, as in one process, and broadcasts them.
+2. Every rank computes ZᵀWZ and ZᵀWY of its other rows; these are added over ranks, p² + pm numbers for each kernel.
+3. From the totals every rank learns ridges, calibrations and the pool again, on the gathered rows.
 
-No more than :data:`GATHERED` rows in all are gathered whole, and learned from as if they had been in one place.
+If there are at most :data:`GATHERED` rows in all, they are all gathered, and the result is that of one process.
 
-More rows for a classifier that has learned, without starting over.
-
-Kernels, ridges, calibrations and the weights of the pool stay fixed; coefficients become those of all rows. Members
-through features add to their sums, and never see old rows again. Exact members are conditioned anew, and turn to
-features where there are more than :data:`kernel_embed.estimators.default.EXACT` rows.
+New rows can be added to a fitted classifier. Kernels, ridges, calibrations and pool weights stay fixed; the
+coefficients become those of all rows. Members with features add to their sums and do not need the old rows. Exact
+members are conditioned again, and switch to features beyond :data:`kernel_embed.estimators.default.EXACT` rows.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ GATHERED = 20_000
 def fit_on_ranks(
     classifier: MulticlassEmbeddingClassifier, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
 ) -> None:
-    """Learn from the rows of all ranks, of which these are those of one; the same classifier on each."""
+    """Learn one classifier from the rows of all ranks; ``X`` and ``y`` are those of this rank."""
     if not dist.is_initialized():
         raise RuntimeError(
             "Expected a process group for distributed=True, got none. Start the ranks with torchrun and call "
@@ -76,7 +74,7 @@ def fit_on_ranks(
 def _read_everywhere(
     classifier: MulticlassEmbeddingClassifier, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
 ) -> tuple[Any, Labels]:
-    """The table and labels of this rank; where one rank refuses its own, all of them say so."""
+    """The table and labels of this rank; if the data of any rank are invalid, all ranks raise."""
     problem: Exception | None = None
     try:
         X = validate_table(classifier, X, reset=True)
@@ -88,14 +86,14 @@ def _read_everywhere(
         raise problem
     refused = {rank: text for rank, text in enumerate(problems) if text is not None}
     if refused:
-        raise ValueError(f"Expected a table and labels on every rank, got refusals: {refused}. Mend those rows.")
+        raise ValueError(f"The data of some ranks are invalid: {refused}. Correct those rows.")
     return X, labels
 
 
 def _learn_on_leader(
     classifier: MulticlassEmbeddingClassifier, offers: list[Any], classes: NDArray[Any], weighted: bool, total: int
 ) -> None:
-    """What rank 0 learns from the rows of all, on every rank."""
+    """Learn on rank 0 from the gathered rows, and broadcast the result to every rank."""
     box: list[Any] = [None]
     if dist.get_rank() == 0:
         X, y = _stacked([offer[0] for offer in offers]), np.concatenate([offer[1] for offer in offers])
@@ -114,10 +112,10 @@ def _learn_on_leader(
 
 @torch.no_grad()
 def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) -> PooledPredictor:
-    """The pool with the rows of all ranks, of which ``rest`` are those of this one."""
+    """The pool with the statistics of all ranks added; ``rest`` are the other rows of this rank."""
     predictor, members = classifier.conditioned_, []
     if not isinstance(predictor, PooledPredictor):
-        raise TypeError("Expected the default classifier with distributed=True, got one kernel. See ShardedEmbedding.")
+        raise TypeError("distributed=True works for the default classifier, not for one kernel. Use ShardedEmbedding.")
     for member in predictor.members:
         (old,) = member.predictors
         if isinstance(old, LogisticPredictor):
@@ -125,7 +123,7 @@ def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) ->
             continue
         if not isinstance(old, MulticlassFeaturePredictor):
             raise TypeError(
-                f"Expected a member through features, got {type(old).__name__}. "
+                f"A {type(old).__name__} has no features, so its rows cannot be added over ranks. "
                 "Fit it with more rows than features on every rank."
             )  # pragma: no cover
         own = FeatureStatistics(old.embedding)
@@ -141,7 +139,7 @@ def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) ->
 def _logistic_with_sums(
     member: Member, old: LogisticPredictor, rest: Table | None, validation_rows: Tensor
 ) -> MemberCandidate:
-    """The same for logistic regression, whose validation rows take no part in its sums."""
+    """The same for logistic regression, which leaves validation rows out of its sums."""
     own = FeatureStatistics(old.logits.embedding)
     if rest is not None:
         own = old.statistics_of(rest.x, rest.Y(torch.arange(len(rest.x), device=rest.x.device)), rest.weights)
@@ -150,7 +148,7 @@ def _logistic_with_sums(
 
 
 def _gathered(value: Any) -> list[Any]:
-    """The value of every rank, on all of them."""
+    """The values of all ranks, on every rank."""
     values: list[Any] = [None] * dist.get_world_size()
     collective("gathering rows", dist.all_gather_object, values, value)
     return values
@@ -169,7 +167,7 @@ def _stacked(parts: list[Any]) -> Any:
 
 @torch.no_grad()
 def updated(pooled: PooledPredictor, old: Table, new: Table) -> tuple[PooledPredictor, Table]:
-    """The pool of the rows of both tables, and the table that it still needs."""
+    """The pool updated with new rows, and the table that it still needs."""
     whole = old.joined(new)
     members = tuple(
         dataclasses.replace(
@@ -191,7 +189,7 @@ def _updated(predictor: LinearPredictor, whole: Table, new: Table) -> LinearPred
             return predictor.refitted(whole)
         return predictor.updated(new.x, new.Y(torch.arange(len(new.x), device=new.x.device)), new.weights)
     if not isinstance(predictor, MulticlassExpansion):
-        raise TypeError(f"Expected a member that can take rows, got {type(predictor).__name__}. Fit anew.")
+        raise TypeError(f"A {type(predictor).__name__} cannot be updated with more rows. Fit again.")
     embedding = MulticlassEmbedding(predictor.embedding.kernel, predictor.num_classes).to(whole.x)
     before = whole.total_weight - new.total_weight
     embedding.regularization = predictor.embedding.regularization.item() * before / whole.total_weight

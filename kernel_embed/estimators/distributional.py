@@ -1,4 +1,4 @@
-"""How the components of the regressor are learned and conditioned on all rows, with the parts that the classifier uses.
+"""Learn the components of the regressor and condition them on all rows.
 
 For one input transform and one family of kernels (:mod:`kernel_embed.estimators.candidates`) three embeddings are
 learned by :class:`kernel_embed.LeaveOneOutScore`: of the targets by their CRPS, of their mean by squares, and of the
@@ -43,9 +43,9 @@ REGULARIZATION = (1e-9, 10.0)
 
 
 def regularized(kernel: Kernel, regularization: float, prior: object = None) -> ConditionalEmbedding:
-    """An embedding whose λ stays inside bounds: on targets of pure noise it would otherwise run to infinity.
+    """An embedding with bounded λ: on targets of pure noise λ would otherwise diverge.
 
-    The ``prior`` of the classifier's λ is left out: it is in nats, and a score is not.
+    It has no prior on λ, unlike the classifier: a log prior is in nats, and a score is not.
     """
     low, high = REGULARIZATION
     start = min(max(regularization, 2.0 * low), 0.5 * high)
@@ -54,16 +54,16 @@ def regularized(kernel: Kernel, regularization: float, prior: object = None) -> 
 
 @dataclasses.dataclass(frozen=True)
 class ScoreSearch(Search[ConditionalEmbedding, ConditionedEmbedding]):
-    """The search for a score, whose units are those of the target, or their squares.
+    """Learning by a score, which has the units of the target or their square.
 
-    For the lengthscales of columns the score is divided by its value at the common one: ``nats``·log score is what it
-    is worth in nats for a datum, so that priors count as in a likelihood, but for :data:`DATA_WEIGHT`.
+    When each column gets its lengthscale, the objective is ``nats``·log(score) per row, relative to the score at the
+    common lengthscale. It is dimensionless, so that priors weigh as in a likelihood, up to :data:`DATA_WEIGHT`.
     """
 
     nats: float = 1.0
 
     def objective_of(self, stages: Learned[ConditionalEmbedding], rows: Rows) -> Objective[ConditionedEmbedding]:
-        """The score, or its multiple."""
+        """The score, or its logarithmic form."""
         if "common" not in stages:
             return self.objective
         with torch.no_grad():
@@ -76,7 +76,7 @@ class DistributionalModel:
     """Embeddings of transformed rows: of the targets, of the targets for their mean, and of the residuals of that mean.
 
     Attributes:
-        total_weight: of the rows they were learned from, by which λ becomes a ridge.
+        total_weight: of the training rows; it converts λ to a ridge.
     """
 
     family: RealFamily
@@ -86,12 +86,12 @@ class DistributionalModel:
     total_weight: float
 
     def ridge(self, embedding: ConditionalEmbedding) -> float:
-        """η = nλ: the ridge learned on fewer rows is a better guess for all than their λ."""
+        """η = nλ: the ridge learned on a subset is a better start for all rows than its λ."""
         return embedding.regularization.item() * self.total_weight
 
 
 def learn_distributional(family: RealFamily, rows: Rows, max_evaluations: int) -> DistributionalModel:
-    """What a direct and a shifted component need, for targets ``(n,)`` of mean 0 and scale 1."""
+    """Learn the embeddings of a direct and a shifted component, for targets ``(n,)`` of mean 0 and scale 1."""
     crps, squares = LeaveOneOutScore(), LeaveOneOutScore(unit_linear(rows.y))
     common = LBFGS(max_evaluations=min(COMMON_EVALUATIONS, max_evaluations), tolerance=1e-3)
     columns = LBFGS(max_evaluations=max_evaluations)
@@ -114,7 +114,7 @@ def _learn_size(
     score: Objective[ConditionedEmbedding],
     max_evaluations: int,
 ) -> ConditionalEmbedding:
-    """The same relative lengthscales for other targets; their common size and λ are learned anew."""
+    """Keep the ratios of the lengthscales for other targets, and learn their common scale and λ again."""
     lengthscale = embedding.kernel.lengthscale.detach()
     size = tied_kernel(family, torch.zeros_like(rows.groups), 1.0, 1.0)
     resized = regularized(size, embedding.regularization.item()).to(rows.x)
@@ -126,7 +126,7 @@ def _learn_size(
 
 
 def unit_linear(like: Tensor) -> LinearKernel:
-    """y·y′, with which the leave-one-out score is the squared error of the mean."""
+    """The target kernel y·y′, for which the leave-one-out score is the squared error of the mean."""
     kernel = LinearKernel().to(like)
     kernel.variance = 1.0
     return kernel.requires_grad_(False)
@@ -137,11 +137,12 @@ class Conditioning:
     """How embeddings of transformed rows are conditioned on all rows.
 
     Attributes:
-        table: all rows, with standard targets.
-        transform: what embeddings see of the rows.
-        validation_rows: numbers of the rows whose leave-one-out values are asked for: all where embeddings are exact.
-        points: of Nyström's features, which learn the ridge, or stand for the rows where ``exact`` is false.
-        exact: whether embeddings are.
+        table: all rows, with standardized targets.
+        transform: the input transform of the embeddings.
+        validation_rows: row numbers at which leave-one-out values are needed: all rows if embeddings are exact.
+        points: the Nyström points, from which the ridge is learned, and through which embeddings are conditioned unless
+            ``exact``.
+        exact: whether embeddings are exact.
     """
 
     table: Table

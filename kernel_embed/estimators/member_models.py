@@ -1,7 +1,8 @@
-r"""The linear kernel with the loss of the pool: multinomial logistic regression of transformed rows.
+r"""Members of the default classifier beside kernels: logistic regression on transformed rows, and boosted trees.
 
-Least squares charges a row that is right by a wide margin as much as one that is wrong, which moves the boundary where
-classes are nearly separated. For the features :math:`z_i` of the kernel :math:`c + \sum_j x_j x'_j`, with a large c,
+Least squares penalizes a row that is right by a wide margin as much as one that is wrong, which shifts the boundary of
+nearly separated classes. Multinomial logistic regression does not. For the features :math:`z_i` of the kernel :math:`c
++ \sum_j x_j x'_j`, with a large c,
 
 .. math::  \min_B \; \sum_i w_i \big( \log \textstyle\sum_c e^{F_{ic}} - y_i^\top F_i \big)
            + \frac{\eta}{2} \lVert B \rVert^2, \qquad F = Z B .
@@ -10,13 +11,14 @@ At the minimum :math:`\eta B = Z^\top W (Y - P)`, and therefore
 
 .. math::  (Z^\top W Z + \eta I) \, B = Z^\top W (F + Y - P) :
 
-an embedding by least squares of the working targets :math:`F + Y - P`. It is stored as their sums, like that of
-every other kernel with features. New rows add their own working targets; that is one step
-of a descent on the loss of all rows, because 1 is above the curvature of the log-sum-exp.
+a least-squares embedding of the working targets :math:`F + Y - P`. It is stored as their sums, like every other
+embedding with features. New rows add their own working targets; this is one descent step on the loss of all rows,
+because 1 is an upper bound on the curvature of the log-sum-exp.
 
-The ridge is chosen, and the left-out values come, from fits that have not seen the row; all folds are one problem.
+The ridge is chosen by cross validation, and left-out values come from fits without the row; all folds are solved
+together.
 
-The partition kernel of the default: trees grown one after another, each where those before it are still wrong.
+The partition kernel comes from trees grown one after another on the residuals of the earlier ones.
 
 Boosting by Newton steps on the cross-entropy (Friedman 2001), with one tree for all classes. From scores
 :math:`F_0 = \log \hat\pi` on, tree t splits rows by the residuals :math:`R = Y - \operatorname{softmax}(F)`, and a leaf
@@ -65,7 +67,7 @@ MOST_NUMBERS = 1000
 
 
 class LogisticPredictor(LinearPredictor):
-    """Logits of the classes, linear in transformed rows; see the module's text.
+    """Logits of the classes, linear in transformed rows; see the module docstring.
 
     Attributes:
         logits: the embedding of the working targets.
@@ -94,22 +96,22 @@ class LogisticPredictor(LinearPredictor):
         return self.logits.coefficients
 
     def relevances(self, groups: Tensor) -> Tensor:
-        """What one standard deviation of each column moves the logits, ``(G,)``."""
+        """The change of the logits by one standard deviation of each column, ``(G,)``."""
         B = self.coefficients[: len(groups)]
         total: Tensor = B.new_zeros(int(groups.max()) + 1).scatter_add_(0, groups, B.square().sum(-1))
         return total.sqrt()
 
     def statistics_of(self, x: Tensor, Y: Tensor, weights: Tensor | None) -> FeatureStatistics:
-        """The sums of the working targets of rows, by the logits as they are."""
+        """The statistics of rows with their working targets at the current logits."""
         F = self.mean(x)
         return FeatureStatistics(self.logits.embedding).update(x, F + Y.to(F) - F.softmax(-1), weights)
 
     def updated(self, x: Tensor, Y: Tensor, weights: Tensor | None) -> LogisticPredictor:
-        """With more rows, whose labels are ``Y`` ``(n, m)``: one step towards the minimum of all."""
+        """Add rows with labels ``Y`` ``(n, m)``: one descent step on the loss of all rows."""
         return self.joined(self.statistics_of(x, Y, weights))
 
     def joined(self, sums: FeatureStatistics) -> LogisticPredictor:
-        """With the sums of other rows, and the ridge held."""
+        """Add the statistics of other rows; the ridge is fixed."""
         whole = self.logits.statistics + sums
         ridge = self.logits.num_data * self.logits.embedding.regularization.item()
         whole.embedding.regularization = ridge / whole.num_data
@@ -123,7 +125,7 @@ class LogisticPredictor(LinearPredictor):
 
 @dataclasses.dataclass(frozen=True)
 class Logistic:
-    """The embedding of transformed rows, its predictor, and logits of the validation rows by fits without them."""
+    """The embedding of transformed rows, its predictor, and cross-fitted logits of the validation rows."""
 
     embedding: MulticlassEmbedding
     predictor: LogisticPredictor
@@ -133,7 +135,7 @@ class Logistic:
 def fit_logistic(
     table: Table, transform: torch.nn.Module, validation_rows: Tensor, training_rows: Tensor | None, seed: int
 ) -> Logistic:
-    """Logistic regression of the ``training_rows``, or in folds of all rows if they are ``None``."""
+    """Logistic regression on the ``training_rows``, or on all rows with cross-fitting if they are ``None``."""
     kernel = linear_kernel(table.x, table.x.shape[1])
     kernel.kernels[0].variance = 1.0
     kernel.kernels[1].constant = table.x.new_full((1,), CONSTANT)
@@ -162,7 +164,7 @@ def _arrays(embedding: ConditionalEmbedding, table: Table) -> tuple[Array, Array
 
 
 def _predictor(embedding: ConditionalEmbedding, table: Table, ridge: float) -> LogisticPredictor:
-    """The minimum, as the least-squares embedding that it is."""
+    """The minimum, as a least-squares embedding of working targets."""
     Z, Y, w = _arrays(embedding, table)
     (B,) = softmax_regression(Z, Y, w[None, :], ridge, np.zeros((1, Z.shape[1], Y.shape[1])), 1e-12)
     F = Z @ B
@@ -176,7 +178,7 @@ def _path(
     Z: Array, Y: Array, w: Array, left_out_of: NDArray[np.bool_], validation_rows: NDArray[np.int64]
 ) -> tuple[float, Array]:
     """The ridge of smallest left-out loss and the logits of the validation rows there."""
-    own = left_out_of[:, validation_rows].argmax(0)  # the fit that has not seen each of them
+    own = left_out_of[:, validation_rows].argmax(0)  # the fit without the row
     T = smoothed(torch.from_numpy(Y[validation_rows]), float(w[validation_rows].sum())).numpy()
     B = np.zeros((len(left_out_of), Z.shape[1], Y.shape[1]))
     best, solution, worse = np.inf, (RIDGES[0], np.zeros_like(T)), 0
@@ -224,7 +226,7 @@ def boosted_trees(rows: Rows, seed: int) -> list[Tree]:
             max_features=min(x.shape[1], COLUMNS_OF_A_SPLIT),
             random_state=generator,
         )
-        with config_context(skip_parameter_validation=True):  # which takes longer than a small tree
+        with config_context(skip_parameter_validation=True):  # which would take longer than a small tree
             tree.fit(x, Y - P, sample_weight=w, check_input=False)
         leaf = tree.tree_.apply(x)
         F += RATE * _newton_steps(leaf, w[:, None] * (Y - P), w[:, None] * P * (1.0 - P))[leaf]
@@ -243,7 +245,7 @@ def boosted_trees(rows: Rows, seed: int) -> list[Tree]:
 def _newton_steps(
     leaf: NDArray[np.int64], residuals: NDArray[np.float64], curvatures: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """What each node adds to the scores, ``(nodes, m)``."""
+    """The step of each node, added to the scores of its rows: ``(nodes, m)``."""
     at = np.eye(leaf.max() + 1)[leaf]
     steps: NDArray[np.float64] = (at.T @ residuals) / (1.0 + at.T @ curvatures)
     return steps

@@ -2,10 +2,10 @@ r"""The mixture of the regressor: two kinds of predictive distributions, weighte
 
 A **direct** one embeds the targets by their indicators, :math:`y \mapsto (\mathbf 1\{y \le t_j\} - \bar F(t_j))_j`,
 so that the mean of the embedding is a distribution function, as in :mod:`kernel_embed.embeddings.distribution`. A
-**shifted** one embeds the residuals of a mean, :math:`e_i = y_i - f_{-i}(x_i)`, and moves their distribution to where
-the mean is: :math:`\hat F(t \mid x) = \hat F_e(t - f(x) \mid x)`. The first can represent atoms, skewness and
-several modes; the second follows a slope between the training rows. With
-:math:`r_{c,i}(t) = \hat F_{c,-i}(t \mid x_i) - \mathbf 1\{y_i \le t\}` their mixture is
+**shifted** one embeds the residuals of a mean, :math:`e_i = y_i - f_{-i}(x_i)`, and shifts their distribution by the
+mean: :math:`\hat F(t \mid x) = \hat F_e(t - f(x) \mid x)`. The first can represent atoms, skewness and several modes;
+the second follows a slope between the training rows. With :math:`r_{c,i}(t) = \hat F_{c,-i}(t \mid x_i) - \mathbf
+1\{y_i \le t\}` their mixture is
 
 .. math::  \hat F(t \mid x) = \sum_c \pi_c \hat F_c(t \mid x), \qquad
            \pi = \tfrac12 \Big( \operatorname*{arg\,min}_{\pi \in \Delta} \pi^\top H \pi + \tfrac1C \mathbf 1 \Big), \;
@@ -56,7 +56,7 @@ class Grid:
 
     @functools.cached_property
     def midpoints(self) -> Tensor:
-        """Up to where mass is moved to each value: halfway to the next; to the last from everywhere above."""
+        """Upper ends of the cells of the values: halfway to the next one; infinity for the last."""
         middle = self.support[:-1] + 0.5 * self.support.diff()
         return torch.cat([middle, torch.full_like(self.support[:1], torch.inf)])
 
@@ -105,7 +105,7 @@ class Component(abc.ABC):
     @property
     @abc.abstractmethod
     def mean_predictor(self) -> LinearPredictor:
-        """The predictor of the mean, which gives training rows their weights."""
+        """The predictor of the mean, whose weights are those of the training rows."""
 
     @abc.abstractmethod
     def at(self, x: Tensor) -> Distribution:
@@ -131,7 +131,7 @@ class DirectComponent(Component):
 
 @dataclasses.dataclass(frozen=True)
 class ShiftedComponent(Component):
-    """The distribution of the ``residuals`` of ``mean``, moved to where the mean is."""
+    """The distribution of the ``residuals`` of ``mean``, shifted by the mean."""
 
     mean: LinearPredictor
     residuals: DirectComponent
@@ -139,7 +139,7 @@ class ShiftedComponent(Component):
 
     @property
     def mean_predictor(self) -> LinearPredictor:
-        """The mean that is moved to."""
+        """The mean by which the residuals are shifted."""
         return self.mean
 
     def at(self, x: Tensor) -> Distribution:
@@ -185,7 +185,7 @@ def mixed(functions: Sequence[Distribution], weights: Tensor) -> Distribution:
 
 
 def stacking_weights(functions: Sequence[Distribution], y: Tensor, sample_weights: Tensor | None = None) -> Tensor:
-    """π of the module's text for distributions at the rows of ``y``, each by what has not seen the row."""
+    """π of the module docstring, from leave-one-out distributions at the rows of ``y``."""
     from scipy.optimize import nnls
 
     C, support = len(functions), functions[0].support

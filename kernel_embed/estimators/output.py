@@ -50,7 +50,7 @@ WEIGHTED = "split conformal, rows counted by their weights: about the coverage a
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the regressor was told; see there."""
+    """Settings of the regressor; see its arguments."""
 
     conformal: Conformal
     subset_size: int
@@ -62,31 +62,31 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """Distributions at rows that they were made without, with the targets there and how many rows each stands for."""
+    """Left-out or held-out distributions, with the targets and weights of their rows."""
 
     distribution: Distribution
     y: Tensor
     weights: Tensor | None
 
     def quantile(self, coverage: float) -> Tensor:
-        """Q, by which an interval of this coverage is moved out, or in."""
+        """Q, by which an interval of this coverage is widened, or narrowed if negative."""
         return conformal_quantile(interval_scores(self.distribution.interval(coverage), self.y), coverage, self.weights)
 
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """What was learned about one target.
+    """The fitted model of one target.
 
     Attributes:
-        center: its mean, taken off before learning.
-        scale: its standard deviation, divided by.
+        center: its mean, subtracted before learning.
+        scale: its standard deviation, by which it is divided.
         mixture: the components and their weights, on that scale.
-        calibration: what corrects its intervals.
+        calibration: the conformal correction of its intervals.
         guarantee: which theorem holds for the intervals.
-        relevances: what each column counts, ``(G,)``; they add up to 1.
-        table: the rows it was conditioned on, equal ones once.
-        numbers: which of the rows given they are, ``(n,)``.
-        support: the values predicted, in the units of the target; training targets to the last digit.
+        relevances: of the columns, ``(G,)``; they sum to 1.
+        table: the rows it was conditioned on, without duplicates.
+        numbers: their indices among the rows passed to ``fit``, ``(n,)``.
+        support: the predicted values, in the units of the target; training targets are reproduced exactly.
     """
 
     center: float
@@ -105,7 +105,7 @@ class Output:
         held_out, training = held_out_rows(len(table.y), settings)
         calibration_rows = _subset(table, held_out)
         rows, numbers = _distinct(_subset(table, training))
-        # Rows that calibrate are used for nothing else: not even for the scale.
+        # Calibration rows are used for nothing else, not even for the scale.
         center, scale = _center_and_scale(rows.y, rows.weights)
         original, rows = rows.y, dataclasses.replace(rows, y=(rows.y - center) / scale)
         mixture, calibration, relevance = _Learner(rows, settings, bar).learned()
@@ -125,7 +125,7 @@ class Output:
         return Distribution(self.support, self.mixture.at(x).F)
 
     def corrected(self, interval: Tensor, coverage: float) -> Tensor:
-        """The ``interval`` ``(t, 2)`` moved out, or in, by the conformal quantile of its scores."""
+        """The ``interval`` ``(t, 2)``, widened or narrowed by the conformal quantile of its scores."""
         Q = self.scale * self.calibration.quantile(coverage)
         low, high = interval[..., 0] - Q, interval[..., 1] + Q
         middle = 0.5 * (low + high)
@@ -148,14 +148,14 @@ class Output:
 
 @dataclasses.dataclass(frozen=True)
 class _Learner:
-    """The components of every family on both views: kernels from a part of the rows, then conditioned on all."""
+    """Components of every kernel family on both input transforms: learned on a subset, then conditioned on all rows."""
 
     table: Table
     settings: Settings
     bar: ProgressBar
 
     def learned(self) -> tuple[Mixture, Calibration, Tensor]:
-        """The mixture, its calibration on the rows that weigh it, and what the columns count in it."""
+        """The mixture, its calibration on the rows that determine its weights, and the relevances of the columns."""
         table, settings = self.table, self.settings
         n, generator = len(table.y), np.random.default_rng(settings.seed + 1)
         order = torch.as_tensor(generator.permutation(n))
@@ -196,7 +196,7 @@ class _Learner:
 
 
 def held_out_rows(n: int, settings: Settings) -> tuple[Tensor, Tensor]:
-    """The numbers of the rows that calibrate intervals, none without a split, and of those that are learned from."""
+    """The row numbers for calibration (none without a split) and for learning."""
     order = torch.as_tensor(np.random.default_rng(settings.seed).permutation(n))
     split = settings.conformal == "split" or (settings.conformal == "auto" and n > settings.max_rows)
     num_held = min(CALIBRATION_ROWS, n // 4) if split else 0
@@ -208,7 +208,7 @@ def _subset(table: Table, rows: Tensor) -> Table:
 
 
 def _distinct(table: Table) -> tuple[Table, Tensor]:
-    """Equal rows once, with how many there are, whatever the order; and the number of one row of each kind."""
+    """The distinct rows, in any order, with their counts, and the index of one copy of each."""
     weights = None if table.weights is None else table.weights.numpy()
     distinct = distinct_rows(table.x.numpy(), table.y.numpy()[:, None], weights)
     rows = torch.as_tensor(distinct.rows)
@@ -225,7 +225,7 @@ def _center_and_scale(y: Tensor, weights: Tensor | None) -> tuple[float, float]:
 
 
 def _in_original_units(support: Tensor, center: float, scale: float, standard: Tensor, original: Tensor) -> Tensor:
-    """The values of a standard ``support`` in the units of the target: training targets without rounding."""
+    """The standardized ``support`` in the units of the target; training targets are reproduced exactly."""
     order = standard.argsort()
     place = torch.searchsorted(standard[order].contiguous(), support).clamp_max(len(order) - 1)
     is_target = standard[order][place] == support
@@ -233,7 +233,7 @@ def _in_original_units(support: Tensor, center: float, scale: float, standard: T
 
 
 def read_targets(X: Any, y: ArrayLike | None) -> NDArray[np.float64]:
-    """The targets of the rows of ``X`` as numbers, ``(n,)`` or ``(n, outputs)``; a clear error where they are none."""
+    """The targets of the rows of ``X`` as numbers, ``(n,)`` or ``(n, outputs)``."""
     if y is None:
         raise ValueError(
             "Expected numbers y, got None. This ConditionalEmbeddingRegressor estimator requires y to be passed, but "
@@ -243,18 +243,18 @@ def read_targets(X: Any, y: ArrayLike | None) -> NDArray[np.float64]:
     targets = np.asarray(_check_y(y, multi_output=True, y_numeric=True), dtype=np.float64)
     check_consistent_length(X, targets)
     if targets.size == 0:
-        raise ValueError(f"Expected at least one number in each target, got y of shape {targets.shape}. Give some.")
+        raise ValueError(f"y has no rows or no columns: its shape is {targets.shape}.")
     if np.isnan(targets).any():
         missing = int(np.isnan(targets).sum())
-        raise ValueError(f"Expected a number as target of each row, got {missing} missing. Leave those rows out.")
+        raise ValueError(f"y has {missing} missing values. Leave those rows out.")
     largest = float(np.abs(targets).max())
     if not largest < np.finfo(np.float64).max ** 0.5:
-        raise ValueError(f"Expected targets whose squares float64 can hold, got up to {largest:.2g}. Rescale y.")
+        raise ValueError(f"The squares of targets up to {largest:.2g} overflow in float64. Rescale y.")
     return targets
 
 
 def check_numeric_targets(y: ArrayLike) -> None:
-    """Raise for words, with the classifier as an offer, for dates, sparse and complex ones, and for gaps."""
+    """Raise for text (and suggest the classifier), dates, sparse or complex targets, and missing values."""
     if isinstance(y, torch.Tensor):
         check_dense(y, "y")
     if issparse(y):
@@ -272,7 +272,7 @@ def check_numeric_targets(y: ArrayLike) -> None:
     if values.dtype.kind == "c":
         raise ValueError(f"Expected real targets, got {values.dtype}: Complex data not supported. Give y.real, say.")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        # In scikit-learn's own words too, which its checks look for.
+        # scikit-learn's estimator checks look for these words.
         gaps = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         kind = "NaN" if np.isnan(values).any() else "infinity or a value too large for dtype('float64')"
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Several embeddings as one classifier, which predicts what every embedding predicts."""
+"""A pool of several embeddings, with the prediction methods of one embedding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .member_models import LogisticPredictor
 
 @dataclasses.dataclass(frozen=True)
 class PlainSoftmax:
-    """The calibration of logits whose cross-entropy was minimized: none.
+    """No calibration: the cross-entropy of these logits was minimized already.
 
     Example:
         >>> PlainSoftmax().log_probabilities(torch.zeros(1, 2)).exp()
@@ -32,7 +32,7 @@ class PlainSoftmax:
 
 @dataclasses.dataclass(frozen=True)
 class MemberCandidate:
-    """A candidate with its embeddings and predictors, and its values at the validation rows, which it has not seen."""
+    """A candidate with its embeddings and predictors, and its out-of-sample values at the validation rows."""
 
     candidate: Candidate
     embeddings: tuple[MulticlassEmbedding, ...]
@@ -40,7 +40,7 @@ class MemberCandidate:
     left_out: Tensor
 
     def calibration(self, Y: Tensor, weights: Tensor | None) -> SoftmaxCalibration | PlainSoftmax:
-        """From the values to probabilities."""
+        """The map from values to probabilities."""
         if self.candidate.family == "logistic":
             return PlainSoftmax()
         return calibrate(self.left_out, Y, weights=weights)
@@ -56,11 +56,11 @@ class MemberCandidate:
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A candidate, learned: the mean of the predictions of one or several embeddings, with its calibration.
+    """A learned candidate: the mean of the predictions of one or several embeddings, with its calibration.
 
     Attributes:
         candidate: which kernel.
-        embeddings: on transformed rows; one for each part of the rows that hyperparameters were learned without.
+        embeddings: on transformed rows; one for each cross-fitting part.
         predictors: the same with data, as functions of encoded rows.
         calibration: from decision probabilities, or the logits of logistic regression, to probabilities.
         relevances: of each column of the table.
@@ -92,7 +92,7 @@ class PooledPredictor(MulticlassPredictor):
     Attributes:
         members: the candidates that take part.
         pool: their weights, and the offsets of the classes.
-        left_out: log probabilities of training rows by a pool whose hyperparameters were learned without them,
+        left_out: leave-one-out log probabilities of training rows, by hyperparameters learned without them,
             ``(n', m)``.
         left_out_rows: the numbers of those rows.
 
@@ -169,7 +169,7 @@ class PooledPredictor(MulticlassPredictor):
 
 @torch.no_grad()
 def pooled(table: Table, validation_rows: Tensor, candidates: Sequence[MemberCandidate]) -> PooledPredictor:
-    """Every candidate calibrated on the validation rows of the table, and all in one pool."""
+    """Calibrate every candidate on the validation rows and combine them in one pool."""
     Y, weights = table.Y(validation_rows), table.weights_of(validation_rows)
     calibrations = [one.calibration(Y, weights) for one in candidates]
     log_p = torch.stack(

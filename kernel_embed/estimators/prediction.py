@@ -37,7 +37,7 @@ class Labels:
         Y: one-hot or soft labels, ``(n, m)``.
         soft: whether rows have probabilities.
         weights: how many rows each row stands for.
-        weighted: whether that was asked for.
+        weighted: whether weights were passed.
     """
 
     classes: NDArray[Any]
@@ -55,11 +55,11 @@ class Labels:
 
     @property
     def weights_or_none(self) -> Floats | None:
-        """The weights, ``None`` where none were asked for."""
+        """The weights; ``None`` if none were passed."""
         return self.weights if self.weighted else None
 
     def class_factors(self, class_weight: dict[Any, float] | str | None) -> Floats | None:
-        """How many times as frequent each class is taken to be, ``(m,)``."""
+        """The factor of each class's probability, from ``class_weight``: ``(m,)``."""
         if class_weight is None:
             return None
         of_row = self.classes[self.numbers[self.labeled]]
@@ -90,14 +90,16 @@ def read_labels(
         array = np.asarray(y)
     except (TypeError, RuntimeError) as error:  # a tensor with a layout of its own
         raise TypeError(
-            f"Expected y as an array of labels, got {type(y).__name__} ({error}). Give labels[i] for row i."
+            f"y cannot be read as an array of labels: it is a {type(y).__name__} ({error}). "
+            "Pass one label for each row."
         ) from error
     soft = array.ndim == 2 and array.shape[1] > 1
     expected = None if classes is None else np.unique(np.asarray(classes))
     names, numbers, Y = _soft(array) if soft else _hard(y, expected)
     if soft and expected is not None and len(expected) != len(names):
         raise ValueError(
-            f"Expected soft labels of {len(expected)} classes, got {len(names)} columns. Give one for each."
+            f"y has {len(names)} columns of probabilities, but there are {len(expected)} classes. "
+            "Pass one column for each class."
         )
     if len(numbers) != n:
         raise ValueError(
@@ -105,11 +107,11 @@ def read_labels(
             "Give X and y of equal length."
         )
     if not bool((numbers >= 0).any()):
-        raise ValueError("Expected at least one row with a label, got none. Give labels in y.")
+        raise ValueError("No row of y has a label. At least one is needed.")
     weights = read_weights(sample_weight, n)
     if not bool((weights[numbers >= 0] > 0).any()):
         raise ValueError(
-            "Expected positive weights, got zero weight for every row with a label. Leave sample_weight out."
+            "sample_weight is zero for every row with a label. Pass a positive weight for some rows, or none at all."
         )
     return Labels(names if expected is None else expected, numbers, Y, soft, weights, sample_weight is not None)
 
@@ -171,11 +173,11 @@ def read_weights(sample_weight: ArrayLike | None, n: int) -> Floats:
         weights = np.full(n, float(weights))
     if weights.shape != (n,):
         raise ValueError(
-            f"Expected sample_weight of shape ({n},), one number for each row, got {weights.shape}. "
-            "Give a vector as long as y."
+            f"sample_weight must have shape ({n},), one number for each row, but has shape {weights.shape}. "
+            "Pass a vector as long as y."
         )
     if not bool(np.isfinite(weights).all()) or bool((weights < 0).any()):
-        raise ValueError("Expected finite weights that are not negative in sample_weight, got others. Look for NaN.")
+        raise ValueError("sample_weight must be finite and not negative. Look for NaN or negative values.")
     return weights
 
 
@@ -201,7 +203,7 @@ class ClassifierPredictions(ClassifierMixin, BaseEstimator):
 
     @property
     def tight_bound_(self) -> Bound | None:
-        """The same in its 1/√n form, a measure of complexity, since the kernel saw the same rows."""
+        """The same in its 1/√n form. It measures complexity only, because the kernel was learned on the same rows."""
         return self._bound("tight")
 
     def _bound(self, form: Any) -> Bound | None:
@@ -227,7 +229,7 @@ class ClassifierPredictions(ClassifierMixin, BaseEstimator):
         return labels
 
     def predict_set(self, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:
-        """Conformal sets of classes that hold the true one at about the rate ``coverage``: (n, m), true for members.
+        """Conformal sets of classes that contain the true one at about the rate ``coverage``: a mask (n, m).
 
         See :func:`kernel_embed.embeddings.prediction_sets` for what is guaranteed and when.
         """
@@ -237,7 +239,7 @@ class ClassifierPredictions(ClassifierMixin, BaseEstimator):
 
     @torch.no_grad()
     def _left_out(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Probabilities of training rows by what has not seen them, and their (most probable) classes."""
+        """Leave-one-out probabilities of training rows, and their (most probable) classes."""
         y = self._table.y if self._table.y.dim() == 1 else self._table.y.argmax(-1)
         if isinstance(self.conditioned_, PooledPredictor):
             return self._reweighted(self.conditioned_.left_out.exp()), y[self.conditioned_.left_out_rows]
@@ -275,11 +277,11 @@ class ClassifierPredictions(ClassifierMixin, BaseEstimator):
             return self.encoder_.transform(X)
         matrix = plain_matrix(X)
         if matrix is None:
-            raise ValueError("Expected numbers without missing cells, as in training, got others. Impute them first.")
+            raise ValueError("X must be a matrix of numbers without missing values, as in training. Impute them first.")
         return matrix
 
     def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
-        # A copy: the classifier keeps its data when the caller's array changes, and read-only arrays are welcome.
+        # A copy: the caller may change the array later, and read-only arrays are allowed.
         return torch.tensor(array, device=self.device or "cpu")
 
     def __sklearn_tags__(self) -> Any:

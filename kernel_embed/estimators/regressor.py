@@ -38,31 +38,31 @@ class InfluentialRow(NamedTuple):
 class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
     """A regressor that predicts the distribution of the target, with learned kernels and no validation set.
 
-    Conditional embeddings on two views of the columns (as they are, and by ranks), with a smooth and a rough kernel, of
-    the targets and of the residuals of a mean, are learned by :class:`kernel_embed.LeaveOneOutScore` and mixed with the
-    weights that have the least leave-one-out CRPS, halfway to equal ones. Predictions are distributions on the range of
-    the training targets; intervals are made to cover by conformal prediction. Tables may hold numbers, texts, booleans,
-    dates and missing cells, as for :class:`kernel_embed.MulticlassEmbeddingClassifier`.
+    Conditional embeddings of the targets, and of the residuals of a mean, are learned by
+    :class:`kernel_embed.LeaveOneOutScore`, with a smooth and a rough kernel on the columns and on their ranks. They are
+    mixed with the weights of least leave-one-out CRPS, shrunk halfway to equal weights. Predictions are distributions
+    on the range of the training targets; conformal prediction corrects the coverage of intervals. Tables may hold
+    numbers, texts, booleans, dates and missing cells, as for :class:`kernel_embed.MulticlassEmbeddingClassifier`.
 
-    With several outputs each has its distribution, and predictions have one more, last dimension.
+    With several outputs each has its own distribution, and predictions have an additional last dimension.
 
     Args:
-        conformal: where the scores come from that intervals are corrected by: ``"leave-one-out"`` uses every row twice
-            and covers at about the rate asked for; ``"split"`` holds rows out, and covers with at least that
-            probability for exchangeable rows. ``"auto"`` splits where there are more than ``max_rows`` rows.
+        conformal: the rows whose scores correct the intervals: ``"leave-one-out"`` uses every row twice and has about
+            the requested coverage; ``"split"`` holds rows out, and has at least that coverage for exchangeable rows.
+            ``"auto"`` splits where there are more than ``max_rows`` rows.
         subset_size: with more rows, kernels are learned on a random part of this size.
-        max_rows: rows up to which embeddings are exact. With more, all rows are seen through ``num_features`` features
-            of Nyström's method.
-        num_features: see ``max_rows``; ``None`` takes between 500 and 2500, fewer the more rows there are.
+        max_rows: the largest number of rows for exact embeddings. With more rows, ``num_features`` Nyström features are
+            used.
+        num_features: see ``max_rows``; ``None`` uses between 500 and 2500, fewer for more rows.
         max_evaluations: a limit for the optimizer, for each kernel.
         random_state: seed of the choice of rows and of draws.
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
 
     Attributes:
-        outputs_: for each output, what was learned: its ``mixture`` of components with their ``weights``, and its
-            ``guarantee``, which says which theorem holds for its intervals.
+        outputs_: the fitted model of each output: its ``mixture`` of components with their ``weights``, and its
+            ``guarantee``, the theorem that holds for its intervals.
         encoder_: the :class:`kernel_embed.tabular.TableEncoder` of the columns.
-        feature_relevances_: what each column counts, by name; they add up to 1. The mean over outputs.
+        feature_relevances_: the relevance of each column, by name, averaged over outputs; they sum to 1.
         n_features_in_: number of columns.
         feature_names_in_: their names, for data frames.
 
@@ -113,10 +113,10 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         weights = None if sample_weight is None else read_weights(sample_weight, len(targets))
         self._row_numbers = np.arange(len(targets))
         if weights is not None and not bool((weights > 0).all()):
-            # A row of weight 0 is not there.
+            # A row of weight 0 is dropped.
             self._row_numbers = np.flatnonzero(weights > 0)
             if len(self._row_numbers) == 0:
-                raise ValueError("Expected positive weights, got zero weight for every row. Leave sample_weight out.")
+                raise ValueError("sample_weight is zero for every row. Pass a positive weight for some rows.")
             X, targets, weights = (
                 _safe_indexing(X, self._row_numbers),
                 targets[self._row_numbers],
@@ -128,7 +128,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         settings = Settings(
             self.conformal, self.subset_size, self.max_rows, self.num_features, self.max_evaluations, self._seed
         )
-        # Rows that calibrate are used for nothing else: columns are read from the others.
+        # Calibration rows are used for nothing else: the encoder is fitted on the others.
         kept = held_out_rows(len(targets), settings)[1].numpy()
         self.encoder_ = TableEncoder().fit(
             _safe_indexing(X, kept), sample_weight=None if weights is None else weights[kept]
@@ -167,16 +167,16 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
 
         Raises:
             ValueError: if a level is not between 0 and 1, both excluded.
-            TypeError: if the levels are no numbers.
+            TypeError: if the levels are not numbers.
         """
         levels = torch.as_tensor(np.atleast_1d(check_array(q, "q")))
         check_levels(levels)
         return self._predict(X, lambda output, distribution: distribution.quantile(levels))
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9, *, plain: bool = False) -> Array:
-        """Intervals (n, 2) that hold the target at the rate ``coverage``; ``plain`` ones are not corrected.
+        """Intervals (n, 2) with this ``coverage``; ``plain=True`` skips the conformal correction.
 
-        ``outputs_[0].guarantee`` names the theorem that holds for the rate, or says that there is none.
+        ``outputs_[0].guarantee`` names the theorem that guarantees the coverage, or says that there is none.
 
         Raises:
             ValueError: if ``coverage`` is not between 0 and 1, both excluded.
@@ -201,7 +201,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         return self._predict(X, lambda output, distribution: distribution.cdf(torch.as_tensor(thresholds)))
 
     def sample(self, X: ArrayLike, k: int = 1) -> Array:
-        """k draws of the target for each row: (n, k); with several outputs each is drawn by itself."""
+        """k draws of the target for each row: (n, k); several outputs are drawn independently."""
         seeds = iter(range(self._seed, self._seed + len(self._outputs())))
         return self._predict(X, lambda output, distribution: distribution.sample(k, next(seeds)))
 
@@ -211,10 +211,10 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         return [output.distribution(x) for output in self._outputs()]
 
     def influential_rows(self, X: ArrayLike, k: int = 5) -> list[list[InfluentialRow]]:
-        """For each row of ``X``, the k training targets that count most in its mean; of the first output.
+        """For each row of ``X``, the k training rows of largest weight in its predicted mean (first output).
 
-        The mean of an embedding is a sum Σ v_j y_j over the training rows with Σ v_j = 1, some v_j negative. Rows that
-        are equal count as one. The systems are solved anew, which takes about as long as one step of learning.
+        The mean of an embedding is a sum Σ v_j y_j over the training rows with Σ v_j = 1, some v_j negative. Equal rows
+        count as one. The linear systems are solved again, which takes about as long as one step of learning.
         """
         check_count("k", k)
         output, x = self._outputs()[0], self._points(X)

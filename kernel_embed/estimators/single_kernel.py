@@ -1,4 +1,4 @@
-"""One kernel, learned: what the classifier does where a kernel, an objective or mini-batches are asked for."""
+"""The classifier with a single learned kernel, for a given kernel or objective or for mini-batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SETTINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class SingleKernel:
-    """How one embedding is learned: in stages, each from where the one before ended.
+    """Learn one embedding in stages, each starting from the result of the one before.
 
     Attributes: as the arguments of :class:`kernel_embed.MulticlassEmbeddingClassifier`.
     """
@@ -53,7 +53,7 @@ class SingleKernel:
 
     @classmethod
     def of(cls, settings: Any, num_classes: int) -> SingleKernel:
-        """As the ``settings`` of a classifier say."""
+        """From the ``settings`` of a classifier."""
         arguments = {
             field.name: getattr(settings, field.name) for field in dataclasses.fields(cls) if field.name in SETTINGS
         }
@@ -61,7 +61,7 @@ class SingleKernel:
         return cls(objective=objective, num_classes=num_classes, seed=seed_of(settings.random_state), **arguments)
 
     def learn(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[MulticlassEmbedding, FitResult]:
-        """A common lengthscale, a subset, all rows. Ctrl-C ends them all."""
+        """Learn a common lengthscale, then on a subset, then on all rows. Ctrl-C ends all stages."""
         n = len(x)
         learn = partial(fit, seed=self.seed, progress=self.progress)
         optimizer = self._optimizer(self.num_restarts)
@@ -96,19 +96,19 @@ class SingleKernel:
         return LBFGS(self.max_evaluations, self.tolerance, num_restarts)
 
     def _start(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[MulticlassEmbedding, FitResult | None]:
-        """The embedding from which learning starts, and what was learned on the way there."""
+        """The embedding from which learning starts, and the result of the stage that gave it."""
         if self.kernel is None:
             return self._isotropic_start(x, y, weights)
-        # A GPyTorch kernel can be called too, so the type decides.
+        # A GPyTorch kernel is callable too, so test the type.
         is_constructor = not isinstance(self.kernel, Kernel) and callable(self.kernel)
         kernel = self.kernel(x) if is_constructor else copy.deepcopy(self.kernel)
         return MulticlassEmbedding(kernel, self.num_classes, self.regularization), None
 
     def _isotropic_start(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[MulticlassEmbedding, FitResult]:
-        """The default kernel at the best common lengthscale: two numbers are learned in a dozen evaluations.
+        """The default kernel at the best common lengthscale: two parameters, learned in a dozen evaluations.
 
-        Around it the lengthscales of :func:`kernel_embed.default_kernel` have their prior, so that features count as
-        equally relevant until the data say otherwise.
+        The lengthscale prior of :func:`kernel_embed.default_kernel` is centred there, so that all columns are equally
+        relevant a priori.
         """
         scaled = x / feature_ranges(x)
         centre = default_kernel(scaled).lengthscale.detach().mean()
@@ -123,7 +123,7 @@ class SingleKernel:
 
 
 def check_settings(kernel: KernelChoice, regularization: float, confidence: float) -> None:
-    """Raise where a setting cannot be right, before anything is learned."""
+    """Raise for invalid settings, before anything is learned."""
     if not 0.0 < regularization < float("inf"):
         raise ValueError(
             f"Expected a positive, finite regularization, got {regularization}. Give 0.01, which is usual."
@@ -143,7 +143,7 @@ def _check_takes_one(build: Callable[[Tensor], Kernel]) -> None:
     try:
         signature = inspect.signature(build)
     except ValueError:
-        return  # a built-in function need not say what it takes
+        return  # a built-in function need not have a signature
     try:
         signature.bind(None)
     except TypeError as error:

@@ -282,7 +282,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         self.support_ = self.vote_.support
 
     def _held_out_votes(self, problems: list[VoteProblem], solutions: list[Solution], fold: NDArray[np.int64]) -> Array:
-        """f of every point from a vote fitted without its fold, started from the functions of the whole vote."""
+        """f at every point by a vote fitted without its fold, warm-started from the full solution."""
         grams, votes = problems[0].grams, np.zeros((len(fold), len(problems)))
         for i in np.unique(fold):
             train, test = np.flatnonzero(fold != i), np.flatnonzero(fold == i)

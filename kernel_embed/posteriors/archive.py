@@ -107,7 +107,7 @@ def _checked(content: Mapping[str, Any]) -> Mapping[str, Any]:
         if not isinstance(settings[name], kind):
             raise ValueError(f"The setting {name} is wrong: {settings[name]!s:.80}.")
     if not all(0 < settings[name] < math.inf for name in ("temperature", "power")):
-        raise ValueError("Its temperature or power is not positive.")
+        raise ValueError("The temperature or power in the file is not positive.")
     chains = u.shape[:2]
     if u.dim() != 3 or u.numel() == 0 or not u.dtype.is_floating_point or not bool(u.isfinite().all()):
         raise ValueError(f"U has the shape {tuple(u.shape)}, or holds what is not a finite number.")

@@ -178,9 +178,9 @@ def _general_embedding(kernel: Kernel, sample: Tensor, points: Tensor, own: Tens
 
 
 def _log_norm(slope: Tensor, noise: Tensor, exact_zero_is_underflow: bool = False) -> Tensor:
-    """log ‖slope‖, where below the rounding error ``noise`` it is that of the noise, announced."""
+    """log ‖slope‖; below the rounding error ``noise`` it is log ``noise``, with a warning."""
     square = slope.square().sum(-1)
-    # Components of 1e-170 have no square; scaling by the largest one keeps it.
+    # The square of 1e-170 underflows, so scale by the largest component first.
     largest = slope.detach().abs().amax(dim=-1)
     small = largest < math.sqrt(torch.finfo(slope.dtype).tiny) * 1e8
     if bool(small.any()):
@@ -198,7 +198,7 @@ def _log_norm(slope: Tensor, noise: Tensor, exact_zero_is_underflow: bool = Fals
     if (exact_zero_is_underflow and bool(zero.any())) or bool((zero & (noise <= 0)).any()):
         raise NanError(
             f"The embedding has no slope at {int(zero.sum())} of {zero.numel()} points, so that eq. (13) gives them "
-            "density zero. Either there is no other point than copies of one, or every kernel value between them and "
+            "density zero. Either all points are copies of one, or every kernel value between them and "
             "the others underflows, or the kernel is constant. Use a longer lengthscale or drop points that lie far "
             "from all others."
         )

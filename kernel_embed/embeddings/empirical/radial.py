@@ -8,7 +8,7 @@ With z = x/ℓ, :math:`s_{ij} = \lVert z_i - z_j \rVert^2` and a radial kernel �
 
 and :math:`\gamma_i = \lVert v_i / \ell \rVert` is the Jacobian of eq. (12). Far from all other points φ' underflows and
 log γ would be −∞, so with E the exponent of φ and :math:`m_i = \max_{j \ne i} E_{ij}` this file computes
-:math:`\tilde v_i = e^{-m_i} v_i`. Own terms j = i have no slope and are counted apart.
+:math:`\tilde v_i = e^{-m_i} v_i`. The terms j = i have no slope and are treated separately.
 
 The gradient of :math:`q(\hat\mu, \tilde v)`, with g and h its derivatives and m fixed, goes through
 :math:`\partial q/\partial s_{ij} = \frac1n \big( g_i \varphi' + 2 e^{-m_i} \varphi'' \, h_i^\top (z_i - z_j) \big)`:
@@ -156,7 +156,7 @@ def _exponents(
     else:
         W = flushed_exp(E - m.unsqueeze(-1))
         if mine is not None:
-            E[mine] = -1.0  # any number: it meets W = 0
+            E[mine] = -1.0  # any number: it is multiplied by W = 0
     return E, W if counts is None else W.mul_(counts), m, near
 
 

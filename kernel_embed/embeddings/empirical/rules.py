@@ -1,7 +1,7 @@
 r"""Slopes of sums and products of kernels by the rules of differentiation, and of any other kernel by autograd.
 
-:func:`expand` gives k(x_i, x_j) and a function from ω to :math:`\sum_j \omega_{ij} \partial_x k(x_i, x_j)`, the one
-thing that sums, products and scales need of their parts:
+:func:`expand` gives k(x_i, x_j) and a function from ω to :math:`\sum_j \omega_{ij} \partial_x k(x_i, x_j)`, all that
+sums, products and scales need from their parts:
 
 .. math::  \omega \cdot \partial (k + l) = \omega \cdot \partial k + \omega \cdot \partial l, \qquad
            \omega \cdot \partial (k l) = (\omega l) \cdot \partial k + (\omega k) \cdot \partial l .

@@ -77,9 +77,9 @@ class SmoothedKernel(FollowingKernel):
             return self
         if self.measure is not None:
             raise ValueError(
-                f"Expected a kernel with a closed form of r under {self.measure}, got {_name(self.base_kernel)} on "
+                f"r has no closed form under {self.measure} for {_name(self.base_kernel)} on "
                 f"{x.shape[-1]} columns. Leave measure=None, which takes a discrete measure from the sample, or give "
-                "a DiscreteMeasure."
+                "pass a DiscreteMeasure."
             )
         columns = x if self.active_dims is None else x.index_select(-1, self.active_dims)
         return SmoothedKernel(self.base_kernel, DiscreteMeasure.from_sample(columns), self.active_dims)
