@@ -8,7 +8,6 @@ from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
 from kernel_embed.embeddings import conformal_quantile, interval_scores, jackknife_plus_interval, prediction_sets
-from kernel_embed.embeddings.conformal import _LeftOut
 
 
 def sample(n: int, seed: int):
@@ -30,22 +29,6 @@ def test_the_quantile_counts_the_new_row():
     assert conformal_quantile(scores, 0.6) == 3.0
     assert conformal_quantile(scores, 0.81) == math.inf
     assert conformal_quantile(torch.arange(9.0), 0.9) == 8.0  # 0.9 · 10 is not rounded up
-
-
-def test_left_out_embeddings_are_those_of_refits_at_every_point():
-    n = 14
-    x, y = sample(n, 0)
-    new = torch.tensor([[0.2], [0.9], [5.0]], dtype=torch.float64)
-    models = _LeftOut(embedding(n).condition(x, y))
-    everywhere, own = models.at(new), models.at_own_rows()
-    for i in (0, 6, 13):
-        others = torch.arange(n) != i
-        refit = embedding(n - 1).condition(x[others], y[others])  # the same ridge
-        for points, ours in ((new, everywhere[:, i]), (x[i : i + 1], own[i : i + 1])):
-            w = refit.weights(points).mT
-            v = w + (1.0 - w.sum(-1, keepdim=True)) / (n - 1)
-            expected = v @ (y[others, None] <= models.support).double()
-            torch.testing.assert_close(ours, expected, atol=1e-8, rtol=0)
 
 
 def test_the_interval_is_that_of_n_refits_by_loops():

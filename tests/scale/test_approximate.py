@@ -58,26 +58,12 @@ def test_random_features_are_seeded_and_leave_the_global_generator_alone():
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_random_features_need_a_spectral_density(problem):
-    with pytest.raises(TypeError, match=r"got PeriodicKernel. Nystrom approximates every kernel"):
-        random_feature_kernel(PeriodicKernel(), 3, 10)
-    with pytest.raises(ValueError, match="even number"):
-        random_feature_kernel(RBFKernel(), 3, 7)
-    with pytest.raises(TypeError, match="Expected d as a whole number, got True"):
-        random_feature_kernel(RBFKernel(), True, 8)
-
-
 def test_nystrom_with_all_points_is_exact(problem):
     kernel = (ScaleKernel(rbf()) + PeriodicKernel()).double()
     approximation = nystrom_kernel(kernel, problem.x)
     torch.testing.assert_close(ke.gram(approximation, problem.x), ke.gram(kernel, problem.x), rtol=1e-6, atol=1e-7)
     twice = nystrom_kernel(kernel, torch.cat([problem.x, problem.x]))  # a singular matrix
     torch.testing.assert_close(ke.gram(twice, problem.x), ke.gram(kernel, problem.x), rtol=1e-6, atol=1e-7)
-
-
-def test_whitening_of_nan():
-    with pytest.raises(NanError, match="finite"):
-        whitening(torch.full((2, 2), float("nan")))
 
 
 METHODS = {
@@ -145,12 +131,22 @@ def test_the_embedding_is_not_changed():
     assert torch.equal(predictor.probabilities(p.query), before)
 
 
-def test_bad_input(problem):
-    embedding = ke.MulticlassEmbedding(rbf(), problem.m)
-    with pytest.raises(TypeError, match="Expected RandomFeatures"):
-        approximate(embedding, problem.x, problem.y, method="nystrom")
-    with pytest.raises(ValueError, match="Expected targets"):
-        approximate(embedding, problem.x, method=Nystrom(5))
-    batched = ke.MulticlassEmbedding(RBFKernel(batch_shape=torch.Size([2])), problem.m)
-    with pytest.raises(ValueError, match="without batch shape"):
-        approximate(batched, problem.x, problem.y, method=Nystrom(5))
+BATCHED = ke.MulticlassEmbedding(RBFKernel(batch_shape=torch.Size([2])), 3)
+REJECTED = [
+    (
+        lambda e, p: random_feature_kernel(PeriodicKernel(), 3, 10),
+        "got PeriodicKernel. Nystrom approximates every kernel",
+    ),
+    (lambda e, p: random_feature_kernel(RBFKernel(), 3, 7), "even number"),
+    (lambda e, p: random_feature_kernel(RBFKernel(), True, 8), "Expected d as a whole number, got True"),
+    (lambda e, p: whitening(torch.full((2, 2), float("nan"))), "finite"),
+    (lambda e, p: approximate(e, p.x, p.y, method="nystrom"), "Expected RandomFeatures"),
+    (lambda e, p: approximate(e, p.x, method=Nystrom(5)), "Expected targets"),
+    (lambda e, p: approximate(BATCHED, p.x, p.y, method=Nystrom(5)), "without batch shape"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REJECTED, ids=[message for _, message in REJECTED])
+def test_bad_arguments(call, message, problem):
+    with pytest.raises((TypeError, ValueError, NanError), match=message):
+        call(ke.MulticlassEmbedding(rbf(), problem.m), problem)
