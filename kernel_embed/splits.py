@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import operator
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
@@ -17,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from .validation import check_count
+from .validation import check_count, check_seed
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -191,25 +190,3 @@ def halves(n: int, generator: torch.Generator, device: torch.device) -> tuple[Te
     """The rows 0 … n − 1 in two random halves."""
     order = torch.randperm(n, generator=generator).to(device)
     return order[: n // 2], order[n // 2 :]
-
-
-def check_seed(seed: int | None) -> None:
-    """Raise unless ``seed`` is ``None`` or a whole number that every generator takes."""
-    if seed is None:
-        return
-    remedy = "Give an int, such as seed=0, or None for a new random seed."
-    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
-        raise TypeError(f"Expected seed as a whole number, got {seed!r}. {remedy}")
-    if not 0 <= operator.index(seed) < 2**64:
-        raise ValueError(f"Expected seed from 0 to 2⁶⁴ − 1, got {seed}. {remedy}")
-
-
-def generator_of(seed: int | None, device: torch.device | str = "cpu") -> torch.Generator:
-    """A new generator, so that the global random state does not change; ``None`` for a random seed."""
-    check_seed(seed)
-    generator = torch.Generator(device=device)
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(int(seed))
-    return generator

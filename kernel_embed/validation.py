@@ -140,6 +140,28 @@ def check_share(name: str, value: float, remedy: str = "Both ends are excluded."
         raise ValueError(f"Expected {name} between 0 and 1, got {value!r}. {remedy}")
 
 
+def check_seed(seed: int | None) -> None:
+    """Raise unless ``seed`` is ``None`` or a whole number that every generator takes."""
+    if seed is None:
+        return
+    remedy = "Give an int, such as seed=0, or None for a new random seed."
+    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+        raise TypeError(f"Expected seed as a whole number, got {seed!r}. {remedy}")
+    if not 0 <= operator.index(seed) < 2**64:
+        raise ValueError(f"Expected seed from 0 to 2⁶⁴ − 1, got {seed}. {remedy}")
+
+
+def generator_of(seed: int | None, device: torch.device | str = "cpu") -> torch.Generator:
+    """A new generator, so that the global random state does not change; ``None`` for a random seed."""
+    check_seed(seed)
+    generator = torch.Generator(device=device)
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(int(seed))
+    return generator
+
+
 ALWAYS_THERE = 2**24
 """Bytes below which the available memory is not queried, which takes longer than a small matrix."""
 
@@ -223,48 +245,6 @@ def check_weights(x: Tensor, weights: Tensor | None) -> Tensor | None:
             f"Expected positive weights, got {int((weights <= 0).sum())} that are not. Leave out rows of weight 0."
         )
     return weights.to(x)
-
-
-def check_labels(x: Tensor, y: Tensor | None, num_classes: int) -> Tensor:
-    """``y`` as class numbers 0 … m − 1, one for each row of ``x``, or as soft labels, m probabilities each."""
-    y = check_lengths(x, y)
-    if y.dim() == 2 and y.shape[1] == 1:
-        y = y.squeeze(1)
-    if y.dim() == 2 and y.shape[1] == num_classes and y.is_floating_point():
-        return _check_soft_labels(y).to(x)
-    if y.dim() != 1:
-        raise ValueError(
-            f"Expected y as a vector of class numbers, or {num_classes} probabilities for each row, got shape "
-            f"{tuple(y.shape)}."
-        )
-    if y.is_floating_point():
-        if not bool((y == y.round()).all()):
-            raise ValueError(
-                "Expected class numbers in y, got values that are not whole numbers. "
-                "For continuous targets use ConditionalEmbedding."
-            )
-    elif y.is_complex():
-        raise TypeError(f"Expected class numbers in y, got {y.dtype}. Number the classes from 0.")
-    y = y.long()
-    low, high = int(y.min()), int(y.max())
-    if low < 0 or high >= num_classes:
-        raise ValueError(
-            f"Expected class numbers from 0 to {num_classes - 1} (num_classes={num_classes}), got {low} to {high}. "
-            "Number the classes from 0, or use MulticlassEmbeddingClassifier, which takes labels of any kind."
-        )
-    return y.to(x.device)
-
-
-def _check_soft_labels(y: Tensor) -> Tensor:
-    check_finite(y, "y")
-    wrong = (y < 0).any(-1) | ((y.sum(-1) - 1.0).abs() > 1e-4)
-    if bool(wrong.any()):
-        row = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"Expected rows of probabilities in y, not negative and adding up to 1, got {y[row].tolist()} in row "
-            f"{row}. Divide each row by its sum."
-        )
-    return y
 
 
 def check_at_least(lowest: float, **settings: float) -> None:

@@ -33,7 +33,6 @@ from torch.nn.functional import softplus
 
 from ..kernels import gram
 from ..softmax import SoftmaxScaling
-from ..splits import generator_of
 from ..validation import (
     check_count,
     check_finite,
@@ -42,6 +41,7 @@ from ..validation import (
     check_share,
     check_tensor,
     check_weights,
+    generator_of,
 )
 from .predictors import MulticlassPredictor
 

@@ -24,9 +24,10 @@ import math
 import torch
 from torch import Tensor
 
-from ..validation import check_features, check_finite, check_labels, check_query_points, check_share, check_tensor
+from ..validation import check_features, check_finite, check_query_points, check_share, check_tensor
 from .conditional import ConditionedEmbedding
 from .distribution import support_of
+from .multiclass import check_labels
 
 BLOCK_NUMBERS = 2**24
 

@@ -19,8 +19,16 @@ import math
 import torch
 from torch import Tensor
 
-from ..splits import generator_of
-from ..validation import check_array, check_count, check_finite, check_number, check_setting, check_share, check_tensor
+from ..validation import (
+    check_array,
+    check_count,
+    check_finite,
+    check_number,
+    check_setting,
+    check_share,
+    check_tensor,
+    generator_of,
+)
 
 MAX_SUPPORT = 1024
 """Points of a support: all different training targets where they are not more, else as many of their quantiles."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..kernels import DeltaKernel, DiagonalBound
 from ..kernels.parameters import frozen
-from ..validation import check_count, check_features, check_labels, check_weights
+from ..validation import check_count, check_features, check_finite, check_lengths, check_weights
 from .calibration import CalibratedMulticlass
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
 from .predictors import MulticlassPredictor
@@ -106,3 +106,45 @@ class ConditionedMulticlass(MulticlassPredictor, ConditionedEmbedding):
     def calibrated(self) -> CalibratedMulticlass:
         """The same with probabilities calibrated on leave-one-out values, as the classifier reports them."""
         return CalibratedMulticlass(self)
+
+
+def check_labels(x: Tensor, y: Tensor | None, num_classes: int) -> Tensor:
+    """``y`` as class numbers 0 … m − 1, one for each row of ``x``, or as soft labels, m probabilities each."""
+    y = check_lengths(x, y)
+    if y.dim() == 2 and y.shape[1] == 1:
+        y = y.squeeze(1)
+    if y.dim() == 2 and y.shape[1] == num_classes and y.is_floating_point():
+        return _check_soft_labels(y).to(x)
+    if y.dim() != 1:
+        raise ValueError(
+            f"Expected y as a vector of class numbers, or {num_classes} probabilities for each row, got shape "
+            f"{tuple(y.shape)}."
+        )
+    if y.is_floating_point():
+        if not bool((y == y.round()).all()):
+            raise ValueError(
+                "Expected class numbers in y, got values that are not whole numbers. "
+                "For continuous targets use ConditionalEmbedding."
+            )
+    elif y.is_complex():
+        raise TypeError(f"Expected class numbers in y, got {y.dtype}. Number the classes from 0.")
+    y = y.long()
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= num_classes:
+        raise ValueError(
+            f"Expected class numbers from 0 to {num_classes - 1} (num_classes={num_classes}), got {low} to {high}. "
+            "Number the classes from 0, or use MulticlassEmbeddingClassifier, which takes labels of any kind."
+        )
+    return y.to(x.device)
+
+
+def _check_soft_labels(y: Tensor) -> Tensor:
+    check_finite(y, "y")
+    wrong = (y < 0).any(-1) | ((y.sum(-1) - 1.0).abs() > 1e-4)
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"Expected rows of probabilities in y, not negative and adding up to 1, got {y[row].tolist()} in row "
+            f"{row}. Divide each row by its sum."
+        )
+    return y

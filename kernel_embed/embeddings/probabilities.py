@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..splits import generator_of
-from ..validation import check_count, check_finite, check_tensor
+from ..validation import check_count, check_finite, check_tensor, generator_of
 
 
 def clip_normalize(p: Tensor) -> Tensor:

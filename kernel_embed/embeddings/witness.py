@@ -26,8 +26,7 @@ from torch import Tensor
 from ..kernels import gram
 from ..kernels.smoothed.kernel import SmoothedKernel
 from ..kernels.smoothed.measures import NUM_ATOMS, DiscreteMeasure
-from ..splits import generator_of
-from ..validation import check_features
+from ..validation import check_features, generator_of
 from .bayesian import BayesianMeanEmbedding, ConditionedMeanEmbedding
 from .mean import credible_band
 

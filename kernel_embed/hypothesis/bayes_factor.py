@@ -36,8 +36,7 @@ from ..kernels import LebesgueMeasure, SmoothedKernel, gram
 from ..kernels.smoothed.gaussian import gaussian_terms
 from ..kernels.structure import check_columns
 from ..linalg import DenseSystem
-from ..splits import generator_of
-from ..validation import check_count
+from ..validation import check_count, generator_of
 from .checks import Categorical, check_gram, read_samples
 from .kernel_choice import KernelChoice, choose_kernels, draws_of
 

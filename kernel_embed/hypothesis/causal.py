@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..splits import generator_of
+from ..validation import generator_of
 from .checks import Encoding, categorical_columns
 from .conditional import Method, conditional_independence_test
 from .conditioning_set import ConditionalFeatures, ConditioningSet

@@ -29,8 +29,7 @@ from torch import Tensor
 
 from ..kernels import gram, median_distance
 from ..linalg import DenseSystem
-from ..splits import generator_of
-from ..validation import check_count, check_memory
+from ..validation import check_count, check_memory, generator_of
 from .checks import Categorical, Encoding, check_choice, check_gram, check_pairs, read_samples
 from .conditioning_set import ConditioningSet
 from .independence import independence_test

@@ -42,8 +42,8 @@ from torch import Tensor
 from ..kernels import gram
 from ..kernels.gram import cross_evaluation
 from ..progress import ProgressBar
-from ..splits import generator_of, halves
-from ..validation import check_count
+from ..splits import halves
+from ..validation import check_count, generator_of
 from .checks import Categorical, bar_of_test, check_choice, check_gram, check_pairs, read_samples
 from .kernel_choice import KernelChoice, Kernels, choose_kernels
 from .result import KernelTestResult, Null, NullScale, by_permutations, decide

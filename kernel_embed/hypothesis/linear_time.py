@@ -27,8 +27,7 @@ from torch import Tensor
 
 from ..kernels.gram import cross_evaluation
 from ..kernels.structure import check_columns
-from ..splits import generator_of
-from ..validation import check_count
+from ..validation import check_count, generator_of
 from .checks import check_gram, read_samples
 from .kernel_choice import HasKernelDraws, unbatched_kernels
 from .result import ROUNDING, KernelTestResult, TestDecision, exceedance

@@ -26,8 +26,7 @@ from torch import Tensor
 
 from ..embeddings import BayesianMeanEmbedding, NoiseKind
 from ..embeddings.witness import Witness
-from ..splits import generator_of
-from ..validation import check_count, check_features, check_share
+from ..validation import check_count, check_features, check_share, generator_of
 from .kernel_choice import AverageKernel
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..kernels.features import nystrom_kernel
-from ..splits import generator_of, halves
-from ..validation import check_count
+from ..splits import halves
+from ..validation import check_count, generator_of
 from .checks import Categorical, check_choice, column_names, read_samples
 from .kernel_choice import KernelChoice, Kernels, choose_kernels
 from .linear_time import LINEAR_TIME, LinearTimeTwoSampleTest

@@ -16,8 +16,7 @@ from ..kernels.initialization import initialize_parts
 from ..kernels.structure import check_columns
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
-from ..splits import check_seed
-from ..validation import check_features, check_lengths
+from ..validation import check_features, check_lengths, check_seed
 from .data import Data, LoaderData, LocalProcess, ProcessGroup, TensorData, fingerprint, warn_of_blind_start
 from .loss import Loss
 from .optimizers import LBFGS, Adam, Optimizer, TorchOptimizer

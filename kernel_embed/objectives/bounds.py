@@ -41,7 +41,8 @@ from torch import Tensor
 
 from ..bounds import Bound, check_confidence, log_share, round_up
 from ..embeddings import ConditionedMulticlass
-from ..validation import check_count, check_labels, check_query_points
+from ..embeddings.multiclass import check_labels
+from ..validation import check_count, check_query_points
 from .base import Objective
 from .holdout import holdout_bound
 from .risk import EmpiricalRisk, RademacherComplexity, clipped_cross_entropy, rademacher_complexity, require_classes

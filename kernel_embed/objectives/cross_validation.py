@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ..embeddings import ConditionedEmbedding, ConditionedMulticlass, MulticlassEmbedding
 from ..kernels import gram, gram_diagonal
-from ..splits import check_seed
-from ..validation import check_count, check_number
+from ..validation import check_count, check_number, check_seed
 from .base import Objective
 from .risk import Below, ClippedRisk, RademacherComplexity, require_classes
 

@@ -41,7 +41,7 @@ from torch import Tensor
 from ..embeddings import BayesianMeanEmbedding, ConditionedEmbedding, ConditionedMeanEmbedding
 from ..kernels.radial import flushed_exp
 from ..linalg.lapack import LapackSystem
-from ..splits import check_seed
+from ..validation import check_seed
 from .base import Array, Objective, Targets
 
 

@@ -26,10 +26,10 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ..embeddings import MulticlassEmbedding
+from ..embeddings.multiclass import check_labels
 from ..objectives.cross_validation import permutation
 from ..progress import progress_bar
-from ..splits import check_seed
-from ..validation import check_count, check_features, check_labels
+from ..validation import check_count, check_features, check_seed
 from .predictors import MulticlassObjective, MulticlassPosterior
 from .priors import PosteriorWarning
 from .sample import Settings, sample_posterior

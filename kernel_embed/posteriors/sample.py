@@ -18,8 +18,7 @@ from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, Multiclass
 from ..objectives import Objective
 from ..progress import progress_bar
 from ..resources import few_threads
-from ..splits import check_seed
-from ..validation import check_count, check_features
+from ..validation import check_count, check_features, check_seed
 from . import archive
 from .diagnostics import warn_diagnostics
 from .posterior import Posterior

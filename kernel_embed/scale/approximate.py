@@ -30,12 +30,13 @@ from ..embeddings import (
     MulticlassEmbedding,
     in_blocks,
 )
+from ..embeddings.multiclass import check_labels
 from ..kernels import explicit_features, gram, gram_diagonal
 from ..kernels.features import nystrom_kernel, random_feature_kernel
 from ..kernels.parameters import frozen
 from ..learning.data import as_pair
 from ..linalg import FeatureSystem, IterativeSystem
-from ..validation import check_count, check_features, check_labels, check_lengths
+from ..validation import check_count, check_features, check_lengths
 from .predictors import FeaturePredictor
 from .statistics import accumulate
 

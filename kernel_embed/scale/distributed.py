@@ -20,10 +20,11 @@ from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
+from ..embeddings.multiclass import check_labels
 from ..kernels import explicit_features, has_explicit_features
 from ..kernels.parameters import frozen
 from ..linalg import FeatureSystem, Shards
-from ..validation import check_features, check_labels
+from ..validation import check_features
 from .statistics import FeatureStatistics
 
 Group = dist.ProcessGroup | None

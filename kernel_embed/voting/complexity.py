@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..splits import check_seed
-from ..validation import check_array, check_count, check_number
+from ..validation import check_array, check_count, check_number, check_seed
 from .families import Array
 
 

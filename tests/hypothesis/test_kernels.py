@@ -10,7 +10,7 @@ import kernel_embed as ke
 from kernel_embed.hypothesis.checks import Encoding
 from kernel_embed.hypothesis.kernel_choice import choose_kernels
 from kernel_embed.lab.papers.flaxman2016.grid import grid_samples
-from kernel_embed.splits import generator_of
+from kernel_embed.validation import generator_of
 
 from .data import normal, rbf
 

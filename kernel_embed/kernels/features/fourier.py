@@ -13,8 +13,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from ...splits import check_seed
-from ...validation import all_finite, check_count, check_features, check_finite, check_tensor
+from ...validation import all_finite, check_count, check_features, check_finite, check_seed, check_tensor
 from ..classes.feature import FeatureKernel
 from ..structure import Algebra, Composite, Node, Registry, check_columns, check_kernel, fold
 from .explicit import has_explicit_features

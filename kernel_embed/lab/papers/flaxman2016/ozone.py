@@ -27,7 +27,7 @@ from ....hypothesis.neighbors import residuals
 from ....plots import save_picture
 from ....plots.style import SECOND
 from ....results import Record, table
-from ....splits import generator_of
+from ....validation import generator_of
 from ...compare.reading import load_table
 from ...experiment import Experiment, Settings, new_figure
 from ...runner import Case
