@@ -31,9 +31,9 @@ from .column_types import ROW_NUMBER, NumberEncoder, encode_numbers
 class TableEncoder(TransformerMixin, BaseEstimator):
     """Encodes a table of numbers, texts, booleans and dates with missing cells as a matrix of numbers.
 
-    Takes NumPy arrays and data frames (pandas, polars, and others that have ``columns`` and ``to_numpy``). Drops columns
-    without information: empty or constant ones, texts that differ in every row, and, beside other columns, numbers that
-    only count the rows; a model that learned such a column would learn the order of the file.
+    Takes NumPy arrays and data frames (pandas, polars, and others that have ``columns`` and ``to_numpy``). It drops
+    columns without information: empty or constant ones, texts that differ in every row, and, beside other columns,
+    numbers that only count the rows, from which a model would learn the order of the file.
 
     Args:
         max_categories: categories of a text column that have a number of their own.
