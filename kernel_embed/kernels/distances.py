@@ -1,14 +1,14 @@
-r"""Near pairs of points far from the center, whose squared distances a matrix product gets wrong.
+r"""Squared distances of near pairs of points far from the center, where a matrix product loses digits; Laplace kernels.
 
 .. math::  -\tfrac12 s_{ij} = z_i^\top z'_j - \tfrac12 \lVert z_i \rVert^2 - \tfrac12 \lVert z'_j \rVert^2
 
 is one product, but its rounding error is that of the norms, :math:`\epsilon \lVert z \rVert^2`, however near the points
 are: for two clusters 10⁸ lengthscales apart it is of size 1 inside each of them. Pairs with
-:math:`s_{ij} < 10^{-4} (\lVert z_i \rVert^2 + \lVert z'_j \rVert^2)` are therefore done again, where the norms are
-large enough to matter: all pairs inside a ball by one product about its center, and so on within the ball, and stray
-pairs by subtraction. Usual data have no such norms, and pay for one look at 2n numbers.
+:math:`s_{ij} < 10^{-4} (\lVert z_i \rVert^2 + \lVert z'_j \rVert^2)` are therefore recomputed if the norms are large
+enough to matter: all pairs inside a ball by one product about its center, recursively within the ball, and isolated
+pairs by subtraction. For usual data the only cost is a check of 2n norms.
 
-The gradient has the same sums of differences, :math:`\sum_j M_{ij} (z_i - z'_j)`, and takes the same balls.
+The gradient needs the same sums of differences, :math:`\sum_j M_{ij} (z_i - z'_j)`, and uses the same balls.
 
 Gram matrices of the Laplace kernel with their gradient in closed form.
 
@@ -47,7 +47,7 @@ Place = tuple[Tensor, ...]
 
 @dataclasses.dataclass
 class NearPairs:
-    """The pairs of one matrix that were done again: balls, outer ones first, and outliers.
+    """The recomputed pairs of one matrix: balls, outer ones first, and isolated pairs.
 
     A ball has its rows, its columns and the row that is its center.
     """
@@ -59,7 +59,7 @@ class NearPairs:
 def refine_(
     halves: Tensor, z1: Tensor, z2: Tensor, largest: float, shift: Tensor | None, rough: bool
 ) -> list[NearPairs]:
-    """Do near pairs again, in place; what was done in each matrix of the batch, where the norms were large."""
+    """Recompute near pairs in place; returns the pairs of each matrix of the batch."""
     part = _suspect_part(largest, rough, halves.dtype)
     if not math.isfinite(largest):
         raise NanError(
@@ -77,12 +77,12 @@ def refine_(
         place = tuple(torch.arange(z.shape[-2], device=z.device) for z in (a, b))
         _refine_matrix_(matrix, a, b, add, part, rough, place, near)
         found.append(near)
-    # Coinciding points are no matter for sums of differences; only large norms are.
+    # Coinciding points do not affect sums of differences; only large norms do.
     return found if part == NEAR else []
 
 
 def _suspect_part(largest: float, rough: bool, dtype: torch.dtype) -> float:
-    """The part of the norms below which a squared distance is done again; 0 for none."""
+    """The fraction of the norms below which a squared distance is recomputed; 0 for none."""
     if 2.0 * largest > CHECKED_NORM:
         return NEAR
     return 1e4 * torch.finfo(dtype).eps if rough and largest > 0.0 else 0.0
@@ -104,7 +104,7 @@ def _refine_matrix_(
     place: Place,
     found: NearPairs,
 ) -> None:
-    """Balls where there are many near pairs, then subtraction; ``place`` says where in the whole this block lies."""
+    """Balls if there are many near pairs, then subtraction; ``place`` is the position of this block in the matrix."""
     near = halves > _limit(z1, z2, shift, part)
     pairs = near.nonzero()
     if pairs.shape[0] > FEW_PAIRS:
@@ -128,7 +128,7 @@ def _refine_balls_(
     place: Place,
     found: NearPairs,
 ) -> None:
-    """The pairs inside balls about the points with most near ones; ``near`` keeps the pairs that are in none."""
+    """Recompute pairs inside balls about the points with most neighbors; ``near`` keeps the pairs outside all balls."""
     norms = z1.square().sum(-1)
     counts = near.count_nonzero(dim=-1)
     for _ in range(MAX_BALLS):
@@ -157,11 +157,11 @@ def _refine_balls_(
 
 
 def _limit(z1: Tensor, z2: Tensor, shift: Tensor | None, part: float) -> Tensor:
-    """What −s/2 + shift of near pairs exceeds."""
+    """The lower limit of −s/2 + shift for near pairs."""
     norms1, norms2 = (z.square().sum(-1) for z in (z1, z2))
     if part == NEAR:
         limit = -0.5 * part * (norms1.unsqueeze(-1) + norms2)
-    else:  # points that coincide but for rounding: one number will do, and spares a matrix
+    else:  # points that coincide up to rounding: one number suffices and saves a matrix
         limit = -part * torch.maximum(norms1.amax(), norms2.amax())
     return limit if shift is None else limit + shift
 
@@ -193,7 +193,7 @@ def inner_differences(h: Tensor, z1: Tensor, z2: Tensor, near: list[NearPairs]) 
 
 
 def _add_near_(M: Tensor, z1: Tensor, z2: Tensor, g1: Tensor, g2: Tensor, found: NearPairs) -> None:
-    """Add the differences of near pairs, and take their weights out of ``M``: inner balls before those around them."""
+    """Add the differences of near pairs and remove their weights from ``M``: inner balls before outer ones."""
     for i, j in found.outliers:
         weighted = M[i, j].unsqueeze(-1) * (z1[i] - z2[j])
         g1.index_add_(0, i, weighted)

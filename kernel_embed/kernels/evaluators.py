@@ -185,7 +185,7 @@ class RadialEvaluator:
             return gradients
         z = self._right[:, :-2]
         sums = M @ self._right
-        # The ones are in the last column but one; r is the mean of sums over rows and over columns.
+        # The ones are in the second to last column; r is the mean of the row sums and column sums.
         r = 0.5 * (sums[:, -2] + M.sum(0))
         columns = (z * (r[:, None] * z - sums[:, :-2])).sum(0)
         columns *= -factor
@@ -240,11 +240,11 @@ class AutogradEvaluator:
 
 
 class _Pairing(torch.autograd.Function):
-    """A scalar whose derivatives are given; ``grad_outputs`` of matrices would make torch load SymPy."""
+    """A scalar with given derivatives; ``grad_outputs`` of matrices would make torch import SymPy."""
 
     @staticmethod
     def forward(ctx: Any, weights: tuple[Tensor, ...], *outputs: Tensor) -> Tensor:
-        """Zero, for only the derivatives count."""
+        """Zero: only the derivatives are used."""
         ctx.weights = weights
         return outputs[0].new_zeros(())
 

@@ -1,4 +1,4 @@
-r"""The one door through which every embedding evaluates a GPyTorch kernel.
+r"""Gram matrices of GPyTorch kernels, with closed-form gradients where they exist.
 
 :func:`gram` returns :math:`K_{ij} = k(x_i, x'_j)` as a dense tensor, equal to ``kernel(x1, x2).to_dense()``. Radial
 kernels, alone or scaled, summed and multiplied, take the closed-form gradient of :mod:`kernel_embed.kernels.radial`,
@@ -98,7 +98,7 @@ def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     check_initialized(kernel)
     with cross_evaluation(kernel):
         if type(kernel) is ProductStructureKernel:
-            # Its __call__ takes every answer for a matrix (GPyTorch 1.15), so only forward knows the diagonal.
+            # Its __call__ treats every result as a matrix (GPyTorch 1.15), so only forward gives the diagonal.
             x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
             return finite_values(dense(kernel.forward(x, x, diag=True)), kernel)
         return finite_values(dense(kernel(batch_rows(kernel, x), diag=True)), kernel)
@@ -126,9 +126,9 @@ def _check_points(x: Tensor, name: str, kernel: Kernel) -> Tensor:
 def cross_evaluation(kernel: Kernel) -> Iterator[None]:
     """Let an ``InducingPointKernel`` be evaluated between any two sets of points, whatever its mode.
 
-    In training mode it refuses unequal inputs, and in evaluation mode it remembers its factor past a change of its
-    parameters. Inside this context it is in evaluation mode with empty caches; its state is restored afterwards. One
-    thread at a time: another would see the mode change under its hands.
+    In training mode it rejects unequal inputs, and in evaluation mode its cached factor survives a change of its
+    parameters. Inside this context it is in evaluation mode with empty caches; its state is restored afterwards. The
+    context is not thread-safe.
     """
     inducing = [module for module in kernel.modules() if isinstance(module, InducingPointKernel)]
     if not inducing:
@@ -195,7 +195,7 @@ class _Gram(Algebra[Tensor]):
 
 
 def by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    """K as the kernel itself evaluates it, with errors that say what to do."""
+    """K as the kernel itself evaluates it, with helpful error messages."""
     check_initialized(kernel)
     try:
         with cross_evaluation(kernel):
@@ -244,12 +244,12 @@ def finite_values(K: Tensor, kernel: Kernel) -> Tensor:
 
 
 def dense(matrix: Tensor | LinearOperator) -> Tensor:
-    """What GPyTorch returns, as a tensor."""
+    """A result of GPyTorch as a dense tensor."""
     return matrix if isinstance(matrix, Tensor) else matrix.to_dense()
 
 
 def _rational_quadratic(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    """GPyTorch's own Gram matrix loses near points that are far from the mean; its profile does not."""
+    """By its profile: GPyTorch's Gram matrix loses the digits of near points that are far from the mean."""
     radial = radial_of(kernel)
     assert radial is not None
     z1, z2 = radial.metric.scaled(x1), None if x2 is None else radial.metric.scaled(x2)
@@ -257,7 +257,7 @@ def _rational_quadratic(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor
 
 
 def _linear(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    """Σ_j v_j x_j x'_j as GPyTorch forms it, but without the lazy product, which loads SymPy at its first use."""
+    """Σ_j v_j x_j x'_j as in GPyTorch, but without its lazy product, which imports SymPy on first use."""
     root = kernel.variance.sqrt()
     z1 = x1 * root
     K: Tensor = z1 @ (z1 if x2 is None else x2 * root).mT
@@ -265,7 +265,7 @@ def _linear(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
 
 
 def _constant(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
-    """c everywhere, for the same reason not by GPyTorch."""
+    """The constant c, without GPyTorch's lazy product."""
     x2 = x1 if x2 is None else x2
     batch = broadcast_shapes(x1.shape[:-2], x2.shape[:-2], kernel.constant.shape[:-1])
     K: Tensor = kernel.constant.unsqueeze(-1).expand(*batch, x1.shape[-2], x2.shape[-2])

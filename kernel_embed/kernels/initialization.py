@@ -1,9 +1,9 @@
-r"""Kernels that need data before they can be evaluated.
+r"""Initialization of kernels from data, and lengthscales from distances.
 
-GPyTorch's ``RFFKernel`` without ``num_dims`` draws its frequencies when it first sees points. Here that is a separate
-step, :func:`kernel_embed.kernels.initialize_from_data`, so that no evaluation ever changes a kernel.
+GPyTorch's ``RFFKernel`` without ``num_dims`` draws its frequencies at its first evaluation. Here that is a separate
+step, :func:`kernel_embed.kernels.initialize_from_data`, so that no evaluation changes a kernel.
 
-Lengthscales from distances alone: starting values, a baseline, the range of a scan.
+Lengthscales from distances serve as starting values, as a baseline, and as the range of a scan.
 
 The median heuristic is :math:`\ell = \operatorname{median}_{i<j} \lVert x_i - x_j \rVert`.
 """
@@ -27,8 +27,8 @@ MAX_POINTS = 2000
 def median_distance(x: Tensor) -> Tensor:
     """The median of the distances between different rows of ``x`` (``(n, d)``).
 
-    Pairs at distance zero count, unless they are so many that the median itself would be zero; then the median of the
-    positive distances is taken, and 1 when there is none.
+    Pairs at distance zero are included. If the median is then zero, the median of the positive distances is used, or 1
+    if there are none.
 
     Args:
         x: points of shape ``(n, d)``.
@@ -58,9 +58,9 @@ def median_distance(x: Tensor) -> Tensor:
 
 
 def _in_range(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x / 2ᵉ and e, zero unless squares of ``x`` leave the range of its dtype: a power of two rounds nothing."""
+    """x / 2ᵉ and e, zero unless squares of ``x`` leave the range of its dtype; scaling by a power of two is exact."""
     _, exponent = torch.frexp(x.abs().amax())
-    safe = 120 if x.dtype == torch.float32 else 1000  # so that 2ᵉ is a number, too
+    safe = 120 if x.dtype == torch.float32 else 1000  # so that 2ᵉ is finite, too
     exponent = torch.where(exponent.abs() > safe // 4, exponent.clamp(-safe, safe), 0)
     return (torch.ldexp(x, -exponent) if bool(exponent != 0) else x), exponent
 
@@ -74,7 +74,7 @@ def scan_span(x: Tensor) -> tuple[float, float]:
     """
     rows = x.reshape(-1, x.shape[-1]).unique(dim=0)
     rows = rows[:: -(-rows.shape[0] // MAX_POINTS)]
-    # By differences, because a matrix product loses near points beside far ones; in units of the largest number, whose
+    # By differences, because a matrix product loses digits of small distances; in units of the largest number, whose
     # square may overflow.
     unit = rows.abs().max().clamp_min(torch.finfo(rows.dtype).tiny)
     distances = torch.cdist(rows / unit, rows / unit, compute_mode="donot_use_mm_for_euclid_dist") * unit
@@ -121,7 +121,7 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
 
 
 def has_lengthscale(kernel: Kernel, x: Tensor) -> bool:
-    """Whether :func:`set_lengthscales_by_median` has anything to set."""
+    """Whether ``kernel`` has a lengthscale for :func:`set_lengthscales_by_median`."""
     return any(True for _ in _lengthscales(kernel, x))
 
 
@@ -131,7 +131,7 @@ def _lengthscales(kernel: Kernel, x: Tensor) -> Iterator[tuple[Kernel, Tensor]]:
         leaf = node.kernel
         if node.composite is not None:
             continue
-        if isinstance(leaf, ScaleKernel):  # a subclass: whatever it computes, it has selected the columns of its base
+        if isinstance(leaf, ScaleKernel):  # a subclass, which has already selected the columns of its base
             base = node.base()
             yield from _lengthscales(base.kernel, base.select_inputs(x))
             continue
@@ -153,13 +153,13 @@ def _outermost_kernels(module: torch.nn.Module) -> Iterator[Kernel]:
 
 @dataclasses.dataclass(frozen=True)
 class Initialization:
-    """How kernels of a class complete themselves.
+    """How kernels of a class are initialized from data.
 
     Args:
         is_complete: whether a kernel can be evaluated as it is.
-        complete: changes a kernel that is not, given the points ``(n, d)`` that reach its ``forward``.
-        expected: a complete kernel, in words, for the message.
-        otherwise: what else completes it, in words.
+        complete: initializes a kernel in place from the points ``(n, d)`` that reach its ``forward``.
+        expected: description of an initialized kernel, for error messages.
+        otherwise: other ways to initialize it, for error messages.
 
     Example:
         >>> from kernel_embed.kernels import Initialization
@@ -190,9 +190,9 @@ INITIALIZATIONS.register(
 
 
 def initialize_from_data(kernel: Kernel, x: Tensor) -> Kernel:
-    """Complete every part of ``kernel`` that takes something from data ``x`` (``(n, d)``); returns ``kernel``.
+    """Initialize every part of ``kernel`` that depends on data ``x`` (``(n, d)``); returns ``kernel``.
 
-    Parts that are complete stay as they are, so that a second call changes nothing.
+    Initialized parts stay unchanged, so that a second call has no effect.
 
     Args:
         kernel: any GPyTorch kernel; it is changed in place.
@@ -248,8 +248,8 @@ def is_initialized(kernel: Kernel) -> bool:
 
 
 def check_initialized(kernel: Kernel) -> None:
-    """Raise where a part of ``kernel`` still has to take something from data."""
-    for part, rule in reversed(list(_incomplete(kernel))):  # the innermost first, which is what is missing
+    """Raise if a part of ``kernel`` is not initialized from data."""
+    for part, rule in reversed(list(_incomplete(kernel))):  # the innermost first, which causes the error
         other = f", or {rule.otherwise}" if rule.otherwise else ""
         raise ValueError(
             f"Expected {rule.expected}, got {type(part).__name__} without. Call "

@@ -24,7 +24,7 @@ class LipschitzBound:
     """α² = (‖φ(0)‖ + Lip(φ) R)², which bounds ‖φ(x)‖² for every ‖x‖ ≤ R; for a linear kernel on a feature map.
 
     Args:
-        radius: R, such that ‖x‖ ≤ R for every x the embedding will meet; √d for features scaled to [0, 1].
+        radius: R, an upper bound of ‖x‖ for all inputs; √d for features scaled to [0, 1].
 
     Lip(φ) is the product over the layers of a ``Sequential``: the spectral norm of a linear layer, the sum over taps of
     the spectral norms of a convolution, the largest slope of an activation, 1 for pooling without overlap.

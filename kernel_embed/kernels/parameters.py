@@ -1,4 +1,4 @@
-"""Positive parameters (λ, σ², η), the default kernel, and copies of kernels that no later learning changes."""
+"""Positive parameters (λ, σ², η), the default kernel, and frozen copies of kernels."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .structure import batch_shape_of
 
 
 def log_scaled() -> Positive:
-    """A positive constraint by the exponential, which moves over orders of magnitude with equal effort."""
+    """A positive constraint with the exponential transform, for parameters that vary over orders of magnitude."""
     return Positive(transform=torch.exp, inv_transform=torch.log)
 
 
 class NamedParameter:
-    """Gets and sets the attribute ``name`` of a module, for a prior; a lambda would keep the module from pickling."""
+    """Gets and sets the attribute ``name`` of a module, for a prior; a lambda could not be pickled."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -72,20 +72,20 @@ def positive(module: gpytorch.Module, name: str) -> Tensor:
 
 
 def set_positive(module: gpytorch.Module, name: str, value: float | Tensor) -> None:
-    """Set ``raw_<name>`` so that it has this value."""
+    """Set ``raw_<name>`` from a positive value."""
     raw = getattr(module, f"raw_{name}")
     if not isinstance(value, Tensor):
         check_number(name, value)
     value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device)
     if not bool((torch.isfinite(value) & (value > 0)).all()):
         raise ValueError(f"Expected a positive, finite {name}, got {value.tolist()}. Give another start.")
-    # Draws of a posterior come with one more dimension.
+    # Draws of a posterior have an additional dimension.
     value = value.expand(broadcast_shapes(value.shape, raw.shape))
     module.initialize(**{f"raw_{name}": getattr(module, f"raw_{name}_constraint").inverse_transform(value)})
 
 
 class PositiveParameter:
-    """An attribute of a module that is the positive parameter registered under its name.
+    """A descriptor for a positive parameter registered under the attribute's name.
 
     Example:
         >>> class Ridge(gpytorch.Module):
@@ -187,8 +187,8 @@ def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
     r"""An ARD squared exponential kernel with a prior on its lengthscales, in the units of the data.
 
     With :math:`s_j` the range of feature j, every :math:`\log \ell_j` starts at :math:`\log(s_j \ell)` and has a
-    Gaussian prior around it, so that all features count equally unless the data contradict. On a few hundred rows this
-    keeps irrelevant features from being fitted to noise; the weight of the prior falls with 1/n.
+    Gaussian prior around it, so that all features are equally relevant a priori. With a few hundred rows this prevents
+    overfitting to irrelevant features; the weight of the prior falls as 1/n.
 
     Args:
         x: inputs of shape ``(n, d)``.

@@ -1,4 +1,4 @@
-r"""Radial kernels :math:`k(x, x') = \varphi(s)`, :math:`s = \lVert z - z' \rVert^2`, each written down once.
+r"""Radial kernels :math:`k(x, x') = \varphi(s)`, :math:`s = \lVert z - z' \rVert^2`, and their derivatives.
 
 ===================  ====================================  ==========================  ======================
 kernel               φ                                     φ′                          φ″
@@ -41,7 +41,7 @@ class RadialProfile:
         factors: from E, which it must not change, to p₀ and p₁.
         curvature: from E, which it must not change, to p₂.
         constant: whether all factors are numbers, so that E need not be kept.
-        rough: whether φ is no smooth function of s at 0, so that the smallest distances must be exact.
+        rough: whether φ is not smooth in s at 0, so that the smallest distances must be exact.
 
     Example:
         >>> profile = RadialProfile(lambda halves: halves, lambda E: (1.0, -0.5), lambda E: 0.25, constant=True)
@@ -101,7 +101,7 @@ class _ValueAndSlope(torch.autograd.Function):
 
 @dataclasses.dataclass(frozen=True)
 class PlainProfile:
-    """A radial kernel by plain autograd, for φ with parameters of their own.
+    """A radial kernel differentiated by autograd, for φ with its own parameters.
 
     Args:
         values: from s to φ(s) and φ′(s), made of differentiable operations. :func:`plain_profile` needs φ alone.
@@ -121,7 +121,7 @@ class PlainProfile:
 
 
 def plain_profile(phi: Callable[[Tensor], Tensor]) -> PlainProfile:
-    """A profile of which only φ(s) is written down; its derivatives are found by autograd.
+    """A profile defined by φ(s) alone; its derivatives are computed by autograd.
 
     Args:
         phi: φ, a function of the squared distance s made of differentiable operations.
@@ -217,7 +217,7 @@ PROFILES: Registry[Callable[[Kernel], Radial]] = Registry("profile")
 
 
 def radial_of(kernel: Kernel) -> Radial | None:
-    """``kernel`` as a radial kernel, on the columns that reach its ``forward``; ``None`` where it is none."""
+    """``kernel`` as a radial kernel, on the columns that reach its ``forward``; ``None`` if it is not radial."""
     rule = PROFILES.find(kernel)
     return None if rule is None else rule(kernel)
 

@@ -45,8 +45,8 @@ Profile = Callable[[Tensor], tuple[Tensor, "Tensor | None", float]]
 def radial_gram(z1: Tensor, z2: Tensor | None, profile: Profile, rough: bool = False) -> Tensor:
     """The matrix φ(‖z1_i − z2_j‖²), differentiable in ``z1`` and ``z2``; ``z2=None`` means ``z1``.
 
-    ``rough`` says that φ is a function of the distance itself, so that a rounding error of 1e-16 in its square would
-    become one of 1e-8: points that nearly coincide are then subtracted one by one.
+    ``rough`` means that φ is a function of the distance itself, so that a rounding error of 1e-16 in its square would
+    become one of 1e-8: nearly coinciding points are then subtracted one by one.
     """
     warn_lost_digits(z1)
     # Distances do not change under a shift, but the rounding error of ‖z‖² + ‖z'‖² − 2zᵀz' does.
@@ -191,7 +191,7 @@ def _product(z1: Tensor, z2: Tensor, norms1: Tensor, norms2: Tensor, shift: Tens
 
 
 def warn_lost_digits(z: Tensor) -> None:
-    """Warn of points so far from zero that their dtype cannot tell those a thousandth of a lengthscale apart."""
+    """Warn of points so far from zero that their dtype cannot resolve a thousandth of a lengthscale."""
     farthest = float(z.detach().abs().amax()) if z.numel() else 0.0
     spacing = farthest * torch.finfo(z.dtype).eps
     if LOST_SPACING < spacing < math.inf:

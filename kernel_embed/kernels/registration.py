@@ -50,11 +50,10 @@ def register(
     initialize: Initialization | None = None,
     replace: bool = False,
 ) -> None:
-    """Say what kernels of exactly the class ``kind`` are, so that their closed forms are used, alone and in every sum,
-    product and scale.
+    """Register closed forms for kernels of exactly the class ``kind``, alone and in every sum, product and scale.
 
-    A subclass may compute something else than its parent, so a class counts only where it is registered. Until then
-    GPyTorch evaluates its kernels, which is always right.
+    Subclasses are not included, because they may compute something else. Kernels of classes that are not registered are
+    evaluated by GPyTorch, which is always correct.
 
     Args:
         kind: a class of kernels.
@@ -71,7 +70,7 @@ def register(
         smoothing: from a kernel, the number of columns and h = η⁻² (``None`` for Lebesgue measure), to the kind and the
             function of r = ∫ k k dν.
         spectrum: from a kernel, the number of columns d, a count p' and a generator, to frequencies Ω ``(d, p')``.
-        initialize: how its kernels complete themselves when they first see data.
+        initialize: how its kernels are initialized from data.
         replace: replace rules that ``kind`` already has.
 
     Functions are given the columns that reach ``kernel.forward``; only ``supremum`` gets those to call the kernel with.

@@ -1,4 +1,4 @@
-"""The structure of a kernel: rules by exact type, and the one walk through scales, sums, products and columns.
+"""The structure of a kernel: rules by exact type, and a fold over scales, sums, products and columns.
 
 A subclass may compute something else than its parent, so every closed form is looked up by the exact type of a kernel.
 :func:`kernel_embed.register` adds rules for a class.
@@ -24,7 +24,7 @@ class Registry(Generic[T]):
     """Rules by the exact type of a kernel.
 
     Args:
-        name: what a rule gives, in words, for messages.
+        name: description of the rules, for error messages.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel, RQKernel
@@ -67,7 +67,7 @@ COMPOSITES.register(ProductKernel, Composite.PRODUCT)
 
 @dataclasses.dataclass(eq=False)
 class Node:
-    """A kernel at its place in a larger one; it looks at its parts once, so that it can be kept and folded again.
+    """A kernel inside a larger one. Its parts are inspected once, so that it can be cached and folded again.
 
     Attributes:
         kernel: the kernel.
@@ -96,7 +96,7 @@ class Node:
     """How the kernel is made of its :attr:`parts`; ``None`` for a leaf."""
 
     def __post_init__(self) -> None:
-        """Look at the kernel once."""
+        """Inspect the kernel."""
         self.composite = COMPOSITES.find(self.kernel)
         self._parts: tuple[Node, ...] | None = None
         if self.inputs is None or self.active_dims is None:
@@ -124,7 +124,7 @@ class Node:
         base = self.kernel.base_kernel
         if base.active_dims is None:
             return Node(base, self.columns, None, self.positions)
-        return Node(base, self.inputs, self.active_dims, self.positions)  # its scale has taken over its columns
+        return Node(base, self.inputs, self.active_dims, self.positions)  # its scale already selected its columns
 
     @property
     def factor(self) -> Tensor:
@@ -147,7 +147,7 @@ class Node:
 
 
 class Algebra(Generic[T]):
-    """What to compute at each kind of node; ``None`` means "unknown", which is the default everywhere.
+    """The computation at each kind of node; ``None`` means "unknown", the default.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -162,7 +162,7 @@ class Algebra(Generic[T]):
     """
 
     def enter(self, node: Node) -> T | None:
-        """Called on the way down; a value other than ``None`` is final, and nothing below is visited."""
+        """Called before the parts; a value other than ``None`` is final, and the parts are not visited."""
         return None
 
     def leaf(self, node: Node) -> T | None:
@@ -170,7 +170,7 @@ class Algebra(Generic[T]):
         return None
 
     def unknown(self, node: Node) -> T | None:
-        """A value for an unknown part of a sum or product; where it is ``None`` too, so is the whole."""
+        """A value for an unknown part of a sum or product; if it is ``None`` too, the whole is unknown."""
         return None
 
     def scale(self, node: Node, part: T) -> T | None:
@@ -187,7 +187,7 @@ class Algebra(Generic[T]):
 
 
 def root_of(kernel: Kernel) -> Node:
-    """``kernel`` with its structure, which is looked at once; fold it as often as needed."""
+    """The root node of ``kernel``, which can be folded many times."""
     check_kernel(kernel)
     return Node(kernel, None, kernel.active_dims)
 
@@ -240,7 +240,7 @@ def visit(node: Node, algebra: Algebra[T]) -> T | None:
 
 
 def nodes_of(kernel: Kernel) -> Iterator[Node]:
-    """Every node of ``kernel``, those above before those below."""
+    """Every node of ``kernel``, parents before children."""
     pending = [root_of(kernel)]
     while pending:
         node = pending.pop()
@@ -278,7 +278,7 @@ def check_columns(kernel: Kernel, width: int) -> None:
 
 
 def batch_shape_of(kernel: Kernel) -> torch.Size:
-    """``kernel.batch_shape``, without ``torch.broadcast_shapes``, which loads SymPy at its first call.
+    """``kernel.batch_shape``, without ``torch.broadcast_shapes``, which imports SymPy on its first call.
 
     Args:
         kernel: any kernel.

@@ -1,4 +1,4 @@
-"""Regularized systems A = K + ηW⁻¹, factorized once and used many times: the only place that factorizes."""
+"""Regularized systems A = K + ηW⁻¹, factorized once and used many times."""
 
 from .cholesky import cholesky_factor, extended, require_finite, whitening
 from .dense import DenseSystem, factorize, single_precision

@@ -9,10 +9,9 @@ With :math:`\hat L` the factor of A in float32, one step of iterative refinement
 .. math::  V_0 = \hat A^{-1} Y, \qquad V = V_0 + \hat A^{-1} (Y - A V_0) , \qquad
            \frac{\lVert V - A^{-1} Y \rVert}{\lVert A^{-1} Y \rVert} \lesssim (u \kappa)^2, \quad u = 6 \cdot 10^{-8},
 
-with :math:`\kappa` the condition number of A. What is read off the inverse itself, its diagonal and the gradient, is
-not refined, and has an error of the order of :math:`u \kappa`. A bound,
-:math:`\kappa \le \lVert A \rVert_\infty / \min_i D_{ii}`, is at hand; where it is too large, the factor is made in
-double, with a warning.
+with :math:`\kappa` the condition number of A. The diagonal of the inverse and the gradient are not refined, and have an
+error of the order of :math:`u \kappa`. A bound, :math:`\kappa \le \lVert A \rVert_\infty / \min_i D_{ii}`, is at hand;
+where it is too large, the factor is made in double, with a warning.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ ASKED = contextvars.ContextVar("single precision is asked for", default=False)
 
 @contextlib.contextmanager
 def single_precision(asked: bool = True) -> Iterator[None]:
-    """Factorize dense systems in float32 inside the block, for data in float64; answers are refined, and float64.
+    """Factorize dense systems in float32 inside the block, for data in float64; solutions are refined to float64.
 
     Args:
         asked: ``False`` changes nothing.
@@ -72,7 +71,7 @@ def single_precision(asked: bool = True) -> Iterator[None]:
 
 
 def single_factor(K: Tensor, noise: Tensor) -> Tensor | None:
-    """The factor of K + diag(noise) in float32; ``None`` where it would not be good enough, or no saving."""
+    """The factor of K + diag(noise) in float32; ``None`` if it is too inaccurate or saves nothing."""
     if K.dtype != torch.float64:
         return None
     condition = float(((torch.linalg.vector_norm(K, ord=1, dim=-1) + noise) / noise.amin(-1, keepdim=True)).amax())
@@ -99,7 +98,7 @@ class DenseSystem(LinearSystem):
     r"""A = K + ηW⁻¹ with its Cholesky factor, for ``K`` of shape ``(*batch, n, n)`` and ``ridge`` η of shape ``batch``.
 
     Where A is not numerically positive definite, jitter is added to η and announced with a ``NumericalWarning``;
-    :attr:`ridge` is the value in force, so that identities such as K V = Y − ηV hold for the system solved.
+    :attr:`ridge` includes it, so that identities such as K V = Y − ηV hold for the system solved.
 
     Args:
         K: the Gram matrix.
@@ -134,8 +133,8 @@ class DenseSystem(LinearSystem):
     def regress_left_out(self, Y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """V = A⁻¹Y, P = KV and c = diag A⁻¹, whose gradients are one symmetric product.
 
-        Where a gradient is asked for, the inverse takes the place of the factor, so that no more than three n × n
-        matrices live at once; a later solve would factorize again.
+        If a gradient is needed, the inverse replaces the factor, so that at most three n × n matrices are in memory; a
+        later solve factorizes again.
         """
         if not (torch.is_grad_enabled() and self.K.requires_grad):
             return super().regress_left_out(Y)
@@ -145,7 +144,7 @@ class DenseSystem(LinearSystem):
         return V, P, c
 
     def solve(self, Y: Tensor) -> Tensor:
-        """V = A⁻¹Y, without P = KV where no gradient is asked for."""
+        """V = A⁻¹Y, without P = KV if no gradient is needed."""
         if torch.is_grad_enabled() and any(t.requires_grad for t in (self.K, self._noise, Y)):
             return self.regress(Y)[0]
         Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
@@ -154,7 +153,7 @@ class DenseSystem(LinearSystem):
         return torch.cholesky_solve(Y, self._factor)
 
     def coefficients(self, Y: Tensor) -> Tensor:
-        """What the values k(x, x_i) are multiplied with to predict at x: V = A⁻¹Y itself."""
+        """The coefficients of the values k(x, x_i) in predictions: V = A⁻¹Y."""
         return self.solve(Y)
 
     def gram(self) -> Tensor:
@@ -181,7 +180,7 @@ class DenseSystem(LinearSystem):
     def inverse_forms(self, form: QuadraticForm) -> tuple[Tensor, Tensor]:
         """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹: ``(*batch, n)`` each.
 
-        Where a gradient is asked for, the factor is let go, as in :meth:`regress_left_out`.
+        If a gradient is needed, the factor is released, as in :meth:`regress_left_out`.
         """
         if not (torch.is_grad_enabled() and (self.K.requires_grad or self._noise.requires_grad)):
             inverse = self._inverse.to(self.K)
@@ -245,7 +244,7 @@ def factorize(K: Tensor, noise: Tensor, name: str = "K + ηI") -> tuple[Tensor, 
 
 
 def _with_jitter(A: Tensor, info: Tensor, smallest: float, name: str) -> tuple[Tensor, Tensor]:
-    """The factor of A with as little jitter as it takes, announced."""
+    """The factor of A with as little jitter as necessary, and a warning."""
     diagonal = A.diagonal(dim1=-2, dim2=-1)
     size = diagonal.abs().mean(-1)
     jitter = torch.zeros_like(size)

@@ -1,4 +1,4 @@
-r"""The same system through explicit features: K = ZZᵀ with Z of p columns, and no n × n matrix.
+r"""The system through explicit features: K = ZZᵀ with Z of p columns, without an n × n matrix.
 
 It is solved through the p × p matrix :math:`M = Z^\top W Z + \eta I` (Woodbury; Algorithm 2). With
 :math:`F = W^{1/2} Z` everything is that of :math:`F F^\top + \eta I`; for w = 1
@@ -30,7 +30,7 @@ from .system import LinearSystem
 
 
 class Shards:
-    """Which rank holds which rows: one rank holds all here; ``kernel_embed.scale.distributed`` has several.
+    """The rows of each rank. Here one rank has all rows; see ``kernel_embed.scale.distributed`` for several.
 
     Sums over rows, values at rows and their derivatives are the same on every rank. Only ∂q/∂Z is that of the own
     rows, times :attr:`size`, so that the mean over ranks of the gradients of parameters is the gradient.
@@ -89,7 +89,7 @@ class FeatureSystem(LinearSystem):
         self.ridge = ridge + self.jitter if bool(self.jitter.any()) else ridge
 
     def coefficients(self, Y: Tensor) -> Tensor:
-        """C = M⁻¹ZᵀWY, ``(*batch, p, m)``: what the features of a point are multiplied with to predict there."""
+        """C = M⁻¹ZᵀWY, ``(*batch, p, m)``: the coefficients of the features in predictions."""
         Y = Y if self._w is None else self._w.sqrt() * Y
         Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
         C: Tensor = _FeatureCoefficients.apply(self._F, self.ridge, Y, self._factor, self.shards)
@@ -114,7 +114,7 @@ class FeatureSystem(LinearSystem):
         return self.Z[..., rows, :] @ self.Z[..., columns, :].mT
 
     def between(self, part: LinearSystem, rows: Tensor, part_rows: Tensor) -> Tensor:
-        """The features of ``rows``, where ``part`` has them too."""
+        """The features of ``rows`` if ``part`` uses features too."""
         return self.block(rows, part_rows) if part.num_features is None else self.Z[..., rows, :]
 
     def gram_from(self, representation: Tensor) -> Tensor:
@@ -238,7 +238,7 @@ class _GatheredProduct(torch.autograd.Function):
 
 
 class _Gather(torch.autograd.Function):
-    """A value for each row, of all ranks."""
+    """One value for each row, gathered from all ranks."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, shards: Shards) -> Tensor:
@@ -249,7 +249,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        """Those of this rank."""
+        """The gradients of this rank's rows."""
         return ctx.shards.own(g, dim=-1) * ctx.shards.size, None
 
 

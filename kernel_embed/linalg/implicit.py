@@ -50,7 +50,7 @@ def updated_sandwich(C: Tensor, g: Tensor, update: tuple[Tensor, Tensor] | None 
 def symmetric_product(
     left: Tensor, right: Tensor, scale: Tensor | None = None, update: tuple[Tensor, Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """``left diag(scale) right`` for matrices whose product is symmetric, with an ``update``, and its own diagonal."""
+    """``left diag(scale) right`` for a symmetric product, plus an ``update``; and the diagonal of the product."""
     product = left.new_empty(*left.shape[:-1], left.shape[-2])
     diagonal = left.new_empty(left.shape[:-1])
     outer, inner = (None, None) if update is None else _halves(*update)
@@ -106,7 +106,7 @@ def inverse_from(L: Tensor) -> Tensor:
     """A⁻¹ from the lower factor L, block by block from the last.
 
     With S the trailing block of A⁻¹ and M = L₂₁L₁₁⁻¹, the next one is (L₁₁⁻ᵀL₁₁⁻¹ + MᵀSM, −MᵀS; −SM, S). LAPACK's potri
-    needs as many multiplications, but in small parallel steps, after each of which the threads wait for each other.
+    needs as many multiplications, but in small parallel steps with a synchronization after each.
     """
     n = L.shape[-1]
     if n <= SMALLEST_BLOCK or torch.get_num_threads() == 1:
@@ -169,7 +169,7 @@ class Regress(torch.autograd.Function):
 
 
 def _right(K: Tensor, G_V: Tensor | None, G_P: Tensor | None) -> Tensor | None:
-    """G_V + K G_P, where either may be missing."""
+    """G_V + K G_P, where either may be ``None``."""
     if G_P is None:
         return G_V
     return K @ G_P if G_V is None else (K @ G_P).add_(G_V)
@@ -196,7 +196,7 @@ class RegressLeftOut(torch.autograd.Function):
         right = _right(K, G_V, G_P)
         right = torch.zeros_like(V) if right is None else right
         B = (C @ right.to(C)).to(right)
-        # One step of refinement: the product with an inverse is not as stable as the solve that it stands for.
+        # One step of refinement: a product with the inverse is less stable than a solve.
         B += C @ (right - K @ B - noise.unsqueeze(-1) * B).to(C)
         gradient_noise = -(B * V).sum(-1)
         g = torch.zeros_like(V[..., 0]) if g is None else g
@@ -238,7 +238,7 @@ class InverseForms(torch.autograd.Function):
     def backward(ctx: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
         """∂q/∂K = −(A⁻¹ diag(a) M + M diag(a) A⁻¹ + A⁻¹ diag(g) A⁻¹)."""
         noise, inverse = ctx.saved_tensors
-        # The gradient takes the place of M, which a second pass through a retained graph forms again.
+        # The gradient overwrites M; a second pass through a retained graph computes it again.
         M, ctx.M = _between(inverse, ctx.form) if ctx.M is None else ctx.M, None
         gradient = mutual_product_(inverse, M, -a, -g)
         return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None, None

@@ -1,4 +1,4 @@
-r"""What every regularized system answers, whatever stands behind it.
+r"""The interface of all regularized linear systems.
 
 .. math::  A = K + \eta\, W^{-1}, \qquad W = \operatorname{diag}(w)
 
@@ -18,11 +18,11 @@ from .forms import QuadraticForm
 
 
 def left_out(Y: Tensor, V: Tensor, c: Tensor, ridge: Tensor, weights: Tensor | None) -> Tensor:
-    r"""The fitted values at each row of the system that has not seen it, from V = A⁻¹Y and c = diag A⁻¹.
+    r"""The leave-one-out values at each row, from V = A⁻¹Y and c = diag A⁻¹.
 
     .. math::  f_{-i} = Y_i - V_i / c_i
 
-    with the ridge η held. A row of weight w > 1 stands for w equal rows, of which one is left out: with
+    with the same ridge η. A row of weight w > 1 stands for w equal rows, of which one is left out: with
     :math:`s_i = 1/c_i - \eta/w_i`, the variance at that row without any of them,
 
     .. math::  \frac{\eta f_{-i} + (w_i - 1) s_i Y_i}{\eta + (w_i - 1) s_i} .
@@ -44,14 +44,14 @@ def left_out(Y: Tensor, V: Tensor, c: Tensor, ridge: Tensor, weights: Tensor | N
 
 
 class LinearSystem(abc.ABC):
-    """The contract: made ready once, asked many times, differentiable in K, η, w and Y wherever it is exact.
+    """A system that is factorized once and solved many times; exact ones are differentiable in K, η, w and Y.
 
     A subclass supplies :meth:`regress`, :meth:`coefficients`, :meth:`gram`, :meth:`block`, :meth:`restricted` and
     :meth:`diagonal`; those that hold a factor also :meth:`inverse_diagonal`, :meth:`inverse_forms`,
     :meth:`log_determinant` and :meth:`conditional_covariance`.
 
     Attributes:
-        ridge: η in force, of shape ``batch``, jitter included.
+        ridge: η including jitter, of shape ``batch``.
     """
 
     ridge: Tensor
@@ -66,11 +66,11 @@ class LinearSystem(abc.ABC):
 
     @abc.abstractmethod
     def coefficients(self, Y: Tensor) -> Tensor:
-        """What the representation of a new point is multiplied with to predict there: ``(*batch, p, m)``."""
+        """The coefficients C of predictions φ(x)ᵀC from the representation φ(x) of a new point: ``(*batch, p, m)``."""
 
     @abc.abstractmethod
     def gram(self) -> Tensor:
-        """K, of shape ``(*batch, n, n)``, formed where it is not held."""
+        """K, of shape ``(*batch, n, n)``, computed if it is not stored."""
 
     @abc.abstractmethod
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class LinearSystem(abc.ABC):
         return self.regress(Y)[0]
 
     def regress_left_out(self, Y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """V = A⁻¹Y, P = KV and diag A⁻¹: what leave-one-out values need, in one call."""
+        """V = A⁻¹Y, P = KV and diag A⁻¹, for leave-one-out values."""
         V, P = self.regress(Y)
         return V, P, self.inverse_diagonal()
 

@@ -62,7 +62,7 @@ def pack_bags(bags: Sequence[Tensor], size: int | None = None) -> Tensor:
     rows = []
     for bag in bags:
         n = bag.shape[-2]
-        # Padding repeats a point of the bag: with weight zero it is no part of it, and no kernel overflows there.
+        # Padding repeats a point of the bag with weight zero, so that no kernel overflows there.
         points = torch.cat([bag, bag[-1:].expand(size - n, -1)])
         weights = torch.cat([bag.new_full((n, 1), 1.0 / n), bag.new_zeros(size - n, 1)])
         rows.append(torch.cat([points, weights], dim=-1).flatten())

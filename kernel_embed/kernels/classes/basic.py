@@ -17,7 +17,7 @@ from ..structure import batch_shape_of
 
 
 class BasedKernel(Kernel):
-    """A kernel with a ``base_kernel``, whose own parts are left to it."""
+    """A kernel with a ``base_kernel``; the parts of the base kernel are not listed as parts of this kernel."""
 
     base_kernel: Kernel
 
@@ -27,7 +27,7 @@ class BasedKernel(Kernel):
 
     @property
     def is_stationary(self) -> bool:
-        """False unless a subclass overrides it: bags, for example, are no points of a vector space."""
+        """False unless a subclass overrides it: bags, for example, are not points of a vector space."""
         return False
 
     def check_last_dim(self, last_dim_is_batch: bool) -> None:
@@ -37,7 +37,7 @@ class BasedKernel(Kernel):
 
 
 class FollowingKernel(BasedKernel):
-    """A kernel without parameters of its own: its batch shape is that of its base kernel."""
+    """A kernel without its own parameters: its batch shape is that of its base kernel."""
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -178,7 +178,7 @@ class DeltaKernel(Kernel):
 
     def __init__(self, batch_shape: torch.Size | None = None, active_dims: tuple[int, ...] | None = None) -> None:
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        # Without parameters nothing else would say which batch, dtype and device this kernel has.
+        # This kernel has no parameter from which to read its batch shape, dtype and device.
         self.register_buffer("_one", torch.ones(self.batch_shape, device=torch.get_default_device()), persistent=False)
 
     @property

@@ -29,7 +29,7 @@ class FeatureKernel(Kernel):
 
     Args:
         feature_map: φ, any module that takes ``(n, d)`` and returns ``(n, p)``. Its weights are hyperparameters of the
-            kernel and are learned with it. Images come as flat rows; begin with ``torch.nn.Unflatten``.
+            kernel and are learned with it. For images, pass flattened rows and begin with ``torch.nn.Unflatten``.
         base_kernel: κ, any GPyTorch kernel; ``None`` for zᵀz', which adds no parameter.
         batch_shape: independent kernels in one, which share φ.
         active_dims: columns used, before φ.
@@ -181,9 +181,9 @@ INITIALIZATIONS.register(FeatureKernel, Initialization(_is_complete, _complete))
 
 
 def check_width(z: Tensor, expected: int) -> None:
-    """Raise where features are not ``expected`` many."""
+    """Raise unless there are ``expected`` features."""
     if z.shape[-1] != expected:
         raise ValueError(
-            f"Expected {expected} features, as at the data, got {z.shape[-1]}. "
+            f"The feature map returned {z.shape[-1]} features, but {expected} for the training data. "
             "A feature map must return the same number of features for every set of points."
         )

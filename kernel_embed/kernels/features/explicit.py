@@ -13,7 +13,7 @@ kernel                            features
 ``ProductKernel``                 products of one feature of each part
 ================================  =====================================================================
 
-Other kernels have none that are finite, and neither has a sum with one of them.
+Other kernels, and sums that contain one of them, have no finite features.
 
 Nyström's features of a kernel at inducing points U.
 

@@ -55,7 +55,7 @@ def random_feature_kernel(kernel: Kernel, d: int, num_features: int, seed: int =
     """A kernel with ``num_features`` random Fourier features in place of every stationary part of ``kernel``.
 
     Args:
-        kernel: RBF or Matérn, scaled, summed, or on top of a feature map; parts with features of their own stay.
+        kernel: RBF or Matérn, scaled, summed, or on top of a feature map; parts with explicit features are kept.
         d: the number of input columns.
         num_features: p of each stationary part; an even number.
         seed: of the frequencies.

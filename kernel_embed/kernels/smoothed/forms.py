@@ -151,14 +151,14 @@ class _Smoothing(Algebra[_Part]):
         return self._part(node, kind, lambda x1, x2: node.factor[..., None, None].square() * form(x1, x2))
 
     def multiply(self, node: Node, parts: Sequence[_Part]) -> _Part | None:
-        """Factors on separate columns that share out all of them integrate one by one."""
+        """Factors on disjoint columns that together cover all columns are integrated one by one."""
         if sorted(d for part in parts for d in part.columns) != sorted(self._columns(node)):
             return None
         forms = [named for part in parts if (named := part.over(part.columns)) is not None]
         return self._part(node, *_product(forms)) if len(forms) == len(parts) else None
 
     def _part(self, node: Node, kind: str, form: Form) -> _Part:
-        """A form that holds on all columns of ``node`` together: elsewhere k is constant."""
+        """A form for all columns of ``node`` together; k is constant in the others."""
         own = self._columns(node)
         return _Part(own, lambda columns: (kind, form) if sorted(own) == sorted(columns) else None)
 

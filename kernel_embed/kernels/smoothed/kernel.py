@@ -5,7 +5,7 @@ mean embeddings needs. Closed forms are used where they exist; everywhere else Î
 
 .. math::  R = K_{xu} \operatorname{diag}(w) K_{ux} = \Phi \Phi^\top, \qquad \Phi = K_{xu} \operatorname{diag}(w)^{1/2},
 
-is exact, not an approximation: only the measure is another one.
+is exact for this measure, not an approximation.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class SmoothedKernel(FollowingKernel):
         if same and not isinstance(self.measure, GaussianMeasure):
             batch = broadcast_shapes(self.batch_shape, x1.shape[:-2])
             return form(torch.zeros_like(x1[..., :1, :]), None)[..., 0].expand(*batch, x1.shape[-2])
-        # One row at a time as a batch of its own would need other parameter shapes; blocks of rows do not.
+        # In blocks of rows: one row at a time, as a batch, would need other parameter shapes.
         blocks = zip(x1.split(64, dim=-2), x2.split(64, dim=-2), strict=True)
         return torch.cat([form(one, two).diagonal(dim1=-2, dim2=-1) for one, two in blocks], dim=-1)
 

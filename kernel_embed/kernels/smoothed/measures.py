@@ -1,7 +1,7 @@
 r"""The measures ν of the smoothed kernel :math:`r(x, y) = \int k(x, u)\, k(u, y)\, \nu(du)`, eq. (4).
 
-Any finite measure makes the prior GP(0, r) live in the RKHS of k (appendix A.2). Lebesgue measure is not finite; it is
-the limit of ever wider Gaussians, and the stationary r it gives is what the paper uses in its experiments.
+For any finite measure, draws of the prior GP(0, r) lie in the RKHS of k (appendix A.2). Lebesgue measure is not finite;
+it is the limit of ever wider Gaussians, and the paper uses its stationary r in the experiments.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LebesgueMeasure(Measure):
 
     Args:
         unit: rescale r so that r(x, x) = k(x, x)². This drops the factor ``π^{D/2} |Σ|^{1/2}`` of the squared
-            exponential, as the paper's own program does; the exact form is the default.
+            exponential, as the paper's code does; the exact form is the default.
 
     Example:
         >>> LebesgueMeasure()
