@@ -12,7 +12,7 @@ from gpytorch.kernels import RBFKernel
 import kernel_embed as ke
 from kernel_embed import plots, tabular, voting
 
-from .entries import ENTRIES, Probabilities, ask, entry
+from .entries import ENTRIES, Probabilities, ask
 from .inference import draws, maybe_kernel
 from .inputs import NAN, Inputs, M, N, clean_x
 
@@ -35,7 +35,6 @@ def grams(i: Inputs) -> list[np.ndarray]:
     return [K, odd.get(name, K)]
 
 
-@entry
 def vote_problem(i: Inputs) -> object:
     signs = array(i.labels()) if i.is_broken("y") else np.where(np.arange(N) % 2 == 1, 1.0, -1.0)
     problem = i.call(voting.VoteProblem, grams(i), signs, elastic=0.0)
@@ -98,20 +97,17 @@ ENTRIES |= {
 }
 
 
-@entry
 def vote_guarantee(i: Inputs) -> object:
     y = np.arange(N) % 2
     model = ke.VotedKernelClassifier(lam=0.001, beta=0.001).fit(clean_x().numpy() + y[:, None], y)
     return i.call(model.guarantee, rho=None, theorem=1, confidence=0.95).value
 
 
-@entry
 def trace_bounds(i: Inputs) -> object:
     K = array(ke.gram(i.kernel(), i.x()))
     return voting.trace_bound(K), i.call(voting.local_bound, K, radius=None), voting.massart_bound(K)
 
 
-@entry
 def kernel_families(i: Inputs) -> object:
     family = voting.KernelFamily([i.kernel(), RBFKernel().double()])
     votes = voting.Votes(np.array([0, 1]), np.array([0, 1]), np.array([0.5, -0.5]))
@@ -139,25 +135,21 @@ def frame(i: Inputs, name: str = "frame") -> object:
     return FRAMES[i.pick(name, tuple(FRAMES))]()
 
 
-@entry
 def table_encoder(i: Inputs) -> object:
     encoder = i.call(tabular.TableEncoder, max_categories=40).fit(frame(i))
     return np.nan_to_num(encoder.transform(frame(i, "new frame")))  # a missing number stays one
 
 
-@entry
 def classifier(i: Inputs) -> object:
     model = i.call(ke.MulticlassEmbeddingClassifier, maybe_kernel(i), max_evaluations=3, random_state=0)
     return ask(model.fit(array(i.x()), array(i.labels())), "predict_proba", array(i.query()))
 
 
-@entry
 def classifier_of_tables(i: Inputs) -> object:
     model = ke.MulticlassEmbeddingClassifier(max_evaluations=2, random_state=0).fit(frame(i), array(i.labels()))
     return ask(model, "predict_proba", frame(i, "new frame"))
 
 
-@entry
 def further_classifier(i: Inputs) -> object:
     model = ke.MulticlassEmbeddingClassifier(RBFKernel().double(), max_evaluations=2, random_state=0)
     i.call(model.fit, clean_x().numpy(), np.arange(N) % M, sample_weight=None)
@@ -165,7 +157,6 @@ def further_classifier(i: Inputs) -> object:
     return ask(model, "predict_proba", array(i.query()))
 
 
-@entry
 def rows_in_parts(i: Inputs) -> object:
     kernel, calibrated = i.pick("kernel", (None, RBFKernel().double())), i.pick("calibrated", (True, False))
     model = ke.MulticlassEmbeddingClassifier(kernel, calibrated=calibrated, max_evaluations=2, random_state=0)
@@ -176,7 +167,6 @@ def rows_in_parts(i: Inputs) -> object:
     return ask(model, "predict_proba", query), i.call(model.predict_set, query, coverage=0.9)
 
 
-@entry
 def regressor(i: Inputs) -> object:
     model = i.call(ke.ConditionalEmbeddingRegressor, random_state=0).fit(array(i.x()), array(i.targets()))
     query = array(i.query())
@@ -184,7 +174,6 @@ def regressor(i: Inputs) -> object:
     return model.predict(query), quantiles, i.call(model.predict_interval, query, coverage=0.9)
 
 
-@entry
 def regressor_of_tables(i: Inputs) -> object:
     settings = {"conformal": "auto", "max_rows": 2000, "subset_size": 1000, "num_features": None}
     model = i.call(ke.ConditionalEmbeddingRegressor, max_evaluations=2, random_state=0, **settings)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 import torch
 from gpytorch.kernels import RBFKernel
@@ -16,9 +18,11 @@ ENTRIES: dict[str, Callable[[Inputs], object]] = {}
 """Every public entry point by name; what a call returns is looked through for NaN."""
 
 
-def entry(function: Callable[[Inputs], object]) -> Callable[[Inputs], object]:
-    ENTRIES[function.__name__] = function
-    return function
+def collect(module: ModuleType) -> None:
+    """Add the functions of ``module`` that take :class:`Inputs` alone and return what is to be looked through."""
+    for name, function in vars(module).items():
+        if getattr(function, "__annotations__", {}) == {"i": "Inputs", "return": "object"}:
+            ENTRIES[name] = function
 
 
 class Probabilities:
@@ -52,7 +56,7 @@ def bayesian(i: Inputs) -> ke.BayesianMeanEmbedding:
     return i.call(ke.BayesianMeanEmbedding, i.kernel(), noise=0.1)
 
 
-def conditioned(i: Inputs) -> object:
+def conditioned(i: Inputs) -> Any:
     return multiclass(i).condition(i.x(), i.labels())
 
 
@@ -89,26 +93,22 @@ ENTRIES |= {
 }  # fmt: skip
 
 
-@entry
 def mean_embedding(i: Inputs) -> object:
     embedding = ke.MeanEmbedding(i.kernel())
     one, other = embedding.condition(i.x()), embedding.condition(clean_x(2))
     return one(i.query()), one.inner(other), one.squared_distance(other)
 
 
-@entry
 def empirical(i: Inputs) -> object:
     result = embeddings.empirical_embedding(i.kernel(), i.x())
     return ask(result, "mean log_slope") if isinstance(result, embeddings.EmpiricalEmbedding) else result
 
 
-@entry
 def witness(i: Inputs) -> object:
     result = ke.Witness(bayesian(i), i.x(), i.query())
     return result(clean_x(2)).mean, i.call(result.band, clean_x(2), level=0.8), result.squared_distance().mean
 
 
-@entry
 def rules_of_probability(i: Inputs) -> object:
     target = i.pick("target kernel", (RBFKernel().double(), RBFKernel().double(), None))
     likelihood = ke.ConditionalEmbedding(RBFKernel().double(), 0.01, target).condition(clean_x(), i.targets())
@@ -118,20 +118,17 @@ def rules_of_probability(i: Inputs) -> object:
     return total.weights, joint.weights, posterior.mean(likelihood.y[:3].reshape(3, -1))
 
 
-@entry
 def weighted_embedding(i: Inputs) -> object:
     weights = torch.full((N,), 1.0 / N, dtype=torch.float64)
     weighted = i.call(embeddings.WeightedEmbedding, i.kernel(), i.x(), weights=weights)
     return weighted(i.query()), weighted.inner(weighted), weighted.expectation(torch.square)
 
 
-@entry
 def prediction_sets(i: Inputs) -> object:
     p = torch.softmax(clean_x(3), -1)
     return i.call(embeddings.prediction_sets, i.x(usual=p), i.labels(2), i.x("query", p), coverage=0.9)
 
 
-@entry
 def answers(i: Inputs) -> object:
     model, query = conditioned(i), i.query()
     return i.one_of(
@@ -144,7 +141,6 @@ def answers(i: Inputs) -> object:
     )
 
 
-@entry
 def distribution(i: Inputs) -> object:
     law = conditional(i).condition(i.x(), i.targets()).distribution(i.query())
     return i.one_of(
@@ -217,7 +213,6 @@ ENTRIES |= {
 }
 
 
-@entry
 def objective_settings(i: Inputs) -> object:
     objective = i.one_of(
         lambda: i.call(ke.EmpiricalRisk, epsilon=1e-3),
@@ -233,7 +228,6 @@ def objective_settings(i: Inputs) -> object:
     return objective(ke.MulticlassEmbedding(RBFKernel().double(), M), clean_x(), torch.arange(N) % M)
 
 
-@entry
 def bounds_of_losses(i: Inputs) -> object:
     losses = torch.linspace(0, 1, N, dtype=torch.float64)
     held_out = i.call(objectives.holdout_bound, i.x(usual=losses), confidence=0.95, candidates=1)
@@ -241,7 +235,6 @@ def bounds_of_losses(i: Inputs) -> object:
     return held_out.value, Probabilities(gibbs.value)
 
 
-@entry
 def pool(i: Inputs) -> object:
     log_p = torch.log_softmax(torch.stack([clean_x(1), clean_x(2)]), -1)
     Y = torch.eye(2).double()[torch.arange(N) % 2]
@@ -251,14 +244,13 @@ def pool(i: Inputs) -> object:
     )
 
 
-@entry
 def scores_and_bounds(i: Inputs) -> object:
     model = conditional(i).condition(i.x(), i.targets())
     bound = i.call(objectives.score_bound, model, confidence=0.95, target_kernel=RBFKernel().double())
     return bound.value, objectives.rademacher_complexity(model), objectives.leave_one_out_scores(model)
 
 
-def optimizer(i: Inputs) -> object:
+def optimizer(i: Inputs) -> Any:
     sgd = i.setting("factory", lambda p: torch.optim.SGD(p, lr=0.1), (None, "sgd", torch.optim.SGD, lambda p: None))
     return i.one_of(
         lambda: i.call(ke.LBFGS, max_evaluations=3, tolerance=1e-5, num_restarts=0),
@@ -267,7 +259,6 @@ def optimizer(i: Inputs) -> object:
     )
 
 
-@entry
 def local_maxima(i: Inputs) -> object:
     settings = {"num_points": i.setting("num_points", 5, (0, 1, -1, 1.5, "4")), "max_evaluations": 3}
     maxima = i.call(ke.local_maxima, bayesian(i), ke.EmbeddingEvidence(), i.x(), span=None, prominence=6.0, **settings)

@@ -10,7 +10,7 @@ import tempfile
 import kernel_embed as ke
 from kernel_embed.cli import main
 
-from .entries import entry, multiclass
+from .entries import multiclass
 from .inference import draws
 from .inputs import Inputs, M
 
@@ -23,7 +23,6 @@ def damaged(i: Inputs, path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-@entry
 def save_and_load(i: Inputs) -> object:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "model"
@@ -31,7 +30,6 @@ def save_and_load(i: Inputs) -> object:
         return len(list(ke.load(damaged(i, path)).parameters()))  # NaN that was saved is loaded
 
 
-@entry
 def save_posterior(i: Inputs) -> object:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "posterior"
@@ -40,7 +38,6 @@ def save_posterior(i: Inputs) -> object:
         return list(ke.load_posterior(damaged(i, path), embedding, ke.ConditionalEvidence()).samples.values())
 
 
-@entry
 def load_posterior(i: Inputs) -> object:
     content = i.pick("content", (b"", b"PK\x03\x04", b"\x80\x04N.", b"{}", b"\x93NUMPY\x01\x00", None))
     with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +66,6 @@ def run(arguments: list[str]) -> None:
 CELLS = ("1", "nan", "inf", "-1.7e308", "9e30", "", "?", "x" * 200, '"a,b"', "<b>", "é", "1e-320", "2020-01-01", "3,5")
 
 
-@entry
 def command_line(i: Inputs) -> object:
     """Whatever stands in the file."""
     odd, other = i.pick("odd", CELLS), i.pick("other", CELLS)
@@ -86,7 +82,6 @@ def command_line(i: Inputs) -> object:
         run([*arguments, "--methods", "logistic", "median heuristic"])
 
 
-@entry
 def settings_of_commands(i: Inputs) -> object:
     number = str(i.pick("number", (2, 0, -1, 1.5, "nan", "", 10**20, "x")))
     cell = i.pick("cell", ("0.5", "1e9", "-3", "1e-300", "7"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gpytorch
 import torch
 from gpytorch.kernels import RBFKernel
@@ -17,7 +19,6 @@ from .entries import (
     bayesian,
     conditional,
     conditioned,
-    entry,
     linear_map,
     multiclass,
     parameters,
@@ -34,13 +35,11 @@ def sampled(i: Inputs, sampler: object) -> object:
     return list(posterior.samples.values()), ask(posterior, "probabilities", i.query())
 
 
-@entry
 def sample_posterior(i: Inputs) -> object:
     samplers = (ke.NUTS(max_tree_depth=3), ke.SMC(num_particles=8), ke.Laplace(), ke.SVI(num_steps=5), ke.Laplace())
     return sampled(i, i.pick("sampler", samplers))
 
 
-@entry
 def nutpie(i: Inputs) -> object:
     depth = i.setting("max_tree_depth", 3, (1, *NUMBERS))
     return sampled(i, i.call(posteriors.Nutpie, max_tree_depth=depth, target_accept_prob=0.8, full_mass=False))
@@ -86,14 +85,12 @@ ENTRIES |= {
 }
 
 
-@entry
 def potential(i: Inputs) -> object:
     data = (multiclass(i), ke.ConditionalEvidence(), i.x(), i.labels())
     density = i.call(posteriors.Potential, *data, temperature=1.0)
     return density.value(density.vector.get()) == 0.0
 
 
-@entry
 def posterior_questions(i: Inputs) -> object:
     posterior = draws()
     return i.one_of(
@@ -108,7 +105,6 @@ def posterior_questions(i: Inputs) -> object:
     )
 
 
-@entry
 def mean_posterior_questions(i: Inputs) -> object:
     posterior = mean_posterior(i, clean_x())
     bands = (posterior.band, i.query()), (posterior.witness(i.x(), i.query()).band, clean_x(2))
@@ -118,7 +114,7 @@ def mean_posterior_questions(i: Inputs) -> object:
 # tests ---------------------------------------------------------------------------------------------------------------
 
 
-def maybe_kernel(i: Inputs) -> object:
+def maybe_kernel(i: Inputs) -> Any:
     return i.kernel() if i.is_broken("kernel") else i.pick("kernel", (None, RBFKernel().double()))
 
 
@@ -154,7 +150,6 @@ ENTRIES |= {
 }
 
 
-@entry
 def rejection_study(i: Inputs) -> object:
     test = i.setting("test", lambda x, seed: 0.5, (None, "test", lambda x, seed: NAN))
     simulator = i.setting("simulator", lambda number: (number,), (None, "data"))
@@ -166,7 +161,6 @@ def rejection_study(i: Inputs) -> object:
 # large data ----------------------------------------------------------------------------------------------------------
 
 
-@entry
 def approximate(i: Inputs) -> object:
     method = i.one_of(
         lambda: i.call(ke.RandomFeatures, num_features=8, seed=0),
@@ -182,20 +176,17 @@ def on_features() -> ke.MulticlassEmbedding:
     return ke.MulticlassEmbedding(ke.FeatureKernel(linear_map()), M)
 
 
-@entry
 def compress(i: Inputs) -> object:
     predictor, report = i.call(scale.compress, conditioned(i), num_points=3, choice="greedy")
     return ask(predictor, "probabilities", i.query()), report
 
 
-@entry
 def statistics(i: Inputs) -> object:
     sums = scale.FeatureStatistics(on_features()).update(i.x(), i.labels())
     sums = scale.reduce_statistics(sums) if i.pick("reduced", (False, True)) else sums
     return ask(sums.condition(), "probabilities", i.query())
 
 
-@entry
 def expansion(i: Inputs) -> object:
     coefficients = torch.ones(N, M, dtype=torch.float64) / M
     model = i.call(scale.MulticlassExpansion, multiclass(i), i.x(), coefficients=coefficients)

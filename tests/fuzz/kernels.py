@@ -9,7 +9,7 @@ from gpytorch.kernels import RBFKernel
 import kernel_embed as ke
 from kernel_embed import kernels, linalg, scale, tabular
 
-from .entries import ENTRIES, ask, entry, linear_map, parameters
+from .entries import ENTRIES, ask, linear_map, parameters
 from .inputs import NAN, NUMBERS, D, Inputs, M, N, clean_x
 
 FEATURES = (None, torch.sin, torch.nn.ReLU(), "net", 3)
@@ -44,14 +44,12 @@ ENTRIES |= {
 }
 
 
-@entry
 def dense_system(i: Inputs) -> object:
     K = ke.gram(i.kernel(), i.x())
     system = linalg.DenseSystem(K, torch.as_tensor(i.setting("ridge", 0.1, (0.0, 1e-300, 1e300)), dtype=K.dtype))
     return system.solve(torch.ones(K.shape[-1], 1, dtype=K.dtype)), system.log_determinant
 
 
-@entry
 def measures(i: Inputs) -> object:
     measure = i.one_of(
         lambda: i.call(kernels.GaussianMeasure, scale=1.0),
@@ -62,7 +60,6 @@ def measures(i: Inputs) -> object:
     return ke.gram(kernels.SmoothedKernel(i.kernel(), measure), i.x())
 
 
-@entry
 def tied_kernels(i: Inputs) -> object:
     kind = i.pick("kind", (tabular.TiedRBFKernel, tabular.TiedMaternKernel, tabular.TiedLaplaceKernel))
     groups = i.setting("groups", (0, 1), ((0, 0), (), (-1, 0), (0.5, 1), (0, 2), "01", None, 3, (0, NAN)))
@@ -70,7 +67,6 @@ def tied_kernels(i: Inputs) -> object:
     return ke.gram(kind(groups, **more).double(), i.x(), i.query())
 
 
-@entry
 def warpings(i: Inputs) -> object:
     numbers = i.setting("numbers", torch.tensor([True, False]), (torch.tensor([True]), None, [True, False], "all"))
     warp = tabular.make_input_transform(i.setting("kind", "squash", ("quantile", "no", None, 3)), i.x(), numbers)
@@ -83,7 +79,6 @@ NODES = (
 )
 
 
-@entry
 def trees(i: Inputs) -> object:
     """Nodes of every kind, lists of trees, and points beyond all thresholds."""
     thresholds = torch.tensor([0.5, 0.0, 0.0])
@@ -99,7 +94,6 @@ def trees(i: Inputs) -> object:
     return ask(model, "probabilities", i.query()), ke.gram(kernel, i.x()), i.call(partition.splits, num_columns=2)
 
 
-@entry
 def diagonal_bounds(i: Inputs) -> object:
     bound = i.one_of(
         lambda: i.call(ke.LipschitzBound, radius=1e3),
@@ -110,7 +104,6 @@ def diagonal_bounds(i: Inputs) -> object:
     return kernels.sup_diagonal(kernel, i.x(), bound)
 
 
-@entry
 def kernel_structure(i: Inputs) -> object:
     kernel = i.kernel()
     kernels.has_explicit_features(kernel)
@@ -118,7 +111,6 @@ def kernel_structure(i: Inputs) -> object:
     return len(list(kernels.frozen(kernel).parameters()))
 
 
-@entry
 def register(i: Inputs) -> object:
     """Registrations that are refused; one that is taken would outlive its case."""
     own = type("Own", (gpytorch.kernels.Kernel,), {})

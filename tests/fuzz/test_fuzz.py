@@ -9,10 +9,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from . import applications, files, inference, kernels  # noqa: F401 — which add to the entries
-from .entries import ENTRIES
+from . import applications, entries, files, inference, kernels
+from .entries import ENTRIES, collect
 from .inputs import Inputs
 from .verdict import FINE, REFUSED, outcome_of
+
+for module in (kernels, entries, inference, files, applications):
+    collect(module)
 
 SHORT = 4
 """Cases of each entry point where nobody asks for more."""
