@@ -109,7 +109,7 @@ def prediction_sets(left_out: Tensor, y: Tensor, probabilities: Tensor, coverage
         left_out: probabilities of the classes at n left-out or held-out rows, ``(n, m)``.
         y: their class numbers, ``(n,)``.
         probabilities: at new points, ``(t, m)``.
-        coverage: 1 − α; see the module's text for what it guarantees.
+        coverage: 1 − α; see the module docstring for what it guarantees.
 
     Returns:
         ``True`` for the classes in the set.

@@ -161,7 +161,7 @@ def sup_diagonal(
 
 
 class _Supremum(Algebra[Tensor]):
-    """α² of all parts together: exact where their diagonals are constant, as all suprema are reached at the same x."""
+    """α² from the suprema of all parts: exact if their diagonals are constant, since all are attained at the same x."""
 
     def __init__(self, x: Tensor) -> None:
         self.x = x
@@ -186,7 +186,7 @@ class _Supremum(Algebra[Tensor]):
 
 def _rule(kernel: Kernel) -> SupremumRule | None:
     rule = SUPREMA.find(kernel)
-    # A class that declares itself stationary counts; the property GPyTorch inherits only says "has a lengthscale".
+    # Only a class that defines is_stationary itself: the inherited property of GPyTorch means "has a lengthscale".
     if rule is None and (PROFILES.find(kernel) is not None or type(kernel).is_stationary is True):
         return _constant_diagonal
     return rule
@@ -209,7 +209,7 @@ def _of_constant(kernel: Kernel, x: Tensor) -> Tensor:
 
 
 def _of_base(kernel: Kernel, x: Tensor) -> Tensor:
-    """That of the base kernel: its diagonal is the same at every φ(x), so at 0 too, without evaluating the network."""
+    """The supremum of the base kernel, whose diagonal is constant: the network need not be evaluated."""
     x = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
     width = kernel.num_features or kernel.features(x).shape[-1]
     value = fold(kernel.base_kernel, _Supremum(x.new_zeros(1, width)))

@@ -47,7 +47,7 @@ class Data(abc.ABC):
         """What distinguishes these data from others, so that a checkpoint is never resumed on other data."""
 
     def state(self) -> Tensor | None:
-        """What the order of the next epoch depends on, for a checkpoint."""
+        """The state that determines the order of the next epoch, for a checkpoint."""
         return None
 
     def restore(self, state: Tensor | None) -> None:
@@ -95,7 +95,7 @@ class LoaderData(Data):
         self.num_data: int | None = len(loader.dataset) if isinstance(loader.dataset, Sized) else None
 
     def batches(self, batch_size: int | None, num_epochs: int, generator: np.random.Generator) -> Data:
-        """The loader's own."""
+        """The batches of the loader."""
         if batch_size is not None:
             raise ValueError(f"The loader sets the batch size. Leave out batch_size={batch_size}.")
         return self
@@ -229,10 +229,10 @@ ALIKE = 1e-8
 
 
 def warn_of_blind_start(embedding: gpytorch.Module, x: Tensor) -> None:
-    """Warn of a Gram matrix that is diagonal or constant up to rounding, where no gradient shows the way.
+    """Warn of a Gram matrix that is diagonal or constant up to rounding, where the gradient vanishes.
 
-    Embeddings with a ridge λ are meant: their objectives are flat there. The evidence of a mean embedding is not, since
-    it is computed in the log domain.
+    This concerns embeddings with a ridge λ. The evidence of a mean embedding is computed in the log domain, and is not
+    flat there.
     """
     kernel = getattr(embedding, "kernel", None)
     if not isinstance(kernel, Kernel) or not hasattr(embedding, "raw_regularization") or x.shape[-2] < 2:
@@ -251,7 +251,7 @@ def warn_of_blind_start(embedding: gpytorch.Module, x: Tensor) -> None:
 
 @torch.no_grad()
 def _fault(kernel: Kernel, x: Tensor) -> str | None:
-    """What is wrong, in words, with K between some rows and all."""
+    """A description of the problem with K between some rows and all rows."""
     rows = torch.linspace(0, x.shape[-2] - 1, min(NUM_ROWS, x.shape[-2]), device=x.device).round().long()
     K = gram(kernel, x[rows], x)
     size = K.abs().amax(dim=(-2, -1))

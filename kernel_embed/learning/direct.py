@@ -1,7 +1,7 @@
-r"""Objectives of a few hundred rows without modules or graph: from the raw vector u to q and ∂q/∂u.
+r"""Fast evaluation for a few hundred rows, without modules or autograd: from the raw vector u to q and ∂q/∂u.
 
-For a few hundred rows the time of an evaluation through autograd is spent in the interpreter. Here the same pieces are
-called directly: the kernel's :class:`~kernel_embed.kernels.evaluators.GramEvaluator`, the factorization and its
+For a few hundred rows, autograd spends most of its time in the Python interpreter. Here the same parts are called
+directly: the kernel's :class:`~kernel_embed.kernels.evaluators.GramEvaluator`, the factorization and its
 vector-Jacobian products (:mod:`kernel_embed.linalg.lapack`), and ``value_and_gradient`` of each objective.
 
 .. math::
@@ -141,7 +141,7 @@ class DirectObjective(Direct):
         return Value(answer.terms, gradient if answer.others is None else gradient + answer.others)
 
     def _directly(self, gram: Gram, ridge: float, with_gradient: bool) -> _Answer | None:
-        """Objectives with derivatives of their own."""
+        """Objectives with analytic derivatives."""
         system = self._system
         if not system.factorize(gram.K, gram.scale, ridge):
             return None

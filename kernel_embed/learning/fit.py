@@ -1,4 +1,4 @@
-"""``fit(embedding, objective, x, y)``: minimize an objective, by the optimizer given or the one its options mean."""
+"""``fit(embedding, objective, x, y)``: minimize an objective with a given or default optimizer."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ def fit(
 ) -> FitResult:
     """Minimize ``objective`` over the parameters of ``embedding``, in place.
 
-    The optimizer is a value: ``optimizer=LBFGS(num_restarts=3)``, ``Adam(batch_size=100)``, any of ``torch.optim`` by
-    its factory, or one of your own. Without one, the common options choose: full batches are minimized by
+    The optimizer is an object: ``optimizer=LBFGS(num_restarts=3)``, ``Adam(batch_size=100)``, a factory for any
+    optimizer of ``torch.optim``, or your own. Without one, the common options choose: full batches are minimized by
     :class:`LBFGS`, mini-batches (``batch_size``, a loader) by :class:`Adam`, Algorithm 1.
 
     Constraints are kept, registered priors are added (divided by n for objectives that are means over data), and
     parameters that the objective cannot identify are held fixed. The embedding is moved to the dtype and device of
-    ``x``. Dropout and batch normalization are in the mode the embedding is in. Ctrl-C ends the search and keeps the
-    best point so far; after an error, too, the embedding and the checkpoint hold the best point so far.
+    ``x``. Dropout and batch normalization use the mode of the embedding. After Ctrl-C or an error, the embedding and
+    the checkpoint hold the best point so far.
 
     Args:
-        embedding: any embedding, or a :class:`kernel_embed.scale.ShardedEmbedding`; its parameters are changed to the
-            best ones met.
+        embedding: any embedding, or a :class:`kernel_embed.scale.ShardedEmbedding`; its parameters are set to the best
+            ones found.
         objective: what to minimize.
         x: inputs ``(n, d)``; or a ``torch.utils.data.DataLoader`` that yields batches ``(x, y)``, so that data need
-            not fit in memory. Its batches go to the dtype and device of the embedding. Build it with a ``generator``
-            and a resumed run meets the batches in the same order.
+            not fit in memory. Its batches go to the dtype and device of the embedding. Build it with a ``generator``,
+            so that a resumed run has the same order of batches.
         y: targets, for embeddings that have them.
         weights: how many rows each row stands for, ``(n,)``, for embeddings with targets and full batches.
         optimizer: an :class:`~kernel_embed.learning.Optimizer`, or a factory that makes one of ``torch.optim``, such as
@@ -73,27 +73,26 @@ def fit(
             :class:`~kernel_embed.learning.TorchOptimizer` has its epochs and batches. It excludes the six options
             after ``callback``, which belong to LBFGS and Adam.
         callback: called with a :class:`~kernel_embed.learning.Progress` after every evaluation of L-BFGS and every
-            epoch of Adam; returning ``True`` ends the search. Processes that learn together must all have one, and
-            the leader's answer counts.
+            epoch of Adam; returning ``True`` ends the search. With several processes, all must pass a callback, and the
+            one of the leader decides.
         max_evaluations: a limit for L-BFGS, for each start, 200 by default.
         tolerance: of L-BFGS, 1e-5 by default.
-        num_restarts: further starts of L-BFGS, none by default; a few are worth their time where many features do not
-            count, and the first search ends where it began.
+        num_restarts: further starts of L-BFGS, none by default; useful if many features are irrelevant and the first
+            search stays at its start.
         batch_size: rows of a mini-batch for Adam; by default all rows.
         num_epochs: epochs of Adam, 200 by default.
         learning_rate: of Adam, 0.1 by default.
-        precision: ``"single"`` factorizes in float32 while learning, and refines solutions once in float64: faster
-            where the machine is, for condition numbers up to 1e5; beyond, an evaluation is done in double, with a
-            warning. It changes dense systems of data in float64 only. What is asked of the embedding afterwards is
-            computed in double, while ``value`` and ``history`` have the error of single precision.
+        precision: ``"single"`` factorizes in float32 while learning, and refines solutions once in float64: faster on
+            machines with fast float32, for condition numbers up to 1e5; beyond that, evaluations are in double
+            precision, with a warning. It affects only dense systems of float64 data. Predictions are computed in double
+            precision, while ``value`` and ``history`` have the error of single precision.
         seed: of restarts and permutations.
         progress: show a progress bar; by default on a terminal or in a notebook.
-        checkpoint: a file; written while working, and resumed from where it exists. Another kind of optimizer goes on
-            from the best point.
+        checkpoint: a file, written during the search; if it exists, the search is resumed from it. Another kind of
+            optimizer continues from the best point.
 
     Returns:
-        What happened: the value reached, the history, whether it converged. The learned parameters are in
-        ``embedding``.
+        The value reached, the history, and whether it converged. The learned parameters are in ``embedding``.
 
     Raises:
         ValueError: if options exclude each other, nothing can be learned, the objective is not finite at the start, or
@@ -128,7 +127,7 @@ def fit(
     )
     group = _process_group(embedding, weights)
     data = _as_data(x, y, group.module)
-    if data.whole is not None and isinstance(group, LocalProcess):  # ranks would draw other numbers each
+    if data.whole is not None and isinstance(group, LocalProcess):  # each rank would draw different numbers
         _check_fit(group.module, *data.whole)
         initialize_parts(group.module, *data.whole)
         warn_of_blind_start(group.module, data.whole[0])
@@ -209,7 +208,7 @@ def _process_group(embedding: Embedding[B] | ProcessGroup[B], weights: Tensor | 
 
 
 def _as_data(x: Tensor | DataLoader[object], y: Tensor | None, module: gpytorch.Module) -> Data:
-    """The rows, and ``module`` in the dtype and on the device of tensors; a loader follows the module instead."""
+    """The rows, and ``module`` moved to their dtype and device; a loader's batches are moved to those of the module."""
     if isinstance(x, DataLoader):
         if y is not None:
             raise ValueError("The loader yields batches (x, y) itself. Leave y out.")

@@ -39,14 +39,14 @@ class Loss(Generic[B]):
         values = [(repr(term), c * term.evaluate(attached).sum()) for c, term in self.objective.terms()]
         prior = prior_loss(self.group.module)
         if prior is not None:
-            # A prior belongs to all n data: a mini-batch, mean or sum, carries its share of it.
+            # The prior is for all n rows, so a mini-batch gets its share of it.
             values.append(("priors", prior * self.share(attached.num_data)))
         total = sum((value for _, value in values), start=x.new_zeros(()))
         names, numbers = zip(*((name, value.item()) for name, value in values), strict=True)
         return total, by_name(names, numbers)
 
     def backpropagate(self, x: Tensor, y: Tensor | None) -> tuple[float, Terms]:
-        """The loss as a number and its terms; a finite one adds its gradient, over all rows, to the parameters'."""
+        """The loss as a number and its terms; if it is finite, its gradient over all rows is accumulated."""
         with single_precision(self.single):
             loss, terms = self(x, y)
         if torch.isfinite(loss):

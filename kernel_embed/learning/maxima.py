@@ -1,4 +1,4 @@
-"""All local maxima of an evidence: it often has several, and the highest is not always the one that is wanted."""
+"""All local maxima of an evidence: it often has several, and the highest is not always the best choice."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def local_maxima(
 ) -> list[LocalMaximum]:
     """The local maxima of −``objective`` that a scan over the lengthscales finds, the highest first.
 
-    All lengthscales are multiplied by one factor, which runs through ``num_points`` values over ``span``. Tops of that
-    curve with at least ``prominence`` nats of descent on the way to any higher one are looked at once more on a finer
-    scale, and ``fit`` climbs from there. With one lengthscale the scan sees every maximum wider than its spacing; with
-    more, maxima off the line are found only if a climb from it leads there.
+    All lengthscales are multiplied by one factor, which runs through ``num_points`` values over ``span``. Peaks of that
+    curve with a prominence of at least ``prominence`` nats are refined on a finer grid, and ``fit`` starts from there.
+    With one lengthscale the scan finds every maximum wider than its spacing; with more, maxima off the line are found
+    only if ``fit`` reaches them from it.
 
     In one dimension the evidence is not smooth: log γ(x_i) has a narrow dip to −∞ at every lengthscale at which a
-    stationary point of μ̂ passes through x_i. The prominence keeps the ripples between such dips from counting as
-    maxima, and the scan keeps a climb from ending in the first one it meets, as ``fit`` alone may.
+    stationary point of μ̂ passes through x_i. The prominence excludes the ripples between such dips, and the scan
+    prevents ``fit`` from ending in the first of them, as it may without a scan.
 
     Args:
         embedding: any embedding; it is not changed.
@@ -83,8 +83,8 @@ def local_maxima(
         num_points: points of the scan.
         span: the smallest and the largest lengthscale (the geometric mean where there are several); by default from the
             distance of nearest neighbors to twice the diameter of the data.
-        prominence: nats; lower it for samples of a few points, 0 keeps every top of the scan.
-        max_evaluations: a limit of each climb.
+        prominence: in nats; lower it for samples of a few points, 0 keeps every peak of the scan.
+        max_evaluations: a limit for each call of ``fit``.
         progress: show a progress bar.
 
     Returns:
@@ -167,7 +167,7 @@ class _Scan:
         return -loss.item()
 
     def tops(self, grid: NDArray[np.float64], prominence: float, progress: bool | None) -> list[gpytorch.Module]:
-        """Copies of the embedding at the prominent tops, each the highest of a finer scan around it."""
+        """Copies of the embedding at the prominent peaks, each the maximum of a finer scan around it."""
         with progress_bar(len(grid), "scan", progress) as bar:
             values = []
             for lengthscale in grid:

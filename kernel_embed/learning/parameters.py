@@ -1,4 +1,4 @@
-"""The free parameters of an embedding as one vector, with their bounds, at a moment, and the priors as a loss."""
+"""The free parameters of an embedding as one vector, with bounds, snapshots, and parameters that are not identified."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ParameterVector:
         return list(self.named.values())
 
     def get(self) -> Vector:
-        """The values as they are."""
+        """The current values."""
         return flatten(parameter.detach() for parameter in self.parameters)
 
     def set(self, vector: Vector) -> None:
@@ -51,13 +51,13 @@ class ParameterVector:
             stop = start + parameter.numel()
             raw = parameter.detach()
             if raw.device.type == "cpu" and raw.is_contiguous():
-                raw.numpy().reshape(-1)[:] = vector[start:stop]  # a third of the time of a copy by torch
+                raw.numpy().reshape(-1)[:] = vector[start:stop]  # three times as fast as a copy by torch
             else:
                 raw.copy_(torch.as_tensor(vector[start:stop], device="cpu").view_as(raw))
             start = stop
 
     def project(self) -> None:
-        """Move every entry back inside its bounds, for optimizers that know of none."""
+        """Move every entry back inside its bounds, for optimizers without bounds."""
         with torch.no_grad():
             for name, parameter in self.named.items():
                 constraint = self.module.constraint_for_parameter_name(name)
@@ -69,12 +69,12 @@ class ParameterVector:
         return flatten(p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters)
 
     def clear_gradient(self) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         for parameter in self.parameters:
             parameter.grad = None
 
     def bounds(self) -> Bounds:
-        """Bounds of each entry: those of constraints without a transform, which only the optimizer can enforce."""
+        """Bounds of each entry, from constraints without a transform, which only the optimizer can enforce."""
         bounds: Bounds = []
         for name, parameter in self.named.items():
             constraint = self.module.constraint_for_parameter_name(name)
@@ -205,13 +205,13 @@ def _finite(bound: float) -> float | None:
 
 
 def unidentified(embedding: gpytorch.Module, objective: Objective[B]) -> tuple[str, ...]:
-    """The names of parameters that ``objective`` cannot choose, and which ``fit`` therefore holds fixed.
+    """The names of parameters that ``objective`` cannot identify, and which ``fit`` therefore holds fixed.
 
     Objectives measure the distance of targets by the target kernel, so it is never learned: with a long enough
     lengthscale all targets would be equal and any prediction perfect.
 
     Risks and the Rademacher complexity depend on λ and the outputscale σ_f² of a lone scaled kernel only through
-    λ/σ_f²: left free, the pair is a flat valley. A prior on the outputscale, or a λ that is itself held fixed, lifts
+    λ/σ_f²: if both were free, the objective would have a flat valley. A prior on the outputscale, or a fixed λ, removes
     this.
     """
     frozen = [name for name, p in embedding.named_parameters() if name.startswith("target_kernel.") and p.requires_grad]

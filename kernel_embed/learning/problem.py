@@ -165,7 +165,7 @@ class Problem:
         return self._loss.backpropagate(x, y)
 
     def project(self) -> None:
-        """Move the parameters back inside their bounds, after a step that did not respect them."""
+        """Move the parameters back inside their bounds after a step."""
         self._vector.project()
 
     def snapshot(self) -> Snapshot:
@@ -184,10 +184,10 @@ class Problem:
         """Report a point: it enters the history and the checkpoint, the callback is called, the best one is kept.
 
         Args:
-            visit: what :meth:`evaluate` returned, or a :class:`Visit` of one's own.
+            visit: the result of :meth:`evaluate`, or your own :class:`Visit`.
             start: which start it belongs to, for optimizers with several.
-            state: called at once where there is a checkpoint; what it returns comes back as ``saved_state`` when
-                the search is resumed. It must not share tensors with what the optimizer goes on to change.
+            state: called at once if there is a checkpoint; its result becomes ``saved_state`` when the search is
+                resumed. It must not share tensors that the optimizer changes later.
 
         Raises:
             StopSearch: if the callback ends the search; ``fit`` catches it.
@@ -196,7 +196,7 @@ class Problem:
         if visit.value < self.best_value:
             self.best_value, self._best = visit.value, Snapshot.take(self._vector, visit.point)
         if self._checkpoint is not None:
-            # With the record it belongs to: a file never holds an epoch without the state that follows it.
+            # Written with its record: a file never holds an epoch without the state after it.
             self.saved_state = {} if state is None else state()
             if time.perf_counter() - self._saved > SECONDS_BETWEEN_CHECKPOINTS:
                 self._save()
@@ -204,7 +204,7 @@ class Problem:
             return
         terms, number = MappingProxyType(dict(visit.terms)), len(self.history)
         progress = Progress(number, start, visit.value, terms, self.best_value, self.seconds, self._group.module)
-        # Processes that learn together end together: the leader decides.
+        # The leader decides for all processes.
         if self._group.from_leader(bool(self._callback(progress))):
             raise StopSearch(f"stopped by the callback after record {number}")
 
@@ -232,12 +232,12 @@ class Problem:
 
 
 class Optimizer(abc.ABC):
-    """Chosen by ``fit(…, optimizer=…)``. Subclass it, as a frozen dataclass of its settings, for one of your own.
+    """Base class of optimizers for ``fit(…, optimizer=…)``. To write your own, subclass it as a frozen dataclass.
 
-    The contract of :meth:`minimize`: evaluate points of the problem, ``problem.record`` those that count, and say how
-    it ended. ``fit`` does the rest: it leaves the embedding at the best recorded point, whatever ended the search, and
-    owns history, checkpoint, callback and Ctrl-C. So keep no state in the optimizer, let exceptions pass, and take
-    random numbers from ``problem.generator``. See :class:`kernel_embed.learning.Problem`.
+    :meth:`minimize` evaluates points, calls ``problem.record`` for candidates of the best point, and returns an
+    :class:`Outcome`. ``fit`` does the rest: it sets the embedding to the best recorded point, and manages history,
+    checkpoint, callback and Ctrl-C. So keep no state in the optimizer, do not catch exceptions, and draw random numbers
+    from ``problem.generator``. See :class:`kernel_embed.learning.Problem`.
 
     Example:
         >>> import dataclasses, gpytorch, torch
@@ -262,7 +262,7 @@ class Optimizer(abc.ABC):
 
     @abc.abstractmethod
     def minimize(self, problem: Problem) -> Outcome:
-        """Search, record, and say how it ended."""
+        """Search, record points, and return the outcome."""
 
 
 CONTENT = {"best_value", "best", "best_buffers", "origin", "history", "num_evaluations", "optimizer", "optimizer_state"}

@@ -1,4 +1,4 @@
-"""What an optimizer reports, what a callback receives, and what ``fit`` returns."""
+"""Reports of an optimizer, arguments of a callback, and the result of ``fit``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Visit:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation(Visit):
-    """A visit with the gradient of the value in the raw parameters.
+    """A visit with the gradient with respect to the raw parameters.
 
     Attributes:
         gradient: in the raw parameters, of the shape of ``point``.
@@ -55,7 +55,7 @@ class Evaluation(Visit):
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """What a callback of ``fit`` receives after every record: an evaluation of L-BFGS, an epoch of Adam.
+    """The argument of a callback of ``fit``, after every evaluation of L-BFGS or epoch of Adam.
 
     Attributes:
         number: of the record, from 1, counted over resumptions.
@@ -64,7 +64,7 @@ class Progress:
         terms: its summands by name.
         best_value: the lowest value so far, this one included.
         seconds: since ``fit`` was called.
-        embedding: as it is now; look at it, and leave its parameters as they are.
+        embedding: the current embedding; do not change its parameters.
 
     Example:
         >>> import gpytorch, torch, kernel_embed as ke
@@ -112,10 +112,10 @@ class Outcome:
 
 @dataclasses.dataclass
 class FitResult:
-    """What ``fit`` did; the embedding itself holds the learned parameters.
+    """The result of ``fit``; the learned parameters are in the embedding.
 
     Attributes:
-        value: the lowest objective met, priors included; the embedding's parameters are those that reached it.
+        value: the lowest objective, priors included, at the parameters of the embedding.
         history: one record for each evaluation (each epoch with mini-batches): ``start``, ``value``, and every term.
         num_evaluations: evaluations of objective and gradient.
         converged: whether the optimizer met its tolerance.

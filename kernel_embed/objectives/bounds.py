@@ -75,7 +75,7 @@ def generalization_bound(
     candidates: int = 1,
     holdout: tuple[Tensor, Tensor] | None = None,
 ) -> Bound:
-    """Bound the risk of a conditioned multiclass embedding; the module's text lists the forms.
+    """Bound the risk of a conditioned multiclass embedding; the module docstring lists the forms.
 
     Args:
         conditioned: the result of ``embedding.condition(x, y)``, without batch dimensions.
@@ -154,8 +154,8 @@ class RiskBound(Objective[ConditionedMulticlass]):
     """The value of ``generalization_bound(…, form="peeled", candidates=J)``, to choose among J kernels by.
 
     It is a certificate for each of J candidates that were fixed before the rows were seen; λ may be learned from them.
-    For a kernel that is learned by minimizing it, it is no certificate. Between the norms of the grid its gradient is
-    that of r, scaled to r_j.
+    For a kernel that is learned by minimizing it, it is not a certificate. Between the norms of the grid its gradient
+    is that of r, scaled to r_j.
 
     Args:
         confidence: 1 − β.
@@ -188,7 +188,7 @@ class RiskBound(Objective[ConditionedMulticlass]):
         self.candidates = check_count("candidates", candidates)
 
     def evaluate(self, bound: ConditionedMulticlass) -> Tensor:
-        """q of the module's text."""
+        """q of the module docstring."""
         require_classes(self, bound)
         n, beta = bound.total_weight, (1.0 - self.confidence) / self.candidates
         r, multiplier = rademacher_complexity(bound), RademacherComplexity("2e/sqrt(n)").multiplier(n)

@@ -26,10 +26,10 @@ from .risk import require_classes
 
 
 class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
-    """The cross-entropy of calibrated leave-one-out probabilities; see the module's text.
+    """The cross-entropy of calibrated leave-one-out probabilities; see the module docstring.
 
     Args:
-        penalty: κ, how strongly the class offsets are pulled towards zero.
+        penalty: κ, the weight of the penalty on class offsets.
 
     Raises:
         TypeError: if ``penalty`` is not a number.

@@ -81,7 +81,7 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
             evidence in which blocks of t rows are independent.
         seed: of that draw. The same rows in every call, so that the objective is a function. They are drawn by their
             numbers: where a kernel is to be learned for a test of pooled samples, shuffle the rows first, so that the
-            draw does not know the samples.
+                draw does not depend on the samples.
 
     Raises:
         TypeError: if ``seed`` is not a whole number.
@@ -114,7 +114,7 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
         """−log N(μ̂; 0, R + σ²I) − Σ log γ(x_i).
 
         Raises:
-            TypeError: if what is attached is not a :class:`~kernel_embed.BayesianMeanEmbedding` with its sample.
+            TypeError: if ``attached`` is not a :class:`~kernel_embed.BayesianMeanEmbedding` with its sample.
             ValueError: if the sample has one point only.
             MemoryError: if its matrices do not fit.
         """
@@ -155,7 +155,7 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
 
 
 def prominent(values: list[float], prominence: float) -> list[int]:
-    """The tops of a curve from which every way to a higher point descends by ``prominence`` at least.
+    """The peaks of a curve with at least this ``prominence``: every path to a higher point descends by that much.
 
     On the curve of the evidence over lengthscales, which in one dimension has narrow dips to −∞, the ripples between
     two dips are not among them.
@@ -208,7 +208,7 @@ class SampleEvidence:
 
     @property
     def has_repeated_points(self) -> bool:
-        """Whether two points coincide but for rounding; they need the log domain."""
+        """Whether two points coincide up to rounding, which needs the log domain."""
         squares = self._squares + torch.diag_embed(self._squares.diagonal() + 1.0)
         return not bool(squares.min() > 1e-20 * self._size * self._size)
 

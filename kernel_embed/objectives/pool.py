@@ -1,8 +1,8 @@
-r"""One classifier out of several: a logarithmic pool of their probabilities, fitted in one convex solve.
+r"""A logarithmic pool of several classifiers, fitted as one convex problem.
 
 .. math::  p(x) = \operatorname{softmax}\Big( \sum_k \omega_k \log p_k(x) + b \Big), \qquad \omega \ge 0
 
-with weights that minimize the cross-entropy of probabilities for rows that the members have not seen,
+with weights that minimize the out-of-sample cross-entropy of the members,
 
 .. math::  \min_{\omega \ge 0,\, b} \; -\frac1n \sum_{i, c} T_{ic} \log p_c(x_i) +
            \frac{\kappa K}{2n} \lVert \omega - \tfrac1K \mathbf 1 \rVert^2 + \frac{1}{2n} \lVert b \rVert^2 .
@@ -54,7 +54,7 @@ def pool(log_p: Tensor, Y: Tensor, pull: float = PULL, weights: Tensor | None = 
     """The pool of members whose log probabilities for n rows are ``log_p`` ``(K, n, m)``; ``Y`` ``(n, m)`` the labels.
 
     Args:
-        log_p: of rows that the members have not seen, as leave-one-out values are.
+        log_p: out-of-sample, such as leave-one-out values.
         Y: one-hot or soft labels.
         pull: κ.
         weights: how many rows each row stands for, ``(n,)``.

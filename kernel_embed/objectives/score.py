@@ -1,7 +1,7 @@
-r"""The leave-one-out score: a proper score of the predictive distribution at every row it has not seen, in closed form.
+r"""The leave-one-out score: a proper score of the leave-one-out predictive distribution at every row, in closed form.
 
 With φ the features of a target kernel l, L its Gram matrix at the targets, and :math:`\hat\mu_{-i}` the embedding of
-P(Y | X = x_i) learned without row i (ridge nλ held),
+P(Y | X = x_i) without row i and with the same ridge nλ,
 
 .. math::
     \phi(y_i) - \hat\mu_{-i} &= \sum_j \frac{[A^{-1}]_{ij}}{[A^{-1}]_{ii}}\, \phi(y_j) ,
@@ -79,7 +79,7 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
         return S.mean(-1) if w is None else (w * S).sum(-1) / w.sum(-1)
 
     def is_direct(self, embedding: Any) -> bool:
-        """For the CRPS, whose form is never formed as a matrix."""
+        """For the CRPS, whose Gram matrix is never formed."""
         plain = type(embedding) is ConditionalEmbedding and embedding.target_kernel is None
         return plain and self.target_kernel is None and self.centered is not False
 
@@ -104,7 +104,7 @@ def leave_one_out_scores(
     Args:
         attached: an embedding with its data, from ``attach`` or ``condition``.
         target_kernel: l; ``None`` takes that of the embedding.
-        centered: whether the mean of the targets is taken out first; ``None`` decides by the target.
+        centered: whether L is centered; ``None`` decides by the kind of target.
 
     Returns:
         The scores, lower is better.

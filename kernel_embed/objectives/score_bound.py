@@ -1,4 +1,4 @@
-r"""The Rademacher bound for any bounded target kernel: what the paper proves for classes, for every target.
+r"""The Rademacher bound for any bounded target kernel, which generalizes the paper's bound for classes.
 
 Let :math:`l(y, y) \le B^2` and :math:`\mathbf f = W \phi(x)`, :math:`\lVert W \rVert_{HS} \le \rho`, from the RKHS of
 k into that of l, :math:`k(x, x) \le \alpha^2`. With probability at least :math:`1 - \beta`, for all such W at once,
@@ -31,7 +31,7 @@ from .score import target_features, target_form
 
 
 class EmpiricalScore(Objective[ConditionedEmbedding]):
-    """(1/n) Σ ‖ψ(y_i) − μ̂(x_i)‖², the score at the training rows themselves: what the bound starts from.
+    """(1/n) Σ ‖ψ(y_i) − μ̂(x_i)‖², the score at the training rows, the first term of the bound.
 
     Args:
         target_kernel: l; ``None`` takes that of the embedding.
@@ -88,7 +88,7 @@ def require_target_kernel(bound: ConditionedEmbedding, kernel: Kernel | None) ->
 def score_bound(
     conditioned: ConditionedEmbedding, confidence: float = 0.95, target_kernel: Kernel | None = None
 ) -> Bound:
-    """The bound of the expected kernel score for an embedding of targets of any kind; see the module's text.
+    """The bound of the expected kernel score for an embedding of targets of any kind; see the module docstring.
 
     Args:
         conditioned: what ``embedding.condition(x, y)`` returned, without batch dimensions or weights.

@@ -123,7 +123,7 @@ def mode_weights(potential: Potential, u: Tensor, log_density: Tensor, seed: int
 def log_evidence(potential: Potential, u: Tensor, log_density: Tensor, seed: int = 0) -> float:
     """log Z, Z = ∫ exp(−U) du over the mode that the draws ``u`` ``(S, dimension)`` come from.
 
-    As in ``Posterior.log_evidence``, priors count as they were registered.
+    As in ``Posterior.log_evidence``, priors are not renormalized.
     """
     if u.shape[0] < 8:
         raise ValueError(f"The evidence of a mode needs at least 8 draws, got {u.shape[0]}. Raise num_samples.")

@@ -253,5 +253,5 @@ class Posterior(Generic[E_co, C_co]):
         return list(self._attached())
 
     def _attached(self) -> Iterator[C_co]:
-        # ``attach`` instead of ``condition``: nobody else has these copies, so they need no freezing.
+        # ``attach`` instead of ``condition``: these copies are private, so they need no freezing.
         return (cast(C_co, embedding.attach(*self.potential.data)) for embedding in self.embeddings())

@@ -1,10 +1,10 @@
-r"""The potential energy of a posterior, with the library's closed-form gradients, as Pyro wants it.
+r"""The potential energy of a posterior, with closed-form gradients, in the form that Pyro needs.
 
 .. math::  U(u) = s \big( c\, q(\theta(u)) - \log p(u) \big), \qquad
            c = \begin{cases} \text{temperature} & q \text{ is a sum over data, such as a negative log evidence} \\
                              n \cdot \text{temperature} & q \text{ is a mean over data} \end{cases}
 
-The power s is 1 unless asked for: exp(−U) is the density to the power s, narrower about the same mode.
+The power s is 1 by default: exp(−U) is the density to the power s, narrower about the same mode.
 A point where K cannot be factorized, or where anything is not finite, has U = ∞: such a proposal is rejected.
 """
 
@@ -144,10 +144,10 @@ class Potential(Generic[E_co]):
         return log_density(self.sites)
 
     def parts(self, u: Vector) -> tuple[float, float]:
-        """The two parts of −U: what weighs a draw of the prior, and the density it is drawn from.
+        """The two parts of −U: the log weight of a draw from the prior, and the log density of the prior.
 
-        The first is −c q(θ) with the log of the priors that are factors, which nobody draws from; the second is that of
-        the other priors, in u. A power adds to the first what it multiplies. Both are −∞ where they do not exist.
+        The first is −c q(θ) with the log of the priors that are factors, which are not sampled from; the second is that
+        of the other priors, in u. A power adds to the first what it multiplies. Both are −∞ where they do not exist.
         """
         self._write(u)
         try:
@@ -207,7 +207,7 @@ class Potential(Generic[E_co]):
         return log_priors(self.sites, self.vector)
 
     def __getstate__(self) -> dict[str, object]:
-        # Workspaces are made again in another process.
+        # Workspaces are not pickled.
         return {name: value for name, value in vars(self).items() if name not in ("_direct", "_log_priors")}
 
     def by_autograd(self, u: Vector) -> tuple[float, Vector]:

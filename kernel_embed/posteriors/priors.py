@@ -32,7 +32,7 @@ from ..learning.priors import LogPriors, default_prior
 
 
 class PosteriorWarning(UserWarning):
-    """A problem of a posterior that its user should know about.
+    """A problem with the draws of a posterior.
 
     Example:
         >>> from kernel_embed.posteriors import PosteriorWarning

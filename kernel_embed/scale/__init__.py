@@ -1,4 +1,4 @@
-"""Beyond one matrix: statistics over batches and machines, approximations by name, compression."""
+"""Large data: statistics over batches and machines, approximations, compression."""
 
 from ..kernels.features import FourierFeatures, NystromFeatures, nystrom_kernel, random_feature_kernel
 from .approximate import ApproximationError, ConjugateGradients, Nystrom, RandomFeatures, approximate

@@ -1,4 +1,4 @@
-r"""Kernels without explicit features, at sizes where the n × n matrix does not fit: by a method the caller names.
+r"""Approximations for kernels without explicit features, if the n × n matrix does not fit in memory.
 
 =============================  ==============================================  ===========================
 method                         what it does                                    cost

@@ -5,7 +5,7 @@ The function :math:`f = \sum_i V_i k(x_i, \cdot)` is projected on the span of k(
 .. math::  f_S = \sum_{s \in S} B_s k(s, \cdot), \qquad B = K_{SS}^{-1} f(S), \qquad
            \lVert f - f_S \rVert^2_{\mathcal H} = \lVert f \rVert^2 - \lVert f_S \rVert^2 ,
 
-the nearest function there is in that span. ``"greedy"`` adds the point that lowers the distance most: with the
+the nearest function in that span. ``"greedy"`` adds the point that lowers the distance most: with the
 residual r = f − f_S and the power :math:`\pi(x)^2 = k(x, x) - \mathbf k_S(x)^\top K_{SS}^{-1} \mathbf k_S(x)`, the one
 where :math:`\lVert r(x) \rVert^2 / \pi(x)^2` is largest, which is exactly the decrease. ``"herding"`` chooses S by
 kernel herding (Chen et al., 2010), whose points follow the density of x and do not look at f. Either way the basis is
@@ -56,7 +56,7 @@ class CompressionReport:
 
     @property
     def accuracy_loss(self) -> float | None:
-        """What the accuracy fell by."""
+        """The decrease of the accuracy."""
         if self.accuracy is None or self.compressed_accuracy is None:
             return None
         return self.accuracy - self.compressed_accuracy
@@ -70,7 +70,7 @@ def compress(
     x: Tensor | None = None,
     y: Tensor | None = None,
 ) -> tuple[Expansion, CompressionReport]:
-    """The embedding on a subset of its data that predicts nearly the same, and what that cost.
+    """Approximate a conditioned embedding by a few of its points, and report the loss of accuracy.
 
     Args:
         conditioned: what ``embedding.condition(x, y)`` returned, without batch dimensions.
@@ -80,7 +80,7 @@ def compress(
         y: their labels.
 
     Returns:
-        The few points with their coefficients, and what was lost.
+        The predictor with few points, and the report.
 
     Raises:
         TypeError: if ``num_points`` is not a whole number.
@@ -151,7 +151,7 @@ class _NewtonBasis:
         return j if torch.isfinite(score[j]) else None
 
     def add(self, j: int) -> Tensor:
-        """Take row j into the subset; its column of K."""
+        """Add row j to the subset; returns its column of K."""
         step = len(self.rows)
         column = gram(self.kernel, self.x, self.x[j : j + 1]).to(self.x).squeeze(-1)
         root = self.power[j].sqrt()

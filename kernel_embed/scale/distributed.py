@@ -1,6 +1,6 @@
 r"""Rows on several processes or machines, through ``torch.distributed``.
 
-Rank r holds the rows :math:`Z_r, Y_r`. What travels are sums over rows, and n × m numbers at the rows:
+Rank r holds the rows :math:`Z_r, Y_r`. Only sums over rows and n × m values are communicated:
 
 .. math::  Z^\top Z = \sum_r Z_r^\top Z_r, \qquad Z^\top Y = \sum_r Z_r^\top Y_r, \qquad P = (Z_r W)_r .
 
@@ -108,7 +108,7 @@ class ShardedEmbedding:
             those of rank 0.
         group: a process group; the default one if ``None``.
 
-    In a training loop of one's own: ``objective(sharded, x, y).backward()``, then ``sharded.reduce_gradients()``.
+    In your own training loop: ``objective(sharded, x, y).backward()``, then ``sharded.reduce_gradients()``.
 
     Raises:
         RuntimeError: if there is no process group.
@@ -200,7 +200,7 @@ class ShardedMulticlass(ConditionedMulticlass):
 def shard(embedding: MulticlassEmbedding, x: Tensor, y: Tensor | None, group: Group = None) -> ShardedMulticlass:
     """The embedding with the rows of all ranks, of which ``x`` and ``y`` are those of this one.
 
-    Every rank learns that one refused its rows: nobody waits for it.
+    If one rank rejects its rows, all ranks raise, so that none waits for it.
     """
     problem: Exception | None = None
     Z: Tensor | None = None

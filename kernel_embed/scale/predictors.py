@@ -31,7 +31,7 @@ FEW = 256
 
 
 class FeaturePredictor(LinearPredictor):
-    """An embedding conditioned on statistics: W and the feature map, and no data unless they were passed.
+    """An embedding conditioned on statistics. It stores W and the feature map, and the data only if they were passed.
 
     Attributes:
         embedding: the frozen embedding.
@@ -41,7 +41,7 @@ class FeaturePredictor(LinearPredictor):
         system: ZᵀZ + nλI.
         C: ZᵀY.
         largest_diagonal: the largest k(x_i, x_i).
-        data: inputs and targets, where they are still at hand.
+        data: inputs and targets, if they are stored.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -107,12 +107,12 @@ class FeaturePredictor(LinearPredictor):
         return cast(Self, statistics.condition())
 
     def leave_one_out_at(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The values at rows that were seen, by the embedding that has not seen each of them: ``(t, m)``."""
+        """Leave-one-out values at training rows ``x``: ``(t, m)``."""
         return self._left_out(x, self.embedding.targets(y, self._W), self._W, weights)
 
     @torch.no_grad()
     def leave_one_out_distribution(self) -> Distribution:
-        """P(Y | X = x_i) of a real target by what has not seen row i, at every row; nλ and F̄ stay the same.
+        """P(Y | X = x_i) of a real target without row i, at every row; nλ and F̄ stay the same.
 
         Raises:
             TypeError: if there is no single real target, or the rows are not stored.
@@ -157,7 +157,7 @@ class FeaturePredictor(LinearPredictor):
 
     @functools.cached_property
     def sup_diagonal(self) -> SupDiagonal:
-        """α², the largest k(x_i, x_i) over all rows that were seen."""
+        """α², the largest k(x_i, x_i) over all training rows."""
         return SupDiagonal(self.coefficients.new_tensor(self._largest_diagonal), "maximum over the data")
 
 
@@ -179,7 +179,7 @@ class Expansion(LinearPredictor):
     """f(x) = Σ_i k(x, x_i) V_i.
 
     Attributes:
-        embedding: whose kernel k is.
+        embedding: the embedding with the kernel k.
         points: the x_i, ``(s, d)``.
         coefficients: V, ``(s, m)``.
 

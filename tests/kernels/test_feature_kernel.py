@@ -149,7 +149,7 @@ class Returning(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("base", "message"), [(None, "Expected 3 features, as at the data, got 2"), (RBFKernel(), "got [23]")]
+    ("base", "message"), [(None, "returned 2 features, but 3 for the training data"), (RBFKernel(), "[23]")]
 )
 def test_features_of_changing_width_are_explained(base, message, problem):
     kernel = FeatureKernel(Returning(lambda x: x[:, : 2 + len(x) // 24]), base)

@@ -1,4 +1,4 @@
-"""How an objective is minimized: values that ``fit(optimizer=…)`` takes."""
+"""Optimizers for ``fit(optimizer=…)``."""
 
 from ..problem import Optimizer
 from ..result import Outcome

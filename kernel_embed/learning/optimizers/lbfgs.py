@@ -1,7 +1,7 @@
 """Full batches: scipy's L-BFGS-B, with restarts, on the parameters as one vector.
 
-scipy does not hand out the state of a search. A checkpoint keeps what the search was told instead, point by point: told
-the same again, it takes the same way, without an evaluation, and goes on where it was.
+scipy does not expose the state of a search. A checkpoint therefore records every value and gradient. On resumption they
+are replayed without evaluations, so that the search takes the same path and then continues.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MOST_TOLD = 2_000_000
 
 @dataclasses.dataclass(frozen=True)
 class LBFGS(Optimizer):
-    """L-BFGS-B on all rows at once, from the parameters as they are and from further, noisy starts.
+    """L-BFGS-B on all rows at once, from the current parameters and from further, noisy starts.
 
     Args:
         max_evaluations: a limit for each start, counted over resumptions.
-        tolerance: it stops when the objective falls by a smaller share of itself than ``1e-2 * tolerance`` or every
-            entry of the gradient is below ``tolerance``.
+        tolerance: it stops when the relative decrease of the objective is below ``1e-2 * tolerance`` or every entry of
+            the gradient is below ``tolerance``.
         num_restarts: further starts.
         restart_spread: scale of the Gaussian noise that a restart adds to the raw parameters.
 
@@ -60,7 +60,7 @@ class LBFGS(Optimizer):
         saved = cast("_State | None", problem.saved_state or None)
         first = 0 if saved is None else saved["start"]
         again: list[_Evaluated] = []
-        told = None if saved is None else saved.get("told")  # which older files do not have
+        told = None if saved is None else saved.get("told")  # missing in older files
         if told is not None:
             again = _Evaluated.read(told)
         elif problem.history and first < len(starts):
@@ -83,7 +83,7 @@ class LBFGS(Optimizer):
 
 
 class _State(TypedDict):
-    """What a checkpoint keeps of the start in work: its number, evaluations and best point, and all it was told."""
+    """The state of the current start in a checkpoint: its number, evaluations, best point, and recorded values."""
 
     start: int
     evaluations: int
@@ -92,7 +92,7 @@ class _State(TypedDict):
 
 
 class _Evaluated(NamedTuple):
-    """A point, and what the search was told of it."""
+    """A point with its recorded value and gradient."""
 
     point: Vector
     value: float
@@ -114,9 +114,9 @@ class _EnoughError(Exception):
 
 
 class _Descent:
-    """One start: counts its evaluations, and turns the line search back where the objective does not exist.
+    """One start: counts its evaluations, and makes the line search step back where the objective does not exist.
 
-    ``again`` is what it was told before an interruption, and is told once more.
+    ``again`` has the values recorded before an interruption, which are replayed.
     """
 
     def __init__(
@@ -142,26 +142,26 @@ class _Descent:
             lowest = self._lowest
             if lowest is None or lowest.value >= result.fun - tolerance * max(1.0, abs(lowest.value)):
                 return Outcome(bool(result.success), str(result.message).lower())
-            # A long step that the line search took has passed a lower point: a valley to go down into.
+            # The line search has stepped over a lower point: continue from there.
             point = lowest.point
 
     def _evaluate(self, point: Vector) -> tuple[float, Vector]:
         if self._made >= self._settings.max_evaluations:
-            raise _EnoughError  # scipy looks at its own limit only between line searches
+            raise _EnoughError  # scipy checks its own limit only between line searches
         self._made += 1
         self._bar.update()
         earlier = next(self._again, None)
         if earlier is not None and np.array_equal(earlier.point, point):
             self._remember(earlier)
             return earlier.value, earlier.gradient.copy()
-        self._again = iter(())  # from here on all is new, also where another machine rounds differently
+        self._again = iter(())  # no further replay, also if another machine rounds differently
         problem = self._problem
         try:
             evaluation = problem.evaluate(point)
         except NO_VALUE:
             if not problem.history:
                 raise
-            # What the line search is told of such a point: high, and no slope.
+            # Such a point is reported to the line search as high and flat.
             told = _Evaluated(point, problem.best_value + 10.0 * abs(problem.best_value) + 10.0, np.zeros_like(point))
             self._remember(told, exists=False)
             return told.value, told.gradient

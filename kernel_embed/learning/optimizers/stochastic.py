@@ -29,7 +29,7 @@ Factory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
 @dataclasses.dataclass(frozen=True)
 class TorchOptimizer(Optimizer):
-    """Any optimizer of ``torch.optim``: one step for each batch, and the epoch with the lowest mean objective is kept.
+    """Any optimizer of ``torch.optim``: one step for each batch; the epoch with the lowest mean objective is kept.
 
     Args:
         factory: makes the optimizer for the parameters; called anew for each search.
@@ -59,7 +59,7 @@ class TorchOptimizer(Optimizer):
         check_count("num_epochs", self.num_epochs)
 
     def minimize(self, problem: Problem) -> Outcome:
-        """All epochs; converged where the last ten hardly differ."""
+        """Run all epochs; converged if the last ten hardly differ."""
         stepper = self.factory(problem.parameters)
         if not isinstance(stepper, torch.optim.Optimizer):
             raise TypeError(
@@ -105,13 +105,13 @@ class Adam(Optimizer):
         check_at_least(0, learning_rate=self.learning_rate)
 
     def minimize(self, problem: Problem) -> Outcome:
-        """All epochs; converged where the last ten hardly differ."""
+        """Run all epochs; converged if the last ten hardly differ."""
         factory = functools.partial(torch.optim.Adam, lr=self.learning_rate)
         return TorchOptimizer(factory, self.num_epochs, self.batch_size).minimize(problem)
 
 
 class _State(TypedDict):
-    """What a checkpoint keeps after an epoch."""
+    """The state in a checkpoint after an epoch."""
 
     stepper: str
     moments: dict[str, object]
@@ -122,11 +122,11 @@ class _State(TypedDict):
 
 
 def _resume(problem: Problem, stepper: torch.optim.Optimizer, batches: Data) -> int:
-    """Go back to where a checkpoint of the same kind of optimizer was written; the number of the next epoch."""
+    """Resume from a checkpoint of the same kind of optimizer; returns the number of the next epoch."""
     saved = cast("_State | None", problem.saved_state or None)
     if saved is None or saved["stepper"] != type(stepper).__qualname__:
         return 0
-    stepper.load_state_dict(copy.deepcopy(saved["moments"]))  # it would write into them
+    stepper.load_state_dict(copy.deepcopy(saved["moments"]))  # the optimizer would write into them
     problem.restore(Snapshot(saved["point"].numpy(), saved["buffers"]))
     batches.restore(saved["batches"])
     return saved["epoch"]
@@ -136,7 +136,7 @@ def _state(problem: Problem, stepper: torch.optim.Optimizer, batches: Data, epoc
     now = problem.snapshot()
     return {
         "stepper": type(stepper).__qualname__,
-        "moments": copy.deepcopy(stepper.state_dict()),  # it writes into its own
+        "moments": copy.deepcopy(stepper.state_dict()),  # the optimizer changes its tensors in place
         "point": torch.as_tensor(now.point, device="cpu"),
         "buffers": dict(now.buffers),
         "batches": batches.state(),
