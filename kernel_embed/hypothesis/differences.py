@@ -35,7 +35,7 @@ from ..kernels import gram
 from ..results import table
 from .checks import check_gram
 from .kernel_choice import kernels_by_rule
-from .mmd import indicators, squared_mmd, statistics
+from .mmd import STATISTICS, indicators, statistics
 from .result import ROUNDING, standardized
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _columns(
         categorical = tuple(place for place, j in enumerate(columns) if j in result.categorical)
         x = pooled[:, columns]
         kernels = kernels_by_rule(x, "evidence+median", categorical, generator).kernels
-        T, scale = statistics(kernels, x, E, sizes, squared_mmd)
+        T, scale = statistics(kernels, x, E, sizes, STATISTICS["biased"])
         z = standardized(T, scale)[0].amax(0)
         return torch.where(torch.isfinite(z), z, 0.0)
 

@@ -46,8 +46,6 @@ from ..progress import ProgressBar
 from .checks import bar_of_test, check_gram
 from .result import NullScale
 
-Formula = Callable[["QuadraticForms", Sequence[int]], Tensor]
-"""From the quadratic forms of all labelings and the sample sizes to T of all labelings."""
 MEMORY = 2**27
 """Bytes of a block of the Gram matrix."""
 RANDOM_NUMBERS = 2**22
@@ -65,7 +63,7 @@ def statistics(
     pooled: Tensor,
     E: Tensor,
     sizes: Sequence[int],
-    formula: Formula,
+    statistic: Statistic,
     progress: bool | None = False,
 ) -> tuple[Tensor, NullScale]:
     """T ``(J, 1 + B)`` for J kernels, and the scale of each."""
@@ -73,10 +71,11 @@ def statistics(
     with bar_of_test(len(kernels) * len(pooled), len(pooled), progress) as bar:
         for kernel in kernels:
             forms = quadratic_forms(kernel, pooled, E, bar)
-            rows.append(formula(forms, sizes))
-            scales.append(torch.stack([*null_moments(forms, sizes, formula), (forms.trace / len(pooled)).abs()]))
+            rows.append(statistic.formula(forms, sizes))
+            moments = null_moments(forms, sizes, statistic.factor(sizes))
+            scales.append(torch.stack([*moments, (forms.trace / len(pooled)).abs()]))
     mean, variance, size = torch.stack(scales, dim=1)
-    return torch.stack(rows), NullScale(mean, variance, size, shift=float(formula is unbiased_squared_mmd))
+    return torch.stack(rows), NullScale(mean, variance, size, shift=float(statistic.unbiased))
 
 
 def squared_mmd(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
@@ -101,13 +100,34 @@ def between_samples(forms: QuadraticForms, sizes: Sequence[int]) -> Tensor:
     return (forms.within / counts).sum(0) - forms.total / sum(sizes)
 
 
-def null_moments(forms: QuadraticForms, sizes: Sequence[int], formula: Formula) -> tuple[Tensor, Tensor]:
-    r"""Mean and variance of the biased statistic if all samples are of one distribution.
+class Statistic(NamedTuple):
+    r"""A statistic of k samples, and its null distribution.
 
-    With λ the eigenvalues of HKH/N, T of k samples tends to :math:`\sum_l \lambda_l \chi^2_{k-1}`.
+    With λ the eigenvalues of HKH/N, it tends to :math:`c \sum_l \lambda_l \chi^2_{k-1}` if all samples are of one
+    distribution.
+
+    Attributes:
+        formula: from the quadratic forms of all labelings and the sample sizes to T of all labelings, ``(C,)``.
+        factor: from the sample sizes to c.
+        unbiased: whether the mean of the limit is subtracted.
     """
+
+    formula: Callable[[QuadraticForms, Sequence[int]], Tensor]
+    factor: Callable[[Sequence[int]], float]
+    unbiased: bool = False
+
+
+STATISTICS = {
+    "biased": Statistic(squared_mmd, lambda sizes: 1.0 / sizes[0] + 1.0 / sizes[1]),
+    "unbiased": Statistic(unbiased_squared_mmd, lambda sizes: 1.0 / sizes[0] + 1.0 / sizes[1], unbiased=True),
+}
+"""Those of two samples, by name."""
+BETWEEN_SAMPLES = Statistic(between_samples, lambda sizes: 1.0)
+
+
+def null_moments(forms: QuadraticForms, sizes: Sequence[int], factor: float) -> tuple[Tensor, Tensor]:
+    """Mean and variance of c Σ λ_l χ²_{k−1}, with ``factor`` for c."""
     N, freedom = sum(sizes), len(sizes) - 1
-    factor = 1.0 if formula is between_samples else 1.0 / sizes[0] + 1.0 / sizes[1]
     mean = factor * freedom * (forms.trace - forms.total / N) / N
     return mean, 2.0 * factor**2 * freedom * forms.centred_square / N**2
 

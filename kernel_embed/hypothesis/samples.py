@@ -14,7 +14,7 @@ from ..validation import check_count, generator_of
 from .checks import Categorical, check_choice, column_names, read_samples
 from .kernel_choice import KernelChoice, Kernels, choose_kernels
 from .linear_time import LINEAR_TIME, LinearTimeTwoSampleTest
-from .mmd import Formula, between_samples, indicators, squared_mmd, statistics, unbiased_squared_mmd
+from .mmd import BETWEEN_SAMPLES, STATISTICS, Statistic, indicators, statistics
 from .result import Null, NullScale, SamplesTestResult, by_permutations, decide
 
 
@@ -73,11 +73,10 @@ def two_sample_test(
         >>> print(two_sample_test(x, x[torch.arange(99, -1, -1)], seed=0).pvalue)
         1.0
     """
-    check_choice(statistic, ("biased", "unbiased", "linear"), "statistic")
-    formula = {"biased": squared_mmd, "unbiased": unbiased_squared_mmd}.get(statistic)
-    name = "two-sample test" if formula else LINEAR_TIME
-    data = {"x": x, "y": y}
-    return _test_samples(name, formula, data, kernel, num_permutations, seed, null, categorical, num_features, progress)
+    check_choice(statistic, (*STATISTICS, "linear"), "statistic")
+    name = "two-sample test" if statistic in STATISTICS else LINEAR_TIME
+    mmd, data = STATISTICS.get(statistic), {"x": x, "y": y}
+    return _test_samples(name, mmd, data, kernel, num_permutations, seed, null, categorical, num_features, progress)
 
 
 def k_sample_test(
@@ -118,13 +117,13 @@ def k_sample_test(
         raise ValueError(f"k_sample_test needs at least 2 samples, not {len(samples)}. Pass each as an argument.")
     name, data = f"{len(samples)}-sample test", {f"sample {g + 1}": sample for g, sample in enumerate(samples)}
     return _test_samples(
-        name, between_samples, data, kernel, num_permutations, seed, null, categorical, num_features, progress
+        name, BETWEEN_SAMPLES, data, kernel, num_permutations, seed, null, categorical, num_features, progress
     )
 
 
 def _test_samples(
     name: str,
-    formula: Formula | None,
+    statistic: Statistic | None,
     data: dict[str, Tensor | ArrayLike],
     kernel: KernelChoice,
     num_permutations: int,
@@ -134,24 +133,29 @@ def _test_samples(
     num_features: int | None,
     progress: bool | None,
 ) -> SamplesTestResult:
-    """The test by this formula; without one, by the linear-time statistic."""
+    """The test by this statistic; without one, by the linear-time statistic."""
     check_choice(null, ("permutation", "gamma"), "null")
     check_count("num_permutations", num_permutations)
     samples, categories = read_samples(data, categorical)
     generator = generator_of(seed)
-    if kernel is None and formula is None:
+    if kernel is None and statistic is None:
         kernel = "best"
     kernels = choose_kernels(torch.cat(samples), kernel, categories, generator)
-    if formula is None:
+    if statistic is None:
+        if null == "gamma" or num_features is not None:
+            raise ValueError("statistic='linear' takes neither null='gamma' nor num_features. Leave them out.")
         test = _linear_time(kernels, num_permutations, generator).update(*samples)
         decision, sizes = test.decision(), test.sizes
     else:
         if num_features is not None:
             kernels = _with_features(kernels, torch.cat(samples), num_features, generator)
         if kernel == "split":
-            kernels, samples = _split(kernels, samples, formula, num_permutations, generator)
+            kernels, samples = _split(kernels, samples, statistic, num_permutations, generator)
         decision = decide(
-            lambda B: _statistics(kernels, samples, formula, B, generator, progress), null, num_permutations, generator
+            lambda B: _statistics(kernels, samples, statistic, B, generator, progress),
+            null,
+            num_permutations,
+            generator,
         )
         sizes = tuple(map(len, samples))
     columns = column_names(next(iter(data.values())))
@@ -162,14 +166,14 @@ def _test_samples(
 def _statistics(
     kernels: Kernels,
     samples: list[Tensor],
-    formula: Formula,
+    statistic: Statistic,
     num_permutations: int,
     generator: torch.Generator,
     progress: bool | None = False,
 ) -> tuple[Tensor, NullScale]:
     pooled, sizes = torch.cat(samples), tuple(map(len, samples))
     E = indicators(sizes, num_permutations, generator, pooled)
-    return statistics(kernels.kernels, pooled, E, sizes, formula, progress)
+    return statistics(kernels.kernels, pooled, E, sizes, statistic, progress)
 
 
 def _linear_time(kernels: Kernels, num_permutations: int, generator: torch.Generator) -> LinearTimeTwoSampleTest:
@@ -188,7 +192,7 @@ def _with_features(kernels: Kernels, pooled: Tensor, num_features: int, generato
 
 
 def _split(
-    kernels: Kernels, samples: list[Tensor], formula: Formula, num_permutations: int, generator: torch.Generator
+    kernels: Kernels, samples: list[Tensor], statistic: Statistic, num_permutations: int, generator: torch.Generator
 ) -> tuple[Kernels, list[Tensor]]:
     """The kernel with the largest statistic on one half of every sample, and the other halves."""
     least = min(map(len, samples))
@@ -196,5 +200,5 @@ def _split(
         raise ValueError(f"kernel='split' needs at least 4 points in each sample, but one has {least}.")
     rows = [halves(len(sample), generator, sample.device) for sample in samples]
     first, second = ([sample[half[i]] for sample, half in zip(samples, rows, strict=True)] for i in range(2))
-    best = by_permutations(*_statistics(kernels, first, formula, min(num_permutations, 200), generator)).best
+    best = by_permutations(*_statistics(kernels, first, statistic, min(num_permutations, 200), generator)).best
     return Kernels((kernels.kernels[best],), "chosen on one half"), second

@@ -45,6 +45,8 @@ REFUSED = [
     (ValueError, r"method must be one of", lambda: conditional(X, Y, X, method="partial")),
     (ValueError, r"'transforms' takes no kernel", lambda: conditional(X, X, X, "median", method="transforms")),
     (ValueError, r"one kernel and the biased", lambda: two(X, Y, RBFKernel(), null="gamma", statistic="unbiased")),
+    (ValueError, r"'linear' takes neither", lambda: two(X, Y, RBFKernel(), null="gamma", statistic="linear")),
+    (ValueError, r"'linear' takes neither", lambda: two(X, Y, RBFKernel(), num_features=9, statistic="linear")),
     (ValueError, "finite", lambda: conditional(X, Y, X / (X - X[3]))),
     (ValueError, r"at least 2 samples", lambda: ke.k_sample_test(X)),
     (ValueError, r"num_features", lambda: two(X, Y, num_features=0)),

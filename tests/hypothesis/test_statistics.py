@@ -51,6 +51,16 @@ def test_the_gamma_distribution_has_the_moments_of_the_kernel(data, name):
     assert result.pvalue == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", [*mmd.STATISTICS, "between samples"])
+def test_the_null_distribution_of_a_statistic_has_the_moments_it_states(name):
+    statistic = mmd.STATISTICS.get(name, mmd.BETWEEN_SAMPLES)
+    pooled, sizes = normal(6, 200, 2), [120, 80]
+    E = mmd.indicators(sizes, 4000, torch.Generator().manual_seed(1), pooled)
+    T, scale = mmd.statistics([rbf(0.7)], pooled, E, sizes, statistic)
+    assert (T.mean() / scale.mean + scale.shift).item() == pytest.approx(1.0, rel=0.02)
+    assert (T.var() / scale.variance).item() == pytest.approx(1.0, rel=0.1)
+
+
 def test_every_permuted_statistic_is_the_statistic_of_the_permuted_sample(data, monkeypatch):
     """In one block, and in blocks of a few rows."""
     x, y, _ = data
@@ -62,7 +72,7 @@ def test_every_permuted_statistic_is_the_statistic_of_the_permuted_sample(data, 
     assert (three.sum(0) == torch.tensor([[3.0], [2.0], [4.0]])).all()
     for block in (mmd.BLOCK, 3):
         monkeypatch.setattr(mmd, "BLOCK", block)
-        T, _ = mmd.statistics([rbf(0.7)], pooled, E, [13, 9], mmd.squared_mmd)
+        T, _ = mmd.statistics([rbf(0.7)], pooled, E, [13, 9], mmd.STATISTICS["biased"])
         for b in range(8):
             first = E[:, 0, b].bool()
             one = ke.two_sample_test(pooled[first], pooled[~first], rbf(0.7), 1).statistic
