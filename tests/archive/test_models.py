@@ -62,6 +62,18 @@ def test_a_model_answers_the_same_after_loading(name, tmp_path):
     np.testing.assert_array_equal(ask(ke.load(ke.save(model, tmp_path / "m.ke"))), ask(model))
 
 
+def test_plain_values_stay_what_they_are(tmp_path):
+    values = [
+        np.dtype("float32"),
+        np.float64(0.1),
+        slice(1, None, 2),
+        torch.float32,
+        torch.device("cpu"),
+        torch.Size([2]),
+    ]
+    assert ke.load(ke.save(values, tmp_path / "m.ke")) == values
+
+
 def test_another_process_answers_the_same(tmp_path):
     model = classifier()
     ke.save(model, tmp_path / "m.ke")
