@@ -63,22 +63,20 @@ def refine_(
     part = _suspect_part(largest, rough, halves.dtype)
     if not math.isfinite(largest):
         raise NanError(
-            "Expected points whose squared distances are numbers, got some too many lengthscales apart, or a "
-            "lengthscale that is none. Rescale x, remove the outliers, or use a longer lengthscale."
+            "Some points are too many lengthscales apart, or a lengthscale is not a number, so that squared distances "
+            "are not finite. Rescale x, remove the outliers, or use a longer lengthscale."
         )
     if part == 0.0:
         return []
     batch = halves.shape[:-2]
-    found = []
+    refined = []
     for index in range(math.prod(batch)):
         matrix, a, b = (_element(t, batch, index) for t in (halves, z1, z2))
-        add = None if shift is None else shift.expand(batch).reshape(-1)[index]
-        near = NearPairs()
-        place = tuple(torch.arange(z.shape[-2], device=z.device) for z in (a, b))
-        _refine_matrix_(matrix, a, b, add, part, rough, place, near)
-        found.append(near)
+        refiner = _Refiner(None if shift is None else shift.expand(batch).reshape(-1)[index], rough)
+        refiner.matrix_(matrix, a, b, part, tuple(torch.arange(z.shape[-2], device=z.device) for z in (a, b)))
+        refined.append(refiner.pairs)
     # Coinciding points do not affect sums of differences; only large norms do.
-    return found if part == NEAR else []
+    return refined if part == NEAR else []
 
 
 def _suspect_part(largest: float, rough: bool, dtype: torch.dtype) -> float:
@@ -94,66 +92,52 @@ def _element(t: Tensor, batch: torch.Size, index: int) -> Tensor:
     return t[tuple(int(i) for i in torch.unravel_index(torch.tensor(index), batch))] if batch else t
 
 
-def _refine_matrix_(
-    halves: Tensor,
-    z1: Tensor,
-    z2: Tensor,
-    shift: Tensor | None,
-    part: float,
-    rough: bool,
-    place: Place,
-    found: NearPairs,
-) -> None:
-    """Balls if there are many near pairs, then subtraction; ``place`` is the position of this block in the matrix."""
-    near = halves > _limit(z1, z2, shift, part)
-    pairs = near.nonzero()
-    if pairs.shape[0] > FEW_PAIRS:
-        _refine_balls_(halves, near, z1, z2, shift, part, rough, place, found)
+class _Refiner:
+    """Recomputes the near pairs of one matrix; ``place`` is the position of a block in it."""
+
+    def __init__(self, shift: Tensor | None, rough: bool) -> None:
+        self.shift, self.rough, self.pairs = shift, rough, NearPairs()
+
+    def matrix_(self, halves: Tensor, z1: Tensor, z2: Tensor, part: float, place: Place) -> None:
+        """Balls if there are many near pairs, then subtraction."""
+        near = halves > _limit(z1, z2, self.shift, part)
         pairs = near.nonzero()
-    for some in pairs.split(PAIRS_AT_ONCE):
-        i, j = some.unbind(-1)
-        difference = (z1[i] - z2[j]).square().sum(-1).mul_(-0.5)
-        halves[i, j] = difference if shift is None else difference + shift
-        found.outliers.append((place[0][i], place[1][j]))
+        if pairs.shape[0] > FEW_PAIRS:
+            self._balls_(halves, near, z1, z2, part, place)
+            pairs = near.nonzero()
+        for some in pairs.split(PAIRS_AT_ONCE):
+            i, j = some.unbind(-1)
+            difference = (z1[i] - z2[j]).square().sum(-1).mul_(-0.5)
+            halves[i, j] = difference if self.shift is None else difference + self.shift
+            self.pairs.outliers.append((place[0][i], place[1][j]))
 
-
-def _refine_balls_(
-    halves: Tensor,
-    near: Tensor,
-    z1: Tensor,
-    z2: Tensor,
-    shift: Tensor | None,
-    part: float,
-    rough: bool,
-    place: Place,
-    found: NearPairs,
-) -> None:
-    """Recompute pairs inside balls about the points with most neighbors; ``near`` keeps the pairs outside all balls."""
-    norms = z1.square().sum(-1)
-    counts = near.count_nonzero(dim=-1)
-    for _ in range(MAX_BALLS):
-        first = int(counts.argmax())
-        if counts[first] < BALL_PAIRS:
-            return
-        center = z1[first]
-        # Near columns of this row have s < part·(‖zᵢ‖² + ‖zⱼ‖²), and norms within a few percent of its own.
-        radius = 2.5 * part * norms[first]
-        inside1, inside2 = ((z - center).square().sum(-1) <= radius for z in (z1, z2))
-        inside1[first], inside2[near[first]] = True, True
-        rows, columns = inside1.nonzero().squeeze(-1), inside2.nonzero().squeeze(-1)
-        a, b = z1[rows] - center, z2[columns] - center
-        inner = place[0][rows], place[1][columns]
-        found.balls.append((*inner, place[0][first]))
-        norms1, norms2 = (z.square().sum(-1, keepdim=True).mul_(0.5) for z in (a, b))
-        block = (a @ b.mT).sub_(norms1).sub_(norms2.mT)
-        if shift is not None:
-            block.add_(shift)
-        again = _suspect_part(max(float(norms1.max()), float(norms2.max())), rough, block.dtype)
-        if again > 0.0 and part == NEAR:
-            _refine_matrix_(block, a, b, shift, again, rough, inner, found)
-        halves[rows.unsqueeze(-1), columns] = block
-        counts[rows] -= near[rows.unsqueeze(-1), columns].count_nonzero(dim=-1)
-        near[rows.unsqueeze(-1), columns] = False
+    def _balls_(self, halves: Tensor, near: Tensor, z1: Tensor, z2: Tensor, part: float, place: Place) -> None:
+        """Recompute pairs inside balls about the points with most neighbors; ``near`` keeps the other pairs."""
+        norms = z1.square().sum(-1)
+        counts = near.count_nonzero(dim=-1)
+        for _ in range(MAX_BALLS):
+            first = int(counts.argmax())
+            if counts[first] < BALL_PAIRS:
+                return
+            center = z1[first]
+            # Near columns of this row have s < part·(‖zᵢ‖² + ‖zⱼ‖²), and norms within a few percent of its own.
+            radius = 2.5 * part * norms[first]
+            inside1, inside2 = ((z - center).square().sum(-1) <= radius for z in (z1, z2))
+            inside1[first], inside2[near[first]] = True, True
+            rows, columns = inside1.nonzero().squeeze(-1), inside2.nonzero().squeeze(-1)
+            a, b = z1[rows] - center, z2[columns] - center
+            inner = place[0][rows], place[1][columns]
+            self.pairs.balls.append((*inner, place[0][first]))
+            norms1, norms2 = (z.square().sum(-1, keepdim=True).mul_(0.5) for z in (a, b))
+            block = (a @ b.mT).sub_(norms1).sub_(norms2.mT)
+            if self.shift is not None:
+                block.add_(self.shift)
+            again = _suspect_part(max(float(norms1.max()), float(norms2.max())), self.rough, block.dtype)
+            if again > 0.0 and part == NEAR:
+                self.matrix_(block, a, b, again, inner)
+            halves[rows.unsqueeze(-1), columns] = block
+            counts[rows] -= near[rows.unsqueeze(-1), columns].count_nonzero(dim=-1)
+            near[rows.unsqueeze(-1), columns] = False
 
 
 def _limit(z1: Tensor, z2: Tensor, shift: Tensor | None, part: float) -> Tensor:
@@ -170,9 +154,9 @@ def weighted_differences(M: Tensor, z1: Tensor, z2: Tensor, near: list[NearPairs
     """Σ_j M_ij (z1_i − z2_j) and Σ_i M_ij (z2_j − z1_i), with ``M`` overwritten where pairs are ``near``."""
     batch = M.shape[:-2]
     g1, g2 = (z.new_zeros(*batch, *z.shape[-2:]) for z in (z1, z2))
-    for index, found in enumerate(near):
+    for index, pairs in enumerate(near):
         matrix, a, b, to1, to2 = (_element(t, batch, index) for t in (M, z1, z2, g1, g2))
-        _add_near_(matrix, a, b, to1, to2, found)
+        _add_near_(matrix, a, b, to1, to2, pairs)
     g1 += M.sum(-1, keepdim=True) * z1 - M @ z2
     g2 += M.sum(-2).unsqueeze(-1) * z2 - M.mT @ z1
     return g1, g2
@@ -181,25 +165,25 @@ def weighted_differences(M: Tensor, z1: Tensor, z2: Tensor, near: list[NearPairs
 def inner_differences(h: Tensor, z1: Tensor, z2: Tensor, near: list[NearPairs]) -> Tensor:
     """h_iᵀ(z1_i − z2_j)."""
     H = (h * z1).sum(-1, keepdim=True) - h @ z2.mT
-    for index, found in enumerate(near):
+    for index, pairs in enumerate(near):
         matrix, h_, a, b = (_element(t, H.shape[:-2], index) for t in (H, h, z1, z2))
-        for rows, columns, center in found.balls:
+        for rows, columns, center in pairs.balls:
             inside = h_[rows]
             own = (inside * (a[rows] - a[center])).sum(-1, keepdim=True)
             matrix[rows.unsqueeze(-1), columns] = own - inside @ (b[columns] - a[center]).mT
-        for i, j in found.outliers:
+        for i, j in pairs.outliers:
             matrix[i, j] = (h_[i] * (a[i] - b[j])).sum(-1)
     return H
 
 
-def _add_near_(M: Tensor, z1: Tensor, z2: Tensor, g1: Tensor, g2: Tensor, found: NearPairs) -> None:
+def _add_near_(M: Tensor, z1: Tensor, z2: Tensor, g1: Tensor, g2: Tensor, pairs: NearPairs) -> None:
     """Add the differences of near pairs and remove their weights from ``M``: inner balls before outer ones."""
-    for i, j in found.outliers:
+    for i, j in pairs.outliers:
         weighted = M[i, j].unsqueeze(-1) * (z1[i] - z2[j])
         g1.index_add_(0, i, weighted)
         g2.index_add_(0, j, weighted, alpha=-1.0)
         M[i, j] = 0.0
-    for rows, columns, center in reversed(found.balls):
+    for rows, columns, center in reversed(pairs.balls):
         block = M[rows.unsqueeze(-1), columns]
         a, b = z1[rows] - z1[center], z2[columns] - z1[center]
         g1.index_add_(0, rows, block.sum(-1, keepdim=True) * a - block @ b)
@@ -208,13 +192,7 @@ def _add_near_(M: Tensor, z1: Tensor, z2: Tensor, g1: Tensor, g2: Tensor, found:
 
 
 def laplace_gram(z1: Tensor, z2: Tensor | None = None) -> Tensor:
-    """The matrix exp(−‖z1_i − z2_j‖₁), differentiable in ``z1`` and ``z2``; ``z2=None`` means ``z1``.
-
-    Example:
-        >>> laplace_gram(torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64))
-        tensor([[1.0000, 0.1353],
-                [0.1353, 1.0000]], dtype=torch.float64)
-    """
+    """The matrix exp(−‖z1_i − z2_j‖₁), differentiable in ``z1`` and ``z2``; ``z2=None`` means ``z1``."""
     matrix: Tensor = _LaplaceGram.apply(z1, z2)
     return matrix
 

@@ -78,15 +78,7 @@ def gram_evaluator(
 
 
 class RadialEvaluator:
-    """σ² φ(‖z_i − z_j‖²) for rows ``x`` ``(n, d)``.
-
-    Args:
-        profile: φ and φ′.
-        x: rows.
-        groups: the number of the lengthscale of each column.
-        lengthscale: ℓ and the name of its parameter.
-        outputscale: the same for σ², or ``None``.
-    """
+    """σ² φ(‖z_i − z_j‖²) for rows ``x`` ``(n, d)``."""
 
     on_log_scale = True
 
@@ -196,15 +188,7 @@ class RadialEvaluator:
 
 
 class AutogradEvaluator:
-    """Any kernel: the graph of the kernel alone, from its raw parameters as they are to K and α².
-
-    Args:
-        kernel: the kernel.
-        x: rows.
-        names: the raw parameters that change.
-        bound: of k(x, x), as given by the user.
-        needs_sup: whether α² is needed.
-    """
+    """Any kernel: the graph of the kernel alone, from its raw parameters as they are to K and α²."""
 
     on_log_scale = False
 

@@ -8,10 +8,8 @@ kernels with a registered rule that rule; every other kernel is evaluated by GPy
 from __future__ import annotations
 
 import contextlib
-import functools
-import operator
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import torch
 from gpytorch import Module
@@ -25,7 +23,7 @@ from ..validation import all_finite, broadcast_shapes, check_finite, check_memor
 from .initialization import check_initialized
 from .profiles import RadialProfile, radial_of
 from .radial import radial_gram, square_distances
-from .structure import Algebra, Node, Registry, batch_shape_of, check_columns, check_kernel, visit
+from .structure import Arithmetic, Node, Registry, batch_shape_of, check_columns, check_kernel, visit
 
 GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
 """From a kernel and the points that reach its ``forward``, x1 and x2 (``None`` for x1), to k(x1_i, x2_j)."""
@@ -33,9 +31,9 @@ GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
 GRAMS: Registry[GramRule] = Registry("Gram matrix")
 
 LARGE = 2**27
-"""Entries of a matrix, 1 GiB in float64, from which it is asked whether memory holds it."""
+"""Entries of a matrix, 1 GiB in float64, from which available memory is checked."""
 
-LARGE_REMEDY = "Ask for some rows at a time, or answer through features, as kernel_embed.approximate does."
+LARGE_REMEDY = "Evaluate some rows at a time, or use features, as kernel_embed.approximate does."
 
 
 def gram(kernel: Kernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
@@ -155,7 +153,7 @@ def _evaluation_mode(inducing: list[InducingPointKernel]) -> Iterator[None]:
             module.training = mode
 
 
-class _Gram(Algebra[Tensor]):
+class _Gram(Arithmetic):
     """K where at least one part has a closed form; the others are evaluated by GPyTorch."""
 
     def __init__(self, x1: Tensor, x2: Tensor | None) -> None:
@@ -181,14 +179,6 @@ class _Gram(Algebra[Tensor]):
     def scale(self, node: Node, part: Tensor) -> Tensor:
         """σ²K."""
         return node.factor[..., None, None] * part
-
-    def add(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
-        """K₁ + K₂."""
-        return functools.reduce(operator.add, parts)
-
-    def multiply(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
-        """K₁ ∘ K₂."""
-        return functools.reduce(operator.mul, parts)
 
     def _points(self, node: Node) -> tuple[Tensor, Tensor | None]:
         return node.select(self.x1), None if self.x2 is None else node.select(self.x2)

@@ -158,7 +158,6 @@ class Initialization:
     Args:
         is_complete: whether a kernel can be evaluated as it is.
         complete: initializes a kernel in place from the points ``(n, d)`` that reach its ``forward``.
-        expected: description of an initialized kernel, for error messages.
         otherwise: other ways to initialize it, for error messages.
 
     Example:
@@ -167,13 +166,12 @@ class Initialization:
         ...     is_complete=lambda kernel: hasattr(kernel, "center"),
         ...     complete=lambda kernel, x: setattr(kernel, "center", x.mean(0)),
         ... )
-        >>> rule.expected
-        'a kernel that has taken from data what it needs'
+        >>> rule.otherwise
+        ''
     """
 
     is_complete: Callable[[Kernel], bool]
     complete: Callable[[Kernel, Tensor], None]
-    expected: str = "a kernel that has taken from data what it needs"
     otherwise: str = ""
 
 
@@ -183,7 +181,6 @@ INITIALIZATIONS.register(
     Initialization(
         is_complete=lambda kernel: hasattr(kernel, "randn_weights"),
         complete=lambda kernel, x: kernel._init_weights(x.shape[-1], kernel.num_samples),
-        expected="an RFFKernel with its weights drawn",
         otherwise="give num_dims",
     ),
 )
@@ -252,7 +249,7 @@ def check_initialized(kernel: Kernel) -> None:
     for part, rule in reversed(list(_incomplete(kernel))):  # the innermost first, which causes the error
         other = f", or {rule.otherwise}" if rule.otherwise else ""
         raise ValueError(
-            f"Expected {rule.expected}, got {type(part).__name__} without. Call "
+            f"{type(part).__name__} must be initialized from data before its first use. Call "
             f"kernel_embed.kernels.initialize_from_data(kernel, x) first{other}; fit does this itself for tensors."
         )
 

@@ -142,22 +142,20 @@ def _differences(
     row = torch.cat(rows, dim=-2)
     gradient1 = (row[..., -1:] * z1 - row[..., :-1]).mul_(factor)
     gradient2 = (columns[..., -1:] * other - columns[..., :-1]).mul_(factor)
-    total: Tensor = row[..., -1].sum(-1)
-    if z2 is None:
-        return _sum_to(gradient1 + gradient2, z1), None, total
-    return _sum_to(gradient1, z1), _sum_to(gradient2, z2), total
+    return *_by_side(gradient1, gradient2, z1, z2), row[..., -1].sum(-1)
 
 
 def _near_gradients(M: Tensor, z1: Tensor, z2: Tensor | None, near: list[NearPairs]) -> tuple[Tensor, Tensor | None]:
     """∂q/∂z1 and ∂q/∂z2 where the distances of some pairs were refined."""
     gradient1, gradient2 = weighted_differences(M, z1, z1 if z2 is None else z2, near)
+    return _by_side(gradient1, gradient2, z1, z2)
+
+
+def _by_side(gradient1: Tensor, gradient2: Tensor, z1: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The gradients of ``z1`` and ``z2``, or their sum where both are one."""
     if z2 is None:
-        return _sum_to(gradient1 + gradient2, z1), None
-    return _sum_to(gradient1, z1), _sum_to(gradient2, z2)
-
-
-def _sum_to(gradient: Tensor, like: Tensor) -> Tensor:
-    return gradient.sum_to_size(like.shape)
+        return (gradient1 + gradient2).sum_to_size(z1.shape), None
+    return gradient1.sum_to_size(z1.shape), gradient2.sum_to_size(z2.shape)
 
 
 def half_squares(
@@ -170,7 +168,10 @@ def half_squares(
     """
     other = z1 if z2 is None else z2
     norms1, norms2 = (z.square().sum(-1, keepdim=True).mul_(0.5) for z in (z1, other))
-    halves = _product(z1, other, norms1, norms2, shift)
+    # [z, −‖z‖²/2 + shift, 1] [z', 1, −‖z'‖²/2]ᵀ
+    own = -norms1 if shift is None else shift[..., None, None] - norms1
+    left = torch.cat([z1, own, torch.ones_like(norms1)], dim=-1)
+    halves = left @ torch.cat([other, torch.ones_like(norms2), -norms2], dim=-1).mT
     largest = max(float(norms1.max()), float(norms2.max()))
     near = []
     if rough or 2.0 * largest > CHECKED_NORM or largest != largest:
@@ -180,14 +181,6 @@ def half_squares(
         if z2 is None:
             halves.diagonal(dim1=-2, dim2=-1).zero_()
     return halves, near
-
-
-def _product(z1: Tensor, z2: Tensor, norms1: Tensor, norms2: Tensor, shift: Tensor | None) -> Tensor:
-    """[z, −‖z‖²/2 + shift, 1] [z', 1, −‖z'‖²/2]ᵀ."""
-    own = -norms1 if shift is None else shift[..., None, None] - norms1
-    left = torch.cat([z1, own, torch.ones_like(norms1)], dim=-1)
-    right = torch.cat([z2, torch.ones_like(norms2), -norms2], dim=-1)
-    return left @ right.mT
 
 
 def warn_lost_digits(z: Tensor) -> None:

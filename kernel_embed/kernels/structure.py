@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
@@ -22,9 +24,6 @@ T = TypeVar("T")
 
 class Registry(Generic[T]):
     """Rules by the exact type of a kernel.
-
-    Args:
-        name: description of the rules, for error messages.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel, RQKernel
@@ -186,6 +185,18 @@ class Algebra(Generic[T]):
         return None
 
 
+class Arithmetic(Algebra[Tensor]):
+    """Sums are added, and products multiplied."""
+
+    def add(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
+        """The sum."""
+        return functools.reduce(operator.add, parts)
+
+    def multiply(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
+        """The product."""
+        return functools.reduce(operator.mul, parts)
+
+
 def root_of(kernel: Kernel) -> Node:
     """The root node of ``kernel``, which can be folded many times."""
     check_kernel(kernel)
@@ -278,19 +289,7 @@ def check_columns(kernel: Kernel, width: int) -> None:
 
 
 def batch_shape_of(kernel: Kernel) -> torch.Size:
-    """``kernel.batch_shape``, without ``torch.broadcast_shapes``, which imports SymPy on its first call.
-
-    Args:
-        kernel: any kernel.
-
-    Returns:
-        The shape of the batch.
-
-    Example:
-        >>> from gpytorch.kernels import LinearKernel, RBFKernel
-        >>> batch_shape_of(RBFKernel(batch_shape=torch.Size([2])) + LinearKernel())
-        torch.Size([2])
-    """
+    """``kernel.batch_shape``, without ``torch.broadcast_shapes``, which imports SymPy on its first call."""
     if type(kernel).batch_shape is not Kernel.batch_shape:
         return torch.Size(kernel.batch_shape)
     return broadcast_shapes(kernel._batch_shape, *(batch_shape_of(part) for part in kernel.sub_kernels()))

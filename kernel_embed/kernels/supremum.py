@@ -20,10 +20,8 @@ The last two make r a penalty that is scaled like the paper's, but not the bound
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -44,7 +42,7 @@ from ..validation import broadcast_shapes, check_features, check_number
 from .classes.feature import FeatureKernel
 from .gram import gram_diagonal
 from .profiles import PROFILES
-from .structure import Algebra, Node, Registry, all_leaves, batch_shape_of, check_columns, check_kernel, fold
+from .structure import Arithmetic, Node, Registry, all_leaves, batch_shape_of, check_columns, check_kernel, fold
 
 SupremumRule = Callable[[Kernel, Tensor], Tensor]
 """From a kernel and points x to call it with, to sup k(x, x) over all x, of the kernel's batch shape."""
@@ -160,7 +158,7 @@ def sup_diagonal(
     return SupDiagonal(torch.full(kernel.batch_shape, bound, dtype=x.dtype, device=x.device), "given", True)
 
 
-class _Supremum(Algebra[Tensor]):
+class _Supremum(Arithmetic):
     """α² from the suprema of all parts: exact if their diagonals are constant, since all are attained at the same x."""
 
     def __init__(self, x: Tensor) -> None:
@@ -174,14 +172,6 @@ class _Supremum(Algebra[Tensor]):
     def scale(self, node: Node, part: Tensor) -> Tensor:
         """σ²α²."""
         return node.factor * part
-
-    def add(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
-        """α₁² + α₂²."""
-        return functools.reduce(operator.add, parts)
-
-    def multiply(self, node: Node, parts: Sequence[Tensor]) -> Tensor:
-        """α₁²α₂²."""
-        return functools.reduce(operator.mul, parts)
 
 
 def _rule(kernel: Kernel) -> SupremumRule | None:

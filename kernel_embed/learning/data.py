@@ -17,9 +17,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..kernels import gram, gram_diagonal
+from ..kernels.evaluators import RadialEvaluator
 from ..kernels.initialization import has_lengthscale
 from ..objectives.base import B, B_co, Embedding, attach
 from ..validation import check_count
+from .parameters import is_small
 
 T = TypeVar("T")
 Batch = tuple[Tensor, "Tensor | None"]
@@ -121,13 +123,7 @@ class LoaderData(Data):
 
 
 def as_pair(batch: object, like: Tensor) -> Batch:
-    """``(x, y)`` of what a loader yielded, with x in the dtype and on the device of ``like``.
-
-    Example:
-        >>> x, y = as_pair([torch.tensor([[1, 2]]), torch.tensor([0])], torch.zeros(()))
-        >>> x, y
-        (tensor([[1., 2.]]), tensor([0]))
-    """
+    """``(x, y)`` of what a loader yielded, with x in the dtype and on the device of ``like``."""
     if isinstance(batch, Tensor):
         return batch.to(like), None
     if not (isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)):
@@ -253,13 +249,24 @@ def warn_of_blind_start(embedding: gpytorch.Module, x: Tensor) -> None:
 def _fault(kernel: Kernel, x: Tensor) -> str | None:
     """A description of the problem with K between some rows and all rows."""
     rows = torch.linspace(0, x.shape[-2] - 1, min(NUM_ROWS, x.shape[-2]), device=x.device).round().long()
-    K = gram(kernel, x[rows], x)
+    K, diagonal = _values(kernel, x, rows)
     size = K.abs().amax(dim=(-2, -1))
     if bool((K.amax(dim=(-2, -1)) - K.amin(dim=(-2, -1)) <= ALIKE * size).any()) and bool((x[rows] != x[:1]).any()):
         return "is constant up to rounding"
-    diagonal = gram_diagonal(kernel, x).clamp_min(torch.finfo(x.dtype).tiny).sqrt()
+    diagonal = diagonal.clamp_min(torch.finfo(x.dtype).tiny).sqrt()
     correlations = K.abs() / (diagonal[..., rows].unsqueeze(-1) * diagonal.unsqueeze(-2))
     correlations[..., torch.arange(len(rows), device=x.device), rows] = 0.0
     if bool((correlations.amax(dim=-1).median(dim=-1).values < ALONE).any()):
         return "sees no two points as near, for more than half of them,"
     return None
+
+
+def _values(kernel: Kernel, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """k(x_i, x_j) for some ``rows`` i and all j, and k(x_j, x_j)."""
+    if is_small(x):
+        radial = RadialEvaluator.of(kernel, x)
+        matrix = None if radial is None else radial({})
+        if matrix is not None:
+            K = matrix.scale * torch.from_numpy(matrix.K)
+            return K[rows], K.diagonal()
+    return gram(kernel, x[rows], x), gram_diagonal(kernel, x)

@@ -42,15 +42,13 @@ from ..objectives import Objective
 from ..objectives.base import Targets
 from ..objectives.evidence import EmbeddingEvidence, SampleEvidence
 from .data import LocalProcess
-from .parameters import Coordinates, ParameterVector, Vector
+from .parameters import Coordinates, ParameterVector, Vector, is_small
 from .priors import PriorLoss
 from .result import Evaluation, Terms
 
 if TYPE_CHECKING:
     from .loss import Loss
 
-MOST_ROWS = 512
-"""Beyond this many rows matrix operations take all the time, and the autograd path keeps fewer of them."""
 LARGEST_SQUARE = 300.0**2
 """Of ‖u‖²: the square of the exponential of each entry is still finite."""
 
@@ -111,7 +109,6 @@ class DirectObjective(Direct):
         self._system = LapackSystem(Y.numpy())
         self._form = DistanceForm(Y.squeeze(-1)) if "inverse_forms" in inputs else None
         self._data = Targets(np, self._system.Y, len(x))
-        self._regularization = float(embedding.regularization.detach())
 
     def _evaluate(self, u: Vector, with_gradient: bool) -> Value | None:
         evaluator = self.evaluator
@@ -123,7 +120,7 @@ class DirectObjective(Direct):
         gram = evaluator(values)
         if gram is None:
             return None
-        lam = float(values[RIDGE][0]) if RIDGE in values else self._regularization
+        lam = float(values[RIDGE][0]) if RIDGE in values else float(self._embedding.regularization)
         ridge = len(self._x) * lam
         answer = (self._directly if self.is_direct else self._by_autograd)(gram, ridge, with_gradient)
         if answer is None or not with_gradient:
@@ -221,14 +218,13 @@ def direct_objective(
     embedding: gpytorch.Module, objective: Objective[Any], x: Tensor, y: Tensor | None, vector: ParameterVector
 ) -> Direct | None:
     """The objective without modules and graph; ``None`` where the problem is large, batched, or of another kind."""
-    small = x.dtype is torch.float64 and x.device.type == "cpu" and x.dim() == 2 and 0 < len(x) <= MOST_ROWS
-    if not small or any(p.dtype is not torch.float64 for p in embedding.parameters()):
+    if not is_small(x) or any(p.dtype is not torch.float64 for p in embedding.parameters()):
         return None
     if type(embedding) is BayesianMeanEmbedding and y is None:
         return _sample_evidence(embedding, objective, x, vector)
     if type(embedding) not in (ConditionalEmbedding, MulticlassEmbedding) or y is None:
         return None
-    if embedding.regularization.dim() > 0 or batch_shape_of(embedding.kernel):
+    if embedding.raw_regularization.dim() > 0 or batch_shape_of(embedding.kernel):
         return None
     if any(name != RIDGE and not name.startswith("kernel.") for name in vector.named):
         return None

@@ -23,6 +23,15 @@ Vector = NDArray[np.float64]
 Bounds = list[tuple[float | None, float | None]]
 
 
+MOST_ROWS = 512
+"""Beyond this many rows matrix operations take all the time, and the autograd path keeps fewer of them."""
+
+
+def is_small(x: Tensor) -> bool:
+    """Whether rows ``x`` are so few that interpreting Python takes most of the time, and in float64 on the CPU."""
+    return x.dtype is torch.float64 and x.device.type == "cpu" and x.dim() == 2 and 0 < len(x) <= MOST_ROWS
+
+
 class ParameterVector:
     """A view of parameters as a flat float64 vector in their raw, unconstrained form."""
 
@@ -88,11 +97,7 @@ class ParameterVector:
 
 
 class Coordinates:
-    """θ(u) and ∂θ/∂u, entry by entry, by the constraints of the parameters.
-
-    Args:
-        vector: the parameters.
-    """
+    """θ(u) and ∂θ/∂u, entry by entry, by the constraints of the parameters."""
 
     def __init__(self, vector: ParameterVector) -> None:
         self.slices: dict[str, slice] = {}
@@ -221,7 +226,7 @@ def unidentified(embedding: gpytorch.Module, objective: Objective[B]) -> tuple[s
 def _unidentified_scale(embedding: gpytorch.Module, objective: Objective[B]) -> tuple[str, ...]:
     kernel: Kernel = getattr(embedding, "kernel", None)
     is_scaled = COMPOSITES.find(kernel) is Composite.SCALE
-    if objective.identifies_scale or not is_scaled or not hasattr(embedding, "regularization"):
+    if objective.identifies_scale or not is_scaled or not hasattr(embedding, "raw_regularization"):
         return ()
     if not embedding.raw_regularization.requires_grad:
         return ()

@@ -1,6 +1,6 @@
 """Regularized systems A = K + ηW⁻¹, factorized once and used many times."""
 
-from .cholesky import cholesky_factor, extended, require_finite, whitening
+from .cholesky import extended, require_finite, whitening
 from .dense import DenseSystem, factorize, single_precision
 from .features import FeatureSystem, Shards
 from .forms import DenseForm, DistanceForm, QuadraticForm
@@ -19,7 +19,6 @@ __all__ = [
     "QuadraticForm",
     "RidgePath",
     "Shards",
-    "cholesky_factor",
     "conjugate_gradients",
     "extended",
     "factorize",

@@ -17,12 +17,6 @@ from ..validation import all_finite
 from .dense import DenseSystem, factorize
 
 
-def cholesky_factor(A: Tensor) -> Tensor:
-    """The lower Cholesky factor of small matrices, differentiable; for lengthscale matrices, not for Gram matrices."""
-    factor: Tensor = torch.linalg.cholesky(A)
-    return factor
-
-
 def whitening(K: Tensor) -> Tensor:
     """R with RᵀKR = I, for symmetric K ``(s, s)``; without the directions in which K is numerically zero.
 
@@ -82,7 +76,7 @@ class _Extended(DenseSystem):
     """A system with a factor that is already computed."""
 
     def __init__(self, K: Tensor, ridge: Tensor, weights: Tensor | None, factor: Tensor) -> None:
-        self.K, self.ridge, self.weights, self._held = K, ridge, weights, factor
+        self.K, self.ridge, self.weights, self._cached_factor = K, ridge, weights, factor
         self._noise = ridge.unsqueeze(-1) if weights is None else ridge.unsqueeze(-1) / weights
         self.jitter = torch.zeros_like(ridge)
 

@@ -44,16 +44,16 @@ from .system import LinearSystem
 MAX_CONDITION = 1e5
 """The largest bound of κ for which a factor is made in single precision: uκ is 0.006 there, at worst."""
 
-ASKED = contextvars.ContextVar("single precision is asked for", default=False)
-"""Whether dense systems that are made now are to try :func:`single_factor`."""
+SINGLE_PRECISION = contextvars.ContextVar("single precision", default=False)
+"""Whether new dense systems try :func:`single_factor`."""
 
 
 @contextlib.contextmanager
-def single_precision(asked: bool = True) -> Iterator[None]:
+def single_precision(enabled: bool = True) -> Iterator[None]:
     """Factorize dense systems in float32 inside the block, for data in float64; solutions are refined to float64.
 
     Args:
-        asked: ``False`` changes nothing.
+        enabled: ``False`` changes nothing.
 
     Example:
         >>> from kernel_embed.linalg import DenseSystem, single_precision
@@ -63,11 +63,11 @@ def single_precision(asked: bool = True) -> Iterator[None]:
         >>> system.solve(torch.tensor([[8.0], [0.0]], dtype=torch.float64)).flatten().round(decimals=9)
         tensor([ 3., -1.], dtype=torch.float64)
     """
-    token = ASKED.set(asked)
+    token = SINGLE_PRECISION.set(enabled)
     try:
         yield
     finally:
-        ASKED.reset(token)
+        SINGLE_PRECISION.reset(token)
 
 
 def single_factor(K: Tensor, noise: Tensor) -> Tensor | None:
@@ -115,11 +115,11 @@ class DenseSystem(LinearSystem):
     def __init__(self, K: Tensor, ridge: Tensor, weights: Tensor | None = None) -> None:
         self.K, self.weights = K, weights
         noise = ridge.unsqueeze(-1) if weights is None else ridge.unsqueeze(-1) / weights
-        self._held: Tensor | None
-        self._held = single_factor(K.detach(), noise.detach()) if ASKED.get() else None
+        self._cached_factor: Tensor | None
+        self._cached_factor = single_factor(K.detach(), noise.detach()) if SINGLE_PRECISION.get() else None
         self.jitter = noise.new_zeros(noise.shape[:-1])
-        if self._held is None:
-            self._held, self.jitter = factorize(K.detach(), noise.detach())
+        if self._cached_factor is None:
+            self._cached_factor, self.jitter = factorize(K.detach(), noise.detach())
         jittered = bool(self.jitter.any())
         self.ridge = ridge + self.jitter if jittered else ridge
         self._noise = noise + self.jitter.unsqueeze(-1) if jittered else noise
@@ -140,7 +140,7 @@ class DenseSystem(LinearSystem):
             return super().regress_left_out(Y)
         Y = Y.expand(*self.K.shape[:-1], Y.shape[-1])
         V, P, c = RegressLeftOut.apply(self.K, self._noise, Y, self._factor, self._inverse)
-        self._held = None
+        self._cached_factor = None
         return V, P, c
 
     def solve(self, Y: Tensor) -> Tensor:
@@ -189,7 +189,7 @@ class DenseSystem(LinearSystem):
                 columns = inverse[..., block]
                 q[..., block] = (columns * form.apply(columns)).sum(-2)
             return q, self.inverse_diagonal()
-        inverse, self._held = self._inverse.to(self.K), None
+        inverse, self._cached_factor = self._inverse.to(self.K), None
         q, c = InverseForms.apply(self.K, self._noise, inverse, form)
         return q, c
 
@@ -211,9 +211,9 @@ class DenseSystem(LinearSystem):
 
     @property
     def _factor(self) -> Tensor:
-        if self._held is None:
-            self._held = factorize(self.K.detach(), self._noise.detach())[0]
-        return self._held
+        if self._cached_factor is None:
+            self._cached_factor = factorize(self.K.detach(), self._noise.detach())[0]
+        return self._cached_factor
 
     @functools.cached_property
     def _inverse(self) -> Tensor:

@@ -25,9 +25,6 @@ class IterativeSystem(LinearSystem):
         preconditioner: a system near this one, such as that of Nyström features.
         tolerance: ‖AV − Y‖ ≤ ``tolerance`` ‖Y‖ ends the iteration.
         max_iterations: a limit of products with A.
-
-    Attributes:
-        num_iterations: products with A of the last solve.
     """
 
     def __init__(

@@ -25,13 +25,7 @@ FEW_ROWS = 100
 
 
 class Cotangents:
-    """∂q for V, P, c = diag A⁻¹, −log N(Y; 0, A), diag A⁻¹LA⁻¹ and α², and what these are computed from.
-
-    Args:
-        system: the factorized system.
-        form: L.
-        sup_diagonal: α².
-    """
+    """∂q for V, P, c = diag A⁻¹, −log N(Y; 0, A), diag A⁻¹LA⁻¹ and α², and what these are computed from."""
 
     V: Array | None = None
     P: Array | None = None
@@ -51,9 +45,6 @@ class Cotangents:
 
 class LapackSystem:
     """A = σ²K + ηI for targets ``Y`` ``(n, m)``, factorized again and again in one buffer.
-
-    Args:
-        Y: targets.
 
     Example:
         >>> system = LapackSystem(np.array([[8.0], [0.0]]))

@@ -49,9 +49,6 @@ class LinearSystem(abc.ABC):
     A subclass supplies :meth:`regress`, :meth:`coefficients`, :meth:`gram`, :meth:`block`, :meth:`restricted` and
     :meth:`diagonal`; those that hold a factor also :meth:`inverse_diagonal`, :meth:`inverse_forms`,
     :meth:`log_determinant` and :meth:`conditional_covariance`.
-
-    Attributes:
-        ridge: η including jitter, of shape ``batch``.
     """
 
     ridge: Tensor
@@ -120,12 +117,7 @@ class LinearSystem(abc.ABC):
         return 0.5 * (quadratic + m * self.log_determinant() + n * m * math.log(2.0 * math.pi))
 
     def conditional_covariance(self, representation: Tensor, prior: Callable[[], Tensor]) -> Tensor:
-        """The covariance at t new points of a Gaussian process with covariance k, given noisy values at the rows.
-
-        Args:
-            representation: of the new points, ``(*batch, t, p)``.
-            prior: k between the new points, ``(*batch, t, t)``, called only where it is needed.
-        """
+        """The covariance at t new points of a Gaussian process with covariance k, given noisy values at the rows."""
         raise self._unavailable("a posterior covariance")
 
     def _unavailable(self, what: str) -> TypeError:

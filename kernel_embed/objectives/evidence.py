@@ -189,11 +189,7 @@ SMALLEST_WEIGHT = 1e-100
 
 
 class SampleEvidence:
-    """q = −log p(x₁, …, x_n | ℓ, σ²) of eq. (13) for a sample without repeated points.
-
-    Args:
-        x: the sample, ``(n, D)``.
-    """
+    """q = −log p(x₁, …, x_n | ℓ, σ²) of eq. (13) for a sample without repeated points."""
 
     def __init__(self, x: Tensor) -> None:
         n, self._D = x.shape

@@ -11,9 +11,9 @@ from linear_operator.utils.warnings import NumericalWarning
 
 import kernel_embed as ke
 from kernel_embed.learning.data import LocalProcess
-from kernel_embed.learning.direct import MOST_ROWS, direct_loss, direct_objective
+from kernel_embed.learning.direct import direct_loss, direct_objective
 from kernel_embed.learning.loss import Loss
-from kernel_embed.learning.parameters import Coordinates, ParameterVector, unidentified
+from kernel_embed.learning.parameters import MOST_ROWS, Coordinates, ParameterVector, unidentified
 from kernel_embed.tabular import TiedMaternKernel, TiedRBFKernel
 
 X = torch.as_tensor(np.random.RandomState(0).randn(30, 3))
@@ -226,7 +226,7 @@ def test_a_subclass_with_its_own_evaluate_is_respected():
 def test_fit_takes_the_same_steps_with_autograd(monkeypatch, objective):
     runs = []
     for rows in (MOST_ROWS, 0):
-        monkeypatch.setattr("kernel_embed.learning.direct.MOST_ROWS", rows)
+        monkeypatch.setattr("kernel_embed.learning.parameters.MOST_ROWS", rows)
         embedding = classes(RBFKernel(ard_num_dims=3))
         result = ke.fit(embedding, OBJECTIVES[objective], X, Y, max_evaluations=12)
         values = [embedding.regularization.item(), *embedding.kernel.lengthscale.flatten().tolist()]

@@ -87,5 +87,5 @@ def test_fit_learns_the_same_and_answers_in_double():
 
 def test_another_precision_is_refused():
     embedding, x, y = problem()
-    with pytest.raises(ValueError, match="Expected precision 'double' or 'single', got 'half'"):
+    with pytest.raises(ValueError, match="precision must be 'double' or 'single', not 'half'"):
         ke.fit(embedding, ke.LeaveOneOutRisk(), x, y, precision="half")

@@ -9,7 +9,6 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ...linalg import cholesky_factor
 from ...validation import check_count
 from ..profiles import PROFILES, SQUARED_EXPONENTIAL, Radial
 from ..radial import Whitening, radial_gram
@@ -108,7 +107,7 @@ class MahalanobisKernel(Kernel):
     @covariance.setter
     def covariance(self, value: Tensor) -> None:
         """Set L from Σ."""
-        L = cholesky_factor(torch.linalg.inv(value.to(self.raw_factor)))
+        L = torch.linalg.cholesky(torch.linalg.inv(value.to(self.raw_factor)))
         raw = L.tril(-1) + torch.diag_embed(L.diagonal(dim1=-2, dim2=-1).log())
         self.initialize(raw_factor=raw.expand(self.raw_factor.shape).clone())
 
@@ -151,7 +150,7 @@ def mahalanobis_smoothed_gram(kernel: MahalanobisKernel, x1: Tensor, x2: Tensor 
     L = kernel.factor
     eye = torch.eye(D, dtype=L.dtype, device=L.device)
     # (½Σ + h⁻¹I)⁻¹ = 2h (2LLᵀ + hI)⁻¹ LLᵀ = 2h L (2LᵀL + hI)⁻¹ Lᵀ, so with TTᵀ = 2LᵀL + hI it is √(2h) T⁻¹z, squared.
-    T = cholesky_factor(2.0 * L.mT @ L + h[..., None, None] * eye)
+    T: Tensor = torch.linalg.cholesky(2.0 * L.mT @ L + h[..., None, None] * eye)
     log_size = 0.5 * D * math.log(2.0 * math.pi) - T.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     left = torch.linalg.solve_triangular(T, eye, upper=False) * (0.5 * h).sqrt()[..., None, None]
     y = z1 if z2 is None else z2
