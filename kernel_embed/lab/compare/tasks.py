@@ -218,12 +218,7 @@ CLASSIFICATION = Task(
 
 
 def pinball(quantiles: Floats, levels: Floats, y: Floats) -> Floats:
-    """max(q(y − t), (q − 1)(y − t)) of each row and level.
-
-    Example:
-        >>> pinball(np.array([[1.0, 3.0]]), np.array([0.1, 0.9]), np.array([2.0]))
-        array([[0.1, 0.1]])
-    """
+    """max(q(y − t), (q − 1)(y − t)) of each row and level."""
     error = y[:, None] - quantiles
     return np.asarray(np.maximum(levels * error, (levels - 1) * error))
 
