@@ -159,12 +159,8 @@ def _summarize_classes(arrays: Arrays, model: Any, x: Features, y: NDArray[Any])
     model, error = last_step(model), calibration_error(arrays["probabilities"].max(axis=1), correct)
     bounds = {name: getattr(model, f"{name}_", None) for name in ("bound", "tight_bound")}
     values = {name: bound.value if isinstance(bound, Bound) else None for name, bound in bounds.items()}
-    return {
-        **means,
-        "calibration_error": error,
-        "objective": getattr(getattr(model, "result_", None), "value", None),
-        **values,
-    }
+    objective = getattr(getattr(model, "result_", None), "value", None)
+    return {**means, "calibration_error": error, "objective": objective, **values}
 
 
 def _score_classes(arrays: Arrays) -> dict[str, Floats]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy.integrate import quad
 from scipy.stats import norm
+from sklearn.metrics import mean_pinball_loss
 
 import kernel_embed as ke
 from kernel_embed.embeddings import Distribution
@@ -19,7 +20,7 @@ from kernel_embed.lab.compare.regressors import (
     ProbabilisticRidge,
 )
 from kernel_embed.lab.compare.tables import table_of
-from kernel_embed.lab.compare.tasks import LEVELS, REGRESSION
+from kernel_embed.lab.compare.tasks import LEVELS, REGRESSION, pinball
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,13 @@ def test_the_table_says_what_to_use(compared):
     truth, quantiles = compared.predictions("ridge")
     assert quantiles.shape == (80, 100)
     assert sorted(truth) == sorted(compared.table.y)
+
+
+def test_the_pinball_loss_is_that_of_scikit_learn():
+    y, quantiles = np.random.default_rng(0).normal(size=(2, 20))
+    losses = pinball(quantiles[:, None], np.array([0.1, 0.5, 0.9]), y).mean(axis=0)
+    expected = [mean_pinball_loss(y, quantiles, alpha=level) for level in (0.1, 0.5, 0.9)]
+    np.testing.assert_allclose(losses, expected)
 
 
 def test_code_and_model_agree(compared, houses):
