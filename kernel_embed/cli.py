@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(text: str) -> None:
-    """Print; a reader such as ``head`` that closes the pipe early is no error."""
+    """Print; it is not an error if a reader such as ``head`` closes the pipe early."""
     try:
         print(text, flush=True)
     except BrokenPipeError:

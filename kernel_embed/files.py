@@ -38,7 +38,7 @@ UNREADABLE = (
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object], mode: str = "wb") -> None:
-    """Write a file so that a reader, and a run after an interruption, never sees half of it.
+    """Write a file atomically: neither a reader nor a run after an interruption gets an incomplete file.
 
     A symbolic link is followed, and an existing file keeps its permissions.
 

@@ -97,7 +97,7 @@ class SoftmaxScaling:
         for _ in range(HALVINGS):
             trial = self._projected(u - size[..., None] * step)
             derivatives = self.derivatives(trial)
-            # Less than the rounding error of the value is no rise.
+            # An increase below the rounding error of the value does not count.
             worse = derivatives[0] > value - 1e-4 * (free * (u - trial)).sum(-1) + rounding
             if not worse.any():
                 break

@@ -30,7 +30,7 @@ def check_features(
     if not x.is_floating_point():
         x = x.to(integers_as or torch.get_default_dtype())
     if x.is_inference():
-        x = x.clone()  # which may be saved for a gradient
+        x = x.clone()  # may be saved for a gradient
     if x.dim() == 0:
         raise ValueError(f"Expected {name} of shape (n, d), got a single number. Give a row for each point.")
     if x.dim() == 1:
@@ -66,7 +66,7 @@ def check_query_points(x: Tensor, data: Tensor) -> Tensor:
 
 
 def check_tensor(x: Tensor, name: str) -> None:
-    """Raise unless ``x`` is a tensor of numbers that are computed with: no half precision, none complex."""
+    """Raise unless ``x`` is a tensor of a supported real dtype: not half precision, not complex."""
     if not isinstance(x, Tensor):
         raise TypeError(
             f"Expected {name} to be a torch.Tensor, got {type(x).__name__}. Convert it with torch.as_tensor({name})."
@@ -77,7 +77,7 @@ def check_tensor(x: Tensor, name: str) -> None:
 
 
 def check_dense(x: Tensor, name: str) -> None:
-    """Raise unless the numbers of ``x`` are all there, one by one: not sparse, nested, quantized or on ``meta``."""
+    """Raise unless ``x`` is a dense tensor with values: not sparse, nested, quantized or on ``meta``."""
     if x.is_nested or x.layout is not torch.strided:
         kind = "a nested tensor" if x.is_nested else f"layout {x.layout}"
         remedy = f"Pad it with {name}.to_padded_tensor(0.0)" if x.is_nested else f"Convert it with {name}.to_dense()"
@@ -98,7 +98,7 @@ def check_number(name: str, value: object) -> float:
 
 
 def check_array(values: ArrayLike | Tensor, name: str, dim: int | None = None) -> NDArray[np.float64]:
-    """``values``, a tensor or whatever NumPy takes, as an array of real numbers with ``dim`` dimensions."""
+    """``values``, a tensor or anything that NumPy accepts, as an array of real numbers with ``dim`` dimensions."""
     if isinstance(values, Tensor):
         check_tensor(values, name)
         values = values.detach().cpu().numpy()
@@ -106,7 +106,7 @@ def check_array(values: ArrayLike | Tensor, name: str, dim: int | None = None) -
         raise TypeError(f"Expected {name} as real numbers, got complex ones. Give real and imaginary parts apart.")
     try:
         if np.asarray(values).dtype.kind in "US":
-            raise TypeError("Text is not a number.")  # which NumPy would read as numbers
+            raise TypeError("Text is not a number.")  # NumPy would read them as numbers
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"Expected {name} as numbers, got {type(values).__name__}. Give an array.") from error
@@ -129,7 +129,7 @@ def check_count(name: str, value: object, least: int = 1, most: int = 2**31 - 1)
 
 
 def check_setting(name: str, value: float, fits: bool, expected: str) -> None:
-    """Raise unless the setting ``name`` ``fits``, saying what was ``expected`` of it."""
+    """Raise unless the setting ``name`` ``fits``; ``expected`` describes valid values."""
     if not fits:
         raise ValueError(f"Expected {name} {expected}, got {value!r}.")
 
@@ -141,7 +141,7 @@ def check_share(name: str, value: float, remedy: str = "Both ends are excluded."
 
 
 def check_seed(seed: int | None) -> None:
-    """Raise unless ``seed`` is ``None`` or a whole number that every generator takes."""
+    """Raise unless ``seed`` is ``None`` or an integer that every generator accepts."""
     if seed is None:
         return
     remedy = "Give an int, such as seed=0, or None for a new random seed."

@@ -1,3 +1,3 @@
-"""The version, in a module of its own so that every part may write it into its files."""
+"""The version, in a separate module to avoid circular imports."""
 
 __version__ = "0.1.0"

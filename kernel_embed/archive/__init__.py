@@ -156,7 +156,7 @@ def _decoded(decoder: Decoder, content: dict[str, Any], path: str | os.PathLike[
 
 
 def save_checkpoint(path: str | os.PathLike[str], content: Mapping[str, object]) -> None:
-    """Write ``content`` (tensors, numbers, text, dicts and lists of them) so that a reader never sees half of it."""
+    """Write ``content`` (tensors, numbers, text, dicts and lists of them) atomically."""
     write_plain(path, "checkpoint", dict(content))
 
 

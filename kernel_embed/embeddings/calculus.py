@@ -80,7 +80,7 @@ def sum_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> Wei
         The embedded distribution of Y.
 
     Raises:
-        TypeError: if ``conditioned`` holds no data, or ``prior`` is no embedded distribution.
+        TypeError: if ``conditioned`` holds no data, or ``prior`` is not an embedded distribution.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -108,7 +108,7 @@ def chain_rule(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> J
         The embedded joint distribution.
 
     Raises:
-        TypeError: if ``conditioned`` holds no data, or ``prior`` is no embedded distribution.
+        TypeError: if ``conditioned`` holds no data, or ``prior`` is not an embedded distribution.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -137,8 +137,8 @@ def bayes_rule(
         The posterior as a conditioned embedding: ``mean(y)``, ``distribution(y)``, ``expectation(g, y)``.
 
     Raises:
-        TypeError: if ``conditioned`` holds no data, ``prior`` is no embedded distribution, or ``regularization`` is not
-            a number.
+        TypeError: if ``conditioned`` holds no data, ``prior`` is not an embedded distribution, or ``regularization`` is
+            not a number.
         ValueError: if ``regularization`` is not positive and finite, or no pair counts under the prior.
         MemoryError: if the n × n matrices do not fit.
 

@@ -108,7 +108,7 @@ def calibrate(F: Tensor, Y: Tensor, penalty: float = 1.0, weights: Tensor | None
     differentiated. ``weights`` ``(n,)`` say how many rows each row stands for.
 
     Args:
-        F: decision probabilities of rows that the embedding has not seen.
+        F: out-of-sample decision probabilities, such as leave-one-out values.
         Y: one-hot or soft labels.
         penalty: the weight of the squared offsets.
         weights: of the rows.

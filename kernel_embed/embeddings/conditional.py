@@ -225,7 +225,7 @@ class ConditionedEmbedding(LinearPredictor):
     @functools.cached_property
     def sup_diagonal(self) -> SupDiagonal:
         """α² = sup k(x, x), and where it comes from."""
-        # The values at hand: a feature map need not, and with dropout must not, be evaluated again.
+        # From cached values: a feature map need not, and with dropout must not, be evaluated again.
         return sup_diagonal(self.embedding.kernel, self.x, self.embedding.sup_diagonal_bound, self.system.diagonal())
 
     def leave_one_out(self) -> Tensor:
@@ -271,14 +271,14 @@ class ConditionedEmbedding(LinearPredictor):
         with torch.no_grad():
             x, y, weights = self.embedding.checked(check_query_points(x, self.x), y, weights)
             embedding, system = frozen(self.embedding), updated_system(self, x, weights)
-            soft = self.y.dim() != y.dim()  # class numbers beside probabilities
+            soft = self.y.dim() != y.dim()  # class numbers and probabilities mixed
             ys = [self.embedding.targets(part, self.x) if soft and part.dim() == 1 else part for part in (self.y, y)]
             total = self.total_weight + (len(x) if weights is None else float(weights.sum()))
             embedding.regularization = (self.system.ridge / total).to(embedding.regularization)
             return type(self)(embedding, torch.cat([self.x, x]), torch.cat(ys), system)
 
     def restricted(self, rows: Tensor) -> ConditionedEmbedding:
-        """The same embedding conditioned on some of the data, from the Gram matrix or the features at hand."""
+        """The same embedding conditioned on some of the data, from the stored Gram matrix or features."""
         weights = None if self.row_weights is None else self.row_weights[rows]
         total = len(rows) if weights is None else float(weights.sum())
         system = self.system.restricted(rows, total * self.regularization)

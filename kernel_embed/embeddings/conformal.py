@@ -45,7 +45,7 @@ def conformal_quantile(scores: Tensor, coverage: float, weights: Tensor | None =
 
     Raises:
         TypeError: if ``scores`` is not a tensor of real numbers.
-        ValueError: if ``coverage`` is not between 0 and 1, or ``scores`` is no vector or has NaN.
+        ValueError: if ``coverage`` is not between 0 and 1, or ``scores`` is not a vector or has NaN.
 
     Example:
         >>> conformal_quantile(torch.arange(1.0, 20.0), 0.9), conformal_quantile(torch.ones(5), 0.9)

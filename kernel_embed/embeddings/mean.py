@@ -28,7 +28,7 @@ from .base import KernelEmbedding, RegularizedEmbedding
 
 NoiseKind = Literal["heteroscedastic", "central-limit"]
 NUGGET = 1e-4
-"""Independent noise beside that of the central limit theorem, as a share of it: by itself the latter is singular."""
+"""Independent noise relative to that of the central limit theorem, whose covariance alone is singular."""
 BLOCK_ENTRIES = 2**24
 """Entries of a block of the Gram matrix where only its row sums are needed."""
 

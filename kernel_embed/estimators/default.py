@@ -47,12 +47,15 @@ NUM_STAGES = sum(map(len, FAMILIES.values())) + 3
 """Of the progress bar."""
 
 WIDE = 300
-"""Numbers from which Matérn ½ stands for the Laplace kernel, whose distances are no matrix product."""
+"""Number of inputs from which Matérn ½ replaces the Laplace kernel, whose distances are not a matrix product."""
 
 NUM_PARTS = 3
 
 FEWEST = 20
-"""Different rows from which they are split; fewer have no row to spare, and few hyperparameters to flatter them."""
+"""Number of distinct rows from which they are split.
+
+With fewer, no row can be spared, and there is little to overfit.
+"""
 
 CROSS_FITTED = 2000
 """Rows up to which hyperparameters are learned in parts; above, on a sample."""
@@ -76,7 +79,7 @@ VALIDATION_ROWS = 10_000
 """Rows that calibrate and pool, at most."""
 
 SAMPLED = 0.6
-"""Share of the rows; where hyperparameters were learned from less, the ridge is learned anew."""
+"""Fraction of the rows; if hyperparameters were learned from less, the ridge is learned again."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -103,7 +103,7 @@ def _learn_on_leader(
             box = [vars(classifier)]
         except (ValueError, TypeError) as error:
             box = [error]
-    collective("sharing what was learned", dist.broadcast_object_list, box, 0)
+    collective("sharing the learned model", dist.broadcast_object_list, box, 0)
     if isinstance(box[0], Exception):
         raise box[0]
     for name, value in box[0].items():

@@ -1,4 +1,4 @@
-r"""Members of the default classifier beside kernels: logistic regression on transformed rows, and boosted trees.
+r"""Further members of the default classifier: logistic regression on transformed rows, and boosted trees.
 
 Least squares penalizes a row that is right by a wide margin as much as one that is wrong, which shifts the boundary of
 nearly separated classes. Multinomial logistic regression does not. For the features :math:`z_i` of the kernel :math:`c

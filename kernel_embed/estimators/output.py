@@ -35,17 +35,17 @@ CALIBRATION_ROWS = 1000
 """Most rows held out for conformal scores: their quantile then has a coverage known to about one percent."""
 
 SAMPLED = 0.6
-"""Share of the rows; where kernels were learned from less, the ridge is learned anew."""
+"""Fraction of the rows; if kernels were learned from less, the ridge is learned again."""
 
 VALIDATION_ROWS = 4000
 """Rows that weigh the components and have residuals, at most, where embeddings go through features."""
 
 CERTIFICATE = "split conformal: P(Y ∈ C(X)) ≥ coverage for exchangeable rows"
 OBSERVATION = (
-    "leave-one-out conformal: about the coverage asked for; no theorem for a finite sample, because the kernels were "
+    "leave-one-out conformal: about the requested coverage; no theorem for a finite sample, because the kernels were "
     "learned from the same rows"
 )
-WEIGHTED = "split conformal, rows counted by their weights: about the coverage asked for; no theorem for weighted rows"
+WEIGHTED = "split conformal, rows counted by their weights: about the requested coverage; no theorem for weighted rows"
 
 
 @dataclasses.dataclass(frozen=True)

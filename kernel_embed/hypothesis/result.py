@@ -52,7 +52,7 @@ class KernelTestResult:
     """The result of a test.
 
     Attributes:
-        test: what was tested.
+        test: the name of the test.
         statistic: its value on the data: with one kernel the statistic by its definition, with several the largest of
             their standardized statistics.
         pvalue: the p-value; by permutations (1 + #{T_b ≥ T}) / (1 + B), which is never 0.

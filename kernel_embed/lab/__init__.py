@@ -1,1 +1,1 @@
-"""Comparison, papers and benchmarks: what the command line runs. Nothing in the library imports it."""
+"""Comparison, papers and benchmarks, run from the command line. The library does not import this package."""

@@ -1,4 +1,4 @@
-"""The commands of ``kernel-embed``: their options, and what each runs. The lab is imported when a command is called."""
+"""The commands of ``kernel-embed`` and their options. The lab is imported when a command is called."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPARE_EXAMPLES = """examples:
   kernel-embed compare --data train.csv --test test.csv --quick
 
 Run the same command again to resume after an interruption. Runs with other --methods and the same --out are merged."""
-COMPARE = "Learn on a table in several ways, score them on rows they have not seen, and say which to use."
+COMPARE = "Compare learners on a table by their scores on held-out rows, and recommend one."
 REPRODUCE_EXAMPLES = """examples:
   kernel-embed reproduce iris --out results
   kernel-embed reproduce uci --data DIR --datasets wine ecoli"""
@@ -171,7 +171,7 @@ def experiments() -> dict[str, Experiment]:
 
 def _reproduce_options(command: argparse.ArgumentParser) -> None:
     command.epilog = f"{REPRODUCE_EXAMPLES}\n\n{_experiment_list()}"
-    command.description = "Run a table or figure of the papers again, and show our figures beside the published ones."
+    command.description = "Reproduce a table or figure of the papers, and show our figures next to the published ones."
     add = command.add_argument_group("what to run").add_argument
     add("name", nargs="?", choices=list(experiments()), metavar="NAME", help="one of the list below")
     add("--list", action="store_true", help="show the list: what each shows and how long it takes")
@@ -226,7 +226,7 @@ def _experiment_list() -> str:
 def _benchmark_options(command: argparse.ArgumentParser) -> None:
     from . import benchmarks
 
-    command.description = "Speed beside other libraries, as ratios measured in one run."
+    command.description = "Speed compared with other libraries, as ratios measured in one run."
     lists = {
         "parts that run by default:": benchmarks.DEFAULT,
         "parts that run when they are named:": [part for part in benchmarks.PARTS if part not in benchmarks.DEFAULT],
@@ -266,7 +266,7 @@ def _benchmark(options: argparse.Namespace) -> Outcome:
 
 
 def _catalog(title: str, entries: Iterable[tuple[str, str]], width: int) -> str:
-    """A list of names, padded to one length, with their descriptions beside them."""
+    """A list of names, padded to one length, with their descriptions."""
     lines = [title]
     for name, words in entries:
         first, *more = textwrap.wrap(words, width)
@@ -285,5 +285,5 @@ def _closed(text: str, options: argparse.Namespace, pictures: Sequence[pathlib.P
 COMMANDS = {
     "compare": Command("learn a kernel in several ways and compare them", _compare_options, _compare),
     "reproduce": Command("run a table or figure of the papers again", _reproduce_options, _reproduce),
-    "benchmark": Command("measure speed beside other libraries, as ratios", _benchmark_options, _benchmark),
+    "benchmark": Command("measure speed relative to other libraries", _benchmark_options, _benchmark),
 }

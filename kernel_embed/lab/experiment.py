@@ -1,4 +1,4 @@
-"""An experiment is a value: a name, the cases to run, a table of the records, and pictures."""
+"""Experiments: a name, the cases to run, a table of the records, and pictures."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class Experiment:
 
     Attributes:
         name: the name in ``kernel-embed reproduce NAME``.
-        shows: what one learns from it, in one line.
+        shows: the question it answers, in one line.
         duration: rough duration on two cores.
         key: the fields that name a record.
         cases: yields the cases, ``cases(settings, **parameters)``.
-        summary: the table of its own records, with our figures beside the published ones.
+        summary: the table of its own records, with our figures next to the published ones.
         draw: draws its pictures, ``draw(records, directory)``; ``None`` if it has none.
-        options: the settings it supports beside ``out`` and ``quick``.
+        options: the settings it supports besides ``out`` and ``quick``.
         paper: authors, for an experiment of a paper.
         part: the table or figure of the paper.
         tag: the values of the field ``experiment`` in its records, where they differ from the name.
@@ -164,7 +164,7 @@ class Experiment:
 
 
 def reproduce(experiment: Experiment, settings: Settings, results: Results | None = None) -> str:
-    """Run what is missing in ``settings.out``, draw the pictures there, and return the table.
+    """Run the cases missing in ``settings.out``, draw the pictures there, and return the table.
 
     Args:
         experiment: a value of ``kernel_embed.lab.papers.EXPERIMENTS`` or ``kernel_embed.lab.studies.EXPERIMENTS``, or a

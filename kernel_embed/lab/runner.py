@@ -83,7 +83,7 @@ def run_cases(
         progress: show a progress bar; ``None`` shows it on a terminal or in a notebook.
 
     Returns:
-        What was skipped or failed.
+        The cases that were skipped or failed.
 
     Example:
         >>> results = Results(None, key=["n"])

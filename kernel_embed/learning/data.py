@@ -221,7 +221,7 @@ NUM_ROWS = 50
 ALONE = 1e-12
 """Correlations k(x, x') / √(k(x, x) k(x', x')) below which two points do not see each other."""
 ALIKE = 1e-8
-"""Differences, as a part of the largest kernel value, below which points are not told apart."""
+"""Relative differences of kernel values below which points are not distinguished."""
 
 
 def warn_of_blind_start(embedding: gpytorch.Module, x: Tensor) -> None:

@@ -10,8 +10,8 @@ With :math:`\hat L` the factor of A in float32, one step of iterative refinement
            \frac{\lVert V - A^{-1} Y \rVert}{\lVert A^{-1} Y \rVert} \lesssim (u \kappa)^2, \quad u = 6 \cdot 10^{-8},
 
 with :math:`\kappa` the condition number of A. The diagonal of the inverse and the gradient are not refined, and have an
-error of the order of :math:`u \kappa`. A bound, :math:`\kappa \le \lVert A \rVert_\infty / \min_i D_{ii}`, is at hand;
-where it is too large, the factor is made in double, with a warning.
+error of the order of :math:`u \kappa`. A bound, :math:`\kappa \le \lVert A \rVert_\infty / \min_i D_{ii}`, is
+available; where it is too large, the factor is made in double, with a warning.
 """
 
 from __future__ import annotations

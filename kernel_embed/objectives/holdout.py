@@ -48,7 +48,7 @@ def holdout_bound(losses: Tensor, confidence: float = 0.95, candidates: int = 1)
 
     Raises:
         TypeError: if ``losses`` is not a tensor of real numbers, or ``candidates`` not a whole number.
-        ValueError: if ``losses`` is no vector, empty or not finite, ``confidence`` is not between 0 and 1, or
+        ValueError: if ``losses`` is not a vector, is empty or not finite, ``confidence`` is not between 0 and 1, or
             ``candidates`` is below 1.
 
     Example:

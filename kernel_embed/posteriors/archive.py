@@ -28,7 +28,7 @@ FIELDS = {
     "log_evidence": float | None,
     "is_approximate": bool,
 }
-"""Fields of :class:`Draws` in a file, beside its tensors."""
+"""Fields of :class:`Draws` in a file, besides its tensors."""
 
 TRAJECTORIES = ("energy", "depth")
 """Tensors that only samplers with trajectories have."""

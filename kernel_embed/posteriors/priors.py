@@ -11,7 +11,7 @@ variables gives
 
 .. math::  \log p(u) = \log p(v) + \sum_i \log \Big\lvert \frac{\partial v_i}{\partial u_i} \Big\rvert .
 
-A closure of several parameters has no such Jacobian: its prior is a factor beside the priors of the parameters.
+A closure of several parameters has no such Jacobian: its prior is a factor in addition to the priors of the parameters.
 """
 
 from __future__ import annotations

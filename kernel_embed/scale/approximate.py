@@ -50,7 +50,7 @@ class ApproximationError:
         regression: with features, the largest difference of a decision probability (of a regression value, for other
             targets) from the exact one; both embeddings are conditioned on one half of the probe and predict the other.
             With conjugate gradients, the largest entry of the residual AV − Y at rows of the probe, conditioned on all
-            data: it measures how well the system is solved, and is no bound on the error of predictions.
+            data: it measures how well the system is solved, and does not bound the error of predictions.
         num_rows: rows of the probe.
         num_iterations: of conjugate gradients.
 

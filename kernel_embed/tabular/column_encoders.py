@@ -46,7 +46,7 @@ class ColumnEncoder(abc.ABC):
     Args:
         name: the name of the column.
         index: its position in the table.
-        max_categories: how many categories have a number of their own.
+        max_categories: the largest number of categories that are encoded separately.
 
     Example:
         >>> @register_column_type

@@ -10,7 +10,7 @@ text           one-hot, each 1/√2, so that two different categories are at dis
 =============  ======================================================================================================
 
 Columns without information are dropped, with the reason: constant columns, empty columns, and identifiers, which are
-texts that differ in every row, or numbers that count the rows beside other columns. Other types can be added; see
+texts that differ in every row, or row counters, unless there is no other column. Other types can be added; see
 :mod:`kernel_embed.tabular.column_encoders`.
 """
 
@@ -32,11 +32,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     """Encodes a table of numbers, texts, booleans and dates with missing cells as a matrix of numbers.
 
     Takes NumPy arrays and data frames (pandas, polars, and others that have ``columns`` and ``to_numpy``). It drops
-    columns without information: empty or constant ones, texts that differ in every row, and, beside other columns,
-    numbers that only count the rows, from which a model would learn the order of the file.
+    columns without information: empty or constant ones, texts that differ in every row, and, if there are other
+    columns, row counters, from which a model would learn the order of the file.
 
     Args:
-        max_categories: categories of a text column that have a number of their own.
+        max_categories: the largest number of categories of a text column that are encoded separately.
 
     Attributes:
         feature_names_in_: names of the columns, for data frames.

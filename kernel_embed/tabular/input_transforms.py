@@ -1,6 +1,7 @@
-r"""Input transforms: monotone maps of single columns, fitted to the data before a kernel sees them.
+r"""Input transforms: monotone maps of single columns, fitted to the data and applied before the kernel.
 
-Heavy tails and many equal values spoil a kernel of distances on the raw scale. The last two of these maps prevent that:
+Kernels of distances perform poorly on raw columns with heavy tails or many equal values. The last two maps correct
+this:
 
 .. math::
     \text{standard:} \quad & w(x) = (x - \text{mean}) / \text{sd} \\
@@ -47,7 +48,7 @@ _cache: contextvars.ContextVar[_Cache | None] = contextvars.ContextVar("cache", 
 
 @contextlib.contextmanager
 def cached_transforms() -> Iterator[None]:
-    """Inside this context the same rows are transformed once: the members of a pool all ask for the same.
+    """A context in which the same rows are transformed only once, for all members of a pool.
 
     Example:
         >>> x = torch.tensor([[1.0], [3.0], [4.0]])

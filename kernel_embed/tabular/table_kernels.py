@@ -37,10 +37,10 @@ class Tree:
     """The nodes of a binary tree, its root first; a leaf has ``below`` = −1.
 
     Attributes:
-        columns: what a node looks at, ``(k,)``.
-        thresholds: up to which value it goes ``below``, ``(k,)``.
-        below: the number of the next node where the value is no larger than the threshold, ``(k,)``.
-        above: that where it is larger, ``(k,)``.
+        columns: the column that a node splits, ``(k,)``.
+        thresholds: the largest value that goes ``below``, ``(k,)``.
+        below: the index of the next node for values up to the threshold, ``(k,)``.
+        above: the index of the next node for larger values, ``(k,)``.
 
     Raises:
         ValueError: if the four tensors differ in length, a branch leads back, or a column is negative.
@@ -57,7 +57,7 @@ class Tree:
     above: Tensor
 
     def __post_init__(self) -> None:
-        """A walk ends, since every step goes to a node of a larger number."""
+        """Check that children have larger indices than their parent, so that a descent ends."""
         parts = (self.columns, self.thresholds, self.below, self.above)
         if not all(isinstance(part, Tensor) and part.dim() == 1 for part in parts) or len({len(p) for p in parts}) != 1:
             raise ValueError(
@@ -145,7 +145,7 @@ class Partitions(torch.nn.Module):
                 f"Expected points of shape (n, d) with d above {int(self.columns.max())}, got {tuple(x.shape)}. "
                 "Give the columns that the trees were grown on."
             )
-        # A leaf leads to itself, so that the walk has ended when no node changes.
+        # A leaf leads to itself, so that the descent has ended when no node changes.
         children = torch.stack([self.above, self.below], dim=1).flatten()
         node, last = self.roots.expand(len(x), -1), None
         while last is None or not torch.equal(node, last):
@@ -156,10 +156,10 @@ class Partitions(torch.nn.Module):
 
 
 class TiedLengthscales(Kernel):
-    """What the kernels below share: ``lengthscale`` repeats ``column_lengthscale`` over the numbers of a column.
+    """Base class of the kernels below: all encoded inputs of a table column share ``column_lengthscale``.
 
     Args:
-        groups: for each input number the column that it belongs to, 0 … G − 1.
+        groups: for each input, the table column that it encodes, 0 … G − 1.
         lengthscale_prior: a prior on the G lengthscales.
         lengthscale_constraint: a constraint on them.
     """
@@ -210,7 +210,7 @@ class TiedLengthscales(Kernel):
 
     @property
     def lengthscale(self) -> Tensor:
-        """ℓ of each input number: ``(*batch, 1, D)``."""
+        """ℓ of each input: ``(*batch, 1, D)``."""
         return self.column_lengthscale.index_select(-1, self.groups)
 
     @lengthscale.setter
@@ -253,7 +253,7 @@ class TiedLaplaceKernel(TiedLengthscales, Kernel):
     r"""exp(−‖(x − x') / ℓ‖₁) with tied lengthscales: the product over columns of exponential kernels.
 
     It is the share of random axis-aligned partitions (Mondrian forests) in which two rows fall into one cell, so that
-    it sees columns one by one, as trees do, where kernels of Euclidean distance see directions.
+    it treats columns one by one, as trees do, while kernels of Euclidean distance depend on directions.
 
     Args:
         groups: for each column of the input, the number of the lengthscale it uses.
@@ -272,7 +272,7 @@ class TiedLaplaceKernel(TiedLengthscales, Kernel):
     is_stationary = True
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
-        """k(x1, x2), GPyTorch's way to ask."""
+        """k(x1, x2)."""
         z1, z2 = x1 / self.lengthscale, x2 / self.lengthscale
         return torch.exp(-(z1 - z2).abs().sum(-1)) if diag else laplace_gram(z1, z2)
 

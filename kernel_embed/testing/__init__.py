@@ -1,6 +1,6 @@
 """Contract suites for your own kernels, embeddings, objectives, optimizers and samplers.
 
-Inherit a suite, say how your object is made, and let pytest run it::
+Inherit from a suite, define how your object is created, and run it with pytest::
 
     from kernel_embed.testing import KernelContract
 

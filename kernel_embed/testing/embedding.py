@@ -55,7 +55,7 @@ def gradients(value: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
 
 @torch.no_grad()
 def differences(function: Callable[[], Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
-    """The same by central differences of ``function``, which reads the parameters as they are."""
+    """The same by central differences of ``function``, which reads the current parameters."""
     slopes = []
     for parameter in parameters:
         slope = torch.zeros_like(parameter)

@@ -30,7 +30,7 @@ class KernelContract:
     tolerance = 1e-7
 
     def make_kernel(self) -> Kernel:
-        """A new kernel, with parameters that distinguish it from others.
+        """A new kernel, with parameter values other than the defaults.
 
         Raises:
             TypeError: if the subclass does not define it.
@@ -82,7 +82,7 @@ class KernelContract:
         check_close(f"the diagonal of {type(kernel).__name__}", gram_diagonal(kernel, x), diagonal, self.tolerance)
 
     def test_gram_is_positive_semidefinite(self) -> None:
-        """No eigenvalue lies below zero by more than rounding."""
+        """No eigenvalue is negative beyond rounding error."""
         kernel = self._kernel()
         K = gram(kernel, self.make_points()).detach()
         check_close(f"the Gram of {type(kernel).__name__} and its transpose", K, K.mT, self.tolerance)

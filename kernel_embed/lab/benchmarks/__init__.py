@@ -1,4 +1,4 @@
-"""``kernel-embed benchmark``: speed beside other libraries, as ratios measured in one run."""
+"""``kernel-embed benchmark``: speed compared with other libraries, as ratios measured in one run."""
 
 from . import distributions, hypothesis, objectives, posteriors, tables
 from .measurement import DEFAULT, KEY, PARTS, Measurement, Scope, run, summary

@@ -1,4 +1,4 @@
-"""Predictive distributions of numeric targets on tables, beside other libraries."""
+"""Predictive distributions of numeric targets on tables, compared with other libraries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Learner = Callable[[pd.DataFrame, Array, pd.DataFrame, Array], Prediction]
 
 
 def _compared(name: str, x: pd.DataFrame, y: Array, new: pd.DataFrame, outcomes: Array) -> Prediction:
-    """A learner of ``kernel-embed compare``, with the table in the form that it has there."""
+    """A learner of ``kernel-embed compare``, with the same preparation of the table."""
     model = REGRESSION.learners()[name].for_tables().fit(x, y)
     arrays = REGRESSION.predict(model, new, outcomes, y)
     return Prediction(arrays["crps"], arrays["mean"], arrays["interval"])
@@ -144,7 +144,7 @@ def table_cases(scope: Scope) -> Iterator[Measurement]:
 
 @note(TABLES)
 def table_note(records: Sequence[Record]) -> str:
-    """Our CRPS less the best other one, with its paired standard error; the width of intervals over MAPIE's."""
+    """Our CRPS minus the best other one, with its paired standard error; width of our intervals over MAPIE's."""
     lines = []
     for title, own in group(records, lambda record: record["part"]).items():
         by_name = {str(r["name"]): r for r in own}

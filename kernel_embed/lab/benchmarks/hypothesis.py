@@ -1,4 +1,4 @@
-"""Times of the tests: permutation tests beside hyppo and dcor, the conditional tests beside causal-learn."""
+"""Times of the tests: permutation tests against hyppo and dcor, conditional tests against causal-learn."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _ours(n: int, permutations: int, paired: bool, learned: bool) -> Call:
 
 
 def _bare(n: int, permutations: int, paired: bool) -> Call:
-    """The Gram matrices and the product with as many columns as permutations: the least that any test takes."""
+    """The Gram matrices and their product with one column per permutation: a lower bound for any test."""
     x, y = (torch.as_tensor(array) for array in _data(n, paired))
     samples = (x, y) if paired else (torch.cat([x, y]),)
     W = torch.rand(len(samples[0]), permutations, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -71,7 +71,7 @@ def _hyppo(n: int, permutations: int, paired: bool) -> Call:
 
     test: Any = Hsic if paired else MMD
     x, y = _data(n, paired)
-    test().test(x[:5], y[:5], reps=1, auto=False)  # which compiles it, outside the clock
+    test().test(x[:5], y[:5], reps=1, auto=False)  # compile it before the timing starts
     return lambda: {"pvalue": float(test().test(x, y, reps=permutations, auto=False, random_state=0)[1])}
 
 
@@ -97,7 +97,7 @@ def _causal_learn(n: int) -> Call:
 
 @part("hypothesis")
 def hypothesis_cases(scope: Scope) -> Iterator[Measurement]:
-    """Permutation tests beside hyppo and dcor, conditional tests beside causal-learn."""
+    """Permutation tests against hyppo and dcor, conditional tests against causal-learn."""
     n, b = (60, 100) if scope.quick else (500, 1000)
     for paired, title in TITLES.items():
         yield Measurement(title, FIXED, n, partial(_ours, n, b, paired, False), against=FIXED, repeats=25)

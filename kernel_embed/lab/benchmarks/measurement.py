@@ -1,4 +1,4 @@
-"""Measurements, the registry of the parts that yield them, a run of them into a results file, and its report."""
+"""Measurements: their registry, a run that writes a results file, and the report."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Measurement(NamedTuple):
 
     Attributes:
         part: the section of the report.
-        name: whose; :data:`OURS` and names that start with it are ours.
+        name: of the library; :data:`OURS` and names that start with it are ours.
         n: the size of the problem.
-        prepare: builds the problem and imports what it needs, outside the clock; returns what is timed.
+        prepare: builds the problem and imports packages, untimed; returns the function that is timed.
         package: what must be installed; empty for what comes with us.
         against: the name of the row that the ratio is taken against.
         repeats: how often it is run; the least time counts.
@@ -85,12 +85,12 @@ def part(name: str) -> Callable[[Part], Part]:
 
 
 def note(title: str) -> Callable[[Note], Note]:
-    """Register a function that writes the text below the tables whose title starts so."""
+    """Register a function that writes the text below tables whose title starts with this."""
     return lambda function: NOTES.setdefault(title, function)
 
 
 def in_own_process(function: Callable[..., Record], *arguments: object) -> Call:
-    """A call that runs ``function`` in a process of its own, so that its memory is that of this call alone."""
+    """A call that runs ``function`` in a separate process, so that its memory is measured alone."""
 
     def call() -> Record:
         with get_context("spawn").Pool(1) as pool:
@@ -154,7 +154,7 @@ def run(
         progress: show a progress bar.
 
     Returns:
-        What was skipped, and what failed; both run again next time.
+        The cases that were skipped, and those that failed; both run again next time.
 
     Raises:
         ValueError: if no measurement has these sizes and names.
@@ -185,7 +185,7 @@ def _measure(case: Measurement, results: Results, limit: float, threads: int, fa
             warnings.simplefilter("ignore")
             return {"against": case.against, **measure(case)}
     except ModuleNotFoundError as error:
-        # What comes with us may be absent; a package that is installed and does not work is a failure.
+        # An optional package may be absent; one that is installed but does not work is a failure.
         text, broken = str(error), bool(case.package)
     except (*FAILURES, AttributeError, TypeError) as error:
         text, broken = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", True
@@ -206,7 +206,7 @@ def _expected(case: Measurement, results: Results) -> float:
 
 
 def ratio(record: Record, records: Sequence[Record], field: str = "seconds") -> float:
-    """Time over that of the row it is compared with; NaN where one of them is missing."""
+    """Time relative to the reference row; NaN if one of them is missing."""
     for other in records:
         if (other["part"], other["name"], other["n"]) == (record["part"], record["against"], record["n"]):
             if record.get(field) is None or other.get(field) is None:
@@ -216,7 +216,7 @@ def ratio(record: Record, records: Sequence[Record], field: str = "seconds") -> 
 
 
 def summary(records: Sequence[Record], outcome: Outcome) -> str:
-    """One table for each section, and what was skipped."""
+    """One table for each section, and the skipped cases."""
     sections, records = [], medians(records)
     for title, own in group(records, lambda record: str(record["part"])).items():
         sections.append(f"{title} (ratio to: {own[0]['against']})\n\n{_ratios(own)}")

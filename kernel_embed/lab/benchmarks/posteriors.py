@@ -140,7 +140,7 @@ def _stan(model: Model, n: int, draws: int, seed: int) -> Call:
     import stan
 
     x, y = model.problem(n)[2:]
-    program = stan.build(model.program, data=model.data(x, y), random_seed=1 + seed)  # compiled outside the clock
+    program = stan.build(model.program, data=model.data(x, y), random_seed=1 + seed)  # compiled, untimed
 
     def call() -> Record:
         start = time.perf_counter()
@@ -187,7 +187,7 @@ def _figures(model: Model, lengthscale: Tensor, seconds: float) -> Record:
 
 @part("posterior")
 def posterior_cases(scope: Scope) -> Iterator[Measurement]:
-    """Effective draws per second from the same posterior, beside Stan, nutpie and GPyTorch's recipe for Pyro."""
+    """Effective draws per second from the same posterior, compared with Stan, nutpie and GPyTorch's recipe for Pyro."""
     draws, seed = 10 if scope.quick else 200, scope.repetition
     for name, model in MODELS.items():
         title = PART.format(name)

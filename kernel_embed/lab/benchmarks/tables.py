@@ -1,4 +1,4 @@
-"""The default classifier and regressor beside other learners: time, memory, latency, and many rows."""
+"""The default classifier and regressor compared with other learners: time, memory, latency, and many rows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _figures(record: Record) -> Record:
 
 @part("classifier")
 def classifier_cases(scope: Scope) -> Iterator[Measurement]:
-    """Time to a learned classifier and its NLL, beside SVC, GPC and Dirichlet."""
+    """Training time and NLL of the classifier, compared with SVC, GPC and Dirichlet."""
     for n in (150, 300) if scope.quick else (500, 1000, 2000, 4000):
         for learner in ("default", *REFERENCES):
             yield Measurement(CLASSIFIERS, _label(learner), n, partial(_prepare, learner, n), against=DEFAULT)
@@ -98,7 +98,7 @@ def _table(name: str, n: int, data: pathlib.Path | None) -> tuple[Any, NDArray[A
 
 
 def _measure(name: str, learner: str, n: int, data: pathlib.Path | None) -> Record:
-    """One learner on four fifths of the rows of a table, in the form that suits it, in this process alone."""
+    """One learner on four fifths of the rows of a table, in its preferred encoding, in this process alone."""
     if name == HETEROSCEDASTIC:
         return _measure_regression(learner, n)
     x, y = _table(name, n, data)
@@ -126,14 +126,14 @@ def _on_table(scope: Scope, name: str, others: dict[str, str]) -> Iterator[Measu
 
 @part("tables")
 def table_cases(scope: Scope) -> Iterator[Measurement]:
-    """The default beside SVC, boosting and CatBoost on a small, a middling and a large table."""
+    """The default compared with SVC, boosting and CatBoost on a small, a medium and a large table."""
     for name in (SMALL,) if scope.quick else (SMALL, "robot", "shuttle"):
         yield from _on_table(scope, name, {"svc grid": "", "boosting": "", "catboost": "catboost"})
 
 
 @part("rows")
 def row_cases(scope: Scope) -> Iterator[Measurement]:
-    """A million rows of ten classes and 100,000 rows of a number, beside boosting."""
+    """A million rows of ten classes and 100,000 rows of a numeric target, compared with boosting."""
     for name in (MILLION, HETEROSCEDASTIC):
         yield from _on_table(scope, name, {"boosting": ""})
 
@@ -160,7 +160,7 @@ def _latency(task: Task, learner: str, rows: int) -> Call:
 
 @part("latency")
 def latency_cases(scope: Scope) -> Iterator[Measurement]:
-    """Prediction of one row and of a table by a loaded model, beside boosting."""
+    """Prediction of one row and of a table by a loaded model, compared with boosting."""
     for target, task, n in (("classes", CLASSIFICATION, 569), ("a number", REGRESSION, 442)):
         for words, rows in {"one row": 1, "all rows": n}.items() if not scope.quick else [("one row", 1)]:
             for learner in ("default", "boosting"):

@@ -1,4 +1,4 @@
-"""Ways to learn, compared on one table."""
+"""Comparison of learners on a table."""
 
 import importlib
 from typing import Any

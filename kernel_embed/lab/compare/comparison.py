@@ -1,4 +1,4 @@
-"""Every learner on every fold of every table: the cases of a comparison, and the arrays kept beside their records."""
+"""Every learner on every fold of every table: the cases of a comparison, and the arrays stored with their records."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Comparison:
         x, y, x_test, y_test = self.split(train, test, fold)
         make = self.learners[str(key["method"])].for_tables
         with few_threads(len(train.y)), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the record holds what matters of them
+            warnings.simplefilter("ignore")  # the record holds the important ones
             limits = [r["row_limit"] for r in earlier if LEFT_OUT not in r or r.get("row_limit") == 0]
             if limits or budget is None:
                 limit = limits[-1] if limits else None
@@ -114,7 +114,7 @@ class Comparison:
         return {**measured.record, "num_available": len(y), "row_limit": limit}
 
     def arrays(self, record: Record) -> Arrays:
-        """What was kept of one fold: the predictions, the truth, and what the learner learned."""
+        """The stored arrays of one fold: the predictions, the truth, and the learned parameters."""
         name = _file_name(record)
         if self.out is None:
             return self._memory.get(name, {})
@@ -146,7 +146,7 @@ def shipped() -> list[TablePair]:
 
 
 def learned_arrays(learner: Any) -> Arrays:
-    """What a report can show of a fitted learner: the history of its objective, its lengthscales, its draws."""
+    """The arrays of a fitted learner for the report: the history of its objective, its lengthscales, its draws."""
     arrays: Arrays = {}
     model = last_step(learner)
     result, embedding = getattr(model, "result_", None), getattr(model, "embedding_", None)

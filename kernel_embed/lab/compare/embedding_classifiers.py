@@ -1,4 +1,4 @@
-"""Classifiers made of our own parts: the paper's networks, and an average over a posterior."""
+"""Further classifiers of this library: the paper's networks, and an average over a posterior."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ FLAT = 6.0
 
 
 class PosteriorAverageClassifier(MostProbable):
-    """Learned first, then NUTS from there; calibrated probabilities are averaged over the draws.
+    """Learns by optimization, then runs NUTS from there; calibrated probabilities are averaged over the draws.
 
     Args:
         kernel: see :class:`kernel_embed.MulticlassEmbeddingClassifier`.
@@ -168,7 +168,7 @@ class PosteriorAverageClassifier(MostProbable):
             torch.tensor(np.searchsorted(start.classes_, np.asarray(y))),
         )
         if self.powers:
-            # What was learned has no prior on λ. One that sharpens with the rest would move the mode away from it.
+            # The point estimate has no prior on λ. One that sharpens with the rest would move the mode away from it.
             flat = LogNormalPrior(math.log(start.regularization), FLAT)
             start.embedding_.register_prior("regularization_prior", flat, "regularization")
             choice = choose_power(start.embedding_, objective, *data, powers=self.powers, **settings)

@@ -1,4 +1,4 @@
-"""Sections of a report, each with its figures and tables; here those about learners and what they learned.
+"""Sections of a report, with figures and tables; here those about learners and their parameters.
 
 A section is a function of a :class:`~kernel_embed.lab.compare.ComparisonResult` under :func:`section`. To add one,
 write it and name it in ``SECTIONS`` of :mod:`kernel_embed.lab.compare.report`.
@@ -87,7 +87,7 @@ def _drawn(part: Section, result: ComparisonResult, method: str | None) -> list[
             warnings.simplefilter("ignore")
             return list(part.draw(result, method))
     except FAILURES:
-        return []  # one figure less is no reason to lose the report
+        return []  # a failed figure must not prevent the report
 
 
 def cache_path(out: pathlib.Path | None, name: str, figures: Sequence[object]) -> pathlib.Path | None:

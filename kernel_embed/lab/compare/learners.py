@@ -71,7 +71,7 @@ class Learner:
         encoding: how a table is prepared for it, a name in :data:`ENCODINGS`.
         task: ``"classification"`` or ``"regression"``.
         default: whether it runs if no learners are named; ``quick`` with ``--quick``.
-        package: what must be installed beside our own requirements (extra ``bench``).
+        package: a package that must be installed in addition to our requirements (extra ``bench``).
         call: code that predicts new rows; by default probabilities or means.
     """
 
@@ -173,7 +173,7 @@ def _rademacher(rate: str, default: bool = True, quick: bool = False) -> Learner
 
 CLASSIFIERS = (
     Learner("default", Structure.POOL,
-        "several kernels in one pool, scored on rows they have not seen; the classifier without any setting",
+        "several kernels in one pool, weighted by out-of-sample scores; the classifier with default settings",
         "ke.MulticlassEmbeddingClassifier()", encoding="none", quick=True),
     Learner("one kernel", Structure.KERNEL_OF_ALL_ROWS,
         "one kernel by the calibrated leave-one-out risk in closed form",
@@ -233,7 +233,7 @@ CLASSIFIERS = (
 
 _REGRESSORS = (
     Learner("default", Structure.POOL,
-        "several embeddings in one mixture, weighted by rows they have not seen; the regressor without any setting",
+        "several embeddings in one mixture, weighted by out-of-sample scores; the regressor with default settings",
         "ke.ConditionalEmbeddingRegressor(random_state=0)", encoding="none", quick=True,
         call="predict_interval(X_new, coverage=0.9)"),
     Learner("one kernel", Structure.KERNEL_OF_ALL_ROWS,

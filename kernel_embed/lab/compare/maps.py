@@ -48,7 +48,7 @@ class Plane(NamedTuple):
     spread: NDArray[np.float64]
 
     def scaled(self, points: NDArray[np.float64]) -> pd.DataFrame:
-        """Points as learners see them."""
+        """Points on the scale of the learners."""
         return pd.DataFrame((points - self.low) / self.spread, columns=["u", "v"])
 
 

@@ -1,4 +1,4 @@
-r"""Which learner is best, which differences are real, and which learner to use.
+r"""The best learner, significant differences, and the recommended learner.
 
 With :math:`\delta_f` the difference of two learners on fold f of k, the folds share most of their training rows, so
 that the standard error of their mean has the correction of Nadeau and Bengio (2003),

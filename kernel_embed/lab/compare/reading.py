@@ -131,7 +131,7 @@ WITH_THOUSANDS = "commas between thousands removed"
 NOT_NUMBERS = "cells that are not numbers treated as missing"
 
 Notes = dict[str, list[str]]
-"""Names of columns by what was done with them."""
+"""Names of columns by how they were read."""
 
 
 def series_type(cells: pd.Series) -> type[ColumnEncoder]:

@@ -122,7 +122,7 @@ class GaussianProcess(GaussianRegressor):
         kernel = ConstantKernel() * RBF(np.full(x.shape[1], np.sqrt(x.shape[1])), (1e-2, 1e4)) + WhiteKernel(0.1)
         process = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=1, random_state=0)
         with warnings.catch_warnings():
-            # a lengthscale at its bound is that of a column that does not matter
+            # a lengthscale at its bound belongs to an irrelevant column
             warnings.simplefilter("ignore", ConvergenceWarning)
             self.model_ = process.fit(x, floats(y))
         return self

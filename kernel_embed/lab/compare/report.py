@@ -133,7 +133,7 @@ def _saved_model(result: ComparisonResult, method: str, folder: pathlib.Path) ->
             path = result.save(folder)
     except FAILURES as error:
         return f"Fitted to all rows it could not be saved: {str(error).split('. ')[0]}."
-    return f"Fitted to all rows it is beside this page: ke.load({path.name!r}).{result.learners[method].prediction}"
+    return f"Fitted to all rows, in the same folder: ke.load({path.name!r}).{result.learners[method].prediction}"
 
 
 def _advice(result: ComparisonResult, advice: Recommendation | None) -> str:

@@ -42,7 +42,7 @@ def compare(
     out: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> ComparisonResult:
-    """Learn on one table in several ways, and score each on rows it has not seen.
+    """Compare learners on one table, scored on held-out rows.
 
     Args:
         X: a data frame of pandas or polars, a matrix, or the path of a CSV or Parquet file.
@@ -97,7 +97,7 @@ def compare(
 def compare_tables(
     tables: Sequence[TablePair], settings: Settings, out: pathlib.Path | None, progress: bool | None = None
 ) -> list[ComparisonResult]:
-    """Run what is missing in ``out``, and return the result of each table."""
+    """Run the cases missing in ``out``, and return the result of each table."""
     results = Results(None if out is None else out / "results.json", KEY)
     results.check_writable()
     comparison = Comparison(results, settings, out)
@@ -125,7 +125,7 @@ class ComparisonResult:
     """A finished comparison on one table.
 
     Attributes:
-        table: what was learned from, with notes on what was left out of it.
+        table: the training table, with notes on dropped columns and rows.
         test: the table that learners were scored on, if one was given.
         comparison: the run behind it, with its records.
 

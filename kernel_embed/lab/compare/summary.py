@@ -1,4 +1,4 @@
-"""The comparison in the terminal: a table of at most 80 columns, and what to use."""
+"""The comparison in the terminal: a table of at most 80 columns, and the recommendation."""
 
 from __future__ import annotations
 

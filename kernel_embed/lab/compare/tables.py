@@ -1,4 +1,4 @@
-"""The user's table: a file or a data frame, its target column, and notes on what was dropped.
+"""The user's table: a file or a data frame, its target column, and notes on dropped columns and rows.
 
 Columns are float64 with NaN (numbers and booleans), datetime64 with NaT (dates), or object with NaN (texts, and the
 column types of users, see :mod:`kernel_embed.tabular`). Those that the estimators drop as useless are dropped here too.
@@ -160,7 +160,7 @@ def _table(name: str, frame: pd.DataFrame, cells: pd.Series, like: UserTable | N
 
 
 def usable_columns(raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """``raw`` with every column typed, without those that :class:`TableEncoder` drops; and notes on what was done."""
+    """``raw`` with every column typed, without those that :class:`TableEncoder` drops; and notes on the changes."""
     read_as: Notes = {}
     numbers = raw.select_dtypes(include=["number", "bool"])
     # all at once: a table may have 100,000 of them

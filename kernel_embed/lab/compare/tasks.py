@@ -1,4 +1,4 @@
-r"""What is predicted: a task, classification or regression, says how learners are scored, ranked and described.
+r"""Tasks: how learners are scored, ranked and described for classification and regression.
 
 Numeric targets are scored in standard deviations s of all targets of the table, so that tables compare. With F the
 predicted distribution function and y the outcome,

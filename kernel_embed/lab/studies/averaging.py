@@ -1,4 +1,4 @@
-"""A classifier averaged over the posterior of its kernel, beside the point estimate under the same objective.
+"""A classifier averaged over the posterior of its kernel, compared with the point estimate under the same objective.
 
 Iris (two attributes), wine, 400 digits and breast cancer; folds as in ``kernel-embed compare``. Point estimate and
 posterior have the same kernel, the same objective and the same priors, except that sampling needs a prior on λ.
@@ -114,7 +114,7 @@ def summary(records: Sequence[Record]) -> str:
 
 
 AVERAGED = Experiment(
-    "averaged", "probabilities averaged over the posterior of the kernel, beside those of the point estimate",
+    "averaged", "probabilities averaged over the posterior of the kernel, and those of the point estimate",
     "an hour", ("experiment", "dataset", "method", "fold"), cases, summary,
     options=frozenset({"num_folds", "datasets", "methods"}), parameters={"num_rows": None},
 )  # fmt: skip

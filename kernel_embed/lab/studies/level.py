@@ -86,7 +86,7 @@ def conditional(kind: str, repetition: int, n: int = 80) -> tuple[Tensor, ...]:
         return torch.tanh(z + e), (z + 0.5 * f).pow(3), z
     if kind == "common variance":
         return z * e, z * f, z
-    if kind == "hidden scale":  # unobserved noise scales beside one that z determines
+    if kind == "hidden scale":  # unobserved noise scales and one that z determines
         s = torch.exp(torch.sin(2 * z))
         return z + s * normal(n, 1).abs() * e, s * torch.exp(0.5 * normal(n, 1)) * f, z
     if kind == "five columns":
@@ -174,7 +174,7 @@ def level_designs(settings: Settings) -> list[Design]:
 
 
 def level_summary(records: Sequence[Record]) -> str:
-    """Rejection rates at 0.05 beside the interval of an exact test, and the uniformity of the p-values."""
+    """Rejection rates at 0.05 with the interval of an exact test, and the uniformity of the p-values."""
     rows, conditional_tables = [], []
     for study in rejection_studies(level_designs, records):
         (name,) = study.tests
@@ -190,6 +190,6 @@ def level_summary(records: Sequence[Record]) -> str:
 
 LEVEL = rejection_experiment(
     level_designs, name="test-level",
-    shows="how often each test rejects where the null hypothesis holds, beside the interval of an exact test",
+    shows="how often each test rejects where the null hypothesis holds, with the interval of an exact test",
     duration="hours; the default conditional test alone, --methods transforms, half an hour", summary=level_summary,
 )  # fmt: skip

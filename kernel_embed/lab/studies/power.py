@@ -1,4 +1,4 @@
-"""Power of the tests beside hyppo, dcor and causal-learn, on synthetic families and subsamples of real tables.
+"""Power of the tests compared with hyppo, dcor and causal-learn, on synthetic families and subsamples of real tables.
 
 Sizes and distances were set so that no test is always right. The other libraries come with ``kernel-embed[bench]``.
 """
@@ -211,6 +211,6 @@ def power_summary(records: Sequence[Record]) -> str:
 
 POWER = rejection_experiment(
     power_designs, frozenset({"data"}), name="test-power",
-    shows="how often each test rejects where the null hypothesis is false, beside hyppo, dcor and causal-learn",
+    shows="how often each test rejects where the null hypothesis is false, compared with hyppo, dcor and causal-learn",
     duration="an hour", summary=power_summary,
 )  # fmt: skip

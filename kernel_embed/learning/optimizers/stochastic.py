@@ -32,7 +32,7 @@ class TorchOptimizer(Optimizer):
     """Any optimizer of ``torch.optim``: one step for each batch; the epoch with the lowest mean objective is kept.
 
     Args:
-        factory: makes the optimizer for the parameters; called anew for each search.
+        factory: creates the optimizer for the parameters; called for each search.
         num_epochs: passes through the rows.
         batch_size: rows of a mini-batch, in a new permutation each epoch; all rows at once by default. A loader sets
             its own.

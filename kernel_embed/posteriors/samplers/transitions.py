@@ -6,12 +6,12 @@ size ε is
 .. math::  r \leftarrow r - \tfrac\varepsilon2 F^\top \nabla U(u), \qquad u \leftarrow u + \varepsilon F r, \qquad
            r \leftarrow r - \tfrac\varepsilon2 F^\top \nabla U(u), \qquad H = U(u) + \tfrac12 \lVert r \rVert^2 .
 
-A trajectory is doubled until it turns back, :math:`r \cdot \rho \le 0` at one of its ends with ρ the sum of its
+A trajectory is doubled until it makes a U-turn, :math:`r \cdot \rho \le 0` at one of its ends with ρ the sum of its
 momenta, and one of its states is selected with weight :math:`e^{-H}`, later halves preferred (Betancourt 2017, appendix
-A). Two more checks span the seam of each pair of halves, as in Stan: without them trajectories of a nearly Gaussian
-density return to their start.
+A). Two more checks span the boundary of each pair of halves, as in Stan: without them, trajectories of a nearly
+Gaussian density return to their start.
 
-Metropolis steps beside NUTS: before its first draw, and for few parameters between its draws.
+Metropolis steps in addition to NUTS: before its first draw and, with few parameters, between its draws.
 
 Between draws there are two: a random walk, and an independent proposal from a t distribution q with the mean and
 covariance of the warm-up, accepted with probability :math:`\min(1, e^{U(u) - U(u')} q(u) / q(u'))`.
@@ -250,7 +250,7 @@ class RandomWalk:
         return (proposal, value) if accepted else (u, energy)
 
     def jump(self, potential: Potential, u: Vector, energy: float) -> tuple[Vector, float]:
-        """One independent proposal, once the centre is adapted."""
+        """One independent proposal, once the proposal distribution is adapted."""
         if self.centre is None:
             return u, energy
         z = self.generator.standard_normal(len(u))

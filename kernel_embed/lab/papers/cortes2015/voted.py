@@ -109,7 +109,7 @@ def _cell(
     num_folds: int,
     seed: int,
 ) -> Record:
-    """Our figures beside the published ones."""
+    """Our figures and the published ones."""
     start = time.perf_counter()
     x, y = load_two_classes(dataset, directory)
     figures = _measure(family, method, SCALERS[scaling](), x, y, quick, num_folds, seed)
@@ -284,7 +284,7 @@ def summary(results: Sequence[Record]) -> str:
 
 
 VOTED = Experiment(
-    "voted", "error and number of votes on nine data sets, beside L1- and L2-SVMs",
+    "voted", "error and number of votes on nine data sets, compared with L1- and L2-SVMs",
     "days; minutes for the small data sets", FIELDS, cases, summary,
     options=frozenset({"data", "num_folds", "datasets", "methods", "jobs", "seed"}), paper="Cortes et al.",
     part="Table 1", owns=lambda record: all(field in record for field in FIELDS),

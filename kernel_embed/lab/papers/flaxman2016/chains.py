@@ -41,7 +41,7 @@ def sample(path: pathlib.Path | None, num_per_centre: int, num_draws: int, seed:
         return loaded
     x = torch.cat(mixture_samples(num_per_centre, seed))
     with warnings.catch_warnings():
-        # That the chains disagree is the point.
+        # The chains are expected to disagree.
         warnings.simplefilter("ignore", PosteriorWarning)
         posterior = sample_posterior(
             model(),
@@ -74,7 +74,7 @@ def cases(settings: Settings) -> Iterator[Case]:
 
 
 def _chain_records(path: pathlib.Path | None, per_centre: int, draws: int, seed: int) -> list[Record]:
-    """One record for each chain, one for each mode, and one of what all of them cost."""
+    """One record for each chain, one for each mode, and one for the total cost."""
     posterior = sample(path, per_centre, draws, seed)
     by_chain = posterior.samples_by_chain[NAME].squeeze((-2, -1))
     records: list[Record] = [{"kind": "chain", "number": i, **_place(one[None])} for i, one in enumerate(by_chain)]
@@ -161,7 +161,7 @@ def _only(posterior: MeanPosterior, group: list[int]) -> torch.Tensor:
 
 
 def summary(records: Sequence[Record]) -> str:
-    """The maxima beside the paper's, and the modes with their draws and their evidence."""
+    """The maxima and those of the paper, and the modes with their draws and their evidence."""
     by_maxima, by_chains = _split(records)
     columns = {
         "lengthscale in each mode": "{lengthscale:.3f} ± {sd:.3f}", "chains": "{chains}", "n_eff": "{n_eff:.0f}",

@@ -1,6 +1,6 @@
 """Figure 2 of the Bayesian kernel embeddings: a grid of Gaussians, the lengthscale by evidence, and type II errors.
 
-Two mixtures on a 3 × 3 grid differ inside each blob only. The median heuristic sees the distance between blobs; the
+Two mixtures on a 3 × 3 grid differ inside each blob only. The median heuristic finds the distance between blobs; the
 evidence (13) has its maximum at the size of a blob, and a local one near the median.
 """
 
@@ -111,7 +111,7 @@ def evidence_records(
 
 
 def grid_summary(records: Sequence[Record]) -> str:
-    """The maxima and the median, beside what the paper publishes."""
+    """The maxima and the median, with the paper's values."""
     columns = {"grid of Gaussians": "{kind}", "lengthscale": "{lengthscale:.2f}", "log evidence": "{log_evidence:.0f}"}
     text = record_table([r for r in records if r["kind"] in ("maximum", "median")], columns)
     return f"{text}\n\nPublished: maximum at {PUBLISHED['maximum']}, median heuristic {PUBLISHED['median']:g}."

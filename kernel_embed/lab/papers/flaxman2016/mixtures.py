@@ -1,6 +1,6 @@
 """Figures 1, 3 and 5 of the Bayesian kernel embeddings: mixtures on the line.
 
-Figure 1 shows the model: draws of the prior, the empirical embedding, the posterior beside the truth. Figure 3 is a
+Figure 1 shows the model: draws of the prior, the empirical embedding, the posterior and the truth. Figure 3 is a
 mixture of normals against a mixture of Laplace distributions with the same means and variances; its evidence has two
 maxima, the scale of a component and that of the whole, and Figure 5 is the witness at each.
 """
@@ -136,7 +136,7 @@ def draw_witnesses(lengthscales: Sequence[float], p: Tensor, q: Tensor, path: pa
 
 
 def summary(records: Sequence[Record]) -> str:
-    """The maxima beside the paper's."""
+    """The maxima and those of the paper."""
     columns = {"normal against Laplace: lengthscale": "{lengthscale:.2f}", "log evidence": "{log_evidence:.0f}"}
     text = record_table([r for r in records if r["kind"] == "maximum"], columns)
     return f"{text}\n\nPublished: chains around {PUBLISHED[0]} and {PUBLISHED[1]}."

@@ -64,7 +64,7 @@ def pixel_embedding(x: Tensor) -> MulticlassEmbedding:
 
 
 def cases(settings: Settings, sizes: tuple[int, ...], max_evaluations: int) -> Iterator[Case]:
-    """Every method on every size; the learned lengthscales are written to a file beside the records."""
+    """Every method on every size; the learned lengthscales are written to a file next to the records."""
     methods = settings.selected("methods", METHODS, ("ard + rademacher", "svc") if settings.quick else tuple(METHODS))
     for n, method in itertools.product((100,) if settings.quick else sizes, methods):
         if not (method == "gpc" and n > LARGEST_GPC):

@@ -85,7 +85,7 @@ def summary(records: Sequence[Record]) -> str:
 
 
 UCI = Experiment(
-    "uci", "accuracy on six UCI data sets, ten folds, beside the published figures", "half an hour",
+    "uci", "accuracy on six UCI data sets, ten folds, with the published figures", "half an hour",
     ("experiment", "dataset", "method", "fold"), cases, summary,
     options=frozenset({"data", "num_folds", "datasets", "methods"}), paper="Hsu et al.", part="Table 1",
 )  # fmt: skip
