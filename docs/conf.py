@@ -170,6 +170,7 @@ def _name_arrays(app, domain, kind, content) -> None:
 def setup(app) -> None:
     """Hooks of this configuration."""
     _forget_overloads("kernel_embed.posteriors.sample")
+    _forget_overloads("kernel_embed.posteriors.archive")
     app.connect("doctree-read", _trim_code)
     app.connect("doctree-read", _keep_errors_with_values)
     app.connect("autodoc-process-docstring", _escape_bars)

@@ -6,8 +6,6 @@ docs/examples/your_own.py``.
 
 from __future__ import annotations
 
-import time
-
 import gpytorch
 import numpy as np
 import torch
@@ -15,7 +13,7 @@ import torch
 import kernel_embed as ke
 from kernel_embed.kernels import RadialProfile
 from kernel_embed.learning import Optimizer, Outcome
-from kernel_embed.posteriors import Sampler, independent_draws
+from kernel_embed.posteriors import Draws, Sampler
 from kernel_embed.testing import KernelContract, ObjectiveContract, OptimizerContract, SamplerContract
 
 # --- a kernel: k(x, x') = 1 / (1 + s), s = ‖(x − x') / ℓ‖² -----------------------------------------------------------
@@ -100,8 +98,8 @@ class Metropolis(Sampler):
 
     def sample(self, potential, plan):
         """One chain from each start."""
-        started, chains = time.perf_counter(), []
-        for u, seed in zip(plan.starts.points, plan.seeds, strict=True):
+        chains = []
+        for u, seed in zip(plan.starts, plan.seeds, strict=True):
             generator, energy, chain = np.random.default_rng(seed), potential.value(u), []
             for _ in range(plan.warmup_steps + plan.num_samples):
                 there = u + 0.4 * generator.standard_normal(len(u))
@@ -113,7 +111,7 @@ class Metropolis(Sampler):
             chains.append(chain[plan.warmup_steps :])
         points = torch.tensor(np.array([[point for point, _ in chain] for chain in chains]))
         heights = torch.tensor([[height for _, height in chain] for chain in chains])
-        return independent_draws(potential, points, heights, started)
+        return Draws(points, heights)
 
 
 class TestMetropolis(SamplerContract):

@@ -122,7 +122,7 @@ def unbatched_kernels(kernel: Kernel | Sequence[Kernel] | HasKernelDraws) -> lis
     if isinstance(kernel, HasKernelDraws):
         return [AverageKernel(kernel.kernel_draws())]
     if isinstance(kernel, Sequence) and kernel and all(isinstance(one, Kernel) for one in kernel):
-        return [AverageKernel(_equal_draws(one)) if one.batch_shape else one for one in kernel]
+        return [AverageKernel(draws_of(one)) if one.batch_shape else one for one in kernel]
     raise TypeError(
         "kernel must be a gpytorch.kernels.Kernel, several of them, a posterior (anything with kernel_draws()), None, "
         f"or one of {get_args(Rule)}, not {type(kernel).__name__}."
@@ -274,15 +274,12 @@ def _average(kernel: Kernel, weights: Tensor, x1: Tensor, x2: Tensor, diag: bool
     return torch.cat([average(gram(kernel, block, x2)) for block in x1.split(rows)])
 
 
-def _equal_draws(kernel: Kernel) -> KernelDraws:
-    """The kernels of a batch with equal weights."""
+def draws_of(kernel: Kernel) -> KernelDraws:
+    """The draws of an average; those of another kernel, one or a batch, have equal weights."""
+    if isinstance(kernel, AverageKernel):
+        return kernel.draws
     count = torch.Size(kernel.batch_shape).numel()
     return KernelDraws((kernel,), (torch.full((count,), 1.0 / count, dtype=torch.float64),))
-
-
-def draws_of(kernel: Kernel) -> KernelDraws:
-    """The draws of an average; another kernel is its own only draw."""
-    return kernel.draws if isinstance(kernel, AverageKernel) else _equal_draws(kernel)
 
 
 def _check_draws(draws: KernelDraws) -> None:

@@ -1,6 +1,7 @@
 """Posteriors over hyperparameters: priors, potential, samplers, and the posterior object."""
 
 from ..learning.priors import default_prior
+from .archive import load_posterior
 from .gibbs import PowerChoice, TemperatureChoice, choose_power, choose_temperature
 from .mixture import GaussianMixture
 from .posterior import KernelDraws, Posterior
@@ -8,8 +9,8 @@ from .potential import Potential
 from .predictors import ConditionalPosterior, EntropyParts, MeanPosterior, MulticlassPosterior, WitnessPosterior
 from .priors import PosteriorWarning
 from .pyro_model import pyro_model
-from .sample import load_posterior, sample_posterior
-from .sampler import Draws, Plan, Sampler, Starts, independent_draws
+from .sample import sample_posterior
+from .sampler import Draws, Plan, Sampler
 from .samplers import NUTS, SMC, SVI, Laplace, Nutpie
 
 __all__ = [
@@ -31,13 +32,11 @@ __all__ = [
     "Potential",
     "PowerChoice",
     "Sampler",
-    "Starts",
     "TemperatureChoice",
     "WitnessPosterior",
     "choose_power",
     "choose_temperature",
     "default_prior",
-    "independent_draws",
     "load_posterior",
     "pyro_model",
     "sample_posterior",

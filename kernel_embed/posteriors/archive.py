@@ -1,24 +1,30 @@
-"""Posteriors as files of plain arrays and settings, and as ArviZ data."""
+"""Posteriors as files of plain arrays and settings."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, overload
 
 import gpytorch
 import torch
 from torch import Tensor
 
-from ..archive import read_plain, write_plain
+from ..archive import MAX_BYTES, read_plain, write_plain
+from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
+from .posterior import Posterior
 from .potential import AnyObjective, Potential
+from .predictors import (
+    ConditionalObjective,
+    ConditionalPosterior,
+    MeanObjective,
+    MeanPosterior,
+    MulticlassObjective,
+    MulticlassPosterior,
+    posterior_class,
+)
+from .sample import Path
 from .sampler import Draws
-
-if TYPE_CHECKING:
-    from arviz import InferenceData
-
-E = TypeVar("E", bound=gpytorch.Module)
 
 FIELDS = {
     "seconds": float,
@@ -34,15 +40,7 @@ TRAJECTORIES = ("energy", "depth")
 """Tensors that only samplers with trajectories have."""
 
 
-class Restored(NamedTuple):
-    """Content of a file: the draws, the name of their sampler, and their weights."""
-
-    draws: Draws
-    method: str
-    weights: Tensor
-
-
-def write(path: str | os.PathLike[str], potential: Potential, draws: Draws, method: str, weights: Tensor) -> None:
+def write(path: Path, potential: Potential, draws: Draws, method: str, weights: Tensor) -> None:
     """Write draws, weights, data and settings to ``path``; the embedding itself is not written."""
     settings = {
         "method": method,
@@ -62,10 +60,51 @@ def write(path: str | os.PathLike[str], potential: Potential, draws: Draws, meth
     write_plain(path, "posterior", {"settings": settings, "state": state, **numbers})
 
 
-def read(
-    path: str | os.PathLike[str], embedding: E, objective: AnyObjective, max_bytes: int | None
-) -> tuple[Potential[E], Restored]:
-    """The potential and the draws that :func:`write` wrote; ``ValueError`` for another embedding or objective."""
+@overload
+def load_posterior(
+    path: Path, embedding: MulticlassEmbedding, objective: MulticlassObjective, *, max_bytes: int | None = ...
+) -> MulticlassPosterior: ...
+@overload
+def load_posterior(
+    path: Path, embedding: ConditionalEmbedding, objective: ConditionalObjective, *, max_bytes: int | None = ...
+) -> ConditionalPosterior: ...
+@overload
+def load_posterior(
+    path: Path, embedding: BayesianMeanEmbedding, objective: MeanObjective, *, max_bytes: int | None = ...
+) -> MeanPosterior: ...
+@overload
+def load_posterior(
+    path: Path, embedding: gpytorch.Module, objective: AnyObjective, *, max_bytes: int | None = ...
+) -> Posterior: ...
+def load_posterior(
+    path: Path, embedding: gpytorch.Module, objective: AnyObjective, *, max_bytes: int | None = MAX_BYTES
+) -> Posterior:
+    """Read a posterior that :meth:`kernel_embed.posteriors.Posterior.save` wrote.
+
+    Args:
+        path: the file.
+        embedding: an embedding built like the one that was sampled; it is not changed.
+        objective: the objective that was sampled; another one is an error.
+        max_bytes: the largest file that is read, 4 GiB by default; ``None`` for any size.
+
+    Returns:
+        The posterior, of the same class and with the same draws.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is damaged, or belongs to another embedding or objective.
+
+    Example:
+        >>> import tempfile, torch, kernel_embed as ke
+        >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64).unsqueeze(-1)
+        >>> embedding, objective = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), ke.EmbeddingEvidence()
+        >>> posterior = ke.sample_posterior(embedding, objective, x, num_samples=20, sampler=ke.Laplace())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     posterior.save(f"{folder}/posterior.npz")
+        ...     again = ke.load_posterior(f"{folder}/posterior.npz", embedding, objective)
+        >>> torch.equal(again.mean(x), posterior.mean(x))
+        True
+    """
     content = read_plain(path, "posterior", max_bytes)
     try:
         settings = _checked(content)
@@ -96,7 +135,7 @@ def read(
     fields = {name: settings[name] for name in FIELDS}
     fields |= {name: content[name] for name in TRAJECTORIES if name in content}
     draws = Draws(content["u"], content["log_density"], content["diverging"], **fields)
-    return potential, Restored(draws, settings["method"], content["weights"])
+    return posterior_class(embedding)(potential, draws, settings["method"], content["weights"])
 
 
 def _checked(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -129,16 +168,3 @@ def _checked(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _shapes(potential: Potential) -> dict[str, list[int]]:
     return {name: list(parameter.shape) for name, parameter in potential.vector.named.items()}
-
-
-def inference_data(samples_by_chain: Mapping[str, Tensor], draws: Draws) -> InferenceData:
-    """The draws as ``arviz.InferenceData``, with the log density and divergences as sample statistics."""
-    try:
-        import arviz
-    except ImportError as error:
-        raise ImportError("The package arviz is not installed: pip install 'kernel-embed[posteriors]'.") from error
-    by_chain = {name: values.cpu().numpy() for name, values in samples_by_chain.items()}
-    statistics = {"lp": draws.log_density.numpy(), "diverging": draws.diverging.numpy()}
-    if draws.energy is not None and draws.depth is not None:
-        statistics |= {"energy": draws.energy.numpy(), "tree_depth": draws.depth.numpy()}
-    return arviz.from_dict(posterior=by_chain, sample_stats=statistics)

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from ..learning.parameters import Vector
+from ..results import table
 from .priors import PosteriorWarning
 from .sampler import Draws
 
@@ -58,17 +59,13 @@ class Summary(dict[str, dict[str, Tensor]]):
     tree_depth: int | None = None
 
     def __str__(self) -> str:
-        rows = [["", *COLUMNS]]
-        rows[0][rows[0].index("n_eff_tail")] = "tail"
+        rows: list[list[str]] = []
         for name, statistics in self.items():
             columns = [[f"{v:{form}}" for v in statistics[key].reshape(-1).tolist()] for key, form in COLUMNS.items()]
             labels = [name] if len(columns[0]) == 1 else [f"{name}[{i}]" for i in range(len(columns[0]))]
             rows += [list(row) for row in zip(labels, *columns, strict=True)]
-        first, *widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join([label.ljust(first), *(cell.rjust(w) for cell, w in zip(cells, widths, strict=True))])
-            for label, *cells in rows
-        ]
+        head, _, *lines = table(["", *("tail" if key == "n_eff_tail" else key for key in COLUMNS)], rows).splitlines()
+        lines = [head, *lines]
         if self.e_bfmi is not None:
             divergences = f"{self.num_divergences} divergences, tree depth up to {self.tree_depth}"
             lines.append(f"{divergences}, E-BFMI {float(self.e_bfmi.min()):.2f} or more")

@@ -27,15 +27,12 @@ from typing_extensions import Unpack
 
 from ..embeddings import MulticlassEmbedding
 from ..embeddings.multiclass import check_labels
-from ..objectives.cross_validation import permutation
 from ..progress import progress_bar
-from ..validation import check_count, check_features, check_seed
+from ..validation import check_count, check_features, check_seed, generator_of
 from .predictors import MulticlassObjective, MulticlassPosterior
 from .priors import PosteriorWarning
 from .sample import Settings, sample_posterior
-from .sampler import Sampler
 from .samplers import Laplace
-from .starts import Initial
 
 SMALLEST_PROBABILITY = 1e-15
 
@@ -67,12 +64,7 @@ def choose_temperature(
     temperatures: Sequence[float] = (0.1, 0.3, 1.0, 3.0, 10.0),
     num_folds: int = 5,
     calibrated: bool = False,
-    sampler: Sampler | None = None,
-    num_samples: int = 50,
-    warmup_steps: int = 500,
-    seed: int = 0,
-    initial: Initial = "prior",
-    progress: bool | None = None,
+    **settings: Unpack[Settings],
 ) -> TemperatureChoice:
     """The temperature with the lowest cross-validated risk of the averaged probabilities, for classifiers.
 
@@ -84,12 +76,8 @@ def choose_temperature(
         temperatures: the candidates.
         num_folds: of the cross-validation.
         calibrated: score the calibrated probabilities.
-        sampler: by default the Laplace approximation, which is fast and accurate enough for this.
-        num_samples: draws of each of the two chains.
-        warmup_steps: before them, for samplers that need any.
-        seed: of folds and draws.
-        initial: starting points; see :func:`kernel_embed.sample_posterior`.
-        progress: show a progress bar; by default on a terminal or in a notebook.
+        **settings: of :func:`kernel_embed.sample_posterior`; by default 50 draws of each of two chains by the Laplace
+            approximation, which is fast and accurate enough for this, with seed 0. The seed also draws the folds.
 
     Returns:
         The best temperature, and the risk of each.
@@ -110,26 +98,24 @@ def choose_temperature(
         >>> choice.temperature == min(choice.risks, key=choice.risks.get)
         True
     """
-    check_seed(seed)
+    own: Settings = {"num_samples": 50, "num_chains": 2, "seed": 0, "sampler": Laplace(), **settings, "progress": False}
+    check_seed(own["seed"])
     if check_count("num_folds", num_folds, 0) < 2:
         raise ValueError(f"Cross-validation needs at least 2 folds, got num_folds={num_folds}.")
     x, y = _check_candidates(embedding, x, y, "temperatures", temperatures)
     n = x.shape[-2]
     if num_folds > n:
         raise ValueError(f"There are more folds ({num_folds}) than rows ({n}). Take fewer folds.")
-    sampler = Laplace() if sampler is None else sampler
     risks = dict.fromkeys(temperatures, 0.0)
-    folds = permutation(n, seed).tensor_split(num_folds)
+    folds = torch.randperm(n, generator=generator_of(own["seed"])).tensor_split(num_folds)
     pairs = [(fold, temperature) for fold in folds for temperature in temperatures]
-    with progress_bar(len(pairs), "temperatures", progress) as bar, warnings.catch_warnings():
+    with progress_bar(len(pairs), "temperatures", settings.get("progress")) as bar, warnings.catch_warnings():
         warnings.simplefilter("ignore", PosteriorWarning)
         for fold, temperature in pairs:
             rest = torch.ones(n, dtype=torch.bool)
             rest[fold] = False
-            posterior = sample_posterior(
-                embedding, objective, x[rest], y[rest], num_samples=num_samples, warmup_steps=warmup_steps,
-                num_chains=2, seed=seed, sampler=sampler, temperature=temperature, initial=initial, progress=False,
-            )  # fmt: skip
+            one: Settings = {**own, "temperature": temperature}
+            posterior = sample_posterior(embedding, objective, x[rest], y[rest], **one)
             risk = _negative_log_probability(posterior.probabilities(x[fold], calibrated), y[fold])
             risks[temperature] += risk.sum().item() / n
             bar.update()
@@ -145,13 +131,10 @@ class PowerChoice(NamedTuple):
         posterior: sampled with the best power.
 
     Example:
-        >>> import gpytorch, kernel_embed as ke
-        >>> x, y = torch.linspace(0, 1, 20, dtype=torch.float64).unsqueeze(-1), torch.arange(20) // 10
-        >>> embedding, risk = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), 2), ke.LeaveOneOutRisk()
-        >>> few = dict(num_samples=10, sampler=ke.Laplace())
-        >>> choice = ke.posteriors.choose_power(embedding, risk, x, y, powers=(1.0, 4.0), seed=0, **few)
-        >>> choice.posterior.potential.power == choice.power
-        True
+        >>> from kernel_embed.posteriors import PowerChoice
+        >>> power, scores, posterior = PowerChoice(4.0, {1.0: 0.52, 4.0: 0.48}, posterior=None)
+        >>> scores[power]
+        0.48
     """
 
     power: float
@@ -203,8 +186,7 @@ def choose_power(
     x, y = _check_candidates(embedding, x, y, "powers", powers)
     best: PowerChoice | None = None
     scores: dict[float, float] = {}
-    progress = settings.get("progress")
-    with progress_bar(len(powers), "power", progress) as bar, warnings.catch_warnings():
+    with progress_bar(len(powers), "power", settings.get("progress")) as bar, warnings.catch_warnings():
         warnings.simplefilter("ignore", PosteriorWarning)  # the summary of the best one has the diagnostics
         for power in powers:
             one: Settings = {**settings, "progress": False, "power": power}

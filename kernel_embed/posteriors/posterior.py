@@ -13,7 +13,6 @@ from torch import Tensor
 from typing_extensions import Self, TypeVar
 
 from ..validation import check_count, check_tensor
-from . import archive
 from .batched import EmbeddingDraws, load_one
 from .diagnostics import Summary, summarize
 from .mixture import mode_weights
@@ -141,11 +140,22 @@ class Posterior(Generic[E_co, C_co]):
 
     def to_arviz(self) -> InferenceData:
         """The draws as ``arviz.InferenceData``; needs arviz, the extra ``posteriors``."""
-        return archive.inference_data(self.samples_by_chain, self.draws)
+        try:
+            import arviz
+        except ImportError as error:
+            raise ImportError("The package arviz is not installed: pip install 'kernel-embed[posteriors]'.") from error
+        draws = self.draws
+        statistics = {"lp": draws.log_density, "diverging": draws.diverging}
+        if draws.energy is not None and draws.depth is not None:
+            statistics |= {"energy": draws.energy, "tree_depth": draws.depth}
+        groups = {"posterior": self.samples_by_chain, "sample_stats": statistics}
+        return arviz.from_dict(**{k: {name: v.cpu().numpy() for name, v in g.items()} for k, g in groups.items()})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write draws, data and settings to a file that :func:`kernel_embed.load_posterior` reads."""
-        archive.write(path, self.potential, self.draws, self.method, self.weights)
+        from .archive import write  # which knows all classes of posteriors
+
+        write(path, self.potential, self.draws, self.method, self.weights)
 
     def reweighted(self, weights: Tensor) -> Self:
         """The same draws with other ``weights`` ``(S,)``, which are normalized.
@@ -181,19 +191,7 @@ class Posterior(Generic[E_co, C_co]):
         return type(self)(self.potential, self.draws.at(keep), self.method, weights / weights.sum())
 
     def kernel_draws(self) -> KernelDraws:
-        """The kernels of all draws, as batches of kernels, with the draws' weights.
-
-        Example:
-            >>> import gpytorch, kernel_embed as ke
-            >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64).unsqueeze(-1)
-            >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
-            >>> posterior = ke.sample_posterior(
-            ...     embedding, ke.EmbeddingEvidence(), x, num_samples=5, num_chains=2, sampler=ke.posteriors.Laplace()
-            ... )
-            >>> kernels, weights = posterior.kernel_draws()
-            >>> [kernel.batch_shape for kernel in kernels], [len(w) for w in weights]
-            ([torch.Size([10])], [10])
-        """
+        """The kernels of all draws, as batches of kernels, with the draws' weights."""
         lengths = [len(piece) for piece in self._embedding_draws.pieces()]
         kernels = tuple(embedding.kernel for embedding in self._embedding_draws)
         return KernelDraws(kernels, self.weights.split(lengths))

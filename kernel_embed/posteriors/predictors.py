@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+import gpytorch
 import torch
 from gpytorch.distributions import MultivariateNormal
 from torch import Tensor
@@ -236,3 +237,16 @@ class WitnessPosterior:
     def band(self, points: Tensor, level: float = 0.8) -> tuple[Tensor, Tensor]:
         """The central interval of probability ``level`` of the mixture, at each point."""
         return self.mixture(points).band(level)
+
+
+POSTERIORS: dict[type[gpytorch.Module], type[Posterior]] = {
+    MulticlassEmbedding: MulticlassPosterior,
+    ConditionalEmbedding: ConditionalPosterior,
+    BayesianMeanEmbedding: MeanPosterior,
+}
+"""The posterior of each kind of embedding, subclasses before their bases; :class:`Posterior` for any other kind."""
+
+
+def posterior_class(embedding: gpytorch.Module) -> type[Posterior]:
+    """The class of the posterior of ``embedding``."""
+    return next((posterior for kind, posterior in POSTERIORS.items() if isinstance(embedding, kind)), Posterior)

@@ -22,12 +22,13 @@ import warnings
 from collections.abc import Callable
 
 import gpytorch
+import numpy as np
 import torch
 from gpytorch.constraints import GreaterThan, Interval
 from torch import Tensor
 from torch.distributions import AffineTransform, Distribution, LogNormal, TransformedDistribution
 
-from ..learning.parameters import ParameterVector
+from ..learning.parameters import ParameterVector, Vector
 from ..learning.priors import LogPriors, default_prior
 
 
@@ -139,6 +140,19 @@ class PriorSite:
     def describe(self) -> str:
         """The prior in words."""
         return f"{describe(self.prior)}{' (default)' if self.is_default else ''}"
+
+
+def prior_draw(sites: list[PriorSite], vector: ParameterVector, current: Vector) -> Vector | None:
+    """One draw from the prior with the global generator; ``None`` if it violates a constraint."""
+    vector.set(current)
+    try:
+        for site in sites:
+            if not site.is_factor:
+                site.set(site.draw())
+    except ValueError:
+        return None
+    point = vector.get()
+    return point if np.isfinite(point).all() else None
 
 
 def log_density(sites: list[PriorSite]) -> Tensor:

@@ -1,25 +1,28 @@
-"""``sample_posterior(embedding, objective, x, y)``, and ``load_posterior`` for posteriors that were saved."""
+"""``sample_posterior(embedding, objective, x, y)``, and the points where its chains start."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import os
 import threading
-from typing import TYPE_CHECKING, TypeAlias, TypedDict, overload
+import time
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, overload
 
 import gpytorch
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..archive import MAX_BYTES
 from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, MulticlassEmbedding
+from ..learning.parameters import Vector
 from ..objectives import Objective
 from ..progress import progress_bar
 from ..resources import few_threads
 from ..validation import check_count, check_features, check_seed
-from . import archive
 from .diagnostics import warn_diagnostics
 from .posterior import Posterior
 from .potential import AnyObjective, Potential, quiet_numbers
@@ -30,22 +33,21 @@ from .predictors import (
     MeanPosterior,
     MulticlassObjective,
     MulticlassPosterior,
+    posterior_class,
 )
-from .sampler import Checkpoint, Draws, Plan, Sampler, Starts
+from .priors import PosteriorWarning, PriorSite, describe, prior_draw, user_name
+from .sampler import Checkpoint, Plan, Sampler, check_draws
 from .samplers import NUTS
-from .starts import Initial, check_support, starting_points
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Path: TypeAlias = str | os.PathLike[str]
-
-POSTERIORS: dict[type[gpytorch.Module], type[Posterior]] = {
-    MulticlassEmbedding: MulticlassPosterior,
-    ConditionalEmbedding: ConditionalPosterior,
-    BayesianMeanEmbedding: MeanPosterior,
-}
-"""The posterior of each kind of embedding, subclasses before their bases; :class:`Posterior` for any other kind."""
+Initial: TypeAlias = Literal["prior", "current"] | Mapping[str, Tensor]
+MAX_TRIES = 200
+SUPPORT_DRAWS = 1000
+MAX_OUTSIDE = 0.005
+"""Share of the prior mass outside the constraint above which there is a warning."""
 
 _LOCK = threading.RLock()
 """Pyro draws from torch's global generator, so that only one thread samples at a time."""
@@ -173,20 +175,21 @@ def sample_posterior(
         torch.manual_seed(first)
         potential = Potential(embedding, objective, x, y, temperature, power)
         check_support(potential.sites, potential.embedding)
-        starts = starting_points(potential, initial, num_chains, first) if sampler.uses_starts else Starts()
+        starts = starting_points(potential, initial, num_chains, first) if sampler.uses_starts else []
         steps = num_samples + (warmup_steps if sampler.uses_warmup else 0)
         with progress_bar(steps * num_chains, sampler.name, progress) as bar:
             files = None if checkpoint is None else _checkpoint(checkpoint, potential, sampler, seed, warmup_steps)
-            draws = sampler.sample(potential, Plan(starts, num_samples, warmup_steps, seeds, bar, files))
-    _check_draws(draws, sampler, potential.dimension)
-    posterior = _posterior_class(embedding)(potential, draws, sampler.name)
+            plan = Plan(starts, num_samples, warmup_steps, seeds, bar, files, from_prior=initial == "prior")
+            started = time.perf_counter()
+            draws = sampler.sample(potential, plan)
+            seconds = time.perf_counter() - started
+    check_draws(draws, sampler, potential.dimension)
+    counts = {name: getattr(potential, name) for name in ("num_evaluations", "num_rejected")}
+    draws = dataclasses.replace(draws, seconds=seconds, **counts)
+    posterior = posterior_class(embedding)(potential, draws, sampler.name)
     if not sampler.is_independent:
         warn_diagnostics(draws, posterior.samples_by_chain, getattr(sampler, "max_tree_depth", None))
     return posterior
-
-
-def _posterior_class(embedding: gpytorch.Module) -> type[Posterior]:
-    return next((posterior for kind, posterior in POSTERIORS.items() if isinstance(embedding, kind)), Posterior)
 
 
 def _checkpoint(path: Path, potential: Potential, sampler: Sampler, seed: int | None, warmup_steps: int) -> Checkpoint:
@@ -207,62 +210,82 @@ def _checkpoint(path: Path, potential: Potential, sampler: Sampler, seed: int | 
     return Checkpoint(os.fspath(path), identity)
 
 
-def _check_draws(draws: Draws, sampler: Sampler, dimension: int) -> None:
-    """Check the result of a user's sampler."""
-    if not isinstance(draws, Draws):
-        raise TypeError(f"{sampler!r} must return Draws, not {type(draws).__name__}.")
-    shape = tuple(draws.u.shape)
-    if len(shape) != 3 or shape[-1] != dimension or 0 in shape:
-        raise ValueError(f"u of {sampler!r} must have the shape (num_chains, num_samples, {dimension}), not {shape}.")
-    for name, values in (("log_density", draws.log_density), ("diverging", draws.diverging)):
-        if values.shape != draws.u.shape[:2]:
-            raise ValueError(f"{name} of {sampler!r} must have the shape {shape[:2]}, not {tuple(values.shape)}.")
+def starting_points(potential: Potential, initial: Initial, num_chains: int, seed: int) -> list[Vector]:
+    """One raw vector for each chain; ``initial`` and ``seed`` as in :func:`kernel_embed.sample_posterior`."""
+    current = potential.vector.get()
+    if isinstance(initial, Mapping):
+        points = [_initial_values(potential, current, initial, chain, num_chains) for chain in range(num_chains)]
+    elif initial == "current":
+        points = [current.copy() for _ in range(num_chains)]
+    elif initial == "prior":
+        points = prior_draws(potential, num_chains, seed)
+    else:
+        raise ValueError(f"initial must be 'prior', 'current' or a dictionary of values by name, not {initial!r}.")
+    for point in points:
+        if not math.isfinite(potential.value(point)):
+            values = potential.constrained(torch.from_numpy(point)).items()
+            text = ", ".join(f"{name} = {value.flatten()[:4].tolist()}" for name, value in values)
+            raise ValueError(
+                f"The posterior density is not finite at the starting point {text}. Start elsewhere: initial='prior', "
+                "or other values."
+            )
+    return points
 
 
-@overload
-def load_posterior(
-    path: Path, embedding: MulticlassEmbedding, objective: MulticlassObjective, *, max_bytes: int | None = ...
-) -> MulticlassPosterior: ...
-@overload
-def load_posterior(
-    path: Path, embedding: ConditionalEmbedding, objective: ConditionalObjective, *, max_bytes: int | None = ...
-) -> ConditionalPosterior: ...
-@overload
-def load_posterior(
-    path: Path, embedding: BayesianMeanEmbedding, objective: MeanObjective, *, max_bytes: int | None = ...
-) -> MeanPosterior: ...
-@overload
-def load_posterior(
-    path: Path, embedding: gpytorch.Module, objective: AnyObjective, *, max_bytes: int | None = ...
-) -> Posterior: ...
-def load_posterior(
-    path: Path, embedding: gpytorch.Module, objective: AnyObjective, *, max_bytes: int | None = MAX_BYTES
-) -> Posterior:
-    """Read a posterior that :meth:`kernel_embed.posteriors.Posterior.save` wrote.
+def prior_draws(potential: Potential, count: int, seed: int) -> list[Vector]:
+    """Draws from the prior at which the likelihood exists; the others are drawn again."""
+    current = potential.vector.get()
+    points: list[Vector] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for _ in range(count):
+            for _ in range(MAX_TRIES):
+                point = prior_draw(potential.sites, potential.vector, current)
+                if point is not None and math.isfinite(potential.value(point)):
+                    break
+            else:
+                raise ValueError(
+                    f"The objective cannot be evaluated under the prior: at none of {MAX_TRIES} draws does K factorize "
+                    "with finite values. Narrow the prior, or start at initial='current'."
+                )
+            points.append(point)
+    return points
 
-    Args:
-        path: the file.
-        embedding: an embedding built like the one that was sampled; it is not changed.
-        objective: the objective that was sampled; another one is an error.
-        max_bytes: the largest file that is read, 4 GiB by default; ``None`` for any size.
 
-    Returns:
-        The posterior, of the same class and with the same draws.
+def _initial_values(
+    potential: Potential, current: Vector, initial: Mapping[str, Tensor], chain: int, num_chains: int
+) -> Vector:
+    potential.vector.set(current)
+    dims = {name: value.dim() for name, value in potential.constrained(torch.from_numpy(current)).items()}
+    values = {name: torch.as_tensor(value) for name, value in initial.items()}
+    for name, value in values.items():
+        by_chain = value.dim() > dims.get(name, 0) and value.shape[0] == num_chains
+        if by_chain or (value.dim() == 1 and len(value) == num_chains > 1):
+            values[name] = value[chain]
+    return potential.unconstrained(values)
 
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if the file is damaged, or belongs to another embedding or objective.
 
-    Example:
-        >>> import tempfile, torch, kernel_embed as ke
-        >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64).unsqueeze(-1)
-        >>> embedding, objective = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel()), ke.EmbeddingEvidence()
-        >>> posterior = ke.sample_posterior(embedding, objective, x, num_samples=20, sampler=ke.Laplace())
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     posterior.save(f"{folder}/posterior.npz")
-        ...     again = ke.load_posterior(f"{folder}/posterior.npz", embedding, objective)
-        >>> torch.equal(again.mean(x), posterior.mean(x))
-        True
-    """
-    potential, saved = archive.read(path, embedding, objective, max_bytes)
-    return _posterior_class(embedding)(potential, *saved)
+def check_support(sites: list[PriorSite], embedding: gpytorch.Module) -> None:
+    """Warn of priors with mass outside the constraint of their parameter, by draws with the global generator."""
+    for site in sites:
+        constraint = None if site.parameter is None else embedding.constraint_for_parameter_name(site.parameter)
+        if site.is_default or constraint is None or site.name != user_name(str(site.parameter)):
+            continue
+        try:
+            draws = site.draw(SUPPORT_DRAWS)
+        except TypeError:
+            continue
+        share = float((~((draws >= constraint.lower_bound) & (draws <= constraint.upper_bound))).double().mean())
+        if share > 1.0 - MAX_OUTSIDE:
+            raise ValueError(
+                f"All draws from the prior {describe(site.prior)} on {site.name} lie outside its constraint "
+                f"{constraint}. Change one of them."
+            )
+        if share > MAX_OUTSIDE:
+            warnings.warn(
+                f"The prior {describe(site.prior)} on {site.name} has {100 * share:.0f} % of its mass outside the "
+                f"constraint {constraint}. The posterior uses the truncated prior. Use a prior on positive numbers, "
+                "such as LogNormalPrior or GammaPrior.",
+                PosteriorWarning,
+                stacklevel=3,
+            )

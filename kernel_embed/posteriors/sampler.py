@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -21,11 +20,11 @@ SECONDS_BETWEEN = 10.0
 """Between two writes of a chain."""
 
 
-class Checkpoint(NamedTuple):
-    """The files of the chains of one posterior.
+class Checkpoint:
+    """A file that a chain is written to while it runs, or the common beginning of the files of all chains.
 
-    Attributes:
-        path: of the files; the number of the chain is appended.
+    Args:
+        path: of the file; of several, the number of the chain is appended.
         identity: settings that a file must have to belong to this posterior.
 
     Example:
@@ -33,19 +32,12 @@ class Checkpoint(NamedTuple):
         'chains.pt.2'
     """
 
-    path: str
-    identity: Mapping[str, object]
-
-    def file(self, chain: int) -> ChainFile:
-        """The file of one chain."""
-        return ChainFile(f"{os.fspath(self.path)}.{chain}", {**self.identity, "chain": chain})
-
-
-class ChainFile:
-    """The file of one chain; see :class:`Checkpoint`."""
-
     def __init__(self, path: str, identity: Mapping[str, object]) -> None:
         self.path, self.identity, self.written = path, identity, time.monotonic()
+
+    def file(self, chain: int) -> Checkpoint:
+        """The file of one chain."""
+        return Checkpoint(f"{self.path}.{chain}", {**self.identity, "chain": chain})
 
     def read(self) -> dict[str, Any] | None:
         """The content; ``None`` if there is no file."""
@@ -61,50 +53,34 @@ class ChainFile:
         save_checkpoint(self.path, {**self.identity, **content})
 
 
-class Starts(NamedTuple):
-    """Starting points of the chains.
-
-    Attributes:
-        points: one raw vector per chain; empty for a sampler that needs none.
-        from_prior: whether they are draws from the prior, which may lie far from the bulk of the posterior.
-
-    Example:
-        >>> import numpy as np
-        >>> from kernel_embed.posteriors import Starts
-        >>> len(Starts(points=(np.zeros(2), np.ones(2))).points)             # two chains
-        2
-    """
-
-    points: tuple[Vector, ...] = ()
-    from_prior: bool = False
-
-
 class Plan(NamedTuple):
     """The draws that a sampler is to make.
 
     Attributes:
-        starts: a raw vector for each chain, in ``starts.points``.
+        starts: a raw vector for each chain; empty for a sampler that needs none.
         num_samples: draws of each chain that are kept.
         warmup_steps: draws of each chain before them.
         seeds: one per chain; the same seeds give the same draws.
         bar: progress bar; it expects one step for each draw of each chain, unless it is ``reset``.
         checkpoint: files that chains are written to while they run, for samplers that can be resumed.
+        from_prior: whether the starts are draws from the prior, which may lie far from the bulk of the posterior.
 
     Example:
-        >>> from kernel_embed.posteriors import Plan, Starts
+        >>> from kernel_embed.posteriors import Plan
         >>> from kernel_embed.progress import progress_bar
         >>> bar = progress_bar(20, "sampling", show=False)
-        >>> plan = Plan(Starts(), num_samples=10, warmup_steps=0, seeds=[0, 1], bar=bar)
+        >>> plan = Plan((), num_samples=10, warmup_steps=0, seeds=[0, 1], bar=bar)
         >>> len(plan.seeds)                                                  # two chains
         2
     """
 
-    starts: Starts
+    starts: Sequence[Vector]
     num_samples: int
     warmup_steps: int
     seeds: Sequence[int]
     bar: ProgressBar
     checkpoint: Checkpoint | None = None
+    from_prior: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -115,8 +91,8 @@ class Draws:
         u: raw draws, ``(num_chains, num_samples, dimension)``.
         log_density: log of the unnormalized posterior density of u, ``(num_chains, num_samples)``; that of the
             approximation if ``is_approximate``.
-        diverging: draws whose trajectory diverged, ``(num_chains, num_samples)``.
-        seconds: wall-clock time.
+        diverging: draws whose trajectory diverged, ``(num_chains, num_samples)``; none by default.
+        seconds: wall-clock time; this and the next two are filled in by :func:`kernel_embed.sample_posterior`.
         num_evaluations: evaluations of the potential.
         num_rejected: evaluations at points where the density does not exist.
         interrupted: whether Ctrl-C ended the sampling.
@@ -128,24 +104,27 @@ class Draws:
 
     Example:
         >>> from kernel_embed.posteriors import Draws
-        >>> zeros = torch.zeros(2, 10)
-        >>> draws = Draws(torch.zeros(2, 10, 3), zeros, zeros.bool(), seconds=0.1, num_evaluations=20, num_rejected=0)
-        >>> draws.is_approximate
+        >>> draws = Draws(u=torch.zeros(2, 10, 3), log_density=torch.zeros(2, 10))
+        >>> draws.diverging.any().item()
         False
     """
 
     u: Tensor
     log_density: Tensor
-    diverging: Tensor
-    seconds: float
-    num_evaluations: int
-    num_rejected: int
+    diverging: Tensor = None  # type: ignore[assignment]
+    seconds: float = 0.0
+    num_evaluations: int = 0
+    num_rejected: int = 0
     interrupted: bool = False
     log_evidence: float | None = None
     is_approximate: bool = False
     energy: Tensor | None = None
     depth: Tensor | None = None
     details: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.diverging is None:
+            object.__setattr__(self, "diverging", torch.zeros(self.log_density.shape, dtype=torch.bool))
 
     def at(self, keep: Tensor) -> Draws:
         """The draws with indices ``keep`` of each chain."""
@@ -157,34 +136,6 @@ class Draws:
         return dataclasses.replace(self, **tensors)
 
 
-def independent_draws(potential: Potential, u: Tensor, log_density: Tensor, started: float, **fields: Any) -> Draws:
-    """Draws of a sampler without trajectories, which cannot diverge.
-
-    Args:
-        potential: whose evaluations are counted.
-        u: raw draws, ``(num_chains, num_samples, dimension)``.
-        log_density: of the draws, ``(num_chains, num_samples)``.
-        started: value of ``time.perf_counter()`` at the start.
-        **fields: other fields of :class:`Draws`, such as ``log_evidence`` and ``is_approximate``.
-
-    Returns:
-        The draws, with times and counts filled in.
-
-    Example:
-        >>> import time, gpytorch, kernel_embed as ke
-        >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
-        >>> x = torch.randn(15, 1, dtype=torch.float64)
-        >>> potential = ke.posteriors.Potential(embedding, ke.EmbeddingEvidence(), x, None)
-        >>> u = torch.zeros(2, 10, potential.dimension, dtype=torch.float64)
-        >>> draws = ke.posteriors.independent_draws(potential, u, torch.zeros(2, 10), started=time.perf_counter())
-        >>> draws.diverging.any().item()
-        False
-    """
-    diverging = torch.zeros(log_density.shape, dtype=torch.bool)
-    seconds = time.perf_counter() - started
-    return Draws(u, log_density, diverging, seconds, potential.num_evaluations, potential.num_rejected, **fields)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampler(abc.ABC):
     """A sampling method with its options; pass one to ``sample_posterior(…, sampler=…)``.
@@ -193,16 +144,14 @@ class Sampler(abc.ABC):
     :class:`~kernel_embed.posteriors.Draws`.
 
     Example:
-        >>> import time, numpy, torch, gpytorch, kernel_embed as ke
-        >>> from kernel_embed.posteriors import Sampler, independent_draws
+        >>> import numpy, torch, gpytorch, kernel_embed as ke
+        >>> from kernel_embed.posteriors import Draws, Sampler
         >>> class AtTheStart(Sampler):
         ...     '''Every draw is the starting point of its chain.'''
         ...     def sample(self, potential, plan):
-        ...         points, count = plan.starts.points, plan.num_samples
-        ...         u = torch.from_numpy(numpy.stack(points)).unsqueeze(1).expand(-1, count, -1)
-        ...         heights = torch.tensor([-potential.value(point) for point in points])
-        ...         log_density = heights.unsqueeze(1).expand(-1, count)
-        ...         return independent_draws(potential, u, log_density, time.perf_counter())
+        ...         u = torch.from_numpy(numpy.stack(plan.starts)).unsqueeze(1).expand(-1, plan.num_samples, -1)
+        ...         heights = torch.tensor([-potential.value(start) for start in plan.starts])
+        ...         return Draws(u, heights.unsqueeze(1).expand(-1, plan.num_samples))
         >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64).unsqueeze(-1)
         >>> embedding = ke.BayesianMeanEmbedding(gpytorch.kernels.RBFKernel())
         >>> posterior = ke.sample_posterior(
@@ -240,3 +189,15 @@ class Sampler(abc.ABC):
             potential: U, with ``value``, ``value_and_gradient`` and ``dimension``.
             plan: starting points, numbers of draws, seeds, and the progress bar.
         """
+
+
+def check_draws(draws: Draws, sampler: Sampler, dimension: int) -> None:
+    """Check the result of a user's sampler."""
+    if not isinstance(draws, Draws):
+        raise TypeError(f"{sampler!r} must return Draws, not {type(draws).__name__}.")
+    shape = tuple(draws.u.shape)
+    if len(shape) != 3 or shape[-1] != dimension or 0 in shape:
+        raise ValueError(f"u of {sampler!r} must have the shape (num_chains, num_samples, {dimension}), not {shape}.")
+    for name, values in (("log_density", draws.log_density), ("diverging", draws.diverging)):
+        if values.shape != draws.u.shape[:2]:
+            raise ValueError(f"{name} of {sampler!r} must have the shape {shape[:2]}, not {tuple(values.shape)}.")

@@ -30,7 +30,7 @@ NOT_CALLED = {
         KernelEmbedding KernelFeatures KernelValues Objective RealTargetPredictor RegularizedEmbedding in_blocks
         Initialization
         Lengthscale Measure Node PlainProfile Radial RadialProfile Whitening check_width plain_profile Problem Plan
-        Starts independent_draws Descent DateEncoder NumberEncoder TextEncoder EncodedColumn column_type
+        Descent DateEncoder NumberEncoder TextEncoder EncodedColumn column_type
         register_column_type""",
     "called by functions that have an entry": "vote_guarantee AverageKernel",
     "the name of a type": "NoiseKind KernelChoice InputTransform",

@@ -55,7 +55,7 @@ def test_every_entry_is_its_own():
 
 def draws(u, **fields):
     zeros = torch.zeros(u.shape[:2])
-    return Draws(u, zeros, zeros.bool(), seconds=0.0, num_evaluations=1, num_rejected=0, **fields)
+    return Draws(u, zeros, **fields)
 
 
 def warnings_of(draws, max_depth=10):

@@ -15,7 +15,7 @@ import kernel_embed as ke
 from kernel_embed.learning.priors import default_prior
 from kernel_embed.posteriors.potential import SITE, Potential
 from kernel_embed.posteriors.priors import describe
-from kernel_embed.posteriors.starts import prior_draws
+from kernel_embed.posteriors.sample import prior_draws
 
 
 class Flat(ke.Objective):

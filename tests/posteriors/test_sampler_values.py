@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.priors import LogNormalPrior
 
 import kernel_embed as ke
-from kernel_embed.posteriors import NUTS, SMC, SVI, Draws, Laplace, Nutpie, Sampler, Starts, independent_draws
+from kernel_embed.posteriors import NUTS, SMC, SVI, Draws, Laplace, Nutpie, Plan, Sampler
 from kernel_embed.posteriors.potential import Potential
 
 from .test_potential import Flat
@@ -114,9 +113,10 @@ def test_options_are_checked_where_they_are_written(sampler, options, message):
 def test_nuts_decides_what_is_left_open():
     potential = Potential(embedding(), Flat(), X, None)
     start = potential.vector.get()
-    decided = NUTS(random_walk=False).decided(potential, Starts((start,), from_prior=True), num_draws=10)
+    plan = Plan([start], num_samples=10, warmup_steps=0, seeds=[0], bar=None)
+    decided = NUTS(random_walk=False).decided(potential, plan._replace(from_prior=True))
     assert decided == NUTS(random_walk=False, settle=True, parallel=False)
-    assert not NUTS().decided(potential, Starts((start,)), num_draws=10).settle
+    assert not NUTS().decided(potential, plan).settle
 
 
 def test_more_particles_than_draws():
@@ -136,8 +136,8 @@ class Metropolis(Sampler):
     scale: float = 0.8
 
     def sample(self, potential, plan):
-        started, chains = time.perf_counter(), []
-        for start, seed in zip(plan.starts.points, plan.seeds, strict=True):
+        chains = []
+        for start, seed in zip(plan.starts, plan.seeds, strict=True):
             generator, here, energy, chain = np.random.default_rng(seed), start, potential.value(start), []
             for _ in range(plan.warmup_steps + plan.num_samples):
                 there = here + self.scale * generator.standard_normal(len(here))
@@ -148,7 +148,7 @@ class Metropolis(Sampler):
                 plan.bar.update()
             chains.append(chain[plan.warmup_steps :])
         u = torch.as_tensor(np.array([[point for point, _ in chain] for chain in chains]))
-        return independent_draws(potential, u, torch.tensor([[v for _, v in chain] for chain in chains]), started)
+        return Draws(u, torch.tensor([[v for _, v in chain] for chain in chains]))
 
 
 @pytest.mark.filterwarnings("ignore::kernel_embed.posteriors.PosteriorWarning")
@@ -180,8 +180,8 @@ class Broken(Sampler):
     ("answer", "error", "message"),
     [
         (None, TypeError, "must return Draws, not NoneType"),
-        (Draws(torch.zeros(2, 5), torch.zeros(2, 5), torch.zeros(2, 5), 0.0, 0, 0), ValueError, r"num_samples, 1\)"),
-        (Draws(torch.zeros(2, 5, 1), torch.zeros(2, 4), torch.zeros(2, 5), 0.0, 0, 0), ValueError, "log_density"),
+        (Draws(torch.zeros(2, 5), torch.zeros(2, 5)), ValueError, r"num_samples, 1\)"),
+        (Draws(torch.zeros(2, 5, 1), torch.zeros(2, 4)), ValueError, "log_density"),
     ],
 )
 def test_draws_of_the_wrong_shape_are_named(answer, error, message):

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyro.infer
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...learning.parameters import Vector
 from ..potential import SITE, Potential
-from ..sampler import ChainFile
+from ..sampler import Checkpoint
 from .transitions import Draw, RandomWalk, Trajectory, settle
 
 SHORT_WARMUP = 150
@@ -170,30 +170,11 @@ def correlate(covariance: Tensor, num_draws: int) -> bool:
     return bool(eigenvalues[-1] > ((1.0 + ratio) / (1.0 - ratio)) ** 2 * eigenvalues[0])
 
 
-class ChainDraw(NamedTuple):
-    """One draw of a chain; as a row, its numbers one after the other with the log density last."""
-
-    u: Vector
-    log_density: float
-    energy: float
-    depth: int
-    diverging: bool
-
-    def row(self) -> Vector:
-        """As numbers."""
-        return np.array([*self.u, self.energy, self.depth, self.diverging, self.log_density])
-
-    @classmethod
-    def from_row(cls, row: Vector) -> ChainDraw:
-        """From numbers."""
-        energy, depth, diverging, log_density = row[-4:].tolist()
-        return cls(row[:-4].copy(), log_density, energy, int(depth), bool(diverging))
-
-
 class Chain:
     """A NUTS chain with its own random numbers, written to a file from time to time and resumed from it.
 
-    ``draws`` are those after the warm-up; ``num_draws`` counts all.
+    ``draws`` are those after the warm-up, each a row: u, energy, depth, whether it diverged, and the log density.
+    ``num_draws`` counts all.
     """
 
     def __init__(
@@ -206,7 +187,7 @@ class Chain:
         *,
         random_walk: bool,
         settles: bool,
-        file: ChainFile | None = None,
+        file: Checkpoint | None = None,
     ) -> None:
         self.kernel, self.potential, self.warmup_steps, self.num_draws = kernel, potential, warmup_steps, 0
         self.generator = np.random.default_rng(seed)
@@ -214,13 +195,13 @@ class Chain:
         self.start, self.settles, self.file, self.is_between_draws = start, settles, file, True
         self.torch_state = torch.Generator().manual_seed(seed).get_state()
         self.params: dict[str, Tensor] | None = None
-        self.draws: list[ChainDraw] = []
+        self.draws: list[Vector] = []
         content = None if file is None else file.read()
         if content is not None:
             self._restore(content["state"])
-            self.draws = [ChainDraw.from_row(row) for row in content["draws"].numpy()]
+            self.draws = list(content["draws"].numpy())
 
-    def step(self) -> ChainDraw:
+    def step(self) -> Vector:
         """One more draw; kept in :attr:`draws` after the warm-up."""
         self.is_between_draws = False
         with self._own_random_numbers():
@@ -231,7 +212,7 @@ class Chain:
         if self.random_walk is not None:
             u, value = self._metropolis(self.random_walk, u, value)
         self.num_draws += 1
-        draw = ChainDraw(u, -value, last.energy, last.depth, last.diverging)
+        draw = np.array([*u, last.energy, last.depth, last.diverging, -value])
         if self.num_draws > self.warmup_steps:
             self.draws.append(draw)
         self.is_between_draws = True
@@ -259,7 +240,7 @@ class Chain:
         """Write the chain, unless it was interrupted inside a draw: then the file keeps its last state."""
         if self.file is None or self.params is None or not self.is_between_draws:
             return
-        rows = torch.from_numpy(np.array([draw.row() for draw in self.draws]).reshape(-1, len(self.start) + 4))
+        rows = torch.from_numpy(np.array(self.draws).reshape(-1, len(self.start) + 4))
         state = {
             "kernel": self.kernel.state(),
             "u": self.params[SITE],

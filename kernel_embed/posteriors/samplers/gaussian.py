@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -23,7 +22,7 @@ from ...learning.priors import DEFAULT_SPREAD
 from ...progress import ProgressBar
 from ...validation import check_count, check_number, check_setting
 from ..potential import SITE, Potential
-from ..sampler import Draws, Plan, Sampler, independent_draws
+from ..sampler import Draws, Plan, Sampler
 from .nuts import DENSE_DIMENSIONS
 
 FLAT = 1e-2
@@ -94,8 +93,7 @@ class Laplace(Sampler):
 
     def sample(self, potential: Potential, plan: Plan) -> Draws:
         """Independent draws, ``num_samples`` for each seed."""
-        started = time.perf_counter()
-        mode = highest_mode(potential, plan.starts.points, self.max_evaluations)
+        mode = highest_mode(potential, plan.starts, self.max_evaluations)
         values, vectors = np.linalg.eigh(hessian(potential, mode))
         # There is no Gaussian in directions where the density is flat or rises; they get the spread of a default prior.
         values = np.where(values > FLAT, values, DEFAULT_SPREAD**-2)
@@ -104,11 +102,9 @@ class Laplace(Sampler):
         z = np.stack([np.random.default_rng(seed).standard_normal(shape) for seed in plan.seeds])
         height = -potential.value(mode)
         plan.bar.update(plan.bar.total or 0)
-        return independent_draws(
-            potential,
+        return Draws(
             torch.from_numpy(mode + z @ spread.T),
             torch.from_numpy(height - 0.5 * np.square(z).sum(-1)),
-            started,
             log_evidence=height + 0.5 * len(mode) * math.log(2.0 * math.pi) - 0.5 * float(np.log(values).sum()),
             is_approximate=True,
             details={"mode": potential.constrained(torch.from_numpy(mode))},
@@ -152,17 +148,15 @@ class SVI(Sampler):
 
     def sample(self, potential: Potential, plan: Plan) -> Draws:
         """Independent draws from the guide, ``num_samples`` for each seed."""
-        started = time.perf_counter()
-        mode = torch.from_numpy(highest_mode(potential, plan.starts.points))
+        mode = torch.from_numpy(highest_mode(potential, plan.starts))
         with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(plan.seeds[0])
             guide, losses = self._fit(potential, mode, plan.bar)
             approximation = guide.get_posterior()
             u = approximation.sample((len(plan.seeds), plan.num_samples)).detach()
             log_density = approximation.log_prob(u).detach()
-        if log_density.dim() > 2:
-            log_density = log_density.sum(-1)
-        return independent_draws(potential, u, log_density, started, is_approximate=True, details={"losses": losses})
+        log_density = log_density.sum(-1) if log_density.dim() > 2 else log_density
+        return Draws(u, log_density, is_approximate=True, details={"losses": losses})
 
     def _fit(self, potential: Potential, mode: Tensor, bar: ProgressBar) -> tuple[AutoContinuous, list[float]]:
         """The guide fitted from ``mode``, and the loss at every step."""

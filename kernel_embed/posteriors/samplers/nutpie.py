@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -57,10 +57,10 @@ class Nutpie(Sampler):
     def sample(self, potential: Potential, plan: Plan) -> Draws:
         """One chain after another, each from its start with its seed."""
         sample, from_pyfunc = _package()
-        started, finished, interrupted = time.perf_counter(), [], False
-        for start, seed in zip(plan.starts.points, plan.seeds, strict=True):
+        finished, interrupted = [], False
+        for start, seed in zip(plan.starts, plan.seeds, strict=True):
             model = from_pyfunc(
-                potential.dimension, lambda: _log_density(potential), lambda *_: _expand,
+                potential.dimension, lambda: functools.partial(_log_density, potential), lambda *_: _expand,
                 [np.dtype("float64")], [(potential.dimension,)], ["u"], make_initial_point_fn=lambda _, at=start: at,
             )  # fmt: skip
             try:
@@ -77,7 +77,7 @@ class Nutpie(Sampler):
             plan.bar.update(plan.num_samples + plan.warmup_steps)
         if not finished:
             raise KeyboardInterrupt("interrupted before the first chain ended")
-        return _joined(finished, potential, started, interrupted)
+        return _joined(finished, interrupted)
 
 
 def _package() -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -92,21 +92,18 @@ def _package() -> tuple[Callable[..., Any], Callable[..., Any]]:
     return nutpie.sample, from_pyfunc
 
 
-def _log_density(potential: Potential) -> Callable[[Vector], tuple[float, Vector]]:
-    def at(u: Vector) -> tuple[float, Vector]:
-        value, gradient = potential.value_and_gradient(np.array(u))
-        if not math.isfinite(value):
-            raise _NoDensityError("the posterior has no density there")
-        return -value, -gradient
-
-    return at
+def _log_density(potential: Potential, u: Vector) -> tuple[float, Vector]:
+    value, gradient = potential.value_and_gradient(np.array(u))
+    if not math.isfinite(value):
+        raise _NoDensityError("the posterior has no density there")
+    return -value, -gradient
 
 
 def _expand(u: Vector) -> dict[str, Vector]:
     return {"u": np.array(u)}
 
 
-def _joined(traces: list[Any], potential: Potential, started: float, interrupted: bool) -> Draws:
+def _joined(traces: list[Any], interrupted: bool) -> Draws:
     def stacked(group: str, name: str) -> torch.Tensor:
         return torch.from_numpy(np.concatenate([np.asarray(getattr(trace, group)[name]) for trace in traces]))
 
@@ -115,9 +112,6 @@ def _joined(traces: list[Any], potential: Potential, started: float, interrupted
         stacked("posterior", "u"),
         stacked("sample_stats", "logp"),
         stacked("sample_stats", "diverging"),
-        seconds=time.perf_counter() - started,
-        num_evaluations=potential.num_evaluations,
-        num_rejected=potential.num_rejected,
         interrupted=interrupted,
         energy=stacked("sample_stats", "energy"),
         depth=stacked("sample_stats", "depth").long(),

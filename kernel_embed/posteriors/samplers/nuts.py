@@ -6,22 +6,18 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import math
-import pathlib
 import tempfile
-import time
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 
 from ...learning.parameters import Vector
-from ...progress import ProgressBar
 from ...resources import num_cpus
 from ...validation import check_count, check_number, check_setting
 from ..potential import Potential, quiet_numbers
-from ..sampler import ChainFile, Draws, Plan, Sampler, Starts
-from .chain import Chain, ChainDraw, FlatNUTS
+from ..sampler import Checkpoint, Draws, Plan, Sampler
+from .chain import Chain, FlatNUTS
 
 DENSE_DIMENSIONS = 200
 """With more parameters the default mass matrix is diagonal."""
@@ -86,25 +82,40 @@ class NUTS(Sampler):
 
     def sample(self, potential: Potential, plan: Plan) -> Draws:
         """One chain from each start; Ctrl-C ends them all and keeps the draws so far."""
-        started = time.perf_counter()
-        sampler = self.decided(potential, plan.starts, (plan.warmup_steps + plan.num_samples) * len(plan.seeds))
-        run = _run_in_processes if sampler.parallel else _run_in_turn
+        sampler = self.decided(potential, plan)
         random_walk = bool(sampler.random_walk) and plan.warmup_steps > 0
-        return _joined(run(sampler, potential, plan), potential, started, random_walk)
+        chains = (_run_in_processes if sampler.parallel else _run_in_turn)(sampler, potential, plan)
+        length = min(len(draws) for draws in chains.draws)
+        if length == 0:
+            raise KeyboardInterrupt("interrupted before the first draw after warm-up")
+        rows = torch.from_numpy(np.array([draws[:length] for draws in chains.draws]))
+        energy, depth, diverging, log_density = rows[..., -4:].unbind(-1)
+        details = {"step_size": chains.step_sizes, "full_mass": chains.are_dense, "random_walk": random_walk}
+        return Draws(
+            rows[..., :-4].contiguous(),
+            log_density.contiguous(),
+            diverging.bool(),
+            interrupted=chains.interrupted,
+            energy=energy.contiguous(),
+            depth=depth.long(),
+            details=details,
+        )
 
-    def decided(self, potential: Potential, starts: Starts, num_draws: int) -> NUTS:
-        """The same with a decision for every ``None``, for ``num_draws`` draws of all chains together."""
+    def decided(self, potential: Potential, plan: Plan) -> NUTS:
+        """The same with a decision for every ``None``, by the sizes of the data and the plan, repeatably."""
+        n, num_draws = potential.x.shape[-2], (plan.warmup_steps + plan.num_samples) * len(plan.starts)
+        several = len(plan.starts) > 1 and num_cpus() > 1 and potential.x.device.type == "cpu"
         decisions = {
             "random_walk": potential.dimension <= RANDOM_WALK_DIMENSIONS,
-            "settle": starts.from_prior,
-            "parallel": worthwhile(potential, len(starts.points), num_draws),
+            "settle": plan.from_prior,
+            "parallel": several and n**3 * num_draws > WORTHWHILE,
         }
         if potential.dimension > DENSE_DIMENSIONS:
             decisions["full_mass"] = False
         return dataclasses.replace(self, **{k: value for k, value in decisions.items() if getattr(self, k) is None})
 
     def chain(
-        self, potential: Potential, start: Vector, warmup_steps: int, seed: int, file: ChainFile | None = None
+        self, potential: Potential, start: Vector, warmup_steps: int, seed: int, file: Checkpoint | None = None
     ) -> Chain:
         """One chain with these options, once they are :meth:`decided`."""
         names = ("full_mass", "step_size", "adapt_step_size", "adapt_mass_matrix", "use_multinomial_sampling")
@@ -121,16 +132,10 @@ def check_trajectories(target_accept_prob: float, max_tree_depth: int) -> None:
     check_count("max_tree_depth", max_tree_depth)
 
 
-def worthwhile(potential: Potential, num_chains: int, num_draws: int) -> bool:
-    """Whether processes would save time: decided by sizes and not by a clock, so that runs are repeatable."""
-    n = potential.x.shape[-2]
-    return num_chains > 1 and num_cpus() > 1 and potential.x.device.type == "cpu" and n**3 * num_draws > WORTHWHILE
-
-
 class _Chains(NamedTuple):
-    """Results of all chains; interrupted ones may have different lengths, and no step size."""
+    """Rows of all chains; interrupted ones may have different lengths, and no step size."""
 
-    draws: list[list[ChainDraw]]
+    draws: list[list[Vector]]
     step_sizes: list[float]
     are_dense: list[bool]
     interrupted: bool
@@ -140,7 +145,7 @@ def _run_in_turn(sampler: NUTS, potential: Potential, plan: Plan) -> _Chains:
     """A draw of each chain in turn; Ctrl-C ends them all and keeps the draws so far."""
     chains = [
         sampler.chain(potential, start, plan.warmup_steps, seed, plan.checkpoint and plan.checkpoint.file(number))
-        for number, (start, seed) in enumerate(zip(plan.starts.points, plan.seeds, strict=True))
+        for number, (start, seed) in enumerate(zip(plan.starts, plan.seeds, strict=True))
     ]
     interrupted = False
     with quiet_numbers():
@@ -160,50 +165,42 @@ def _run_in_turn(sampler: NUTS, potential: Potential, plan: Plan) -> _Chains:
     return _Chains(draws, step_sizes, [chain.kernel.is_dense for chain in chains], interrupted)
 
 
-def _joined(chains: _Chains, potential: Potential, started: float, random_walk: bool) -> Draws:
-    """Chains as tensors, as long as the shortest."""
-    length = min(len(draws) for draws in chains.draws)
-    if length == 0:
-        raise KeyboardInterrupt("interrupted before the first draw after warm-up")
-
-    def stacked(name: str) -> torch.Tensor:
-        return torch.from_numpy(np.array([[getattr(draw, name) for draw in draws[:length]] for draws in chains.draws]))
-
-    return Draws(
-        stacked("u"),
-        stacked("log_density").double(),
-        stacked("diverging").bool(),
-        seconds=time.perf_counter() - started,
-        num_evaluations=potential.num_evaluations,
-        num_rejected=potential.num_rejected,
-        interrupted=chains.interrupted,
-        energy=stacked("energy").double(),
-        depth=stacked("depth").long(),
-        details={"step_size": chains.step_sizes, "full_mass": chains.are_dense, "random_walk": random_walk},
-    )
-
-
-_File: TypeAlias = "np.memmap[tuple[int, int], np.dtype[np.float64]]"
-"""The draws of a chain, one row each (:class:`ChainDraw`); NaN if not written yet."""
-
-
 def _run_in_processes(sampler: NUTS, potential: Potential, plan: Plan) -> _Chains:
     """Each chain in a process with one thread; Ctrl-C keeps the draws that they have written."""
-    warmup_steps, saved = plan.warmup_steps, plan.checkpoint
-    shape = (warmup_steps + plan.num_samples, potential.dimension + 4)
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    total, width, finished, interrupted = plan.warmup_steps + plan.num_samples, potential.dimension + 4, [], False
+    pool = ProcessPoolExecutor(max_workers=min(len(plan.seeds), num_cpus()))
     with tempfile.TemporaryDirectory() as folder:
-        files = [_new_file(pathlib.Path(folder) / f"chain{number}", shape) for number in range(len(plan.seeds))]
-        tasks = [
-            (sampler, potential, str(file.filename), shape, start, warmup_steps, seed, saved and saved.file(number))
-            for number, (file, start, seed) in enumerate(zip(files, plan.starts.points, plan.seeds, strict=True))
+        # The draws of each chain, one row each; NaN if not written yet.
+        files = [
+            np.memmap(f"{folder}/chain{number}", np.float64, "w+", shape=(total, width))
+            for number in range(len(plan.seeds))
         ]
-        finished = _run_all(tasks, files, plan.bar)
-        draws = [[ChainDraw.from_row(row) for row in file[warmup_steps : _length(file)]] for file in files]
-        del files
+        try:
+            futures = []
+            for number, (file, start, seed) in enumerate(zip(files, plan.starts, plan.seeds, strict=True)):
+                file[:] = np.nan
+                own = plan.checkpoint and plan.checkpoint.file(number)
+                task = sampler, potential, str(file.filename), file.shape, start, plan.warmup_steps, seed, own
+                futures.append(pool.submit(_run, *task))
+            waiting = set(futures)
+            while waiting:
+                done, waiting = concurrent.futures.wait(waiting, timeout=0.5)
+                plan.bar.update(sum(map(_length, files)) - plan.bar.n)
+                for future in done:
+                    future.result()
+            finished = [future.result() for future in futures]
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            pool.shutdown(wait=not interrupted, kill_workers=interrupted)
+        draws = [list(np.array(file[plan.warmup_steps : _length(file)])) for file in files]
+        del files, file
     potential.num_evaluations += sum(one.num_evaluations for one in finished)
     potential.num_rejected += sum(one.num_rejected for one in finished)
     step_sizes, are_dense = [one.step_size for one in finished], [one.is_dense for one in finished]
-    return _Chains(draws, step_sizes, are_dense, interrupted=not finished)
+    return _Chains(draws, step_sizes, are_dense, interrupted)
 
 
 class _Finished(NamedTuple):
@@ -215,33 +212,9 @@ class _Finished(NamedTuple):
     is_dense: bool
 
 
-_Task: TypeAlias = tuple[NUTS, Potential, str, tuple[int, int], Vector, int, int, ChainFile | None]
-
-
-def _run_all(tasks: Sequence[_Task], files: Sequence[_File], bar: ProgressBar) -> list[_Finished]:
-    """Run all chains and show progress by the lengths of their files; empty if Ctrl-C ended them."""
-    from joblib.externals.loky import ProcessPoolExecutor
-
-    pool, interrupted = ProcessPoolExecutor(max_workers=min(len(tasks), num_cpus())), False
-    try:
-        futures = [pool.submit(_run, *task) for task in tasks]
-        waiting = set(futures)
-        while waiting:
-            done, waiting = concurrent.futures.wait(waiting, timeout=0.5)
-            bar.update(sum(_length(file) for file in files) - bar.n)
-            for future in done:
-                future.result()
-        return [future.result() for future in futures]
-    except KeyboardInterrupt:
-        interrupted = True
-        return []
-    finally:
-        pool.shutdown(wait=not interrupted, kill_workers=interrupted)
-
-
 def _run(
     sampler: NUTS, potential: Potential, path: str, shape: tuple[int, int],
-    start: Vector, warmup_steps: int, seed: int, checkpoint: ChainFile | None,
+    start: Vector, warmup_steps: int, seed: int, checkpoint: Checkpoint | None,
 ) -> _Finished:  # fmt: skip
     """One chain, in its process; Ctrl-C on the terminal reaches it too and ends it quietly."""
     torch.set_num_threads(1)
@@ -252,20 +225,14 @@ def _run(
         done = min(chain.num_draws, len(file))
         file[: min(done, warmup_steps)] = 0.0  # the draws of a warm-up are not kept
         for row, draw in zip(file[warmup_steps:done], chain.draws, strict=False):
-            row[:] = draw.row()
+            row[:] = draw
         for row in file[done:]:
-            row[:] = chain.step().row()
+            row[:] = chain.step()
     chain.save()
     step_size, is_dense = float(chain.kernel.step_size), chain.kernel.is_dense
     return _Finished(potential.num_evaluations, potential.num_rejected, step_size, is_dense)
 
 
-def _new_file(path: pathlib.Path, shape: tuple[int, int]) -> _File:
-    file = np.memmap(path, np.float64, "w+", shape=shape)
-    file[:] = np.nan
-    return file
-
-
-def _length(file: _File) -> int:
+def _length(file: Vector) -> int:
     """Draws written so far."""
     return int(np.isfinite(file[:, -1]).sum())

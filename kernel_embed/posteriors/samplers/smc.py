@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from typing import ClassVar
 
 import numpy as np
@@ -25,8 +24,8 @@ import torch
 from ...learning.parameters import Vector
 from ...validation import check_count, check_setting
 from ..potential import Potential
-from ..sampler import Draws, Plan, Sampler, independent_draws
-from ..starts import prior_draw
+from ..priors import prior_draw
+from ..sampler import Draws, Plan, Sampler
 
 MIN_EFFECTIVE = 0.5
 SCALES = np.array([1.0, 0.3, 0.1])
@@ -78,8 +77,8 @@ class SMC(Sampler):
         least = plan.num_samples
         num_particles = least if self.num_particles is None else self.num_particles
         check_setting("num_particles", num_particles, num_particles >= least, f"of at least num_samples={least}")
-        started, interrupted = time.perf_counter(), False
         runs: list[_Run] = []
+        interrupted = False
         plan.bar.reset(len(plan.seeds))
         try:
             for seed in plan.seeds:
@@ -89,22 +88,15 @@ class SMC(Sampler):
             if not runs:
                 raise
             interrupted = True
-        return _draws(potential, runs, plan.num_samples, started, interrupted)
-
-
-def _draws(potential: Potential, runs: list[_Run], num_samples: int, started: float, interrupted: bool) -> Draws:
-    """Particles as draws, and the evidence: the mean of that of the runs."""
-    keep = np.linspace(0, len(runs[0].u) - 1, num_samples).round().astype(int)
-    evidences = [run.log_evidence for run in runs]
-    return independent_draws(
-        potential,
-        torch.from_numpy(np.stack([run.u[keep] for run in runs])),
-        torch.from_numpy(np.stack([(run.likelihood + run.prior)[keep] for run in runs])),
-        started,
-        interrupted=interrupted,
-        log_evidence=float(np.logaddexp.reduce(evidences) - math.log(len(evidences))),
-        details={"log_evidences": evidences, "temperatures": [run.betas for run in runs]},
-    )
+        keep = np.linspace(0, num_particles - 1, plan.num_samples).round().astype(int)
+        evidences = [run.log_evidence for run in runs]
+        return Draws(
+            torch.from_numpy(np.stack([run.u[keep] for run in runs])),
+            torch.from_numpy(np.stack([(run.likelihood + run.prior)[keep] for run in runs])),
+            interrupted=interrupted,
+            log_evidence=float(np.logaddexp.reduce(evidences) - math.log(len(evidences))),
+            details={"log_evidences": evidences, "temperatures": [run.betas for run in runs]},
+        )
 
 
 class _Run:
@@ -197,7 +189,7 @@ def _from_prior(potential: Potential, num_particles: int, seed: int) -> tuple[Ve
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         while len(points) < num_particles:
-            point = prior_draw(potential, current)
+            point = prior_draw(potential.sites, potential.vector, current)
             num_draws += 1
             if point is not None:
                 points.append(point)

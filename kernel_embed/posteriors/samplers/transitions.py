@@ -47,17 +47,9 @@ class State(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """The result of a trajectory.
+    """The selected point u of a trajectory, with U, ∂U/∂u and H there, and the number of doublings.
 
-    Attributes:
-        u: the selected point.
-        value: U there.
-        slope: ∂U/∂u there.
-        energy: H there.
-        depth: doublings.
-        accept_prob: mean of min(1, exp(H₀ − H)) over all states, which the step size is adapted to.
-        diverging: whether H changed by more than :data:`MAX_ENERGY_ERROR`.
-        moved: whether the point differs from the start.
+    ``accept_prob`` is the mean of min(1, exp(H₀ − H)) over all states, which the step size is adapted to.
     """
 
     u: Vector
@@ -85,15 +77,10 @@ class _Tree(NamedTuple):
 
 
 class Trajectory:
-    """Transitions with one step size and one mass matrix.
+    """Transitions with one step size ε and one factor F of the mass matrix, a vector if it is diagonal.
 
-    Args:
-        evaluate: U and ∂U/∂u; ∞ where U does not exist.
-        factor: F, a matrix, or a vector if it is diagonal.
-        step_size: ε.
-        max_depth: largest number of doublings.
-        generator: of random numbers.
-        multinomial: select states by weight; otherwise by slices (Hoffman and Gelman 2014).
+    ``evaluate`` returns U and ∂U/∂u, and ∞ where U does not exist. With ``multinomial`` states are selected by weight,
+    otherwise by slices (Hoffman and Gelman 2014).
     """
 
     def __init__(
