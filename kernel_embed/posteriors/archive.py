@@ -15,13 +15,13 @@ from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, Multiclass
 from .posterior import Posterior
 from .potential import AnyObjective, Potential
 from .predictors import (
+    POSTERIORS,
     ConditionalObjective,
     ConditionalPosterior,
     MeanObjective,
     MeanPosterior,
     MulticlassObjective,
     MulticlassPosterior,
-    posterior_class,
 )
 from .sample import Path
 from .sampler import Draws
@@ -135,7 +135,8 @@ def load_posterior(
     fields = {name: settings[name] for name in FIELDS}
     fields |= {name: content[name] for name in TRAJECTORIES if name in content}
     draws = Draws(content["u"], content["log_density"], content["diverging"], **fields)
-    return posterior_class(embedding)(potential, draws, settings["method"], content["weights"])
+    kind = next((posterior for kind, posterior in POSTERIORS.items() if isinstance(embedding, kind)), Posterior)
+    return kind(potential, draws, settings["method"], content["weights"])
 
 
 def _checked(content: Mapping[str, Any]) -> Mapping[str, Any]:

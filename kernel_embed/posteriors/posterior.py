@@ -139,7 +139,11 @@ class Posterior(Generic[E_co, C_co]):
         return f"{head}{', interrupted' if self.interrupted else ''}; {self.kind})\n{self.summary()}"
 
     def to_arviz(self) -> InferenceData:
-        """The draws as ``arviz.InferenceData``; needs arviz, the extra ``posteriors``."""
+        """The draws as ``arviz.InferenceData``.
+
+        Raises:
+            ImportError: if arviz is not installed, the extra ``posteriors``.
+        """
         try:
             import arviz
         except ImportError as error:

@@ -245,8 +245,3 @@ POSTERIORS: dict[type[gpytorch.Module], type[Posterior]] = {
     BayesianMeanEmbedding: MeanPosterior,
 }
 """The posterior of each kind of embedding, subclasses before their bases; :class:`Posterior` for any other kind."""
-
-
-def posterior_class(embedding: gpytorch.Module) -> type[Posterior]:
-    """The class of the posterior of ``embedding``."""
-    return next((posterior for kind, posterior in POSTERIORS.items() if isinstance(embedding, kind)), Posterior)

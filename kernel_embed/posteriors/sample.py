@@ -27,13 +27,13 @@ from .diagnostics import warn_diagnostics
 from .posterior import Posterior
 from .potential import AnyObjective, Potential, quiet_numbers
 from .predictors import (
+    POSTERIORS,
     ConditionalObjective,
     ConditionalPosterior,
     MeanObjective,
     MeanPosterior,
     MulticlassObjective,
     MulticlassPosterior,
-    posterior_class,
 )
 from .priors import PosteriorWarning, PriorSite, describe, prior_draw, user_name
 from .sampler import Checkpoint, Plan, Sampler, check_draws
@@ -186,7 +186,8 @@ def sample_posterior(
     check_draws(draws, sampler, potential.dimension)
     counts = {name: getattr(potential, name) for name in ("num_evaluations", "num_rejected")}
     draws = dataclasses.replace(draws, seconds=seconds, **counts)
-    posterior = posterior_class(embedding)(potential, draws, sampler.name)
+    kind = next((posterior for kind, posterior in POSTERIORS.items() if isinstance(embedding, kind)), Posterior)
+    posterior = kind(potential, draws, sampler.name)
     if not sampler.is_independent:
         warn_diagnostics(draws, posterior.samples_by_chain, getattr(sampler, "max_tree_depth", None))
     return posterior
