@@ -36,13 +36,13 @@ from ..kernels import explicit_features
 from ..kernels.evaluators import Gram, gram_evaluator
 from ..kernels.features import MAX_WIDTH
 from ..kernels.structure import batch_shape_of
-from ..linalg import DenseSystem, DistanceForm
-from ..linalg.lapack import QUANTITIES, Cotangents, LapackSystem
+from ..linalg import DistanceForm
+from ..linalg.lapack import QUANTITIES, Cotangents, LapackSystem, LeafSystem
 from ..objectives import Objective
 from ..objectives.base import Targets
 from ..objectives.evidence import EmbeddingEvidence, SampleEvidence
 from .data import LocalProcess
-from .parameters import Coordinates, ParameterVector, Vector, is_small
+from .parameters import Coordinates, ParameterVector, Vector, flatten, is_small
 from .priors import PriorLoss
 from .result import Evaluation, Terms
 
@@ -105,9 +105,9 @@ class DirectObjective(Direct):
         self.evaluator = gram_evaluator(embedding.kernel, x, names, bound, "sup_diagonal" in inputs)
         self._writes = not self.is_direct or not (self.evaluator is None or self.evaluator.on_log_scale)
         self._coordinates = Coordinates(vector)
-        Y = embedding.targets(y, x)
-        self._system = LapackSystem(Y.numpy())
-        self._form = DistanceForm(Y.squeeze(-1)) if "inverse_forms" in inputs else None
+        self._Y = embedding.targets(y, x)
+        self._system = LapackSystem(self._Y.numpy())
+        self._form = DistanceForm(self._Y.squeeze(-1)) if "inverse_forms" in inputs else None
         self._data = Targets(np, self._system.Y, len(x))
 
     def _evaluate(self, u: Vector, with_gradient: bool) -> Value | None:
@@ -153,26 +153,27 @@ class DirectObjective(Direct):
             return _Answer(values)
         return _Answer(values, *system.vjp(at), at.sup_slope)
 
-    def _by_autograd(self, gram: Gram, ridge: float, with_gradient: bool) -> _Answer:
-        """Objectives that autograd differentiates, from K onward."""
+    def _by_autograd(self, gram: Gram, ridge: float, with_gradient: bool) -> _Answer | None:
+        """Objectives that autograd differentiates, from V, P, c or K onward."""
+        if not self._system.factorize(gram.K, gram.scale, ridge):
+            return None
         K = torch.from_numpy(gram.scale * gram.K).requires_grad_(with_gradient)
         eta = torch.tensor(ridge, dtype=K.dtype, device=K.device, requires_grad=with_gradient)
         kind = ConditionedMulticlass if isinstance(self._embedding, MulticlassEmbedding) else ConditionedEmbedding
         with torch.set_grad_enabled(with_gradient):
-            attached = kind(self._embedding, self._x, self._y, DenseSystem(K, eta))
+            system = LeafSystem(K, eta, self._Y, self._system)
+            attached = kind(self._embedding, self._x, self._y, system)
+            vars(attached)["Y"] = self._Y
             values = [c * term.evaluate(attached) for c, term, _ in self._steps]
             terms = [value.item() for value in values]
             if not with_gradient:
                 return _Answer(terms)
             # An objective may also use λ or other parameters of the embedding.
-            leaves = (K, eta, *self._vector.parameters)
-            outputs = [value for value in values if value.requires_grad]  # a term may be constant
-            gradients = torch.autograd.grad(outputs, leaves, allow_unused=True) if outputs else [None] * len(leaves)
-        G, slope, *others = (
-            np.zeros(leaf.shape) if gradient is None else gradient.numpy()
-            for leaf, gradient in zip(leaves, gradients, strict=True)
-        )
-        return _Answer(terms, G, float(slope), 0.0, np.concatenate([other.reshape(-1) for other in others]))
+            parameters = self._vector.parameters
+            G, slope, others = system.vjp([value for value in values if value.requires_grad], parameters)
+        pairs = zip(parameters, others, strict=True)
+        by_parameter = flatten(torch.zeros_like(raw) if other is None else other for raw, other in pairs)
+        return _Answer(terms, G, slope, 0.0, by_parameter)
 
 
 class _Answer(NamedTuple):

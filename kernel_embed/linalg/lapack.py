@@ -8,7 +8,7 @@ inverse is needed once only, one triangle of it over L.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .dense import DenseSystem
 from .forms import QuadraticForm
 
 Array = NDArray[np.float64]
@@ -179,6 +180,50 @@ class LapackSystem:
         folded: Array = np.multiply(self.triangle()[0], 2.0 * scale)
         folded.reshape(-1)[:: len(folded) + 1] = scale * self._diagonal
         return folded
+
+
+class LeafSystem(DenseSystem):
+    """V, P and c = diag A⁻¹ for targets ``Y`` as leaves of autograd, which LAPACK has solved and differentiates."""
+
+    def __init__(self, K: Tensor, ridge: Tensor, Y: Tensor, system: LapackSystem) -> None:
+        self.K, self.ridge, self.weights, self._noise = K, ridge, None, ridge.unsqueeze(-1)
+        self.jitter, self._cached_factor = torch.zeros_like(ridge, requires_grad=False), None
+        self._Y, self._system = Y, system
+        self._leaves: dict[str, Tensor] = {}
+
+    def _leaf(self, name: str, value: Array) -> Tensor:
+        if name not in self._leaves:
+            self._leaves[name] = torch.from_numpy(np.array(value, order="C")).requires_grad_(self.K.requires_grad)
+        return self._leaves[name]
+
+    def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
+        """V and P, as leaves for the targets themselves."""
+        if Y is not self._Y:
+            return super().regress(Y)
+        return self._leaf("V", self._system.V), self._leaf("P", self._system.P)
+
+    def regress_left_out(self, Y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """V, P and c."""
+        return *self.regress(Y), self.inverse_diagonal()
+
+    def inverse_diagonal(self) -> Tensor:
+        """c, as a leaf."""
+        return self._leaf("c", self._system.inverse_diagonal)
+
+    def vjp(self, outputs: list[Tensor], parameters: Sequence[Tensor]) -> tuple[Array, float, list[Tensor | None]]:
+        """∂q/∂K, ∂q/∂η and the gradients of other ``parameters``, for the sum q of ``outputs``."""
+        leaves = [self.K, self.ridge, *parameters, *self._leaves.values()]
+        gradients: Sequence[Tensor | None] = [None] * len(leaves)
+        if outputs:
+            gradients = torch.autograd.grad(outputs, leaves, allow_unused=True)
+        of_K, of_ridge, *others = gradients
+        at = Cotangents(self._system, None, np.float64(0.0))
+        for name, gradient in zip(self._leaves, others[len(parameters) :], strict=True):
+            if gradient is not None:
+                at.add(name, gradient.numpy())
+        G, slope = self._system.vjp(at)
+        G = G if of_K is None else G + of_K.numpy()
+        return G, slope + (0.0 if of_ridge is None else float(of_ridge)), others[: len(parameters)]
 
 
 class Quantity(NamedTuple):
