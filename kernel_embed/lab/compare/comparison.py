@@ -20,7 +20,7 @@ from ..runner import LEFT_OUT, Case, affordable_rows, finished, last_step, run_c
 from .tables import UserTable, table_of
 from .tasks import TASKS, Arrays, Split
 
-KEY = ("experiment", "dataset", "data", "kernel", "method", "fold", "folds", "seed", "budget")
+KEY = ("experiment", "dataset", "data", "task", "kernel", "method", "fold", "folds", "seed", "budget")
 TablePair = tuple[UserTable, UserTable | None]
 """A table, and the table to test on where there is one."""
 
@@ -71,7 +71,7 @@ class Comparison:
                     yield Case(key, partial(self._fold, key, train, test), f"{train.name}, {method}")
 
     def _key(self, table: UserTable) -> Record:
-        settings = {name: getattr(self.settings, name) for name in ("kernel", "folds", "seed", "budget")}
+        settings = {name: getattr(self.settings, name) for name in ("task", "kernel", "folds", "seed", "budget")}
         return {"experiment": "compare", "dataset": table.name, "data": table.fingerprint, **settings}
 
     def records(self, table: UserTable) -> list[Record]:

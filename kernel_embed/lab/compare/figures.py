@@ -64,11 +64,16 @@ class Section(NamedTuple):
     task: str | None
 
     def content(self, result: ComparisonResult, method: str | None) -> list[Picture | str]:
-        """Drawn now, or reused from an earlier drawing; nothing if these data cannot be drawn."""
+        """Drawn now, or reused from an earlier drawing; a note if these data cannot be drawn."""
         path = cache_path(result.comparison.out, self.name, [*result.records, method])
         if path is not None and path.exists():
             return read_cache(path)
-        content = _drawn(self, result, method)
+        try:
+            content = _drawn(self, result, method)
+        except FAILURES as error:  # a failed figure must not prevent the report
+            if not HAS_MATPLOTLIB:
+                return []  # the report says so once
+            return [f'<p class="note">No {html.escape(self.name.replace("_", " "))}: {html.escape(str(error))}</p>']
         if path is not None and HAS_MATPLOTLIB:
             write_whole(path, lambda file: json.dump(content, file), "w")
         return content
@@ -82,12 +87,9 @@ def section(
 
 
 def _drawn(part: Section, result: ComparisonResult, method: str | None) -> list[Picture | str]:
-    try:
-        with warnings.catch_warnings(), styled() if HAS_MATPLOTLIB else contextlib.nullcontext():
-            warnings.simplefilter("ignore")
-            return list(part.draw(result, method))
-    except FAILURES:
-        return []  # a failed figure must not prevent the report
+    with warnings.catch_warnings(), styled() if HAS_MATPLOTLIB else contextlib.nullcontext():
+        warnings.simplefilter("ignore")
+        return list(part.draw(result, method))
 
 
 def cache_path(out: pathlib.Path | None, name: str, figures: Sequence[object]) -> pathlib.Path | None:

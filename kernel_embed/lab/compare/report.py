@@ -49,7 +49,7 @@ COLUMNS = {
 def write_report(results: Sequence[ComparisonResult], path: pathlib.Path, progress: bool | None = None) -> pathlib.Path:
     """Draw and write the page of one or several tables, all of one comparison, and return its path."""
     task = results[0].task
-    sections = [part for part in SECTIONS if part.task in (None, task.name)]
+    sections = [part for part in SECTIONS if part.task in (None, task.kind)]
     with progress_bar(len(results) * (1 + len(sections)), "report", progress) as bar:
         parts: list[str] = []
         for result in results:

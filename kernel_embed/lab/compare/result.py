@@ -218,13 +218,23 @@ class ComparisonResult:
         """Write :meth:`fitted` to a file of ``folder`` for :func:`kernel_embed.load`, and return its path.
 
         The name contains the table, the learner and a fingerprint of the data: a file that exists is the same model.
+
+        Raises:
+            ValueError: if the learner cannot be saved, or has classes that :func:`kernel_embed.load` would refuse.
         """
-        from ...archive import save
+        from ...archive import load, save
 
         method = method or self.recommendation.method
         words = re.sub(r"[^\w.-]+", "-", f"{self.table.name}-{method}-{self.table.fingerprint[:6]}")
         path = pathlib.Path(folder) / f"{words}.ke"
-        return path if path.exists() else save(self.fitted(method), path)
+        if not path.exists():
+            save(self.fitted(method), path)
+            try:
+                load(path)
+            except ValueError as error:
+                path.unlink()
+                raise ValueError(f"ke.load would refuse {method!r}: {error.__cause__}") from error
+        return path
 
     def code(self, method: str | None = None) -> str:
         """The lines that do what :meth:`fitted` does."""

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...tabular.encoder import TableEncoder
 from .reading import INFINITE, LARGEST, Notes, listed, read_frame, typed
+from .tasks import TASKS
 
 MOST_FRACTIONS = 20
 """A target with more different numbers, not all of them whole, is continuous."""
@@ -139,8 +140,8 @@ def _without(frame: pd.DataFrame, drop: Sequence[str], where: str) -> pd.DataFra
 def _table(name: str, frame: pd.DataFrame, cells: pd.Series, like: UserTable | None, task: str | None) -> UserTable:
     """The rows with a label, checked."""
     task = like.task if like is not None else task_of(cells) if task is None else task
-    if task not in ("classification", "regression"):
-        raise ValueError(f"Unknown task {task!r}. Choose 'classification' or 'regression'.")
+    if task not in TASKS:
+        raise ValueError(f"Unknown task {task!r}. Choose {' or '.join(map(repr, TASKS))}.")
     has_label = cells.notna().to_numpy()
     notes = []
     if not has_label.all():
@@ -148,7 +149,7 @@ def _table(name: str, frame: pd.DataFrame, cells: pd.Series, like: UserTable | N
     attributes = frame.attrs
     frame, cells = frame[has_label].reset_index(drop=True), cells[has_label]
     frame.attrs = attributes
-    labels = _numbers(cells, name) if task == "regression" else _labels(cells)
+    labels = _numbers(cells, name) if TASKS[task].kind == "regression" else _labels(cells)
     if like is not None:
         return UserTable(name, _columns_like(name, frame, like), _labels_like(name, labels, like), tuple(notes), task)
     if len(labels) == 0:
@@ -250,7 +251,7 @@ def _columns_like(name: str, frame: pd.DataFrame, reference: UserTable) -> pd.Da
 
 def _labels_like(name: str, labels: NDArray[Any], reference: UserTable) -> NDArray[Any]:
     """The labels in the type of those of ``reference``, which has them all."""
-    if reference.task == "regression":
+    if TASKS[reference.task].kind == "regression":
         return labels
     by_text = {str(label): label for label in np.unique(reference.y)}
     unknown = sorted(set(map(str, labels)) - set(by_text))
@@ -263,11 +264,12 @@ def _labels_like(name: str, labels: NDArray[Any], reference: UserTable) -> NDArr
 
 def _check_target(name: str, y: NDArray[Any], task: str) -> list[str]:
     """Notes on the target; an error if nothing can be learned from it."""
+    are_labels = TASKS[task].kind == "classification"
     if len(y) < FEWEST_ROWS:
-        word = "target" if task == "regression" else "label"
+        word = "label" if are_labels else "target"
         raise ValueError(f"{name} has {len(y)} rows with a {word}, but {FEWEST_ROWS} are needed. Give more rows.")
     classes, counts = np.unique(y, return_counts=True)
-    if task == "regression":
+    if not are_labels:
         if len(classes) == 1:
             raise ValueError(f"The target of {name} is {y[0]:g} in every row. Name another column.")
         return []

@@ -44,6 +44,7 @@ class Task:
 
     Attributes:
         name: as in ``--task``.
+        kind: ``"classification"`` for labels or ``"regression"`` for numbers: its learners and figures.
         loss: the score by which learners are ranked, lower is better; ``loss_name`` is its header.
         loss_words: what it is, in a sentence; ``lowest`` in the middle of one, ``axis`` on an axis.
         scores: all scores of a record.
@@ -60,6 +61,7 @@ class Task:
     """
 
     name: str
+    kind: str
     loss: str
     loss_name: str
     loss_words: str
@@ -80,7 +82,7 @@ class Task:
 
     def learners(self, kernel: str = "rbf") -> dict[str, Learner]:
         """The learners of this task by name."""
-        return learners(self.name, kernel)
+        return learners(self.kind, kernel)
 
     def methods(self, quick: bool = False) -> tuple[str, ...]:
         """The learners that run by default, if they are installed."""
@@ -177,6 +179,7 @@ def _pool_classes(folds: Sequence[Arrays]) -> dict[str, float]:
 
 CLASSIFICATION = Task(
     name="classification",
+    kind="classification",
     loss="nll",
     loss_name="NLL",
     loss_words="NLL is the mean negative log probability of held-out labels, in nats, ± its standard error.",
@@ -258,6 +261,7 @@ def _pool_numbers(folds: Sequence[Arrays]) -> dict[str, float]:
 
 REGRESSION = Task(
     name="regression",
+    kind="regression",
     loss="crps",
     loss_name="CRPS",
     loss_words=(
