@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import kernel_embed as ke
+from kernel_embed.archive import names
+from kernel_embed.lab.compare import figures, report, tasks
 from kernel_embed.lab.compare.tasks import log_losses
 
 METHODS = ["median heuristic", "logistic"]
@@ -82,3 +86,34 @@ def test_paths_matrices_and_test_rows(frame, tmp_path):
 def test_what_cannot_be_compared_is_refused_in_words(arguments, words):
     with pytest.raises(ValueError, match=words):
         ke.compare(*arguments)
+
+
+def test_a_model_that_load_would_refuse_is_not_promised(compared, tmp_path, monkeypatch):
+    monkeypatch.setitem(names.OWN, "lab", "")
+    with pytest.raises(ValueError, match=r"would refuse 'logistic'.*TunedLogistic"):
+        compared.save(tmp_path, "logistic")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_report_says_which_figure_failed(compared, tmp_path, monkeypatch):
+    @figures.section()
+    def shares(result, method):
+        yield str(float("<few>"))
+
+    monkeypatch.setattr(report, "SECTIONS", (shares,))
+    pytest.importorskip("matplotlib")
+    text = compared.report(tmp_path / "report.html", progress=False).read_text()
+    assert "No shares: could not convert string to float: &#x27;&lt;few&gt;&#x27;" in text
+
+
+def test_a_target_type_is_one_task_with_results_of_its_own(tmp_path, monkeypatch):
+    counts = dataclasses.replace(tasks.REGRESSION, name="counts", describe=lambda y: "counts of something")
+    monkeypatch.setitem(tasks.TASKS, "counts", counts)
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    y = np.round(np.exp(x[:, 0]))
+    for task in ("regression", "counts"):
+        result = ke.compare(x, y, methods=["ridge"], folds=2, task=task, out=tmp_path, progress=False)
+    assert "counts of something" in str(result)
+    assert {(r["task"], r["fold"]) for r in result.comparison.results.records} == {
+        (task, fold) for task in ("regression", "counts") for fold in (0, 1)
+    }
