@@ -107,7 +107,7 @@ OWN: Mapping[str, str] = {
     "objectives": (
         "BatchValidationRisk CalibratedLeaveOneOutRisk ConditionalEvidence CrossValidationRisk "
         "EmbeddingEvidence EmpiricalRisk EmpiricalScore LeaveOneOutRisk LeaveOneOutScore LogarithmicPool "
-        "RademacherComplexity Sum"
+        "RademacherComplexity RiskBound Sum"
     ),
     "scale": (
         "ConjugateGradients Expansion FeaturePredictor FeatureStatistics MulticlassExpansion "

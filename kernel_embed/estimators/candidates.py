@@ -24,7 +24,7 @@ from typing import Generic, Literal, TypeVar, cast
 
 import torch
 from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, LinearKernel
-from gpytorch.priors import LogNormalPrior
+from gpytorch.priors import Prior
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -133,7 +133,7 @@ class Search(Generic[E, C]):
     """How candidates are learned: the objective, and the evaluation limit of each of the two stages."""
 
     objective: Objective[C]
-    make: Callable[[Kernel, float, LogNormalPrior], E]
+    make: Callable[[Kernel, float, Prior], E]
     """An embedding of a kernel, λ, and the prior of λ."""
     common: LBFGS = COMMON_STAGE
     columns: LBFGS = COLUMN_STAGE

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.priors import LogNormalPrior
+from gpytorch.priors import Prior
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -179,7 +179,7 @@ def _common(partings: Sequence[Sequence[Part]]) -> Tensor:
     return functools.reduce(lambda rows, others: rows[torch.isin(rows, others)], validation_rows).sort().values
 
 
-def _embedding(num_classes: int, kernel: Kernel, regularization: float, prior: LogNormalPrior) -> MulticlassEmbedding:
+def _embedding(num_classes: int, kernel: Kernel, regularization: float, prior: Prior) -> MulticlassEmbedding:
     return MulticlassEmbedding(kernel, num_classes, regularization, regularization_prior=prior)
 
 

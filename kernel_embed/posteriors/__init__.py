@@ -11,7 +11,10 @@ from .priors import PosteriorWarning
 from .pyro_model import pyro_model
 from .sample import sample_posterior
 from .sampler import Draws, Plan, Sampler
-from .samplers import NUTS, SMC, SVI, Laplace, Nutpie
+from .samplers.gaussian import SVI, Laplace
+from .samplers.nutpie import Nutpie
+from .samplers.nuts import NUTS
+from .samplers.smc import SMC
 
 __all__ = [
     "NUTS",

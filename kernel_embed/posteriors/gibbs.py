@@ -32,7 +32,7 @@ from ..validation import check_count, check_features, check_seed, generator_of
 from .predictors import MulticlassObjective, MulticlassPosterior
 from .priors import PosteriorWarning
 from .sample import Settings, sample_posterior
-from .samplers import Laplace
+from .samplers.gaussian import Laplace
 
 SMALLEST_PROBABILITY = 1e-15
 

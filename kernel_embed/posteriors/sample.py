@@ -37,7 +37,7 @@ from .predictors import (
 )
 from .priors import PosteriorWarning, PriorSite, describe, prior_draw, user_name
 from .sampler import Checkpoint, Plan, Sampler, check_draws
-from .samplers import NUTS
+from .samplers.nuts import NUTS
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -63,6 +63,14 @@ def test_every_own_class_on_the_list_exists_once_and_touches_no_files_and_no_pro
             assert word not in text, (kind, word)
 
 
+def test_every_public_kernel_objective_and_column_type_is_on_the_list():
+    parents = (kernels.Kernel, ke.Objective, ke.tabular.ColumnEncoder)
+    public = [getattr(package, name) for package in (ke.kernels, ke.objectives, ke.tabular) for name in package.__all__]
+    for kind in public:
+        if isinstance(kind, type) and issubclass(kind, parents) and kind not in parents:
+            assert names.find_class(names.name_of(kind)) is kind
+
+
 SAVED_KERNELS = {
     **KERNELS,
     "cosine": kernels.CosineKernel,
