@@ -113,3 +113,14 @@ def test_bad_arguments(call, message, problem):
     conditioned = ke.MulticlassEmbedding(rbf(), problem.m).condition(problem.x, problem.y)
     with pytest.raises((TypeError, ValueError), match=message):
         call(conditioned, problem.query)
+
+
+def test_single_precision_agrees_with_double(problem):
+    p = [
+        ke.MulticlassEmbedding(rbf().to(dtype), problem.m)
+        .condition(problem.x.to(dtype), problem.y)
+        .probabilities(problem.query.to(dtype))
+        for dtype in (torch.float32, torch.float64)
+    ]
+    assert p[0].dtype == torch.float32
+    torch.testing.assert_close(p[0].double(), p[1], rtol=1e-3, atol=1e-4)

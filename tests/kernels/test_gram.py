@@ -231,3 +231,10 @@ def test_kernels_and_their_diagonals_equal_gpytorch(name, points):
     assert_equals_gpytorch(kernel, *points)
     expected = ke.gram(kernel, points[0]).diagonal(dim1=-2, dim2=-1)
     torch.testing.assert_close(gram_diagonal(kernel, points[0]), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["rbf", "0.5", "1.5", "2.5"])
+def test_single_precision_agrees_with_double(name, points):
+    K = ke.gram(base(name, True).float(), points[0].float())
+    assert K.dtype == torch.float32
+    torch.testing.assert_close(K.double(), ke.gram(base(name, True), points[0]), rtol=1e-4, atol=1e-4)
