@@ -13,7 +13,7 @@ Every other kernel is evaluated as usual, and autograd differentiates the kernel
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,33 +41,10 @@ class Gram(NamedTuple):
     sup_diagonal: float
 
 
-class GramEvaluator(Protocol):
-    """σ²K and α² from parameters, and the derivatives of a function of both."""
-
-    on_log_scale: bool
-    """Whether :meth:`vjp` differentiates with respect to log θ; else with respect to the raw parameters."""
-
-    def __call__(self, theta: Values) -> Gram | None:
-        """σ²K and α²; ``None`` where distances have lost digits."""
-        ...  # pragma: no cover
-
-    def vjp(self, G: Array, sup_diagonal: float) -> Values:
-        """The derivatives, from a matrix whose symmetric part is ∂q/∂(σ²K), and from ∂q/∂α²."""
-        ...  # pragma: no cover
-
-
 def gram_evaluator(
     kernel: Kernel, x: Tensor, names: list[str], bound: float | DiagonalBound | None, needs_sup: bool
-) -> GramEvaluator | None:
-    """How to evaluate ``kernel`` at the rows ``x`` ``(n, d)``.
-
-    Args:
-        kernel: any kernel without a batch shape.
-        x: rows in float64, on the CPU.
-        names: the raw parameters that change, as an embedding names them: ``kernel.raw_lengthscale``.
-        bound: of k(x, x), as given by the user.
-        needs_sup: whether α² is needed.
-    """
+) -> RadialEvaluator | AutogradEvaluator | None:
+    """How to evaluate ``kernel`` at the rows ``x`` ``(n, d)``."""
     if any(not isinstance(m, Kernel) for m in kernel.modules() if next(m.parameters(recurse=False), None) is not None):
         return None  # a network, whose evaluation may depend on its mode and on random numbers
     if bound is None or not needs_sup:
@@ -81,6 +58,7 @@ class RadialEvaluator:
     """σ² φ(‖z_i − z_j‖²) for rows ``x`` ``(n, d)``."""
 
     on_log_scale = True
+    """Whether :meth:`vjp` differentiates with respect to log θ; else with respect to the raw parameters."""
 
     def __init__(
         self,

@@ -66,12 +66,7 @@ def _in_range(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def scan_span(x: Tensor) -> tuple[float, float]:
-    """The range of lengthscales to scan: from a quarter of the median nearest-neighbor distance to twice the diameter.
-
-    Example:
-        >>> scan_span(torch.tensor([[0.0], [1.0], [3.0]]))
-        (0.25, 6.0)
-    """
+    """The lengthscales to scan: from a quarter of the median nearest-neighbor distance to twice the diameter."""
     rows = x.reshape(-1, x.shape[-1]).unique(dim=0)
     rows = rows[:: -(-rows.shape[0] // MAX_POINTS)]
     # By differences, because a matrix product loses digits of small distances; in units of the largest number, whose

@@ -1,7 +1,7 @@
 r"""Fast evaluation for a few hundred rows, without modules or autograd: from the raw vector u to q and ∂q/∂u.
 
 For a few hundred rows, autograd spends most of its time in the Python interpreter. Here the same parts are called
-directly: the kernel's :class:`~kernel_embed.kernels.evaluators.GramEvaluator`, the factorization and its
+directly: the kernel's :mod:`~kernel_embed.kernels.evaluators`, the factorization and its
 vector-Jacobian products (:mod:`kernel_embed.linalg.lapack`), and ``value_and_gradient`` of each objective.
 
 .. math::

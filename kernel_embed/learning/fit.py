@@ -159,14 +159,7 @@ def fit(
 
 
 def choose_optimizer(optimizer: Optimizer | Factory | None, from_loader: bool, **options: Any) -> Optimizer:
-    """The optimizer itself; else Adam for its options or a loader, and L-BFGS otherwise. ``None`` is a default.
-
-    Example:
-        >>> choose_optimizer(None, from_loader=False, max_evaluations=50)
-        LBFGS(max_evaluations=50, tolerance=1e-05, num_restarts=0, restart_spread=1.0)
-        >>> choose_optimizer(None, from_loader=False, batch_size=20)
-        Adam(num_epochs=200, learning_rate=0.1, batch_size=20)
-    """
+    """The optimizer itself; else Adam for its options or a loader, and L-BFGS otherwise. ``None`` is a default."""
     options = {name: value for name, value in options.items() if value is not None}
     if optimizer is not None:
         return _as_optimizer(optimizer, list(options))

@@ -19,18 +19,12 @@ from .result import Terms
 
 @dataclasses.dataclass(frozen=True)
 class Loss(Generic[B]):
-    """The objective with priors, as a function of rows.
-
-    Args:
-        group: the embedding, learned by one process or several.
-        objective: without priors.
-        num_data: n over all rows and processes, where it is known; priors need it.
-        single: factorize in single precision.
-    """
+    """The objective with priors, as a function of rows."""
 
     group: ProcessGroup[B]
     objective: Objective[B]
     num_data: float | None
+    """n over all rows and processes, if it is known; priors need it."""
     single: bool = False
 
     def __call__(self, x: Tensor, y: Tensor | None) -> tuple[Tensor, Terms]:

@@ -36,15 +36,7 @@ from .parameters import Coordinates, ParameterVector, Vector, flatten
 
 
 class LogPriors(NamedTuple):
-    """The coefficients of :math:`\\sum_i c_i + b_i v_i - \\tfrac12 q_i v_i^2 - r_i e^{v_i}`.
-
-    Example:
-        >>> priors = LogPriors.of(torch.distributions.Gamma(torch.tensor([2.0]), torch.tensor([3.0])), torch.zeros(1))
-        >>> v = np.array([0.5])
-        >>> expected = torch.distributions.Gamma(2.0, 3.0).log_prob(torch.tensor(0.5).exp()).item() + 0.5
-        >>> abs(priors.value_and_derivative(v, np.exp(v))[0] - expected) < 1e-5
-        True
-    """
+    """The coefficients of :math:`\\sum_i c_i + b_i v_i - \\tfrac12 q_i v_i^2 - r_i e^{v_i}`."""
 
     constant: float
     linear: Vector

@@ -61,18 +61,6 @@ class IterativeSystem(LinearSystem):
         """diag K, of shape ``(n,)``."""
         return self._diagonal
 
-    def gram(self) -> Tensor:
-        """Not available, because K is not stored."""
-        raise self._unavailable("the Gram matrix")
-
-    def block(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Not available, because K is not stored."""
-        raise self._unavailable("a block of K")
-
-    def restricted(self, rows: Tensor, ridge: Tensor) -> LinearSystem:
-        """Not available, because K is not stored."""
-        raise self._unavailable("a part of the rows")
-
 
 def conjugate_gradients(
     product: Callable[[Tensor], Tensor],
@@ -81,15 +69,7 @@ def conjugate_gradients(
     tolerance: float,
     max_iterations: int,
 ) -> tuple[Tensor, int]:
-    """V with ‖AV − Y‖ ≤ ``tolerance`` ‖Y‖, and the number of products with A; a warning where that is not reached.
-
-    Args:
-        product: V ↦ AV.
-        Y: right-hand sides, ``(n, m)``.
-        preconditioner: Y ↦ Â⁻¹Y for an Â near A.
-        tolerance: of the residual, relative to ‖Y‖.
-        max_iterations: a limit of products.
-    """
+    """V with ‖AV − Y‖ ≤ ``tolerance`` ‖Y‖, and the number of products with A; a warning where that is not reached."""
     count = 0
 
     def matmul(V: Tensor) -> Tensor:

@@ -45,15 +45,7 @@ class Cotangents:
 
 
 class LapackSystem:
-    """A = σ²K + ηI for targets ``Y`` ``(n, m)``, factorized again and again in one buffer.
-
-    Example:
-        >>> system = LapackSystem(np.array([[8.0], [0.0]]))
-        >>> system.factorize(np.array([[2.0, 1.0], [1.0, 2.0]]), scale=1.0, ridge=1.0)
-        True
-        >>> system.V.ravel().round(6).tolist(), system.inverse.round(6).tolist()
-        ([3.0, -1.0], [[0.375, -0.125], [-0.125, 0.375]])
-    """
+    """A = σ²K + ηI for targets ``Y`` ``(n, m)``, factorized again and again in one buffer."""
 
     def __init__(self, Y: Array) -> None:
         from scipy.linalg import lapack

@@ -94,14 +94,7 @@ class RidgePath:
         return left_out_from_leverage(P, self.leverage(ZQ, ridge), ZQ.square().sum(-1), Y, ridge, weights)
 
     def squared_errors(self, ZQ: Tensor, Y: Tensor, ridges: Tensor, leverage: Tensor) -> Tensor:
-        """The sum over rows of squared leave-one-out residuals, ``(E, m)``, for all rows ``ZQ`` without weights.
-
-        Args:
-            ZQ: all rows, ``(n, r)``.
-            Y: their targets, ``(n, m)``.
-            ridges: ``(E,)``.
-            leverage: h of every row and ridge, ``(n, E)``, below 1.
-        """
+        """The sum over rows of squared leave-one-out residuals, ``(E, m)``, for all rows ``ZQ`` without weights."""
         shrunk = self.shrinkage(ridges).unsqueeze(-1) * (ZQ.mT @ Y).unsqueeze(1)
         residuals = (ZQ @ shrunk.flatten(1)).reshape(len(Y), len(ridges), -1).sub_(Y.unsqueeze(1))
         return torch.einsum("nem,ne->em", residuals.square_(), (1.0 - leverage).pow(-2))

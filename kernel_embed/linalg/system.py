@@ -46,9 +46,9 @@ def left_out(Y: Tensor, V: Tensor, c: Tensor, ridge: Tensor, weights: Tensor | N
 class LinearSystem(abc.ABC):
     """A system that is factorized once and solved many times; exact ones are differentiable in K, η, w and Y.
 
-    A subclass supplies :meth:`regress`, :meth:`coefficients`, :meth:`gram`, :meth:`block`, :meth:`restricted` and
-    :meth:`diagonal`; those that hold a factor also :meth:`inverse_diagonal`, :meth:`inverse_forms`,
-    :meth:`log_determinant` and :meth:`conditional_covariance`.
+    A subclass supplies :meth:`regress`, :meth:`coefficients` and :meth:`diagonal`; those that store K or features also
+    :meth:`gram`, :meth:`block` and :meth:`restricted`; those that hold a factor also :meth:`inverse_diagonal`,
+    :meth:`inverse_forms`, :meth:`log_determinant` and :meth:`conditional_covariance`.
     """
 
     ridge: Tensor
@@ -65,21 +65,21 @@ class LinearSystem(abc.ABC):
     def coefficients(self, Y: Tensor) -> Tensor:
         """The coefficients C of predictions φ(x)ᵀC from the representation φ(x) of a new point: ``(*batch, p, m)``."""
 
-    @abc.abstractmethod
     def gram(self) -> Tensor:
         """K, of shape ``(*batch, n, n)``, computed if it is not stored."""
+        raise self._unavailable("the Gram matrix")
 
-    @abc.abstractmethod
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
         """The block of K of these rows and columns."""
+        raise self._unavailable("a block of K")
 
     def between(self, part: LinearSystem, rows: Tensor, part_rows: Tensor) -> Tensor:
         """The representation of some ``rows`` in ``part``, which is this system ``restricted(part_rows)``."""
         return self.block(rows, part_rows)
 
-    @abc.abstractmethod
     def restricted(self, rows: Tensor, ridge: Tensor) -> LinearSystem:
         """The system of some of the rows, with another ridge."""
+        raise self._unavailable("a part of the rows")
 
     @abc.abstractmethod
     def diagonal(self) -> Tensor:
