@@ -12,8 +12,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import Algebra, FeatureKernel, check_width, explicit_features, fold, gram
-from ..kernels.features.explicit import FEATURES, MAX_WIDTH
-from ..kernels.gram import GRAMS, by_gpytorch, evaluate_gram
+from ..kernels.features.explicit import MAX_WIDTH
+from ..kernels.gram import FEATURES, GRAMS, by_gpytorch, evaluate_gram, has_explicit_features
 from ..kernels.profiles import RadialProfile, radial_of
 from ..kernels.radial import radial_gram
 from ..kernels.structure import Node, batch_shape_of, check_columns
@@ -142,7 +142,7 @@ MEMORY_REMEDY = (
 def kernel_system(kernel: Kernel, x: Tensor, ridge: Tensor, weights: Tensor | None = None) -> LinearSystem:
     """K + ηW⁻¹ for the rows of ``x``, through explicit features where ``kernel`` has fewer of them than rows."""
     n = x.shape[-2]
-    Z = explicit_features(kernel, x, limit=min(MAX_WIDTH, n))
+    Z = explicit_features(kernel, x, limit=min(MAX_WIDTH, n)) if has_explicit_features(kernel) else None
     if Z is not None and Z.shape[-1] < n:
         return FeatureSystem(Z.to(x), ridge, weights)
     check_memory(n, x, batch_shape_of(kernel).numel(), MEMORY_REMEDY)

@@ -41,7 +41,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels import explicit_features, gram, gram_diagonal
-from ..kernels.features.explicit import has_explicit_features
+from ..kernels.gram import has_explicit_features
 from ..progress import ProgressBar
 from .checks import bar_of_test, check_gram
 from .result import NullScale

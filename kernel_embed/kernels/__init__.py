@@ -3,8 +3,8 @@
 from .classes.bag import BagKernel, MMDKernel, pack_bags
 from .classes.basic import DeltaKernel, MahalanobisKernel
 from .classes.feature import FeatureKernel, check_width
-from .features.explicit import explicit_features, has_explicit_features
-from .gram import gram, gram_diagonal
+from .features.explicit import explicit_features
+from .gram import gram, gram_diagonal, has_explicit_features
 from .initialization import Initialization, initialize_from_data, median_distance, set_lengthscales_by_median
 from .lipschitz import LipschitzBound
 from .parameters import default_kernel, feature_ranges, frozen, log_scaled

@@ -23,12 +23,17 @@ from ..validation import all_finite, broadcast_shapes, check_finite, check_memor
 from .initialization import check_initialized
 from .profiles import RadialProfile, radial_of
 from .radial import radial_gram, square_distances
-from .structure import Arithmetic, Node, Registry, batch_shape_of, check_columns, check_kernel, visit
+from .structure import Arithmetic, Node, Registry, all_leaves, batch_shape_of, check_columns, check_kernel, visit
 
 GramRule = Callable[[Kernel, Tensor, "Tensor | None"], Tensor]
 """From a kernel and the points that reach its ``forward``, x1 and x2 (``None`` for x1), to k(x1_i, x2_j)."""
 
 GRAMS: Registry[GramRule] = Registry("Gram matrix")
+
+FeatureRule = Callable[[Kernel, Tensor, int], "Tensor | None"]
+"""From a kernel, the points that reach its ``forward`` and a limit, to Z with K = ZZᵀ; ``None`` beyond the limit."""
+
+FEATURES: Registry[FeatureRule] = Registry("feature map")
 
 LARGE = 2**27
 """Entries of a matrix, 1 GiB in float64, from which available memory is checked."""
@@ -265,3 +270,8 @@ def _constant(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
 GRAMS.register(RQKernel, _rational_quadratic)
 GRAMS.register(ConstantKernel, _constant)
 GRAMS.register(LinearKernel, _linear)
+
+
+def has_explicit_features(kernel: Kernel) -> bool:
+    """Whether ``kernel`` has :func:`~kernel_embed.kernels.explicit_features`, by its structure alone."""
+    return all_leaves(kernel, lambda leaf: FEATURES.find(leaf) is not None)

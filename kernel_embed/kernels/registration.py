@@ -8,9 +8,8 @@ from typing import Any
 
 from gpytorch.kernels import Kernel
 
-from .features.explicit import FEATURES, FeatureRule
 from .features.fourier import SPECTRA, Spectrum
-from .gram import GRAMS, GramRule
+from .gram import FEATURES, GRAMS, FeatureRule, GramRule
 from .initialization import INITIALIZATIONS, Initialization
 from .profiles import PROFILES, PlainProfile, Radial, RadialProfile, by_lengthscale
 from .smoothed.forms import SMOOTHINGS, SmoothingRule

@@ -9,8 +9,8 @@ from gpytorch.kernels import LinearKernel, PolynomialKernel, RBFKernel
 
 import kernel_embed as ke
 from kernel_embed.embeddings import in_blocks
+from kernel_embed.kernels import explicit_features, has_explicit_features
 from kernel_embed.kernels.classes.feature import FeatureKernel
-from kernel_embed.kernels.features.explicit import explicit_features, has_explicit_features
 from kernel_embed.linalg import DenseSystem, FeatureSystem
 
 from ..conftest import make_problem

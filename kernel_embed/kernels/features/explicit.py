@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from gpytorch.kernels import ConstantKernel, Kernel, LinearKernel, PolynomialKernel, RFFKernel
@@ -34,15 +34,10 @@ from torch import Tensor
 from ...linalg import whitening
 from ...validation import broadcast_shapes, check_features, check_tensor
 from ..classes.feature import FeatureKernel
-from ..gram import gram
+from ..gram import FEATURES, gram, has_explicit_features
 from ..initialization import check_initialized
 from ..parameters import frozen
-from ..structure import Algebra, Node, Registry, all_leaves, batch_shape_of, check_columns, check_kernel, fold
-
-FeatureRule = Callable[[Kernel, Tensor, int], "Tensor | None"]
-"""From a kernel, the points that reach its ``forward`` and a limit, to Z with K = ZZᵀ; ``None`` beyond the limit."""
-
-FEATURES: Registry[FeatureRule] = Registry("feature map")
+from ..structure import Algebra, Node, batch_shape_of, check_columns, check_kernel, fold
 
 MAX_WIDTH = 4096
 """Polynomial and product features beyond this many are not formed by default."""
@@ -81,11 +76,6 @@ def explicit_features(kernel: Kernel, x: Tensor, limit: int = MAX_WIDTH) -> Tens
     check_columns(kernel, x.shape[-1])
     x = x.clone() if x.is_inference() else x
     return fold(kernel, _Features(x, limit))
-
-
-def has_explicit_features(kernel: Kernel) -> bool:
-    """Whether the structure of ``kernel`` allows :func:`explicit_features`; nothing is evaluated."""
-    return all_leaves(kernel, lambda leaf: FEATURES.find(leaf) is not None)
 
 
 class _Features(Algebra[Tensor]):

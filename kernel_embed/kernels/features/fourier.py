@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ...validation import all_finite, check_count, check_features, check_finite, check_seed, check_tensor
 from ..classes.feature import FeatureKernel
+from ..gram import has_explicit_features
 from ..structure import Algebra, Composite, Node, Registry, check_columns, check_kernel, fold
-from .explicit import has_explicit_features
 
 Spectrum = Callable[[Kernel, int, int, torch.Generator], Tensor]
 """From a kernel, the number d of columns that reach it, a count p' and a generator, to frequencies Ω ``(d, p')``."""
