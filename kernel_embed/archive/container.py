@@ -28,10 +28,10 @@ MANIFEST = "manifest.json"
 MARK = b"sha256:"
 DIGEST = 64
 MAX_BYTES = 2**32
-"""Files beyond 4 GiB are read only when the caller says so."""
+"""The default size limit of files: 4 GiB."""
 MAX_MEMBERS = 100_000
 MAX_ELEMENTS = 4_000_000
-"""Values in the manifest of a file that may come from a stranger."""
+"""The largest number of values in a manifest, because files may be untrusted."""
 ARRAY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 OLD_MEMBERS = (b"description.json", b"settings.npy", b"/data.pkl")
 """Members of earlier formats."""

@@ -17,7 +17,7 @@ from .names import TYPES, function_name, name_of
 from .state import state_of
 
 Node = Any
-"""JSON: a value as it is, or a dictionary whose first key says what it describes."""
+"""JSON: a plain value, or a dictionary whose first key is the kind of the value."""
 
 
 class Encoder:

@@ -136,7 +136,7 @@ TYPES: Mapping[str, type] = {
     **{f"builtins:{kind.__name__}": kind for kind in (bool, int, float, str, object)},
     **{f"numpy:{kind.__name__}": kind for kind in {*np.sctypeDict.values()} if not issubclass(kind, np.void)},
 }
-"""Types of cells, which transformers of tables remember."""
+"""Types of cells, which are stored by table transformers."""
 
 
 def name_of(thing: Any) -> str:

@@ -17,9 +17,9 @@ from gpytorch.priors import Prior
 from torch import Tensor, nn
 
 CHILDREN = {"_parameters": nn.Parameter, "_buffers": Tensor, "_modules": nn.Module, "_constraints": Interval}
-"""What a torch module may hold under these names."""
+"""The allowed types of the children of a torch module, by attribute."""
 HOOKS = frozenset(name for name in vars(nn.Module()) if "_hook" in name)
-"""Where torch modules keep functions that they call. No file has them."""
+"""Attributes in which torch modules store hooks. They are not written to files."""
 ATTRIBUTE = re.compile(r"(?!__|_doc_link|_compiled_call_impl)[^\W\d]\w*")
 
 
@@ -195,4 +195,4 @@ def _check_svc(state: Mapping[str, Any]) -> None:
 
 
 CHECKS = {"sklearn.": _check_sklearn}
-"""Further conditions on what an object holds, by the module of its class or of one of its bases."""
+"""Further checks of an object's state, by the module of its class or of one of its bases."""

@@ -52,7 +52,7 @@ BLOCK = 256
 """Points whose covariance is formed at once; only its diagonal is used."""
 EPSILON = 0.1
 SCALE_RIDGE = math.sqrt(torch.finfo(torch.float64).eps)
-"""Hardly shrinks the scales, but keeps the Hessian regular."""
+"""A small ridge on the scales that keeps the Hessian regular."""
 SMALLEST_PENALTY = 1e-12
 """Below it the offsets are not determined: the cross-entropy does not change when all of them rise together."""
 

@@ -31,7 +31,7 @@ from ..validation import (
 )
 
 MAX_SUPPORT = 1024
-"""Points of a support: all different training targets where they are not more, else as many of their quantiles."""
+"""The largest number of points of a support. With more distinct training targets, their quantiles are used."""
 
 
 class Distribution:

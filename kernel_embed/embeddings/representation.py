@@ -40,7 +40,7 @@ class Representation(abc.ABC):
 
     kernel: Kernel
     block_numbers: int
-    """How many numbers to compute at once where points are many."""
+    """How many numbers to compute at once if there are many points."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """The representation of the points ``x``."""

@@ -40,13 +40,13 @@ Family = Literal["rbf", "laplace", "matern", "linear", "logistic", "partition"]
 Relevance = Literal["common", "columns"]
 
 RELATIVE_LENGTHSCALE = 0.7
-"""Of √G for G columns of unit variance, or of G where distances add up, where the search starts."""
+"""The initial lengthscale relative to √G for G columns of unit variance, or to G for the Laplace kernel."""
 
 COMMON_SPREAD, COLUMN_SPREAD, RIDGE_SPREAD = 1.0, 0.5, 3.0
 """Standard deviations of the priors of log ℓ, of log ℓ_j around it, and of the log of the ridge."""
 
 MANY_COLUMNS = 1000
-"""Columns from which lengthscales of their own are not learned."""
+"""Number of columns from which only a common lengthscale is learned."""
 
 RIDGE = math.exp(-3.0)
 """η = nλ, where the search starts, for kernels with k(x, x) = 1."""
@@ -138,7 +138,7 @@ class Search(Generic[E, C]):
     common: LBFGS = COMMON_STAGE
     columns: LBFGS = COLUMN_STAGE
     again: int = 8
-    """Evaluations of a stage that goes on from where another part of the rows ended."""
+    """Evaluation limit of a stage that starts from the result of another part of the rows."""
 
     def learn(self, family: Family, rows: Rows, start: Learned[E] | None = None) -> Learned[E]:
         """Learn the embeddings of a family on these rows, starting from ``start`` if it is given."""

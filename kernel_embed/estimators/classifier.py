@@ -24,7 +24,7 @@ from .prediction import ClassifierPredictions, Floats, Labels, read_labels
 from .single_kernel import KernelChoice, SingleKernel, check_settings
 
 TALL_COPIES, WIDE_COPIES = 8, 15
-"""Matrices of the size of the encoded table that a fit holds at most, as measured: 10⁶ × 20 and 150 × 20,000."""
+"""Measured peak memory of a fit in copies of the encoded table, for 10⁶ × 20 and 150 × 20,000."""
 
 WIDE = "Give fewer columns or rows; with partial_fit, or torchrun and distributed=True, rows can come in parts."
 

@@ -27,14 +27,14 @@ from ..scale.predictors import expansion
 from ..scale.statistics import FeatureStatistics
 
 PRODUCTS = 4e11
-"""n p² of one embedding through p features, which sets p between the two limits below."""
+"""The product n p² of an embedding with p features, which determines p between the two limits below."""
 FEWEST_POINTS, MOST_POINTS = 500, 2500
 
 PROBES = 800
-"""Points of the features that learn the ridge of an embedding which is then conditioned exactly, or through more."""
+"""Number of Nyström points from which the ridge is learned, before conditioning exactly or with more points."""
 
 RIDGES = tuple(float(factor) for factor in 10.0 ** np.arange(-2.5, 1.01, 0.5))
-"""Factors of the ridge that are tried at full size."""
+"""Factors of the ridge that are tried with all rows."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -58,7 +58,7 @@ With fewer, no row can be spared, and there is little to overfit.
 """
 
 CROSS_FITTED = 2000
-"""Rows up to which hyperparameters are learned in parts; above, on a sample."""
+"""Number of rows up to which hyperparameters are cross-fitted in parts; above, they are learned on a sample."""
 
 SAMPLE = 700
 """Rows that hyperparameters are learned from, at most."""
@@ -67,7 +67,7 @@ PARTITION_ROWS = 20_000
 """Rows that partitions are grown on, at most."""
 
 PARTITION_RIDGE = 3.0
-"""η of a partition kernel, around which it is learned."""
+"""The center of the prior on the ridge η of a partition kernel."""
 
 EXACT = 5000
 """Rows up to which every embedding is conditioned exactly."""

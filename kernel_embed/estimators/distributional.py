@@ -29,7 +29,7 @@ from .mixture import Component, DirectComponent, Grid, IndicatorEmbedding, Shift
 RealFamily = Literal["rbf", "matern"]
 
 FAMILIES: tuple[RealFamily, ...] = ("rbf", "matern")
-"""Smooth and rough: the mixture decides between them."""
+"""A smooth and a rough kernel; the mixture weights both."""
 
 COMMON_EVALUATIONS, NOISE_EVALUATIONS = 25, 20
 
@@ -39,7 +39,7 @@ rows, and intervals corrected by it covered too little; between 0.1 and 1 the sc
 
 
 REGULARIZATION = (1e-9, 10.0)
-"""Bounds of λ. Well below the upper one GPyTorch's interval is logarithmic in its raw parameter."""
+"""Bounds of λ. Well below the upper bound, GPyTorch's interval transform is nearly logarithmic."""
 
 
 def regularized(kernel: Kernel, regularization: float, prior: object = None) -> ConditionalEmbedding:

@@ -58,12 +58,12 @@ Array = NDArray[np.float64]
 RIDGES = tuple(float(ridge) for ridge in 10.0 ** np.arange(2.0, -3.26, -0.75))
 """η, from strong to weak."""
 PATIENCE = 2
-"""Ridges without a smaller left-out loss after which weaker ones are not tried."""
+"""Number of ridges without an improved left-out loss after which smaller ones are not tried."""
 NUM_FOLDS = 5
 CONSTANT = 1e4
-"""c: offsets of the classes are hardly held back."""
+"""c: class offsets are hardly regularized."""
 MOST_NUMBERS = 1000
-"""Numbers of a row, above which there is no such member."""
+"""The largest number of encoded columns for which logistic regression is used."""
 
 
 class LogisticPredictor(LinearPredictor):
@@ -199,9 +199,9 @@ LEAVES = 16
 RATE = 0.3
 """ρ."""
 COLUMNS_OF_A_SPLIT = 200
-"""Numbers that a split chooses among; of more, a random part, so that wide tables do not take long."""
+"""The largest number of columns considered for a split; with more, a random subset is used to save time."""
 FEWEST_IN_LEAF = 3
-"""Rows, by weight."""
+"""The smallest total weight of the rows in a leaf."""
 
 
 def boosted_embedding(rows: Rows, seed: int) -> MulticlassEmbedding:

@@ -30,10 +30,10 @@ from ..embeddings import ConditionalEmbedding, LinearPredictor
 from ..embeddings.distribution import Distribution
 
 MAX_DISTINCT = 64
-"""Targets with no more different values than this are counts or ratings: no other value is predicted."""
+"""With at most this many distinct values, targets are treated as counts or ratings: no other value is predicted."""
 
 POINTS = 512
-"""Different training targets, and as many equally spaced points between the least and the largest, on a support."""
+"""The largest number of training targets on a support, and the number of equally spaced points added to them."""
 
 BLOCK = 1024
 """New points whose distribution functions are formed at once."""

@@ -27,7 +27,7 @@ from .mixture import Component, Grid, Mixture, mixed, stacking_weights
 Conformal = Literal["auto", "leave-one-out", "split"]
 
 INPUT_TRANSFORMS: tuple[InputTransform, ...] = ("standard", "quantile")
-"""Columns as they are, since a mean may follow one beyond its bulk, and by their ranks."""
+"""Standardized columns, which allow a mean to extrapolate, and ranks."""
 NUM_STAGES = len(INPUT_TRANSFORMS) * len(FAMILIES)
 """Of the progress bar, for each output."""
 
@@ -38,7 +38,7 @@ SAMPLED = 0.6
 """Fraction of the rows; if kernels were learned from less, the ridge is learned again."""
 
 VALIDATION_ROWS = 4000
-"""Rows that weigh the components and have residuals, at most, where embeddings go through features."""
+"""The largest number of rows for mixture weights and residuals if embeddings use features."""
 
 CERTIFICATE = "split conformal: P(Y ∈ C(X)) ≥ coverage for exchangeable rows"
 OBSERVATION = (

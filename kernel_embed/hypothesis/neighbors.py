@@ -1,8 +1,8 @@
 r"""Permutations among neighbors: rows are exchanged only with rows of similar z.
 
-The part of x and y that z explains but a regression has missed changes slowly with z. A permutation inside small blocks
-of neighbors preserves it and destroys the rest, so that it is not mistaken for dependence given z. The blocks come from
-splitting the rows repeatedly in two, at a random place along a random direction.
+The part of x and y that depends on z, but that a regression has missed, varies slowly with z. A permutation inside
+small blocks of neighbors preserves it and destroys the rest, so that it is not mistaken for dependence given z. The
+blocks come from splitting the rows repeatedly in two, at a random place along a random direction.
 
 Residuals of Gaussian-process regressions on z, and the test of their independence (Flaxman et al., 2016).
 
@@ -33,17 +33,17 @@ from .kernel_choice import KernelChoice
 from .result import KernelTestResult
 
 BLOCK = 3
-"""The least rows of a block; it has fewer than twice as many."""
+"""The smallest number of rows in a block; a block has fewer than twice as many."""
 LARGEST = 6
-"""The same for the largest blocks."""
+"""The largest value of :func:`block_size`."""
 NUM_PARTITIONS = 10
 
 
 def block_size(n: int, p: int, freedom: float) -> int:
-    """The least rows of a block, after regressions on z with these degrees of freedom.
+    """The smallest number of rows in a block, after regressions on z with these degrees of freedom.
 
-    A regression with few degrees of freedom can only have missed functions of z that change slowly, which larger blocks
-    preserve as well; and in a larger block fewer rows stay in place.
+    The remainder of a regression with few degrees of freedom varies slowly with z, so that larger blocks preserve it,
+    too. Larger blocks permute more rows.
 
     Example:
         >>> block_size(80, 1, 2.0), block_size(80, 1, 5.0), block_size(80, 1, 30.0)

@@ -35,10 +35,10 @@ from torch.autograd.function import once_differentiable
 NEAR = 1e-4
 """Squared distances below this part of the squared norms have lost more than four of their digits."""
 CHECKED_NORM = 1e5
-"""Squared norms, in lengthscales, from which the loss is more than 10⁵ roundings of a kernel value of one."""
+"""Squared norms, in lengthscales, from which the error exceeds 10⁵ rounding units of a kernel value of one."""
 FEW_PAIRS = 2**14
 BALL_PAIRS = 64
-"""Pairs of one point from which a ball of its own is faster than their subtraction."""
+"""Number of near pairs of one point from which a ball is faster than subtraction."""
 MAX_BALLS = 64
 PAIRS_AT_ONCE = 2**18
 

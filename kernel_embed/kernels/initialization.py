@@ -21,7 +21,7 @@ from ..validation import check_dense, check_features
 from .structure import Node, Registry, check_columns, check_kernel, nodes_of
 
 MAX_POINTS = 2000
-"""Above this many rows the median is taken over an evenly spaced subset: 2·10⁶ pairs fix it to three digits."""
+"""Above this many rows the median is that of an evenly spaced subset: 2·10⁶ pairs determine it to three digits."""
 
 
 def median_distance(x: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from ..validation import broadcast_shapes
 from .distances import CHECKED_NORM, NearPairs, refine_, weighted_differences
 
 LOST_SPACING = 1e-3
-"""Lengthscales between neighboring numbers of a dtype beyond which points have lost too many digits."""
+"""Spacing of neighboring numbers of a dtype, in lengthscales, beyond which points have lost too many digits."""
 
 CACHED_ROWS, MOST_BLOCKS = 128, 8
 """Rows of a block in the gradient of a Gram matrix that stay in the cache of one thread; blocks for several threads,

@@ -32,7 +32,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "spectrum": SPECTRA,
     "initialize": INITIALIZATIONS,
 }
-"""By the argument of :func:`register`; how a kernel is composed is only taken from another class."""
+"""Registries by the argument of :func:`register`; the composition of a kernel can only be set with ``like``."""
 
 
 def register(

@@ -33,7 +33,7 @@ BENCHMARK_EXAMPLES = """examples:
   kernel-embed benchmark --parts distributions --data DIR --tables mine --names ours NGBoost"""
 
 Outcome = tuple[str, str]
-"""What a command prints, and what failed, if anything: the exit code is then not 0."""
+"""The output of a command, and its failures; with failures the exit code is not 0."""
 
 
 class Command(NamedTuple):

@@ -29,9 +29,9 @@ from ...kernels.profiles import RadialProfile
 from ...kernels.radial import flushed_exp, half_squares
 
 MAX_STORED = 2**25
-"""Entries of the n × n matrix above which it is not kept for the gradient but computed again, in blocks."""
+"""Number of entries above which the n × n matrix is not stored for the gradient but computed again, in blocks."""
 FAR = 1e4
-"""Lengthscales from the center up to which one dimension needs no care: differences are taken one by one."""
+"""Distance from the center, in lengthscales, up to which differences in one dimension are accurate."""
 BLOCK_ENTRIES = 2**22
 
 

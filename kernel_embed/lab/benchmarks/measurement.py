@@ -24,7 +24,7 @@ KEY = ("experiment", "part", "name", "n", "threads", "repetition")
 DEFAULT = ("objective", "small", "classifier", "latency", "hypothesis", "posterior")
 """Run unless others are named; the rest need data or take longer."""
 STEEPEST = 3.3
-"""The exponent of growth that is assumed for a case that was only run at a smaller size."""
+"""The assumed exponent of growth for a case that was only run at a smaller size."""
 
 OURS = "ours"
 """The name of our own row in every section; ratios are taken against it."""

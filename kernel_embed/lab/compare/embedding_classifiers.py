@@ -35,7 +35,7 @@ NETWORK_OBJECTIVES: dict[str, Objective[ConditionedMulticlass]] = {
     "paper": EmpiricalRisk(epsilon=1e-3, below="linear") + RademacherComplexity("4e/n"),
     "leave-one-out": CalibratedLeaveOneOutRisk() + RademacherComplexity("1/n"),
 }
-"""The paper's, extrapolated below ε so that every row keeps a gradient, and the library's own."""
+"""The paper's objective, extrapolated below ε so that every row keeps a gradient, and that of the library."""
 CEN_1 = (16, 32, 8)
 CEN_2 = (96, 32)
 """Hidden units of the two networks that the paper tries on UCI data."""
@@ -110,7 +110,7 @@ class NetworkClassifier(MostProbable):
 
 
 FLAT = 6.0
-"""Standard deviation of log λ for a prior that does not matter: a factor of 400 either way."""
+"""Standard deviation of log λ for a nearly flat prior: a factor of 400 in both directions."""
 
 
 class PosteriorAverageClassifier(MostProbable):

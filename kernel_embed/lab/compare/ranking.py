@@ -166,7 +166,7 @@ def paired(row: Row, best: Row) -> tuple[Estimate, float]:
 
 
 LEVEL = 0.05
-"""Below this p-value of the paired test a difference is not attributed to chance."""
+"""Differences with a p-value of the paired test below this are significant."""
 
 
 def rule(task: Task = CLASSIFICATION) -> str:
