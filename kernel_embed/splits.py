@@ -21,7 +21,7 @@ from .validation import check_count, check_seed
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 RandomState: TypeAlias = int | np.random.RandomState | None
-"""What scikit-learn accepts as ``random_state``."""
+"""The types that scikit-learn accepts as ``random_state``."""
 
 
 def seed_of(random_state: RandomState) -> int | None:

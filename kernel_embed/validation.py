@@ -83,7 +83,7 @@ def check_dense(x: Tensor, name: str) -> None:
         remedy = f"Pad it with {name}.to_padded_tensor(0.0)" if x.is_nested else f"Convert it with {name}.to_dense()"
         raise TypeError(f"Expected {name} as a dense tensor, got {kind}. {remedy}.")
     if x.device.type == "meta":
-        raise TypeError(f"Expected {name} with values, got a tensor on the device meta, which has none. Load the data.")
+        raise TypeError(f"{name} is on the device meta and has no values. Load the data.")
     if x.is_quantized:
         raise TypeError(f"Expected {name} in float32 or float64, got {x.dtype}. Convert it with {name}.dequantize().")
 

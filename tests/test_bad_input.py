@@ -476,7 +476,7 @@ REJECTED = [
     (lambda e, p: ke.RademacherComplexity()(classes(Indefinite(0.0, -1.0), 10.0), p.x, p.y), r"(not|a) positive defin"),
     (
         lambda e, p: classes(MULTITASK).condition(p.x, p.y),
-        r"one value for each pair of points, got another shape.*\(48, 48",
+        r"one value for each pair of points, but returned another shape.*\(48, 48",
     ),
     (lambda e, p: ke.posteriors.choose_power(classes(BATCHED), ke.LeaveOneOutRisk(), p.x, p.y), r"batch shape"),
     # settings

@@ -163,8 +163,7 @@ def bayes_rule(
     counts = (alpha > 0).nonzero().squeeze(-1)
     if len(counts) == 0:
         raise ValueError(
-            "Expected a prior near the inputs of the likelihood, got one under which no pair counts. "
-            "Use a prior with mass near the data."
+            "No training pair has a positive weight under this prior of X. Use a prior with mass near the data."
         )
     y, x, weights = _columns(conditioned)[counts], conditioned.x[counts], alpha[counts]
     # Normalized to sum to the number of rows, as in every system.
@@ -178,7 +177,7 @@ def bayes_rule(
 def transported(conditioned: ConditionedEmbedding, prior: WeightedEmbedding) -> Tensor:
     """α = A⁻¹K_xu γ, the weight of each pair (x_i, y_i) when X has the distribution ``prior``: ``(n,)``."""
     if prior.weights.dim() != 1 or len(conditioned.embedding.batch_shape) > 0:
-        raise ValueError("Expected embeddings without batch shape, got one with. Take one element of the batch.")
+        raise ValueError("Embeddings with a batch shape are not supported here. Use one element of the batch.")
     return conditioned.weights(prior.x) @ prior.weights.to(conditioned.x)
 
 
@@ -199,8 +198,7 @@ def _target_kernel(conditioned: ConditionedEmbedding) -> Kernel:
     kernel = conditioned.embedding.target_kernel
     if kernel is None:
         raise ValueError(
-            "Expected an embedding with a target kernel l, got none. Give target_kernel=RBFKernel() to "
-            "ConditionalEmbedding."
+            "The embedding has no target kernel l. Pass target_kernel=RBFKernel() to ConditionalEmbedding."
         )
     return kernel
 

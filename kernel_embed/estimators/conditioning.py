@@ -196,7 +196,7 @@ def condition_on_sums(
 def _ridge_selector(statistics: FeatureStatistics, table: Table, validation_rows: Tensor, loss: Loss) -> RidgeSelector:
     G, C = statistics.G, statistics.C
     if G is None or C is None:
-        raise ValueError("Expected at least one row, got none. Give data.")
+        raise ValueError("There are no rows to learn from.")
     Y = statistics.embedding.targets(table.y[validation_rows], table.x)
     Z, weights = statistics.features(table.x[validation_rows]), table.weights_of(validation_rows)
     return RidgeSelector(RidgePath.from_sums(G), C, Z, Y, weights, loss)

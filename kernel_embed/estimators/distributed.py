@@ -51,7 +51,7 @@ def fit_on_ranks(
     """Learn one classifier from the rows of all ranks; ``X`` and ``y`` are those of this rank."""
     if not dist.is_initialized():
         raise RuntimeError(
-            "Expected a process group for distributed=True, got none. Start the ranks with torchrun and call "
+            "distributed=True needs a process group. Start the ranks with torchrun and call "
             "torch.distributed.init_process_group first."
         )
     X, labels = _read_everywhere(classifier, X, y, sample_weight)

@@ -258,7 +258,7 @@ def check_numeric_targets(y: ArrayLike) -> None:
     if isinstance(y, torch.Tensor):
         check_dense(y, "y")
     if issparse(y):
-        raise TypeError("Expected y as an array of numbers, got a sparse matrix. Give y.toarray().ravel().")
+        raise TypeError("y must be a dense array of numbers; got a sparse matrix. Pass y.toarray().ravel().")
     values = np.asarray(y)
     if values.dtype.kind in "mM":
         raise ValueError(
@@ -270,7 +270,9 @@ def check_numeric_targets(y: ArrayLike) -> None:
         advice = "Give y.astype(float)" if _is_number(first) else "Use MulticlassEmbeddingClassifier for classes"
         raise ValueError(f"Expected numbers as targets, got text such as {first!r}. {advice}.")
     if values.dtype.kind == "c":
-        raise ValueError(f"Expected real targets, got {values.dtype}: Complex data not supported. Give y.real, say.")
+        raise ValueError(
+            f"Expected real targets, got {values.dtype}: Complex data not supported. Pass y.real, for example."
+        )
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         # scikit-learn's estimator checks look for these words.
         gaps = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))

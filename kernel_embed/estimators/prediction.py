@@ -126,7 +126,7 @@ def _hard(y: ArrayLike, classes: NDArray[Any] | None) -> tuple[NDArray[Any], NDA
     missing = np.array([may_miss and is_missing(label) for label in array], dtype=bool)
     present = array[~missing]
     if len(present) == 0:
-        raise ValueError("Expected at least one row with a label, got none. Input y contains NaN alone, or nothing.")
+        raise ValueError("No row of y has a label: Input y contains NaN only, or is empty.")
     if present.dtype.kind == "O" and len({type(label) for label in present}) == 1:
         present = np.array(present.tolist())
     check_classification_targets(present)

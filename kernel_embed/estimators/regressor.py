@@ -197,7 +197,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         """
         thresholds = np.atleast_1d(check_array(t, "t"))
         if thresholds.ndim != 1 or np.isnan(thresholds).any():
-            raise ValueError(f"Expected thresholds as a number or a vector of numbers, got {t!r}. Give t=0.0, say.")
+            raise ValueError(f"Expected thresholds as a number or a vector of numbers, got {t!r}.")
         return self._predict(X, lambda output, distribution: distribution.cdf(torch.as_tensor(thresholds)))
 
     def sample(self, X: ArrayLike, k: int = 1) -> Array:

@@ -148,6 +148,6 @@ def _check_takes_one(build: Callable[[Tensor], Kernel]) -> None:
         signature.bind(None)
     except TypeError as error:
         raise TypeError(
-            f"Expected kernel as a kernel, or as a function of the training inputs, got one that takes {signature}. "
-            "Give lambda x: ..., which returns a kernel."
+            f"kernel must be a kernel, or a function of the training inputs alone; this function takes {signature}. "
+            "Pass a function such as lambda x: RBFKernel()."
         ) from error

@@ -202,8 +202,8 @@ def by_gpytorch(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor:
     except RuntimeError as error:
         if "expected shape of the kernel" in str(error):
             raise ValueError(
-                f"Expected {type(kernel).__name__}.forward to return one value for each pair of points, got another "
-                f"shape ({error}). Return a matrix of n rows and n' columns, or n values where diag=True."
+                f"{type(kernel).__name__}.forward must return one value for each pair of points, but returned another "
+                f"shape ({error}). Return a matrix of n rows and n' columns, or n values if diag=True."
             ) from error
         other = next((p.dtype for p in [*kernel.parameters(), *kernel.buffers()] if p.dtype != x1.dtype), None)
         if "dtype" not in str(error) or other is None:

@@ -25,7 +25,7 @@ from ..results import Record, Results
 from ..splits import proportional_sample
 
 FAILURES = (ValueError, ArithmeticError, MemoryError, ImportError, RuntimeError, NotPSDError, NanError)
-"""What learners raise on data they cannot handle."""
+"""Errors that learners raise on data they cannot handle."""
 LEFT_OUT = "left_out"
 """The field of a record that says why a case has no figures."""
 

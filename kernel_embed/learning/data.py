@@ -31,10 +31,10 @@ class Data(abc.ABC):
     """Rows, all at once or in epochs of batches."""
 
     num_data: int | None
-    """n, where it is known before the data have been seen."""
+    """n, if it is known in advance."""
 
     whole: Batch | None = None
-    """All rows, where they are in memory."""
+    """All rows, if they are in memory."""
 
     @abc.abstractmethod
     def batches(self, batch_size: int | None, num_epochs: int, generator: np.random.Generator) -> Data:
@@ -219,7 +219,7 @@ def fingerprint(*tensors: Tensor | None) -> str:
 NUM_ROWS = 50
 """Rows that are compared with all others."""
 ALONE = 1e-12
-"""Correlations k(x, x') / √(k(x, x) k(x', x')) below which two points do not see each other."""
+"""Correlations k(x, x') / √(k(x, x) k(x', x')) below which two points are treated as uncorrelated."""
 ALIKE = 1e-8
 """Relative differences of kernel values below which points are not distinguished."""
 

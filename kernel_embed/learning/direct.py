@@ -66,7 +66,7 @@ class Direct(abc.ABC):
     """q(u) and ∂q/∂u; ``None`` where a number is out of range and the autograd path must decide."""
 
     is_direct: bool
-    """Whether every term has derivatives of its own."""
+    """Whether every term has analytic derivatives."""
 
     @abc.abstractmethod
     def _evaluate(self, u: Vector, with_gradient: bool) -> Value | None:

@@ -134,7 +134,7 @@ def _check_span(span: tuple[float, float] | None) -> None:
         return
     fits = isinstance(span, tuple | list) and len(span) == 2
     if not fits or not 0.0 < check_number("span", span[0]) < check_number("span", span[1]) < math.inf:
-        raise ValueError(f"Expected span as two lengthscales, the smaller first, got {span!r}. Give (0.1, 10.0), say.")
+        raise ValueError(f"span must be two lengthscales, the smaller first, such as (0.1, 10.0); got {span!r}.")
 
 
 class _Scan:
@@ -153,7 +153,7 @@ class _Scan:
         for kernel, original in zip(self.kernels, self.originals, strict=True):
             moved = original * (lengthscale / self.middle)
             if not bool(((moved > 0) & (moved < math.inf)).all()):
-                raise NanError(f"Expected lengthscales that are numbers, got {moved.tolist()}. Rescale x.")
+                raise NanError(f"The lengthscales {moved.tolist()} are not finite. Rescale x.")
             kernel.lengthscale = moved
 
     def value(self, lengthscale: float) -> float:

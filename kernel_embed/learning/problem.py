@@ -25,11 +25,11 @@ from .parameters import ParameterVector, Snapshot, Vector
 from .result import Callback, Evaluation, Outcome, Progress, StopSearch, Terms, Visit
 
 NO_VALUE = (NotPSDError, NanError, DiagonalBoundError)
-"""What :meth:`Problem.evaluate` raises where the objective does not exist; a line search turns back there."""
+"""Errors of :meth:`Problem.evaluate` where the objective does not exist; a line search steps back there."""
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
 OptimizerState = Mapping[str, object]
-"""What an optimizer needs to continue where it was: tensors, numbers, text, and dicts and lists of them."""
+"""The state from which an optimizer continues: tensors, numbers, text, and dicts and lists of them."""
 
 
 class Problem:

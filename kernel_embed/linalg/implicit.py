@@ -30,7 +30,7 @@ SMALLEST_BLOCK = 192
 """Rows at a time: enough for the speed of a matrix product, and no power of two, whose rows would compete for the same
 lines of the processor's cache."""
 MOST_BLOCKS = 8
-"""Threads wait for each other after every operation on a block, so blocks are few; 1/16 of the work is wasted."""
+"""Threads synchronize after every operation on a block, so there are few blocks; 1/16 of the work is wasted."""
 
 
 def sandwich(C: Tensor, g: Tensor) -> Tensor:

@@ -122,7 +122,7 @@ QUANTITIES: dict[str, Callable[[Any], Tensor]] = {
     "sup_diagonal": lambda attached: attached.sup_diagonal.value,
     "negative_log_density": lambda attached: attached.system.negative_log_densities(attached.Y),
 }
-"""What objectives may list as inputs: V = A⁻¹Y, P = KV, Y − V/c, c = diag A⁻¹, tr VᵀKV, α² and −log N(Y; 0, A)."""
+"""Possible inputs of objectives: V = A⁻¹Y, P = KV, Y − V/c, c = diag A⁻¹, tr VᵀKV, α² and −log N(Y; 0, A)."""
 
 
 class Objective(abc.ABC, Generic[B_contra]):
@@ -153,7 +153,7 @@ class Objective(abc.ABC, Generic[B_contra]):
     """
 
     per_datum: bool = True
-    """Whether the value is a mean over data, so that n times it takes the place of a negative log likelihood."""
+    """Whether the value is a mean over data, so that n times the value replaces a negative log likelihood."""
 
     identifies_scale: bool = False
     """Whether the value depends on λ and the kernel's outputscale separately, not only on their ratio."""

@@ -109,7 +109,7 @@ def _target_kernel(attached: ConditionedEmbedding) -> Kernel:
     kernel = attached.embedding.target_kernel
     if kernel is None:
         raise ValueError(
-            "Expected an embedding with a target_kernel, which measures distance between targets, got none. "
+            "CrossValidationRisk needs a target_kernel, which measures distances between targets. "
             "Pass one to ConditionalEmbedding(kernel, target_kernel=...)."
         )
     return kernel

@@ -195,7 +195,7 @@ def approximate(
     else:
         first, targets = check_features(x), y
     if targets is None:
-        raise ValueError("Expected targets y, got none.")
+        raise ValueError("Targets y are missing: pass x and y.")
     check_count("probe_size", probe_size)
     if isinstance(embedding, MulticlassEmbedding):
         targets = check_labels(first, targets, embedding.num_classes)
@@ -203,7 +203,7 @@ def approximate(
         targets = check_lengths(first, targets)
     if isinstance(method, ConjugateGradients):
         if isinstance(x, DataLoader):
-            raise TypeError("Expected tensors x and y for ConjugateGradients, got a loader.")
+            raise TypeError("ConjugateGradients needs tensors x and y, not a loader.")
         return _by_iteration(embedding, first, targets, method, probe_size)
     with torch.no_grad():
         twin = copy.copy(embedding)  # shares its parameters, but not its kernel

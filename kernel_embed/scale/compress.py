@@ -109,7 +109,7 @@ def compress(
     if choice not in ("greedy", "herding"):
         raise ValueError(f"Expected choice 'greedy' or 'herding', got {choice!r}.")
     if (x is None) != (y is None):
-        raise ValueError("Expected both x and y to measure accuracy on, or neither, got one of them.")
+        raise ValueError("To measure the accuracy on other data, pass both x and y.")
     basis = _NewtonBasis(conditioned, num_points)
     means = _mean_kernel(basis.kernel, conditioned.x) if choice == "herding" else None
     drawn = torch.zeros_like(basis.power)

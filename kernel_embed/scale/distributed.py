@@ -48,7 +48,7 @@ def check_process_group() -> None:
     """Raise unless this process is one of several ranks."""
     if not dist.is_initialized():
         raise RuntimeError(
-            "Expected a process group, got none. Start the ranks with torchrun and call "
+            "There is no process group. Start the ranks with torchrun and call "
             "torch.distributed.init_process_group first."
         )
 
@@ -70,10 +70,7 @@ class RankShards(Shards):
         self.counts: list[int] = self.sum(counts).tolist()
         refused = [rank for rank, count in enumerate(self.counts) if count <= 0]
         if refused and num_rows > 0:
-            raise ValueError(
-                f"Expected rows on every rank, got none, or rows that were refused, on {refused}. Read the output of "
-                "that rank, which says why."
-            )
+            raise ValueError(f"There are no rows, or invalid rows, on {refused}. See the error message of that rank.")
         self.start = sum(self.counts[: self.rank])
 
     def total(self, num_rows: int) -> int:
@@ -263,7 +260,7 @@ def reduce_statistics(statistics: FeatureStatistics, group: Group = None) -> Fea
         )
     p, m = int(span[2]), int(span[3])
     if p == 0:
-        raise ValueError("Expected rows on at least one rank, got none on any. Load data on a rank.")
+        raise ValueError("There are no rows on any rank.")
     G = torch.zeros(p, p, dtype=torch.float64, device=device) if statistics.G is None else statistics.G.clone()
     C = torch.zeros(p, m, dtype=torch.float64, device=device) if statistics.C is None else statistics.C.clone()
     if G.shape[0] != p:

@@ -151,7 +151,7 @@ class FeatureStatistics:
             ValueError: if no rows have been counted yet.
         """
         if self.G is None or self.C is None:
-            raise ValueError("Expected at least one row, got none. Call update(x, y) before condition().")
+            raise ValueError("There are no rows yet. Call update(x, y) before condition().")
         # W = (G + nλI)⁻¹ C
         ridge = self.num_data * self.embedding.regularization.to(self.G)
         system = DenseSystem(self.G.clone(), ridge)  # later rows are added to G where it is
@@ -198,12 +198,12 @@ def accumulate(
     statistics = FeatureStatistics(embedding)
     if not isinstance(x, DataLoader):
         if y is None:
-            raise ValueError("Expected targets y with a tensor x, got none.")
+            raise ValueError("Targets y are missing: pass x and y.")
         return statistics.update(x, y)
     like = next(embedding.parameters())
     for batch in x:
         rows, targets = as_pair(batch, like)
         if targets is None:
-            raise TypeError("Expected batches (x, y) from the loader, got x alone. Yield pairs.")
+            raise TypeError("The loader yields only x. It must yield pairs (x, y).")
         statistics.update(rows, targets)
     return statistics

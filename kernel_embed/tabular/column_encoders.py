@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Objects = NDArray[np.object_]
 
 MAX_CATEGORIES = 40
-"""Categories of one column that have a number of their own; the others share one."""
+"""The largest number of categories of a column that are encoded separately; the others share one code."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -60,16 +60,14 @@ class Tree:
         """Check that children have larger indices than their parent, so that a descent ends."""
         parts = (self.columns, self.thresholds, self.below, self.above)
         if not all(isinstance(part, Tensor) and part.dim() == 1 for part in parts) or len({len(p) for p in parts}) != 1:
-            raise ValueError(
-                "Expected a tree of four tensors of one length, got others. Give one number for each node."
-            )
+            raise ValueError("The four tensors of a tree must have the same length, one entry for each node.")
         for name in ("columns", "below", "above"):
             part = getattr(self, name)
             if part.is_floating_point() or part.is_complex() or part.dtype == torch.bool:
                 raise TypeError(f"Expected {name} as whole numbers, got {part.dtype}. Convert them with .long().")
         check_tensor(self.thresholds, "thresholds")
         if len(self.below) == 0:
-            raise ValueError("Expected a tree of at least one node, got none. A single leaf is below = above = [-1].")
+            raise ValueError("A tree needs at least one node. A single leaf is below = above = [-1].")
         inner = self.below >= 0
         if bool(self.thresholds[inner].isnan().any()):
             raise ValueError("Expected thresholds of numbers, got NaN, which no value is above or below. Give others.")
@@ -80,7 +78,7 @@ class Tree:
                     f"Expected {name} to lead to nodes of larger numbers, got {to.tolist()}. Count from the root."
                 )
         if bool((self.columns[inner] < 0).any()):
-            raise ValueError("Expected columns of at least 0, got a negative one. Count columns from 0.")
+            raise ValueError("Column numbers must not be negative.")
 
 
 class Partitions(torch.nn.Module):

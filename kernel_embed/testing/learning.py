@@ -165,7 +165,7 @@ class SamplerContract:
         Raises:
             TypeError: if the subclass does not write it.
         """
-        raise TypeError("Expected a method make_sampler that returns a sampler, got none. Write it.")
+        raise TypeError("Define the method make_sampler, which returns a sampler.")
 
     _posterior: ClassVar[MeanPosterior | None] = None
 

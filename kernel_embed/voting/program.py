@@ -43,7 +43,7 @@ EXCESS_MARGIN = 1.0
 """A point whose margin exceeds 1 by this much is dropped."""
 
 MAX_ENTRY = 1e4
-"""Rows with larger entries are scaled down together with their bound, which would drown in rounding."""
+"""Rows with larger entries are scaled down together with their bound, which would be lost to rounding."""
 
 MAX_ITERATIONS = 5
 """Simplex iterations per row and column; regular programs took three at most. The simplex method can cycle on rows

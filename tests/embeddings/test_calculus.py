@@ -112,7 +112,7 @@ def test_what_is_missing_or_of_another_kind_is_named():
             ValueError,
             "a target kernel",
         ),
-        (lambda: bayes_rule(conditioned, far), ValueError, "under which no pair counts"),
+        (lambda: bayes_rule(conditioned, far), ValueError, "No training pair has a positive weight"),
         (lambda: bayes_rule(conditioned, prior, 0.0), ValueError, "regularization"),
         (
             lambda: chain_rule(conditioned, prior).expectation(lambda y, x: y),

@@ -83,7 +83,7 @@ def test_predictions_stay_when_the_kernel_learns_on(conditioned):
         (lambda c: compress(c, 0), "Expected num_points from 1 to the 120 rows"),
         (lambda c: compress(c, 121), "Expected num_points from 1 to the 120 rows"),
         (lambda c: compress(c, 3, "random"), "Expected choice"),
-        (lambda c: compress(c, 3, x=c.x), "Expected both x and y"),
+        (lambda c: compress(c, 3, x=c.x), "pass both x and y"),
         (lambda c: compress(batch_of_two().condition(c.x, c.y), 3), "without batch shape"),
     ],
 )

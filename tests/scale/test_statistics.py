@@ -71,10 +71,10 @@ RFF, BATCHED = RFFKernel(9, num_dims=3).double(), LinearKernel(batch_shape=torch
 REJECTED = [
     (lambda e, p: FeatureStatistics(ke.MulticlassEmbedding(RBFKernel(), 2)), r"got RBFKernel. Approximate it"),
     (lambda e, p: FeatureStatistics(ke.MulticlassEmbedding(BATCHED, 2)), "without batch shape"),
-    (lambda e, p: FeatureStatistics(e).condition(), r"at least one row, got none. Call update"),
-    (lambda e, p: accumulate(e, p.x), "Expected targets y"),
+    (lambda e, p: FeatureStatistics(e).condition(), r"There are no rows yet. Call update"),
+    (lambda e, p: accumulate(e, p.x), "Targets y are missing"),
     (lambda e, p: accumulate(e, p.x, p.y + 1), "Expected class numbers from 0 to 2"),
-    (lambda e, p: accumulate(e, DataLoader(p.x, 4)), "got x alone"),
+    (lambda e, p: accumulate(e, DataLoader(p.x, 4)), "yields only x"),
     (
         lambda e, p: accumulate(e, p.x, p.y) + accumulate(ke.MulticlassEmbedding(RFF, 3), p.x, p.y),
         "of 4 .*, got 18 and 3",

@@ -53,7 +53,7 @@ REFUSED = [
     (r"Expected .* got .*", lambda: Tree(**{**PARTS, "above": torch.tensor([True, False, False])})),
     (r"Expected .* got .*", lambda: Tree(**{**PARTS, "thresholds": torch.tensor([float("nan"), 0.0, 0.0])})),
     ("below to lead to nodes of larger numbers", lambda: Tree(**{**PARTS, "below": torch.tensor([0, -1, -1])})),
-    ("a tree of four tensors of one length", lambda: Tree(**{**PARTS, "thresholds": torch.zeros(2)})),
+    ("must have the same length", lambda: Tree(**{**PARTS, "thresholds": torch.zeros(2)})),
     ("at least one node", lambda: Tree(**{name: part[:0] for name, part in PARTS.items()})),
     ("Expected a list of trees", lambda: Partitions([])),
     ("with d above 0", lambda: Partitions([Tree(**PARTS)])(torch.zeros(3, 0))),

@@ -214,7 +214,5 @@ def nystrom_kernel(kernel: Kernel, points: Tensor) -> Kernel:
     """
     points = check_features(points, "points")
     if points.shape[0] > math.isqrt(2**31):
-        raise ValueError(
-            f"Expected fewer inducing points, got {points.shape[0]}, whose own matrix would not fit. Give fewer."
-        )
+        raise ValueError(f"The matrix of {points.shape[0]} inducing points does not fit in memory. Use fewer points.")
     return FeatureKernel(NystromFeatures(kernel, points))

@@ -36,7 +36,7 @@ SECTIONS = (
     figures.posterior_draws,
     maps.witness,
 )
-"""What follows the ranking, in order. Those without a title share the heading “Inside the learners”."""
+"""The sections after the ranking, in order. Those without a title share the heading “Inside the learners”."""
 
 COLUMNS = {
     "behind best": "how much higher the loss is than the best learner’s, on the same folds, with its standard error.",

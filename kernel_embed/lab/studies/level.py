@@ -30,10 +30,10 @@ from ..rejections import NUM_PERMUTATIONS, Design, Simulator, Test, rejection_ex
 MODELS = ("linear", "nonlinear", "three causes", "not additive", "common variance", "hidden scale", "five columns",
           "heavy tails", "discrete x", "strong nonlinearity")  # fmt: skip
 HELD_OUT = ("kinks", "skewed z", "saturation", "two categories", "rounded z", "ratio of causes")
-"""Looked at only once the test was final."""
+"""Models that were run only after the test was final."""
 SIZES = (80, 200)
 FIRST_SEED = 1_000_000
-"""Far from the data on which the test was designed."""
+"""Different from the seeds with which the test was designed."""
 
 
 def clustered(generator: torch.Generator, n: int, d: int = 1) -> Tensor:

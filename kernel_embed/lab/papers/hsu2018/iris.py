@@ -28,7 +28,7 @@ STARTS = {"overfitted": (0.02, 1e-6), "underfitted": (3.0, 1.0)}
 """Lengthscale and λ at the start."""
 
 PUBLISHED = {"before": 56.67, "after": 73.33}
-"""Test accuracy in percent as published, the same for both starts, on a split that the paper does not name."""
+"""Test accuracy in percent as published, the same for both starts, on a split that the paper does not specify."""
 
 
 def iris_split(seed: int = 0) -> tuple[torch.Tensor, ...]:
