@@ -50,8 +50,10 @@ def read_samples(
         checked.append(x)
     widths = [x.shape[1] for x in checked]
     if len(set(widths)) > 1:
-        got = ", ".join(f"{width} in {name}" for width, name in zip(widths, raw, strict=True))
-        raise ValueError(f"The samples have different numbers of columns: {got}. Give all of them the same features.")
+        counts = ", ".join(f"{width} in {name}" for width, name in zip(widths, raw, strict=True))
+        raise ValueError(
+            f"The samples have different numbers of columns: {counts}. Give all of them the same features."
+        )
     columns = categorical_columns(list(raw.values()), categorical)
     return [x.to(checked[0].device) for x in checked], columns
 
@@ -82,8 +84,8 @@ def as_tensor(x: Tensor | ArrayLike, name: str) -> Tensor:
 def check_pairs(**samples: Tensor) -> None:
     """Raise unless all samples have the same number of rows."""
     if len({len(sample) for sample in samples.values()}) > 1:
-        got = ", ".join(f"{len(sample)} in {name}" for name, sample in samples.items())
-        raise ValueError(f"The arguments need one row for each observation, but there are {got}.")
+        counts = ", ".join(f"{len(sample)} in {name}" for name, sample in samples.items())
+        raise ValueError(f"The arguments need one row for each observation, but there are {counts}.")
 
 
 def categorical_columns(samples: Sequence[Tensor], categorical: Categorical) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ without held-out data:
     \hat s = \arg\min_s -\frac1n \sum_{i=1}^n \log \frac1S \sum_{j=1}^S p_{\theta_j}^{(-i)}(y_i \mid x_i), \qquad
     \theta_j \sim \big( p(\theta)\, e^{-c q(\theta)} \big)^s
 
-:math:`p^{(-i)}` are the probabilities of draw j without row i, in closed form. The draws have seen row i, so a
+:math:`p^{(-i)}` are the probabilities of draw j without row i, in closed form. The draws depend on row i, so a
 temperature must not be chosen this way: a higher one takes weight from the priors, and the score rewards the
 overfitting that follows. The power leaves the mode unchanged and decides only how far from it the draws may be. As s
 grows, the average becomes the point estimate.

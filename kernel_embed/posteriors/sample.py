@@ -197,7 +197,7 @@ def _checkpoint(path: Path, potential: Potential, sampler: Sampler, seed: int | 
     """The files of the chains, with everything that identifies this posterior."""
     if not sampler.can_resume or seed is None:
         problem = "seed=None" if sampler.can_resume else repr(sampler)
-        raise ValueError(f"checkpoint= needs NUTS() and a seed, got {problem}. Give both, or no checkpoint.")
+        raise ValueError(f"checkpoint= needs NUTS() and a seed, not {problem}. Give both, or no checkpoint.")
     data = " ".join(hashlib.sha256(part.cpu().numpy().tobytes()).hexdigest()[:16] for part in potential.data)
     identity = {
         "objective": f"{potential.objective!r} at temperature {potential.temperature!r}, power {potential.power!r}",

@@ -64,7 +64,7 @@ def hessian(potential: Potential, u: Vector) -> Vector:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Laplace(Sampler):
-    """The Gaussian at the highest mode found from all starts, in raw parameters, with its evidence: a first look.
+    """The Gaussian at the highest mode found from all starts, in raw parameters, with its evidence, which is fast.
 
     ``log_evidence`` is that of :class:`kernel_embed.posteriors.Posterior` with the Gaussian in place of exp(−U).
 
