@@ -120,8 +120,8 @@ def register_column_type(encoder: type[E]) -> type[E]:
         TypeError: if it is not a subclass of :class:`ColumnEncoder`.
 
     Example:
-        >>> register_column_type(COLUMN_TYPES.pop(0)).__name__  # remove and register again
-        'DateEncoder'
+        >>> register_column_type(COLUMN_TYPES.pop(0)) is COLUMN_TYPES[0]  # remove and register again
+        True
     """
     if not (isinstance(encoder, type) and issubclass(encoder, ColumnEncoder)):
         raise TypeError(f"A column type is a subclass of ColumnEncoder, got {encoder!r}. Register the class itself.")
