@@ -162,5 +162,5 @@ def column(records: Sequence[Record], name: str) -> NDArray[np.float64]:
 
 
 def standard_error(values: NDArray[np.float64]) -> float:
-    """Of the mean; zero for a single value."""
+    """The standard error of the mean; zero for a single value."""
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0

@@ -101,7 +101,7 @@ def read(
 
 
 def _digest(file: IO[bytes], size: int) -> bytes:
-    """Of the first ``size`` bytes, in hexadecimal."""
+    """The SHA-256 of the first ``size`` bytes, in hexadecimal."""
     file.seek(0)
     digest = hashlib.sha256()
     while size > 0 and (piece := file.read(min(size, 2**20))):

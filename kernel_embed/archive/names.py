@@ -1,4 +1,4 @@
-"""Which classes and functions a file may name: exact names, each resolved to what its module itself defines."""
+"""The allow-list of classes and functions: exact names, each resolved in the module that defines it."""
 
 from __future__ import annotations
 

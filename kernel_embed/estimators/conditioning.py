@@ -104,7 +104,7 @@ def num_points(n: int) -> int:
 
 
 Loss = Callable[[Tensor, Tensor, Tensor | None], float]
-"""Of leave-one-out values and targets ``(n', m)``, with weights of the rows."""
+"""A loss of leave-one-out values and targets ``(n', m)``, with weights of the rows."""
 
 
 def calibrated_loss(F: Tensor, Y: Tensor, weights: Tensor | None) -> float:
@@ -114,7 +114,7 @@ def calibrated_loss(F: Tensor, Y: Tensor, weights: Tensor | None) -> float:
 
 
 def weighted_mean(losses: Tensor, weights: Tensor | None) -> float:
-    """Of one loss for each row."""
+    """The weighted mean of one loss for each row."""
     return float(losses.mean() if weights is None else (weights * losses).sum() / weights.sum())
 
 

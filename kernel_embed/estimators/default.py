@@ -44,7 +44,7 @@ from .pooled import MemberCandidate, PooledPredictor, pooled
 
 FAMILIES: dict[InputTransform, tuple[Family, ...]] = {"squash": ("rbf", "laplace", "linear"), "quantile": ("laplace",)}
 NUM_STAGES = sum(map(len, FAMILIES.values())) + 3
-"""Of the progress bar."""
+"""Steps of the progress bar."""
 
 WIDE = 300
 """Number of inputs from which Matérn ½ replaces the Laplace kernel, whose distances are not a matrix product."""

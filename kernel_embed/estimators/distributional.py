@@ -34,9 +34,11 @@ FAMILIES: tuple[RealFamily, ...] = ("rbf", "matern")
 COMMON_EVALUATIONS, NOISE_EVALUATIONS = 25, 20
 
 DATA_WEIGHT = 0.3
-"""Of the score against the priors of lengthscales. With 1 the score at left-out rows was up to 15 % below that at new
-rows, and intervals corrected by it covered too little; between 0.1 and 1 the score at new rows hardly changed."""
+"""Weight of the score relative to the priors of lengthscales.
 
+With 1 the score at left-out rows was up to 15 % below that at new rows, and intervals corrected by it covered too
+little; between 0.1 and 1 the score at new rows hardly changed.
+"""
 
 REGULARIZATION = (1e-9, 10.0)
 """Bounds of λ. Well below the upper bound, GPyTorch's interval transform is nearly logarithmic."""

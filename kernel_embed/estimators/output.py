@@ -29,7 +29,7 @@ Conformal = Literal["auto", "leave-one-out", "split"]
 INPUT_TRANSFORMS: tuple[InputTransform, ...] = ("standard", "quantile")
 """Standardized columns, which allow a mean to extrapolate, and ranks."""
 NUM_STAGES = len(INPUT_TRANSFORMS) * len(FAMILIES)
-"""Of the progress bar, for each output."""
+"""Steps of the progress bar for each output."""
 
 CALIBRATION_ROWS = 1000
 """Most rows held out for conformal scores: their quantile then has a coverage known to about one percent."""

@@ -46,7 +46,7 @@ class MemberCandidate:
         return calibrate(self.left_out, Y, weights=weights)
 
     def relevances(self, groups: Tensor) -> Tensor:
-        """Of each column of the table."""
+        """The relevance of each column of the table."""
         of_each = [
             predictor.relevances(groups) if isinstance(predictor, LogisticPredictor) else relevances(embedding, groups)
             for embedding, predictor in zip(self.embeddings, self.predictors, strict=True)
@@ -126,7 +126,7 @@ class PooledPredictor(MulticlassPredictor):
 
     @property
     def relevances(self) -> Tensor:
-        """Of each column, the mean over members by weight, ``(G,)``; those of one member add up to 1."""
+        """The relevance of each column, averaged over members by weight, ``(G,)``; those of one member sum to 1."""
         weights = self.pool.weights / self.pool.weights.sum().clamp_min(1e-12)
         shares = torch.stack([member.relevances / member.relevances.sum() for member in self.members])
         return weights.to(shares) @ shares

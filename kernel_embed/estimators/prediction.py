@@ -67,7 +67,7 @@ class Labels:
         return factors
 
     def subset(self, rows: NDArray[np.int64]) -> Labels:
-        """Those of some rows."""
+        """The labels of some rows."""
         parts = {name: getattr(self, name)[rows] for name in ("numbers", "Y", "weights")}
         return dataclasses.replace(self, **parts)
 
@@ -165,7 +165,7 @@ def _soft(array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64], Floats]
 
 
 def read_weights(sample_weight: ArrayLike | None, n: int) -> Floats:
-    """How many rows each row stands for, ``(n,)``."""
+    """Check sample weights: how many rows each row stands for, ``(n,)``."""
     if sample_weight is None:
         return np.ones(n)
     weights = np.array(sample_weight, dtype=np.float64)

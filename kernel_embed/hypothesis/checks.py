@@ -26,7 +26,7 @@ Categorical = bool | Sequence[int] | None
 """The categorical columns: all or none, or their indices; ``None``: all columns of integer or bool samples."""
 
 DTYPES: dict[str, type[np.generic]] = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64}
-"""By NumPy's kind: integers and bools keep their type, because they may be categories."""
+"""Dtypes by NumPy's kind: integers and bools keep their type, because they may be categories."""
 LARGE_TEST = 10_000
 """The number of points from which a test shows a progress bar."""
 

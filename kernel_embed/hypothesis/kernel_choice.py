@@ -36,7 +36,7 @@ from ..posteriors.posterior import KernelDraws
 from .checks import Encoding, check_choice, check_real
 
 Rule = Literal["evidence+median", "evidence", "best", "median", "split"]
-"""How kernels are learned."""
+"""Names of the rules for learning kernels."""
 
 MEDIAN_MULTIPLES = (0.5, 1.0, 4.0)
 """The first detects rings and changes of scale better than the median; the last, nearly linear over the data, detects

@@ -121,7 +121,7 @@ STATISTICS = {
     "biased": Statistic(squared_mmd, lambda sizes: 1.0 / sizes[0] + 1.0 / sizes[1]),
     "unbiased": Statistic(unbiased_squared_mmd, lambda sizes: 1.0 / sizes[0] + 1.0 / sizes[1], unbiased=True),
 }
-"""Those of two samples, by name."""
+"""The statistics of two samples, by name."""
 BETWEEN_SAMPLES = Statistic(between_samples, lambda sizes: 1.0)
 
 

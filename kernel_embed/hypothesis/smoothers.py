@@ -100,7 +100,7 @@ class Smoothers:
         num_kernels = sum(_num_kernels(z) for z in versions)
         check_memory(self.n, versions[0], num_kernels, MEMORY_REMEDY, columns=len(landmarks), matrices=2)
         self.paths: list[tuple[RidgePath, Tensor, Tensor]] = []
-        """Of each kernel the path, the rotated features ``(n, r)`` and the leverages ``(n, E)``."""
+        """For each kernel, the ridge path, the rotated features ``(n, r)`` and the leverages ``(n, E)``."""
         for z in versions:
             for K in _grams(z, z[landmarks]):
                 Z = _factor(K, landmarks)

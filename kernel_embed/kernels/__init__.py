@@ -1,4 +1,4 @@
-"""What an embedding needs from a kernel: its Gram matrix or features, a bound on its diagonal, starting values."""
+"""Kernels: Gram matrices, explicit features, bounds on the diagonal, and initial values."""
 
 from .classes.bag import BagKernel, MMDKernel, pack_bags
 from .classes.basic import DeltaKernel, MahalanobisKernel

@@ -17,7 +17,7 @@ LARGEST_SLOPE: dict[type[nn.Module], float] = {
     **dict.fromkeys((nn.Softplus, nn.Hardtanh, nn.Softsign, nn.LogSigmoid, nn.Tanhshrink, nn.Softshrink), 1.0),
     **{nn.SELU: 1.7581, nn.GELU: 1.13, nn.SiLU: 1.1, nn.Mish: 1.09},
 }
-"""Of modules without parameters, whatever their settings; rounded up."""
+"""The largest slopes of modules without parameters, for all settings; rounded up."""
 
 
 class LipschitzBound:

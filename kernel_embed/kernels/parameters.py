@@ -160,7 +160,7 @@ def _like(tensor: Tensor) -> Tensor:
 
 
 def _copy_as_object(module: InducingPointKernel, memo: dict[int, object]) -> None:
-    """What ``copy.deepcopy`` does by default, without cached tensors."""
+    """The default of ``copy.deepcopy``, without cached tensors."""
     copied: Kernel = object.__new__(type(module))
     memo[id(module)] = copied
     state = {name: value for name, value in vars(module).items() if not name.startswith("_cached_kernel")}

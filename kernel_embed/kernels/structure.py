@@ -48,7 +48,7 @@ class Registry(Generic[T]):
 
 
 class Composite(enum.Enum):
-    """How a kernel is made of others; the attributes are those of GPyTorch's own three classes."""
+    """The kinds of composite kernels, with the attributes of GPyTorch's three classes."""
 
     SCALE = "scale"
     """``outputscale`` times ``base_kernel``, which takes the columns that its scale selects."""
@@ -92,7 +92,7 @@ class Node:
     columns: Tensor | None = dataclasses.field(init=False)
     """The columns of the original input that reach ``kernel.forward``; ``None`` for all."""
     composite: Composite | None = dataclasses.field(init=False)
-    """How the kernel is made of its :attr:`parts`; ``None`` for a leaf."""
+    """The kind of composition of its :attr:`parts`; ``None`` for a leaf."""
 
     def __post_init__(self) -> None:
         """Inspect the kernel."""

@@ -113,7 +113,7 @@ class Experiment:
 
     @property
     def title(self) -> str:
-        """What it shows, with the place in the paper."""
+        """Its description, with the place in the paper."""
         return f"{self.part} of {self.paper}: {self.shows}" if self.paper else self.shows
 
     def variant(self, **changes: Any) -> Experiment:

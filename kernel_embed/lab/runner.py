@@ -53,7 +53,7 @@ class Skip(Exception):
 
 
 class Outcome(NamedTuple):
-    """What a run left open, one line for each case: ``skipped`` ones run next time, ``failed`` ones are recorded."""
+    """Unfinished cases, one line each: ``skipped`` ones run next time, ``failed`` ones are recorded."""
 
     skipped: list[str]
     failed: list[str]

@@ -46,7 +46,7 @@ class Data(abc.ABC):
 
     @abc.abstractmethod
     def identity(self) -> str:
-        """What distinguishes these data from others, so that a checkpoint is never resumed on other data."""
+        """Values that identify these data, so that a checkpoint is never resumed on other data."""
 
     def state(self) -> Tensor | None:
         """The state that determines the order of the next epoch, for a checkpoint."""
@@ -163,7 +163,7 @@ class ProcessGroup(Protocol[B_co]):
 
 
 def by_leader(group: ProcessGroup[B], read: Callable[[], T]) -> T:
-    """What ``read`` returns or raises, on one process for all."""
+    """The result or exception of ``read``, called by the leader and sent to all processes."""
     outcomes: list[T | ValueError] = []
     if group.leads:
         try:

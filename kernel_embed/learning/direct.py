@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from .loss import Loss
 
 LARGEST_SQUARE = 300.0**2
-"""Of ‖u‖²: the square of the exponential of each entry is still finite."""
+"""The largest ‖u‖² for which the squared exponential of each entry is finite."""
 
 RIDGE = "raw_regularization"
 

@@ -1,4 +1,4 @@
-"""What ``fit`` minimizes: the objective with the registered priors, differentiated by autograd."""
+"""The loss that ``fit`` minimizes: the objective with the registered priors, differentiated by autograd."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ differentiated by autograd. Add your own."""
 TRANSFORMS[torch.nn.Softplus] = _softplus
 
 LINEAR_FROM = 20.0
-"""Where torch replaces softplus(u) by u."""
+"""The value of u from which torch replaces softplus(u) by u."""
 
 
 def _transform(constraint: Interval | None, shape: torch.Size) -> Transform:

@@ -194,7 +194,7 @@ class RademacherComplexity(Objective[ConditionedEmbedding]):
         return self.differentiable(attached, (squared_norm(attached), attached.sup_diagonal.value.to(attached.x)))
 
     def is_direct(self, embedding: Any) -> bool:
-        """Where the norm is that of the one-hot targets, tr VᵀKV."""
+        """If the norm is that of the one-hot targets, tr VᵀKV."""
         return isinstance(embedding, MulticlassEmbedding) or embedding.target_kernel is None
 
     def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:

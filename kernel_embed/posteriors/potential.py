@@ -136,7 +136,7 @@ class Potential(Generic[E_co]):
 
     @property
     def data(self) -> tuple[Tensor, ...]:
-        """What ``embedding.attach`` and ``condition`` take: x, or x and y."""
+        """The arguments of ``embedding.attach`` and ``condition``: x, or x and y."""
         return (self.x,) if self.y is None else (self.x, self.y)
 
     def log_prior(self) -> Tensor:

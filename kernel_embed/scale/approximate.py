@@ -43,7 +43,7 @@ from .statistics import accumulate
 
 @dataclasses.dataclass(frozen=True)
 class ApproximationError:
-    """How far an approximation is from the exact embedding, on a probe.
+    """The error of an approximation, measured on a sample of rows (the probe).
 
     Attributes:
         kernel: ‖K̂ − K‖ / ‖K‖ in the Frobenius norm, on rows of the probe.

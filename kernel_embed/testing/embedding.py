@@ -14,7 +14,7 @@ from ..embeddings import ConditionalEmbedding, ConditionalPredictor
 from ..linalg import LinearSystem
 
 STEP = 1e-5
-"""Of central differences: their error is about STEP² and, by rounding, 1e-16 / STEP."""
+"""The step of central differences, whose error is about STEP² and, by rounding, 1e-16 / STEP."""
 
 
 def check_close(what: str, actual: Tensor, expected: Tensor, tolerance: float = 1e-8) -> None:

@@ -219,7 +219,7 @@ def _sparse(rows: Array) -> tuple[int, NDArray[np.int32], NDArray[np.int32], Arr
 
 
 def _diverse(h: Array) -> NDArray[np.int64]:
-    """Of rows ordered by violation, the first ``BATCH`` that are not nearly parallel to an earlier one."""
+    """The first ``BATCH`` rows, ordered by violation, that are not nearly parallel to an earlier one."""
     unit = (h / np.maximum(np.linalg.norm(h, axis=1, keepdims=True), np.finfo(float).tiny)).astype(np.float32)
     parallel = np.abs(unit @ unit.T) > COSINE
     excluded = np.zeros(len(h), dtype=bool)

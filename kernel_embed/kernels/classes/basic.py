@@ -40,7 +40,7 @@ class FollowingKernel(BasedKernel):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """That of the base kernel."""
+        """The batch shape of the base kernel."""
         return batch_shape_of(self.base_kernel)
 
     @batch_shape.setter

@@ -21,7 +21,7 @@ from ..initialization import INITIALIZATIONS, Initialization, initialize_from_da
 from ..structure import batch_shape_of
 
 Index = int | slice | Tensor | None
-"""What selects elements of a batch."""
+"""An index of elements of a batch."""
 
 
 class FeatureKernel(Kernel):

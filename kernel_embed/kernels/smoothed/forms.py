@@ -1,4 +1,4 @@
-r"""Which kernels have r in closed form, and the function that computes it.
+r"""Closed forms of r, for the kernels that have one.
 
 Gaussian terms (:mod:`kernel_embed.kernels.smoothed.gaussian`), Matérn kernels
 (:mod:`kernel_embed.kernels.smoothed.forms`) and full covariances (:mod:`kernel_embed.kernels.classes.basic`)

@@ -147,7 +147,7 @@ class SmoothedKernel(FollowingKernel):
         return torch.cat([form(one, two).diagonal(dim1=-2, dim2=-1) for one, two in blocks], dim=-1)
 
     def extra_repr(self) -> str:
-        """Which measure and which form."""
+        """The measure and the form of r."""
         name = "automatic" if self.measure is None else type(self.measure).__name__
         return f"r = ∫ k(x, u) k(u, y) ν(du), ν: {name}, {self.form()}"
 

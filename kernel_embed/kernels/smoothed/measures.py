@@ -44,7 +44,7 @@ class LebesgueMeasure(Measure):
         self.unit = unit
 
     def extra_repr(self) -> str:
-        """How r is scaled, where it is not exact."""
+        """The scaling of r, if it is not exact."""
         return "unit=True" if self.unit else ""
 
 
@@ -148,5 +148,5 @@ class DiscreteMeasure(Measure):
         return int(self.atoms.shape[-2])
 
     def extra_repr(self) -> str:
-        """How many atoms there are."""
+        """The number of atoms."""
         return f"num_atoms={self.num_atoms}"

@@ -30,7 +30,7 @@ OURS = "ours"
 """The name of our own row in every section; ratios are taken against it."""
 
 Call = Callable[[], object]
-"""What is timed; it may return figures for the record."""
+"""The timed function; it may return figures for the record."""
 
 
 class Scope(NamedTuple):
@@ -50,7 +50,7 @@ class Scope(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """What is measured.
+    """One measurement.
 
     Attributes:
         part: the section of the report.

@@ -82,7 +82,7 @@ class Model(NamedTuple):
 
     @property
     def sampler_options(self) -> dict[str, int]:
-        """Of ``NUTS`` and ``Nutpie``."""
+        """The options of ``NUTS`` and ``Nutpie``."""
         return {} if self.depth is None else {"max_tree_depth": self.depth}
 
 

@@ -145,7 +145,7 @@ class TunedLogistic(LogisticRegression):
 
 
 GRID = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0], "gamma": [0.01, 0.1, 1.0, 10.0]}
-"""Of the support vector classifier, for features in [0, 1]."""
+"""The grid of the support vector classifier, for features in [0, 1]."""
 
 
 class GridSearchedSVC(ClassifierMixin, BaseEstimator):

@@ -38,7 +38,7 @@ MODULES = {
 
 
 class Structure(Enum):
-    """What a fitted learner consists of, from simple to complex: among tied learners the simplest is recommended."""
+    """The structure of a fitted learner, from simple to complex: among tied learners the simplest is recommended."""
 
     COEFFICIENTS = "one coefficient for each column"
     LENGTHSCALE = "one kernel with one lengthscale"

@@ -59,7 +59,7 @@ def summary(data: UserTable, rows: Sequence[Row], task: Task = CLASSIFICATION) -
 
 
 def explanation(several: bool, task: Task = CLASSIFICATION) -> str:
-    """What the columns mean, once under all tables."""
+    """The meaning of the columns, printed once below all tables."""
     words = (
         f"{task.loss_words} Behind best is the paired difference from the first row, p its p-value, s the seconds of "
         "one fit."

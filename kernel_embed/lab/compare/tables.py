@@ -91,7 +91,7 @@ def table_of(
 
 
 def frame_of(X: Any) -> pd.DataFrame:
-    """Whatever pandas can convert to a frame, with at least one column; those of a matrix are x0, x1, …"""
+    """Convert ``X`` to a data frame with at least one column; the columns of a matrix are x0, x1, …"""
     try:
         frame = X.to_pandas() if hasattr(X, "to_pandas") else pd.DataFrame(X)
     except (ValueError, TypeError, RuntimeError) as error:

@@ -178,7 +178,7 @@ class QuantileForestPackage(QuantileRegressor):
         return np.asarray(self.model_.predict(floats(X), quantiles="mean"))
 
     def quantiles(self, X: Any) -> Array:
-        """Of the training targets in the same leaves."""
+        """Quantiles of the training targets in the same leaves."""
         return np.asarray(self.model_.predict(floats(X), quantiles=list(LEVELS)))
 
 

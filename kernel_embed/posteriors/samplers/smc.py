@@ -29,7 +29,7 @@ from ..sampler import Draws, Plan, Sampler
 
 MIN_EFFECTIVE = 0.5
 SCALES = np.array([1.0, 0.3, 0.1])
-"""Of the proposals, relative to the adapted scale: modes may be much narrower than their distance."""
+"""Scales of the proposals, relative to the adapted one: modes may be much narrower than their distance."""
 ACCEPTANCE = 0.3
 MAX_OUTSIDE = 2000
 """Draws from the prior outside the constraints for each one inside."""

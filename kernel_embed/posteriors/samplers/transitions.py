@@ -182,7 +182,7 @@ def _log_sum(a: float, b: float) -> float:
 
 ACCEPTANCE = 0.3
 DEGREES_OF_FREEDOM = 5.0
-"""Of independent proposals: their tails are usually heavier than those of the posterior."""
+"""Degrees of freedom of independent proposals, whose tails are usually heavier than those of the posterior."""
 SETTLING_STEPS = 30
 SETTLING_SCALES = (0.3, 0.1, 0.03)
 

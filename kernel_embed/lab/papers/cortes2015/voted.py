@@ -209,7 +209,7 @@ def _l2_svm(
 
 
 def best_vote(cells: Sequence[Record]) -> Record | None:
-    """Of the votes by Lemma 3 and Lemma 4, the one with the lower validation error; of equals, the one with fewer."""
+    """The vote by Lemma 3 or Lemma 4 with the lower validation error; among ties, the one with fewer votes."""
     votes = [cell for cell in cells if str(cell["method"]).startswith("VKR")]
     return min(votes, key=lambda r: (round(number(r, "validation_error"), 9), number(r, "votes")), default=None)
 

@@ -28,7 +28,7 @@ from .grid import curve, evidence_records
 
 CENTRES = (-3.0, 0.0, 3.0)
 LAPLACE_SCALE = math.sqrt(0.5)
-"""Which gives unit variance."""
+"""The scale of a Laplace distribution with unit variance."""
 PUBLISHED = (0.49, 2.9)
 
 
