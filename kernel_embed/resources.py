@@ -18,7 +18,7 @@ SMALL = 500
 
 
 def available_memory(root: pathlib.Path = pathlib.Path("/")) -> int | None:
-    """The smallest limit of machine, container and process in bytes; ``None`` where the system gives none."""
+    """The smallest limit of machine, container and process in bytes; ``None`` if the system gives none."""
     return min((*_of_machine(), *_of_container(root), *_of_process(root)), default=None)
 
 
@@ -47,7 +47,7 @@ def _of_process(root: pathlib.Path) -> Iterator[int]:
 
 
 def _text(path: pathlib.Path) -> str:
-    """The text of a file; empty where this process cannot read it."""
+    """The text of a file; empty if this process cannot read it."""
     try:
         return path.read_text().strip()
     except OSError:

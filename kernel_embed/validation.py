@@ -51,7 +51,7 @@ def check_features(
 
 
 def check_sample(x: Tensor, parameters: Iterable[Tensor]) -> Tensor:
-    """``x`` of shape ``(n, d)``, finite, in the dtype of a kernel's ``parameters`` where that is the wider one."""
+    """``x`` of shape ``(n, d)``, finite, in the dtype of a kernel's ``parameters`` if that is wider."""
     dtype = next((parameter.dtype for parameter in parameters), None)
     x = check_features(x, integers_as=dtype)
     largest = float(x.detach().abs().max())
@@ -197,7 +197,7 @@ def all_finite(x: Tensor) -> bool:
 
 
 def check_finite(x: Tensor, name: str) -> None:
-    """Raise where ``x`` has NaN or infinite values, saying how many and where the first one is."""
+    """Raise if ``x`` has NaN or infinite values, saying how many and where the first one is."""
     if all_finite(x):
         return
     bad = ~torch.isfinite(x)
@@ -231,7 +231,7 @@ def check_lengths(x: Tensor, y: Tensor | None) -> Tensor:
 
 
 def check_weights(x: Tensor, weights: Tensor | None) -> Tensor | None:
-    """``weights`` of the rows of ``x`` in its dtype, ``(n,)``, finite and positive; ``None`` where all are 1."""
+    """``weights`` of the rows of ``x`` in its dtype, ``(n,)``, finite and positive; ``None`` if all are 1."""
     if weights is None:
         return None
     check_tensor(weights, "weights")

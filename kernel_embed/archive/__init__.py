@@ -161,7 +161,7 @@ def save_checkpoint(path: str | os.PathLike[str], content: Mapping[str, object])
 
 
 def load_checkpoint(path: str | os.PathLike[str], **expected: object) -> dict[str, Any] | None:
-    """Read a checkpoint, or ``None`` where there is none; entries named in ``expected`` must have those values."""
+    """Read a checkpoint, or ``None`` if there is none; entries named in ``expected`` must have those values."""
     if not os.path.exists(path):
         return None
     try:

@@ -197,7 +197,7 @@ def _listed() -> dict[int, str]:
 
 
 def function_name(function: Any) -> str | None:
-    """The name under which a function is listed; ``None`` where it is not."""
+    """The name under which a function is listed; ``None`` if it is not."""
     name = _listed().get(id(function)) or name_of(function) if hasattr(function, "__qualname__") else None
     module, _, qualname = str(name).partition(":")
     return name if qualname in FUNCTIONS.get(module, "").split() and find_function(name) is function else None

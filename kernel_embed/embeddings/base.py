@@ -84,7 +84,7 @@ class KernelEmbedding(Module):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> _IncompatibleKeys:
-        """Load parameters and buffers, with a warning where rounding to a narrower dtype changes them."""
+        """Load parameters and buffers, with a warning if rounding to a narrower dtype changes them."""
         own = {} if assign else self.state_dict()
         rounded = [
             name

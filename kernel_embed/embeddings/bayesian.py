@@ -201,7 +201,7 @@ class ConditionedMeanEmbedding:
 
     @functools.cached_property
     def noise(self) -> Tensor:
-        """σ² at the locations: ``(*batch, 1)`` where it is one number, else ``(*batch, t)``."""
+        """σ² at the locations: ``(*batch, 1)`` if it is one number, otherwise ``(*batch, t)``."""
         if self.embedding.noise_kind is None:
             return self.embedding.noise.to(self.x).unsqueeze(-1)
         return central_limit_variance(self.embedding.kernel, self.x, self.locations)
@@ -232,7 +232,7 @@ class ConditionedMeanEmbedding:
         return gram(self.covariance, x, self.locations)
 
     def check_size(self) -> None:
-        """Raise where the matrix R of the locations does not fit in memory, before any of it is computed."""
+        """Raise if the matrix R of the locations does not fit in memory, before any of it is computed."""
         remedy = (
             "Observe μ̂ at fewer locations, EmbeddingEvidence(num_locations=2000) or condition(x, locations=rows), or "
             "pass measure=DiscreteMeasure.from_sample(x), whose cost is linear in their number."

@@ -159,7 +159,7 @@ class ConditionedEmbedding(LinearPredictor):
 
     @functools.cached_property
     def total_weight(self) -> float:
-        """n = Σ w, how many rows the data stand for; the number of rows where they have no weights."""
+        """n = Σ w, the sum of the row weights; the number of rows if there are no weights."""
         return self.num_data if self.row_weights is None else float(self.row_weights.sum())
 
     def weighted_mean(self, values: Tensor) -> Tensor:

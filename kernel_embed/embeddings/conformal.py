@@ -1,7 +1,7 @@
 r"""Conformal prediction: sets that cover at a stated rate for a finite sample, whatever the distribution.
 
 Let :math:`s_1, \dots, s_n` be scores of rows that were not used to predict them, and s(x, y) that of a new row. With
-:math:`Q` the :math:`\lceil (1 - \alpha)(n + 1) \rceil`-th smallest of the s_i (infinite where there are too few),
+:math:`Q` the :math:`\lceil (1 - \alpha)(n + 1) \rceil`-th smallest of the s_i (infinite if there are too few),
 
 .. math::  C(x) = \{ y : s(x, y) \le Q \} .
 
@@ -33,7 +33,7 @@ BLOCK_NUMBERS = 2**24
 
 
 def conformal_quantile(scores: Tensor, coverage: float, weights: Tensor | None = None) -> Tensor:
-    """Q, the ⌈coverage·(n + 1)⌉-th smallest of n ``scores``; infinite where n is too small for that coverage.
+    """Q, the ⌈coverage·(n + 1)⌉-th smallest of n ``scores``; infinite if n is too small for that coverage.
 
     Args:
         scores: nonconformity scores, ``(n,)``.

@@ -215,7 +215,7 @@ class RealTargetPredictor:
 
 
 def no_distribution(predictor: RealTargetPredictor) -> TypeError:
-    """The error where there is no real target, or the predictor does not store it."""
+    """The error if there is no real target, or the predictor does not store it."""
     return TypeError(
         f"{type(predictor).__name__} holds no real target, so it has no distribution function. For class labels use "
         "probabilities(x); otherwise use embedding.condition(x, y), which holds its targets."

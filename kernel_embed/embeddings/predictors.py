@@ -87,7 +87,7 @@ class LinearPredictor(ConditionalPredictor):
 
     @property
     def training_targets(self) -> Tensor | None:
-        """The training targets; ``None`` where they are not stored, as after one pass over the data."""
+        """The training targets; ``None`` if they are not stored, as after one pass over the data."""
         return None
 
     @property

@@ -128,7 +128,7 @@ class KernelFeatures(Representation):
     block_numbers: int = FEATURE_NUMBERS
 
     def check(self, x: Tensor) -> Tensor:
-        """Points like the data, or of a floating dtype where there are no data."""
+        """Points like the data, or of a floating dtype if there are no data."""
         if self.like is not None:
             return check_query_points(x, self.like)
         dtype = next((parameter.dtype for parameter in self.kernel.parameters()), None)

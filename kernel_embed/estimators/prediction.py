@@ -33,7 +33,7 @@ class Labels:
 
     Attributes:
         classes: the m labels, in order.
-        numbers: the class number of each row, −1 where there is none; of soft labels the most probable one.
+        numbers: the class number of each row, −1 for rows without a label; for soft labels the most probable class.
         Y: one-hot or soft labels, ``(n, m)``.
         soft: whether rows have probabilities.
         weights: how many rows each row stands for.
@@ -79,7 +79,7 @@ class Labels:
 def read_labels(
     X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None, classes: ArrayLike | None = None
 ) -> Labels:
-    """The labels of the rows of ``X``, among ``classes`` where they are given; see :class:`Labels`."""
+    """The labels of the rows of ``X``, among ``classes`` if they are given; see :class:`Labels`."""
     n = _num_samples(X)
     if y is None:
         raise ValueError(

@@ -49,7 +49,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
     Args:
         conformal: the rows whose scores correct the intervals: ``"leave-one-out"`` uses every row twice and has about
             the requested coverage; ``"split"`` holds rows out, and has at least that coverage for exchangeable rows.
-            ``"auto"`` splits where there are more than ``max_rows`` rows.
+            ``"auto"`` splits if there are more than ``max_rows`` rows.
         subset_size: with more rows, kernels are learned on a random part of this size.
         max_rows: the largest number of rows for exact embeddings. With more rows, ``num_features`` Nyström features are
             used.

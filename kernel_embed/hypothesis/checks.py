@@ -113,7 +113,7 @@ def column_names(sample: Tensor | ArrayLike) -> tuple[str, ...]:
 
 
 def check_real(kernel: Kernel, columns: tuple[int, ...], name: str = "x") -> None:
-    """Raise where a kernel would measure distances between the codes of categories."""
+    """Raise if a kernel would measure distances between the codes of categories."""
     features = [module for module in kernel.modules() if isinstance(module, FeatureKernel)]
     for part in kernel.modules() if columns else ():
         inside = any(part in set(module.modules()) for module in features)
@@ -198,7 +198,7 @@ class Encoding(torch.nn.Module):
 
 
 def _spread(x: Tensor) -> Tensor:
-    """The distance of the quartiles, which no outlier moves, as a standard deviation; that itself where it is zero."""
+    """A robust standard deviation from the interquartile range; the usual one if that is zero."""
     if x.shape[1] == 0:
         return x.new_ones(0)
     low, high = torch.from_numpy(np.quantile(x.numpy(force=True), [0.25, 0.75], axis=0)).to(x)

@@ -54,7 +54,7 @@ class ColumnDifference(NamedTuple):
         name: of the column.
         alone: the standardized statistic of this column alone.
         pvalue: of this column alone, corrected for the number of columns.
-        without: the standardized statistic of all other columns; NaN where there are none.
+        without: the standardized statistic of all other columns; NaN if there are none.
 
     Example:
         >>> from kernel_embed.hypothesis import ColumnDifference

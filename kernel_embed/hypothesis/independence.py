@@ -49,7 +49,7 @@ from .kernel_choice import KernelChoice, Kernels, choose_kernels
 from .result import KernelTestResult, Null, NullScale, by_permutations, decide
 
 MEMORY = 2**27
-"""Bytes of a block of diagonals; the Gram matrix itself is formed where it is smaller than four such blocks."""
+"""Bytes of a block of diagonals; the Gram matrix itself is formed if it is smaller than four such blocks."""
 
 
 def statistics(
@@ -236,7 +236,7 @@ def independence_test(
         kernel: of x; as in :func:`two_sample_test`.
         num_permutations: B, the number of permutations: rotations of random orders of the y.
         seed: of the permutations, and of the rows from which kernels are learned in a large sample.
-        kernel_y: of y; by default the same rule as ``kernel``, where that is a rule by name.
+        kernel_y: of y; by default the same rule as ``kernel``, if that is the name of a rule.
         statistic: ``"biased"`` or ``"unbiased"``.
         null: ``"permutation"``, or ``"gamma"`` for an approximation without permutations (biased, one kernel each).
         categorical: the categorical columns of x; by default all where x is integer or bool.

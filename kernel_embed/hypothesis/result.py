@@ -168,7 +168,7 @@ class SamplesTestResult(KernelTestResult):
 
 
 def describe(kernel: TestedKernel) -> str:
-    """A kernel in a few characters, such as ``RBF(ℓ = 2)``: its class, and its lengthscales where it has them."""
+    """A kernel in a few characters, such as ``RBF(ℓ = 2)``: its class, and its lengthscales if it has any."""
     if isinstance(kernel, tuple):
         return " × ".join(describe(one) for one in kernel)
     draws = list(kernel.kernels) if isinstance(kernel, AverageKernel) else [kernel]

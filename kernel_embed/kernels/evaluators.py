@@ -82,7 +82,7 @@ class RadialEvaluator:
 
     @classmethod
     def of(cls, kernel: Kernel, x: Tensor) -> RadialEvaluator | None:
-        """The evaluator of ``kernel``; ``None`` where it has no such form, or φ is not smooth in s."""
+        """The evaluator of ``kernel``; ``None`` if it has no such form, or φ is not smooth in s."""
         outputscale, prefix = None, "kernel."
         if type(kernel) is ScaleKernel and kernel.outputscale.dim() == 0:
             if kernel.active_dims is not None:
@@ -110,7 +110,7 @@ class RadialEvaluator:
         )
 
     def __call__(self, theta: Values) -> Gram | None:
-        """σ²K and α²; ``None`` where distances have lost digits."""
+        """σ²K and α²; ``None`` if distances have lost digits."""
         name, start = self._lengthscale
         self._theta = lengthscale = theta.get(name, start)
         smallest = float(lengthscale.min())

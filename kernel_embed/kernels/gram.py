@@ -229,7 +229,7 @@ def _forward(kernel: Kernel, x1: Tensor, x2: Tensor | None) -> Tensor | LinearOp
 
 
 def finite_values(K: Tensor, kernel: Kernel) -> Tensor:
-    """``K``, or an error where it is not finite."""
+    """``K``, or an error if it is not finite."""
     if not all_finite(K):
         raise NanError(
             f"Expected finite kernel values, got NaN or infinite ones from {type(kernel).__name__}. Rescale x, or look "

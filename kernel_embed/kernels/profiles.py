@@ -223,7 +223,7 @@ def radial_of(kernel: Kernel) -> Radial | None:
 
 
 def by_lengthscale(kernel: Kernel, profile: RadialProfile | PlainProfile) -> Radial:
-    """``kernel`` with z = x / ℓ, or z = x where it has no lengthscale."""
+    """``kernel`` with z = x / ℓ, or z = x if it has no lengthscale."""
     return Radial(profile, Lengthscale(kernel.lengthscale if kernel.has_lengthscale else None))
 
 

@@ -65,7 +65,7 @@ def register(
         features: from a kernel, x and the largest number of features to form, to Z with K = ZZᵀ, or ``None``.
         supremum: from a kernel and x, to sup k(x, x) over all x.
         terms: from a kernel and the number of columns, to
-            :class:`~kernel_embed.kernels.smoothed.gaussian.GaussianTerms`, where it is a sum of Gaussians.
+            :class:`~kernel_embed.kernels.smoothed.gaussian.GaussianTerms`, if it is a sum of Gaussians.
         smoothing: from a kernel, the number of columns and h = η⁻² (``None`` for Lebesgue measure), to the kind and the
             function of r = ∫ k k dν.
         spectrum: from a kernel, the number of columns d, a count p' and a generator, to frequencies Ω ``(d, p')``.

@@ -211,7 +211,7 @@ def fold(kernel: Kernel, algebra: Algebra[T]) -> T | None:
         algebra: what to compute at each node.
 
     Returns:
-        The value at the root; ``None`` where it is unknown.
+        The value at the root; ``None`` if it is unknown.
 
     Raises:
         TypeError: if ``kernel`` is not a kernel.
@@ -272,7 +272,7 @@ def check_kernel(kernel: object) -> None:
 
 
 def check_columns(kernel: Kernel, width: int) -> None:
-    """Raise where a part of ``kernel`` expects another number of features than it gets from ``width`` columns."""
+    """Raise if a part of ``kernel`` expects another number of features than it gets from ``width`` columns."""
     for node in nodes_of(kernel):
         name, available = type(node.kernel).__name__, width if node.inputs is None else len(node.inputs)
         if node.active_dims is not None and int(node.active_dims.max()) >= available:

@@ -252,7 +252,7 @@ def _trial(make: Callable[[], Any], x: Any, y: NDArray[Any], rows: int, seed: in
 
 
 class Peak:
-    """``megabytes``, set when the block ends; ``None`` where the system does not say."""
+    """``megabytes``, set when the block ends; ``None`` if the system does not say."""
 
     megabytes: float | None = None
 

@@ -58,7 +58,7 @@ class Data(abc.ABC):
 
 
 class TensorData(Data):
-    """Rows of ``x`` and, where there are targets, ``y``; a new permutation for each epoch (Algorithm 1, line 4)."""
+    """Rows of ``x`` and, if there are targets, ``y``; a new permutation for each epoch (Algorithm 1, line 4)."""
 
     def __init__(self, x: Tensor, y: Tensor | None) -> None:
         self.whole: Batch = (x, y)

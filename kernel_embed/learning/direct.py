@@ -63,7 +63,7 @@ class Value(NamedTuple):
 
 
 class Direct(abc.ABC):
-    """q(u) and ∂q/∂u; ``None`` where a number is out of range and the autograd path must decide."""
+    """q(u) and ∂q/∂u; ``None`` if a number is out of range and the autograd path must decide."""
 
     is_direct: bool
     """Whether every term has analytic derivatives."""
@@ -218,7 +218,7 @@ class DirectEvidence(Direct):
 def direct_objective(
     embedding: gpytorch.Module, objective: Objective[Any], x: Tensor, y: Tensor | None, vector: ParameterVector
 ) -> Direct | None:
-    """The objective without modules and graph; ``None`` where the problem is large, batched, or of another kind."""
+    """The objective without modules and graph; ``None`` if the problem is large, batched, or of another kind."""
     if not is_small(x) or any(p.dtype is not torch.float64 for p in embedding.parameters()):
         return None
     if type(embedding) is BayesianMeanEmbedding and y is None:
@@ -272,7 +272,7 @@ class DirectLoss:
         self._priors = PriorLoss(vector, loss.share(num_rows)) if has_priors else None
 
     def __call__(self, u: Vector) -> Evaluation | None:
-        """The loss at u, which the parameters already have; ``None`` where the autograd path must decide."""
+        """The loss at u, which the parameters already have; ``None`` if the autograd path must decide."""
         evaluation = self._evaluate(u)
         if evaluation is None:
             return None
@@ -287,7 +287,7 @@ class DirectLoss:
 
 
 def direct_loss(loss: Loss[Any], x: Tensor, y: Tensor | None, vector: ParameterVector) -> DirectLoss | None:
-    """The loss without modules and graph; ``None`` where the problem is large or of another kind."""
+    """The loss without modules and graph; ``None`` if the problem is large or of another kind."""
     if loss.single or not isinstance(loss.group, LocalProcess) or loss.group.weights is not None:
         return None
     objective = direct_objective(loss.group.module, loss.objective, x, y, vector)

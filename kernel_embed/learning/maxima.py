@@ -81,7 +81,7 @@ def local_maxima(
         x: the data.
         y: targets, for embeddings that have them.
         num_points: points of the scan.
-        span: the smallest and the largest lengthscale (the geometric mean where there are several); by default from the
+        span: the smallest and the largest lengthscale (the geometric mean if there are several); by default from the
             distance of nearest neighbors to twice the diameter of the data.
         prominence: in nats; lower it for samples of a few points, 0 keeps every peak of the scan.
         max_evaluations: a limit for each call of ``fit``.

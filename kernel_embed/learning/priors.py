@@ -100,7 +100,7 @@ def _entries(value: Tensor, like: Tensor) -> Vector:
 
 
 def parameter_priors(vector: ParameterVector) -> LogPriors | None:
-    """log p(θ) of all registered priors; ``None`` where one has no rule, or is a density of something else than θ."""
+    """log p(θ) of all registered priors; ``None`` if one has no rule, or is a density of something else than θ."""
     parts: dict[str, LogPriors] = {}
     for _, owner, prior, closure, _ in vector.module.named_priors():
         name = _parameter_of(vector, owner, closure)

@@ -42,7 +42,7 @@ class Problem:
     Attributes:
         generator: for every random choice, seeded by ``fit(seed=…)``.
         start: the point at which the search began, before any resumption.
-        bounds: the lowest and highest value of each entry, ``None`` where there is none.
+        bounds: the lowest and highest value of each entry, ``None`` if there is none.
         parameters: the parameters themselves, for optimizers that change them in place.
         history: one record for each call of :meth:`record`, those before a resumption included.
         best_value: the lowest value recorded so far, ∞ before the first.

@@ -143,7 +143,7 @@ class FitResult:
 
     @property
     def terms(self) -> dict[str, float]:
-        """Every term of the objective at the best point; empty where nothing was evaluated before an interruption."""
+        """Every term of the objective at the best point; empty if nothing was evaluated before an interruption."""
         if not self.history:
             return {}
         best = min(self.history, key=lambda record: record["value"])

@@ -35,7 +35,7 @@ def whitening(K: Tensor) -> Tensor:
 
 
 def require_finite(Z: Tensor) -> None:
-    """Raise where features are not finite, as a factorization would, so that a line search steps back."""
+    """Raise if features are not finite, as a factorization would, so that a line search steps back."""
     if not all_finite(Z):
         bad = ~torch.isfinite(Z.detach())
         raise NanError(
@@ -68,7 +68,7 @@ def extended(system: DenseSystem, B: Tensor, D: Tensor, weights: Tensor | None =
     factor[..., :n, :n], factor[..., n:, :n], factor[..., n:, n:] = L, M, N
     K = torch.cat([torch.cat([system.K, B], dim=-1), torch.cat([B.mT, D], dim=-1)], dim=-2)
     joined = joined_weights(system.weights, weights, n, t, K)
-    # Jitter is added to all rows alike, so that the old factor cannot be used where it was needed.
+    # Jitter is added to all rows alike, so the old factor cannot be used if it needed jitter.
     return DenseSystem(K, ridge, joined) if bool(jitter.any()) else _Extended(K, ridge, joined, factor)
 
 
@@ -82,7 +82,7 @@ class _Extended(DenseSystem):
 
 
 def joined_weights(old: Tensor | None, new: Tensor | None, n: int, t: int, like: Tensor) -> Tensor | None:
-    """The weights of n old and t new rows, ``None`` where all are 1."""
+    """The weights of n old and t new rows, ``None`` if all are 1."""
     if old is None and new is None:
         return None
     first = like.new_ones(n) if old is None else old

@@ -11,7 +11,7 @@ With :math:`\hat L` the factor of A in float32, one step of iterative refinement
 
 with :math:`\kappa` the condition number of A. The diagonal of the inverse and the gradient are not refined, and have an
 error of the order of :math:`u \kappa`. A bound, :math:`\kappa \le \lVert A \rVert_\infty / \min_i D_{ii}`, is
-available; where it is too large, the factor is made in double, with a warning.
+available; if it is too large, the factor is computed in double precision, with a warning.
 """
 
 from __future__ import annotations

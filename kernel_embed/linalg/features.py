@@ -122,7 +122,7 @@ class FeatureSystem(LinearSystem):
         return representation @ self.Z.mT
 
     def restricted(self, rows: Tensor, ridge: Tensor) -> LinearSystem:
-        """The system of some of the rows, with another ridge; dense where they are not more than the features."""
+        """The system of some of the rows, with another ridge; dense if they are not more than the features."""
         if self.shards.size > 1:
             raise TypeError(
                 "Objectives that split the data, such as BatchValidationRisk and CrossValidationRisk, need all rows "

@@ -245,7 +245,7 @@ class InverseForms(torch.autograd.Function):
 
 
 def _between(inverse: Tensor, form: QuadraticForm) -> Tensor:
-    """A⁻¹LA⁻¹ as one triangle of the product (LA⁻¹)ᵀA⁻¹, because L times a vector costs O(n) where it is not dense."""
+    """A⁻¹LA⁻¹ as one triangle of the product (LA⁻¹)ᵀA⁻¹, because L times a vector costs O(n) if L is not dense."""
     M = torch.empty_like(inverse)
     for block in blocks_of(inverse.shape[-1]):
         M[..., block, block.start :] = form.apply(inverse[..., block]).mT @ inverse[..., block.start :]

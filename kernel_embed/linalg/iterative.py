@@ -69,7 +69,7 @@ def conjugate_gradients(
     tolerance: float,
     max_iterations: int,
 ) -> tuple[Tensor, int]:
-    """V with ‖AV − Y‖ ≤ ``tolerance`` ‖Y‖, and the number of products with A; a warning where that is not reached."""
+    """V with ‖AV − Y‖ ≤ ``tolerance`` ‖Y‖, and the number of products with A; a warning if that is not reached."""
     count = 0
 
     def matmul(V: Tensor) -> Tensor:

@@ -164,7 +164,7 @@ class LapackSystem:
         return self._A.T, self._diagonal
 
     def _folded_inverse(self, scale: float) -> Array:
-        """A matrix whose symmetric part is ``scale`` A⁻¹, over the factor where that is faster."""
+        """A matrix whose symmetric part is ``scale`` A⁻¹, written over the factor if that is faster."""
         if self._inverse is not None or len(self._A) >= FEW_ROWS:
             whole, self._inverse = self.inverse, None
             whole *= scale

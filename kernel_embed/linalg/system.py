@@ -53,7 +53,7 @@ class LinearSystem(abc.ABC):
 
     ridge: Tensor
     weights: Tensor | None = None
-    """w, one for each row; ``None`` where all are 1."""
+    """w, one for each row; ``None`` if all are 1."""
     num_features: int | None = None
     """p, where new points are represented by explicit features; ``None`` where by their kernel values k(x, x_i)."""
 

@@ -136,7 +136,7 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
         return attached.negative_log_density(observed) - log_slope.sum(-1)
 
     def for_sample(self, embedding: BayesianMeanEmbedding, x: Tensor) -> SampleEvidence | None:
-        """The same as a function of ℓ and σ² alone, for one lengthscale; ``None`` where it has no such form."""
+        """The same as a function of ℓ and σ² alone, for one lengthscale; ``None`` if it has no such form."""
         kernel = embedding.kernel
         plain = type(kernel) is RBFKernel and kernel.active_dims is None and kernel.lengthscale.numel() == 1
         lebesgue = embedding.measure is None and embedding.prior_covariance is None and embedding.noise_kind is None
@@ -211,7 +211,7 @@ class SampleEvidence:
     def __call__(
         self, lengthscale: float, noise: float, with_gradient: bool = True
     ) -> tuple[float, float, float] | None:
-        """q, ∂q/∂log ℓ and ∂q/∂log σ²; ``None`` where a point is so far from all others that digits are lost."""
+        """q, ∂q/∂log ℓ and ∂q/∂log σ²; ``None`` if a point is so far from all others that digits are lost."""
         n, D, points, K, M = len(self._points), self._D, self._points, self._K, self._M
         # One exponential serves both kernels: e^(−s/4), and its square.
         root = flushed_exp(self._squares * (-0.25 / lengthscale**2)).numpy()

@@ -7,9 +7,9 @@ with weights that minimize the out-of-sample cross-entropy of the members,
 .. math::  \min_{\omega \ge 0,\, b} \; -\frac1n \sum_{i, c} T_{ic} \log p_c(x_i) +
            \frac{\kappa K}{2n} \lVert \omega - \tfrac1K \mathbf 1 \rVert^2 + \frac{1}{2n} \lVert b \rVert^2 .
 
-The second term pulls towards the geometric mean of the members. It is worth about one observation, so that it decides
-where data are few and is not felt where they are many. Weights may add up to more than one: members that are each
-right for their own reasons know more together than any one of them.
+The second term pulls towards the geometric mean of the members. Its weight is about that of one observation, so that it
+matters for few data and is negligible for many. Weights may add up to more than one: members with independent errors
+are together more informative than any one of them.
 """
 
 from __future__ import annotations

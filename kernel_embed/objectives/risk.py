@@ -220,7 +220,7 @@ def rademacher_complexity(attached: ConditionedEmbedding) -> Tensor:
 
 
 def squared_norm(attached: ConditionedEmbedding) -> Tensor:
-    """The squared norm of the embedding, into the RKHS of its own target kernel where it has one."""
+    """The squared norm of the embedding, into the RKHS of its own target kernel if it has one."""
     # The targets of classes are one-hot rows, for a conditioned embedding and for statistics of features alike.
     classes = isinstance(attached, MulticlassPredictor)
     kernel = None if classes else getattr(getattr(attached, "embedding", None), "target_kernel", None)

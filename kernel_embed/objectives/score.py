@@ -39,7 +39,7 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
     The value has the units of the target kernel: those of y for the CRPS. Rows with weights count with them.
 
     Args:
-        target_kernel: l. ``None`` takes the target kernel of the embedding, and where that has none the kernel of
+        target_kernel: l. ``None`` takes the target kernel of the embedding or, if there is none, the kernel of
             distances −½‖y − y′‖: the CRPS for real targets, the energy score for vectors. Its parameters are fixed.
         centered: whether L is centered, so that missing mass goes to the marginal distribution of the targets.
             ``None`` centers except for class labels, whose decision probabilities (5) leave it missing.

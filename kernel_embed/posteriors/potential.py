@@ -174,7 +174,7 @@ class Potential(Generic[E_co]):
         return (value, gradient) if self.power == 1.0 else (self.power * value, self.power * gradient)
 
     def _evaluate_directly(self, u: Vector, with_gradient: bool = True) -> tuple[float, Vector] | None:
-        """U(u) / s and its gradient without modules and graph; ``None`` where the autograd path must decide."""
+        """U(u) / s and its gradient without modules and graph; ``None`` if the autograd path must decide."""
         q = None if self._direct is None else self._direct(u, with_gradient)
         if q is None:
             return None

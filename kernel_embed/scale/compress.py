@@ -139,7 +139,7 @@ class _NewtonBasis:
         self.rows: list[int] = []
 
     def best(self) -> int | None:
-        """The row that lowers ‖f − f_S‖ most; ``None`` where nothing is left to gain."""
+        """The row that lowers ‖f − f_S‖ most; ``None`` if nothing is left to gain."""
         gain = torch.where(self.power > self.smallest, self.residual.square().sum(-1) / self.power, 0.0)
         j = int(gain.argmax())
         return j if float(gain[j]) > 0 else None

@@ -76,7 +76,7 @@ class FeaturePredictor(LinearPredictor):
 
     @property
     def training_targets(self) -> Tensor | None:
-        """The training targets, where they are stored."""
+        """The training targets, if they are stored."""
         return None if self._data is None else self._data[1]
 
     @torch.no_grad()

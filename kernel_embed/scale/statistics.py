@@ -154,7 +154,7 @@ class FeatureStatistics:
             raise ValueError("There are no rows yet. Call update(x, y) before condition().")
         # W = (G + nλI)⁻¹ C
         ridge = self.num_data * self.embedding.regularization.to(self.G)
-        system = DenseSystem(self.G.clone(), ridge)  # later rows are added to G where it is
+        system = DenseSystem(self.G.clone(), ridge)  # later rows are added to G in place
         kind = MulticlassFeaturePredictor if isinstance(self.embedding, MulticlassEmbedding) else FeaturePredictor
         data = None if x is None or y is None else (x, y)
         return kind(self.embedding, system, self.C.clone(), self.num_data, self.largest_diagonal, data)

@@ -30,7 +30,7 @@ class BasedKernel(Kernel):
         return False
 
     def check_last_dim(self, last_dim_is_batch: bool) -> None:
-        """Raise where GPyTorch requests one kernel for each column, which has no meaning here."""
+        """Raise if GPyTorch requests one kernel for each column, which has no meaning here."""
         if last_dim_is_batch:
             raise RuntimeError(f"{type(self).__name__} does not accept the last_dim_is_batch argument.")
 

@@ -104,7 +104,7 @@ class FeatureKernel(Kernel):
         return z.reshape(*x.shape[:-1], -1)
 
     def pair(self, x1: Tensor, x2: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """φ(x1) and φ(x2); ``None`` for the second where it is the first."""
+        """φ(x1) and φ(x2); ``None`` for the second if x2 is x1."""
         z1 = self.features(x1)
         if x2 is None or x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2)):
             return z1, None

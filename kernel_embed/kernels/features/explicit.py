@@ -44,7 +44,7 @@ MAX_WIDTH = 4096
 
 
 def explicit_features(kernel: Kernel, x: Tensor, limit: int = MAX_WIDTH) -> Tensor | None:
-    """Z of shape ``(*batch, n, p)`` with K = ZZᵀ, or ``None`` where ``kernel`` has no explicit features.
+    """Z of shape ``(*batch, n, p)`` with K = ZZᵀ, or ``None`` if ``kernel`` has no explicit features.
 
     Args:
         kernel: any GPyTorch kernel.

@@ -119,7 +119,7 @@ def closed_form(kernel: Kernel, width: int, measure: Measure | None) -> NamedFor
 
 
 class _Part(NamedTuple):
-    """A part of a kernel: its columns, and r as the integral over just some columns, where it has a closed form."""
+    """A part of a kernel: its columns, and r as the integral over these columns, if it has a closed form."""
 
     columns: tuple[int, ...]
     over: Callable[[tuple[int, ...]], NamedForm | None]

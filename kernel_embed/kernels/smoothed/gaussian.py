@@ -39,7 +39,7 @@ from ..structure import Algebra, Node, Registry, fold
 class GaussianTerms:
     """The terms of k: ``weight`` w ``(*batch, Q)``, ``precision`` p and ``frequency`` a ``(*batch, Q, D)``.
 
-    ``frequency`` is ``None`` where no term has a wave; ``decays`` says of every term and dimension, ``(Q, D)``, whether
+    ``frequency`` is ``None`` if no term has a wave; ``decays`` says of every term and dimension, ``(Q, D)``, whether
     the term falls to zero there.
 
     Attributes:
@@ -90,7 +90,7 @@ class GaussianTerms:
 
 
 TermsRule = Callable[[Kernel, int], "GaussianTerms | None"]
-"""From a kernel and the number of columns that reach it to its terms; ``None`` where it has none on so many."""
+"""From a kernel and the number of columns that reach it to its terms; ``None`` if it has no such form."""
 
 TERMS: Registry[TermsRule] = Registry("Gaussian terms")
 
@@ -122,7 +122,7 @@ class TermsAlgebra(Algebra[GaussianTerms]):
 
 
 def gaussian_terms(kernel: Kernel, width: int) -> GaussianTerms | None:
-    """``kernel`` on inputs with ``width`` columns as a sum of Gaussian terms, or ``None`` where it is none."""
+    """``kernel`` on inputs with ``width`` columns as a sum of Gaussian terms, or ``None`` if it is not one."""
     return fold(kernel, TermsAlgebra(width))
 
 

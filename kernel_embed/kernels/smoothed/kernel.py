@@ -156,7 +156,7 @@ GRAMS.register(SmoothedKernel, lambda kernel, x1, x2: kernel._dense(x1, x2))
 
 
 def _width(kernel: Kernel) -> int:
-    """The number of columns of a kernel, where it is known; else 1."""
+    """The number of columns of a kernel if it is known, otherwise 1."""
     parts = [part for part in kernel.modules() if isinstance(part, Kernel)]
     ard = [int(part.ard_num_dims) for part in parts if part.ard_num_dims]
     dims = [int(part.active_dims.max()) + 1 for part in parts if part.active_dims is not None]

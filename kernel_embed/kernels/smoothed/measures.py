@@ -85,7 +85,7 @@ class GaussianMeasure(Measure):
         self.scale = value
 
     def extra_repr(self) -> str:
-        """η, where it is one number."""
+        """η, if it is one number."""
         return f"scale={self.scale.item():.4g}" if self.scale.numel() == 1 else f"scale of shape {self.scale.shape}"
 
 

@@ -228,7 +228,7 @@ def summary(records: Sequence[Record], outcome: Outcome) -> str:
 
 
 def medians(records: Sequence[Record]) -> list[Record]:
-    """One record for each case: where it was run several times, the median of every number."""
+    """One record for each case; if it was run several times, the median of every number."""
     merged_records = []
     for own in group(records, lambda r: (r["part"], r["name"], r["n"], r.get("threads"))).values():
         merged = dict(own[0])

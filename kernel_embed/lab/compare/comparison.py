@@ -22,7 +22,7 @@ from .tasks import TASKS, Arrays, Split
 
 KEY = ("experiment", "dataset", "data", "task", "kernel", "method", "fold", "folds", "seed", "budget")
 TablePair = tuple[UserTable, UserTable | None]
-"""A table, and the table to test on where there is one."""
+"""A table, and its test table if there is one."""
 
 
 class Settings(NamedTuple):

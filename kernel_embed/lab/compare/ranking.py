@@ -26,7 +26,7 @@ from .tasks import CLASSIFICATION, Arrays, Task
 
 
 class Estimate(NamedTuple):
-    """A mean with its standard error, which is NaN where there is nothing to take it over."""
+    """A mean with its standard error, which is NaN if it cannot be computed."""
 
     mean: float
     error: float

@@ -1,4 +1,4 @@
-"""Files as tables: CSV and Parquet, the papers' data sets, and texts parsed as numbers or dates where they are."""
+"""Files as tables: CSV and Parquet, the papers' data sets, and texts parsed as numbers or dates."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def typed(cells: pd.Series, delimiter: str = ";", notes: Notes | None = None) ->
 
 
 def read_dates(text: pd.Series) -> pd.Series:
-    """Dates from text, with the day first if a point follows it; NaT where there is none."""
+    """Dates from text, with the day first if a point follows it; NaT for cells without a date."""
     day_first = text.str.contains(r"^\d{1,2}\.", regex=True).any()
     return pd.to_datetime(text, errors="coerce", format="mixed", dayfirst=bool(day_first))
 

@@ -61,7 +61,7 @@ class Head(abc.ABC):
         """Digits for ``x_test``, given the training data."""
 
     def seconds(self, y: Tensor) -> float | None:
-        """The time of the head in one step on labels ``y``; ``None`` where it is not measured."""
+        """The time of the head in one step on labels ``y``; ``None`` if it is not measured."""
         return None
 
     def learn_epoch(self, x: Tensor, y: Tensor, batches: Sequence[Tensor], seed: int) -> None:
