@@ -197,26 +197,19 @@ def _run_in_processes(sampler: NUTS, potential: Potential, plan: Plan) -> _Chain
             pool.shutdown(wait=not interrupted, kill_workers=interrupted)
         draws = [list(np.array(file[plan.warmup_steps : _length(file)])) for file in files]
         del files, file
-    potential.num_evaluations += sum(one.num_evaluations for one in finished)
-    potential.num_rejected += sum(one.num_rejected for one in finished)
-    step_sizes, are_dense = [one.step_size for one in finished], [one.is_dense for one in finished]
-    return _Chains(draws, step_sizes, are_dense, interrupted)
-
-
-class _Finished(NamedTuple):
-    """Result of a process; its draws are in its file."""
-
-    num_evaluations: int
-    num_rejected: int
-    step_size: float
-    is_dense: bool
+    potential.num_evaluations += sum(evaluations for evaluations, *_ in finished)
+    potential.num_rejected += sum(rejected for _, rejected, *_ in finished)
+    return _Chains(draws, [step for *_, step, _ in finished], [dense for *_, dense in finished], interrupted)
 
 
 def _run(
     sampler: NUTS, potential: Potential, path: str, shape: tuple[int, int],
     start: Vector, warmup_steps: int, seed: int, checkpoint: Checkpoint | None,
-) -> _Finished:  # fmt: skip
-    """One chain, in its process; Ctrl-C on the terminal reaches it too and ends it quietly."""
+) -> tuple[int, int, float, bool]:  # fmt: skip
+    """One chain, in its process; Ctrl-C on the terminal reaches it too and ends it quietly.
+
+    Returns the counts of evaluations and rejections, the step size, and whether the mass matrix is dense.
+    """
     torch.set_num_threads(1)
     potential.num_evaluations = potential.num_rejected = 0
     file = np.memmap(path, np.float64, "r+", shape=shape)
@@ -229,8 +222,7 @@ def _run(
         for row in file[done:]:
             row[:] = chain.step()
     chain.save()
-    step_size, is_dense = float(chain.kernel.step_size), chain.kernel.is_dense
-    return _Finished(potential.num_evaluations, potential.num_rejected, step_size, is_dense)
+    return potential.num_evaluations, potential.num_rejected, float(chain.kernel.step_size), chain.kernel.is_dense
 
 
 def _length(file: Vector) -> int:
