@@ -72,8 +72,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         penalties_: Λ_k.
         rules_: the rule of each r_k.
         margins_: y f(x) of the training points, one row per vote.
-        num_outside_radius_: for each vote, how many of its functions have a mean square above the radius of their
-            local complexity, which does not cover them; 0 for other complexities.
+        num_outside_radius_: for each vote, how many of its functions the local complexity does not cover.
         num_rounds_: rounds of the solver.
 
     Example:
@@ -168,6 +167,9 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     def report(self) -> list[KernelReport]:
         """One record per kernel: name, complexity and its rule, penalty, total weight and number of votes.
 
+        Raises:
+            sklearn.exceptions.NotFittedError: if ``fit`` was not called.
+
         Example:
             >>> import numpy as np
             >>> x = np.linspace(-1, 1, 30)[:, None]
@@ -212,6 +214,9 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             uniform: the form for all ρ at once, rounded down to a grid, so that ρ may come from the data.
             sup_diagonal: sup K(x, x) of every kernel over all inputs, for ``uniform=True``; by default the closed form,
                 which polynomials and callables do not have.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: if ``fit`` was not called.
         """
         check_is_fitted(self)
         base = self.base_.with_bounds(sup_diagonal)
@@ -238,7 +243,6 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"num_calibration_folds must be 0 or at least 2, not {self.num_calibration_folds}.")
 
     def _check_fit(self, X: Data, y: ArrayLike) -> tuple[Points, NDArray[Any]]:
-        """Points and labels, checked."""
         if self._is_object_data(X):
             points = np.asarray(X)
             if points.ndim == 0:
@@ -249,13 +253,12 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         return x, labels
 
     def _votes(self, X: Data) -> Array:
-        """f at new points, one column per vote."""
         check_is_fitted(self)
-        is_object_data = self._is_object_data(X)
-        return self.vote_(np.asarray(X) if is_object_data else validate_data(self, X, dtype=np.float64, reset=False))
+        if self._is_object_data(X):
+            return self.vote_(np.asarray(X))
+        return self.vote_(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _is_object_data(self, X: Data) -> bool:
-        """Whether the points are not numbers, and all kernels are plain callables."""
         return self.family_.takes_any_points and not is_numeric(X)
 
     def _solve(self, problem: VoteProblem, start: Votes | None = None) -> Solution:
@@ -263,10 +266,8 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
         solution = solver.solve(problem, self.penalties_, tolerance=self.tolerance, start=start)
         if not solution.converged:
             warnings.warn(
-                f"{type(solver).__name__} stopped after {solution.num_rounds} rounds with a gap of "
-                f"{solution.gap:.2e}, above the tolerance {self.tolerance:.2e}: the objective "
-                f"{solution.objective:.6g} may be that far above the optimum. Raise the solver's max_rounds or the "
-                "penalties, or scale the features.",
+                f"{type(solver).__name__} stopped after {solution.num_rounds} rounds with a gap of {solution.gap:.2e}, "
+                f"above the tolerance {self.tolerance:.2e}. Raise max_rounds or the penalties, or scale the features.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
