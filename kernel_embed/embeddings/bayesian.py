@@ -166,7 +166,8 @@ class ConditionedMeanEmbedding:
         covariance: Kernel | None = None,
     ) -> None:
         self.embedding, self.x = embedding, x
-        self.rows, self.locations = observation_points(x, locations)
+        every_row = torch.arange(x.shape[-2], device=x.device), x
+        self.rows, self.locations = every_row if locations is None else observation_points(x, locations)
         covariance = embedding.covariance if covariance is None else covariance
         self.covariance = covariance.resolved(x) if isinstance(covariance, SmoothedKernel) else covariance
 

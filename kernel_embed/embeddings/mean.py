@@ -178,10 +178,8 @@ def credible_band(posterior: MultivariateNormal, level: float) -> tuple[Tensor, 
     return posterior.mean - half * deviation, posterior.mean + half * deviation
 
 
-def observation_points(x: Tensor, locations: Tensor | None) -> tuple[Tensor | None, Tensor]:
+def observation_points(x: Tensor, locations: Tensor) -> tuple[Tensor | None, Tensor]:
     """Row numbers (``None`` for points that are not rows) and points at which the embedding is observed."""
-    if locations is None:
-        return torch.arange(x.shape[-2], device=x.device), x
     if locations.is_floating_point():
         return None, check_features(locations, "locations", width=x.shape[-1]).to(x)
     n = x.shape[-2]

@@ -1,7 +1,6 @@
 r"""Tasks: how learners are scored, ranked and described for classification and regression.
 
-Numeric targets are scored in standard deviations s of all targets of the table, so that tables compare. With F the
-predicted distribution function and y the outcome,
+Numeric targets are scored in standard deviations s of the table's targets. With the predicted distribution function F,
 
 .. math::  \mathrm{CRPS} = \frac1s \int \big( F(t) - \mathbf 1\{y \le t\} \big)^2 dt .
 """
@@ -156,8 +155,8 @@ def _predict_classes(model: Any, x: Features, y: NDArray[Any], targets: NDArray[
 
 def _summarize_classes(arrays: Arrays, model: Any, x: Features, y: NDArray[Any]) -> Record:
     correct = model.predict(x) == y  # some models do not predict the most probable class
-    scores = _score_classes(arrays)
-    means = {name: float(values.mean()) for name, values in {**scores, "accuracy": correct}.items()}
+    scores = {**_score_classes(arrays), "accuracy": correct}
+    means = {name: float(values.mean()) for name, values in scores.items()}
     model, error = last_step(model), calibration_error(arrays["probabilities"].max(axis=1), correct)
     bounds = {name: getattr(model, f"{name}_", None) for name in ("bound", "tight_bound")}
     values = {name: bound.value if isinstance(bound, Bound) else None for name, bound in bounds.items()}
@@ -172,7 +171,7 @@ def _score_classes(arrays: Arrays) -> dict[str, Floats]:
 
 
 def _pool_classes(folds: Sequence[Arrays]) -> dict[str, float]:
-    """The calibration error of all folds together: one fold has too few predictions for ten bins."""
+    # Of all folds together: one fold has too few predictions for ten bins.
     p, truth = (np.concatenate([arrays[name] for arrays in folds]) for name in ("probabilities", "truth"))
     return {"calibration_error": calibration_error(p.max(axis=1), p.argmax(axis=1) == truth)}
 
