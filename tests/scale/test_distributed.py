@@ -89,7 +89,7 @@ def test_classifiers_of_all_rows_and_of_a_sample(tmp_path):
         # logistic regression leaves the rows out that judge it
         assert int(found["rows of logits"]) == len(y) - len(found["judged"])
         assert torch.equal(found["logits"], ranks[0]["logits"])
-    assert "got refusals: {1: " in ranks[0]["refusal"]
+    assert "some ranks are invalid: {1: " in ranks[0]["refusal"]
     assert "Expected one label for each of the 180 rows" in ranks[1]["refusal"]
 
 
