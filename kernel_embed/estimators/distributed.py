@@ -61,11 +61,11 @@ def fit_on_ranks(
     labeled = np.flatnonzero(labels.labeled)
     generator = np.random.default_rng([seed_of(classifier.random_state) or 0, dist.get_rank()])
     size = len(labeled) if total <= GATHERED else int(np.ceil(GATHERED * len(labeled) / total))
-    offered = labeled[stratified_sample(labels.numbers[labeled], size, generator)]
-    offers = _gathered(tuple(_safe_indexing(part, offered) for part in (X, np.asarray(y), labels.weights)))
-    _learn_on_leader(classifier, offers, classes, labels.weighted, total)
+    sampled = labeled[stratified_sample(labels.numbers[labeled], size, generator)]
+    samples = _gathered(tuple(_safe_indexing(part, sampled) for part in (X, np.asarray(y), labels.weights)))
+    _learn_on_leader(classifier, samples, classes, labels.weighted, total)
     if total > GATHERED:
-        rest = np.setdiff1d(labeled, offered)
+        rest = np.setdiff1d(labeled, sampled)
         own = read_labels(X, y, sample_weight, classes).subset(rest)
         table = None if len(rest) == 0 else classifier._distinct(classifier._matrix(_safe_indexing(X, rest)), own)
         classifier._take(_with_sums(classifier, table))
@@ -91,13 +91,13 @@ def _read_everywhere(
 
 
 def _learn_on_leader(
-    classifier: MulticlassEmbeddingClassifier, offers: list[Any], classes: NDArray[Any], weighted: bool, total: int
+    classifier: MulticlassEmbeddingClassifier, samples: list[Any], classes: NDArray[Any], weighted: bool, total: int
 ) -> None:
     """Learn on rank 0 from the gathered rows, and broadcast the result to every rank."""
     box: list[Any] = [None]
     if dist.get_rank() == 0:
-        X, y = _stacked([offer[0] for offer in offers]), np.concatenate([offer[1] for offer in offers])
-        weights = np.concatenate([offer[2] for offer in offers]) if weighted else None
+        X, y = _stacked([sample[0] for sample in samples]), np.concatenate([sample[1] for sample in samples])
+        weights = np.concatenate([sample[2] for sample in samples]) if weighted else None
         try:
             classifier._fit(X, y, weights, classes, total)
             box = [vars(classifier)]

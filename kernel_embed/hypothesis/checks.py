@@ -1,6 +1,4 @@
-r"""Reading and checking the input of tests.
-
-Columns of any kind as points of one space, in which a squared exponential is a suitable kernel.
+r"""Reading and checking the input of tests, and encoding columns of any kind for a squared exponential kernel.
 
 A real column is divided by its spread. A categorical one becomes one coordinate for each category, divided by
 :math:`(1 - \sum_c p_c^2)^{1/2}`, the root of their total variance, so that every column weighs the same. A squared

@@ -54,7 +54,7 @@ SMALL_WEIGHT = 0.04
 """The share of the largest eigenvalue below which an eigenfunction is dropped."""
 MAX_PRODUCT_COLUMNS = 5
 """The most columns for which products of features of two columns are used."""
-ALIKE = 0.99
+SIMILAR = 0.99
 """The correlation of the values of z with their normal scores above which the scores alone are used."""
 DETERMINED = 1e-6
 """A column is a function of z where its residual has less than this share of its variance."""
@@ -109,8 +109,8 @@ class ConditioningSet:
         if varying:
             values = z[:, varying]
             scores, standard = normal_scores(values), (values - values.mean(dim=0)) / values.std(dim=0)
-            alike = bool((torch.nn.functional.cosine_similarity(scores, standard, dim=0) > ALIKE).all())
-            versions = [torch.cat([real, coordinates], dim=1) for real in ([scores] if alike else [scores, standard])]
+            similar = bool((torch.nn.functional.cosine_similarity(scores, standard, dim=0) > SIMILAR).all())
+            versions = [torch.cat([real, coordinates], dim=1) for real in ([scores] if similar else [scores, standard])]
         self.versions = [version if version.shape[1] else z.new_zeros(len(z), 1) for version in versions]
         self.points = self.versions[0]
         self.smoothers = Smoothers(self.versions, generator)

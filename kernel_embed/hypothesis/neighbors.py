@@ -1,13 +1,13 @@
-r"""Permutations among neighbors: rows are exchanged only with rows of similar z.
+r"""Tests of residuals given z, and permutations among rows of similar z.
 
-The part of x and y that depends on z, but that a regression has missed, varies slowly with z. A permutation inside
-small blocks of neighbors preserves it and destroys the rest, so that it is not mistaken for dependence given z. The
-blocks come from splitting the rows repeatedly in two, at a random place along a random direction.
+**Permutations among neighbors.** The part of x and y that depends on z, but that a regression has missed, varies slowly
+with z. A permutation inside small blocks of neighbors preserves it and destroys the rest, so that it is not mistaken
+for dependence given z. The blocks come from splitting the rows repeatedly in two, at a random place along a random
+direction.
 
-Residuals of Gaussian-process regressions on z, and the test of their independence (Flaxman et al., 2016).
-
-The posterior mean of a Gaussian process is the conditional embedding of eq. (2), so both are fitted the same way, with
-the kernel learned by the evidence of x:
+**Residuals** of Gaussian-process regressions on z are tested for independence (Flaxman et al., 2016). The posterior
+mean of a Gaussian process is the conditional embedding of eq. (2), so both are fitted the same way, with the kernel
+learned by the evidence of x:
 
 .. math::  r = x - K_z A^{-1} x = n\lambda A^{-1} x, \qquad A = K_z + n\lambda I .
 """

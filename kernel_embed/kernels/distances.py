@@ -10,7 +10,7 @@ pairs by subtraction. For usual data the only cost is a check of 2n norms.
 
 The gradient needs the same sums of differences, :math:`\sum_j M_{ij} (z_i - z'_j)`, and uses the same balls.
 
-Gram matrices of the Laplace kernel with their gradient in closed form.
+**Laplace kernel.** The Gram matrix has a gradient in closed form:
 
 .. math::  K_{ij} = \exp\Big(-\sum_c \lvert z_{ic} - z'_{jc} \rvert\Big), \qquad z = x / \ell
 

@@ -218,9 +218,9 @@ def fingerprint(*tensors: Tensor | None) -> str:
 
 NUM_ROWS = 50
 """Rows that are compared with all others."""
-ALONE = 1e-12
+MIN_CORRELATION = 1e-12
 """Correlations k(x, x') / √(k(x, x) k(x', x')) below which two points are treated as uncorrelated."""
-ALIKE = 1e-8
+MIN_SPREAD = 1e-8
 """Relative differences of kernel values below which points are not distinguished."""
 
 
@@ -251,12 +251,14 @@ def _fault(kernel: Kernel, x: Tensor) -> str | None:
     rows = torch.linspace(0, x.shape[-2] - 1, min(NUM_ROWS, x.shape[-2]), device=x.device).round().long()
     K, diagonal = _values(kernel, x, rows)
     size = K.abs().amax(dim=(-2, -1))
-    if bool((K.amax(dim=(-2, -1)) - K.amin(dim=(-2, -1)) <= ALIKE * size).any()) and bool((x[rows] != x[:1]).any()):
+    if bool((K.amax(dim=(-2, -1)) - K.amin(dim=(-2, -1)) <= MIN_SPREAD * size).any()) and bool(
+        (x[rows] != x[:1]).any()
+    ):
         return "is constant up to rounding"
     diagonal = diagonal.clamp_min(torch.finfo(x.dtype).tiny).sqrt()
     correlations = K.abs() / (diagonal[..., rows].unsqueeze(-1) * diagonal.unsqueeze(-2))
     correlations[..., torch.arange(len(rows), device=x.device), rows] = 0.0
-    if bool((correlations.amax(dim=-1).median(dim=-1).values < ALONE).any()):
+    if bool((correlations.amax(dim=-1).median(dim=-1).values < MIN_CORRELATION).any()):
         return "sees no two points as near, for more than half of them,"
     return None
 

@@ -2,9 +2,8 @@ r"""The system :math:`A = K + \eta W^{-1}` through the Cholesky factor of A: exa
 
 Derivatives are implicit, never through the factor: see :mod:`kernel_embed.linalg.implicit`.
 
-Factors in single precision, whose solutions are refined in double: half the memory and time of the O(n³) part.
-
-With :math:`\hat L` the factor of A in float32, one step of iterative refinement in float64 is
+**Mixed precision.** A factor in float32, refined in float64, halves the memory and time of the O(n³) part. With
+:math:`\hat L` the factor of A in float32, one step of iterative refinement in float64 is
 
 .. math::  V_0 = \hat A^{-1} Y, \qquad V = V_0 + \hat A^{-1} (Y - A V_0) , \qquad
            \frac{\lVert V - A^{-1} Y \rVert}{\lVert A^{-1} Y \rVert} \lesssim (u \kappa)^2, \quad u = 6 \cdot 10^{-8},

@@ -1,12 +1,12 @@
-r"""The Gaussian-process evidence of the targets: the Bayesian way to learn the same embedding.
+r"""Two kinds of evidence: of the targets of a conditional embedding, and of a sample under the Bayesian mean embedding.
 
-Each column of Y has the prior :math:`\mathcal N(0, K + n\lambda I)`, so that the posterior mean at x is
-:math:`\mathbf Y^\top (K + n\lambda I)^{-1} \mathbf k(x)`, the embedding of eq. (5) itself:
+**Conditional evidence.** Each column of Y has the prior :math:`\mathcal N(0, K + n\lambda I)`, so that the posterior
+mean at x is :math:`\mathbf Y^\top (K + n\lambda I)^{-1} \mathbf k(x)`, the embedding of eq. (5) itself:
 
 .. math::  -\log p(Y) = \tfrac12 \operatorname{tr}(Y^\top A^{-1} Y) + \tfrac m2 \log |A| + \tfrac{nm}2 \log 2\pi,
            \qquad A = K + n\lambda I .
 
-The evidence of the data under the Bayesian kernel embedding, eq. (13).
+**Evidence of a sample** under the Bayesian kernel embedding, eq. (13):
 
 .. math::
     \log p(x_1, \dots, x_n \mid \theta)
@@ -16,10 +16,8 @@ The evidence of the data under the Bayesian kernel embedding, eq. (13).
 The first term is that of a Gaussian process. The second, the Jacobian of the link :math:`x \mapsto \hat\mu(x)`, is what
 makes it a density of the data: it penalizes long lengthscales, at which the embedding hardly changes.
 
-The evidence of a sample, eq. (13), under one squared exponential and Lebesgue measure, with its gradient in log ℓ.
-
-With :math:`k_{ij} = e^{-s_{ij}/2}`, :math:`t_i = \sum_j k_{ij} (x_i - x_j)` and a dot for :math:`\partial/\partial \log
-\ell`,
+**One squared exponential under Lebesgue measure** has the gradient in log ℓ in closed form. With :math:`k_{ij} =
+e^{-s_{ij}/2}`, :math:`t_i = \sum_j k_{ij} (x_i - x_j)` and a dot for :math:`\partial/\partial \log \ell`,
 
 .. math::
     \hat\mu_i &= \tfrac1n \sum_j k_{ij}, & \dot{\hat\mu}_i &= \tfrac1n \sum_j k_{ij} s_{ij}, \\

@@ -1,9 +1,7 @@
-r"""Mixtures of Gaussians, one for each draw: quantiles at each point, and the first two moments.
+r"""Mixtures over draws: quantiles and moments of Gaussian mixtures, and the weights of chains in different modes.
 
-The evidence of each mode by bridge sampling (Meng and Wong, 1996), and so the weights of chains in different modes.
-
-With draws :math:`u_i` of a mode of the unnormalized density q and :math:`\tilde u_j` of a Gaussian g fitted to
-other draws of it, Z solves
+The weight of a mode is its evidence Z, by bridge sampling (Meng and Wong, 1996). With draws :math:`u_i` of a mode of
+the unnormalized density q and :math:`\tilde u_j` of a Gaussian g fitted to other draws of it, Z solves
 
 .. math::  Z = \frac{\frac1{N_2} \sum_j h(\tilde u_j)\, q(\tilde u_j)}{\frac1{N_1} \sum_i h(u_i)\, g(u_i)}, \qquad
            h = \frac{1}{N_1 q / Z + N_2 g} .

@@ -1,4 +1,6 @@
-r"""Partitions of the input space as a feature map: the kernel that counts in how many of them two points share a cell.
+r"""Kernels of encoded tables: partition kernels, and kernels with one lengthscale for each column.
+
+**Partition kernels** count in how many partitions two points share a cell:
 
 .. math::  \varphi(x) = \tfrac{1}{\sqrt T} \big( \mathbf 1\{x \in C_{tc}\} \big)_{t, c}, \qquad
            k(x, x') = \frac1T \sum_{t=1}^T \mathbf 1\{x, x' \text{ share a cell of partition } t\} .
@@ -6,11 +8,10 @@ r"""Partitions of the input space as a feature map: the kernel that counts in ho
 The cells :math:`C_{tc}` are the leaves of a binary tree: boxes with sides along the axes. With random trees this is the
 random forest kernel (Breiman 2000; Davies and Ghahramani 2014), k(x, x) = 1.
 
-Kernels with one lengthscale for each column of a table, however many numbers encode that column.
-
-A category is written as one-hot numbers: with a common lengthscale ℓ they contribute 1/ℓ² to the squared distance of
-two rows whose categories differ, and nothing where they agree. The squared exponential of such rows is the kernel of
-the numbers times a delta kernel of the category, with one learned relevance 1/ℓ.
+**Tied lengthscales.** Each column of a table has one lengthscale, however many numbers encode it. A category is written
+as one-hot numbers: with a common lengthscale ℓ they contribute 1/ℓ² to the squared distance of two rows whose
+categories differ, and nothing where they agree. The squared exponential of such rows is the kernel of the numbers times
+a delta kernel of the category, with one learned relevance 1/ℓ.
 """
 
 from __future__ import annotations

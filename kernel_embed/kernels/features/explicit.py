@@ -15,7 +15,7 @@ kernel                            features
 
 Other kernels, and sums that contain one of them, have no finite features.
 
-Nyström's features of a kernel at inducing points U.
+**Nyström features** of a kernel at inducing points U are
 
 .. math::
     z(x) = (Q \Lambda^{-1/2})^\top k(U, x), \qquad k(U, U) = Q \Lambda Q^\top

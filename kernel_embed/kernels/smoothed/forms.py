@@ -1,14 +1,12 @@
 r"""Closed forms of r, for the kernels that have one.
 
-Gaussian terms (:mod:`kernel_embed.kernels.smoothed.gaussian`), Matérn kernels
-(:mod:`kernel_embed.kernels.smoothed.forms`) and full covariances (:mod:`kernel_embed.kernels.classes.basic`)
-integrate on their own; scaled kernels and products over separate columns follow from their parts.
+Gaussian terms (:mod:`kernel_embed.kernels.smoothed.gaussian`), Matérn kernels (below) and full covariances
+(:mod:`kernel_embed.kernels.classes.basic`) have their own integrals; scaled kernels and products over separate columns
+follow from their parts.
 
-The closed form of r for Matérn kernels under Lebesgue measure, in any dimension.
-
-The spectral density of r is that of k squared, so a Matérn kernel of smoothness ν in D dimensions smooths to a Matérn
-of smoothness ν' = 2ν + D/2 with the same inverse length κ = √(2ν)/ℓ. With
-:math:`M_\nu(t) = \frac{2^{1-\nu}}{\Gamma(\nu)} t^\nu K_\nu(t)`,
+**Matérn kernels** under Lebesgue measure, in any dimension. The spectral density of r is that of k squared, so a Matérn
+kernel of smoothness ν in D dimensions smooths to a Matérn of smoothness ν' = 2ν + D/2 with the same inverse length κ =
+√(2ν)/ℓ. With :math:`M_\nu(t) = \frac{2^{1-\nu}}{\Gamma(\nu)} t^\nu K_\nu(t)`,
 
 .. math::
     r(x, y) = \frac{C(\nu)^2}{C(\nu')} \Big(\prod_d \frac{\ell_d}{\sqrt{2\nu}}\Big)

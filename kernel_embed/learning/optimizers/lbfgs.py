@@ -20,7 +20,7 @@ from ..parameters import Vector
 from ..problem import NO_VALUE, Optimizer, Problem
 from ..result import Outcome
 
-MOST_TOLD = 2_000_000
+MAX_RECORDED = 2_000_000
 """Numbers that a checkpoint keeps of one start. A longer search resumes at its best point, and may take another way."""
 
 
@@ -60,9 +60,9 @@ class LBFGS(Optimizer):
         saved = cast("_State | None", problem.saved_state or None)
         first = 0 if saved is None else saved["start"]
         again: list[_Evaluated] = []
-        told = None if saved is None else saved.get("told")  # missing in older files
-        if told is not None:
-            again = _Evaluated.read(told)
+        evaluated = None if saved is None else saved.get("evaluated")
+        if evaluated is not None:
+            again = _Evaluated.read(evaluated)
         elif problem.history and first < len(starts):
             starts[first] = problem.best_point if saved is None else saved["point"].numpy()
         made = 0 if saved is None or again else saved["evaluations"]
@@ -88,7 +88,7 @@ class _State(TypedDict):
     start: int
     evaluations: int
     point: Tensor
-    told: Tensor | None
+    evaluated: Tensor | None
 
 
 class _Evaluated(NamedTuple):
@@ -124,7 +124,7 @@ class _Descent:
     ) -> None:
         self._settings, self._problem, self._number, self._bar, self._made = settings, problem, number, bar, made
         self._again: Iterator[_Evaluated] = iter(again)
-        self._told: list[Vector] | None = [] if made == 0 else None
+        self._recorded: list[Vector] | None = [] if made == 0 else None
         self._lowest: _Evaluated | None = None
 
     def run(self, point: Vector) -> Outcome:
@@ -162,21 +162,23 @@ class _Descent:
             if not problem.history:
                 raise
             # Such a point is reported to the line search as high and flat.
-            told = _Evaluated(point, problem.best_value + 10.0 * abs(problem.best_value) + 10.0, np.zeros_like(point))
-            self._remember(told, exists=False)
-            return told.value, told.gradient
+            evaluated = _Evaluated(
+                point, problem.best_value + 10.0 * abs(problem.best_value) + 10.0, np.zeros_like(point)
+            )
+            self._remember(evaluated, exists=False)
+            return evaluated.value, evaluated.gradient
         self._remember(_Evaluated(point.copy(), evaluation.value, evaluation.gradient.copy()))
         problem.record(evaluation, start=self._number, state=self._state)
         self._bar.set_postfix_str(f"{problem.best_value:.4f}", refresh=False)
         return evaluation.value, evaluation.gradient
 
-    def _remember(self, told: _Evaluated, exists: bool = True) -> None:
-        if exists and (self._lowest is None or told.value < self._lowest.value):
-            self._lowest = told
-        if self._told is not None:
-            self._told.append(told.row())
-            if len(self._told) * self._told[-1].size > MOST_TOLD:
-                self._told = None
+    def _remember(self, evaluated: _Evaluated, exists: bool = True) -> None:
+        if exists and (self._lowest is None or evaluated.value < self._lowest.value):
+            self._lowest = evaluated
+        if self._recorded is not None:
+            self._recorded.append(evaluated.row())
+            if len(self._recorded) * self._recorded[-1].size > MAX_RECORDED:
+                self._recorded = None
 
     def _state(self) -> _State:
         assert self._lowest is not None
@@ -184,5 +186,5 @@ class _Descent:
             "start": self._number,
             "evaluations": self._made,
             "point": torch.as_tensor(self._lowest.point, device="cpu"),
-            "told": None if self._told is None else torch.as_tensor(np.stack(self._told), device="cpu"),
+            "evaluated": None if self._recorded is None else torch.as_tensor(np.stack(self._recorded), device="cpu"),
         }

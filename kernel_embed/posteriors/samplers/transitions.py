@@ -11,9 +11,8 @@ momenta, and one of its states is selected with weight :math:`e^{-H}`, later hal
 A). Two more checks span the boundary of each pair of halves, as in Stan: without them, trajectories of a nearly
 Gaussian density return to their start.
 
-Metropolis steps in addition to NUTS: before its first draw and, with few parameters, between its draws.
-
-Between draws there are two: a random walk, and an independent proposal from a t distribution q with the mean and
+**Metropolis steps** supplement NUTS before its first draw and, with few parameters, between draws. Between draws there
+are two: a random walk, and an independent proposal from a t distribution q with the mean and
 covariance of the warm-up, accepted with probability :math:`\min(1, e^{U(u) - U(u')} q(u) / q(u'))`.
 """
 
