@@ -87,6 +87,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
     (r"py:.*", r"kernel_embed\.kernels\.(structure\.(T|Composite)|parameters\.M)"),
     (r"py:.*", r"kernel_embed\.learning\.data\.ProcessGroup"),  # a protocol, for shards
+    (r"py:.*", r"Callback|kernel_embed\.learning\.result\.StopSearch"),  # an alias, and what only ``fit`` catches
     (
         r"py:.*",
         r"(Categorical|Null|Method|Initial|Points|Kernels|Stream|Block|Data|RandomState|Theorem|KernelChoice|Conformal)",

@@ -473,7 +473,10 @@ REJECTED = [
     (lambda e, p: classes(RBFKernel(active_dims=[1, 4])).condition(p.x, p.y), r"active_dims.*got 3"),
     (lambda e, p: classes(ScaleKernel(RQKernel(active_dims=[4]))).condition(p.x, p.y), r"got 3"),
     # enough regularization hides that k is not positive definite; its diagonal does not
-    (lambda e, p: ke.RademacherComplexity()(classes(Indefinite(0.0, -1.0), 10.0), p.x, p.y), r"(not|a) positive defin"),
+    (
+        lambda e, p: ke.RademacherComplexity()(classes(Indefinite(0.0, -1.0), 10.0), p.x, p.y),
+        r"(not|a) positive definite",
+    ),
     (
         lambda e, p: classes(MULTITASK).condition(p.x, p.y),
         r"one value for each pair of points, but returned another shape.*\(48, 48",

@@ -190,7 +190,7 @@ class Problem:
                 resumed. It must not share tensors that the optimizer changes later.
 
         Raises:
-            StopSearch: if the callback ends the search; ``fit`` catches it.
+            kernel_embed.learning.result.StopSearch: if the callback ends the search; ``fit`` catches it.
         """
         self.history.append({"start": float(start), "value": visit.value, **visit.terms})
         if visit.value < self.best_value:

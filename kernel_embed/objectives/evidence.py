@@ -79,7 +79,7 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
             evidence in which blocks of t rows are independent.
         seed: of that draw. The same rows in every call, so that the objective is a function. They are drawn by their
             numbers: where a kernel is to be learned for a test of pooled samples, shuffle the rows first, so that the
-                draw does not depend on the samples.
+            draw does not depend on the samples.
 
     Raises:
         TypeError: if ``seed`` is not a whole number.
