@@ -110,7 +110,7 @@ def test_what_is_missing_or_of_another_kind_is_named():
         (
             lambda: sum_rule(ke.ConditionalEmbedding(made().kernel).condition(x, y), prior),
             ValueError,
-            "a target kernel",
+            "no target kernel",
         ),
         (lambda: bayes_rule(conditioned, far), ValueError, "No training pair has a positive weight"),
         (lambda: bayes_rule(conditioned, prior, 0.0), ValueError, "regularization"),
