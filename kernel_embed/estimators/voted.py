@@ -41,7 +41,6 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     Every function is penalized by :math:`\Lambda_k = \lambda r_k + \beta`, with :math:`r_k` the Rademacher complexity
     of its kernel, so that complex kernels vote only where they reduce the loss enough. ``lam=0`` is the norm-1 SVM.
     With more than two classes, each class has a vote against the rest.
-
     Scale features to unit range or unit variance first, as for an SVM.
 
     Args:

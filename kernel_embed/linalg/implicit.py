@@ -169,7 +169,6 @@ class Regress(torch.autograd.Function):
 
 
 def _right(K: Tensor, G_V: Tensor | None, G_P: Tensor | None) -> Tensor | None:
-    """G_V + K G_P, where either may be ``None``."""
     if G_P is None:
         return G_V
     return K @ G_P if G_V is None else (K @ G_P).add_(G_V)

@@ -269,7 +269,6 @@ class Potential(Generic[E_co]):
         self.vector.clear_gradient()
 
     def _inside(self) -> bool:
-        """Whether constraints without a transform, which nothing else enforces, hold."""
         for name, raw in self.vector.named.items():
             constraint = self.embedding.constraint_for_parameter_name(name)
             if constraint is not None and not constraint.enforced and not constraint.check(raw):

@@ -243,6 +243,7 @@ class _DirichletModel(gpytorch.models.ExactGP):
         self.covar_module = ScaleKernel(base, batch_shape=shape)
 
     def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
+        """The prior at ``x``, as GPyTorch evaluates it."""
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 

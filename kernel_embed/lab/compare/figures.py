@@ -122,6 +122,7 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], classes: Se
 
 @section()
 def ranking(result: ComparisonResult, method: str | None) -> Content:
+    """The learners by loss, with standard errors."""
     figure, axes = new_figure(5.6, 0.9 + 0.27 * len(result.finished_rows))
     result.plot(axes, method)
     yield picture(
@@ -170,6 +171,7 @@ def relevances(result: ComparisonResult) -> tuple[NDArray[Any], NDArray[np.float
 
 @section()
 def relevance(result: ComparisonResult, method: str | None) -> Content:
+    """The relevance of each column."""
     names, share = relevances(result)
     if len(names) < 2:
         return
@@ -217,6 +219,7 @@ def learning_curve(result: ComparisonResult, method: str | None) -> Content:
 
 @section(task="classification")
 def convergence(result: ComparisonResult, method: str | None) -> Content:
+    """The objective by evaluation."""
     histories = {row.method: result.folds(row.method)[0].get("history") for row in result.finished_rows}
     lines = {name: values for name, values in histories.items() if values is not None and len(values) > 2}
     if lines:
@@ -233,6 +236,7 @@ def convergence(result: ComparisonResult, method: str | None) -> Content:
 
 @section(task="classification")
 def posterior_draws(result: ComparisonResult, method: str | None) -> Content:
+    """Draws of the hyperparameters."""
     folds = result.folds("nuts average")
     draws = {name.removeprefix("draws "): v for name, v in (folds or [{}])[0].items() if name.startswith("draws ")}
     if not draws:

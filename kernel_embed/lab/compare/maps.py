@@ -86,6 +86,7 @@ def _name_axes(axes: Axes, table: UserTable) -> None:
     task="classification",
 )
 def probability_maps(result: ComparisonResult, method: str | None) -> Content:
+    """Class probabilities over two columns or two projections."""
     plane = plane_of(result.table)
     if plane is None:
         return
@@ -114,6 +115,7 @@ def probability_maps(result: ComparisonResult, method: str | None) -> Content:
 
 @section(task="classification")
 def witness(result: ComparisonResult, method: str | None) -> Content:
+    """The witness function of two classes."""
     plane = plane_of(result.table)
     points, y = (plane.points, plane.y) if plane else some_rows(result.table)
     x = torch.as_tensor(points)
@@ -141,6 +143,7 @@ def witness(result: ComparisonResult, method: str | None) -> Content:
 
 @section(task="classification")
 def evidence_curve(result: ComparisonResult, method: str | None) -> Content:
+    """The evidence of the rows over the lengthscale."""
     x = torch.as_tensor(some_rows(result.table)[0])
     embedding, objective = inputs_model(x, kernel_class(result.settings.kernel))
     median = float(median_distance(x))

@@ -61,6 +61,7 @@ def confusion(result: ComparisonResult, method: str | None) -> Content:
     task="classification",
 )
 def reliability(result: ComparisonResult, method: str | None) -> Content:
+    """Stated probabilities beside the shares that turn out right."""
     for row in result.finished_rows:
         arrays = result.held_out(row.method)
         if arrays:
@@ -72,6 +73,7 @@ def reliability(result: ComparisonResult, method: str | None) -> Content:
 
 @section("Where the target is certain, and where not", task="regression")
 def fan(result: ComparisonResult, method: str | None) -> Content:
+    """Predicted quantiles of held-out rows, with the outcomes."""
     arrays = {} if method is None else result.held_out(method)
     if not arrays:
         return
@@ -111,6 +113,7 @@ def pit(arrays: Arrays) -> NDArray[np.float64]:
     task="regression",
 )
 def pit_histograms(result: ComparisonResult, method: str | None) -> Content:
+    """Histograms of the probability transform of the outcomes."""
     for row in result.finished_rows:
         arrays = result.held_out(row.method)
         if not arrays:
@@ -192,6 +195,7 @@ def _day(number: float) -> str:
     task="regression",
 )
 def influential_rows(result: ComparisonResult, method: str | None) -> Content:
+    """The training rows with the largest weights in one prediction."""
     row = next((row for row in result.finished_rows if row.method == "default"), None)
     if row is None or result.test is not None:
         return

@@ -92,6 +92,7 @@ class QuantileRegressor(PredictiveRegressor):
 
 
 def floats(x: ArrayLike) -> Array:
+    """``x`` as float64."""
     return np.asarray(x, dtype=np.float64)
 
 

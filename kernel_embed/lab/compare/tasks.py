@@ -222,7 +222,6 @@ def pinball(quantiles: Floats, levels: Floats, y: Floats) -> Floats:
 
 
 def _predict_numbers(model: Any, x: Features, y: Floats, targets: Floats) -> Arrays:
-    """Quantiles, means, intervals and CRPS of test rows, by the model at the end of a pipeline."""
     if last_step(model) is not model:
         x, model = model[:-1].transform(x), last_step(model)
     if isinstance(model, ConditionalEmbeddingRegressor):

@@ -72,6 +72,7 @@ class _Tree(NamedTuple):
     is_valid: bool = True
 
     def reversed(self) -> _Tree:
+        """The same trajectory, traversed backwards."""
         return self._replace(first=self.last, last=self.first)
 
 
