@@ -1,4 +1,4 @@
-"""What the README's example and the front doors computed before the rooms were redrawn, to rounding."""
+"""The README example and the public functions give the figures recorded here, to rounding."""
 
 import pathlib
 import re

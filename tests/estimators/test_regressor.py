@@ -246,7 +246,7 @@ def test_a_row_of_weight_three_is_three_rows():
 
 
 @pytest.mark.parametrize("max_rows", [2000, 60])
-def test_speaking_rows_carry_the_mean(max_rows):
+def test_influential_rows_carry_the_mean(max_rows):
     X, y = waves(120)
     model = quick(max_rows=max_rows, subset_size=60, conformal="leave-one-out").fit(X, y)
     (found,) = model.influential_rows(X[:1], 120)
