@@ -1,9 +1,10 @@
-"""Progress bars: on a terminal or in a notebook, never in a pipe."""
+"""Progress: a bar on a terminal or in a notebook, and lines now and then in the log file of a long command."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+import time
 from types import TracebackType
 from typing import Protocol
 
@@ -41,10 +42,47 @@ class ProgressBar(Protocol):
         """Set the text after the bar."""
 
 
-def progress_bar(total: int | None, description: str, show: bool | None = None) -> ProgressBar:
-    """A tqdm bar; ``show=None`` shows it on a terminal or in a notebook."""
+class ProgressLog:
+    """Progress as plain lines on the error stream: one after ten seconds, later ones a twentieth of the time apart."""
+
+    FIRST, SHARE = 10.0, 0.05
+
+    def __init__(self, total: int | None, description: str) -> None:
+        self.n, self.total, self._description, self._text = 0, total, description, ""
+        self._start = self._last = time.monotonic()
+
+    def __enter__(self) -> ProgressLog:
+        """Nothing to show yet."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing to remove."""
+
+    def update(self, n: int = 1) -> None:
+        """Count ``n`` steps, and print a line if it is time."""
+        self.n += n
+        now = time.monotonic()
+        if now - self._last >= max(self.FIRST, self.SHARE * (now - self._start)):
+            self._last = now
+            count = self.n if self.total is None else f"{self.n} of {self.total}"
+            text = f" ({self._text})" if self._text else ""
+            print(f"{self._description}: {count}{text}, {now - self._start:.0f} s", file=sys.stderr, flush=True)
+
+    def reset(self, total: int | None = None) -> None:
+        """Start again, with ``total`` steps."""
+        self.n, self.total = 0, total
+
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
+        """Set the text of the next line."""
+        self._text = s
+
+
+def progress_bar(total: int | None, description: str, show: bool | None = None, log: bool = False) -> ProgressBar:
+    """A tqdm bar; ``show=None`` shows it on a terminal or in a notebook, and with ``log`` prints lines elsewhere."""
     if show is None:
         show = _in_notebook() or sys.stderr.isatty()
+        if log and not show:
+            return ProgressLog(total, description)
     if show and _in_notebook() and importlib.util.find_spec("ipywidgets") is not None:
         from tqdm.notebook import tqdm as bar
     else:

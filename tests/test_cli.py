@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from kernel_embed import progress
 from kernel_embed.cli import main
 
 needs_data = pytest.mark.skipif("KERNEL_EMBED_DATA" not in os.environ, reason="KERNEL_EMBED_DATA is not set")
@@ -180,3 +181,18 @@ def test_reproduce_voted(tmp_path, capsys):
     records = json.loads((tmp_path / "results.json").read_text())
     assert {record["method"] for record in records} == {"L2-SVM", "L1-SVM", "VKR dimension", "VKR trace"}
     assert all(0.0 <= record["error"] <= 60.0 for record in records)
+
+
+def test_a_log_file_gets_a_line_now_and_then(capsys, monkeypatch):
+    clock = iter(range(0, 10_000, 4))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with progress.progress_bar(100, "compare", log=True) as bar:
+        for _ in range(100):
+            bar.set_postfix_str("wine, logistic")
+            bar.update()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["compare: 3 of 100 (wine, logistic), 12 s", "compare: 6 of 100 (wine, logistic), 24 s"]
+    assert 25 < len(lines) < 34, "later ones are further apart"
+    with progress.progress_bar(100, "fit") as bar:
+        bar.update()
+    assert capsys.readouterr().err == "", "only commands write to a log"

@@ -217,10 +217,14 @@ def _experiment_list() -> str:
 
     title = "experiments: what each shows, how long it takes, and the options it understands:"
     words = (
-        (one.name, f"{one.title} ({one.duration}) {' '.join(sorted(map(option, one.options)))}".rstrip())
+        (one.name, f"{one.title} ({one.duration}) {' '.join(sorted(map(option, one.options)))}{_needs(one)}".rstrip())
         for one in experiments().values()
     )
     return _catalog(title, ((f"  {name:<19}", text) for name, text in words), 58)
+
+
+def _needs(experiment: Experiment) -> str:
+    return f"; --data with {', '.join(experiment.files)}" if experiment.files else ""
 
 
 def _benchmark_options(command: argparse.ArgumentParser) -> None:
@@ -269,7 +273,7 @@ def _catalog(title: str, entries: Iterable[tuple[str, str]], width: int) -> str:
     """A list of names, padded to one length, with their descriptions."""
     lines = [title]
     for name, words in entries:
-        first, *more = textwrap.wrap(words, width)
+        first, *more = textwrap.wrap(words, width, break_on_hyphens=False)
         lines += [f"{name}{first}", *(" " * len(name) + line for line in more)]
     return "\n".join(lines)
 

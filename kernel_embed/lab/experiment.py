@@ -82,6 +82,7 @@ class Experiment:
         options: the settings it supports besides ``out`` and ``quick``.
         paper: authors, for an experiment of a paper.
         part: the table or figure of the paper.
+        files: the files of ``data`` that it reads by default.
         tag: the values of the field ``experiment`` in its records, where they differ from the name.
         owns: whether a record is its own, where records have no field ``experiment``.
         parameters: arguments of ``cases`` that :meth:`variant` can change.
@@ -103,6 +104,7 @@ class Experiment:
     options: frozenset[str] = frozenset()
     paper: str = ""
     part: str = ""
+    files: tuple[str, ...] = ()
     tag: tuple[str, ...] = ()
     owns: Callable[[Record], bool] | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)

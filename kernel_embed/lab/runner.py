@@ -95,7 +95,7 @@ def run_cases(
     deadline = None if seconds is None else time.monotonic() + seconds
     if total is None and isinstance(cases, Sized):
         total = len(cases)
-    with progress_bar(total, name, progress) as bar:
+    with progress_bar(total, name, progress, log=True) as bar:
         attempts = _attempts(_missing(cases, results, bar.update), failures, jobs, bar.set_postfix_str)
         pending, next_write = False, 0.0
         try:
@@ -207,6 +207,8 @@ SMALLEST = 125
 STEEPEST, FLATTEST, FIRST_STEP = 3.3, 2.5, 1.5
 """Exponents of time in rows: limits for extrapolation, and the one expected of the first doubling, where much of the
 time does not depend on the rows."""
+IMPORT_SECONDS = 5.0
+"""A first trial that takes less may have spent most of its time on imports."""
 SAFETY = 1.3
 """Learning on more rows may take more steps."""
 
@@ -220,6 +222,8 @@ def affordable_rows(make: Callable[[], Any], x: Any, y: NDArray[Any], budget: fl
     if n <= 2 * SMALLEST:
         return n
     size, seconds, exponent = SMALLEST, _trial(make, x, y, SMALLEST, seed), FIRST_STEP
+    if budget < seconds < IMPORT_SECONDS:
+        seconds = _trial(make, x, y, SMALLEST, seed)  # the first one may have imported its libraries
     if seconds > 2.0 * budget:
         return 0
     while True:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 
 from ...results import Record, Results, group, number, table
-from ...validation import check_count
+from ...validation import check_count, check_setting
 from ..runner import FAILURES, Case, Outcome, Skip, run_cases
 
 KEY = ("experiment", "part", "name", "n", "threads", "repetition")
@@ -157,8 +157,11 @@ def run(
         The cases that were skipped, and those that failed; both run again next time.
 
     Raises:
-        ValueError: if no measurement has these sizes and names.
+        ValueError: if no measurement has these sizes and names, a size is below 1, or ``limit`` is not positive.
     """
+    for size in sizes or ():
+        check_count("--sizes", size)
+    check_setting("--limit", limit, limit > 0, "above 0")
     threads, failed, scope = torch.get_num_threads(), list[str](), scope or Scope()
     cases = []
     for repetition in range(check_count("repeats", repeats)):

@@ -64,7 +64,7 @@ class Section(NamedTuple):
     task: str | None
 
     def content(self, result: ComparisonResult, method: str | None) -> list[Picture | str]:
-        """Drawn now, or reused from an earlier drawing; a note if these data cannot be drawn."""
+        """Drawn now, or reused from an earlier run; a note if these data cannot be drawn."""
         path = cache_path(result.comparison.out, self.name, [*result.records, method])
         if path is not None and path.exists():
             return read_cache(path)
@@ -73,9 +73,11 @@ class Section(NamedTuple):
         except FAILURES as error:  # a failed figure must not prevent the report
             if not HAS_MATPLOTLIB:
                 return []  # the report says so once
-            return [f'<p class="note">No {html.escape(self.name.replace("_", " "))}: {html.escape(str(error))}</p>']
+            content = [f'<p class="note">No {html.escape(self.name.replace("_", " "))}: {html.escape(str(error))}</p>']
+            if isinstance(error, ImportError | MemoryError):
+                return content  # another run may have what this one lacks
         if path is not None and HAS_MATPLOTLIB:
-            write_whole(path, lambda file: json.dump(content, file), "w")
+            write_cache(path, content)
         return content
 
 
@@ -96,6 +98,11 @@ def cache_path(out: pathlib.Path | None, name: str, figures: Sequence[object]) -
     """The file of a section drawn of these figures; ``None`` without a directory."""
     digest = hashlib.sha256(json.dumps([name, __version__, figures]).encode()).hexdigest()[:16]
     return None if out is None else out / "pictures" / f"{digest}.json"
+
+
+def write_cache(path: pathlib.Path, content: Sequence[Picture | str]) -> None:
+    """Keep the content of a section for the next run."""
+    write_whole(path, lambda file: json.dump(content, file), "w")
 
 
 def read_cache(path: pathlib.Path) -> list[Picture | str]:

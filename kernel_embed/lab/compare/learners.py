@@ -72,7 +72,6 @@ class Learner:
         task: ``"classification"`` or ``"regression"``.
         default: whether it runs if no learners are named; ``quick`` with ``--quick``.
         package: a package that must be installed in addition to our requirements (extra ``bench``).
-        call: code that predicts new rows; by default probabilities or means.
     """
 
     name: str
@@ -84,7 +83,6 @@ class Learner:
     default: bool = True
     quick: bool = False
     package: str = ""
-    call: str = ""
 
     def __post_init__(self) -> None:
         if self.encoding not in ENCODINGS:
@@ -104,16 +102,28 @@ class Learner:
         return _silent(_run(self._pipeline))
 
     @property
-    def prediction(self) -> str:
-        """The code that predicts ``X_new``."""
-        return self.call or ("predict_proba(X_new)" if self.task == "classification" else "predict(X_new)")
+    def _prediction(self) -> str:
+        """The code that predicts ``X_new``: probabilities, or intervals."""
+        if self.task == "classification":
+            return "classifier.predict_proba(X_new)"
+        if self._pipeline == self.constructor:
+            return "regressor.predict_interval(X_new, coverage=0.9)"
+        return "regressor[-1].predict_interval(regressor[:-1].transform(X_new), coverage=0.9)"
 
     @property
     def code(self) -> str:
         """The lines that fit a data frame ``X`` with targets ``y`` as the comparison does, and predict ``X_new``."""
-        name = "classifier" if self.task == "classification" else "regressor"
+        name = self._variable
         lines = [*_imports(self._pipeline), "", f"{name} = {self._pipeline}", f"{name}.fit(X, y)"]
-        return "\n".join([*lines, f"{name}.{self.prediction}"])
+        return "\n".join([*lines, self._prediction])
+
+    def loading(self, path: str) -> str:
+        """The code that loads the fitted model from ``path`` and predicts ``X_new``."""
+        return f"{self._variable} = ke.load({path!r}); {self._prediction}"
+
+    @property
+    def _variable(self) -> str:
+        return "classifier" if self.task == "classification" else "regressor"
 
     @property
     def _pipeline(self) -> str:
@@ -234,8 +244,7 @@ CLASSIFIERS = (
 _REGRESSORS = (
     Learner("default", Structure.POOL,
         "several embeddings in one mixture, weighted by out-of-sample scores; the regressor with default settings",
-        "ke.ConditionalEmbeddingRegressor(random_state=0)", encoding="none", quick=True,
-        call="predict_interval(X_new, coverage=0.9)"),
+        "ke.ConditionalEmbeddingRegressor(random_state=0)", encoding="none", quick=True),
     Learner("one kernel", Structure.KERNEL_OF_ALL_ROWS,
         "one kernel by the leave-one-out CRPS in closed form", "SingleKernelRegressor()"),
     Learner("evidence", Structure.KERNEL,

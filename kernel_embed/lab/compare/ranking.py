@@ -188,19 +188,28 @@ def is_tied(row: Row, best: Row) -> bool:
 
 
 class Recommendation(NamedTuple):
-    """The learner to use, the best one, those tied with it (and itself), and the reason."""
+    """The learner to use, the best one, those tied with it (and itself), and the reason.
+
+    ``is_fair`` is false if the budget cut a learner to a part of the rows or folds, or left it out; ``why`` says so.
+    """
 
     method: str
     best: str
     tied: tuple[str, ...]
     why: str
+    is_fair: bool = True
+
+    @property
+    def use(self) -> str:
+        """The start of the sentence that recommends it."""
+        return "Use" if self.is_fair else "Within this budget, use"
 
 
 def recommend(rows: Sequence[Row], task: Task = CLASSIFICATION) -> Recommendation:
     """Apply :func:`rule` to rows as :func:`kernel_embed.lab.compare.ranking.rows_of` returns them, the best first.
 
     Learners that missed folds are not considered. One that the budget cut to a part of the rows can win, because its
-    figures are those that it reaches in the time.
+    figures are those that it reaches in the time; the recommendation then says who had how many rows.
     """
     done = [row for row in rows if row.finished and row.num_folds == max(r.num_folds for r in rows)]
     if not done:
@@ -211,14 +220,28 @@ def recommend(rows: Sequence[Row], task: Task = CLASSIFICATION) -> Recommendatio
     order = list(learners)
     simplest = min(tied, key=lambda row: (learners[row.method].structure.rank, order.index(row.method))).method
     names = tuple(row.method for row in tied)
+    cut = [text for row in rows if (text := _cut(row, done[0].num_folds))]
     if len(done) == 1:
         why = ""
     elif len(tied) == 1:
-        why = f"It has {task.lowest} of held-out rows, and no other is tied with it."
+        why = f"It has {task.lowest} of held-out rows{'' if cut else ', and no other is tied with it'}."
     else:
         parts = learners[simplest].structure.value
         why = f"Tied for {task.lowest}: {', '.join(names)}. It is the simplest of them: {parts}."
-    return Recommendation(simplest, best.method, names, why)
+    if cut and len(rows) > 1:
+        why += f" But the budget cut learners to a part of the rows: {'; '.join(cut)}. With all rows the order may be "
+        why += "another. Raise --budget or give --all-rows (in Python budget=None) to compare on the same rows."
+    return Recommendation(simplest, best.method, names, why.strip(), not cut)
+
+
+def _cut(row: Row, num_folds: int) -> str:
+    """What the budget took from a learner."""
+    if not row.finished:
+        return f"{row.method} none" if "budget" in row.note else ""
+    if row.num_train < row.num_available:
+        return f"{row.method} {row.num_train:,.0f} of {row.num_available:,.0f}"
+    missed_folds = row.num_folds < num_folds and "budget" in row.note
+    return f"{row.method} {row.num_folds} of {num_folds} folds" if missed_folds else ""
 
 
 def tally(tables: Sequence[Sequence[Row]], learner: str, others: Sequence[str]) -> list[tuple[str, int, int, int]]:

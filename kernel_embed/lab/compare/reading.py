@@ -253,7 +253,16 @@ def _fetch(name: str) -> tuple[NDArray[np.float64], NDArray[Any]]:
             f"in {ENVIRONMENT_VARIABLE}."
         )
     title, version = OPENML[name]
-    bunch = fetch_openml(title, version=version, as_frame=False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it tries again
+            bunch = fetch_openml(title, version=version, as_frame=False, n_retries=1)
+    except OSError as error:
+        raise OSError(
+            f"The data set {name!r} could not be fetched from OpenML ({error}). Without a network, give the directory "
+            f"that holds {name}.csv with --data or in {ENVIRONMENT_VARIABLE}; kernel-embed reproduce --list names all "
+            "files of an experiment."
+        ) from error
     return np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target)
 
 

@@ -50,7 +50,7 @@ def write_report(results: Sequence[ComparisonResult], path: pathlib.Path, progre
     """Draw and write the page of one or several tables, all of one comparison, and return its path."""
     task = results[0].task
     sections = [part for part in SECTIONS if part.task in (None, task.kind)]
-    with progress_bar(len(results) * (1 + len(sections)), "report", progress) as bar:
+    with progress_bar(len(results) * (1 + len(sections)), "report", progress, log=True) as bar:
         parts: list[str] = []
         for result in results:
             method = result.recommendation.method if result.finished_rows else None
@@ -127,24 +127,30 @@ def _saved_model(result: ComparisonResult, method: str, folder: pathlib.Path) ->
     row = next(row for row in result.rows if row.method == method)
     if row.note or row.seconds > REFIT_SECONDS:
         return "It takes long to fit, so it was not fitted again to all rows."
+    refusal = figures.cache_path(result.comparison.out, "refusal", [*result.records, method])
+    if refusal is not None and refusal.exists():
+        return str(figures.read_cache(refusal)[0])
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             path = result.save(folder)
     except FAILURES as error:
-        return f"Fitted to all rows it could not be saved: {str(error).split('. ')[0]}."
-    return f"Fitted to all rows, in the same folder: ke.load({path.name!r}).{result.learners[method].prediction}"
+        sentence = f"Fitted to all rows it could not be saved: {str(error).split('. ')[0]}."
+        if refusal is not None:
+            figures.write_cache(refusal, [sentence])
+        return sentence
+    return f"Fitted to all rows, in the same folder: {result.learners[method].loading(path.name)}"
 
 
 def _advice(result: ComparisonResult, advice: Recommendation | None) -> str:
     if advice is None:
         return '<div class="use">No learner finished; the table says why.</div>'
     learner = result.learners[advice.method]
-    separated = [row.method for row in result.finished_rows if row.pvalue < LEVEL]
+    separated = [row.method for row in result.finished_rows if row.pvalue < LEVEL and not row.note]
     worse = f"<p>Worse by the paired test: {escape(', '.join(separated))}.</p>" if separated else ""
     why = f"<p>{escape(advice.why)}</p>" if advice.why else ""
     return (
-        f'<div class="use"><strong>Use “{escape(advice.method)}”</strong>: {escape(learner.description)}.'
+        f'<div class="use"><strong>{advice.use} “{escape(advice.method)}”</strong>: {escape(learner.description)}.'
         f"{why}{worse}<pre>{escape(learner.code)}</pre></div>"
     )
 

@@ -54,7 +54,7 @@ def summary(data: UserTable, rows: Sequence[Row], task: Task = CLASSIFICATION) -
         lines += ["", *(_filled(note, "  ") for note in notes)]
     if best.finished:
         advice = recommend(rows, task)
-        lines += ["", _filled(f"Use {advice.method!r} on these data. {advice.why}".strip())]
+        lines += ["", _filled(f"{advice.use} {advice.method!r} on these data. {advice.why}".strip())]
     return "\n".join(lines)
 
 

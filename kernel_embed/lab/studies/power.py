@@ -212,5 +212,5 @@ def power_summary(records: Sequence[Record]) -> str:
 POWER = rejection_experiment(
     power_designs, frozenset({"data"}), name="test-power",
     shows="how often each test rejects where the null hypothesis is false, compared with hyppo, dcor and causal-learn",
-    duration="an hour", summary=power_summary,
+    duration="an hour", summary=power_summary, files=("diabetes.csv", "ozone.csv", "retinopathy.csv"),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from kernel_embed.lab.benchmarks import (
     Measurement,
     Scope,
     distributions,
+    measurement,
     objectives,
     posteriors,
     run,
@@ -93,6 +94,13 @@ def test_a_case_that_would_take_too_long_is_skipped(run_only):
     results.add({"part": "p", "name": "slow", "n": 10, "seconds": 100.0})
     outcome = run_only(results, Measurement("p", "slow", 20, failing(AssertionError())), limit=300.0)
     assert "would take about 985 s" in outcome.skipped[0]  # 100 s · 2^3.3
+
+
+@pytest.mark.parametrize("options", ["--sizes -3", "--sizes 500 0", "--limit nan", "--limit 0", "--repeats 0"])
+def test_sizes_and_limits_below_the_least_are_refused_at_once(options, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(measurement, "PARTS", dict.fromkeys(PARTS, lambda scope: pytest.fail("cases are made")))
+    assert main(["benchmark", *options.split(), "--out", str(tmp_path)]) == 2
+    assert options.split()[0].removeprefix("--") in capsys.readouterr().err
 
 
 def test_ratio_is_against_the_row_of_the_same_size():

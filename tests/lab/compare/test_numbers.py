@@ -53,6 +53,20 @@ def test_the_table_says_what_to_use(compared):
     assert sorted(truth) == sorted(compared.table.y)
 
 
+@pytest.mark.parametrize("name", list(REGRESSION.learners()))
+def test_the_snippet_of_the_report_predicts_intervals(name, houses):
+    learner = REGRESSION.learners()[name]
+    if not learner.is_installed:
+        pytest.skip(f"{learner.package} is not installed")
+    table = table_of(houses.drop(columns="price"), houses["price"])
+    head, _, last = learner.code.rpartition("\n")
+    names = {"X": table.x[:60], "y": table.y[:60], "X_new": table.x[60:]}
+    exec(head, names)
+    low, high = eval(last, names).T
+    assert (low < high).all()
+    assert low.shape == (20,)
+
+
 def test_the_pinball_loss_is_that_of_scikit_learn():
     y, quantiles = np.random.default_rng(0).normal(size=(2, 20))
     losses = pinball(quantiles[:, None], np.array([0.1, 0.5, 0.9]), y).mean(axis=0)

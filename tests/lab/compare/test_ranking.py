@@ -129,6 +129,24 @@ def test_learners_that_were_left_out_or_cut_say_so():
         recommend([rows["slow"]])
 
 
+def test_a_recommendation_says_what_the_budget_cut():
+    equal = [*records("boosting", BASE), *records("logistic", BASE + 0.2)]
+    advice = recommend(rows_of(equal, no_arrays))
+    assert (advice.use, advice.is_fair) == ("Use", True)
+    assert advice.why.endswith("and no other is tied with it.")
+    reason = {"left_out": "takes far more than its share of the budget even on the fewest rows"}
+    cut = [
+        *records("boosting", BASE),
+        *records("logistic", BASE + 0.2, num_train=127, num_available=2400),
+        *({"method": "gpc", "fold": fold, "folds": 4, **reason} for fold in range(4)),
+        *({"method": "ngboost", "fold": fold, "folds": 4, "left_out": "ImportError: ngboost"} for fold in range(4)),
+    ]
+    advice = recommend(rows_of(cut, no_arrays))
+    assert (advice.method, advice.use) == ("boosting", "Within this budget, use")
+    assert "tied" not in advice.why
+    assert "part of the rows: logistic 127 of 2,400; gpc none. With all rows the order may be another" in advice.why
+
+
 def test_tally_counts_tables():
     ahead = rows_of([*records("a", [0.1, 0.11, 0.1]), *records("b", [0.3, 0.31, 0.32])], no_arrays)
     level = rows_of([*records("a", [0.1, 0.3, 0.2]), *records("b", [0.3, 0.1, 0.21])], no_arrays)

@@ -71,6 +71,17 @@ def test_a_learner_is_cut_near_its_budget(learner, clock, budget, fewest, most):
     assert made.now < budget, "trials take less than the fit itself"
 
 
+def test_imports_in_the_first_trial_do_not_count(learner):
+    clock = learner(1.0, 1e-5)
+
+    def make():
+        clock.start = 0.0 if clock.sizes else 4.0
+        return clock
+
+    assert affordable_rows(make, X, Y, 0.5) == 4000
+    assert clock.sizes[:3] == [126, 126, 252]
+
+
 def test_subset_keeps_every_class_and_the_shares():
     y = np.array([0] * 900 + [1] * 99 + [2])
     rows = proportional_sample(y, 100, seed=3)

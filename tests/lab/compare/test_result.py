@@ -10,6 +10,7 @@ import pytest
 
 import kernel_embed as ke
 from kernel_embed.archive import names
+from kernel_embed.lab import runner
 from kernel_embed.lab.compare import figures, report, tasks
 from kernel_embed.lab.compare.tasks import log_losses
 
@@ -104,6 +105,30 @@ def test_a_report_says_which_figure_failed(compared, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     text = compared.report(tmp_path / "report.html", progress=False).read_text()
     assert "No shares: could not convert string to float: &#x27;&lt;few&gt;&#x27;" in text
+
+
+def test_a_finished_comparison_is_not_fitted_or_drawn_again(frame, tmp_path, monkeypatch):
+    """Neither what was drawn nor what failed is tried again: a figure, or a model that cannot be saved."""
+    pytest.importorskip("matplotlib")
+
+    @figures.section()
+    def shares(result, method):
+        yield str(float("few"))
+
+    monkeypatch.setattr(report, "SECTIONS", (figures.relevance, shares))
+    monkeypatch.setitem(names.OWN, "lab", "")
+
+    def run():
+        result = ke.compare(frame, "label", methods=["logistic"], folds=2, out=tmp_path, progress=False)
+        return result.report(tmp_path / "report.html", progress=False).read_text()
+
+    before = run()
+    assert "No shares" in before
+    assert "it could not be saved" in before
+    monkeypatch.setattr(figures, "_drawn", lambda *_: pytest.fail("drawn again"))
+    monkeypatch.setattr(runner, "fit_model", lambda *_: pytest.fail("fitted again"))
+    monkeypatch.setattr(ke.lab.compare.ComparisonResult, "fitted", lambda *_: pytest.fail("fitted again"))
+    assert run() == before
 
 
 def test_a_target_type_is_one_task_with_results_of_its_own(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import urllib.error
 
 import pytest
 
@@ -55,6 +56,28 @@ def test_what_an_experiment_does_not_support_is_rejected(arguments, words, tmp_p
     assert words in error
     assert error.count("\n") == 1
     assert not (tmp_path / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("uci", "that holds banknote.csv with --data or in KERNEL_EMBED_DATA"),
+        ("voted --datasets wine", "that holds wine.csv with --data or in KERNEL_EMBED_DATA"),
+        ("ozone", "ozone.csv with --data"),
+        ("mnist-cen", "mnist/train-images-idx3-ubyte.gz, mnist/train-labels-idx1-ubyte.gz"),
+    ],
+)
+def test_without_a_network_the_error_names_the_files(arguments, words, tmp_path, capsys, monkeypatch):
+    def fetch(*_, **__):
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.delenv("KERNEL_EMBED_DATA", raising=False)
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch)
+    assert main(["reproduce", *arguments.split(), "--out", str(tmp_path)]) == 2
+    assert words in capsys.readouterr().err
+    assert main(["reproduce", "--list"]) == 0
+    listed = " ".join(capsys.readouterr().out.split())
+    assert all(", ".join(one.files) in listed for one in EXPERIMENTS.values())
 
 
 def test_a_variant_is_another_value(tmp_path):

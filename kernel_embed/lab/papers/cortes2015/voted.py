@@ -289,4 +289,5 @@ VOTED = Experiment(
     options=frozenset({"data", "num_folds", "datasets", "methods", "jobs", "seed"}), paper="Cortes et al.",
     part="Table 1", owns=lambda record: all(field in record for field in FIELDS),
     parameters={"families": ("polynomial", "gaussian"), "scalings": tuple(SCALERS), "methods": METHODS},
+    files=tuple(f"{name.removesuffix('01')}.csv" for name in TABLE_1),
 )  # fmt: skip

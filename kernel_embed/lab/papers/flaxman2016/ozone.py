@@ -149,5 +149,6 @@ def _graph(panel: Axes, records: Sequence[Record]) -> None:
 OZONE = Experiment(
     "ozone", "the causal graph of ozone, by residuals with two kernels and by transforms", "ten minutes",
     ("experiment", "test", "first", "second"), cases, summary, draw, options=frozenset({"data", "seed"}),
+    files=("ozone.csv",),
     paper="Flaxman et al.", part="Figure 6",
 )  # fmt: skip

@@ -173,6 +173,7 @@ NUM_EPOCHS = 800
 MINUTES = 30.0
 """After this long no epoch is started, unless the number of epochs or all of them are requested."""
 
+FILES = tuple(f"mnist/{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 Images = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
@@ -180,23 +181,28 @@ def load_mnist(directory: str | os.PathLike[str] | None = None) -> Images:
     """(x, y, x_test, y_test): 60000 and 10000 images as rows of 784 numbers in [0, 1], float32, and their digits."""
     folder = data_directory(directory)
     if folder is None:
-        raise FileNotFoundError(f"No directory with mnist/. Name it with --data or in {ENVIRONMENT_VARIABLE}.")
+        raise FileNotFoundError(
+            f"MNIST is not here. Give the directory that holds {', '.join(FILES)} with --data or in "
+            f"{ENVIRONMENT_VARIABLE}."
+        )
     return _load(folder)
 
 
 @functools.lru_cache(maxsize=1)
 def _load(folder: pathlib.Path) -> Images:
     parts = []
-    for name in ("train", "t10k"):
-        images = _read_idx(folder / "mnist" / f"{name}-images-idx3-ubyte.gz", 16).reshape(-1, 784)
-        labels = _read_idx(folder / "mnist" / f"{name}-labels-idx1-ubyte.gz", 8)
+    for first in (0, 2):
+        images = _read_idx(folder / FILES[first], 16).reshape(-1, 784)
+        labels = _read_idx(folder / FILES[first + 1], 8)
         parts += [torch.tensor(images, dtype=torch.float32) / 255.0, torch.tensor(labels, dtype=torch.int64)]
     return parts[0], parts[1], parts[2], parts[3]
 
 
 def _read_idx(path: pathlib.Path, header: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     if not path.exists():
-        raise FileNotFoundError(f"File not found: {path}. Download MNIST into that directory.")
+        raise FileNotFoundError(
+            f"File not found: {path}. Download MNIST into that directory, or name another with --data."
+        )
     return np.frombuffer(gzip.decompress(path.read_bytes()), dtype=np.uint8, offset=header)
 
 
@@ -277,7 +283,7 @@ MNIST = Experiment(
     "30 minutes; all 800 epochs take days",
     ("experiment", "head", "objective", "regularization", "seed", "batch_size", "num_train", "epoch"), cases,
     summary, draw, options=frozenset({"data", "epochs", "full", "seed"}), paper="Hsu et al.",
-    part="Figure 2 (right)", tag=("mnist",),
+    part="Figure 2 (right)", tag=("mnist",), files=FILES,
     parameters={"heads": ("cen", "softmax"), "batch_size": None, "learning_rate": 0.001, "objective": "paper",
                 "regularization": REGULARIZATION},
     time_limit=lambda settings: None if settings.full or settings.epochs else 60.0 * MINUTES,

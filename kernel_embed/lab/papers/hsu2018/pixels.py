@@ -27,7 +27,7 @@ from ....plots.style import MAP
 from ....results import Record, number
 from ...experiment import Experiment, Settings, new_figure, record_table
 from ...runner import Case
-from .mnist import load_mnist
+from .mnist import FILES, load_mnist
 
 METHODS: dict[str, Objective[ConditionedMulticlass] | None] = {
     "ard + rademacher": EmpiricalRisk(1e-3, below="linear") + RademacherComplexity("4e/n"),
@@ -134,5 +134,5 @@ PIXELS = Experiment(
     "mnist-pixels", "a lengthscale for each pixel, with and without the Rademacher term", "an hour",
     ("experiment", "method", "n", "seed"), cases, summary, draw,
     options=frozenset({"data", "methods", "epochs", "seed"}), paper="Hsu et al.", part="Figure 2 (left)",
-    tag=("pixels",), parameters={"sizes": (500, 5000), "max_evaluations": 60},
+    tag=("pixels",), files=FILES, parameters={"sizes": (500, 5000), "max_evaluations": 60},
 )  # fmt: skip

@@ -88,4 +88,5 @@ UCI = Experiment(
     "uci", "accuracy on six UCI data sets, ten folds, with the published figures", "half an hour",
     ("experiment", "dataset", "method", "fold"), cases, summary,
     options=frozenset({"data", "num_folds", "datasets", "methods"}), paper="Hsu et al.", part="Table 1",
+    files=tuple(f"{name}.csv" for name in DATASETS),
 )  # fmt: skip
