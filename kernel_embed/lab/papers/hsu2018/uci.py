@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import ScaleKernel
 from numpy.typing import ArrayLike, NDArray
 
 from ....embeddings import MulticlassEmbedding
-from ....kernels import log_scaled
 from ....learning import Adam, fit
 from ....objectives import EmpiricalRisk, RademacherComplexity
 from ....results import Record, column, group, standard_error, table
@@ -58,13 +56,14 @@ class PaperProcedure(MostProbable):
         self.batches, self.num_steps = batches, num_steps
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> PaperProcedure:
-        """Learn lengthscales, sensitivity and λ; λ is the same for a batch and for all rows."""
+        """Learn lengthscales and λ; λ is the same for a batch and for all rows.
+
+        The sensitivity stays 1: the objective depends on it only through its ratio to λ.
+        """
         x = torch.as_tensor(np.asarray(X, dtype=np.float64))
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
         labels = torch.as_tensor(numbers)
-        kernel = ScaleKernel(paper_kernel(x), outputscale_constraint=log_scaled()).to(x)
-        kernel.outputscale = 1.0
-        embedding = MulticlassEmbedding(kernel, len(self.classes_), regularization=1.0).to(x)
+        embedding = MulticlassEmbedding(paper_kernel(x), len(self.classes_), regularization=1.0).to(x)
         size = None if self.batches == 1 else max(len(x) // self.batches, 2)
         optimizer = Adam(max(self.num_steps // self.batches, 1), learning_rate=0.1, batch_size=size)
         objective = EmpiricalRisk() + RademacherComplexity("4e/n")
