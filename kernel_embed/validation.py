@@ -247,6 +247,16 @@ def check_weights(x: Tensor, weights: Tensor | None) -> Tensor | None:
     return weights.to(x)
 
 
+def check_groups(x: Tensor, groups: Tensor) -> Tensor:
+    """``groups`` of the rows of ``x``, one whole number for each, on its device."""
+    if tuple(groups.shape) != (x.shape[-2],) or groups.is_floating_point() or groups.is_complex():
+        raise ValueError(
+            f"groups must be one whole number for each of the {x.shape[-2]} rows of x, got shape "
+            f"{tuple(groups.shape)} in {groups.dtype}. Number the groups, with torch.unique(..., return_inverse=True)."
+        )
+    return groups.to(x.device)
+
+
 def check_at_least(lowest: float, **settings: float) -> None:
     """Raise unless every setting is at least ``lowest``; NaN is not."""
     for name, value in settings.items():

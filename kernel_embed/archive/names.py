@@ -103,7 +103,7 @@ OWN: Mapping[str, str] = {
         "SingleKernelRegressor TunedLogistic _DirichletModel"
     ),
     "learning": "Adam FitResult LBFGS",
-    "linalg": "DenseSystem FeatureSystem Shards",
+    "linalg": "DenseSystem FeatureSystem Shards Units",
     "objectives": (
         "BatchValidationRisk CalibratedLeaveOneOutRisk ConditionalEvidence CrossValidationRisk "
         "EmbeddingEvidence EmpiricalRisk EmpiricalScore LeaveOneOutRisk LeaveOneOutScore LogarithmicPool "

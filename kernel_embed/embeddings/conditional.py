@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from ..kernels import DiagonalBound, SupDiagonal, sup_diagonal
 from ..kernels.parameters import frozen
-from ..linalg import LinearSystem, left_out
+from ..linalg import Groups, LinearSystem, Units, repeated_rows
 from ..validation import check_features, check_finite, check_lengths, check_query_points, check_weights
 from .base import RegularizedEmbedding
 from .distribution import Distribution, indicators
@@ -75,16 +75,20 @@ class ConditionalEmbedding(RegularizedEmbedding):
         self.target_kernel = target_kernel
         self.sup_diagonal_bound = sup_diagonal
 
-    def attach(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedEmbedding:
+    def attach(
+        self, x: Tensor, y: Tensor, weights: Tensor | None = None, groups: Groups = None
+    ) -> ConditionedEmbedding:
         """The embedding with its data, differentiable in the parameters as they are: what an objective evaluates.
 
         Args:
             x: inputs of shape ``(n, d)``.
             y: targets with n rows, of any further shape.
             weights: how many rows each row stands for, ``(n,)`` and positive; 1 each by default.
+            groups: a whole number for each row, ``(n,)``: rows of one group, such as a patient or day, are left out
+                together. By default rows equal in x and y are, unless other rows have the same x and another y.
         """
         x, y, weights = self.checked(x, y, weights)
-        return ConditionedEmbedding(self, x, y, weights=weights)
+        return ConditionedEmbedding(self, x, y, weights=weights, units=Units.of(x, groups))
 
     def checked(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Validate and convert the data of :meth:`attach`."""
@@ -94,9 +98,11 @@ class ConditionalEmbedding(RegularizedEmbedding):
             check_finite(y, "y")
         return x, y, check_weights(x, weights)
 
-    def condition(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedEmbedding:
+    def condition(
+        self, x: Tensor, y: Tensor, weights: Tensor | None = None, groups: Groups = None
+    ) -> ConditionedEmbedding:
         """Factorize K + nλW⁻¹ for the data that :meth:`attach` takes, with a frozen copy of this embedding."""
-        return frozen(self).attach(x, y, weights)
+        return frozen(self).attach(x, y, weights, groups)
 
     def targets(self, y: Tensor, like: Tensor) -> Tensor:
         """Y, the targets as an n × m matrix of numbers in the dtype and on the device of ``like``.
@@ -140,8 +146,9 @@ class ConditionedEmbedding(LinearPredictor):
         y: Tensor,
         system: LinearSystem | None = None,
         weights: Tensor | None = None,
+        units: Units | None = None,
     ) -> None:
-        self.embedding, self.x, self.y = embedding, x, y
+        self.embedding, self.x, self.y, self._units = embedding, x, y, units
         self.regularization: Tensor = embedding.regularization.to(x).clone()  # for it may be the live parameter
         # eq. (1): A = K + nλW⁻¹, with n = Σ w
         n = self.num_data if weights is None else float(weights.sum())
@@ -179,7 +186,7 @@ class ConditionedEmbedding(LinearPredictor):
 
     @property
     def training_targets(self) -> Tensor:
-        """The training targets."""
+        """y."""
         return self.y
 
     @property
@@ -219,39 +226,42 @@ class ConditionedEmbedding(LinearPredictor):
     def squared_norm(self) -> Tensor:
         """tr(VᵀKV), the squared norm of the embedding, of shape ``batch``."""
         # Algorithm 2, line 10: Σ C² with explicit features; Σ V∘P otherwise, for P = KV
-        featured = self.system.num_features is not None
-        return (self.coefficients.square() if featured else self.V * self.P).sum((-2, -1))
+        return (self.V * self.P if self.system.num_features is None else self.coefficients.square()).sum((-2, -1))
 
     @functools.cached_property
     def sup_diagonal(self) -> SupDiagonal:
         """α² = sup k(x, x), and where it comes from."""
-        # From cached values: a feature map need not, and with dropout must not, be evaluated again.
+        # From cached values: with dropout a feature map must not be evaluated again.
         return sup_diagonal(self.embedding.kernel, self.x, self.embedding.sup_diagonal_bound, self.system.diagonal())
 
-    def leave_one_out(self) -> Tensor:
-        """The values at each x_i of the embedding without (x_i, y_i): f₋ᵢ = Y_i − V_i / [A⁻¹]_ii.
+    @functools.cached_property
+    def units(self) -> Units | None:
+        """What is left out at a time: the groups passed, or rows with those equal to them; ``None`` for single rows."""
+        return repeated_rows(self.x, self.y) if self._units is None else self._units
 
-        With the same ridge nλ, this equals n separate fits exactly. Of a row of weight w > 1, which stands for w equal
-        rows, one is left out.
+    def leave_one_out(self) -> Tensor:
+        """The values at each x_i of the embedding without row i, all of its weight and its group, at the same ridge nλ.
+
+        f₋ᵢ = Y_i − V_i / [A⁻¹]_ii, or Y_G − [A⁻¹]_GG⁻¹ V_G for a group G: exactly one fit for each row or group.
         """
+        units = self.units
         if "_regression" in vars(self):
-            c = self.system.inverse_diagonal()
+            c = self.system.inverse_parts(units)
         else:
-            V, P, c = self.system.regress_left_out(self.Y)
+            V, P, c = self.system.regress_left_out(self.Y, units)
             self._regression = V, P
-        if self.row_weights is None:
-            return self.Y - self.V / c.unsqueeze(-1)
-        return left_out(self.Y, self.V, c, self.system.ridge, self.row_weights)
+        return self.Y - (units or Units()).residuals(self.V, c, self.system.noise)
+
+    def left_out_residuals(self, values: Tensor) -> Tensor:
+        """``values`` ``(n, q)`` at each row less their prediction without it and its group: ``(*batch, n, q)``."""
+        V, c = self.system.solve(values), self.system.inverse_parts(self.units)
+        return (self.units or Units()).residuals(V, c, self.system.noise)
 
     def leave_one_out_distribution(self) -> Distribution:
-        """P(Y | X = x_i) of a real target by the embedding without row i, in closed form, at every row.
-
-        The ridge nλ and the marginal distribution F̄ stay the same.
-        """
+        """P(Y | X = x_i) of a real target without row i and its group, at every row, with the same ridge nλ and F̄."""
         support, F, _ = self._cumulative
         G, _ = indicators(self.real_targets(), support, self.row_weights)
-        residuals = self.system.solve(G) / self.system.inverse_diagonal().unsqueeze(-1)
-        return Distribution(support, F + G - residuals)
+        return Distribution(support, F + G - self.left_out_residuals(G))
 
     def cross_gram(self, x: Tensor) -> Tensor:
         """k(x, x_i) for new points ``x`` of shape ``(t, d)``: ``(*batch, t, n)``."""
@@ -275,14 +285,15 @@ class ConditionedEmbedding(LinearPredictor):
             ys = [self.embedding.targets(part, self.x) if soft and part.dim() == 1 else part for part in (self.y, y)]
             total = self.total_weight + (len(x) if weights is None else float(weights.sum()))
             embedding.regularization = (self.system.ridge / total).to(embedding.regularization)
-            return type(self)(embedding, torch.cat([self.x, x]), torch.cat(ys), system)
+            x, units = torch.cat([self.x, x]), self._units and self._units.extended(len(x))
+            return type(self)(embedding, x, torch.cat(ys), system, units=units)
 
     def restricted(self, rows: Tensor) -> ConditionedEmbedding:
         """The same embedding conditioned on some of the data, from the stored Gram matrix or features."""
-        weights = None if self.row_weights is None else self.row_weights[rows]
-        total = len(rows) if weights is None else float(weights.sum())
+        total = len(rows) if self.row_weights is None else float(self.row_weights[rows].sum())
         system = self.system.restricted(rows, total * self.regularization)
-        return type(self)(self.embedding, self.x[rows], self.y[rows], system)
+        units = self._units and self._units.subset(rows)
+        return type(self)(self.embedding, self.x[rows], self.y[rows], system, units=units)
 
     def fitted_by(self, part: ConditionedEmbedding, part_rows: Tensor, rows: Tensor) -> Tensor:
         """The values at some ``rows`` of the data of ``part``, which is this embedding ``restricted(part_rows)``."""

@@ -143,7 +143,8 @@ def prediction_sets(left_out: Tensor, y: Tensor, probabilities: Tensor, coverage
 def jackknife_plus_interval(conditioned: ConditionedEmbedding, x: Tensor, coverage: float = 0.9) -> Tensor:
     r"""Intervals for a real target that cover with probability at least 1 − 2α = 2·``coverage`` − 1: ``(t, 2)``.
 
-    For every row i the embedding without it has a closed form, at x_i and at any x: with w = A⁻¹k(x),
+    For every row i the embedding without it has a closed form, at x_i and at any x (with groups, :math:`w_i R_i` is a
+    sum over the group, which is left out as a whole): with w = A⁻¹k(x),
 
     .. math::
         \hat F_{-i}(t \mid x) = \sum_j w_j \mathbf 1\{y_j \le t\} - w_i R_i(t) + \Big( 1 - \sum_j w_j + w_i b_i \Big)
@@ -199,12 +200,18 @@ class _LeftOut:
     def __init__(self, conditioned: ConditionedEmbedding) -> None:
         self.conditioned, self.y = conditioned, conditioned.real_targets()
         self.support = support_of(self.y)
-        n = len(self.y)
         self.G = (self.y.unsqueeze(-1) <= self.support).to(self.y)
-        c = conditioned.system.inverse_diagonal().unsqueeze(-1)
-        self.R = conditioned.system.solve(self.G) / c
-        self.b = conditioned.system.solve(torch.ones_like(c)) / c
-        self.marginal = (self.G.sum(0) - self.G) / max(n - 1, 1)
+        ones = torch.ones_like(self.G[:, :1])
+        self.R, self.b = conditioned.left_out_residuals(self.G), conditioned.left_out_residuals(ones)
+        rest = len(ones) - self._of_group(ones, 0)
+        self.marginal = (self.G.sum(0) - self._of_group(self.G, 0)) / rest.clamp_min(1.0)
+
+    def _of_group(self, values: Tensor, dim: int) -> Tensor:
+        """The sum over the rows that are left out with each row: the row itself without groups."""
+        units = self.conditioned.units
+        if units is None or units.labels is None:
+            return values
+        return torch.zeros_like(values).index_add_(dim, units.labels, values).index_select(dim, units.labels)
 
     def at_own_rows(self) -> Tensor:
         """F̂_{−i}(t_j | x_i), ``(n, s)``: there Σ_j w_j 1{y_j ≤ t} without i is 1{y_i ≤ t} − R_i(t)."""
@@ -213,8 +220,9 @@ class _LeftOut:
     def at(self, x: Tensor) -> Tensor:
         """F̂_{−i}(t_j | x), ``(t, n, s)``."""
         w = self.conditioned.weights(x).mT
-        missing = 1.0 - w.sum(-1, keepdim=True) + w * self.b.squeeze(-1)
-        return (w @ self.G).unsqueeze(-2) - w.unsqueeze(-1) * self.R + missing.unsqueeze(-1) * self.marginal
+        missing = 1.0 - w.sum(-1, keepdim=True) + self._of_group(w * self.b.squeeze(-1), -1)
+        without = self._of_group(w.unsqueeze(-1) * self.R, -2)
+        return (w @ self.G).unsqueeze(-2) - without + missing.unsqueeze(-1) * self.marginal
 
 
 def _quantiles(F: Tensor, levels: tuple[float, float], support: Tensor) -> Tensor:

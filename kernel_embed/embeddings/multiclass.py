@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..kernels import DeltaKernel, DiagonalBound
 from ..kernels.parameters import frozen
+from ..linalg import Groups, Units
 from ..validation import check_count, check_features, check_finite, check_lengths, check_weights
 from .calibration import CalibratedMulticlass
 from .conditional import ConditionalEmbedding, ConditionedEmbedding
@@ -63,25 +64,30 @@ class MulticlassEmbedding(ConditionalEmbedding):
         )
         self.num_classes = num_classes
 
-    def attach(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedMulticlass:
+    def attach(
+        self, x: Tensor, y: Tensor, weights: Tensor | None = None, groups: Groups = None
+    ) -> ConditionedMulticlass:
         """The embedding with its data, differentiable in its parameters.
 
         Args:
             x: inputs of shape ``(n, d)``.
             y: class numbers ``(n,)``, or soft labels: one row of m probabilities each, ``(n, m)``.
             weights: how many rows each row stands for, ``(n,)`` and positive; 1 each by default.
+            groups: a whole number for each row, ``(n,)``; rows of one group are left out together.
         """
         x, y, weights = self.checked(x, y, weights)
-        return ConditionedMulticlass(self, x, y, weights=weights)
+        return ConditionedMulticlass(self, x, y, weights=weights, units=Units.of(x, groups))
 
     def checked(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Validate and convert the data of :meth:`attach`."""
         x = check_features(x)
         return x, check_labels(x, y, self.num_classes), check_weights(x, weights)
 
-    def condition(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> ConditionedMulticlass:
+    def condition(
+        self, x: Tensor, y: Tensor, weights: Tensor | None = None, groups: Groups = None
+    ) -> ConditionedMulticlass:
         """Factorize K + nλW⁻¹ for the data that :meth:`attach` takes, with a frozen embedding."""
-        return frozen(self).attach(x, y, weights)
+        return frozen(self).attach(x, y, weights, groups)
 
     def targets(self, y: Tensor, like: Tensor) -> Tensor:
         """Y ∈ [0, 1]^{n×m}, the one-hot labels of eq. (5), or the soft labels as they are."""

@@ -16,9 +16,11 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ..embeddings import ConditionalEmbedding
 from ..kernels import gram, gram_diagonal
 from ..kernels.evaluators import RadialEvaluator
 from ..kernels.initialization import has_lengthscale
+from ..linalg import Groups, Units, repeated_rows
 from ..objectives.base import B, B_co, Embedding, attach
 from ..validation import check_count
 from .parameters import is_small
@@ -181,18 +183,30 @@ class LocalProcess(Generic[B]):
 
     leads = True
 
-    def __init__(self, embedding: Embedding[B], weights: Tensor | None = None) -> None:
+    def __init__(self, embedding: Embedding[B], weights: Tensor | None = None, groups: Groups = None) -> None:
         self.module: gpytorch.Module = embedding
-        self._embedding, self.weights = embedding, weights
+        self._embedding, self.weights, self.groups = embedding, weights, groups
+        self._cached: tuple[Tensor, Units] | None = None
 
     def attach(self, x: Tensor, y: Tensor | None = None) -> B:
         """The embedding with its data."""
-        if self.weights is not None and len(self.weights) != x.shape[-2]:
-            raise ValueError(
-                f"Weights need all {len(self.weights)} rows at once, got a mini-batch of {x.shape[-2]}. Learn with "
-                "full batches, or repeat rows instead of weighting them."
-            )
-        return attach(self._embedding, x, y, self.weights)
+        groups = self.groups.labels if isinstance(self.groups, Units) else self.groups
+        for name, values in (("Weights", self.weights), ("Groups", groups)):
+            if values is not None and len(values) != x.shape[-2]:
+                raise ValueError(
+                    f"{name} need all {len(values)} rows at once, got a mini-batch of {x.shape[-2]}. Learn with full "
+                    "batches, or repeat rows instead of weighting them."
+                )
+        return attach(self._embedding, x, y, self.weights, self.units(x, y))
+
+    def units(self, x: Tensor, y: Tensor | None) -> Units | None:
+        """What is left out at a time; computed once for rows that stay the same."""
+        if y is None or not (isinstance(self._embedding, ConditionalEmbedding) or self.groups is not None):
+            return None
+        if self._cached is None or self._cached[0] is not x:
+            units = repeated_rows(x, y) if self.groups is None else Units.of(x, self.groups)
+            self._cached = x, units or Units()
+        return self._cached[1]
 
     def total_rows(self, num_rows: int) -> float:
         """Their number, or the sum of their weights."""

@@ -8,16 +8,14 @@ vector-Jacobian products (:mod:`kernel_embed.linalg.lapack`), and ``value_and_gr
     \frac{\partial q}{\partial u} = \frac{\partial q}{\partial \log \theta} \, \frac1\theta \,
            \frac{\partial \theta}{\partial u}
 
-An objective that has only ``evaluate`` is differentiated by autograd from K onward, and a kernel without a closed form
-by autograd up to K. Points where A is not positive definite, or where distances lose their digits, are left to the
-autograd path, which adds jitter and warns.
+Autograd differentiates objectives that have only ``evaluate``, from K onward, and kernels without a closed form, up to
+K. Where A is not positive definite or distances lose their digits, the autograd path adds jitter and warns.
 """
 
 from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gpytorch
@@ -36,15 +34,16 @@ from ..kernels import explicit_features
 from ..kernels.evaluators import Gram, gram_evaluator
 from ..kernels.features import MAX_WIDTH
 from ..kernels.structure import batch_shape_of
-from ..linalg import DistanceForm
-from ..linalg.lapack import QUANTITIES, Cotangents, LapackSystem, LeafSystem
+from ..linalg import DistanceForm, Units, repeated_rows
+from ..linalg.lapack import Cotangents, LapackSystem, LeafSystem
+from ..linalg.quantities import QUANTITIES
 from ..objectives import Objective
-from ..objectives.base import Targets
 from ..objectives.evidence import EmbeddingEvidence, SampleEvidence
+from ..objectives.inputs import Targets
 from .data import LocalProcess
 from .parameters import Coordinates, ParameterVector, Vector, flatten, is_small
 from .priors import PriorLoss
-from .result import Evaluation, Terms
+from .result import Evaluation, by_name
 
 if TYPE_CHECKING:
     from .loss import Loss
@@ -93,9 +92,16 @@ class DirectObjective(Direct):
     """q(u) and ∂q/∂u for a conditional embedding."""
 
     def __init__(
-        self, embedding: ConditionalEmbedding, objective: Objective[Any], x: Tensor, y: Tensor, vector: ParameterVector
+        self,
+        embedding: ConditionalEmbedding,
+        objective: Objective[Any],
+        x: Tensor,
+        y: Tensor,
+        vector: ParameterVector,
+        weights: Tensor | None = None,
+        units: Units | None = None,
     ) -> None:
-        x, y, _ = embedding.checked(x, y, None)
+        x, y, weights = embedding.checked(x, y, weights)
         self._embedding, self._x, self._y, self._vector = embedding, x, y, vector
         self._steps = [(c, term, [QUANTITIES[name] for name in term.inputs]) for c, term in objective.terms()]
         self.is_direct = all(term.has_derivatives and term.is_direct(embedding) for _, term, _ in self._steps)
@@ -106,9 +112,11 @@ class DirectObjective(Direct):
         self._writes = not self.is_direct or not (self.evaluator is None or self.evaluator.on_log_scale)
         self._coordinates = Coordinates(vector)
         self._Y = embedding.targets(y, x)
-        self._system = LapackSystem(self._Y.numpy())
-        self._form = DistanceForm(self._Y.squeeze(-1)) if "inverse_forms" in inputs else None
-        self._data = Targets(np, self._system.Y, len(x))
+        self._units, w = units or Units(), None if weights is None else weights.numpy()
+        self._total = len(x) if w is None else float(w.sum())  # n
+        self._system = LapackSystem(self._Y.numpy(), w, self._units)
+        self._form = DistanceForm(self._Y.squeeze(-1), weights) if "scores" in inputs else None
+        self._data = Targets(np, self._system.Y, self._total, w)
 
     def _evaluate(self, u: Vector, with_gradient: bool) -> Value | None:
         evaluator = self.evaluator
@@ -121,7 +129,7 @@ class DirectObjective(Direct):
         if gram is None:
             return None
         lam = float(values[RIDGE][0]) if RIDGE in values else float(self._embedding.regularization)
-        ridge = len(self._x) * lam
+        ridge = self._total * lam
         answer = (self._directly if self.is_direct else self._by_autograd)(gram, ridge, with_gradient)
         if answer is None or not with_gradient:
             return None if answer is None else Value(answer.terms, np.zeros(0))
@@ -162,14 +170,13 @@ class DirectObjective(Direct):
         kind = ConditionedMulticlass if isinstance(self._embedding, MulticlassEmbedding) else ConditionedEmbedding
         with torch.set_grad_enabled(with_gradient):
             system = LeafSystem(K, eta, self._Y, self._system)
-            attached = kind(self._embedding, self._x, self._y, system)
+            attached = kind(self._embedding, self._x, self._y, system, units=self._units)
             vars(attached)["Y"] = self._Y
             values = [c * term.evaluate(attached) for c, term, _ in self._steps]
             terms = [value.item() for value in values]
             if not with_gradient:
                 return _Answer(terms)
-            # An objective may also use λ or other parameters of the embedding.
-            parameters = self._vector.parameters
+            parameters = self._vector.parameters  # an objective may also use λ or other ones
             G, slope, others = system.vjp([value for value in values if value.requires_grad], parameters)
         pairs = zip(parameters, others, strict=True)
         by_parameter = flatten(torch.zeros_like(raw) if other is None else other for raw, other in pairs)
@@ -177,8 +184,7 @@ class DirectObjective(Direct):
 
 
 class _Answer(NamedTuple):
-    """The terms, a matrix whose symmetric part is ∂q/∂(σ²K), ∂q/∂η, ∂q/∂α², and what else depends on u."""
-
+    # The terms, a matrix whose symmetric part is ∂q/∂(σ²K), ∂q/∂η, ∂q/∂α², and what else depends on u.
     terms: list[float]
     G: Any = None
     ridge: float = 0.0
@@ -216,7 +222,13 @@ class DirectEvidence(Direct):
 
 
 def direct_objective(
-    embedding: gpytorch.Module, objective: Objective[Any], x: Tensor, y: Tensor | None, vector: ParameterVector
+    embedding: gpytorch.Module,
+    objective: Objective[Any],
+    x: Tensor,
+    y: Tensor | None,
+    vector: ParameterVector,
+    weights: Tensor | None = None,
+    units: Units | None = None,
 ) -> Direct | None:
     """The objective without modules and graph; ``None`` if the problem is large, batched, or of another kind."""
     if not is_small(x) or any(p.dtype is not torch.float64 for p in embedding.parameters()):
@@ -230,7 +242,8 @@ def direct_objective(
     if any(name != RIDGE and not name.startswith("kernel.") for name in vector.named):
         return None
     with torch.no_grad():
-        direct = DirectObjective(embedding, objective, x, y, vector)
+        units = repeated_rows(x, y) if units is None else units
+        direct = DirectObjective(embedding, objective, x, y, vector, weights, units)
         if direct.evaluator is None:
             return None
         # Few explicit features make the system small; the autograd path uses them. Radial kernels have none.
@@ -252,14 +265,6 @@ def _sample_evidence(
         return None
     evidence = term.for_sample(embedding, x)
     return None if evidence is None else DirectEvidence(embedding, evidence, coefficient, vector)
-
-
-def by_name(names: Sequence[str], values: Sequence[float]) -> Terms:
-    """Values by name; those with the same name are added."""
-    terms: Terms = {}
-    for name, value in zip(names, values, strict=True):
-        terms[name] = terms.get(name, 0.0) + value
-    return terms
 
 
 class DirectLoss:
@@ -288,7 +293,8 @@ class DirectLoss:
 
 def direct_loss(loss: Loss[Any], x: Tensor, y: Tensor | None, vector: ParameterVector) -> DirectLoss | None:
     """The loss without modules and graph; ``None`` if the problem is large or of another kind."""
-    if loss.single or not isinstance(loss.group, LocalProcess) or loss.group.weights is not None:
+    group = loss.group
+    if loss.single or not isinstance(group, LocalProcess):
         return None
-    objective = direct_objective(loss.group.module, loss.objective, x, y, vector)
+    objective = direct_objective(group.module, loss.objective, x, y, vector, group.weights, group.units(x, y))
     return None if objective is None else DirectLoss(objective, loss, vector, x.shape[-2])

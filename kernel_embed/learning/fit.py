@@ -35,6 +35,7 @@ def fit(
     y: Tensor | None = None,
     *,
     weights: Tensor | None = None,
+    groups: Tensor | None = None,
     optimizer: Optimizer | Factory | None = None,
     callback: Callback | None = None,
     max_evaluations: int | None = None,
@@ -68,6 +69,8 @@ def fit(
             so that a resumed run has the same order of batches.
         y: targets, for embeddings that have them.
         weights: how many rows each row stands for, ``(n,)``, for embeddings with targets and full batches.
+        groups: a whole number for each row, ``(n,)``: rows of one group, such as a patient, batch or day, are left out
+            together; for embeddings with targets and full batches. By default equal rows are.
         optimizer: an :class:`~kernel_embed.learning.Optimizer`, or a factory that makes one of ``torch.optim``, such as
             ``torch.optim.SGD`` or ``lambda p: torch.optim.SGD(p, lr=0.1)``, run on all rows;
             :class:`~kernel_embed.learning.TorchOptimizer` has its epochs and batches. It excludes the six options
@@ -125,7 +128,7 @@ def fit(
         num_epochs=num_epochs,
         learning_rate=learning_rate,
     )
-    group = _process_group(embedding, weights)
+    group = _process_group(embedding, weights, groups)
     data = _as_data(x, y, group.module)
     if data.whole is not None and isinstance(group, LocalProcess):  # each rank would draw different numbers
         _check_fit(group.module, *data.whole)
@@ -142,7 +145,7 @@ def fit(
         identity = {
             "objective": repr(objective),
             "shapes": {name: list(p.shape) for name, p in vector.named.items()},
-            "data": data.identity() if weights is None else f"{data.identity()} {fingerprint(weights)}",
+            "data": " ".join([data.identity(), *(fingerprint(part) for part in (weights, groups) if part is not None)]),
         }
         problem.resume(checkpoint, identity, type(method).__qualname__)
     outcome, interrupted = _run(method, problem)
@@ -192,11 +195,13 @@ def _as_optimizer(optimizer: Optimizer | Factory, options: list[str]) -> Optimiz
     return TorchOptimizer(cast(Factory, optimizer))
 
 
-def _process_group(embedding: Embedding[B] | ProcessGroup[B], weights: Tensor | None) -> ProcessGroup[B]:
+def _process_group(
+    embedding: Embedding[B] | ProcessGroup[B], weights: Tensor | None, groups: Tensor | None
+) -> ProcessGroup[B]:
     if not isinstance(embedding, ProcessGroup):
-        return LocalProcess(embedding, weights)
-    if weights is not None:
-        raise TypeError("Rows cannot be weighted over several ranks. Repeat rows instead.")
+        return LocalProcess(embedding, weights, groups)
+    if weights is not None or groups is not None:
+        raise TypeError("Rows cannot be weighted or grouped over several ranks. Repeat rows instead of weighting them.")
     return embedding
 
 

@@ -12,9 +12,8 @@ from ..linalg import single_precision
 from ..objectives import Objective
 from ..objectives.base import B
 from .data import ProcessGroup
-from .direct import by_name
 from .priors import prior_loss
-from .result import Terms
+from .result import Terms, by_name
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import gpytorch
 
 from .parameters import Vector
 
 Terms = dict[str, float]
+
+
+def by_name(names: Sequence[str], values: Sequence[float]) -> Terms:
+    """Values by name; those with the same name are added."""
+    terms: Terms = {}
+    for name, value in zip(names, values, strict=True):
+        terms[name] = terms.get(name, 0.0) + value
+    return terms
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,26 +4,28 @@ from .cholesky import extended, require_finite, whitening
 from .dense import DenseSystem, factorize, single_precision
 from .features import FeatureSystem, Shards
 from .forms import DenseForm, DistanceForm, QuadraticForm
-from .implicit import sandwich
 from .iterative import IterativeSystem, conjugate_gradients
-from .ridge_path import RidgePath, left_out_from_leverage
-from .system import LinearSystem, left_out
+from .products import sandwich
+from .ridge_path import RidgePath
+from .system import LinearSystem
+from .units import Groups, Units, repeated_rows
 
 __all__ = [
     "DenseForm",
     "DenseSystem",
     "DistanceForm",
     "FeatureSystem",
+    "Groups",
     "IterativeSystem",
     "LinearSystem",
     "QuadraticForm",
     "RidgePath",
     "Shards",
+    "Units",
     "conjugate_gradients",
     "extended",
     "factorize",
-    "left_out",
-    "left_out_from_leverage",
+    "repeated_rows",
     "require_finite",
     "sandwich",
     "single_precision",

@@ -77,7 +77,7 @@ class _Extended(DenseSystem):
 
     def __init__(self, K: Tensor, ridge: Tensor, weights: Tensor | None, factor: Tensor) -> None:
         self.K, self.ridge, self.weights, self._cached_factor = K, ridge, weights, factor
-        self._noise = ridge.unsqueeze(-1) if weights is None else ridge.unsqueeze(-1) / weights
+        self.noise = ridge.unsqueeze(-1) if weights is None else ridge.unsqueeze(-1) / weights
         self.jitter = torch.zeros_like(ridge)
 
 

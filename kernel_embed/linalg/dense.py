@@ -28,17 +28,18 @@ from torch import Tensor
 
 from .forms import QuadraticForm
 from .implicit import (
-    InverseDiagonal,
     InverseForms,
+    InverseParts,
     LogDeterminant,
     NegativeLogDensity,
     Regress,
     RegressLeftOut,
-    blocks_of,
-    inverse_from,
+    sandwiched_form,
     solved,
 )
+from .products import blocks_of, inverse_from
 from .system import LinearSystem
+from .units import Blocks, Units
 
 MAX_CONDITION = 1e5
 """The largest bound of κ for which a factor is made in single precision: uκ is 0.006 there, at worst."""
@@ -121,34 +122,35 @@ class DenseSystem(LinearSystem):
             self._cached_factor, self.jitter = factorize(K.detach(), noise.detach())
         jittered = bool(self.jitter.any())
         self.ridge = ridge + self.jitter if jittered else ridge
-        self._noise = noise + self.jitter.unsqueeze(-1) if jittered else noise
+        self.noise = noise + self.jitter.unsqueeze(-1) if jittered else noise
 
     def regress(self, Y: Tensor) -> tuple[Tensor, Tensor]:
         """V = A⁻¹Y and the fitted values P = KV, for ``Y`` of shape ``(*batch, n, m)``."""
         Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
-        V, P = Regress.apply(self.K, self._noise, Y, self._factor)
+        V, P = Regress.apply(self.K, self.noise, Y, self._factor)
         return V, P
 
-    def regress_left_out(self, Y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """V = A⁻¹Y, P = KV and c = diag A⁻¹, whose gradients are one symmetric product.
+    def regress_left_out(self, Y: Tensor, units: Units | None = None) -> tuple[Tensor, Tensor, Blocks]:
+        """V = A⁻¹Y, P = KV and c = diag A⁻¹, or the blocks of A⁻¹, whose gradients are one symmetric product.
 
-        If a gradient is needed, the inverse replaces the factor, so that at most three n × n matrices are in memory; a
-        later solve factorizes again.
+        If a gradient is needed, the inverse replaces the factor, so that at most three n × n matrices are in memory,
+        and one more with groups; a later solve factorizes again.
         """
         if not (torch.is_grad_enabled() and self.K.requires_grad):
-            return super().regress_left_out(Y)
+            return super().regress_left_out(Y, units)
         Y = Y.expand(*self.K.shape[:-1], Y.shape[-1])
-        V, P, c = RegressLeftOut.apply(self.K, self._noise, Y, self._factor, self._inverse)
+        groups = _groups(units)
+        V, P, *parts = RegressLeftOut.apply(self.K, self.noise, Y, self._factor, self._inverse, groups)
         self._cached_factor = None
-        return V, P, c
+        return V, P, parts[0] if groups is None else tuple(parts)
 
     def solve(self, Y: Tensor) -> Tensor:
         """V = A⁻¹Y, without P = KV if no gradient is needed."""
-        if torch.is_grad_enabled() and any(t.requires_grad for t in (self.K, self._noise, Y)):
+        if torch.is_grad_enabled() and any(t.requires_grad for t in (self.K, self.noise, Y)):
             return self.regress(Y)[0]
         Y = Y.expand(*self._factor.shape[:-2], *Y.shape[-2:])
         if self._factor.dtype != Y.dtype:
-            return solved(self.K, self._noise, self._factor, Y)
+            return solved(self.K, self.noise, self._factor, Y)
         return torch.cholesky_solve(Y, self._factor)
 
     def coefficients(self, Y: Tensor) -> Tensor:
@@ -173,34 +175,43 @@ class DenseSystem(LinearSystem):
 
     def inverse_diagonal(self) -> Tensor:
         """c = diag A⁻¹, of shape ``(*batch, n)``."""
-        diagonal: Tensor = InverseDiagonal.apply(self.K, self._noise, self._inverse)
+        diagonal: Tensor = InverseParts.apply(self.K, self.noise, self._inverse, None)[0]
         return diagonal
 
-    def inverse_forms(self, form: QuadraticForm) -> tuple[Tensor, Tensor]:
-        """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹: ``(*batch, n)`` each.
+    def inverse_blocks(self, units: Units) -> tuple[Tensor, ...]:
+        """The blocks [A⁻¹]_GG of the groups of each size s, ``(*batch, g, s, s)``."""
+        blocks: tuple[Tensor, ...] = InverseParts.apply(self.K, self.noise, self._inverse, units)
+        return blocks
+
+    def inverse_forms(self, form: QuadraticForm, units: Units | None = None) -> tuple[Blocks, Blocks]:
+        """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹, ``(*batch, n)`` each; or the blocks of both.
 
         If a gradient is needed, the factor is released, as in :meth:`regress_left_out`.
         """
-        if not (torch.is_grad_enabled() and (self.K.requires_grad or self._noise.requires_grad)):
-            inverse = self._inverse.to(self.K)
-            q = torch.empty_like(inverse[..., 0])
-            for block in blocks_of(inverse.shape[-1]):
-                columns = inverse[..., block]
-                q[..., block] = (columns * form.apply(columns)).sum(-2)
-            return q, self.inverse_diagonal()
-        inverse, self._cached_factor = self._inverse.to(self.K), None
-        q, c = InverseForms.apply(self.K, self._noise, inverse, form)
-        return q, c
+        groups = _groups(units)
+        if torch.is_grad_enabled() and (self.K.requires_grad or self.noise.requires_grad):
+            inverse, self._cached_factor = self._inverse.to(self.K), None
+            parts = InverseForms.apply(self.K, self.noise, inverse, form, groups)
+            half = len(parts) // 2
+            return parts if groups is None else (parts[:half], parts[half:])
+        inverse = self._inverse.to(self.K)
+        if groups is not None:
+            return groups.blocks(sandwiched_form(inverse, form)), groups.blocks(inverse)
+        q = torch.empty_like(inverse[..., 0])
+        for block in blocks_of(inverse.shape[-1]):
+            columns = inverse[..., block]
+            q[..., block] = (columns * form.apply(columns)).sum(-2)
+        return q, self.inverse_diagonal()
 
     def log_determinant(self) -> Tensor:
         """log |A|, of shape ``batch``."""
-        value: Tensor = LogDeterminant.apply(self.K, self._noise, self)
+        value: Tensor = LogDeterminant.apply(self.K, self.noise, self)
         return value
 
     def negative_log_densities(self, Y: Tensor) -> Tensor:
         """−Σ_c log N(Y_c; 0, A) over the columns of ``Y`` ``(*batch, n, m)`` in nats, of shape ``batch``."""
         Y = Y.expand(*self._factor.shape[:-1], Y.shape[-1])
-        value: Tensor = NegativeLogDensity.apply(self.K, self._noise, Y, self._factor)
+        value: Tensor = NegativeLogDensity.apply(self.K, self.noise, Y, self._factor)
         return value
 
     def conditional_covariance(self, representation: Tensor, prior: Callable[[], Tensor]) -> Tensor:
@@ -211,12 +222,17 @@ class DenseSystem(LinearSystem):
     @property
     def _factor(self) -> Tensor:
         if self._cached_factor is None:
-            self._cached_factor = factorize(self.K.detach(), self._noise.detach())[0]
+            self._cached_factor = factorize(self.K.detach(), self.noise.detach())[0]
         return self._cached_factor
 
     @functools.cached_property
     def _inverse(self) -> Tensor:
         return inverse_from(self._factor)
+
+
+def _groups(units: Units | None) -> Units | None:
+    """The units, if some of them are groups of rows."""
+    return None if units is None or units.labels is None else units
 
 
 def factorize(K: Tensor, noise: Tensor, name: str = "K + ηI") -> tuple[Tensor, Tensor]:

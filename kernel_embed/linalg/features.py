@@ -27,6 +27,7 @@ from .cholesky import require_finite
 from .dense import DenseSystem, factorize
 from .forms import QuadraticForm
 from .system import LinearSystem
+from .units import Blocks, Units
 
 
 class Shards:
@@ -87,6 +88,7 @@ class FeatureSystem(LinearSystem):
         F = self._F.detach()
         self._factor, self.jitter = factorize(shards.sum(F.mT @ F), ridge.detach().unsqueeze(-1), "ZᵀZ + ηI")
         self.ridge = ridge + self.jitter if bool(self.jitter.any()) else ridge
+        self.noise = self.ridge.unsqueeze(-1) if self._w is None else self.ridge.unsqueeze(-1) / self._w.squeeze(-1)
 
     def coefficients(self, Y: Tensor) -> Tensor:
         """C = M⁻¹ZᵀWY, ``(*batch, p, m)``: the coefficients of the features in predictions."""
@@ -147,22 +149,33 @@ class FeatureSystem(LinearSystem):
         lowest = ridge / (ridge + (w * self.diagonal()).detach())
         return w * torch.maximum(1.0 - h, lowest.detach()) / ridge
 
-    def inverse_forms(self, form: QuadraticForm) -> tuple[Tensor, Tensor]:
+    def inverse_blocks(self, units: Units) -> tuple[Tensor, ...]:
+        """[A⁻¹]_GG = (W_G − (WU)_G (WZ)_Gᵀ)/η with U = ZM⁻¹, for the groups of each size."""
+        self._require_one_rank()
+        WZ = self.Z if self._w is None else self._w * self.Z
+        w = torch.ones_like(self.Z[..., 0]) if self._w is None else self._w.squeeze(-1)
+        H = units.outer_blocks(self._core.solve(WZ.mT).mT, WZ)
+        blocks = (torch.diag_embed(w[..., rows]) - 0.5 * (h + h.mT) for rows, h in zip(units.rows, H, strict=True))
+        return tuple(block / self.ridge[..., None, None, None] for block in blocks)
+
+    def inverse_forms(self, form: QuadraticForm, units: Units | None = None) -> tuple[Blocks, Blocks]:
         """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹, in O(np²) where L B costs O(n) for each column of B.
 
         A⁻¹ = W^½(I − UFᵀ)W^½/η with U = FM⁻¹: with L̃ = W^½LW^½ the first is (w/η²) diag(L̃ − 2UFᵀL̃ + U(FᵀL̃F)Uᵀ).
         """
-        if self.shards.size > 1:
-            raise TypeError(
-                "LeaveOneOutScore needs all rows in one place and is not available over several ranks. Score classes, "
-                "or learn from the rows of one rank."
-            )
+        self._require_one_rank()
+        if units is not None and units.labels is not None:
+            return DenseSystem(self.gram(), self.ridge, self.weights).inverse_forms(form, units)
         F, root = self._F, 1.0 if self._w is None else self._w.sqrt()
         U = self._core.solve(F.mT).mT
         T = root * form.times(root * F)
         w = 1.0 if self._w is None else self._w.squeeze(-1)
         bent = ((U @ (F.mT @ T) - 2.0 * T) * U).sum(-1)
         return w * (w * form.diagonal() + bent) / self.ridge.unsqueeze(-1).square(), self.inverse_diagonal()
+
+    def _require_one_rank(self) -> None:
+        if self.shards.size > 1:
+            raise TypeError("LeaveOneOutScore and groups need all rows in one place, not over several ranks.")
 
     def log_determinant(self) -> Tensor:
         """log det A = log det M + (n − p) log η − Σ log w, of shape ``batch``."""
@@ -218,8 +231,6 @@ class _FeatureCoefficients(torch.autograd.Function):
 
 
 class _GatheredProduct(torch.autograd.Function):
-    """ZW at the rows of all ranks."""
-
     @staticmethod
     def forward(ctx: Any, Z: Tensor, W: Tensor, shards: Shards) -> Tensor:
         """P = ZC."""
@@ -238,8 +249,6 @@ class _GatheredProduct(torch.autograd.Function):
 
 
 class _Gather(torch.autograd.Function):
-    """One value for each row, gathered from all ranks."""
-
     @staticmethod
     def forward(ctx: Any, values: Tensor, shards: Shards) -> Tensor:
         """The values of all ranks."""

@@ -11,13 +11,14 @@ r"""Derivatives of quantities of :math:`A = K + D`, :math:`D = \eta W^{-1}`: imp
 
 with :math:`\partial q / \partial D_{ii} = -\sum_c B_{ic} V_{ic}` for the first, and the diagonal of
 :math:`\partial q / \partial K` for the others. (V, P, c) together are one node, whose gradient is one symmetric
-product: K is symmetric, so that (G_P − B)Vᵀ may be replaced by its symmetric part.
+product: K is symmetric, so that (G_P − B)Vᵀ may be replaced by its symmetric part. With groups of rows, blocks of A⁻¹
+and M take the place of their diagonals, and block-diagonal matrices that of diag(g) and diag(a).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,105 +26,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .forms import QuadraticForm
-
-SMALLEST_BLOCK = 192
-"""Rows at a time: enough for the speed of a matrix product, and no power of two, whose rows would compete for the same
-lines of the processor's cache."""
-MOST_BLOCKS = 8
-"""Threads synchronize after every operation on a block, so there are few blocks; 1/16 of the work is wasted."""
-
-
-def sandwich(C: Tensor, g: Tensor) -> Tensor:
-    """C diag(g) C for symmetric ``C``: half the work of the plain product, and none for entries with g = 0."""
-    return updated_sandwich(C, g)[0]
-
-
-def updated_sandwich(C: Tensor, g: Tensor, update: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-    """C diag(g) C + ½(LVᵀ + VLᵀ) for symmetric ``C`` and ``update`` (L, V), and the diagonal of the first term."""
-    if g.dim() == 1 and 2 * len(kept := g.nonzero().squeeze(-1)) < C.shape[-1]:
-        # Losses with a flat part leave most of g at zero.
-        half = C[kept].mT
-        return symmetric_product(half, half.mT, g[kept], update)
-    return symmetric_product(C, C, g, update)
-
-
-def symmetric_product(
-    left: Tensor, right: Tensor, scale: Tensor | None = None, update: tuple[Tensor, Tensor] | None = None
-) -> tuple[Tensor, Tensor]:
-    """``left diag(scale) right`` for a symmetric product, plus an ``update``; and the diagonal of the product."""
-    product = left.new_empty(*left.shape[:-1], left.shape[-2])
-    diagonal = left.new_empty(left.shape[:-1])
-    outer, inner = (None, None) if update is None else _halves(*update)
-    for block in blocks_of(left.shape[-2]):
-        start, stop = block.start, block.stop
-        rows = left[..., block, :] if scale is None else left[..., block, :] * scale.unsqueeze(-2)
-        rows = rows @ right[..., :, :stop]
-        diagonal[..., block] = rows.diagonal(offset=start, dim1=-2, dim2=-1)
-        if outer is not None and inner is not None:
-            rows += outer[..., block, :] @ inner[..., :, :stop]
-        product[..., block, :stop] = rows
-        product[..., :start, block] = rows[..., :, :start].mT
-    return product, diagonal
-
-
-def mutual_product_(C: Tensor, M: Tensor, a: Tensor, g: Tensor) -> Tensor:
-    """C diag(a) M + M diag(a) C + C diag(g) C for symmetric ``C`` and ``M``, which is overwritten by it.
-
-    A block of rows of the result needs only that block of M and those after it.
-    """
-    a, g = a.unsqueeze(-2), g.unsqueeze(-2)
-    for block in blocks_of(C.shape[-1]):
-        c = C[..., block, :]
-        rows = (M[..., block, :] * a + c * g) @ C[..., block.start :, :].mT
-        rows += (c * a) @ M[..., block.start :, :].mT
-        M[..., block, block.start :] = rows
-    return mirrored_(M)
-
-
-def mirrored_(upper: Tensor) -> Tensor:
-    """The symmetric matrix whose upper triangle is given, in its place."""
-    for block in blocks_of(upper.shape[-1]):
-        upper[..., block.stop :, block] = upper[..., block, block.stop :].mT
-    return upper
-
-
-def blocks_of(n: int) -> Iterator[slice]:
-    """The rows 0 … n − 1 in a few blocks."""
-    size = SMALLEST_BLOCK if torch.get_num_threads() == 1 else max(SMALLEST_BLOCK, -(-n // MOST_BLOCKS))
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
-
-
-def _halves(L: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
-    """Two factors of ½(LVᵀ + VLᵀ)."""
-    return 0.5 * torch.cat([L, V], dim=-1), torch.cat([V, L], dim=-1).mT
-
+from .products import blocks_of, inverse_from, mirrored_, mutual_product_, symmetric_product, updated_sandwich
+from .units import Units
 
 if TYPE_CHECKING:
     from .dense import DenseSystem
-
-
-def inverse_from(L: Tensor) -> Tensor:
-    """A⁻¹ from the lower factor L, block by block from the last.
-
-    With S the trailing block of A⁻¹ and M = L₂₁L₁₁⁻¹, the next one is (L₁₁⁻ᵀL₁₁⁻¹ + MᵀSM, −MᵀS; −SM, S). LAPACK's potri
-    needs as many multiplications, but in small parallel steps with a synchronization after each.
-    """
-    n = L.shape[-1]
-    if n <= SMALLEST_BLOCK or torch.get_num_threads() == 1:
-        # The columns that LAPACK writes are the rows of the transpose, which is the same matrix.
-        return torch.cholesky_inverse(L).mT
-    C = L.new_empty(L.shape)
-    for block in reversed(list(blocks_of(n))):
-        stop = block.stop
-        eye = torch.eye(stop - block.start, dtype=L.dtype, device=L.device)
-        R = torch.linalg.solve_triangular(L[..., block, block], eye, upper=False)
-        M = L[..., stop:, block] @ R
-        SM = C[..., stop:, stop:] @ M
-        own = R.mT @ R + M.mT @ SM
-        C[..., block, block] = 0.5 * (own + own.mT)
-        C[..., stop:, block] = SM.neg_()
-        C[..., block, stop:] = SM.mT
-    return C
 
 
 def solve_by(factor: Tensor, Y: Tensor) -> Tensor:
@@ -175,21 +82,22 @@ def _right(K: Tensor, G_V: Tensor | None, G_P: Tensor | None) -> Tensor | None:
 
 
 class RegressLeftOut(torch.autograd.Function):
-    """V, P and c, with one gradient for all three."""
+    """V, P and c or the blocks of A⁻¹, with one gradient for all."""
 
     @staticmethod
     def forward(
-        ctx: Any, K: Tensor, noise: Tensor, Y: Tensor, factor: Tensor, inverse: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """V = A⁻¹Y, P = KV and c = diag A⁻¹; the factor is not kept."""
+        ctx: Any, K: Tensor, noise: Tensor, Y: Tensor, factor: Tensor, inverse: Tensor, units: Units | None
+    ) -> tuple[Tensor, ...]:
+        """V = A⁻¹Y, P = KV, and c = diag A⁻¹ or [A⁻¹]_GG; the factor is not kept."""
         ctx.set_materialize_grads(False)
         V = solved(K, noise, factor, Y)
         ctx.save_for_backward(K, noise, V, inverse)
-        return V, K @ V, inverse.diagonal(dim1=-2, dim2=-1).to(Y, copy=True)
+        ctx.units = units
+        return V, K @ V, *_parts(inverse, units, Y)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, G_V: Tensor | None, G_P: Tensor | None, g: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, G_V: Tensor | None, G_P: Tensor | None, *g: Tensor | None) -> tuple[Tensor | None, ...]:
         """∂q/∂K = −A⁻¹ diag(g) A⁻¹ + ½(LVᵀ + VLᵀ), L = G_P − B."""
         K, noise, V, C = ctx.saved_tensors
         right = _right(K, G_V, G_P)
@@ -198,52 +106,87 @@ class RegressLeftOut(torch.autograd.Function):
         # One step of refinement: a product with the inverse is less stable than a solve.
         B += C @ (right - K @ B - noise.unsqueeze(-1) * B).to(C)
         gradient_noise = -(B * V).sum(-1)
-        g = torch.zeros_like(V[..., 0]) if g is None else g
         L = -B if G_P is None else G_P - B
-        gradient, diagonal = updated_sandwich(C, -g.to(C), (L.to(C), V.to(C)))
-        return gradient.to(K), (gradient_noise + diagonal).sum_to_size(noise.shape), B, None, None
+        gradient, diagonal = _sandwich(C, g, ctx.units, (L.to(C), V.to(C)))
+        return gradient.to(K), (gradient_noise + diagonal).sum_to_size(noise.shape), B, None, None, None
 
 
-class InverseDiagonal(torch.autograd.Function):
-    """c."""
+def _parts(C: Tensor, units: Units | None, like: Tensor) -> tuple[Tensor, ...]:
+    """The diagonal of ``C``, or its blocks where units are groups, in the dtype of ``like``."""
+    if units is None:
+        return (C.diagonal(dim1=-2, dim2=-1).to(like, copy=True),)
+    return tuple(block.to(like) for block in units.blocks(C))
+
+
+def _sandwich(
+    C: Tensor, g: Sequence[Tensor | None], units: Units | None, update: tuple[Tensor, Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """−C diag(g) C with an update, or with the block-diagonal matrix of ``g`` where units are groups."""
+    if units is None:
+        diagonal = C.new_zeros(C.shape[:-1]) if g[0] is None else g[0].to(C)
+        return updated_sandwich(C, -diagonal, update)
+    return symmetric_product(C, units.block_product(_symmetric(g, units, C, -1.0), C), None, update)
+
+
+def _symmetric(g: Sequence[Tensor | None], units: Units, C: Tensor, factor: float) -> list[Tensor]:
+    """The symmetric parts of the blocks ``g`` times ``factor``; zeros for ``None``."""
+    shapes = ((*C.shape[:-2], *rows.shape, rows.shape[-1]) for rows in units.rows)
+    blocks = (C.new_zeros(shape) if b is None else b.to(C) for b, shape in zip(g, shapes, strict=True))
+    return [0.5 * factor * (b + b.mT) for b in blocks]
+
+
+class InverseParts(torch.autograd.Function):
+    """c, or the blocks of A⁻¹."""
 
     @staticmethod
-    def forward(ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor) -> Tensor:
-        """c = diag A⁻¹."""
+    def forward(ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor, units: Units | None) -> tuple[Tensor, ...]:
+        """c = diag A⁻¹, or [A⁻¹]_GG."""
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(noise, inverse)
-        return inverse.diagonal(dim1=-2, dim2=-1).to(K, copy=True)
+        ctx.units, ctx.dtype = units, K.dtype
+        return _parts(inverse, units, K)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor, Tensor, None, None]:
         """∂q/∂K = −A⁻¹ diag(g) A⁻¹."""
         noise, inverse = ctx.saved_tensors
-        gradient = sandwich(inverse, -g.to(inverse)).to(g)
-        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None
-
-
-class InverseForms(torch.autograd.Function):
-    """diag A⁻¹LA⁻¹ and c."""
-
-    @staticmethod
-    def forward(ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor, form: QuadraticForm) -> tuple[Tensor, Tensor]:
-        """The diagonals of M = A⁻¹LA⁻¹ and of A⁻¹."""
-        ctx.save_for_backward(noise, inverse)
-        ctx.form, ctx.M = form, _between(inverse, form)
-        return ctx.M.diagonal(dim1=-2, dim2=-1).clone(), inverse.diagonal(dim1=-2, dim2=-1).clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        """∂q/∂K = −(A⁻¹ diag(a) M + M diag(a) A⁻¹ + A⁻¹ diag(g) A⁻¹)."""
-        noise, inverse = ctx.saved_tensors
-        # The gradient overwrites M; a second pass through a retained graph computes it again.
-        M, ctx.M = _between(inverse, ctx.form) if ctx.M is None else ctx.M, None
-        gradient = mutual_product_(inverse, M, -a, -g)
+        gradient = _sandwich(inverse, g, ctx.units)[0].to(ctx.dtype)
         return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None, None
 
 
-def _between(inverse: Tensor, form: QuadraticForm) -> Tensor:
+class InverseForms(torch.autograd.Function):
+    """diag A⁻¹LA⁻¹ and c, or the blocks of both."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor, form: QuadraticForm, units: Units | None
+    ) -> tuple[Tensor, ...]:
+        """The diagonals of M = A⁻¹LA⁻¹ and of A⁻¹, or their blocks, those of M first."""
+        ctx.save_for_backward(noise, inverse)
+        ctx.form, ctx.units, ctx.M = form, units, sandwiched_form(inverse, form)
+        return *_parts(ctx.M, units, inverse), *_parts(inverse, units, inverse)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        """∂q/∂K = −(A⁻¹ diag(a) M + M diag(a) A⁻¹ + A⁻¹ diag(g) A⁻¹)."""
+        noise, C = ctx.saved_tensors
+        # The gradient overwrites M; a second pass through a retained graph computes it again.
+        M, ctx.M = sandwiched_form(C, ctx.form) if ctx.M is None else ctx.M, None
+        units, half = ctx.units, len(cotangents) // 2
+        a, g = cotangents[:half], cotangents[half:]
+        if units is None:
+            gradient = mutual_product_(C, M, -a[0], -g[0])
+        else:
+            X = units.block_product(_symmetric(a, units, C, -1.0), M)
+            X += units.block_product(_symmetric(g, units, C, -0.5), C)
+            gradient = C @ X
+            gradient = gradient + gradient.mT
+        return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None, None, None
+
+
+def sandwiched_form(inverse: Tensor, form: QuadraticForm) -> Tensor:
     """A⁻¹LA⁻¹ as one triangle of the product (LA⁻¹)ᵀA⁻¹, because L times a vector costs O(n) if L is not dense."""
     M = torch.empty_like(inverse)
     for block in blocks_of(inverse.shape[-1]):

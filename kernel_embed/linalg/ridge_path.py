@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from .system import left_out
+from .units import Units
 
 
 class RidgePath:
@@ -88,10 +88,24 @@ class RidgePath:
         """zᵀ(ZᵀWZ + ηI)⁻¹z of rows ``ZQ``, ``(n',)`` or ``(n', E)``."""
         return ZQ.square() @ self.shrinkage(ridge)
 
-    def leave_one_out(self, ZQ: Tensor, Y: Tensor, C: Tensor, ridge: float, weights: Tensor | None = None) -> Tensor:
-        """Leave-one-out values ``(n', m)`` at rows ``ZQ`` with targets ``Y``, from C = ZᵀWY of all rows."""
-        P = ZQ @ (self.shrinkage(ridge).unsqueeze(-1) * (self.directions.mT @ C))
-        return left_out_from_leverage(P, self.leverage(ZQ, ridge), ZQ.square().sum(-1), Y, ridge, weights)
+    def leave_one_out(
+        self,
+        ZQ: Tensor,
+        Y: Tensor,
+        C: Tensor,
+        ridge: float,
+        weights: Tensor | None = None,
+        units: Units | None = None,
+    ) -> Tensor:
+        """Leave-one-out values ``(n', m)`` at rows ``ZQ`` with targets ``Y``, from C = ZᵀWY of all rows.
+
+        The ``units`` are those of these rows; a group must be among them as a whole.
+        """
+        shrinkage = self.shrinkage(ridge).unsqueeze(-1)
+        P = ZQ @ (shrinkage * (self.directions.mT @ C))
+        if units is not None and units.labels is not None:
+            return Y - left_out_blocks(Y - P, ZQ * shrinkage.squeeze(-1), ZQ, units, weights)
+        return left_out_from_leverage(P, self.leverage(ZQ, ridge), ZQ.square().sum(-1), Y, ridge, weights, units)
 
     def squared_errors(self, ZQ: Tensor, Y: Tensor, ridges: Tensor, leverage: Tensor) -> Tensor:
         """The sum over rows of squared leave-one-out residuals, ``(E, m)``, for all rows ``ZQ`` without weights."""
@@ -101,7 +115,13 @@ class RidgePath:
 
 
 def left_out_from_leverage(
-    P: Tensor, leverage: Tensor, norms: Tensor, Y: Tensor, ridge: float, weights: Tensor | None = None
+    P: Tensor,
+    leverage: Tensor,
+    norms: Tensor,
+    Y: Tensor,
+    ridge: float,
+    weights: Tensor | None = None,
+    units: Units | None = None,
 ) -> Tensor:
     """Leave-one-out values from the fitted values P = ZC at some rows, for one ridge η.
 
@@ -112,10 +132,20 @@ def left_out_from_leverage(
         Y: targets, ``(n', m)``.
         ridge: η.
         weights: w, ``(n',)``; 1 each by default.
+        units: of these rows, with the part of each row's weight that is left out.
     """
     w = 1.0 if weights is None else weights
     # 1 − h ≥ η / (η + w|z|²) always; only rounding can bring it below.
     lowest = ridge / (ridge + w * norms)
-    c = w * torch.maximum(1.0 - w * leverage, lowest) / ridge
-    V = (Y - P) / ridge if weights is None else weights.unsqueeze(-1) * (Y - P) / ridge
-    return left_out(Y, V, c, P.new_tensor(ridge), weights)
+    kept = torch.maximum(1.0 - w * leverage, lowest)
+    if units is not None and units.shares is not None:
+        kept = units.shares * kept + 1.0 - units.shares  # c̃η/w
+    return Y - (Y - P) / kept.unsqueeze(-1)
+
+
+def left_out_blocks(residuals: Tensor, U: Tensor, Z: Tensor, units: Units, weights: Tensor | None) -> Tensor:
+    """(I − U_G Z_Gᵀ W_G)⁻¹ (Y − P)_G for every group, with U = Z(ZᵀWZ + ηI)⁻¹: the residuals without the group."""
+    WZ = Z if weights is None else weights.unsqueeze(-1) * Z
+    H = units.outer_blocks(U, WZ)
+    blocks = tuple(torch.eye(h.shape[-1], dtype=h.dtype, device=h.device) - h for h in H)
+    return units.residuals(residuals, blocks, residuals)

@@ -3,7 +3,8 @@ r"""The interface of all regularized linear systems.
 .. math::  A = K + \eta\, W^{-1}, \qquad W = \operatorname{diag}(w)
 
 with the ridge :math:`\eta` and one weight for each row, :math:`w_i = 1` unless given: a row of weight 2 counts as two
-equal rows, and a row with noise of variance :math:`\sigma_i^2` has :math:`\eta = 1, w_i = \sigma_i^{-2}`.
+equal rows, which are left out together, and a row with noise of variance :math:`\sigma_i^2` has :math:`\eta = 1`,
+:math:`w_i = \sigma_i^{-2}`.
 """
 
 from __future__ import annotations
@@ -15,45 +16,23 @@ from collections.abc import Callable
 from torch import Tensor
 
 from .forms import QuadraticForm
-
-
-def left_out(Y: Tensor, V: Tensor, c: Tensor, ridge: Tensor, weights: Tensor | None) -> Tensor:
-    r"""The leave-one-out values at each row, from V = A⁻¹Y and c = diag A⁻¹.
-
-    .. math::  f_{-i} = Y_i - V_i / c_i
-
-    with the same ridge η. A row of weight w > 1 stands for w equal rows, of which one is left out: with
-    :math:`s_i = 1/c_i - \eta/w_i`, the variance at that row without any of them,
-
-    .. math::  \frac{\eta f_{-i} + (w_i - 1) s_i Y_i}{\eta + (w_i - 1) s_i} .
-
-    Args:
-        Y: ``(*batch, n, m)``.
-        V: ``(*batch, n, m)``.
-        c: ``(*batch, n)``.
-        ridge: η, of shape ``batch``.
-        weights: w, ``(n,)``, or ``None``.
-    """
-    c = c.unsqueeze(-1)
-    without = Y - V / c
-    if weights is None:
-        return without
-    w, ridge = weights.unsqueeze(-1), ridge[..., None, None]
-    others = (w - 1.0).clamp_min(0.0) * (1.0 / c - ridge / w)
-    return (ridge * without + others * Y) / (ridge + others)
+from .units import Blocks, Units
 
 
 class LinearSystem(abc.ABC):
     """A system that is factorized once and solved many times; exact ones are differentiable in K, η, w and Y.
 
     A subclass supplies :meth:`regress`, :meth:`coefficients` and :meth:`diagonal`; those that store K or features also
-    :meth:`gram`, :meth:`block` and :meth:`restricted`; those that hold a factor also :meth:`inverse_diagonal`,
-    :meth:`inverse_forms`, :meth:`log_determinant` and :meth:`conditional_covariance`.
+    :meth:`gram`, :meth:`block` and :meth:`restricted`; those that hold a factor also :attr:`noise`,
+    :meth:`inverse_diagonal`, :meth:`inverse_blocks`, :meth:`inverse_forms`, :meth:`log_determinant` and
+    :meth:`conditional_covariance`.
     """
 
     ridge: Tensor
     weights: Tensor | None = None
     """w, one for each row; ``None`` if all are 1."""
+    noise: Tensor
+    """D = η/w, ``(*batch, n)``, or ``(*batch, 1)`` without weights."""
     num_features: int | None = None
     """p, where new points are represented by explicit features; ``None`` where by their kernel values k(x, x_i)."""
 
@@ -93,17 +72,25 @@ class LinearSystem(abc.ABC):
         """V = A⁻¹Y for ``Y`` of shape ``(*batch, n, m)``."""
         return self.regress(Y)[0]
 
-    def regress_left_out(self, Y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """V = A⁻¹Y, P = KV and diag A⁻¹, for leave-one-out values."""
+    def regress_left_out(self, Y: Tensor, units: Units | None = None) -> tuple[Tensor, Tensor, Blocks]:
+        """V = A⁻¹Y, P = KV, and diag A⁻¹ or its blocks, for leave-one-out values."""
         V, P = self.regress(Y)
-        return V, P, self.inverse_diagonal()
+        return V, P, self.inverse_parts(units)
+
+    def inverse_parts(self, units: Units | None) -> Blocks:
+        """diag A⁻¹, or the blocks [A⁻¹]_GG where the units are groups of rows."""
+        return self.inverse_diagonal() if units is None or units.labels is None else self.inverse_blocks(units)
 
     def inverse_diagonal(self) -> Tensor:
         """diag A⁻¹, of shape ``(*batch, n)``."""
         raise self._unavailable("the diagonal of the inverse, which leave-one-out values need")
 
-    def inverse_forms(self, form: QuadraticForm) -> tuple[Tensor, Tensor]:
-        """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹: ``(*batch, n)`` each."""
+    def inverse_blocks(self, units: Units) -> tuple[Tensor, ...]:
+        """The blocks [A⁻¹]_GG of the groups of each size s, ``(*batch, g, s, s)``."""
+        raise self._unavailable("blocks of the inverse, which leave-group-out values need")
+
+    def inverse_forms(self, form: QuadraticForm, units: Units | None = None) -> tuple[Blocks, Blocks]:
+        """diag A⁻¹LA⁻¹ for a ``form`` L, and diag A⁻¹, ``(*batch, n)`` each; or the blocks of both."""
         raise self._unavailable("the forms of the inverse, which leave-one-out scores need")
 
     def log_determinant(self) -> Tensor:

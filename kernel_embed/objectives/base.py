@@ -9,21 +9,16 @@ autograd; small problems call it directly (:mod:`kernel_embed.learning.direct`).
 from __future__ import annotations
 
 import abc
-import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, overload
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar, overload
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from ..linalg import Groups
 from ..validation import check_number
-
-Array: TypeAlias = Any
-"""A NumPy array or a tensor."""
+from .inputs import QUANTITIES, Array, Targets, Value
 
 
 class Attached(Protocol):
@@ -44,7 +39,7 @@ B_contra = TypeVar("B_contra", bound=Attached, contravariant=True)
 class TargetEmbedding(Protocol[B_co]):
     """An embedding of targets given inputs."""
 
-    def attach(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> B_co:
+    def attach(self, x: Tensor, y: Tensor, weights: Tensor | None = None, groups: Groups = None) -> B_co:
         """The embedding with its data, differentiable in its parameters."""
 
 
@@ -59,7 +54,13 @@ Embedding = TargetEmbedding[B] | SampleEmbedding[B]
 """Anything for which an objective can be evaluated."""
 
 
-def attach(embedding: Embedding[B], x: Tensor, y: Tensor | None, weights: Tensor | None = None) -> B:
+def attach(
+    embedding: Embedding[B],
+    x: Tensor,
+    y: Tensor | None,
+    weights: Tensor | None = None,
+    groups: Groups = None,
+) -> B:
     """``embedding.attach`` with the arguments that this embedding accepts."""
     takes_targets: bool | None = getattr(embedding, "takes_targets", None)
     if takes_targets is not None and takes_targets != (y is not None):
@@ -70,59 +71,13 @@ def attach(embedding: Embedding[B], x: Tensor, y: Tensor | None, weights: Tensor
             else f"{name} embeds a sample and takes no targets y. Pass x alone."
         )
     if y is None:
-        if weights is not None:
-            raise TypeError("Embeddings of a sample take no weights; only conditional embeddings do. Leave them out.")
+        if weights is not None or groups is not None:
+            raise TypeError(
+                "Embeddings of a sample take no weights or groups; only conditional embeddings do. Leave them out."
+            )
         return embedding.attach(x)  # type: ignore[call-arg]
-    return embedding.attach(x, y) if weights is None else embedding.attach(x, y, weights)  # type: ignore[call-arg]
-
-
-class Targets:
-    """The constants of an objective: the targets Y, n and the weights of the rows.
-
-    Args:
-        xp: ``numpy`` or ``torch``, the namespace of the arrays.
-        Y: targets ``(n, m)``, or a function that returns them.
-        num_data: n, the sum of the weights.
-        weights: of the rows, ``(n,)``, or ``None``.
-    """
-
-    def __init__(
-        self, xp: ModuleType, Y: Array | Callable[[], Array], num_data: float, weights: Array | None = None
-    ) -> None:
-        self.xp, self._Y, self.num_data, self.weights = xp, Y, num_data, weights
-        self.cache: dict[str, Any] = {}
-        """For values that make the next evaluation faster, such as the starting point of an inner solver."""
-
-    @functools.cached_property
-    def Y(self) -> Array:
-        """The targets, ``(n, m)``."""
-        return self._Y() if callable(self._Y) else self._Y
-
-    @functools.cached_property
-    def share(self) -> Array:
-        """w_i / n, the share of each row in a mean: a number where all rows count the same."""
-        return 1.0 / self.num_data if self.weights is None else self.weights / self.num_data
-
-    @functools.cached_property
-    def shared_Y(self) -> Array:
-        """w_i Y_i / n."""
-        return self.share * self.Y if self.weights is None else self.share[:, None] * self.Y
-
-    def inner(self, A: Array, B: Array) -> Array:
-        """⟨A, B⟩ over the last two dimensions."""
-        return np.vdot(A, B) if self.xp is np else (A * B).sum((-2, -1))
-
-
-QUANTITIES: dict[str, Callable[[Any], Tensor]] = {
-    "coefficients": lambda attached: attached.V,
-    "fitted": lambda attached: attached.P,
-    "leave_one_out": lambda attached: attached.leave_one_out(),
-    "inverse_diagonal": lambda attached: attached.system.inverse_diagonal(),
-    "squared_norm": lambda attached: attached.squared_norm,
-    "sup_diagonal": lambda attached: attached.sup_diagonal.value,
-    "negative_log_density": lambda attached: attached.system.negative_log_densities(attached.Y),
-}
-"""Possible inputs of objectives: V = A⁻¹Y, P = KV, Y − V/c, c = diag A⁻¹, tr VᵀKV, α² and −log N(Y; 0, A)."""
+    options = {name: value for name, value in (("weights", weights), ("groups", groups)) if value is not None}
+    return embedding.attach(x, y, **options)  # type: ignore[call-arg, arg-type]
 
 
 class Objective(abc.ABC, Generic[B_contra]):
@@ -165,14 +120,31 @@ class Objective(abc.ABC, Generic[B_contra]):
     """The quantities that :meth:`value_and_gradient` takes, by their names in ``QUANTITIES``."""
 
     @overload
-    def __call__(self, embedding: TargetEmbedding[B_contra], x: Tensor, y: Tensor) -> Tensor: ...
+    def __call__(
+        self,
+        embedding: TargetEmbedding[B_contra],
+        x: Tensor,
+        y: Tensor,
+        weights: Tensor | None = None,
+        groups: Tensor | None = None,
+    ) -> Tensor: ...
 
     @overload
     def __call__(self, embedding: SampleEmbedding[B_contra], x: Tensor, y: None = None) -> Tensor: ...
 
-    def __call__(self, embedding: Embedding[B_contra], x: Tensor, y: Tensor | None = None) -> Tensor:
-        """The loss: a scalar, or one value for each element of the embedding's batch shape."""
-        return self.evaluate(attach(embedding, x, y))
+    def __call__(
+        self,
+        embedding: Embedding[B_contra],
+        x: Tensor,
+        y: Tensor | None = None,
+        weights: Tensor | None = None,
+        groups: Tensor | None = None,
+    ) -> Tensor:
+        """The loss: a scalar, or one value for each element of the embedding's batch shape.
+
+        ``weights`` and ``groups`` of the rows are those of ``embedding.attach``.
+        """
+        return self.evaluate(attach(embedding, x, y, weights, groups))
 
     def evaluate(self, attached: B_contra) -> Tensor:
         """The loss of an embedding with its data, differentiable once."""
@@ -181,7 +153,7 @@ class Objective(abc.ABC, Generic[B_contra]):
     def differentiable(self, attached: Any, inputs: Sequence[Tensor]) -> Tensor:
         """The value as one node of autograd, with the derivatives of :meth:`value_and_gradient`."""
         data = Targets(torch, lambda: attached.Y, attached.total_weight, attached.row_weights)
-        value: Tensor = _Value.apply(self, data, *inputs)
+        value: Tensor = Value.apply(self, data, *inputs)
         return value
 
     def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
@@ -267,25 +239,3 @@ class Sum(Objective[B_contra]):
 
     def __repr__(self) -> str:
         return " + ".join(repr(term) if c == 1.0 else f"{c:.6g} * {term!r}" for c, term in self._parts)
-
-
-class _Value(torch.autograd.Function):
-    """The value of an objective, with its own derivatives."""
-
-    @staticmethod
-    def forward(ctx: Any, objective: Objective[Any], data: Targets, *inputs: Tensor) -> Tensor:
-        """q."""
-        value, gradients = objective.value_and_gradient(data, *(value.detach() for value in inputs))
-        ctx.save_for_backward(*gradients)
-        ctx.shapes = [value.shape for value in inputs]
-        return value  # type: ignore[no-any-return]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        """g ∂q/∂input, for each input."""
-        gradients = (
-            (g.reshape(g.shape + (1,) * (gradient.dim() - g.dim())) * gradient).sum_to_size(shape)
-            for gradient, shape in zip(ctx.saved_tensors, ctx.shapes, strict=True)
-        )
-        return None, None, *gradients

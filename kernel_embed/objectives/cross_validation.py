@@ -54,18 +54,21 @@ class CrossValidationRisk(Objective[ConditionedEmbedding]):
         Raises:
             ValueError: if there are fewer rows than folds.
         """
-        n = attached.num_data
-        if n < self.num_folds:
-            raise ValueError(
-                f"Expected at least as many rows as folds ({self.num_folds}), got {n}. Give more rows, or fewer folds."
-            )
-        order = permutation(n, self.seed).to(attached.x.device)
+        folds = self._folds(attached)
         total = attached.x.new_zeros(attached.regularization.shape)
-        for fold in range(self.num_folds):
-            held_out = order[fold :: self.num_folds]
-            training = torch.cat([order[other :: self.num_folds] for other in range(self.num_folds) if other != fold])
-            total = total + self._fold(attached, training, held_out)
-        return total / n
+        for k, held_out in enumerate(folds):
+            total = total + self._fold(attached, torch.cat([*folds[:k], *folds[k + 1 :]]), held_out)
+        return total / attached.num_data
+
+    def _folds(self, attached: ConditionedEmbedding) -> list[Tensor]:
+        """The rows of each fold; those of one group are in one fold."""
+        place, num_units = random_places(attached, self.seed)
+        if num_units < self.num_folds:
+            raise ValueError(
+                f"Expected at least as many rows or groups as folds ({self.num_folds}), got {num_units}. Give more "
+                "rows, or fewer folds."
+            )
+        return [(place % self.num_folds == k).nonzero().squeeze(-1) for k in range(self.num_folds)]
 
     def _fold(self, attached: ConditionedEmbedding, training: Tensor, held_out: Tensor) -> Tensor:
         """Σ over the held-out rows of the squared distance (and of the penalty)."""
@@ -160,14 +163,16 @@ class BatchValidationRisk(ClippedRisk):
             ValueError: if there are fewer than two rows to split.
         """
         require_classes(self, attached)
-        n = attached.num_data
+        place, n = random_places(attached, self.seed)
         if n < 2:
             raise ValueError(
-                f"A split into training and validation rows needs at least 2 rows, got {n}. Use larger batches."
+                f"A split into training and validation rows needs at least 2 rows or groups, got {n}. Use larger "
+                "batches."
             )
         num_validation = min(max(round(self.validation_fraction * n), 1), n - 1)
-        order = permutation(n, self.seed).to(attached.y.device)
-        validation, training = order[:num_validation], order[num_validation:]
+        validation, training = (
+            part.nonzero().squeeze(-1) for part in (place < num_validation, place >= num_validation)
+        )
         part = attached.restricted(training)
         losses = self.losses(attached.fitted_by(part, training, validation), attached.y[validation])
         weighted = attached.row_weights is not None
@@ -180,6 +185,14 @@ class BatchValidationRisk(ClippedRisk):
             f"BatchValidationRisk(validation_fraction={self.validation_fraction:g}, complexity={self.complexity!r}, "
             f"seed={self.seed}, epsilon={self.epsilon:g}{below})"
         )
+
+
+def random_places(attached: ConditionedEmbedding, seed: int) -> tuple[Tensor, int]:
+    """The place of each row, or of its group, in a random order, and the number of rows or groups."""
+    labels = None if attached.units is None else attached.units.labels
+    n = attached.num_data if labels is None else int(labels.max()) + 1
+    place = permutation(n, seed).argsort().to(attached.x.device)
+    return place if labels is None else place[labels], n
 
 
 def permutation(n: int, seed: int) -> Tensor:

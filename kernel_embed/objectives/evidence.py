@@ -40,7 +40,8 @@ from ..embeddings import BayesianMeanEmbedding, ConditionedEmbedding, Conditione
 from ..kernels.radial import flushed_exp
 from ..linalg.lapack import LapackSystem
 from ..validation import check_seed
-from .base import Array, Objective, Targets
+from .base import Objective
+from .inputs import Array, Targets
 
 
 class ConditionalEvidence(Objective[ConditionedEmbedding]):

@@ -9,6 +9,9 @@ P(Y | X = x_i) without row i and with the same ridge nλ,
     S_i = \lVert \phi(y_i) - \hat\mu_{-i} \rVert^2 &= [A^{-1} L A^{-1}]_{ii} \,/\, [A^{-1}]_{ii}^2 ,
     \qquad q = \tfrac1n \sum_i S_i .
 
+A group G of rows is left out as a whole: :math:`S_i = [C_{GG}^{-1} (A^{-1} L A^{-1})_{GG} C_{GG}^{-1}]_{ii}` with
+:math:`C = A^{-1}`.
+
 With :math:`l(y, y') = -\tfrac12 \lvert y - y' \rvert` and L centered it is the CRPS of the predictive measure with
 weights :math:`v = 1/n + w - (\sum w)/n`; in several dimensions, with the norm, the energy score; with the delta kernel
 the Brier score; with the linear kernel the squared error of the mean. The theory page has the proofs.
@@ -26,9 +29,10 @@ from torch import Tensor
 from ..embeddings import ConditionalEmbedding, ConditionedEmbedding, ConditionedMulticlass
 from ..kernels import DeltaKernel, explicit_features, gram
 from ..kernels.features import MAX_WIDTH
-from ..linalg import DenseForm, DistanceForm, QuadraticForm
+from ..linalg import DenseForm, DistanceForm, QuadraticForm, Units
 from ..validation import check_memory
-from .base import Array, Objective, Targets
+from .base import Objective
+from .inputs import Array, Targets
 
 MEMORY_REMEDY = "Score one real target, whose matrix is never formed, or learn from fewer rows."
 
@@ -67,16 +71,12 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
         self.target_kernel = target_kernel
         self.centered = centered
 
-    inputs = ("inverse_forms", "inverse_diagonal")
+    inputs = ("scores",)
 
     def evaluate(self, attached: ConditionedEmbedding) -> Tensor:
-        """(1/n) Σ [A⁻¹LA⁻¹]_ii / [A⁻¹]_ii²."""
+        """(1/n) Σ S_i."""
         kernel, centered = _target_settings(attached, self.target_kernel, self.centered)
-        features = target_features(attached, kernel, centered)
-        if features is None:
-            return self.differentiable(attached, _inverse_forms(attached, kernel, centered))
-        S, w = _feature_scores(attached, features), attached.system.weights
-        return S.mean(-1) if w is None else (w * S).sum(-1) / w.sum(-1)
+        return attached.weighted_mean(leave_one_out_scores(attached, kernel, centered))
 
     def is_direct(self, embedding: Any) -> bool:
         """For the CRPS, whose Gram matrix is never formed."""
@@ -84,11 +84,9 @@ class LeaveOneOutScore(Objective[ConditionedEmbedding]):
         return plain and self.target_kernel is None and self.centered is not False
 
     def value_and_gradient(self, data: Targets, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
-        """(1/n) Σ q_i / c_i², with the derivatives 1/c² and −2S/c of each S_i."""
-        q, c = inputs
-        squares = c * c
-        S = scores(q, c)
-        return (data.share * S).sum(-1), (data.share / squares * (q >= 0.0), -2.0 * data.share * S / c)
+        """(1/n) Σ S_i."""
+        (S,) = inputs
+        return (data.share * S).sum(-1), (data.share * data.xp.ones_like(S),)
 
     def __repr__(self) -> str:
         kernel = "" if self.target_kernel is None else type(self.target_kernel).__name__
@@ -122,14 +120,15 @@ def leave_one_out_scores(
     kernel, centered = _target_settings(attached, target_kernel, centered)
     features = target_features(attached, kernel, centered)
     if features is not None:
-        return _feature_scores(attached, features)
-    S: Tensor = scores(*_inverse_forms(attached, kernel, centered))
-    return S
-
-
-def scores(q: Array, c: Array) -> Array:
-    """S = q/c²; rounding alone can make a squared norm q negative."""
-    return q.clip(0.0) / (c * c)
+        return attached.left_out_residuals(features).square().sum(-1)
+    q, c = attached.system.inverse_forms(target_form(attached, kernel, centered), attached.units)
+    diagonals = [c] if isinstance(c, Tensor) else [block.diagonal(dim1=-2, dim2=-1) for block in c]
+    if any(bool((part.detach().square() == 0.0).any()) for part in diagonals):
+        raise NanError(
+            f"The ridge nλ = {float(attached.system.ridge.detach().max()):.3g} is so large that the square of its "
+            "inverse vanishes. Use a smaller regularization."
+        )
+    return (attached.units or Units()).norms(q, c, attached.system.noise)
 
 
 def _target_settings(
@@ -138,23 +137,6 @@ def _target_settings(
     """The target kernel and whether to center it, with the defaults of this embedding."""
     kernel = attached.embedding.target_kernel if kernel is None else kernel
     return kernel, not isinstance(attached, ConditionedMulticlass) if centered is None else centered
-
-
-def _feature_scores(attached: ConditionedEmbedding, features: Tensor) -> Tensor:
-    """S_i from explicit features of the targets."""
-    residuals = attached.system.solve(features) / attached.system.inverse_diagonal().unsqueeze(-1)
-    return residuals.square().sum(-1)
-
-
-def _inverse_forms(attached: ConditionedEmbedding, kernel: Kernel | None, centered: bool) -> tuple[Tensor, Tensor]:
-    """diag A⁻¹LA⁻¹ and c = diag A⁻¹."""
-    q, c = attached.system.inverse_forms(target_form(attached, kernel, centered))
-    if bool((c.detach().square() == 0.0).any()):
-        raise NanError(
-            f"The ridge nλ = {float(attached.system.ridge.detach().max()):.3g} is so large that the square of its "
-            "inverse vanishes. Use a smaller regularization."
-        )
-    return q, c
 
 
 @torch.no_grad()

@@ -69,7 +69,9 @@ def training_scores(bound: ConditionedEmbedding, kernel: Kernel) -> Tensor:
     if features is not None:
         q = system.solve(features).square().sum(-1)
     else:
-        q = system.inverse_forms(target_form(bound, kernel, centered=False))[0].clamp_min(0.0)
+        forms, _ = system.inverse_forms(target_form(bound, kernel, centered=False))
+        assert isinstance(forms, Tensor)  # without groups
+        q = forms.clamp_min(0.0)
     return noise.square() * q
 
 

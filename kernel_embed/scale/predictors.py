@@ -20,7 +20,8 @@ from ..embeddings import (
 from ..embeddings.distribution import Distribution, indicators
 from ..embeddings.representation import FEATURE_NUMBERS
 from ..kernels import SupDiagonal
-from ..linalg import DenseSystem, left_out_from_leverage
+from ..linalg import DenseSystem, Units, repeated_rows
+from ..linalg.ridge_path import left_out_blocks, left_out_from_leverage
 from ..validation import check_features, check_finite, check_tensor
 
 if TYPE_CHECKING:
@@ -106,9 +107,11 @@ class FeaturePredictor(LinearPredictor):
         statistics.embedding.regularization = regularization.detach() * (self.num_data / statistics.num_data)
         return cast(Self, statistics.condition())
 
-    def leave_one_out_at(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Leave-one-out values at training rows ``x``: ``(t, m)``."""
-        return self._left_out(x, self.embedding.targets(y, self._W), self._W, weights)
+    def leave_one_out_at(
+        self, x: Tensor, y: Tensor, weights: Tensor | None = None, units: Units | None = None
+    ) -> Tensor:
+        """Leave-one-out values at training rows ``x``: ``(t, m)``; groups of ``units`` must be there as a whole."""
+        return self._left_out(x, self.embedding.targets(y, self._W), self._W, weights, units)
 
     @torch.no_grad()
     def leave_one_out_distribution(self) -> Distribution:
@@ -120,7 +123,8 @@ class FeaturePredictor(LinearPredictor):
         y = self.real_targets()
         support, F, coefficients = self._cumulative
         G, _ = indicators(y, support)
-        return Distribution(support, F + self._left_out(self._inputs(), G, coefficients, None))
+        x = self._inputs()
+        return Distribution(support, F + self._left_out(x, G, coefficients, None, repeated_rows(x, y)))
 
     @torch.no_grad()
     def weights(self, x: Tensor) -> Tensor:
@@ -139,16 +143,25 @@ class FeaturePredictor(LinearPredictor):
             raise self._without_data()
         return self._data[0]
 
-    def _left_out(self, x: Tensor, Y: Tensor, coefficients: Tensor, weights: Tensor | None) -> Tensor:
+    def _left_out(
+        self, x: Tensor, Y: Tensor, coefficients: Tensor, weights: Tensor | None, units: Units | None
+    ) -> Tensor:
         phi, ridge = self.representation, float(self._system.ridge)
-        rows, parts = max(FEW, FEATURE_NUMBERS // self._W.shape[-2]), []
-        for start in range(0, len(x), rows):
-            part = slice(start, start + rows)
-            Z = phi(x[part]).to(self._W)
-            leverage = (Z * self._system.solve(Z.mT).mT).sum(-1)
-            own = None if weights is None else weights[part]
-            parts.append(left_out_from_leverage(Z @ coefficients, leverage, Z.square().sum(-1), Y[part], ridge, own))
-        return torch.cat(parts)
+        size, values = max(FEW, FEATURE_NUMBERS // self._W.shape[-2]), torch.empty_like(Y)
+        grouped = units is not None and units.labels is not None
+        all_rows = units.rows if grouped and units else (torch.arange(len(x), device=x.device).unsqueeze(-1),)
+        for rows in (
+            part.flatten() for of_size in all_rows for part in of_size.split(max(1, size // of_size.shape[1]))
+        ):
+            Z = phi(x[rows]).to(self._W)
+            U, P, own = self._system.solve(Z.mT).mT, Z @ coefficients, None if weights is None else weights[rows]
+            part = None if units is None else units.subset(rows)
+            if grouped and part:
+                values[rows] = Y[rows] - left_out_blocks(Y[rows] - P, U, Z, part, own)
+            else:
+                norms, leverage = Z.square().sum(-1), (Z * U).sum(-1)
+                values[rows] = left_out_from_leverage(P, leverage, norms, Y[rows], ridge, own, part)
+        return values
 
     @property
     def squared_norm(self) -> Tensor:

@@ -21,7 +21,7 @@ from ..kernels import check_width, explicit_features, has_explicit_features
 from ..kernels.parameters import frozen
 from ..learning.data import as_pair
 from ..linalg import DenseSystem
-from ..linalg.implicit import blocks_of, mirrored_
+from ..linalg.products import blocks_of, mirrored_
 from .predictors import FEW, FeaturePredictor, MulticlassFeaturePredictor
 
 

@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck
 
 from kernel_embed.linalg import DenseForm, DenseSystem, DistanceForm, FeatureSystem
-from kernel_embed.linalg.implicit import inverse_from, mutual_product_, symmetric_product
+from kernel_embed.linalg.products import inverse_from, mutual_product_, symmetric_product
 
 
 def targets(n: int = 9) -> torch.Tensor:
@@ -53,7 +53,7 @@ def test_systems_give_the_diagonals_and_their_gradients(batch, weights, kind):
 
 
 def test_a_symmetric_product_is_mirrored(monkeypatch):
-    monkeypatch.setattr("kernel_embed.linalg.implicit.SMALLEST_BLOCK", 4)
+    monkeypatch.setattr("kernel_embed.linalg.products.SMALLEST_BLOCK", 4)
     C = torch.randn(10, 10, dtype=torch.float64)
     C, g = C + C.T, torch.randn(10, dtype=torch.float64)
     torch.testing.assert_close(symmetric_product(C, C, g)[0], C @ g.diag() @ C)
@@ -61,7 +61,7 @@ def test_a_symmetric_product_is_mirrored(monkeypatch):
 
 
 def test_an_inverse_is_formed_in_blocks_for_several_threads(monkeypatch):
-    monkeypatch.setattr("kernel_embed.linalg.implicit.SMALLEST_BLOCK", 4)
+    monkeypatch.setattr("kernel_embed.linalg.products.SMALLEST_BLOCK", 4)
     monkeypatch.setattr("torch.get_num_threads", lambda: 2)
     B = torch.randn(3, 10, 10, dtype=torch.float64)
     A = B @ B.mT + torch.eye(10, dtype=torch.float64)
@@ -72,7 +72,7 @@ def test_an_inverse_is_formed_in_blocks_for_several_threads(monkeypatch):
 
 
 def test_a_mutual_product_takes_the_place_of_one_factor(monkeypatch):
-    monkeypatch.setattr("kernel_embed.linalg.implicit.SMALLEST_BLOCK", 4)
+    monkeypatch.setattr("kernel_embed.linalg.products.SMALLEST_BLOCK", 4)
     C, M = (B + B.mT for B in torch.randn(2, 3, 10, 10, dtype=torch.float64))
     a, g = torch.randn(2, 3, 10, dtype=torch.float64)
     D, G = torch.diag_embed(a), torch.diag_embed(g)
@@ -82,7 +82,7 @@ def test_a_mutual_product_takes_the_place_of_one_factor(monkeypatch):
 
 
 def test_a_retained_graph_gives_the_gradient_twice_in_blocks(monkeypatch):
-    monkeypatch.setattr("kernel_embed.linalg.implicit.SMALLEST_BLOCK", 4)
+    monkeypatch.setattr("kernel_embed.linalg.products.SMALLEST_BLOCK", 4)
     Z, ridge = torch.randn(9, 3, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
     K = (Z @ Z.mT).requires_grad_()
     form = DistanceForm(targets())

@@ -194,7 +194,10 @@ REJECTED = [
     *[(lambda p, e=e: ke.EmpiricalRisk(e), "epsilon must lie between 0 and 1, got") for e in (0.0, 1.0, -1.0, NAN)],
     *[(lambda p, e=e: ke.LeaveOneOutRisk(e), "epsilon must lie between 0 and 1, got") for e in (0.0, 1.0, -1.0, NAN)],
     *[(lambda p, v=v: ke.BatchValidationRisk(v), "validation_fraction must lie between 0 and 1") for v in (0.0, 1.0)],
-    (lambda p: ke.BatchValidationRisk()(ke.MulticlassEmbedding(rbf(), 3), *ONE), "needs at least 2 rows, got 1"),
+    (
+        lambda p: ke.BatchValidationRisk()(ke.MulticlassEmbedding(rbf(), 3), *ONE),
+        "needs at least 2 rows or groups, got 1",
+    ),
     (lambda p: ke.CalibratedLeaveOneOutRisk(0.0), "Expected a positive, finite penalty, got 0"),
     (lambda p: ke.EmpiricalRisk(below="steep"), "below must be 'flat' or 'linear', got 'steep'"),
     (lambda p: ke.CrossValidationRisk(1), "Expected at least 2 folds, got 1"),
