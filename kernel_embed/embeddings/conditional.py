@@ -47,8 +47,7 @@ class ConditionalEmbedding(RegularizedEmbedding):
         >>> y = torch.sin(6 * x.squeeze(-1))
         >>> kernel = gpytorch.kernels.RBFKernel().double()
         >>> kernel.lengthscale = 0.2
-        >>> embedding = ConditionalEmbedding(kernel, regularization=1e-6)
-        >>> conditioned = embedding.condition(x, y)
+        >>> conditioned = ConditionalEmbedding(kernel, regularization=1e-6).condition(x, y)
         >>> value = conditioned.expectation(lambda y: y**2, x[25:26])     # E[Y² | X = 0.51]
         >>> abs(value.item() - y[25].item() ** 2) < 1e-3
         True
@@ -130,6 +129,7 @@ class ConditionedEmbedding(LinearPredictor):
         regularization: λ of the conditioned embedding.
         system: A = K + nλW⁻¹, through the p × p matrix ZᵀWZ + nλI where the kernel has p < n explicit features.
         weights: of the rows, ``(n,)``, or ``None``.
+        units: what is left out at a time.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
