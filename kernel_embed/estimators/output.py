@@ -240,7 +240,10 @@ def read_targets(X: Any, y: ArrayLike | None) -> NDArray[np.float64]:
             "the target y is None."
         )
     check_numeric_targets(y)
-    targets = np.asarray(_check_y(y, multi_output=True, y_numeric=True), dtype=np.float64)
+    try:
+        targets = np.asarray(_check_y(y, multi_output=True, y_numeric=True), dtype=np.float64)
+    except OverflowError as error:
+        raise ValueError("A target is beyond the range of float64. Rescale y.") from error
     check_consistent_length(X, targets)
     if targets.size == 0:
         raise ValueError(f"y has no rows or no columns: its shape is {targets.shape}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..learning import FitResult
 from ..objectives import SoftmaxCalibration
 from ..objectives.bounds import generalization_bound
 from ..tabular.column_encoders import is_missing
-from ..tabular.encoder import TableEncoder, plain_matrix, table_tags, validate_table
+from ..tabular.encoder import TableEncoder, label_array, plain_matrix, table_tags, validate_table
 from .conditioning import Table
 from .pooled import PooledPredictor
 
@@ -117,7 +118,7 @@ def read_labels(
 
 
 def _hard(y: ArrayLike, classes: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
-    array = column_or_1d(y, warn=True)
+    array = column_or_1d(label_array(y), warn=True)
     if array.dtype.kind == "f" and bool(np.isinf(array).any()):
         raise ValueError(
             "Expected labels, got infinities. Input y contains infinity or a value too large for dtype('float64')."
@@ -127,8 +128,12 @@ def _hard(y: ArrayLike, classes: NDArray[Any] | None) -> tuple[NDArray[Any], NDA
     present = array[~missing]
     if len(present) == 0:
         raise ValueError("No row of y has a label: Input y contains NaN only, or is empty.")
-    if present.dtype.kind == "O" and len({type(label) for label in present}) == 1:
-        present = np.array(present.tolist())
+    present = label_array(present)
+    if bool(missing.any()):
+        warnings.warn(
+            f"{int(missing.sum())} of {len(array)} rows have no label: they are skipped, and only scale the columns.",
+            stacklevel=5,
+        )
     check_classification_targets(present)
     names, inverse = np.unique(present, return_inverse=True)
     if classes is None:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..bounds import Bound
 from ..splits import RandomState, balanced_folds, seed_of
+from ..tabular.encoder import label_array
 from ..voting import BaseFunctions, KernelFamily, Solution, SparseVote, VoteProblem, Votes, VoteSolver
 from ..voting.families import Array, KernelLike, Points
 from ..voting.generalization import Theorem, num_outside_radius, vote_guarantee
@@ -246,8 +247,8 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
             points = np.asarray(X)
             if points.ndim == 0:
                 raise TypeError(f"X must be a list or an array of points, not {X!r}.")
-            return points, np.asarray(y)
-        x, labels = validate_data(self, X, y, dtype=np.float64)
+            return points, np.asarray(label_array(y, required=True))
+        x, labels = validate_data(self, X, label_array(y, required=True), dtype=np.float64)
         check_classification_targets(labels)
         return x, labels
 

@@ -9,6 +9,7 @@ exponential of these points is a product over columns: of real numbers the usual
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -93,6 +94,10 @@ def categorical_columns(samples: Sequence[Tensor], categorical: Categorical) -> 
         categorical = all(not s.is_floating_point() for s in samples)
     if isinstance(categorical, bool):
         return tuple(range(width)) if categorical else ()
+    if isinstance(categorical, str) or not all(
+        isinstance(c, Integral) and not isinstance(c, bool) for c in categorical
+    ):
+        raise TypeError(f"categorical must be True, False or indices of columns, such as [0], not {categorical!r}.")
     columns = tuple(sorted({int(column) % width if -width <= column < 0 else int(column) for column in categorical}))
     if any(not 0 <= column < width for column in columns):
         raise ValueError(f"Categorical columns must be between 0 and {width - 1}, not {list(categorical)}.")

@@ -151,4 +151,6 @@ def is_missing(cell: object) -> bool:
     """Whether a cell is None, NaN, NaT, or pandas' NA."""
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return True
+    if isinstance(cell, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(cell))
     return isinstance(cell, float | np.floating) and bool(np.isnan(cell))

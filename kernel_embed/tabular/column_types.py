@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,9 @@ IDENTIFIER_ROWS = 20
 
 DAY = np.timedelta64(1, "D")
 YEAR, WEEK = 365.2425, 7.0
+SPANS = (datetime.timedelta, datetime.time, np.timedelta64)
+"""Cells that are a time: durations, and times of the day since midnight."""
+NUMBERS = (bool, int, float, np.number, np.bool_, Decimal, Fraction)
 
 EMPTY, CONSTANT, IDENTIFIER = "no values", "constant", "an identifier (a different text in every row)"
 ROW_NUMBER = "row numbers"
@@ -39,6 +45,11 @@ class TextEncoder(ColumnEncoder):
     @classmethod
     def values(cls, column: NDArray[Any], name: str) -> Objects:
         """The cells as text."""
+        if column.dtype.kind == "O" and (several := next(filter(_is_several, column), None)) is not None:
+            raise ValueError(
+                f"Column {name!r} has several values in a cell ({type(several).__name__}). Make one column of each, or "
+                "drop the column."
+            )
         return np.array([cls.MISSING if is_missing(cell) else str(cell) for cell in column], dtype=object)
 
     def fit(self, column: NDArray[Any], weights: Floats | None = None) -> str | None:
@@ -75,7 +86,7 @@ class TextEncoder(ColumnEncoder):
 
 @register_column_type
 class NumberEncoder(ColumnEncoder):
-    """Numbers, booleans and durations: the value, and an indicator of missing cells if there were any.
+    """Numbers, booleans, durations, times of the day: the value, and an indicator of missing cells if there were any.
 
     A missing value becomes the median. A column with two values is scaled to 0 and 1, so that they are at distance 1
     like two categories.
@@ -83,19 +94,20 @@ class NumberEncoder(ColumnEncoder):
 
     @classmethod
     def accepts(cls, column: NDArray[Any]) -> bool:
-        """Numeric types, and objects that are all numbers, booleans or missing."""
+        """Numeric types, and objects that are numbers or missing, or times or missing."""
         if column.dtype.kind != "O":
             return column.dtype.kind in "fiubm"
-        return all(isinstance(cell, bool | int | float | np.number | np.bool_) or is_missing(cell) for cell in column)
+        kind = SPANS if isinstance(_first(column), SPANS) else NUMBERS
+        return all(isinstance(cell, kind) or is_missing(cell) for cell in column)
 
     @classmethod
     def values(cls, column: NDArray[Any], name: str) -> Floats:
-        """The numbers; durations in days."""
+        """The numbers; durations and times in days."""
         if column.dtype.kind == "m":
             values = np.where(np.isnat(column), np.nan, column / DAY).astype(float)
         elif column.dtype.kind == "O":
             try:
-                values = np.array([np.nan if is_missing(cell) else float(cell) for cell in column])
+                values = np.array([np.nan if is_missing(cell) else number(cell) for cell in column])
             except (TypeError, ValueError) as error:
                 raise ValueError(
                     f"Column {name!r} held numbers in training, but now has another cell: {error}. "
@@ -158,7 +170,9 @@ class DateEncoder(ColumnEncoder):
 
     @classmethod
     def values(cls, column: NDArray[Any], name: str) -> Floats:
-        """Days since 1970."""
+        """Days since 1970, of times with a zone in UTC."""
+        if column.dtype.kind == "O":
+            column = np.array([_in_utc(cell) for cell in column], dtype=object)
         try:
             seconds = column.astype("datetime64[s]")
         except (TypeError, ValueError) as error:
@@ -206,8 +220,30 @@ def encode_numbers(encoders: Sequence[ColumnEncoder], columns: Sequence[NDArray[
     return encoded
 
 
+def number(cell: Any) -> float:
+    """A cell as a number, times in days; a whole number beyond the range of floats is infinite."""
+    if isinstance(cell, datetime.time):
+        cell = datetime.timedelta(0, cell.hour * 3600 + cell.minute * 60 + cell.second, cell.microsecond)
+    if isinstance(cell, SPANS):
+        return float(np.timedelta64(cell) / DAY)
+    try:
+        return float(cell)
+    except OverflowError:
+        return math.inf if cell > 0 else -math.inf
+
+
+def _is_several(cell: object) -> bool:
+    return hasattr(cell, "__len__") and not isinstance(cell, str | bytes)
+
+
 def _is_date(cell: object) -> bool:
-    return isinstance(cell, np.datetime64) or hasattr(cell, "isoformat")
+    return isinstance(cell, np.datetime64) or (hasattr(cell, "isoformat") and not isinstance(cell, SPANS))
+
+
+def _in_utc(cell: Any) -> Any:
+    if getattr(cell, "tzinfo", None) is None:
+        return cell
+    return cell.astimezone(datetime.timezone.utc).replace(tzinfo=None)
 
 
 def _first(column: NDArray[Any]) -> object:

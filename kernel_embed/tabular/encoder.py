@@ -4,6 +4,7 @@
 column         numbers
 =============  ======================================================================================================
 number         its value, two values as 0 and 1; a missing one is the median, and an indicator marks missing cells
+time           durations, and times of the day, in days
 boolean        0 and 1
 date           days since 1970, and the positions in the year and in the week on circles
 text           one-hot, each 1/√2, so that two different categories are at distance 1; rare ones share a number
@@ -24,14 +25,15 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..validation import check_count
-from .column_encoders import MAX_CATEGORIES, ColumnEncoder, EncodedColumn, Floats, Objects, column_type
+from .column_encoders import MAX_CATEGORIES, ColumnEncoder, EncodedColumn, Floats, Objects, column_type, is_missing
 from .column_types import ROW_NUMBER, NumberEncoder, encode_numbers
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
     """Encodes a table of numbers, texts, booleans and dates with missing cells as a matrix of numbers.
 
-    Takes NumPy arrays and data frames (pandas, polars, and others that have ``columns`` and ``to_numpy``). It drops
+    Takes NumPy arrays and data frames (pandas, polars, pyarrow, and others that have ``columns`` and ``to_numpy``). It
+    rejects columns with several values in a cell, such as lists, and drops
     columns without information: empty or constant ones, texts that differ in every row, and, if there are other
     columns, row counters, from which a model would learn the order of the file.
 
@@ -161,6 +163,7 @@ def table_tags(tags: Any) -> Any:
 
 def validate_table(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     """``X`` with scikit-learn's checks: a data frame unchanged, anything else as a matrix."""
+    X = _frame(X)
     if hasattr(X, "columns") and not hasattr(X, "toarray"):
         check_names(X)
         validate_data(estimator, X, reset=reset, skip_check_array=True)
@@ -186,12 +189,13 @@ def plain_matrix(X: Any) -> Floats | None:
 
 def read_columns(X: Any) -> tuple[list[NDArray[Any]], list[str] | None]:
     """The columns of a table as arrays, and their names if all are strings."""
+    X = _frame(X)
     if hasattr(X, "toarray"):
         raise TypeError("Sparse data is not supported. Convert it with X.toarray().")
     if hasattr(X, "columns") and hasattr(X, "__getitem__"):
         names = check_names(X)
         has_names = all(isinstance(name, str) for name in X.columns)
-        return [_as_array(X[name]) for name in X.columns], names if has_names else None
+        return [_as_array(X[name], name) for name in X.columns], names if has_names else None
     array = np.asarray(X)
     if array.ndim != 2:
         raise ValueError(
@@ -212,6 +216,39 @@ def check_names(X: Any) -> list[str]:
     return names
 
 
-def _as_array(series: Any) -> NDArray[Any]:
+def _frame(X: Any) -> Any:
+    """A table of pyarrow as one of pandas; anything else unchanged."""
+    return X.to_pandas() if hasattr(X, "column_names") and hasattr(X, "to_pandas") else X
+
+
+def _as_array(series: Any, name: object) -> NDArray[Any]:
     """A column of a data frame; categories and missing cells become Python objects."""
-    return np.asarray(series.to_numpy() if hasattr(series, "to_numpy") else series)
+    array = np.asarray(series.to_numpy() if hasattr(series, "to_numpy") else series)
+    if array.ndim != 1:
+        raise ValueError(f"Column {name!r} has several values in a cell. Make one column of each, or drop the column.")
+    return array
+
+
+def label_array(y: Any, required: bool = False) -> Any:
+    """``y`` as an array that keeps the kind of its labels: nullable booleans and integers would become floats.
+
+    With ``required``, a row without a label is an error.
+    """
+    if hasattr(y, "to_pylist"):  # of pyarrow
+        y = np.array(y.to_pylist(), dtype=object)
+    elif hasattr(y, "to_numpy") and not isinstance(getattr(y, "dtype", np.dtype(object)), np.dtype):
+        y = np.asarray(y, dtype=object)
+    elif isinstance(y, list | tuple) and None in y:
+        y = np.array(y, dtype=object)
+    if getattr(getattr(y, "dtype", None), "kind", "") not in ("f", "O") or y.ndim != 1:
+        return y
+    missing = np.array([is_missing(cell) for cell in y], dtype=bool)
+    if required and bool(missing.any()):
+        first = int(missing.argmax())
+        raise ValueError(
+            f"{int(missing.sum())} of {len(y)} rows have no label, the first is row {first}: Input y contains NaN or "
+            "None. Leave those rows out."
+        )
+    cells = np.asarray(y)
+    is_one_type = cells.dtype.kind == "O" and not missing.any() and len(set(map(type, cells))) == 1
+    return np.array(cells.tolist()) if is_one_type else cells

@@ -94,7 +94,8 @@ def test_rows_without_a_label_and_soft_labels(table):
     missing = y[:80].astype(object)
     missing[::9] = None
     known = np.array([label is not None for label in missing])
-    classifier = ke.MulticlassEmbeddingClassifier().fit(X, missing)
+    with pytest.warns(UserWarning, match="9 of 80 rows have no label"):
+        classifier = ke.MulticlassEmbeddingClassifier().fit(X, missing)
     assert classifier.classes_.tolist() == ["no", "yes"]
     assert len(classifier._table.x) == known.sum()
     soft = np.where(y[:80, None] == np.array(["no", "yes"]), 0.9, 0.1)

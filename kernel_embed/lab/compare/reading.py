@@ -15,7 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold
 
-from ...tabular import ColumnEncoder, TextEncoder, column_type
+from ...tabular import ColumnEncoder, DateEncoder, NumberEncoder, TextEncoder, column_type
+from ...tabular.column_types import number
 
 EXACT_NUMBERS: dict[str, Any] = {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
 """From pandas 3 on numbers are read to the last digit by default, and the option is deprecated."""
@@ -141,21 +142,23 @@ def series_type(cells: pd.Series) -> type[ColumnEncoder]:
     return TextEncoder if is_object and len(values) == 0 else column_type(values)
 
 
-def typed(cells: pd.Series, delimiter: str = ";", notes: Notes | None = None) -> pd.Series | None:
-    """One column as numbers, dates or text; ``None`` if it is none of these. ``notes`` collects how it was read."""
+def typed(cells: pd.Series, delimiter: str = ";", notes: Notes | None = None) -> pd.Series:
+    """One column as numbers, dates, text or objects of a user's type. ``notes`` collects how it was read."""
     notes = {} if notes is None else notes
     if pd.api.types.is_bool_dtype(cells.dtype) or pd.api.types.is_numeric_dtype(cells.dtype):
         return _finite(pd.to_numeric(cells, errors="coerce").astype(np.float64), notes)
-    if pd.api.types.is_datetime64_any_dtype(cells.dtype):
-        return cells.dt.tz_localize(None) if cells.dt.tz is not None else cells
+    if cells.dtype.kind == "M" and isinstance(cells.dtype, np.dtype | pd.DatetimeTZDtype):
+        return cells.dt.tz_convert(None) if cells.dt.tz is not None else cells
     values = cells.astype(object).dropna()
-    if values.map(lambda cell: isinstance(cell, str | bool | int | float | np.generic)).all():
-        return _parse(values.astype(str).str.strip(), cells.index, delimiter, notes)
-    if values.map(lambda cell: hasattr(cell, "isoformat")).all():
-        return pd.to_datetime(cells)
-    if values.map(lambda cell: hasattr(cell, "as_tuple")).all():  # decimal.Decimal
-        return _finite(pd.to_numeric(cells, errors="coerce").astype(np.float64), notes)
-    return None
+    kind = series_type(values)
+    if kind is DateEncoder:
+        return pd.to_datetime(values.astype(str), format="ISO8601", utc=True).dt.tz_localize(None).reindex(cells.index)
+    if kind is NumberEncoder:
+        return _finite(values.map(number).astype(np.float64).reindex(cells.index), notes)
+    if kind is TextEncoder or values.map(lambda cell: isinstance(cell, str)).all():
+        texts = pd.Series(TextEncoder.values(values.to_numpy(), str(cells.name)), values.index, name=cells.name)
+        return _parse(texts.astype(str).str.strip(), cells.index, delimiter, notes)
+    return values.reindex(cells.index)
 
 
 def read_dates(text: pd.Series) -> pd.Series:

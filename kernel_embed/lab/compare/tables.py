@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ...tabular.encoder import TableEncoder
+from ...tabular.encoder import TableEncoder, label_array
 from .reading import INFINITE, LARGEST, Notes, listed, read_frame, typed
 from .tasks import TASKS
 
@@ -26,7 +26,6 @@ MOST_WHOLE = 50
 """A target with more different whole numbers is a count or a measurement, unless the task is given."""
 FEWEST_ROWS = 10
 FEWEST_OF_A_CLASS = 5
-UNREADABLE = "cells that are neither numbers, texts nor dates"
 
 
 class UserTable(NamedTuple):
@@ -82,7 +81,7 @@ def table_of(
         repeated = sorted(set(map(str, frame.columns[frame.columns.duplicated()])))
         raise ValueError(f"Several columns have the same name: {listed(repeated)}. Rename them.")
     try:
-        labels = pd.Series(np.asarray(y).ravel(), name="target").infer_objects()
+        labels = pd.Series(np.asarray(label_array(y)).ravel(), name="target").infer_objects()
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"y is not a vector of labels but {type(y).__name__} ({error}). Give a list.") from error
     if len(labels) != len(frame):
@@ -147,7 +146,7 @@ def _table(name: str, frame: pd.DataFrame, cells: pd.Series, like: UserTable | N
     if not has_label.all():
         notes = [f"{int((~has_label).sum())} of {len(has_label)} rows dropped: no label in {cells.name}"]
     attributes = frame.attrs
-    frame, cells = frame[has_label].reset_index(drop=True), cells[has_label]
+    frame, cells = frame[has_label].reset_index(drop=True), cells[has_label].infer_objects()
     frame.attrs = attributes
     labels = _numbers(cells, name) if TASKS[task].kind == "regression" else _labels(cells)
     if like is not None:
@@ -163,7 +162,7 @@ def _table(name: str, frame: pd.DataFrame, cells: pd.Series, like: UserTable | N
 def usable_columns(raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """``raw`` with every column typed, without those that :class:`TableEncoder` drops; and notes on the changes."""
     read_as: Notes = {}
-    numbers = raw.select_dtypes(include=["number", "bool"])
+    numbers = raw.select_dtypes(include=["number", "bool"], exclude=["timedelta"])
     # all at once: a table may have 100,000 of them
     x = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
     infinite = np.abs(x) > LARGEST
@@ -171,21 +170,17 @@ def usable_columns(raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         read_as[INFINITE] = [str(name) for name in numbers.columns[infinite.any(axis=0)]]
     others = raw.columns.difference(numbers.columns, sort=False)
     texts = {name: typed(raw[name], raw.attrs.get("delimiter", ";"), read_as) for name in others}
-    readable = {name: values for name, values in texts.items() if values is not None}
     frame = pd.DataFrame(np.where(infinite, np.nan, x), columns=numbers.columns, index=raw.index)
-    if readable:
-        frame = pd.concat([frame, pd.DataFrame(readable, index=raw.index)], axis=1)
-    frame = frame[[name for name in raw.columns if texts.get(name, 0) is not None]]
-    reasons = {name: UNREADABLE for name in texts if name not in readable}
-    if len(frame) and len(frame.columns):
-        reasons |= TableEncoder().fit(frame).dropped_
+    if texts:
+        frame = pd.concat([frame, pd.DataFrame(texts, index=raw.index)], axis=1)[list(raw.columns)]
+    reasons = TableEncoder().fit(frame).dropped_ if len(frame) and len(frame.columns) else {}
     notes = []
     for reason in dict.fromkeys(reasons.values()):
         names = [name for name in raw.columns if reasons.get(name) == reason]
         count = "a column" if len(names) == 1 else f"{len(names)} columns"
         notes.append(f"{count} dropped, {reason}: {listed(names)}")
     notes += [f"{note}: {listed(names)}" for note, names in read_as.items()]
-    return frame.drop(columns=[name for name in reasons if name in readable or name in numbers]), notes
+    return frame.drop(columns=list(reasons)), notes
 
 
 def task_of(cells: pd.Series) -> str:
@@ -199,7 +194,7 @@ def task_of(cells: pd.Series) -> str:
     """
     if pd.api.types.is_bool_dtype(cells.dtype):
         return "classification"
-    numbers = pd.to_numeric(cells.dropna(), errors="coerce").astype(np.float64)
+    numbers = _as_floats(cells.dropna())
     if numbers.empty or not np.isfinite(numbers).all():
         return "classification"
     different, whole = numbers.nunique(), bool((numbers % 1 == 0).all())
@@ -207,8 +202,16 @@ def task_of(cells: pd.Series) -> str:
     return "regression" if many or (different > 2 and 2 * different > len(numbers)) else "classification"
 
 
+def _as_floats(cells: pd.Series) -> pd.Series:
+    """The cells as numbers; NaN for what is not a number, infinite beyond the range of floats."""
+    try:
+        return pd.to_numeric(cells, errors="coerce").astype(np.float64)
+    except OverflowError:
+        return pd.to_numeric(cells.map(str), errors="coerce").astype(np.float64)
+
+
 def _numbers(cells: pd.Series, name: str) -> NDArray[Any]:
-    values: NDArray[Any] = pd.to_numeric(cells, errors="coerce").astype(np.float64).to_numpy()
+    values: NDArray[Any] = _as_floats(cells).to_numpy()
     text = np.isnan(values)
     if text.any():
         raise ValueError(
@@ -222,7 +225,7 @@ def _numbers(cells: pd.Series, name: str) -> NDArray[Any]:
 
 def _labels(cells: pd.Series) -> NDArray[Any]:
     """Whole numbers if all of them are, otherwise text."""
-    values = pd.to_numeric(cells, errors="coerce").astype(np.float64)
+    values = _as_floats(cells)
     whole = len(values) and (np.abs(values) < 2**53).all() and (values % 1 == 0).all()
     if whole and not pd.api.types.is_bool_dtype(cells.dtype):
         return np.asarray(values.astype(np.int64))
@@ -239,7 +242,6 @@ def _columns_like(name: str, frame: pd.DataFrame, reference: UserTable) -> pd.Da
     columns = {}
     for feature in reference.features:
         values, dtype = typed(frame[feature], frame.attrs.get("delimiter", ";")), reference.x[feature].dtype
-        values = pd.Series(np.nan, index=frame.index) if values is None else values
         if values.dtype != dtype and dtype.kind == "O":
             values = values.astype(object).map(str, na_action="ignore").astype(object)
         elif values.dtype != dtype:
