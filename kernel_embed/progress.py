@@ -1,12 +1,20 @@
-"""Progress: a bar on a terminal or in a notebook, and lines now and then in the log file of a long command."""
+"""Progress: a bar on a terminal, lines in the log of a long command, and one numerical warning for a search."""
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import importlib.util
 import sys
 import time
+import warnings
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Protocol
+
+from linear_operator.utils.warnings import NumericalWarning
+
+_COLLECTED: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("collected", default=None)
 
 
 class ProgressBar(Protocol):
@@ -95,3 +103,23 @@ def _in_notebook() -> bool:
     shell = sys.modules.get("IPython")
     running = shell.get_ipython() if shell is not None else None
     return running is not None and running.__class__.__name__ == "ZMQInteractiveShell"
+
+
+def warn_numerical(message: str, stacklevel: int = 2) -> None:
+    """A ``NumericalWarning``, or an entry in the list of :func:`collected_warnings`."""
+    collected = _COLLECTED.get()
+    if collected is None:
+        warnings.warn(message, NumericalWarning, stacklevel=stacklevel + 1)
+    else:
+        collected.append(message)
+
+
+@contextlib.contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """Collect numerical warnings instead of showing them: a search visits points that it leaves again."""
+    messages: list[str] = []
+    token = _COLLECTED.set(messages)
+    try:
+        yield messages
+    finally:
+        _COLLECTED.reset(token)

@@ -50,6 +50,7 @@ class SingleKernel:
     learning_rate: float
     seed: int | None
     progress: bool | None
+    column_names: tuple[str, ...] | None
 
     @classmethod
     def of(cls, settings: Any, num_classes: int) -> SingleKernel:
@@ -58,12 +59,15 @@ class SingleKernel:
             field.name: getattr(settings, field.name) for field in dataclasses.fields(cls) if field.name in SETTINGS
         }
         objective = settings.objective if settings.objective is not None else default_objective()
-        return cls(objective=objective, num_classes=num_classes, seed=seed_of(settings.random_state), **arguments)
+        names = getattr(settings, "feature_names_in_", None)
+        arguments |= {"seed": seed_of(settings.random_state), "column_names": None if names is None else tuple(names)}
+        return cls(objective=objective, num_classes=num_classes, **arguments)
 
     def learn(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[MulticlassEmbedding, FitResult]:
         """Learn a common lengthscale, then on a subset, then on all rows. Ctrl-C ends all stages."""
         n = len(x)
-        learn = partial(fit, seed=self.seed, progress=self.progress)
+        names = self.column_names if self.column_names is not None and len(self.column_names) == x.shape[1] else None
+        learn = partial(fit, seed=self.seed, progress=self.progress, column_names=names)
         optimizer = self._optimizer(self.num_restarts)
         rows = torch.arange(n, device=x.device)
         if self.batch_size is not None and self.batch_size < n:

@@ -16,15 +16,14 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..progress import warn_numerical
 from ..validation import broadcast_shapes
 from .distances import CHECKED_NORM, NearPairs, refine_, weighted_differences
 
@@ -188,10 +187,9 @@ def warn_lost_digits(z: Tensor) -> None:
     farthest = float(z.detach().abs().amax()) if z.numel() else 0.0
     spacing = farthest * torch.finfo(z.dtype).eps
     if LOST_SPACING < spacing < math.inf:
-        warnings.warn(
+        warn_numerical(
             f"Points lie up to {farthest:.1e} lengthscales from zero, where {z.dtype} cannot tell points less than "
             f"{spacing:.1e} lengthscales apart. Remove outliers, subtract an offset, or use a longer lengthscale.",
-            NumericalWarning,
             stacklevel=3,
         )
 

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import abc
 import hashlib
-import warnings
 from collections.abc import Callable, Iterator, Sized
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import gpytorch
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
-from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..embeddings import ConditionalEmbedding
-from ..kernels import gram, gram_diagonal
-from ..kernels.evaluators import RadialEvaluator
-from ..kernels.initialization import has_lengthscale
 from ..linalg import Groups, Units, repeated_rows
 from ..objectives.base import B, B_co, Embedding, attach
 from ..validation import check_count
-from .parameters import is_small
 
 T = TypeVar("T")
 Batch = tuple[Tensor, "Tensor | None"]
@@ -208,6 +201,12 @@ class LocalProcess(Generic[B]):
             self._cached = x, units or Units()
         return self._cached[1]
 
+    def restricted(self, rows: Tensor) -> LocalProcess[B]:
+        """The embedding with the weights and groups of some rows."""
+        groups = self.groups.subset(rows) if isinstance(self.groups, Units) else self.groups
+        groups = groups[rows] if isinstance(groups, Tensor) else groups
+        return LocalProcess(self._embedding, None if self.weights is None else self.weights[rows], groups)
+
     def total_rows(self, num_rows: int) -> float:
         """Their number, or the sum of their weights."""
         return num_rows if self.weights is None else float(self.weights.sum())
@@ -228,61 +227,3 @@ def fingerprint(*tensors: Tensor | None) -> str:
             digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-NUM_ROWS = 50
-"""Rows that are compared with all others."""
-MIN_CORRELATION = 1e-12
-"""Correlations k(x, x') / √(k(x, x) k(x', x')) below which two points are treated as uncorrelated."""
-MIN_SPREAD = 1e-8
-"""Relative differences of kernel values below which points are not distinguished."""
-
-
-def warn_of_blind_start(embedding: gpytorch.Module, x: Tensor) -> None:
-    """Warn of a Gram matrix that is diagonal or constant up to rounding, where the gradient vanishes.
-
-    This concerns embeddings with a ridge λ. The evidence of a mean embedding is computed in the log domain, and is not
-    flat there.
-    """
-    kernel = getattr(embedding, "kernel", None)
-    if not isinstance(kernel, Kernel) or not hasattr(embedding, "raw_regularization") or x.shape[-2] < 2:
-        return
-    if not has_lengthscale(kernel, x):
-        return
-    fault = _fault(kernel, x)
-    if fault is not None:
-        warnings.warn(
-            f"The kernel {fault} at the start of fit, where the objective is flat and the search may end as it began. "
-            "Call kernel_embed.kernels.set_lengthscales_by_median(embedding.kernel, x) before, or scale the features.",
-            NumericalWarning,
-            stacklevel=3,
-        )
-
-
-@torch.no_grad()
-def _fault(kernel: Kernel, x: Tensor) -> str | None:
-    """A description of the problem with K between some rows and all rows."""
-    rows = torch.linspace(0, x.shape[-2] - 1, min(NUM_ROWS, x.shape[-2]), device=x.device).round().long()
-    K, diagonal = _values(kernel, x, rows)
-    size = K.abs().amax(dim=(-2, -1))
-    if bool((K.amax(dim=(-2, -1)) - K.amin(dim=(-2, -1)) <= MIN_SPREAD * size).any()) and bool(
-        (x[rows] != x[:1]).any()
-    ):
-        return "is constant up to rounding"
-    diagonal = diagonal.clamp_min(torch.finfo(x.dtype).tiny).sqrt()
-    correlations = K.abs() / (diagonal[..., rows].unsqueeze(-1) * diagonal.unsqueeze(-2))
-    correlations[..., torch.arange(len(rows), device=x.device), rows] = 0.0
-    if bool((correlations.amax(dim=-1).median(dim=-1).values < MIN_CORRELATION).any()):
-        return "sees no two points as near, for more than half of them,"
-    return None
-
-
-def _values(kernel: Kernel, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """k(x_i, x_j) for some ``rows`` i and all j, and k(x_j, x_j)."""
-    if is_small(x):
-        radial = RadialEvaluator.of(kernel, x)
-        matrix = None if radial is None else radial({})
-        if matrix is not None:
-            K = matrix.scale * torch.from_numpy(matrix.K)
-            return K[rows], K.diagonal()
-    return gram(kernel, x[rows], x), gram_diagonal(kernel, x)

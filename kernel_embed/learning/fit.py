@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import gpytorch
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
+from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -17,13 +20,15 @@ from ..kernels.structure import check_columns
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from ..validation import check_features, check_lengths, check_seed
-from .data import Data, LoaderData, LocalProcess, ProcessGroup, TensorData, fingerprint, warn_of_blind_start
+from .data import Data, LoaderData, LocalProcess, ProcessGroup, TensorData, fingerprint
+from .degeneracy import default_limits, degeneracies, warn_of_blind_start
+from .early_stopping import FEWEST_ROWS, HeldOut, hold_out
 from .loss import Loss
 from .optimizers import LBFGS, Adam, Optimizer, TorchOptimizer
 from .optimizers.stochastic import Factory
 from .parameters import ParameterVector, unidentified
 from .problem import Problem
-from .result import Callback, FitResult, Outcome, StopSearch
+from .result import Callback, FitResult, Outcome, StopEarly, StopSearch
 
 OF_ADAM = ("batch_size", "num_epochs", "learning_rate")
 
@@ -46,6 +51,8 @@ def fit(
     learning_rate: float | None = None,
     precision: Literal["double", "single"] = "double",
     seed: int | None = None,
+    early_stopping: bool | None = None,
+    column_names: Sequence[str] | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> FitResult:
@@ -90,6 +97,9 @@ def fit(
             precision, with a warning. It affects only dense systems of float64 data. Predictions are computed in double
             precision, while ``value`` and ``history`` have the error of single precision.
         seed: of restarts and permutations.
+        early_stopping: learn from four fifths of the rows, and keep the parameters that predict the others best; they
+            are listed in ``FitResult.held_out``. The default for networks from 50 rows on; ``False`` switches it off.
+        column_names: of the columns of x, for messages.
         progress: show a progress bar; by default on a terminal or in a notebook.
         checkpoint: a file, written during the search; if it exists, the search is resumed from it. Another kind of
             optimizer continues from the best point.
@@ -130,17 +140,23 @@ def fit(
     )
     group = _process_group(embedding, weights, groups)
     data = _as_data(x, y, group.module)
+    is_blind = False
     if data.whole is not None and isinstance(group, LocalProcess):  # each rank would draw different numbers
         _check_fit(group.module, *data.whole)
         initialize_parts(group.module, *data.whole)
-        warn_of_blind_start(group.module, data.whole[0])
+        is_blind = warn_of_blind_start(group.module, data.whole[0])
     fixed = unidentified(group.module, objective)
     vector = ParameterVector(group.module, fixed)
     if not vector.parameters:
         raise ValueError("The embedding has no parameters that require a gradient. Call embedding.requires_grad_().")
+    held_out = None
+    if early_stopping or (early_stopping is None and _needs_held_out(vector, data)):
+        held_out, group, data = _hold_out(group, data, getattr(method, "batch_size", None), seed, early_stopping)
+    if data.whole is not None:
+        vector.lowest = group.from_leader(default_limits(vector, data.whole[0]))
     num_data = None if data.num_data is None else group.total_rows(data.num_data)
     loss = Loss(group, objective, num_data, precision == "single")
-    problem = Problem(loss, data, vector, np.random.default_rng(seed), progress, callback)
+    problem = Problem(loss, data, vector, np.random.default_rng(seed), progress, callback, held_out)
     if checkpoint is not None:
         identity = {
             "objective": repr(objective),
@@ -149,15 +165,20 @@ def fit(
         }
         problem.resume(checkpoint, identity, type(method).__qualname__)
     outcome, interrupted = _run(method, problem)
+    degenerate = () if data.whole is None else degeneracies(vector, data.whole[0], column_names)
+    if not is_blind:  # one warning for each fit
+        _warn_at_end(degenerate, problem)
     return FitResult(
         value=problem.best_value,
         history=list(problem.history),
         num_evaluations=problem.num_evaluations,
-        converged=outcome.converged,
+        converged=outcome.converged and not degenerate,
         message=outcome.message,
         seconds=problem.seconds,
         fixed=fixed,
         interrupted=interrupted,
+        degenerate=degenerate,
+        held_out=() if held_out is None else tuple(held_out.rows.tolist()),
     )
 
 
@@ -225,6 +246,38 @@ def _check_fit(module: gpytorch.Module, x: Tensor, y: Tensor | None) -> None:
         check_lengths(x, y)
 
 
+def _needs_held_out(vector: ParameterVector, data: Data) -> bool:
+    return data.whole is not None and len(data.whole[0]) >= FEWEST_ROWS and vector.has_network
+
+
+def _hold_out(
+    group: ProcessGroup[B], data: Data, batch_size: int | None, seed: int | None, required: bool | None
+) -> tuple[HeldOut | None, ProcessGroup[B], Data]:
+    """Rows for early stopping, and the embedding and data with the others."""
+    if isinstance(group, LocalProcess) and data.whole is not None:
+        held_out = hold_out(group, *data.whole, batch_size, seed)
+        if held_out is not None:
+            return held_out, group.restricted(held_out.others), TensorData(*held_out.rest)
+    if required:
+        raise ValueError(
+            "early_stopping needs a conditional embedding and tensors x and y of at least two rows, in one process. "
+            "Leave it out, or end the search with a callback."
+        )
+    return None, group, data
+
+
+def _warn_at_end(degenerate: tuple[str, ...], problem: Problem) -> None:
+    """One warning at most: the parameters that are degenerate, or what was lost at the best point."""
+    if degenerate:  # without numbers, so that Python shows it once for many fits
+        message = (
+            f"The fit is degenerate: {'; '.join(degenerate)}. Register a prior, as kernel_embed.default_kernel(x) "
+            "does, fix the parameter, or add a complexity to the objective."
+        )
+        warnings.warn(message, NumericalWarning, stacklevel=3)
+    elif problem.best_warnings:
+        warnings.warn(problem.best_warnings[0], NumericalWarning, stacklevel=3)
+
+
 def _run(optimizer: Optimizer, problem: Problem) -> tuple[Outcome, bool]:
     """How the search ended, and whether by Ctrl-C; in every case the best point is kept."""
     try:
@@ -237,7 +290,7 @@ def _run(optimizer: Optimizer, problem: Problem) -> tuple[Outcome, bool]:
             )
         return outcome, False
     except StopSearch as stop:
-        return Outcome(False, str(stop)), False
+        return Outcome(isinstance(stop, StopEarly), str(stop)), False
     except KeyboardInterrupt:
         return Outcome(False, "interrupted; the best point so far is kept"), True
     finally:

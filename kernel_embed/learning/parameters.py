@@ -43,11 +43,18 @@ class ParameterVector:
             for name, parameter in module.named_parameters()
             if parameter.requires_grad and name not in excluded
         }
+        self.lowest: Vector | None = None
+        """Default lower bounds, which keep a search away from degenerate points."""
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
         """The parameters themselves."""
         return list(self.named.values())
+
+    @property
+    def has_network(self) -> bool:
+        """Whether weights of a network are among them."""
+        return any(is_in_network(self.module, name) for name in self.named)
 
     def get(self) -> Vector:
         """The current values."""
@@ -72,6 +79,8 @@ class ParameterVector:
                 constraint = self.module.constraint_for_parameter_name(name)
                 if constraint is not None and not constraint.enforced:
                     parameter.copy_(parameter.clamp(constraint.lower_bound, constraint.upper_bound))
+        if self.lowest is not None and bool(((point := self.get()) < self.lowest).any()):
+            self.set(np.maximum(point, self.lowest))
 
     def gradient(self) -> Vector:
         """The accumulated gradients; zero where a parameter had none."""
@@ -83,7 +92,15 @@ class ParameterVector:
             parameter.grad = None
 
     def bounds(self) -> Bounds:
-        """Bounds of each entry, from constraints without a transform, which only the optimizer can enforce."""
+        """Bounds of each entry: default ones, and those of constraints that only the optimizer can enforce."""
+        bounds = self.constraint_bounds()
+        if self.lowest is None:
+            return bounds
+        both = zip(bounds, self.lowest.tolist(), strict=True)
+        return [(_finite(max(lowest, -math.inf if a is None else a)), b) for (a, b), lowest in both]
+
+    def constraint_bounds(self) -> Bounds:
+        """Bounds of each entry from constraints without a transform."""
         bounds: Bounds = []
         for name, parameter in self.named.items():
             constraint = self.module.constraint_for_parameter_name(name)
@@ -207,6 +224,11 @@ def flatten(tensors: Iterable[Tensor]) -> Vector:
 
 def _finite(bound: float) -> float | None:
     return bound if math.isfinite(bound) else None
+
+
+def is_in_network(embedding: gpytorch.Module, parameter: str) -> bool:
+    """Whether a parameter is a weight of a module that is not GPyTorch's."""
+    return not isinstance(embedding.get_submodule(parameter.rpartition(".")[0]), gpytorch.Module)
 
 
 def unidentified(embedding: gpytorch.Module, objective: Objective[B]) -> tuple[str, ...]:

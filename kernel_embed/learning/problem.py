@@ -17,9 +17,10 @@ from torch import Tensor
 
 from ..archive import load_checkpoint, save_checkpoint
 from ..kernels import DiagonalBoundError
-from ..progress import ProgressBar, progress_bar
+from ..progress import ProgressBar, collected_warnings, progress_bar
 from .data import Data, ProcessGroup, by_leader
 from .direct import direct_loss
+from .early_stopping import HeldOut
 from .loss import Loss
 from .parameters import ParameterVector, Snapshot, Vector
 from .result import Callback, Evaluation, Outcome, Progress, StopSearch, Terms, Visit
@@ -42,10 +43,13 @@ class Problem:
     Attributes:
         generator: for every random choice, seeded by ``fit(seed=…)``.
         start: the point at which the search began, before any resumption.
-        bounds: the lowest and highest value of each entry, ``None`` if there is none.
+        bounds: the lowest and highest value of each entry, ``None`` if there is none; those of constraints, and the
+            default bounds that keep lengthscales and λ away from degenerate values.
+        constraint_bounds: those of constraints alone.
+        lowest: the default lower bounds alone, −∞ where there is none.
         parameters: the parameters themselves, for optimizers that change them in place.
         history: one record for each call of :meth:`record`, those before a resumption included.
-        best_value: the lowest value recorded so far, ∞ before the first.
+        best_value: the lowest value so far, ∞ before the first; with early stopping, that at the lowest held-out loss.
         num_evaluations: evaluations of objective and gradient so far.
         saved_state: what an optimizer of the same class passed to :meth:`record` before a resumption; else empty.
 
@@ -56,6 +60,7 @@ class Problem:
         generator: for random choices.
         progress: show a progress bar.
         callback: called after every record.
+        held_out: rows that decide which point is the best.
 
     Example:
         >>> import gpytorch, kernel_embed as ke
@@ -81,9 +86,11 @@ class Problem:
         generator: np.random.Generator,
         progress: bool | None = None,
         callback: Callback | None = None,
+        held_out: HeldOut | None = None,
     ) -> None:
         self._loss, self._data, self._vector, self._progress, self._callback = loss, data, vector, progress, callback
         self._group: ProcessGroup[Any] = loss.group
+        self._held_out = held_out
         self._direct = None if data.whole is None else direct_loss(loss, *data.whole, vector)
         self._began = self._saved = time.perf_counter()
         self._checkpoint: str | os.PathLike[str] | None = None
@@ -91,11 +98,15 @@ class Problem:
         self._best = Snapshot.take(vector)
         self.generator = generator
         self.start = self._best.point.copy()
-        self.bounds = vector.bounds()
+        self.bounds, self.constraint_bounds = vector.bounds(), vector.constraint_bounds()
+        self.lowest = np.full(len(self.start), -np.inf) if vector.lowest is None else vector.lowest
         self.parameters = vector.parameters
         self.history: list[dict[str, float]] = []
         self.best_value, self.num_evaluations = float("inf"), 0
         self.saved_state: OptimizerState = {}
+        self._warnings: list[str] = []
+        self.best_warnings: list[str] = []
+        """Numerical warnings of the evaluation at the best point."""
 
     def resume(self, path: str | os.PathLike[str], identity: Mapping[str, object], optimizer: str) -> None:
         """Continue from the checkpoint at ``path`` where the file exists, and write it from now on.
@@ -143,10 +154,12 @@ class Problem:
             )
         self._vector.set(point)
         self.num_evaluations += 1
-        evaluation = None if self._direct is None else self._direct(point)
-        if evaluation is None:
-            self._vector.clear_gradient()
-            evaluation = Evaluation(point.copy(), *self._loss.backpropagate(*self._data.whole), self._vector.gradient())
+        with collected_warnings() as self._warnings:
+            evaluation = None if self._direct is None else self._direct(point)
+            if evaluation is None:
+                self._vector.clear_gradient()
+                value, terms = self._loss.backpropagate(*self._data.whole)
+                evaluation = Evaluation(point.copy(), value, terms, self._vector.gradient())
         if not (math.isfinite(evaluation.value) and np.isfinite(evaluation.gradient).all()):
             where = "these" if self.history else "the starting"
             raise NanError(
@@ -162,7 +175,8 @@ class Problem:
     def backpropagate(self, x: Tensor, y: Tensor | None) -> tuple[float, Terms]:
         """The objective on a batch at the current parameters, and its terms; the gradient is added to theirs."""
         self.num_evaluations += 1
-        return self._loss.backpropagate(x, y)
+        with collected_warnings() as self._warnings:
+            return self._loss.backpropagate(x, y)
 
     def project(self) -> None:
         """Move the parameters back inside their bounds after a step."""
@@ -193,13 +207,17 @@ class Problem:
             kernel_embed.learning.result.StopSearch: if the callback ends the search; ``fit`` catches it.
         """
         self.history.append({"start": float(start), "value": visit.value, **visit.terms})
-        if visit.value < self.best_value:
+        held_out = self._held_out
+        if visit.value < self.best_value if held_out is None else held_out.is_best(self._vector, visit, self.history):
             self.best_value, self._best = visit.value, Snapshot.take(self._vector, visit.point)
+            self.best_warnings = self._warnings
         if self._checkpoint is not None:
             # Written with its record: a file never holds an epoch without the state after it.
             self.saved_state = {} if state is None else state()
             if time.perf_counter() - self._saved > SECONDS_BETWEEN_CHECKPOINTS:
                 self._save()
+        if held_out is not None:
+            held_out.check_patience(self.history)
         if self._callback is None:
             return
         terms, number = MappingProxyType(dict(visit.terms)), len(self.history)

@@ -100,6 +100,10 @@ class StopSearch(Exception):
     """Raised inside an optimizer when the callback ends the search; ``fit`` catches it."""
 
 
+class StopEarly(StopSearch):
+    """Raised when the held-out loss has not fallen for a while; ends one start of a search."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """How a search ended.
@@ -123,14 +127,19 @@ class FitResult:
     """The result of ``fit``; the learned parameters are in the embedding.
 
     Attributes:
-        value: the lowest objective, priors included, at the parameters of the embedding.
+        value: the objective, priors included, at the parameters of the embedding: its lowest, or with early stopping
+            the one where the held-out loss is lowest.
         history: one record for each evaluation (each epoch with mini-batches): ``start``, ``value``, and every term.
         num_evaluations: evaluations of objective and gradient.
-        converged: whether the optimizer met its tolerance.
+        converged: whether the optimizer met its tolerance at a point that is not degenerate.
         message: how it ended, in words.
         seconds: wall-clock time.
         fixed: parameters held fixed because the objective cannot identify them.
         interrupted: whether Ctrl-C ended it.
+        held_out: the numbers of the rows that took no part in learning, for early stopping; their loss is in the
+            history under ``held_out``, and the embedding has the parameters where it is lowest.
+        degenerate: what is degenerate in the learned parameters, with the parameter and its column; empty if nothing
+            is. A degenerate fit is announced by one warning, and is not ``converged``.
 
     Example:
         >>> import gpytorch, torch, kernel_embed as ke
@@ -148,19 +157,22 @@ class FitResult:
     seconds: float
     fixed: tuple[str, ...] = ()
     interrupted: bool = False
+    degenerate: tuple[str, ...] = ()
+    held_out: tuple[int, ...] = ()
 
     @property
     def terms(self) -> dict[str, float]:
         """Every term of the objective at the best point; empty if nothing was evaluated before an interruption."""
         if not self.history:
             return {}
-        best = min(self.history, key=lambda record: record["value"])
-        return {name: value for name, value in best.items() if name not in ("start", "value")}
+        best = min(self.history, key=lambda record: record.get("held_out", record["value"]))
+        return {name: value for name, value in best.items() if name not in ("start", "value", "held_out")}
 
     def __repr__(self) -> str:
         """One line; the history is left out."""
-        fixed = f", fixed={self.fixed}" if self.fixed else ""
+        parts = {"fixed": self.fixed, "degenerate": self.degenerate, "num_held_out": len(self.held_out)}
+        others = "".join(f", {name}={value}" for name, value in parts.items() if value)
         return (
             f"FitResult(value={self.value:.6g}, converged={self.converged}, num_evaluations={self.num_evaluations}, "
-            f"message={self.message!r}, seconds={self.seconds:.3g}{fixed})"
+            f"message={self.message!r}, seconds={self.seconds:.3g}{others})"
         )

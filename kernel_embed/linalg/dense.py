@@ -18,14 +18,13 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-import warnings
 from collections.abc import Callable, Iterator
 
 import torch
 from linear_operator.utils.errors import NanError, NotPSDError
-from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
+from ..progress import warn_numerical
 from .forms import QuadraticForm
 from .implicit import (
     InverseForms,
@@ -82,10 +81,9 @@ def single_factor(K: Tensor, noise: Tensor) -> Tensor | None:
         factor, info = torch.linalg.cholesky_ex(A)
         if not info.any() and bool(torch.isfinite(factor.diagonal(dim1=-2, dim2=-1)).all()):
             return factor
-    warnings.warn(
+    warn_numerical(
         f"The condition number of K + ηI may be {condition:.1e}, and single precision takes up to {MAX_CONDITION:.0e}; "
         "went on in double. A larger regularization avoids this.",
-        NumericalWarning,
         stacklevel=4,
     )
     return None
@@ -270,10 +268,9 @@ def _with_jitter(A: Tensor, info: Tensor, smallest: float, name: str) -> tuple[T
         jitter = needed
         factor, info = torch.linalg.cholesky_ex(A)
         if not info.any():
-            warnings.warn(
+            warn_numerical(
                 f"{name} was not numerically positive definite with η = {smallest:.2g}; "
                 f"added jitter {jitter.max().item():.2g} to its diagonal. A larger regularization avoids this.",
-                NumericalWarning,
                 stacklevel=5,
             )
             return factor, jitter

@@ -10,6 +10,7 @@ from linear_operator.utils.linear_cg import linear_cg
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
+from ..progress import warn_numerical
 from .system import LinearSystem
 
 RESTARTS = 12
@@ -97,10 +98,9 @@ def conjugate_gradients(
             )
     final = ((Y - matmul(V)).norm() / Y.norm()).item()
     if final > tolerance:
-        warnings.warn(
+        warn_numerical(
             f"Conjugate gradients ended after {count} products with a residual of {final:.2g}, above the tolerance "
             f"{tolerance:.2g}. Allow more iterations, more points of the preconditioner, or a larger regularization.",
-            NumericalWarning,
             stacklevel=4,
         )
     return V, count

@@ -28,7 +28,7 @@ from gpytorch.constraints import GreaterThan, Interval
 from torch import Tensor
 from torch.distributions import AffineTransform, Distribution, LogNormal, TransformedDistribution
 
-from ..learning.parameters import ParameterVector, Vector
+from ..learning.parameters import ParameterVector, Vector, is_in_network
 from ..learning.priors import LogPriors, default_prior
 
 
@@ -230,7 +230,7 @@ def find_sites(embedding: gpytorch.Module, vector: ParameterVector) -> list[Prio
         # Values outside the support have density −∞ or NaN, which is a rejection: torch need not validate each one.
         site.prior._validate_args = False
     without = [name for name in vector.named if name not in owned]
-    _warn_networks(embedding, [name for name in without if _is_in_network(embedding, name)])
+    _warn_networks(embedding, [name for name in without if is_in_network(embedding, name)])
     return sites + [_default_site(embedding, name, vector.named[name]) for name in without]
 
 
@@ -258,7 +258,7 @@ def _single_input(value: Tensor, inputs: dict[str, Tensor]) -> str | None:
 
 def _default_site(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> PriorSite:
     constraint = embedding.constraint_for_parameter_name(parameter)
-    prior = default_prior(raw, constraint, in_network=_is_in_network(embedding, parameter))
+    prior = default_prior(raw, constraint, in_network=is_in_network(embedding, parameter))
 
     def closure(module: gpytorch.Module) -> Tensor:
         return constrained(module, parameter, raw)
@@ -268,10 +268,6 @@ def _default_site(embedding: gpytorch.Module, parameter: str, raw: Tensor) -> Pr
 
     logarithmic = is_exponential(embedding, parameter)
     return PriorSite(user_name(parameter), parameter, raw, prior, embedding, closure, setter, True, logarithmic)
-
-
-def _is_in_network(embedding: gpytorch.Module, parameter: str) -> bool:
-    return not isinstance(embedding.get_submodule(parameter.rpartition(".")[0]), gpytorch.Module)
 
 
 def _warn_networks(embedding: gpytorch.Module, parameters: list[str]) -> None:

@@ -53,10 +53,10 @@ def steps(conditionable, module, x, y, reduce) -> dict[str, torch.Tensor]:
         value.backward()
         reduce()
         found[f"{name}, value"], found[f"{name}, gradient"] = value.detach(), gradient(module)
-    result = ke.fit(conditionable, OBJECTIVES["leave one out"], x, y, max_evaluations=12)
+    result = ke.fit(conditionable, OBJECTIVES["leave one out"], x, y, max_evaluations=12, early_stopping=False)
     found["lbfgs, value"] = torch.tensor(result.value)
     found["lbfgs, parameters"] = parameters(module)
-    ke.fit(conditionable, OBJECTIVES["empirical"], x, y, optimizer=ke.Adam(4, 0.01))
+    ke.fit(conditionable, OBJECTIVES["empirical"], x, y, optimizer=ke.Adam(4, 0.01), early_stopping=False)
     found["adam, parameters"] = parameters(module)
     with torch.no_grad():
         found["predictions"] = conditionable.condition(x, y).decision_probabilities(problem().query)

@@ -94,7 +94,8 @@ class NetworkClassifier(MostProbable):
         paper_initialization(network, torch.Generator().manual_seed(0))
         embedding = MulticlassEmbedding(FeatureKernel(network), len(self.classes_), 0.01).double()
         optimizer = Adam(self.num_epochs, self.learning_rate)
-        self.result_ = fit(embedding, NETWORK_OBJECTIVES["paper"], x, labels, optimizer=optimizer, progress=False)
+        objective = NETWORK_OBJECTIVES["paper"]  # learned from all rows, as in the paper
+        self.result_ = fit(embedding, objective, x, labels, optimizer=optimizer, early_stopping=False, progress=False)
         embedding.eval()
         with torch.no_grad():
             self.conditioned_ = embedding.condition(x, labels)

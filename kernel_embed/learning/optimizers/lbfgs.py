@@ -18,7 +18,7 @@ from ...progress import ProgressBar
 from ...validation import check_at_least, check_count
 from ..parameters import Vector
 from ..problem import NO_VALUE, Optimizer, Problem
-from ..result import Outcome
+from ..result import Outcome, StopEarly
 
 MAX_RECORDED = 2_000_000
 """Numbers that a checkpoint keeps of one start. A longer search resumes at its best point, and may take another way."""
@@ -79,7 +79,7 @@ class LBFGS(Optimizer):
     def _starts(self, problem: Problem) -> list[Vector]:
         start = problem.start
         noise = [problem.generator.standard_normal(start.shape) for _ in range(self.num_restarts)]
-        return [start, *(start + self.restart_spread * z for z in noise)]
+        return [start, *(np.maximum(start + self.restart_spread * z, problem.lowest) for z in noise)]
 
 
 class _State(TypedDict):
@@ -113,6 +113,10 @@ class _EnoughError(Exception):
     """The evaluations of one start are used up."""
 
 
+class _OutsideError(Exception):
+    """The search left the default bounds."""
+
+
 class _Descent:
     """One start: counts its evaluations, and makes the line search step back where the objective does not exist.
 
@@ -133,12 +137,19 @@ class _Descent:
 
         limit, tolerance = self._settings.max_evaluations, self._settings.tolerance
         options = {"maxfun": limit, "maxiter": limit, "ftol": 1e-2 * tolerance, "gtol": tolerance}
-        bounds = self._problem.bounds
+        # Without the default bounds as long as they are not reached: scipy takes other steps inside bounds, too.
+        self._is_bounded, bounds = False, self._problem.constraint_bounds
         while True:
             try:
                 result = minimize(self._evaluate, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
             except _EnoughError:
                 return Outcome(False, f"stop: made all {limit} evaluations")
+            except StopEarly as stop:
+                return Outcome(True, str(stop))
+            except _OutsideError:
+                self._is_bounded, bounds = True, self._problem.bounds
+                point = point if self._lowest is None else self._lowest.point
+                continue
             lowest = self._lowest
             if lowest is None or lowest.value >= result.fun - tolerance * max(1.0, abs(lowest.value)):
                 return Outcome(bool(result.success), str(result.message).lower())
@@ -148,6 +159,8 @@ class _Descent:
     def _evaluate(self, point: Vector) -> tuple[float, Vector]:
         if self._made >= self._settings.max_evaluations:
             raise _EnoughError  # scipy checks its own limit only between line searches
+        if not self._is_bounded and bool((point < self._problem.lowest).any()):
+            raise _OutsideError
         self._made += 1
         self._bar.update()
         earlier = next(self._again, None)
