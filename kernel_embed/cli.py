@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from .lab.commands import COMMANDS
+from .progress import printable
 from .version import __version__
 
 EXAMPLES = """examples:
@@ -34,14 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if text:
         _print(text)
     if problem:
-        print(f"kernel-embed: {problem}", file=sys.stderr)
+        print(f"kernel-embed: {printable(problem)}", file=sys.stderr)
     return 2 if problem else 0
 
 
 def _print(text: str) -> None:
     """Print; it is not an error if a reader such as ``head`` closes the pipe early."""
     try:
-        print(text, flush=True)
+        print(printable(text), flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import hashlib
 import math
 import os
 import pathlib
@@ -61,7 +62,7 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[IO[Any]], object]
     permissions = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     # Beside the target, because a rename is only atomic within one file system.
     # A name of its own for each writer: threads share a process number.
-    temporary = target.with_name(f".{target.name}.{_HOST}-{os.getpid()}-{uuid.uuid4().hex}.part")
+    temporary = target.with_name(f"{_prefix(target)}{os.getpid()}-{uuid.uuid4().hex}.part")
     try:
         if permissions is not None and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, "the file is read-only", str(target))
@@ -138,13 +139,19 @@ def _unreadable(path: str | os.PathLike[str], error: Exception) -> ValueError:
     )
 
 
-_HOST = re.sub(r"\W", "_", platform.node())
+_HOST = re.sub(r"\W", "_", platform.node())[:40]
+
+
+def _prefix(target: pathlib.Path) -> str:
+    """The start of the names of its temporary files; a name as long as the system allows leaves no room for more."""
+    name = target.name if len(os.fsencode(target.name)) < 100 else hashlib.sha256(os.fsencode(target.name)).hexdigest()
+    return f".{name}.{_HOST}-"
 
 
 def _remove_left_over(target: pathlib.Path) -> None:
     """Remove temporary files of writers of this machine that were killed."""
-    for part in target.parent.glob(f"{glob.escape(f'.{target.name}.{_HOST}-')}*.part"):
-        number = part.name.removeprefix(f".{target.name}.{_HOST}-").split("-")[0]
+    for part in target.parent.glob(f"{glob.escape(_prefix(target))}*.part"):
+        number = part.name.removeprefix(_prefix(target)).split("-")[0]
         if number.isdigit() and not _is_alive(int(number)):
             part.unlink(missing_ok=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import importlib.util
+import re
 import sys
 import time
 import warnings
@@ -74,7 +75,8 @@ class ProgressLog:
             self._last = now
             count = self.n if self.total is None else f"{self.n} of {self.total}"
             text = f" ({self._text})" if self._text else ""
-            print(f"{self._description}: {count}{text}, {now - self._start:.0f} s", file=sys.stderr, flush=True)
+            line = f"{self._description}: {count}{text}, {now - self._start:.0f} s"
+            print(printable(line), file=sys.stderr, flush=True)
 
     def reset(self, total: int | None = None) -> None:
         """Start again, with ``total`` steps."""
@@ -97,6 +99,11 @@ def progress_bar(total: int | None, description: str, show: bool | None = None, 
         from tqdm import tqdm as bar
     shown: ProgressBar = bar(total=total, desc=description, disable=not show, leave=False, dynamic_ncols=True)
     return shown
+
+
+def printable(text: str) -> str:
+    """``text`` without control characters: names in a table must not move the cursor or set the title of a terminal."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", "\ufffd", text)
 
 
 def _in_notebook() -> bool:

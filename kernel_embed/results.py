@@ -7,7 +7,9 @@ import math
 import os
 import pathlib
 import tempfile
+import zlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,9 @@ from numpy.typing import NDArray
 from .files import locked, write_whole
 from .version import __version__
 
+CHECKSUM = "checksum"
+"""The field that detects a record whose bytes were changed; a record that someone added by hand has none."""
+MAX_BYTES = 2**30
 Record = dict[str, str | int | float | bool | None]
 """Flat, so that any tool reads the file as a table."""
 
@@ -72,7 +77,9 @@ class Results:
             return
         with locked(self._path):
             self._merge()
-            write_whole(self._path, lambda file: json.dump(self.records, file, indent=1), "w")
+            records = [{name: _value(value) for name, value in record.items()} for record in self.records]
+            content = [{**record, CHECKSUM: _checksum(record)} for record in records]
+            write_whole(self._path, lambda file: json.dump(content, file, indent=1, allow_nan=False), "w")
             self._seen = self._stamp()
 
     def _merge(self) -> None:
@@ -94,19 +101,44 @@ class Results:
 
 def read_records(path: pathlib.Path) -> list[Record]:
     """The records of a results file."""
+    remedy = "Move it away, or name another --out directory."
+    if not path.is_file() or path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path} is not a file, or has more than {MAX_BYTES:,} bytes. {remedy}")
     try:
-        content = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not JSON ({error}). Move it away, or name another --out directory.") from error
+        content = json.loads(path.read_text(), object_pairs_hook=_record)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON of flat records ({error}). {remedy}") from error
     if not (isinstance(content, list) and all(isinstance(record, dict) for record in content)):
-        raise ValueError(f"{path} is not a list of records. Move it away, or name another --out directory.")
+        raise ValueError(f"{path} is not a list of records. {remedy}")
     for version in dict.fromkeys(record.get("version", __version__) for record in content):
         if version != __version__:
             raise ValueError(
                 f"{path} has results of kernel_embed {version}; those of this version, {__version__}, may differ. "
-                "Move it away, or name another --out directory."
+                f"{remedy}"
             )
+    for place, record in enumerate(content):
+        if record.pop(CHECKSUM, "") not in ("", _checksum(record)):
+            raise ValueError(f"Record {place} of {path} is damaged: its checksum does not match. {remedy}")
     return content
+
+
+def _record(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A flat object of JSON; nested values and repeated names are errors."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise ValueError("a name is repeated in a record")
+    if any(isinstance(value, list | dict) for value in record.values()):
+        raise ValueError("a record is nested")
+    return record
+
+
+def _value(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they are null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _checksum(record: Record) -> str:
+    return f"{zlib.crc32(json.dumps(record, sort_keys=True).encode()):08x}"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

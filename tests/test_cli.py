@@ -6,10 +6,13 @@ import re
 import subprocess
 import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from kernel_embed import progress
 from kernel_embed.cli import main
+from kernel_embed.lab.compare import figures, predictions, report
 
 needs_data = pytest.mark.skipif("KERNEL_EMBED_DATA" not in os.environ, reason="KERNEL_EMBED_DATA is not set")
 
@@ -181,6 +184,39 @@ def test_reproduce_voted(tmp_path, capsys):
     records = json.loads((tmp_path / "results.json").read_text())
     assert {record["method"] for record in records} == {"L2-SVM", "L1-SVM", "VKR dimension", "VKR trace"}
     assert all(0.0 <= record["error"] <= 60.0 for record in records)
+
+
+def test_names_with_markup_formulas_and_control_characters_do_no_harm(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(report, "SECTIONS", (predictions.confusion, figures.relevance))
+    monkeypatch.setattr(progress.ProgressLog, "FIRST", 0.0)
+    names = [
+        "<script>alert(1)</script>",
+        "$\\frac{$",
+        "=cmd|' /C calc'!A0",
+        "\x1b[2J\x1b]0;title\x07",
+        "\u202egnp",
+        "{method}",
+    ]
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(40, 6)), columns=names)
+    frame["empty <b>\x1b[31m"] = np.nan
+    frame["target"] = np.where(frame.iloc[:, 0] > 0, "<img src=x onerror=alert(1)>", "$\\alpha {method} \x1b[1m")
+    path, out = tmp_path / "\x1b[5m<i>t.csv", tmp_path / "out"
+    frame.to_csv(path, index=False)
+    assert main(["compare", "--data", str(path), "--methods", "default", "--folds", "2", "--out", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert "empty <b>" in printed.out
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", printed.out + printed.err)
+    page = (out / "report.html").read_text()
+    assert not re.search(r"<(script|img src=x|i>|b>\x1b)", page)
+    assert "script-src" not in page
+    assert "Content-Security-Policy\" content=\"default-src 'none'" in page
+    assert 'class="note">No ' not in page, "every figure is drawn"
+    (picture, *_) = (out / "pictures").iterdir()
+    picture.write_text('[["a", 1]]')
+    with pytest.raises(ValueError, match=rf"{picture.name} is damaged .*Delete it"):
+        figures.read_cache(picture)
 
 
 def test_a_log_file_gets_a_line_now_and_then(capsys, monkeypatch):

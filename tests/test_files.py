@@ -10,6 +10,7 @@ import pickle
 import re
 import subprocess
 import sys
+import tempfile
 import zipfile
 
 import gpytorch
@@ -275,6 +276,43 @@ def test_a_directory_that_cannot_be_written_is_named_with_the_file(tmp_path: pat
     with pytest.raises(PermissionError, match=r"model\.ke: the file is read-only"):
         ke.save({}, path)
     assert path.read_bytes() == b"kept"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_directory_that_is_really_read_only_is_named_with_the_file() -> None:
+    """As another user if this one is root, for whom every directory can be written."""
+    with tempfile.TemporaryDirectory() as place:
+        folder, answer = pathlib.Path(place) / "read-only", pathlib.Path(place) / "answer"
+        folder.mkdir()
+        answer.touch()
+        pathlib.Path(place).chmod(0o755)
+        answer.chmod(0o666)
+        folder.chmod(0o555)
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                if os.getuid() == 0:
+                    os.setuid(65534)
+                try:
+                    ke.save({}, folder / "model.ke")
+                except PermissionError as error:
+                    answer.write_text(str(error))
+            os._exit(0)
+        os.waitpid(child, 0)
+        folder.chmod(0o755)
+        assert re.search(r"Cannot write .*/read-only/model\.ke: Permission denied", answer.read_text())
+        assert ".part" not in answer.read_text()
+
+
+def test_real_obstacles_are_named_with_the_file(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"Cannot write .*/file/model\.ke"):
+        ke.save({}, tmp_path / "file" / "model.ke")
+    with pytest.raises(OSError, match="File name too long") as caught:
+        ke.save({}, tmp_path / ("x" * 300))
+    assert ".part" not in str(caught.value)
+    longest = tmp_path / ("x" * 252 + ".ke")  # as long as a name can be: temporary files must not be longer
+    assert ke.load(ke.save({"a": 1}, longest)) == {"a": 1}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

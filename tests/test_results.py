@@ -1,6 +1,7 @@
 """Records survive interruption, and bad files are refused in words."""
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -12,7 +13,7 @@ from kernel_embed.files import write_whole
 from kernel_embed.lab.compare.reading import paper_folds
 from kernel_embed.lab.compare.tasks import CLASSIFICATION, calibration_error
 from kernel_embed.lab.runner import Case, Skip, finished, run_cases
-from kernel_embed.results import Results, decimal, standard_error, table
+from kernel_embed.results import Results, column, decimal, standard_error, table
 
 
 def test_records_are_found_again(tmp_path):
@@ -21,17 +22,56 @@ def test_records_are_found_again(tmp_path):
     results.add({"name": "a", "fold": 0, "value": 1.5})
     again = Results(path, ("name", "fold"))
     assert not again.find({"name": "a", "fold": 1})
-    assert json.loads(path.read_text()) == [{"name": "a", "fold": 0, "value": 1.5, "version": __version__}]
+    (written,) = json.loads(path.read_text())
+    assert written.pop("checksum")
+    assert written == {"name": "a", "fold": 0, "value": 1.5, "version": __version__}
     assert again.find({"name": "a", "fold": 0})[0]["value"] == 1.5
     assert [p.name for p in path.parent.iterdir()] == ["results.json"], "no half-written file is left"
 
 
-@pytest.mark.parametrize("content", ["{not json", '{"a": 1}', "[1, 2]"])
-def test_a_file_that_holds_no_records_is_refused(tmp_path, content):
-    path = tmp_path / "results.json"
-    path.write_text(content)
-    with pytest.raises(ValueError, match=r"is not (JSON|a list of records)"):
+HOSTILE = {
+    "text": "{not json",
+    "no list": '{"a": 1}',
+    "no records": "[1, 2]",
+    "nested": '[{"name": {"a": 1}}]',
+    "a list as a value": '[{"version": [1]}]',
+    "deep": "[" * 200_000,
+    "deep objects": '{"a":' * 200_000,
+    "a name twice": '[{"name": "a", "name": "b"}]',
+    "many digits": '[{"name": ' + "9" * 10_000 + "}]",
+    "half": '[{"name": "a", "val',
+    "not UTF-8": b"[\xff\xfe]",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_that_holds_no_records_is_refused_with_its_name(tmp_path, name):
+    path, content = tmp_path / "results.json", HOSTILE[name]
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=r"results\.json is not (JSON|a list of records)"):
         Results(path, ("name",))
+
+
+def test_a_changed_byte_of_a_record_is_found(tmp_path):
+    path = tmp_path / "results.json"
+    Results(path, ("name",)).extend([{"name": "a", "value": 1.5}, {"name": "b", "value": 2.5}])
+    text = path.read_text()
+    path.write_text(text.replace("2.5", "2.9"))
+    with pytest.raises(ValueError, match=r"Record 1 of .*results\.json is damaged: its checksum"):
+        Results(path, ("name",))
+    path.write_text(text.replace('"checksum"', '"old"').replace("2.5", "2.9"))
+    assert Results(path, ("name",)).records[1]["value"] == 2.9, "records of one's own have no checksum"
+
+
+def test_the_file_is_json_for_every_tool_and_pipes_are_not_read(tmp_path):
+    path = tmp_path / "results.json"
+    Results(path, ("name",)).add({"name": "a", "value": float("nan"), "other": float("-inf")})
+    assert json.loads(path.read_text(), parse_constant=pytest.fail)[0]["value"] is None
+    assert np.isnan(column(Results(path, ("name",)).records, "value")).all()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(ValueError, match="pipe is not a file"):
+            Results(tmp_path / "pipe", ("name",))
 
 
 def test_results_of_another_version_are_refused_and_kept(tmp_path):

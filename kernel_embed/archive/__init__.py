@@ -27,6 +27,7 @@ from .encode import Encoder
 __all__ = ["MAX_BYTES", "load", "load_checkpoint", "read_plain", "save", "save_checkpoint", "write_plain"]
 
 PACKAGE = __name__.partition(".")[0]
+BOOSTERS = {"catboost", "lightgbm", "xgboost"}
 LIBRARIES = ("torch", "gpytorch", "linear_operator", "scikit-learn", "numpy")
 
 
@@ -62,6 +63,11 @@ def save(model: object, path: str | os.PathLike[str]) -> pathlib.Path:
         )
     encoder = Encoder()
     node = encoder.node(model)
+    if foreign := sorted({kind.__module__.partition(".")[0] for kind in encoder.kinds} & BOOSTERS):
+        raise ValueError(
+            f"The model holds a model of {', '.join(foreign)}, which ke.load would refuse. Save that part with its own "
+            "library, such as booster_.save_model(path)."
+        )
     content = {
         "kernel_embed": __version__,
         "libraries": versions(),

@@ -48,7 +48,8 @@ def state_of(thing: object) -> dict[str, Any]:
             if isinstance(member, types.MemberDescriptorType) and hasattr(thing, name):
                 state[name] = getattr(thing, name)
     if not hasattr(thing, "__dict__") and not state:
-        raise ValueError(f"The state of a {type(thing).__qualname__} is not visible from Python.")
+        name = type(thing).__qualname__
+        raise ValueError(f"The state of a {name} is not visible from Python. Save that part with its own library.")
     if isinstance(thing, nn.Module):
         for name in HOOKS & state.keys():
             hooks = state.pop(name) or {}

@@ -20,7 +20,7 @@ import numpy as np
 from linear_operator.utils.errors import NanError, NotPSDError
 from numpy.typing import NDArray
 
-from ..progress import progress_bar
+from ..progress import printable, progress_bar
 from ..results import Record, Results
 from ..splits import proportional_sample
 
@@ -165,7 +165,7 @@ def _attempts(
 ) -> Generator[Attempt, None, None]:
     if jobs <= 1:
         for case in cases:
-            show(str(case))
+            show(printable(str(case)))
             yield _attempt(case, failures)
         return
     from concurrent.futures import ProcessPoolExecutor

@@ -154,6 +154,19 @@ def test_other_code_of_the_classes_in_one_version_is_said(tmp_path):
     assert torch.equal(again.kernel.outputscale, embedding().kernel.outputscale)
 
 
+@pytest.mark.parametrize("package", ["lightgbm", "catboost"])
+def test_models_of_boosting_libraries_are_refused_when_saving(package, tmp_path):
+    library = pytest.importorskip(package)
+    x, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+    settings = (
+        {"verbose": -1} if package == "lightgbm" else {"verbose": 0, "iterations": 3, "allow_writing_files": False}
+    )
+    model = getattr(library, {"lightgbm": "LGBMClassifier", "catboost": "CatBoostClassifier"}[package])(**settings)
+    with pytest.raises(ValueError, match=r"[Ss]ave that part with its own library"):
+        ke.save({"member": model.fit(x, y)}, tmp_path / "model.ke")
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_cannot_be_described_is_named_and_nothing_is_written(tmp_path):
     def inner(x):
         return gpytorch.kernels.RBFKernel()

@@ -107,7 +107,18 @@ def write_cache(path: pathlib.Path, content: Sequence[Picture | str]) -> None:
 
 def read_cache(path: pathlib.Path) -> list[Picture | str]:
     """The content of a section."""
-    return [part if isinstance(part, str) else Picture(*part) for part in json.loads(path.read_text())]
+    try:
+        content = [part if isinstance(part, str) else Picture(*part) for part in json.loads(path.read_text())]
+        if not all(isinstance(text, str) for part in content if isinstance(part, Picture) for text in part):
+            raise TypeError("a picture is four texts")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}). Delete it, and it is drawn again.") from error
+    return content
+
+
+def plain(text: str) -> str:
+    """A text of the user for matplotlib, which takes what is between two dollar signs for a formula."""
+    return text.replace("$", r"\$")
 
 
 def picture(figure: Figure, title: str, caption: str, kind: str) -> Picture:
@@ -184,7 +195,7 @@ def relevance(result: ComparisonResult, method: str | None) -> Content:
         return
     most = np.argsort(-share)[:MOST_FEATURES]
     figure, axes = new_figure(5.0, 1.0 + 0.26 * len(most))
-    axes.barh([str(names[j]) for j in most], share[most], color=OTHER)
+    axes.barh([plain(str(names[j])) for j in most], share[most], color=OTHER)
     axes.invert_yaxis()
     axes.set_xlabel("relevance, the share of a column")
     yield picture(

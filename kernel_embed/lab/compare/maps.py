@@ -20,7 +20,7 @@ from ...tabular import TableEncoder
 from ..experiment import new_figure
 from ..runner import take
 from .classifiers import inputs_model, kernel_class
-from .figures import REFIT_SECONDS, Content, picture, section
+from .figures import REFIT_SECONDS, Content, picture, plain, section
 from .result import ComparisonResult
 from .tables import UserTable
 
@@ -77,7 +77,7 @@ def is_drawable(table: UserTable) -> bool:
 
 def _name_axes(axes: Axes, table: UserTable) -> None:
     names = table.features if is_drawable(table) else ("first principal axis", "second principal axis")
-    axes.set(xlabel=names[0], ylabel=names[1])
+    axes.set(xlabel=plain(names[0]), ylabel=plain(names[1]))
 
 
 @section(
@@ -97,6 +97,7 @@ def probability_maps(result: ComparisonResult, method: str | None) -> Content:
         )
     classes, numbers = np.unique(plane.y, return_inverse=True)
     names = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in map(str, classes)]
+    names = list(map(plain, names))
     seconds = {row.method: row.seconds for row in result.finished_rows}
     candidates = dict.fromkeys([method, "default", "median heuristic", "rademacher 4e/n", "svc grid", "evidence"])
     for name in [m for m in candidates if m is not None and seconds.get(m, math.inf) < REFIT_SECONDS][:4]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from ...files import write_whole
-from ...progress import progress_bar
+from ...progress import printable, progress_bar
 from ...version import __version__
 from ..runner import FAILURES
 from . import figures, maps, predictions
@@ -56,7 +56,7 @@ def write_report(results: Sequence[ComparisonResult], path: pathlib.Path, progre
             method = result.recommendation.method if result.finished_rows else None
             content = {}
             for part in (figures.ranking, *sections):
-                bar.set_postfix_str(f"{result.table.name}, {part.name}")
+                bar.set_postfix_str(printable(f"{result.table.name}, {part.name}"))
                 content[part] = part.content(result, method)
                 bar.update()
             parts += _table_section(result, method, content, path.parent)
