@@ -107,7 +107,7 @@ def read_records(path: pathlib.Path) -> list[Record]:
     try:
         content = json.loads(path.read_text(), object_pairs_hook=_record)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON of flat records ({error}). {remedy}") from error
+        raise ValueError(f"{path} is not JSON of flat records: {str(error).rstrip('.')}. {remedy}") from error
     if not (isinstance(content, list) and all(isinstance(record, dict) for record in content)):
         raise ValueError(f"{path} is not a list of records. {remedy}")
     for version in dict.fromkeys(record.get("version", __version__) for record in content):
@@ -126,9 +126,9 @@ def _record(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """A flat object of JSON; nested values and repeated names are errors."""
     record = dict(pairs)
     if len(record) < len(pairs):
-        raise ValueError("a name is repeated in a record")
+        raise ValueError("A name is repeated in a record.")
     if any(isinstance(value, list | dict) for value in record.values()):
-        raise ValueError("a record is nested")
+        raise ValueError("A record is nested.")
     return record
 
 

@@ -215,7 +215,7 @@ def test_names_with_markup_formulas_and_control_characters_do_no_harm(tmp_path, 
     assert 'class="note">No ' not in page, "every figure is drawn"
     (picture, *_) = (out / "pictures").iterdir()
     picture.write_text('[["a", 1]]')
-    with pytest.raises(ValueError, match=rf"{picture.name} is damaged .*Delete it"):
+    with pytest.raises(ValueError, match=rf"{picture.name} is damaged: .*Delete it"):
         figures.read_cache(picture)
 
 

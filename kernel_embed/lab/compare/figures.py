@@ -110,9 +110,9 @@ def read_cache(path: pathlib.Path) -> list[Picture | str]:
     try:
         content = [part if isinstance(part, str) else Picture(*part) for part in json.loads(path.read_text())]
         if not all(isinstance(text, str) for part in content if isinstance(part, Picture) for text in part):
-            raise TypeError("a picture is four texts")
+            raise TypeError("A picture is four texts.")
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({error}). Delete it, and it is drawn again.") from error
+        raise ValueError(f"{path} is damaged: {str(error).rstrip('.')}. Delete it, and it is drawn again.") from error
     return content
 
 
