@@ -30,7 +30,6 @@ from typing import Any
 import torch
 from linear_operator.utils.errors import NanError
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 NEAR = 1e-4
 """Squared distances below this part of the squared norms have lost more than four of their digits."""
@@ -207,16 +206,27 @@ class _LaplaceGram(torch.autograd.Function):
         return K
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """∂q/∂z = −Σ_j M_ij sign(z_i − z'_j)."""
         z1, z2, D, K = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            first, second = (_plain_slope(-G * K, z1, z1 if z2 is None else z2, dim) for dim in (-1, -2))
+            return (first + second, None) if z2 is None else (first, second)
         M = (G * K).neg_()
         if z2 is None:
             return _slope(M + M.mT, z1, z1, D), None
         first = _slope(M, z1, z2, D) if ctx.needs_input_grad[0] else None
         second = _slope(M.mT, z2, z1, D.mT) if ctx.needs_input_grad[1] else None
         return first, second
+
+
+def _plain_slope(M: Tensor, z1: Tensor, z2: Tensor, dim: int) -> Tensor:
+    """Σ_j M_ij sign(z1_i − z2_j), or Σ_i M_ij sign(z2_j − z1_i) for ``dim`` −2, differentiable in M."""
+    signs = (
+        torch.sign(a.unsqueeze(-1) - b.unsqueeze(-2)).detach()
+        for a, b in zip(z1.unbind(-1), z2.unbind(-1), strict=True)
+    )
+    return torch.stack([(M * sign).sum(dim) if dim == -1 else -(M * sign).sum(dim) for sign in signs], dim=-1)
 
 
 def _slope(M: Tensor, z1: Tensor, z2: Tensor, D: Tensor) -> Tensor:

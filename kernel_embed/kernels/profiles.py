@@ -24,8 +24,9 @@ from collections.abc import Callable
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, RQKernel
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
+from ..linalg.derivatives import once_differentiable
 from .radial import Lengthscale, Metric, flushed_exp
 from .structure import Registry
 
@@ -68,6 +69,21 @@ class RadialProfile:
             return p0 * decay, decay, p1
         slope = p1 * decay
         return (decay if isinstance(p0, float) and p0 == 1.0 else decay.mul_(p0)), slope, 1.0
+
+    def plain(self, s: Tensor, m: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
+        """e^(−m) φ(s) and e^(−m) φ′(s) in operations that autograd can differentiate any number of times.
+
+        A distance of zero counts as constant: its derivatives by a lengthscale vanish, and √s has none.
+        """
+        zero = torch.zeros_like(s) if self.constant else (s == 0.0).to(s)
+        E = self.exponent((s + zero) * -0.5)
+        values = [p * (E - m).exp() for p in self.factors(E)]
+        if self.constant:
+            return values[0], values[1]
+        at_zero = self.exponent(s.new_zeros(1))
+        constants = [p * (at_zero - m).exp() for p in self.factors(at_zero)]
+        phi, slope = (torch.where(zero > 0, c, v) for c, v in zip(constants, values, strict=True))
+        return phi, slope
 
     def at_zero(self) -> float:
         """φ(0), the value of the kernel for a point with itself."""
@@ -154,6 +170,8 @@ def matern(nu: float) -> RadialProfile:
     """Matérn of smoothness ``nu`` in {½, 3⁄2, 5⁄2}: E = −a, a = √(2ν s)."""
 
     def exponent(halves: Tensor) -> Tensor:
+        if halves.requires_grad:  # differentiated again
+            return -(-4.0 * nu * halves).sqrt()
         return halves.mul_(-4.0 * nu).sqrt_().neg_()
 
     factors, curvature = {
@@ -166,15 +184,15 @@ def matern(nu: float) -> RadialProfile:
 
 def _inverse(E: Tensor) -> Tensor:
     """1/E = −1/a, and 0 at coinciding points, where z − z' = 0 makes an infinite φ′ contribute nothing."""
-    return torch.where(E < 0, E, -math.inf).reciprocal_()
+    return torch.where(E < 0, E, -math.inf).reciprocal()
 
 
 def _half(E: Tensor) -> tuple[Factor, Factor]:
-    return 1.0, _inverse(E).mul_(0.5)
+    return 1.0, 0.5 * _inverse(E)
 
 
 def _half_curvature(E: Tensor) -> Factor:
-    return (E - 1.0).mul_(_inverse(E).pow_(3)).mul_(0.25)
+    return 0.25 * (E - 1.0) * _inverse(E).pow(3)
 
 
 def _three(E: Tensor) -> tuple[Factor, Factor]:
@@ -182,12 +200,12 @@ def _three(E: Tensor) -> tuple[Factor, Factor]:
 
 
 def _three_curvature(E: Tensor) -> Factor:
-    return _inverse(E).mul_(-2.25)
+    return -2.25 * _inverse(E)
 
 
 def _five(E: Tensor) -> tuple[Factor, Factor]:
     linear = 1.0 - E
-    return E.square().div_(3.0).add_(linear), linear.mul_(-5.0 / 6.0)
+    return E.square() / 3.0 + linear, (-5.0 / 6.0) * linear
 
 
 def _five_curvature(E: Tensor) -> Factor:

@@ -21,7 +21,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..progress import warn_numerical
 from ..validation import broadcast_shapes
@@ -60,14 +59,17 @@ class _RadialGram(torch.autograd.Function):
         """K = φ(s)."""
         halves, ctx.near = half_squares(z1, z2, rough=rough)
         K, slope, ctx.factor = profile(halves)
+        ctx.profile = None if slope is None or slope.dim() == 0 else profile
         ctx.save_for_backward(z1, z2, K if slope is None else slope)
         return K
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         """∂q/∂z from G = ∂q/∂K."""
         z1, z2, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            slope = ctx.factor * slope if ctx.profile is None else _plain_slope(ctx.profile, z1, z2)
+            return *_plain_differences(2.0 * G * slope, z1, z2), None, None
         if ctx.near:
             # 2M = 2 G∘φ'(s)
             M = (G * slope).mul_(2.0 * ctx.factor)
@@ -110,10 +112,12 @@ class _GaussianGram(torch.autograd.Function):
         return K
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
         """∂q/∂z and ∂q/∂log_size from G = ∂q/∂K."""
         z1, z2, K = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            M = G * K
+            return *_plain_differences(-M, z1, z2), M.sum((-2, -1))
         if ctx.near:
             M = G * K
             size = M.sum((-2, -1))
@@ -142,6 +146,29 @@ def _differences(
     gradient1 = (row[..., -1:] * z1 - row[..., :-1]).mul_(factor)
     gradient2 = (columns[..., -1:] * other - columns[..., :-1]).mul_(factor)
     return *_by_side(gradient1, gradient2, z1, z2), row[..., -1].sum(-1)
+
+
+def _plain_slope(profile: Any, z1: Tensor, z2: Tensor | None) -> Tensor:
+    """φ′(s), differentiable in the points."""
+    if not hasattr(profile, "plain"):
+        raise TypeError("This kernel has no second derivatives: its profile is a function without a plain formula.")
+    slope: Tensor = profile.plain(plain_squares(z1, z2))[1]
+    return slope
+
+
+def plain_squares(z1: Tensor, z2: Tensor | None) -> Tensor:
+    """‖z1_i − z2_j‖² in operations that autograd can differentiate any number of times; ``z2=None`` means ``z1``."""
+    other = z1 if z2 is None else z2
+    columns = zip(z1.unbind(-1), other.unbind(-1), strict=True)
+    return torch.stack([(a.unsqueeze(-1) - b.unsqueeze(-2)).square() for a, b in columns]).sum(0)
+
+
+def _plain_differences(M: Tensor, z1: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Σ_j M_ij (z1_i − z2_j) and Σ_i M_ij (z2_j − z1_i), differentiable in all three."""
+    other = z1 if z2 is None else z2
+    gradient1 = M.sum(-1, keepdim=True) * z1 - M @ other
+    gradient2 = M.sum(-2).unsqueeze(-1) * other - M.mT @ z1
+    return _by_side(gradient1, gradient2, z1, z2)
 
 
 def _near_gradients(M: Tensor, z1: Tensor, z2: Tensor | None, near: list[NearPairs]) -> tuple[Tensor, Tensor | None]:

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..validation import broadcast_shapes
 from .cholesky import require_finite
 from .dense import DenseSystem, factorize
+from .derivatives import regularized_inverse, through
 from .forms import QuadraticForm
 from .system import LinearSystem
 from .units import Blocks, Units
@@ -55,6 +55,12 @@ class Shards:
     def gather(self, part: Tensor, dim: int = -2) -> Tensor:
         """The rows of all ranks."""
         return part
+
+    def require_one(self, what: str) -> bool:
+        """True; raises if there are several ranks."""
+        if self.size > 1:
+            raise TypeError(f"{what} need all rows in one place, not over several ranks.")
+        return True
 
 
 class FeatureSystem(LinearSystem):
@@ -151,7 +157,7 @@ class FeatureSystem(LinearSystem):
 
     def inverse_blocks(self, units: Units) -> tuple[Tensor, ...]:
         """[A⁻¹]_GG = (W_G − (WU)_G (WZ)_Gᵀ)/η with U = ZM⁻¹, for the groups of each size."""
-        self._require_one_rank()
+        self.shards.require_one("LeaveOneOutScore and groups")
         WZ = self.Z if self._w is None else self._w * self.Z
         w = torch.ones_like(self.Z[..., 0]) if self._w is None else self._w.squeeze(-1)
         H = units.outer_blocks(self._core.solve(WZ.mT).mT, WZ)
@@ -163,7 +169,7 @@ class FeatureSystem(LinearSystem):
 
         A⁻¹ = W^½(I − UFᵀ)W^½/η with U = FM⁻¹: with L̃ = W^½LW^½ the first is (w/η²) diag(L̃ − 2UFᵀL̃ + U(FᵀL̃F)Uᵀ).
         """
-        self._require_one_rank()
+        self.shards.require_one("LeaveOneOutScore and groups")
         if units is not None and units.labels is not None:
             return DenseSystem(self.gram(), self.ridge, self.weights).inverse_forms(form, units)
         F, root = self._F, 1.0 if self._w is None else self._w.sqrt()
@@ -172,10 +178,6 @@ class FeatureSystem(LinearSystem):
         w = 1.0 if self._w is None else self._w.squeeze(-1)
         bent = ((U @ (F.mT @ T) - 2.0 * T) * U).sum(-1)
         return w * (w * form.diagonal() + bent) / self.ridge.unsqueeze(-1).square(), self.inverse_diagonal()
-
-    def _require_one_rank(self) -> None:
-        if self.shards.size > 1:
-            raise TypeError("LeaveOneOutScore and groups need all rows in one place, not over several ranks.")
 
     def log_determinant(self) -> Tensor:
         """log det A = log det M + (n − p) log η − Σ log w, of shape ``batch``."""
@@ -207,6 +209,16 @@ class FeatureSystem(LinearSystem):
         return torch.cholesky_inverse(self._factor)
 
 
+def _is_differentiated(shards: Shards) -> bool:
+    """Whether a gradient will be differentiated again."""
+    return torch.is_grad_enabled() and shards.require_one("Second derivatives")
+
+
+def _core_inverse(Z: Tensor, ridge: Tensor) -> Tensor:
+    """M⁻¹ = (ZᵀZ + ηI)⁻¹, differentiable any number of times."""
+    return regularized_inverse(Z.mT @ Z, ridge.unsqueeze(-1))
+
+
 class _FeatureCoefficients(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Tensor, ridge: Tensor, Y: Tensor, factor: Tensor, shards: Shards) -> Tensor:
@@ -214,14 +226,15 @@ class _FeatureCoefficients(torch.autograd.Function):
         own = shards.own(Y)
         W = torch.cholesky_solve(shards.sum(Z.mT @ own), factor)
         ctx.shards = shards
-        ctx.save_for_backward(Z, own, W, factor)
+        ctx.save_for_backward(Z, ridge, own, W, factor)
         return W
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, G_W: Tensor) -> tuple[Tensor | None, ...]:
         """B = M⁻¹G_C, ∂q/∂Z = (Y − P)Bᵀ − ZBCᵀ."""
-        Z, Y, W, factor = ctx.saved_tensors
+        Z, ridge, Y, W, factor = ctx.saved_tensors
+        if _is_differentiated(ctx.shards):
+            return *through(lambda Z, ridge, Y: _core_inverse(Z, ridge) @ (Z.mT @ Y), (Z, ridge, Y), (G_W,)), None, None
         B = torch.cholesky_solve(G_W, factor)
         ZB = Z @ B
         shards = ctx.shards
@@ -239,10 +252,10 @@ class _GatheredProduct(torch.autograd.Function):
         return shards.gather(Z @ W)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, G_P: Tensor) -> tuple[Tensor | None, Tensor, None]:
         """∂q/∂Z = G_P Cᵀ, ∂q/∂C = ZᵀG_P."""
         Z, W = ctx.saved_tensors
+        _is_differentiated(ctx.shards)
         own = ctx.shards.own(G_P)
         gradient_Z = own @ W.mT * ctx.shards.size if ctx.needs_input_grad[0] else None
         return gradient_Z, ctx.shards.sum(Z.mT @ own), None
@@ -256,9 +269,9 @@ class _Gather(torch.autograd.Function):
         return shards.gather(values, dim=-1).clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         """The gradients of this rank's rows."""
+        _is_differentiated(ctx.shards)
         return ctx.shards.own(g, dim=-1) * ctx.shards.size, None
 
 
@@ -268,14 +281,15 @@ class _Leverages(torch.autograd.Function):
         """h = diag ZM⁻¹Zᵀ."""
         U = Z @ inverse
         ctx.shards = shards
-        ctx.save_for_backward(Z, U)
+        ctx.save_for_backward(Z, ridge, U)
         return shards.gather((U * Z).sum(-1), dim=-1)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         """∂q/∂Z = 2 diag(g)U − 2ZUᵀ diag(g)U, U = ZM⁻¹."""
-        Z, U = ctx.saved_tensors
+        Z, ridge, U = ctx.saved_tensors
+        if _is_differentiated(ctx.shards):
+            U = Z @ _core_inverse(Z, ridge)
         gU = ctx.shards.own(g, dim=-1).unsqueeze(-1) * U
         S = ctx.shards.sum(U.mT @ gU)
         return 2.0 * ctx.shards.size * (gU - Z @ S), -S.diagonal(dim1=-2, dim2=-1).sum(-1), None, None
@@ -286,14 +300,15 @@ class _FeatureLogDeterminant(torch.autograd.Function):
     def forward(ctx: Any, Z: Tensor, ridge: Tensor, system: FeatureSystem) -> Tensor:
         """log det M."""
         ctx.system = system
-        ctx.save_for_backward(Z)
+        ctx.save_for_backward(Z, ridge)
         return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
         """∂q/∂Z = 2gU."""
-        (Z,) = ctx.saved_tensors
+        Z, ridge = ctx.saved_tensors
         inverse = ctx.system._inverse
+        if _is_differentiated(ctx.system.shards):
+            inverse = _core_inverse(Z, ridge)
         gradient_Z = 2.0 * ctx.system.shards.size * g[..., None, None] * (Z @ inverse)
         return gradient_Z, g * inverse.diagonal(dim1=-2, dim2=-1).sum(-1), None

@@ -116,4 +116,4 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor, None]:
         """∂q/∂B = L G."""
-        return ctx.form.apply(G), None
+        return ctx.form.times(G), None

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from .derivatives import regularized_inverse, through
 from .forms import QuadraticForm
 from .products import blocks_of, inverse_from, mirrored_, mutual_product_, symmetric_product, updated_sandwich
 from .units import Units
@@ -57,15 +57,16 @@ class Regress(torch.autograd.Function):
         """V = A⁻¹Y, P = KV."""
         V = solved(K, noise, factor, Y)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(K, noise, V, factor)
+        ctx.save_for_backward(K, noise, Y, V, factor)
         # P = Y − DV as well, but that form loses the digits of P where η is much larger than K.
         return V, K @ V
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, G_V: Tensor | None, G_P: Tensor | None) -> tuple[Tensor | None, ...]:
         """B = A⁻¹(G_V + KG_P), ∂q/∂K = (G_P − B)Vᵀ."""
-        K, noise, V, factor = ctx.saved_tensors
+        K, noise, Y, V, factor = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *through(_regression, (K, noise, Y), (G_V, G_P)), None
         right = _right(K, G_V, G_P)
         if right is None:
             return None, None, None, None
@@ -73,6 +74,11 @@ class Regress(torch.autograd.Function):
         left = -B if G_P is None else G_P - B
         gradient_K = left @ V.mT if ctx.needs_input_grad[0] else None
         return gradient_K, -(B * V).sum(-1).sum_to_size(noise.shape), B, None
+
+
+def _regression(K: Tensor, noise: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
+    V = regularized_inverse(K, noise) @ Y
+    return V, K @ V
 
 
 def _right(K: Tensor, G_V: Tensor | None, G_P: Tensor | None) -> Tensor | None:
@@ -91,15 +97,22 @@ class RegressLeftOut(torch.autograd.Function):
         """V = A⁻¹Y, P = KV, and c = diag A⁻¹ or [A⁻¹]_GG; the factor is not kept."""
         ctx.set_materialize_grads(False)
         V = solved(K, noise, factor, Y)
-        ctx.save_for_backward(K, noise, V, inverse)
+        ctx.save_for_backward(K, noise, Y, V, inverse)
         ctx.units = units
         return V, K @ V, *_parts(inverse, units, Y)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, G_V: Tensor | None, G_P: Tensor | None, *g: Tensor | None) -> tuple[Tensor | None, ...]:
         """∂q/∂K = −A⁻¹ diag(g) A⁻¹ + ½(LVᵀ + VLᵀ), L = G_P − B."""
-        K, noise, V, C = ctx.saved_tensors
+        K, noise, Y, V, C = ctx.saved_tensors
+        if torch.is_grad_enabled():
+
+            def formula(K: Tensor, noise: Tensor, Y: Tensor) -> tuple[Tensor, ...]:
+                C = regularized_inverse(K, noise)
+                V = C @ Y
+                return V, K @ V, *_parts(C, ctx.units, Y)
+
+            return *through(formula, (K, noise, Y), (G_V, G_P, *g)), None, None, None
         right = _right(K, G_V, G_P)
         right = torch.zeros_like(V) if right is None else right
         B = (C @ right.to(C)).to(right)
@@ -142,16 +155,17 @@ class InverseParts(torch.autograd.Function):
     def forward(ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor, units: Units | None) -> tuple[Tensor, ...]:
         """c = diag A⁻¹, or [A⁻¹]_GG."""
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(noise, inverse)
-        ctx.units, ctx.dtype = units, K.dtype
+        ctx.save_for_backward(K, noise, inverse)
+        ctx.units = units
         return _parts(inverse, units, K)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor | None, ...]:
         """∂q/∂K = −A⁻¹ diag(g) A⁻¹."""
-        noise, inverse = ctx.saved_tensors
-        gradient = _sandwich(inverse, g, ctx.units)[0].to(ctx.dtype)
+        K, noise, inverse = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *through(lambda K, D: _parts(regularized_inverse(K, D), ctx.units, K), (K, noise), g), None, None
+        gradient = _sandwich(inverse, g, ctx.units)[0].to(K)
         return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None, None
 
 
@@ -163,15 +177,21 @@ class InverseForms(torch.autograd.Function):
         ctx: Any, K: Tensor, noise: Tensor, inverse: Tensor, form: QuadraticForm, units: Units | None
     ) -> tuple[Tensor, ...]:
         """The diagonals of M = A⁻¹LA⁻¹ and of A⁻¹, or their blocks, those of M first."""
-        ctx.save_for_backward(noise, inverse)
+        ctx.save_for_backward(K, noise, inverse)
         ctx.form, ctx.units, ctx.M = form, units, sandwiched_form(inverse, form)
         return *_parts(ctx.M, units, inverse), *_parts(inverse, units, inverse)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         """∂q/∂K = −(A⁻¹ diag(a) M + M diag(a) A⁻¹ + A⁻¹ diag(g) A⁻¹)."""
-        noise, C = ctx.saved_tensors
+        K, noise, C = ctx.saved_tensors
+        if torch.is_grad_enabled():
+
+            def formula(K: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+                C = regularized_inverse(K, noise)
+                return *_parts(C @ ctx.form.times(C), ctx.units, C), *_parts(C, ctx.units, C)
+
+            return *through(formula, (K, noise), cotangents), None, None, None
         # The gradient overwrites M; a second pass through a retained graph computes it again.
         M, ctx.M = sandwiched_form(C, ctx.form) if ctx.M is None else ctx.M, None
         units, half = ctx.units, len(cotangents) // 2
@@ -201,14 +221,16 @@ class LogDeterminant(torch.autograd.Function):
     def forward(ctx: Any, K: Tensor, noise: Tensor, system: DenseSystem) -> Tensor:
         """log det A."""
         ctx.system = system
-        ctx.save_for_backward(noise)
+        ctx.save_for_backward(K, noise)
         return 2.0 * system._factor.diagonal(dim1=-2, dim2=-1).to(K).log().sum(-1)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         """∂q/∂K = gA⁻¹."""
-        (noise,) = ctx.saved_tensors
+        K, noise = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            gradient = g[..., None, None] * regularized_inverse(K, noise)
+            return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None
         gradient = g[..., None, None] * ctx.system._inverse
         return gradient, gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape), None
 
@@ -220,17 +242,22 @@ class NegativeLogDensity(torch.autograd.Function):
     def forward(ctx: Any, K: Tensor, noise: Tensor, Y: Tensor, factor: Tensor) -> Tensor:
         """−Σ_c log N(Y_c; 0, A)."""
         V = solved(K, noise, factor, Y)
-        ctx.save_for_backward(noise, V, factor)
+        ctx.save_for_backward(K, noise, Y, V, factor)
         half_log_determinant = factor.diagonal(dim1=-2, dim2=-1).to(Y).log().sum(-1)
         quadratic: Tensor = (Y * V).sum((-2, -1))
         n, m = Y.shape[-2:]
         return 0.5 * quadratic + m * (half_log_determinant + 0.5 * n * math.log(2.0 * math.pi))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         """∂q/∂K = ½g(mA⁻¹ − VVᵀ), ∂q/∂Y = gV."""
-        noise, V, factor = ctx.saved_tensors
+        K, noise, Y, V, factor = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            C = regularized_inverse(K, noise)
+            V = C @ Y
+            gradient = 0.5 * g[..., None, None] * (Y.shape[-1] * C - V @ V.mT)
+            diagonal = gradient.diagonal(dim1=-2, dim2=-1).sum_to_size(noise.shape)
+            return gradient, diagonal, g[..., None, None] * V, None
         gradient_Y = g[..., None, None] * V
         if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
             return None, None, gradient_Y, None

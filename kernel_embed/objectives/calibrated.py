@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..embeddings import ConditionedMulticlass, MulticlassEmbedding
@@ -89,13 +90,33 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
         targets = np.broadcast_to(_double(T), (*batch, m, n))
         solver = SoftmaxScaling(_double(X), targets, share, ridge)
         u = data.cache["calibration"] = solver.minimize(data.cache.get("calibration"))
-        return (X.new_tensor(u), X.new_tensor(ridge)) if isinstance(X, Tensor) else (u, ridge)
+        if not isinstance(X, Tensor):
+            return u, ridge
+        at, ridge = X.new_tensor(u), X.new_tensor(ridge)
+        return (_implicit(at, ridge, X, T, data.share) if X.requires_grad else at), ridge
 
     def __repr__(self) -> str:
         return f"CalibratedLeaveOneOutRisk(penalty={self.penalty:g})"
 
 
+def _implicit(u: Tensor, ridge: Tensor, X: Tensor, T: Tensor, share: Tensor | float) -> Tensor:
+    """u with its derivatives in X, those of one Newton step at the minimum: ∂u = −H⁻¹ ∂(∂q/∂u)."""
+    m = T.shape[-2]
+    offsets = torch.eye(m, dtype=X.dtype, device=X.device).unsqueeze(-1).expand(m, m, X.shape[-1])
+    # Φ, (*batch, m + 2, m, n): the two scales and the offsets as functions of class and row
+    Phi = torch.cat([X, offsets.expand(*X.shape[:-3], m, m, X.shape[-1])], dim=-3)
+    p = torch.einsum("...k,...kcn->...cn", u, Phi).softmax(-2)
+    slope = torch.einsum("...kcn,...cn->...k", Phi, share * (p - T)) + ridge * u
+    with torch.no_grad():
+        centered = Phi - (p.unsqueeze(-3) * Phi).sum(-2, keepdim=True)
+        H = torch.einsum("...kcn,...cn,...lcn->...kl", centered, share * p, centered) + torch.diag_embed(ridge)
+        free = torch.ones_like(u)
+        free[..., :2] = (u[..., :2] > 0.0).to(u)  # a scale at its bound stays there
+        H = H * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1.0 - free)
+    return u - torch.linalg.solve(H, (free * slope).unsqueeze(-1)).squeeze(-1)
+
+
 def _double(values: Array) -> Any:
     """A contiguous float64 array on the CPU."""
-    values = values.cpu().double().numpy() if isinstance(values, Tensor) else values
+    values = values.detach().cpu().double().numpy() if isinstance(values, Tensor) else values
     return np.ascontiguousarray(values)

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 Array: TypeAlias = Any
 """A NumPy array or a tensor."""
@@ -73,16 +72,20 @@ class Value(torch.autograd.Function):
     def forward(ctx: Any, objective: Any, data: Targets, *inputs: Tensor) -> Tensor:
         """q."""
         value, gradients = objective.value_and_gradient(data, *(value.detach() for value in inputs))
-        ctx.save_for_backward(*gradients)
-        ctx.shapes = [value.shape for value in inputs]
+        ctx.objective, ctx.data = objective, data
+        ctx.save_for_backward(*gradients, *inputs)
         return value  # type: ignore[no-any-return]
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         """g ∂q/∂input, for each input."""
-        gradients = (
-            (g.reshape(g.shape + (1,) * (gradient.dim() - g.dim())) * gradient).sum_to_size(shape)
-            for gradient, shape in zip(ctx.saved_tensors, ctx.shapes, strict=True)
+        half = len(ctx.saved_tensors) // 2
+        gradients, inputs = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
+        if torch.is_grad_enabled():
+            # The derivatives are functions of the inputs, which autograd differentiates.
+            gradients = ctx.objective.value_and_gradient(ctx.data, *inputs)[1]
+        scaled = (
+            (g.reshape(g.shape + (1,) * (gradient.dim() - g.dim())) * gradient).sum_to_size(value.shape)
+            for gradient, value in zip(gradients, inputs, strict=True)
         )
-        return None, None, *gradients
+        return None, None, *scaled

@@ -192,11 +192,11 @@ def test_a_constant_in_a_sum_leaves_the_gradient_finite(x):
 
 def test_gradcheck_of_the_matern_profile():
     from kernel_embed.kernels.radial import radial_gram
-    from kernel_embed.kernels.smoothed.forms import general_matern
+    from kernel_embed.kernels.smoothed.forms import GeneralMatern
 
     z = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
     for order in (1.5, 2.0, 3.5, 4.0, 6.0):
-        assert torch.autograd.gradcheck(lambda z, o=order: radial_gram(z, None, general_matern(o, 1.0)), z, atol=1e-8)
+        assert torch.autograd.gradcheck(lambda z, o=order: radial_gram(z, None, GeneralMatern(o, 1.0)), z, atol=1e-8)
 
 
 def test_batches_of_kernels_are_their_members(x):

@@ -17,16 +17,17 @@ three matrix products with D columns and one n × n matrix, where autograd keeps
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ...kernels.distances import NearPairs, inner_differences, weighted_differences
 from ...kernels.profiles import RadialProfile
-from ...kernels.radial import flushed_exp, half_squares
+from ...kernels.radial import flushed_exp, half_squares, plain_squares
+from ...linalg.derivatives import through
 
 MAX_STORED = 2**25
 """Number of entries above which the n × n matrix is not stored for the gradient but computed again, in blocks."""
@@ -91,10 +92,12 @@ class _RadialSlope(torch.autograd.Function):
         return mean, v, m, noise
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g: Tensor, h: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients for the points and the sample, from g and h."""
         z1, z, own, counts, m, weights, *kept = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            formula = functools.partial(_plain_slope, own, ctx.profile, counts, m.detach(), ctx.total)
+            return *through(formula, (z1, z), (g, h)), None, None, None
         padded = torch.cat([z, torch.ones_like(z[..., :1])], dim=-1)
         g = (g * m.exp() * (2.0 / ctx.total)).unsqueeze(-1)
         h = h * (2.0 / ctx.total)
@@ -129,6 +132,23 @@ class _RadialSlope(torch.autograd.Function):
         # the z that stand beside φ' in v
         gradient1 += weights * h
         return gradient1, gradient, None, None, None
+
+
+def _plain_slope(
+    own: Tensor | None, profile: RadialProfile, counts: Tensor | None, m: Tensor, total: float, z1: Tensor, z: Tensor
+) -> tuple[Tensor, Tensor]:
+    """μ̂ and ṽ in operations that autograd can differentiate any number of times."""
+    s = plain_squares(z1, z)
+    w = torch.ones_like(s) if counts is None else counts.expand_as(s).clone()
+    count = torch.zeros_like(m)
+    if own is not None:
+        mine = (..., torch.arange(z1.shape[-2], device=z.device), own)
+        count = w[mine]
+        w[mine] = 0.0
+        s = torch.where(w > 0, s, 1.0)
+    phi, slope = (w * values for values in profile.plain(s, m.unsqueeze(-1)))
+    mean = (phi.sum(-1) * m.exp() + count * profile.at_zero()) / total
+    return mean, (2.0 / total) * (slope.sum(-1, keepdim=True) * z1 - slope @ z)
 
 
 def _blocks(z1: Tensor, z: Tensor, stored: bool) -> list[slice]:

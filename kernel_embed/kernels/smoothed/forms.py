@@ -19,11 +19,12 @@ r = (ℓ + |δ|) exp(−|δ|/ℓ)); for even D it is an integer and :math:`t^n K
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, SpectralMixtureKernel
@@ -31,7 +32,7 @@ from torch import Tensor
 
 from ..classes.basic import MahalanobisKernel, mahalanobis_smoothed_gram
 from ..gram import gram
-from ..radial import Profile, flushed_exp, radial_gram
+from ..radial import flushed_exp, radial_gram
 from ..structure import Algebra, Node, Registry, check_columns, fold, visit
 from .gaussian import GaussianTerms, TermsAlgebra, gaussian_smoothed_gram, spectral_mixture_terms
 from .measures import GaussianMeasure, LebesgueMeasure, Measure
@@ -45,26 +46,59 @@ def matern_smoothed_gram(nu: float, lengthscale: Tensor, x1: Tensor, x2: Tensor 
     log_constant = 2.0 * _log_C(nu, D) - _log_C(order, D) - 0.5 * D * math.log(2.0 * nu)
     size = (log_constant + lengthscale.log().sum(-1, keepdim=True)).exp()
     z1, z2 = x1 / lengthscale, None if x2 is None else x2 / lengthscale
-    return size * radial_gram(z1, z2, general_matern(order, 2.0 * nu))
+    return size * radial_gram(z1, z2, GeneralMatern(order, 2.0 * nu))
 
 
 def _log_C(nu: float, D: int) -> float:
     return D * math.log(2.0) + 0.5 * D * math.log(math.pi) + math.lgamma(nu + 0.5 * D) - math.lgamma(nu)
 
 
-def general_matern(order: float, rate: float) -> Profile:
+@dataclasses.dataclass(frozen=True)
+class GeneralMatern:
     r"""The profile φ(s) = M_ν(t), t = √(rate·s), for an integer or half-integer order ν > 1.
 
     From :math:`\frac{d}{dt} t^\nu K_\nu = -t^\nu K_{\nu-1}`: φ'(s) = −(rate/2) · 2^{1−ν}/Γ(ν) · t^{ν−1} K_{ν−1}(t).
     """
-    constant = math.exp((1.0 - order) * math.log(2.0) - math.lgamma(order))
 
-    def profile(halves: Tensor) -> tuple[Tensor, Tensor, float]:
-        t = halves.mul_(-2.0 * rate).sqrt_()
-        lower, upper = _scaled_bessel(order, t)
-        return upper.mul_(constant), lower, -0.5 * rate * constant
+    order: float
+    rate: float
 
-    return profile
+    @property
+    def constant(self) -> float:
+        """2^{1−ν}/Γ(ν)."""
+        return math.exp((1.0 - self.order) * math.log(2.0) - math.lgamma(self.order))
+
+    def __call__(self, halves: Tensor) -> tuple[Tensor, Tensor, float]:
+        """From −s/2, which is overwritten, to φ, and φ′ as a matrix times a number."""
+        t = halves.mul_(-2.0 * self.rate).sqrt_()
+        lower, upper = _scaled_bessel(self.order, t)
+        return upper.mul_(self.constant), lower, -0.5 * self.rate * self.constant
+
+    def plain(self, s: Tensor) -> tuple[Tensor, Tensor]:
+        """φ(s) and φ′(s), which autograd can differentiate any number of times; a distance of zero is constant."""
+        phi, slope = (_Bessel.apply(s, order, self.rate) for order in (self.order, self.order - 1.0))
+        return self.constant * phi, -0.5 * self.rate * self.constant * slope
+
+
+class _Bessel(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, s: Tensor, order: float, rate: float) -> Tensor:
+        """g_n(t) = tⁿ K_n(t) at t = √(rate·s), for an integer or half-integer n, also a negative one."""
+        ctx.save_for_backward(s)
+        ctx.order, ctx.rate = order, rate
+        t = (rate * s).sqrt()
+        # K_{−n} = K_n
+        below, g = _scaled_bessel(abs(order), t)
+        g = below if order == 0.0 else g
+        return g if order >= 0.0 else g * t.pow(2.0 * order)
+
+    @staticmethod
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor, None, None]:
+        """dg_n/ds = −(rate/2) g_{n−1}."""
+        (s,) = ctx.saved_tensors
+        positive = s > 0
+        lower = _Bessel.apply(torch.where(positive, s, 1.0), ctx.order - 1.0, ctx.rate)
+        return torch.where(positive, -0.5 * ctx.rate * G * lower, 0.0), None, None
 
 
 def _scaled_bessel(order: float, t: Tensor) -> tuple[Tensor, Tensor]:

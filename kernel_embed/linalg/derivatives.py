@@ -1,0 +1,82 @@
+r"""Second derivatives of functions whose first derivatives are written by hand.
+
+Fast backward passes use factors, inverses and buffers that autograd knows nothing about; differentiating them again
+would silently treat these as constants. With ``create_graph=True`` a function therefore leaves its fast backward pass
+and either differentiates its formula in plain torch operations (:func:`through`), or, if it has none, marks its
+gradients so that a second derivative is an error (:func:`once_differentiable`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Backward = TypeVar("Backward", bound=Callable[..., Any])
+
+
+def through(
+    formula: Callable[..., Tensor | tuple[Tensor, ...]], inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """The gradients for ``inputs``, themselves differentiable, by autograd through the ``formula``.
+
+    Args:
+        formula: the outputs from the inputs, in differentiable operations.
+        inputs: as saved by the forward pass, with their graph.
+        cotangents: of the outputs; ``None`` for zero.
+
+    Example:
+        >>> x = torch.tensor(3.0, requires_grad=True)
+        >>> (slope,) = through(lambda x: x**3, [x], [torch.tensor(1.0)])
+        >>> torch.autograd.grad(slope, x)[0]
+        tensor(18.)
+    """
+    with torch.enable_grad():
+        # Derivatives stop at these copies, even if one input depends on another.
+        copies = [value.view_as(value) for value in inputs]
+        outputs = formula(*copies)
+        outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+        pairs = [
+            (output, cotangent)
+            for output, cotangent in zip(outputs, cotangents, strict=True)
+            if cotangent is not None and output.requires_grad
+        ]
+        needed = [copy for copy in copies if copy.requires_grad]
+        if not pairs or not needed:
+            return [None] * len(inputs)
+        values, weights = zip(*pairs, strict=True)
+        gradients = iter(torch.autograd.grad(values, needed, weights, create_graph=True, allow_unused=True))
+    return [next(gradients) if copy.requires_grad else None for copy in copies]
+
+
+def once_differentiable(backward: Backward) -> Backward:
+    """A backward pass whose result raises when it is differentiated again.
+
+    ``torch.autograd.function.once_differentiable`` raises only if the incoming gradient requires one, and is silently
+    wrong otherwise: as in ``torch.autograd.grad(q, x, create_graph=True)``.
+    """
+
+    @functools.wraps(backward)
+    def marked(ctx: Any, *cotangents: Tensor) -> Any:
+        create_graph = torch.is_grad_enabled()
+        with torch.no_grad():
+            gradients = backward(ctx, *cotangents)
+        if not create_graph:
+            return gradients
+        present = [value.detach().requires_grad_() for value in gradients if isinstance(value, Tensor)]
+        message = f"{backward.__qualname__.rpartition('.')[0]} has no second derivatives."
+        error = torch._C._functions.DelayedError(message.encode(), len(present))
+        failing = error(*present)
+        failing = iter(failing if isinstance(failing, tuple) else (failing,))
+        return tuple(next(failing) if isinstance(value, Tensor) else value for value in gradients)
+
+    return marked  # type: ignore[return-value]
+
+
+def regularized_inverse(K: Tensor, noise: Tensor) -> Tensor:
+    """A⁻¹ = (K + diag(noise))⁻¹, differentiable any number of times."""
+    A = 0.5 * (K + K.mT) + torch.diag_embed(noise.expand(K.shape[:-1]))
+    return torch.cholesky_inverse(torch.linalg.cholesky(A))
