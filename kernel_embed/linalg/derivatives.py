@@ -66,14 +66,27 @@ def once_differentiable(backward: Backward) -> Backward:
             gradients = backward(ctx, *cotangents)
         if not create_graph:
             return gradients
-        present = [value.detach().requires_grad_() for value in gradients if isinstance(value, Tensor)]
-        message = f"{backward.__qualname__.rpartition('.')[0]} has no second derivatives."
-        error = torch._C._functions.DelayedError(message.encode(), len(present))
-        failing = error(*present)
-        failing = iter(failing if isinstance(failing, tuple) else (failing,))
-        return tuple(next(failing) if isinstance(value, Tensor) else value for value in gradients)
+        gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+        graph = [value for value in (*ctx.saved_tensors, *cotangents) if value is not None and value.requires_grad]
+        name = backward.__qualname__.rpartition(".")[0]
+        return tuple(
+            _Undifferentiable.apply(name, value, *graph) if isinstance(value, Tensor) else value for value in gradients
+        )
 
     return marked  # type: ignore[return-value]
+
+
+class _Undifferentiable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, name: str, value: Tensor, *graph: Tensor) -> Tensor:
+        """``value``, as a function of everything that its derivatives would reach."""
+        ctx.name = name
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> None:
+        """An error."""
+        raise NotImplementedError(f"{ctx.name} has no second derivatives.")
 
 
 def regularized_inverse(K: Tensor, noise: Tensor) -> Tensor:

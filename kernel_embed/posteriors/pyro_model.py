@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -73,14 +74,18 @@ def pyro_model(
     priors = {site.name: _pyro_prior(site) for site in owned}
 
     def model(values: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        if torch.jit.is_tracing():
+            raise NotImplementedError(
+                "pyro_model cannot be compiled: it factorizes matrices outside of the graph. Use Trace_ELBO instead of "
+                "JitTrace_ELBO, and leave out jit_compile=True."
+            )
         fixed = _reshaped(owned, values or {})
         sites = {
             site.name: fixed[site.name] if site.name in fixed else pyro.sample(name + site.name, priors[site.name])
             for site in owned
         }
-        flat = torch.cat([value.reshape(-1) for value in sites.values()])
         with quiet_numbers():
-            factor = _log_factor(potential, owned, sites, flat)
+            factor = _log_factors(potential, owned, sites)
         pyro.factor(f"{name}objective", factor)
         return sites
 
@@ -91,25 +96,41 @@ def _reshaped(owned: list[PriorSite], values: Mapping[str, Tensor]) -> dict[str,
     """The user's values, in the shapes of their sites."""
     shapes = {site.name: site.value().shape for site in owned}
     for name, value in values.items():
-        if name not in shapes or not isinstance(value, Tensor) or value.numel() not in (1, shapes[name].numel()):
+        is_value = name in shapes and isinstance(value, Tensor)
+        is_batch = is_value and value.shape[value.dim() - len(shapes[name]) :] == shapes[name]
+        if not is_batch and not (is_value and value.numel() in (1, shapes[name].numel())):
             sizes = ", ".join(f"{site} ({shape.numel()})" for site, shape in shapes.items())
             size = value.numel() if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(
                 f"{name} ({size}) is not a value of a hyperparameter. Give tensors for some of {sizes}, with so many "
                 "entries each."
             )
-    return {k: v.expand(shapes[k]) if v.numel() == 1 else v.reshape(shapes[k]) for k, v in values.items()}
+    return {
+        k: v if v.shape[v.dim() - len(shapes[k]) :] == shapes[k] else v.expand(shapes[k]) if v.numel() == 1
+        else v.reshape(shapes[k]) for k, v in values.items()
+    }  # fmt: skip
 
 
-def _log_factor(potential: Potential, owned: list[PriorSite], values: dict[str, Tensor], flat: Tensor) -> Tensor:
-    """−c q and the priors that are factors, with their gradient in v, (∂/∂u) / (∂v/∂u)."""
+def _log_factors(potential: Potential, owned: list[PriorSite], values: Mapping[str, Tensor]) -> Tensor:
+    """−c q and the priors that are factors, for each element of the batch of values: particles, or a plate."""
+    shapes = {site.name: site.value().shape for site in owned}
+    for name, value in values.items():
+        if value.shape[value.dim() - len(shapes[name]) :] != shapes[name]:
+            raise ValueError(f"{name} has shape {tuple(value.shape)}, which does not end in {tuple(shapes[name])}.")
+    batches = [value.shape[: value.dim() - len(shapes[name])] for name, value in values.items()]
+    batch = torch.broadcast_shapes(*batches)
+    parts = [value.expand((*batch, *shapes[name])).reshape((*batch, -1)) for name, value in values.items()]
+    rows = torch.cat(parts, dim=-1).reshape(-1, sum(shape.numel() for shape in shapes.values()))
+    factors = torch.stack([_log_factor(potential, owned, row) for row in rows])
+    return factors.reshape(batch)
+
+
+def _log_factor(potential: Potential, owned: list[PriorSite], flat: Tensor) -> Tensor:
+    """The factor of one element, with its gradient in v, (∂/∂u) / (∂v/∂u)."""
     try:
-        for site in owned:
-            site.set(values[site.name].detach())
+        _set(owned, flat.detach())
         potential.vector.clear_gradient()
-        total = -potential.multiplier * potential.objective(potential.embedding, potential.x, potential.y).sum()
-        factors = [site for site in potential.sites if site.is_factor]
-        total = total + log_density(factors) if factors else total
+        total = _factor(potential)
         if total.requires_grad:
             total.backward()
         gradient = torch.cat([_gradient(site).reshape(-1) for site in owned])
@@ -118,7 +139,54 @@ def _log_factor(potential: Potential, owned: list[PriorSite], values: dict[str, 
         value, gradient = float("-inf"), torch.zeros_like(flat.detach())
     if not bool(torch.isfinite(gradient).all()):
         value, gradient = float("-inf"), torch.zeros_like(flat.detach())
-    return with_gradient(flat, value, gradient)
+    return with_gradient(flat, value, gradient, functools.partial(_differentiable_factor, potential, owned))
+
+
+def _set(owned: list[PriorSite], flat: Tensor) -> None:
+    sizes = [site.value().numel() for site in owned]
+    for site, value in zip(owned, flat.split(sizes), strict=True):
+        site.set(value.reshape(site.value().shape))
+
+
+def _differentiable_factor(potential: Potential, owned: list[PriorSite], flat: Tensor) -> Tensor:
+    """The factor as a function of v that autograd differentiates twice.
+
+    u(v) is expanded to second order, which has the same first and second derivatives.
+    """
+    _set(owned, flat.detach())
+    named = dict(potential.embedding.named_parameters())
+    raws = {}
+    for site, value in zip(owned, flat.split([site.value().numel() for site in owned]), strict=True):
+        assert site.raw is not None and site.parameter is not None
+        v = site.value()
+        (slope,) = torch.autograd.grad(v.sum(), site.raw, create_graph=True)
+        curvature = torch.zeros_like(slope)
+        if slope.requires_grad:
+            (curvature,) = torch.autograd.grad(slope.sum(), site.raw)
+        slope, step = slope.detach(), value.reshape(v.shape) - v.detach()
+        raws[site.parameter] = site.raw.detach() + step / slope - 0.5 * curvature * step.square() / slope.pow(3)
+    assert raws.keys() <= named.keys()
+    total: Tensor = torch.func.functional_call(_Factor(potential), {f"embedding.{k}": v for k, v in raws.items()}, ())
+    return total
+
+
+class _Factor(torch.nn.Module):
+    """−c q and the priors that are factors, as a module whose parameters can be replaced."""
+
+    def __init__(self, potential: Potential) -> None:
+        super().__init__()
+        self.embedding = potential.embedding
+        self._potential = [potential]  # in a list: not a part of the module
+
+    def forward(self) -> Tensor:
+        """The factor at the parameters that the embedding has."""
+        return _factor(self._potential[0])
+
+
+def _factor(potential: Potential) -> Tensor:
+    total = -potential.multiplier * potential.objective(potential.embedding, potential.x, potential.y).sum()
+    factors = [site for site in potential.sites if site.is_factor]
+    return total + log_density(factors) if factors else total
 
 
 def _gradient(site: PriorSite) -> Tensor:

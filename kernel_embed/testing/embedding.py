@@ -72,6 +72,29 @@ def differences(function: Callable[[], Tensor], parameters: Sequence[Tensor]) ->
     return slopes
 
 
+def second_derivatives(
+    function: Callable[[], Tensor], parameters: Sequence[Tensor], seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """The Hessian of ``function`` times a random direction: by autograd, and by central differences of the gradient."""
+    generator = torch.Generator().manual_seed(seed)
+    direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype).to(p) for p in parameters]
+    slopes = torch.autograd.grad(function(), parameters, create_graph=True, allow_unused=True)
+    along = sum(((g * d).sum() for g, d in zip(slopes, direction, strict=True) if g is not None), torch.zeros(()))
+    ours = gradients(along, parameters) if along.requires_grad else [torch.zeros_like(p) for p in parameters]
+    sides = []
+    for sign in (1.0, -2.0):
+        with torch.no_grad():
+            for p, d in zip(parameters, direction, strict=True):
+                p.add_(d, alpha=sign * STEP)
+        sides.append(gradients(function(), parameters))
+    with torch.no_grad():
+        for p, d in zip(parameters, direction, strict=True):
+            p.add_(d, alpha=STEP)
+    others = [(ahead - behind) / (2.0 * STEP) for ahead, behind in zip(*sides, strict=True)]
+    flat_ours, flat_others = (torch.cat([part.reshape(-1) for part in parts]) for parts in (ours, others))
+    return flat_ours, flat_others
+
+
 def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters that require a gradient, by name."""
     return {name: p for name, p in module.named_parameters() if p.requires_grad}

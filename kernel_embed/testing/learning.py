@@ -14,7 +14,7 @@ from ..embeddings import BayesianMeanEmbedding, MulticlassEmbedding
 from ..learning import FitResult, Optimizer, fit
 from ..objectives import EmbeddingEvidence, LeaveOneOutRisk, Objective, RademacherComplexity
 from ..posteriors import MeanPosterior, Sampler, sample_posterior
-from .embedding import check_close, differences, gradients, named_parameters
+from .embedding import check_close, differences, gradients, named_parameters, second_derivatives
 
 
 class ObjectiveContract:
@@ -73,6 +73,16 @@ class ObjectiveContract:
         others = differences(lambda: self._loss(objective, embedding), list(named.values()))
         for name, one, other in zip(named, ours, others, strict=True):
             check_close(f"the gradient of {objective!r} in {name}", one, other, self.tolerance)
+
+    def test_second_derivatives_are_those_of_differences(self) -> None:
+        """For a random direction in the parameters; an objective without second derivatives must raise."""
+        objective, embedding = self.make_objective(), self.make_embedding()
+        parameters = list(named_parameters(embedding).values())
+        try:
+            ours, others = second_derivatives(lambda: self._loss(objective, embedding), parameters)
+        except (RuntimeError, NotImplementedError, TypeError):
+            return
+        check_close(f"the second derivatives of {objective!r}", ours, others, 10.0 * self.tolerance)
 
     def test_it_changes_nothing(self) -> None:
         """The embedding has the same parameters and buffers after an evaluation."""

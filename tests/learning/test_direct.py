@@ -247,11 +247,3 @@ def test_singular_matrices_get_jitter_from_the_autograd_path():
     with pytest.warns(NumericalWarning, match="jitter"):
         result = ke.fit(embedding, ke.ConditionalEvidence(), X.repeat(2, 1), Y.repeat(2), max_evaluations=3)
     assert np.isfinite(result.value)
-
-
-def test_objectives_can_be_differentiated_once_only():
-    embedding = classes(RBFKernel())
-    value = ke.LeaveOneOutRisk()(embedding, X, Y)
-    (gradient,) = torch.autograd.grad(value, embedding.raw_regularization, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.backward()
