@@ -210,8 +210,8 @@ class _LaplaceGram(torch.autograd.Function):
         """∂q/∂z = −Σ_j M_ij sign(z_i − z'_j)."""
         z1, z2, D, K = ctx.saved_tensors
         if torch.is_grad_enabled():
-            first, second = (_plain_slope(-G * K, z1, z1 if z2 is None else z2, dim) for dim in (-1, -2))
-            return (first + second, None) if z2 is None else (first, second)
+            slopes = [_plain_slope(-G * K, z1, z1 if z2 is None else z2, dim) for dim in (-1, -2)]
+            return (slopes[0] + slopes[1], None) if z2 is None else (slopes[0], slopes[1])
         M = (G * K).neg_()
         if z2 is None:
             return _slope(M + M.mT, z1, z1, D), None

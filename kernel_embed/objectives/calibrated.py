@@ -92,8 +92,8 @@ class CalibratedLeaveOneOutRisk(Objective[ConditionedMulticlass]):
         u = data.cache["calibration"] = solver.minimize(data.cache.get("calibration"))
         if not isinstance(X, Tensor):
             return u, ridge
-        at, ridge = X.new_tensor(u), X.new_tensor(ridge)
-        return (_implicit(at, ridge, X, T, data.share) if X.requires_grad else at), ridge
+        at, penalties = X.new_tensor(u), X.new_tensor(ridge)
+        return (_implicit(at, penalties, X, T, data.share) if X.requires_grad else at), penalties
 
     def __repr__(self) -> str:
         return f"CalibratedLeaveOneOutRisk(penalty={self.penalty:g})"
@@ -113,7 +113,8 @@ def _implicit(u: Tensor, ridge: Tensor, X: Tensor, T: Tensor, share: Tensor | fl
         free = torch.ones_like(u)
         free[..., :2] = (u[..., :2] > 0.0).to(u)  # a scale at its bound stays there
         H = H * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1.0 - free)
-    return u - torch.linalg.solve(H, (free * slope).unsqueeze(-1)).squeeze(-1)
+    step: Tensor = torch.linalg.solve(H, (free * slope).unsqueeze(-1)).squeeze(-1)
+    return u - step
 
 
 def _double(values: Array) -> Any:

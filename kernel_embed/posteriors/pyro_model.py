@@ -74,7 +74,7 @@ def pyro_model(
     priors = {site.name: _pyro_prior(site) for site in owned}
 
     def model(values: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-        if torch.jit.is_tracing():
+        if torch.jit.is_tracing():  # type: ignore[attr-defined]
             raise NotImplementedError(
                 "pyro_model cannot be compiled: it factorizes matrices outside of the graph. Use Trace_ELBO instead of "
                 "JitTrace_ELBO, and leave out jit_compile=True."
@@ -157,7 +157,8 @@ def _differentiable_factor(potential: Potential, owned: list[PriorSite], flat: T
     named = dict(potential.embedding.named_parameters())
     raws = {}
     for site, value in zip(owned, flat.split([site.value().numel() for site in owned]), strict=True):
-        assert site.raw is not None and site.parameter is not None
+        assert site.raw is not None
+        assert site.parameter is not None
         v = site.value()
         (slope,) = torch.autograd.grad(v.sum(), site.raw, create_graph=True)
         curvature = torch.zeros_like(slope)
