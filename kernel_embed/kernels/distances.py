@@ -210,7 +210,7 @@ class _LaplaceGram(torch.autograd.Function):
         """∂q/∂z = −Σ_j M_ij sign(z_i − z'_j)."""
         z1, z2, D, K = ctx.saved_tensors
         if torch.is_grad_enabled():
-            slopes = [_plain_slope(-G * K, z1, z1 if z2 is None else z2, dim) for dim in (-1, -2)]
+            slopes = [_plain_laplace_slope(-G * K, z1, z1 if z2 is None else z2, dim) for dim in (-1, -2)]
             return (slopes[0] + slopes[1], None) if z2 is None else (slopes[0], slopes[1])
         M = (G * K).neg_()
         if z2 is None:
@@ -220,7 +220,7 @@ class _LaplaceGram(torch.autograd.Function):
         return first, second
 
 
-def _plain_slope(M: Tensor, z1: Tensor, z2: Tensor, dim: int) -> Tensor:
+def _plain_laplace_slope(M: Tensor, z1: Tensor, z2: Tensor, dim: int) -> Tensor:
     """Σ_j M_ij sign(z1_i − z2_j), or Σ_i M_ij sign(z2_j − z1_i) for ``dim`` −2, differentiable in M."""
     signs = (
         torch.sign(a.unsqueeze(-1) - b.unsqueeze(-2)).detach()
@@ -234,4 +234,27 @@ def _slope(M: Tensor, z1: Tensor, z2: Tensor, D: Tensor) -> Tensor:
     slope: Tensor = torch.ops.aten._cdist_backward(
         M.contiguous(), z1.contiguous(), z2.contiguous(), 1.0, D.contiguous()
     )
+    return slope
+
+
+def plain_squares(z1: Tensor, z2: Tensor | None) -> Tensor:
+    """‖z1_i − z2_j‖² in operations that autograd can differentiate any number of times; ``z2=None`` means ``z1``."""
+    other = z1 if z2 is None else z2
+    columns = zip(z1.unbind(-1), other.unbind(-1), strict=True)
+    return torch.stack([(a.unsqueeze(-1) - b.unsqueeze(-2)).square() for a, b in columns]).sum(0)
+
+
+def plain_differences(M: Tensor, z1: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Σ_j M_ij (z1_i − z2_j) and Σ_i M_ij (z2_j − z1_i), differentiable in all three."""
+    other = z1 if z2 is None else z2
+    gradient1 = M.sum(-1, keepdim=True) * z1 - M @ other
+    gradient2 = M.sum(-2).unsqueeze(-1) * other - M.mT @ z1
+    return gradient1, gradient2
+
+
+def plain_slope(profile: Any, z1: Tensor, z2: Tensor | None) -> Tensor:
+    """φ′(s), differentiable in the points."""
+    if not hasattr(profile, "plain"):
+        raise TypeError("This kernel has no second derivatives: its profile is a function without a plain formula.")
+    slope: Tensor = profile.plain(plain_squares(z1, z2))[1]
     return slope

@@ -8,8 +8,7 @@ With :math:`G = \partial q / \partial K` and :math:`M = G \circ \varphi'(s)`, th
 
 .. math::  \partial q / \partial z_i = 2 \Big( z_i \sum_j M_{ij} - \sum_j M_{ij} z'_j \Big) ,
 
-one matrix product where autograd would keep and revisit four :math:`n \times n` temporaries. The gradient for the
-lengthscales follows from :math:`z = x / \ell` by ordinary autograd on :math:`n \times d` numbers.
+one matrix product where autograd would keep four :math:`n \times n` temporaries. Autograd does the rest, z = x/ℓ.
 """
 
 from __future__ import annotations
@@ -24,14 +23,13 @@ from torch import Tensor
 
 from ..progress import warn_numerical
 from ..validation import broadcast_shapes
-from .distances import CHECKED_NORM, NearPairs, refine_, weighted_differences
+from .distances import CHECKED_NORM, NearPairs, plain_differences, plain_slope, refine_, weighted_differences
 
 LOST_SPACING = 1e-3
 """Spacing of neighboring numbers of a dtype, in lengthscales, beyond which points have lost too many digits."""
 
 CACHED_ROWS, MOST_BLOCKS = 128, 8
-"""Rows of a block in the gradient of a Gram matrix that stay in the cache of one thread; blocks for several threads,
-which wait for each other after each operation on a block."""
+"""Rows of a block in a gradient that stay in the cache of one thread; blocks for several, which wait after each."""
 
 Profile = Callable[[Tensor], tuple[Tensor, "Tensor | None", float]]
 """From −s/2 (a fresh n × n' matrix, which may be overwritten) to φ(s), and φ'(s) as a matrix times a number.
@@ -68,8 +66,8 @@ class _RadialGram(torch.autograd.Function):
         """∂q/∂z from G = ∂q/∂K."""
         z1, z2, slope = ctx.saved_tensors
         if torch.is_grad_enabled():
-            slope = ctx.factor * slope if ctx.profile is None else _plain_slope(ctx.profile, z1, z2)
-            return *_plain_differences(2.0 * G * slope, z1, z2), None, None
+            slope = ctx.factor * slope if ctx.profile is None else plain_slope(ctx.profile, z1, z2)
+            return *_by_side(*plain_differences(2.0 * G * slope, z1, z2), z1, z2), None, None
         if ctx.near:
             # 2M = 2 G∘φ'(s)
             M = (G * slope).mul_(2.0 * ctx.factor)
@@ -117,7 +115,7 @@ class _GaussianGram(torch.autograd.Function):
         z1, z2, K = ctx.saved_tensors
         if torch.is_grad_enabled():
             M = G * K
-            return *_plain_differences(-M, z1, z2), M.sum((-2, -1))
+            return *_by_side(*plain_differences(-M, z1, z2), z1, z2), M.sum((-2, -1))
         if ctx.near:
             M = G * K
             size = M.sum((-2, -1))
@@ -146,29 +144,6 @@ def _differences(
     gradient1 = (row[..., -1:] * z1 - row[..., :-1]).mul_(factor)
     gradient2 = (columns[..., -1:] * other - columns[..., :-1]).mul_(factor)
     return *_by_side(gradient1, gradient2, z1, z2), row[..., -1].sum(-1)
-
-
-def _plain_slope(profile: Any, z1: Tensor, z2: Tensor | None) -> Tensor:
-    """φ′(s), differentiable in the points."""
-    if not hasattr(profile, "plain"):
-        raise TypeError("This kernel has no second derivatives: its profile is a function without a plain formula.")
-    slope: Tensor = profile.plain(plain_squares(z1, z2))[1]
-    return slope
-
-
-def plain_squares(z1: Tensor, z2: Tensor | None) -> Tensor:
-    """‖z1_i − z2_j‖² in operations that autograd can differentiate any number of times; ``z2=None`` means ``z1``."""
-    other = z1 if z2 is None else z2
-    columns = zip(z1.unbind(-1), other.unbind(-1), strict=True)
-    return torch.stack([(a.unsqueeze(-1) - b.unsqueeze(-2)).square() for a, b in columns]).sum(0)
-
-
-def _plain_differences(M: Tensor, z1: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Σ_j M_ij (z1_i − z2_j) and Σ_i M_ij (z2_j − z1_i), differentiable in all three."""
-    other = z1 if z2 is None else z2
-    gradient1 = M.sum(-1, keepdim=True) * z1 - M @ other
-    gradient2 = M.sum(-2).unsqueeze(-1) * other - M.mT @ z1
-    return _by_side(gradient1, gradient2, z1, z2)
 
 
 def _near_gradients(M: Tensor, z1: Tensor, z2: Tensor | None, near: list[NearPairs]) -> tuple[Tensor, Tensor | None]:

@@ -2,12 +2,12 @@
 
 from .cholesky import extended, require_finite, whitening
 from .dense import DenseSystem, factorize, single_precision
-from .features import FeatureSystem, Shards
+from .features import FeatureSystem
 from .forms import DenseForm, DistanceForm, QuadraticForm
 from .iterative import IterativeSystem, conjugate_gradients
 from .products import sandwich
 from .ridge_path import RidgePath
-from .system import LinearSystem
+from .system import LinearSystem, Shards
 from .units import Groups, Units, repeated_rows
 
 __all__ = [

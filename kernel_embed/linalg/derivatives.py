@@ -93,3 +93,28 @@ def regularized_inverse(K: Tensor, noise: Tensor) -> Tensor:
     """A⁻¹ = (K + diag(noise))⁻¹, differentiable any number of times."""
     A = 0.5 * (K + K.mT) + torch.diag_embed(noise.expand(K.shape[:-1]))
     return torch.cholesky_inverse(torch.linalg.cholesky(A))
+
+
+def with_gradient(
+    at: Tensor, value: float, gradient: Tensor, formula: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """``value`` as a function of ``at`` with this gradient; ``formula`` is differentiated for second derivatives."""
+    output: Tensor = _WithGradient.apply(at, at.new_tensor(value), gradient.to(at), formula)
+    return output
+
+
+class _WithGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, at: Tensor, value: Tensor, gradient: Tensor, formula: Any) -> Tensor:
+        ctx.save_for_backward(at, gradient)
+        ctx.formula = formula
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        at, gradient = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            if ctx.formula is None:
+                raise NotImplementedError("This density has first derivatives only.")
+            return *through(ctx.formula, (at,), (g,)), None, None, None
+        return g * gradient, None, None, None

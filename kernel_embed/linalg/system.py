@@ -112,3 +112,36 @@ class LinearSystem(abc.ABC):
             f"Expected a factorized system for {what}, got {type(self).__name__}. "
             "Condition the embedding exactly, or approximate it by features (Nystrom, RandomFeatures)."
         )
+
+
+class Shards:
+    """The rows of each rank. Here one rank has all rows; see ``kernel_embed.scale.distributed`` for several.
+
+    Sums over rows, values at rows and their derivatives are the same on every rank. Only ∂q/∂Z is that of the own
+    rows, times :attr:`size`, so that the mean over ranks of the gradients of parameters is the gradient.
+    """
+
+    size = 1
+    """The number of ranks."""
+
+    def total(self, num_rows: int) -> int:
+        """n, for ``num_rows`` rows of this rank."""
+        return num_rows
+
+    def sum(self, part: Tensor) -> Tensor:
+        """The sum over ranks."""
+        return part
+
+    def own(self, whole: Tensor, dim: int = -2) -> Tensor:
+        """The rows of this rank."""
+        return whole
+
+    def gather(self, part: Tensor, dim: int = -2) -> Tensor:
+        """The rows of all ranks."""
+        return part
+
+    def require_one(self, what: str) -> bool:
+        """True; raises if there are several ranks."""
+        if self.size > 1:
+            raise TypeError(f"{what} need all rows in one place, not over several ranks.")
+        return True

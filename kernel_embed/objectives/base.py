@@ -147,7 +147,7 @@ class Objective(abc.ABC, Generic[B_contra]):
         return self.evaluate(attach(embedding, x, y, weights, groups))
 
     def evaluate(self, attached: B_contra) -> Tensor:
-        """The loss of an embedding with its data, differentiable once."""
+        """The loss of an embedding with its data, differentiable in its parameters."""
         return self.differentiable(attached, [QUANTITIES[name](attached) for name in self.inputs])
 
     def differentiable(self, attached: Any, inputs: Sequence[Tensor]) -> Tensor:

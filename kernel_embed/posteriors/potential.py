@@ -15,8 +15,8 @@ import copy
 import functools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeAlias
 
 import gpytorch
 import numpy as np
@@ -32,7 +32,7 @@ from ..kernels.initialization import initialize_parts
 from ..learning.direct import Direct, direct_objective
 from ..learning.parameters import ParameterVector, Vector, unidentified
 from ..learning.priors import LogPriors
-from ..linalg.derivatives import through
+from ..linalg.derivatives import with_gradient
 from ..objectives import Objective
 from ..validation import check_number, check_tensor
 from .priors import PriorSite, constrained, find_sites, log_density, log_priors, on_log_scale, user_name
@@ -278,28 +278,3 @@ class Potential(Generic[E_co]):
     def _rejection(self) -> tuple[float, Vector]:
         self.num_rejected += 1
         return math.inf, np.zeros(self.dimension)
-
-
-def with_gradient(
-    at: Tensor, value: float, gradient: Tensor, formula: Callable[[Tensor], Tensor] | None = None
-) -> Tensor:
-    """``value`` as a function of ``at`` with this gradient; ``formula`` is differentiated for second derivatives."""
-    output: Tensor = _WithGradient.apply(at, at.new_tensor(value), gradient.to(at), formula)
-    return output
-
-
-class _WithGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, at: Tensor, value: Tensor, gradient: Tensor, formula: Any) -> Tensor:
-        ctx.save_for_backward(at, gradient)
-        ctx.formula = formula
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        at, gradient = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            if ctx.formula is None:
-                raise NotImplementedError("This density has first derivatives only.")
-            return *through(ctx.formula, (at,), (g,)), None, None, None
-        return g * gradient, None, None, None

@@ -15,8 +15,9 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions import Distribution, LogNormal, TransformedDistribution
 
+from ..linalg.derivatives import with_gradient
 from ..validation import check_features
-from .potential import REJECTED_ERRORS, AnyObjective, Potential, quiet_numbers, with_gradient
+from .potential import REJECTED_ERRORS, AnyObjective, Potential, quiet_numbers
 from .priors import PriorSite, describe, log_density
 
 

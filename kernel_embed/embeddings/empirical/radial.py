@@ -24,9 +24,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...kernels.distances import NearPairs, inner_differences, weighted_differences
+from ...kernels.distances import NearPairs, inner_differences, plain_squares, weighted_differences
 from ...kernels.profiles import RadialProfile
-from ...kernels.radial import flushed_exp, half_squares, plain_squares
+from ...kernels.radial import flushed_exp, half_squares
 from ...linalg.derivatives import through
 
 MAX_STORED = 2**25
