@@ -1,4 +1,4 @@
-"""Splits of rows: folds, stratified samples, halves, distinct rows, and the seeds of random choices.
+"""Splits of rows: folds and samples that keep groups together, distinct rows, halves, and seeds of random choices.
 
 Published results belong to the random numbers drawn here, so the same seed always gives the same rows.
 """
@@ -39,41 +39,117 @@ def seed_of(random_state: RandomState) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class DistinctRows:
-    """Distinct rows and their multiplicities.
+    """Distinct rows, their normalized weights, and what is left out at a time.
 
     Attributes:
         rows: one row number of each kind, in an order that depends only on the values.
-        weights: how often each occurs; ``None`` if all occur once.
+        weights: relative to each other as the sums of the weights of equal rows, and adding up to the number of units;
+            ``None`` if all are equal.
+        shares: the part of each row's weight that is one unit; ``None`` if every row is a unit as a whole.
+        places: a number for each row, the same for rows with the same inputs or in the same group; ``None`` if all
+            differ.
+        scale: the factor of the weights.
     """
 
     rows: Integers
     weights: Floats | None
+    shares: Floats | None
+    places: Integers | None
+    scale: float
 
 
-def distinct_rows(x: Floats, Y: Floats, weights: Floats | None) -> DistinctRows:
-    """Rows that differ in ``x`` or ``Y``, with their weights added up; rows of weight 0 are dropped.
+def distinct_rows(
+    x: Floats, Y: Floats, weights: Floats | None = None, groups: Integers | None = None, scale: float | None = None
+) -> DistinctRows:
+    """Rows that differ in ``x``, ``Y`` or their group, with their weights added up; rows of weight 0 are dropped.
+
+    Only the ratios of weights matter. A row with all of its copies is one unit, which is left out as a whole. Rows with
+    the same inputs but different targets are repeated observations: there, a unit is the largest weight of which all
+    are multiples, one row if the weights are counts. A ``scale`` replaces the one of the units.
 
     Example:
-        >>> x, Y = np.array([[1.0], [2.0], [1.0]]), np.array([[1.0], [0.0], [1.0]])
-        >>> distinct_rows(x, Y, None)
-        DistinctRows(rows=array([0, 1]), weights=array([2., 1.]))
+        >>> x, Y = np.array([[1.0], [2.0], [1.0], [3.0], [3.0]]), np.array([[1.0], [0.0], [1.0], [0.0], [1.0]])
+        >>> distinct = distinct_rows(x, Y, np.array([2.0, 4.0, 2.0, 8.0, 12.0]))
+        >>> distinct.rows, distinct.weights, distinct.shares
+        (array([0, 1, 3, 4]), array([1., 1., 2., 3.]), array([1.        , 1.        , 0.5       , 0.33333333]))
     """
     w = np.ones(len(x)) if weights is None else weights
     positive = np.flatnonzero(w > 0)
-    joined = np.concatenate([x[positive], Y[positive]], axis=1)
+    label = np.zeros((len(x), 1)) if groups is None else groups[:, None].astype(np.float64)
+    joined = np.concatenate([part[positive] for part in (x, Y, label, w[:, None])], axis=1)
     # By value, so that neither the order of the rows nor the units of the columns matter.
     order = np.lexsort(joined.T[::-1])
-    differs = np.ones(len(order), dtype=bool)
-    differs[1:] = (joined[order[1:]] != joined[order[:-1]]).any(axis=1)
-    total: Floats = np.bincount(np.cumsum(differs) - 1, w[positive][order]).astype(np.float64)
-    return DistinctRows(positive[order[differs]], None if bool((total == 1.0).all()) else total)
+    joined = joined[order]
+    differs = np.ones((len(order), joined.shape[1]), dtype=bool)
+    differs[1:] = np.logical_or.accumulate(joined[1:] != joined[:-1], axis=1)
+    # The first rows with these inputs, with these inputs, targets and group, and with all of these and their weight.
+    first_input, first, first_weight = differs[:, x.shape[1] - 1], differs[:, -2], differs[:, -1]
+    total: Floats = np.bincount(np.cumsum(first) - 1, joined[:, -1]).astype(np.float64)
+    rows, place = positive[order[first]], (np.cumsum(first_input) - 1)[first]
+    shares = None
+    if groups is not None:
+        place = np.unique(groups[rows], return_inverse=True)[1]
+    elif (repeated := np.bincount(place)[place] > 1).any():
+        num_weights = np.bincount(np.cumsum(first)[first_weight] - 1)
+        shares = _shares(total, num_weights, repeated, np.unique(Y[rows], axis=0, return_inverse=True)[1].ravel())
+    num_units = float(len(rows) if shares is None else (1.0 / shares).sum())
+    scale = num_units / float(total.sum()) if scale is None else scale
+    normal = np.round(total * scale, 12)  # the same to the last digit for weights in other units
+    equal = bool((normal == 1.0).all())
+    return DistinctRows(rows, None if equal else normal, shares, None if place[-1] + 1 == len(place) else place, scale)
 
 
-def stratified_sample(labels: Integers, size: int, generator: np.random.Generator) -> Integers:
-    """``size`` random rows: at least three of every class if it has them, otherwise in proportion."""
+MOST_TARGETS = 64
+"""Number of different targets up to which equal ones at the same inputs may be several observations."""
+MOST_UNITS = 1e6
+
+
+def _shares(total: Floats, num_weights: Integers, repeated: NDArray[np.bool_], target: Integers) -> Floats | None:
+    """The part of each weight that is one unit, for rows that share their inputs with rows of another target.
+
+    Without a common divisor, a unit is the mean weight of the rows with one target that differ, also in their weight.
+    """
+    if target.max() >= MOST_TARGETS:
+        return None
+    unit = total.copy()
+    common = _common_divisor(total[repeated])
+    if common is not None:
+        unit[repeated] = common
+    else:  # weights of classes, or any real numbers
+        for kind in np.unique(target[repeated]):
+            members = repeated & (target == kind)
+            divisor = _common_divisor(total[members]) if members.sum() > 1 else None
+            unit[members] = divisor or total[members].sum() / num_weights[members].sum()
+    return None if bool((unit == total).all()) else np.minimum(unit / total, 1.0)
+
+
+def _common_divisor(weights: Floats) -> float | None:
+    """The largest number of which all ``weights`` are multiples; ``None`` if there is none of a sensible size."""
+    divisor, smallest = 0.0, float(weights.sum()) / MOST_UNITS
+    for weight in np.unique(weights).tolist():
+        a, b = weight, divisor
+        while b > 1e-6 * smallest:  # Euclid, with rounding
+            a, b = b, min(a % b, b - a % b)
+        divisor = a
+        if divisor < smallest:
+            return None
+    return divisor
+
+
+def stratified_sample(
+    labels: Integers, size: int, generator: np.random.Generator, groups: Integers | None = None
+) -> Integers:
+    """``size`` random rows: at least three of every class if it has them, otherwise in proportion.
+
+    With ``groups``, about as many rows in whole groups, each with the label of most of its rows.
+    """
     n = len(labels)
     if size >= n:
         return np.arange(n)
+    if groups is not None:
+        number, of_group = _majority_labels(labels, groups)
+        chosen = stratified_sample(of_group, max(1, round(size * len(of_group) / n)), generator)
+        return np.flatnonzero(np.isin(number, chosen))
     order = generator.permutation(n)
     place = np.empty(n, dtype=np.int64)
     for label in np.unique(labels):
@@ -81,6 +157,30 @@ def stratified_sample(labels: Integers, size: int, generator: np.random.Generato
         place[of_class] = np.arange(len(of_class))
     first, others = order[place[order] < 3], order[place[order] >= 3]
     return np.sort(np.concatenate([first, others])[: max(size, len(first))])
+
+
+def _majority_labels(labels: Integers, groups: Integers) -> tuple[Integers, Integers]:
+    """The number of each row's group, and the most frequent label of each group."""
+    number: Integers = np.unique(groups, return_inverse=True)[1]
+    counts = np.zeros((int(number.max()) + 1, int(labels.max()) + 1), dtype=np.int64)
+    np.add.at(counts, (number, labels), 1)
+    return number, counts.argmax(axis=1)
+
+
+def group_numbers(groups: ArrayLike | None, n: int) -> Integers | None:
+    """A number for each of n rows, the same for rows with the same label in ``groups``; ``None`` without groups.
+
+    Example:
+        >>> group_numbers(["b", "a", "b"], 3)
+        array([1, 0, 1])
+    """
+    if groups is None:
+        return None
+    labels = np.asarray(groups)
+    if labels.shape != (n,):
+        raise ValueError(f"groups must be one label for each of the {n} rows, but has shape {labels.shape}.")
+    numbers: Integers = np.unique(labels.astype(str) if labels.dtype.kind == "O" else labels, return_inverse=True)[1]
+    return numbers
 
 
 def proportional_sample(y: NDArray[Any], size: int, seed: int = 0) -> Integers:
@@ -104,13 +204,20 @@ def proportional_sample(y: NDArray[Any], size: int, seed: int = 0) -> Integers:
     return np.sort(np.concatenate(parts))
 
 
-def stratified_folds(labels: Integers, num_folds: int, generator: np.random.Generator) -> Integers:
+def stratified_folds(
+    labels: Integers, num_folds: int, generator: np.random.Generator, groups: Integers | None = None
+) -> Integers:
     """A fold number for each row; every class starts in a random fold and is spread evenly.
+
+    With ``groups``, all rows of a group are in one fold.
 
     Example:
         >>> stratified_folds(np.array([0, 0, 0, 1, 1, 1]), 3, np.random.default_rng(0)).tolist()
         [1, 2, 0, 0, 2, 1]
     """
+    if groups is not None:
+        number, of_group = _majority_labels(labels, groups)
+        return stratified_folds(of_group, num_folds, generator)[number]
     fold = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):
         rows = generator.permutation(np.flatnonzero(labels == label))

@@ -102,7 +102,9 @@ def interval_scores(interval: Tensor, y: Tensor) -> Tensor:
     return torch.maximum(interval[..., 0] - y, y - interval[..., 1])
 
 
-def prediction_sets(left_out: Tensor, y: Tensor, probabilities: Tensor, coverage: float = 0.9) -> Tensor:
+def prediction_sets(
+    left_out: Tensor, y: Tensor, probabilities: Tensor, coverage: float = 0.9, weights: Tensor | None = None
+) -> Tensor:
     """The classes with 1 − p_c(x) ≤ Q, and always the most probable one: a mask ``(t, m)``.
 
     Args:
@@ -110,6 +112,7 @@ def prediction_sets(left_out: Tensor, y: Tensor, probabilities: Tensor, coverage
         y: their class numbers, ``(n,)``.
         probabilities: at new points, ``(t, m)``.
         coverage: 1 − α; see the module docstring for what it guarantees.
+        weights: how many times each row is there, ``(n,)``; 1 each by default.
 
     Returns:
         ``True`` for the classes in the set.
@@ -135,7 +138,7 @@ def prediction_sets(left_out: Tensor, y: Tensor, probabilities: Tensor, coverage
     if y.dim() != 1:
         raise ValueError("Expected class numbers y, got soft labels. Give the number of each row's class.")
     scores = 1.0 - left_out.gather(-1, y.reshape(-1, 1)).squeeze(-1)
-    members = 1.0 - probabilities <= conformal_quantile(scores, coverage)
+    members = 1.0 - probabilities <= conformal_quantile(scores, coverage, weights)
     return members.scatter(-1, probabilities.argmax(-1, keepdim=True), True)
 
 

@@ -33,6 +33,7 @@ from ..embeddings import ConditionalEmbedding, ConditionedEmbedding
 from ..kernels import FeatureKernel, log_scaled
 from ..kernels.parameters import NamedParameter, log_normal_prior
 from ..learning import LBFGS, fit
+from ..linalg import Units
 from ..objectives import Objective
 from ..tabular import InputTransform, Partitions, TiedLaplaceKernel, TiedMaternKernel, TiedRBFKernel
 
@@ -85,6 +86,8 @@ class Rows:
     """m; 0 for real targets."""
     coordinates: Tensor | None = None
     """The rows of :meth:`narrowed`, if computed already."""
+    units: Units = Units()  # noqa: RUF009
+    """What is left out at a time."""
 
     @property
     def num_columns(self) -> int:
@@ -119,7 +122,8 @@ class Rows:
         """Some of them."""
         weights = None if self.weights is None else self.weights[rows]
         coordinates = None if self.coordinates is None else self.coordinates[rows]
-        return dataclasses.replace(self, x=self.x[rows], y=self.y[rows], weights=weights, coordinates=coordinates)
+        parts = {"x": self.x[rows], "y": self.y[rows], "units": self.units.subset(rows)}
+        return dataclasses.replace(self, weights=weights, coordinates=coordinates, **parts)  # type: ignore[arg-type]
 
 
 E = TypeVar("E", bound=ConditionalEmbedding)
@@ -175,6 +179,7 @@ class Search(Generic[E, C]):
                     rows.x,
                     rows.y,
                     weights=rows.weights,
+                    groups=rows.units,
                     optimizer=optimizer
                     if start is None
                     else dataclasses.replace(optimizer, max_evaluations=self.again),

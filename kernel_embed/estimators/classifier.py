@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
 
 from ..embeddings import ConditionedMulticlass
+from ..linalg import Units
 from ..objectives import Objective, default_objective
 from ..progress import progress_bar
 from ..resources import few_threads
-from ..splits import RandomState, distinct_rows, seed_of
+from ..splits import RandomState, distinct_rows, group_numbers, seed_of
 from ..tabular.encoder import TableEncoder, plain_matrix, validate_table
 from ..validation import check_memory
 from .conditioning import Table
@@ -40,9 +42,8 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         kernel: any GPyTorch kernel, which is copied and never changed; or a function that builds one for the training
             inputs.
         objective: what learning minimizes; ``None`` for :func:`kernel_embed.default_objective`.
-        class_weight: a dict with the ratio of each label's frequency at prediction time to its frequency in training;
-            ``"balanced"`` makes all labels equally frequent. Probabilities are multiplied by it and normalized; the
-            learned model is the same.
+        class_weight: a dict with a factor of the ``sample_weight`` of each label; ``"balanced"`` gives all labels the
+            same total weight.
         regularization: the starting value of λ, for one kernel.
         calibrated: predict probabilities calibrated on leave-one-out values
             (:func:`kernel_embed.objectives.calibrate`); otherwise the clip-normalized ones of eq. (6). For one kernel.
@@ -119,19 +120,32 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         self.distributed = distributed
         self.progress = progress
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> MulticlassEmbeddingClassifier:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> MulticlassEmbeddingClassifier:
         """Learn from a table.
+
+        n, in the ridge nλ, in penalties and in bounds, is the number of distinct rows; of rows with the same inputs and
+        different labels, all are counted.
 
         Args:
             X: a matrix, or a data frame with numbers, texts, booleans, dates and missing cells.
             y: labels of any kind; or soft labels, one row of probabilities each. Rows without a label (NaN or None) are
                 used only to scale the columns.
-            sample_weight: how many rows each row stands for.
+            sample_weight: the weight of each row. Only ratios matter; a row of weight 2 equals two rows.
+            groups: a label for each row. Rows of one group, such as a patient, a batch or a day, are left out together
+                by everything that validates, calibrates or combines. By default rows that are equal are.
         """
         if self.distributed:
+            if groups is not None:
+                raise ValueError("groups are not available with distributed=True. Learn in one process.")
             fit_on_ranks(self, X, y, sample_weight)
             return self
-        return self._fit(X, y, sample_weight)
+        return self._fit(X, y, sample_weight, groups=groups)
 
     def partial_fit(
         self,
@@ -149,12 +163,12 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
             X: rows like those of the first call.
             y: labels among ``classes_``.
             classes: all labels, if the first rows do not contain every one of them.
-            sample_weight: how many rows each row stands for.
+            sample_weight: the weight of each row, on the scale of the first call.
         """
         if not hasattr(self, "conditioned_"):
             return self._fit(X, y, sample_weight, classes)
         X = validate_table(self, X, reset=False)
-        X, labels = _weighted(X, read_labels(X, y, sample_weight, self.classes_))
+        X, labels, _ = _weighted(X, read_labels(X, y, sample_weight, self.classes_))
         new = self._distinct(self._matrix(X), labels)
         if isinstance(self.conditioned_, PooledPredictor):
             with few_threads(len(self._table.x)):
@@ -171,20 +185,23 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         sample_weight: ArrayLike | None,
         classes: ArrayLike | None = None,
         num_rows: int | None = None,
+        groups: ArrayLike | None = None,
     ) -> MulticlassEmbeddingClassifier:
         check_settings(self.kernel, self.regularization, self.confidence)
         X = validate_table(self, X, reset=True)
-        X, labels = _weighted(X, read_labels(X, y, sample_weight, classes))
+        X, labels, places = _weighted(
+            X, read_labels(X, y, sample_weight, classes), group_numbers(groups, _num_samples(X))
+        )
         self.classes_ = labels.classes
-        factors = labels.class_factors(self.class_weight)
-        self._class_factors = None if factors is None else self._tensor(factors)
+        self._class_factors, self._weight_scale = labels.class_factors(self.class_weight), None
+        labels = labels.times(self._class_factors)
         learns_pool = self.kernel is None and self.objective is None and self.batch_size is None
         self.encoder_ = None
         if learns_pool or plain_matrix(X) is None:
             self._check_room(len(labels.numbers), self.n_features_in_)
             self.encoder_ = TableEncoder().fit(X, sample_weight=labels.weights_or_none)
             self._check_room(len(labels.numbers), len(self.encoder_.encoded_))
-        self._table = self._distinct(self._matrix(X), labels)
+        self._table = self._distinct(self._matrix(X), labels, places)
         if learns_pool and len(self.classes_) > 1:
             self._learn_pool(num_rows)
         else:
@@ -198,11 +215,21 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         if n <= EXACT:
             check_memory(n, like, 1, WIDE)
 
-    def _distinct(self, x: Floats, labels: Labels) -> Table:
-        """The labeled rows without duplicates, with the groups of the encoded columns."""
+    def _distinct(self, x: Floats, labels: Labels, places: NDArray[np.int64] | None = None) -> Table:
+        """The labeled rows without duplicates, with the groups of the encoded columns.
+
+        The first call normalizes the weights; later ones use the same scale.
+        """
+        if self._weight_scale is not None:
+            labels = labels.times(self._class_factors)
         labeled = np.flatnonzero(labels.labeled)
-        kept = distinct_rows(x[labeled], labels.Y[labeled], labels.weights_of(labeled))
+        of_rows = None if places is None else places[labeled]
+        kept = distinct_rows(x[labeled], labels.Y[labeled], labels.weights[labeled], of_rows, self._weight_scale)
+        if self._weight_scale is None:
+            self._weight_scale = kept.scale
         rows = labeled[kept.rows]
+        numbers_of = None if kept.places is None or places is None else self._tensor(kept.places)
+        shares = None if kept.shares is None else self._tensor(kept.shares)
         y = labels.Y[rows] if labels.soft else labels.numbers[rows]
         d = x.shape[1]
         groups = np.arange(d) if self.encoder_ is None else self.encoder_.groups_
@@ -214,6 +241,8 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
             groups=self._tensor(groups),
             numbers=self._tensor(numbers),
             num_classes=len(self.classes_),
+            units=Units(numbers_of, shares),
+            places=kept.places,
         )
 
     def _learn_pool(self, num_rows: int | None) -> None:
@@ -232,17 +261,19 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
     def _learn_single(self) -> None:
         table = self._table
         learner = SingleKernel.of(self, len(self.classes_))
-        self.embedding_, result = learner.learn(table.x, table.y, table.weights)
+        self.embedding_, result = learner.learn(table)
         self.result_, self.terms_ = result, result.terms
         with torch.no_grad():
-            conditioned = self.embedding_.condition(table.x, table.y, table.weights)
+            conditioned = self.embedding_.condition(*table.data, **table.options)
             self.calibration_ = conditioned.calibrated().calibration if self.calibrated else None
         self.conditioned_ = conditioned
 
 
-def _weighted(X: ArrayLike, labels: Labels) -> tuple[ArrayLike, Labels]:
+def _weighted(
+    X: ArrayLike, labels: Labels, places: NDArray[np.int64] | None = None
+) -> tuple[ArrayLike, Labels, NDArray[np.int64] | None]:
     """The rows with a positive weight."""
     if not bool((labels.weights == 0).any()):
-        return X, labels
+        return X, labels, places
     rows = np.flatnonzero(labels.weights > 0)
-    return _safe_indexing(X, rows), labels.subset(rows)
+    return _safe_indexing(X, rows), labels.subset(rows), None if places is None else places[rows]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from ..embeddings import ConditionalEmbedding, LinearPredictor
 from ..kernels import explicit_features, has_explicit_features
 from ..kernels.features.explicit import nystrom_kernel
 from ..kernels.parameters import frozen
-from ..linalg import RidgePath
+from ..linalg import RidgePath, Units
 from ..linalg.cholesky import joined_weights
 from ..objectives import calibrate
 from ..scale.predictors import expansion
@@ -48,6 +49,9 @@ class Table:
         groups: the table column of each encoded column, ``(D,)``.
         numbers: which encoded columns are numeric, ``(D,)``.
         num_classes: m; 0 for real targets.
+        units: what is left out at a time.
+        places: a number for each row, ``(n,)``: rows with the same one are on the same side of every split; ``None`` if
+            all differ.
     """
 
     x: Tensor
@@ -56,6 +60,8 @@ class Table:
     groups: Tensor
     numbers: Tensor
     num_classes: int = 0
+    units: Units = Units()  # noqa: RUF009
+    places: NDArray[np.int64] | None = None
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -67,6 +73,16 @@ class Table:
     def total_weight(self) -> float:
         """n = Σ w."""
         return len(self.x) if self.weights is None else float(self.weights.sum())
+
+    @property
+    def data(self) -> tuple[Tensor, Tensor]:
+        """x and y."""
+        return self.x, self.y
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Weights and units, as arguments of ``fit``."""
+        return {"weights": self.weights, "groups": self.units}
 
     def rows(self, numbers: NDArray[np.int64]) -> Tensor:
         """Row numbers, on the device of the rows."""
@@ -83,14 +99,17 @@ class Table:
 
     def subset(self, rows: Tensor) -> Table:
         """Some of the rows."""
-        return dataclasses.replace(self, x=self.x[rows], y=self.y[rows], weights=self.weights_of(rows))
+        places = None if self.places is None else self.places[rows.cpu().numpy()]
+        parts = {"x": self.x[rows], "y": self.y[rows], "units": self.units.subset(rows), "places": places}
+        return dataclasses.replace(self, weights=self.weights_of(rows), **parts)  # type: ignore[arg-type]
 
     def joined(self, other: Table) -> Table:
         """The rows of both, these first."""
         soft = 2 in (self.y.dim(), other.y.dim())
         y = [table.Y(torch.arange(len(table.x), device=table.x.device)) if soft else table.y for table in (self, other)]
         weights = joined_weights(self.weights, other.weights, len(self.x), len(other.x), self.x)
-        return dataclasses.replace(self, x=torch.cat([self.x, other.x]), y=torch.cat(y), weights=weights)
+        x, units = torch.cat([self.x, other.x]), self.units.extended(len(other.x))
+        return dataclasses.replace(self, x=x, y=torch.cat(y), weights=weights, units=units, places=None)
 
 
 def num_points(n: int) -> int:
@@ -131,11 +150,13 @@ def condition_exactly(
         Z, Y = _features(_featured(embedding, probes), table.x), embedding.targets(table.y, table.x)
         C = (Z if table.weights is None else table.weights.unsqueeze(-1) * Z).mT @ Y
         path, weights = RidgePath.from_rows(Z, table.weights), table.weights_of(validation_rows)
-        ridge = RidgeSelector(path, C, Z[validation_rows], Y[validation_rows], weights, loss).best_ridge(ridge)
+        units = table.units.subset(validation_rows)
+        selector = RidgeSelector(path, C, Z[validation_rows], Y[validation_rows], weights, units, loss)
+        ridge = selector.best_ridge(ridge)
     embedding.regularization = ridge / table.total_weight
     learns = any(parameter.requires_grad for parameter in embedding.parameters())
     # A frozen embedding needs no copy, which would be large for an input transform of many columns.
-    conditioned = (embedding.condition if learns else embedding.attach)(table.x, table.y, table.weights)
+    conditioned = (embedding.condition if learns else embedding.attach)(table.x, table.y, table.weights, table.units)
     values = conditioned.leave_one_out()[validation_rows]
     if conditioned.system.num_features is not None:
         return values, conditioned
@@ -178,9 +199,8 @@ def condition_through_features(
     statistics = through_features(embedding, table, points)
     statistics.embedding.regularization = ridge / statistics.num_data
     predictor = statistics.condition()
-    return predictor.leave_one_out_at(
-        table.x[validation_rows], table.y[validation_rows], table.weights_of(validation_rows)
-    ), predictor
+    part = table.subset(validation_rows)
+    return predictor.leave_one_out_at(part.x, part.y, part.weights, part.units), predictor
 
 
 def condition_on_sums(
@@ -199,19 +219,21 @@ def _ridge_selector(statistics: FeatureStatistics, table: Table, validation_rows
         raise ValueError("There are no rows to learn from.")
     Y = statistics.embedding.targets(table.y[validation_rows], table.x)
     Z, weights = statistics.features(table.x[validation_rows]), table.weights_of(validation_rows)
-    return RidgeSelector(RidgePath.from_sums(G), C, Z, Y, weights, loss)
+    return RidgeSelector(RidgePath.from_sums(G), C, Z, Y, weights, table.units.subset(validation_rows), loss)
 
 
 class RidgeSelector:
     """An embedding through explicit features on all rows, for every ridge, at validation rows with features ``Z``."""
 
-    def __init__(self, path: RidgePath, C: Tensor, Z: Tensor, Y: Tensor, weights: Tensor | None, loss: Loss) -> None:
+    def __init__(
+        self, path: RidgePath, C: Tensor, Z: Tensor, Y: Tensor, weights: Tensor | None, units: Units, loss: Loss
+    ) -> None:
         self._path, self._C, self._ZQ = path, C, path.rotate(Z)
-        self._Y, self._weights, self._loss = Y, weights, loss
+        self._Y, self._weights, self._units, self._loss = Y, weights, units, loss
 
     def left_out(self, ridge: float) -> Tensor:
         """Leave-one-out values at the validation rows."""
-        return self._path.leave_one_out(self._ZQ, self._Y, self._C, ridge, self._weights)
+        return self._path.leave_one_out(self._ZQ, self._Y, self._C, ridge, self._weights, self._units)
 
     def best_ridge(self, ridge: float) -> float:
         """The multiple of ``ridge`` with the smallest leave-one-out loss."""

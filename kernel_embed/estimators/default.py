@@ -50,6 +50,8 @@ WIDE = 300
 """Number of inputs from which Matérn ½ replaces the Laplace kernel, whose distances are not a matrix product."""
 
 NUM_PARTS = 3
+FEWEST_PLACES = 2 * NUM_PARTS
+"""Number of distinct inputs or groups from which rows are split, which never separates rows of one of them."""
 
 FEWEST = 20
 """Number of distinct rows from which they are split.
@@ -106,8 +108,9 @@ def learn_default(
     parts, partition_parts = _parts(table, n, generator)
     validation_rows = _common([parts, partition_parts] if partition_parts else [parts])
     if len(validation_rows) > VALIDATION_ROWS:
+        part = table.subset(validation_rows)
         validation_rows = validation_rows[
-            table.rows(stratified_sample(table.labels[validation_rows.cpu().numpy()], VALIDATION_ROWS, generator))
+            table.rows(stratified_sample(part.labels, VALIDATION_ROWS, generator, part.places))
         ]
     size = num_points(n) if n > EXACT else PROBES
     points = table.x[table.rows(stratified_sample(table.labels, min(size, len(table.x) // 2 + 1), generator))]
@@ -145,16 +148,17 @@ def _heaviest(predictor: PooledPredictor) -> list[int]:
 
 def _parts(table: Table, num_rows: int, generator: np.random.Generator) -> tuple[list[Part], list[Part]]:
     """The parts of the rows for hyperparameters, and for partitions; none if there are too few rows to split."""
-    labels, n = table.labels, len(table.x)
+    labels, places, n = table.labels, table.places, len(table.x)
     all_rows = np.arange(n)
-    if n < FEWEST:
+    if n < FEWEST or (places is not None and len(np.unique(places)) < FEWEST_PLACES):
         return [Part(table.rows(all_rows), table.rows(all_rows))], []
-    number = stratified_folds(labels, NUM_PARTS, generator)
+    number = stratified_folds(labels, NUM_PARTS, generator, places)
     split = [(np.flatnonzero(number != k), np.flatnonzero(number == k)) for k in range(NUM_PARTS)]
     split = [(outside, inside) for outside, inside in split if len(inside) and len(outside)]
 
     def sampled(outside: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-        sample: NDArray[np.int64] = outside[stratified_sample(labels[outside], size, generator)]
+        of_rows = None if places is None else places[outside]
+        sample: NDArray[np.int64] = outside[stratified_sample(labels[outside], size, generator, of_rows)]
         return sample
 
     if num_rows > CROSS_FITTED:
@@ -234,7 +238,8 @@ class _Learner:
 
     def _transformed(self, input_transform: InputTransform) -> tuple[torch.nn.Module, Rows]:
         table, transform = self.table, self.transforms[input_transform]
-        return transform, Rows(transform(table.x), table.y, table.weights, table.groups, table.num_classes)
+        x = transform(table.x)
+        return transform, Rows(x, table.y, table.weights, table.groups, table.num_classes, units=table.units)
 
     def _families(self, input_transform: InputTransform) -> tuple[Family, ...]:
         wide = self.table.x.shape[1] > WIDE

@@ -141,7 +141,7 @@ def fit_logistic(
     kernel.kernels[1].constant = table.x.new_full((1,), CONSTANT)
     embedding = ConditionalEmbedding(FeatureKernel(transform, kernel)).to(table.x).requires_grad_(False)
     Z, Y, w = _arrays(embedding, table)
-    number = stratified_folds(table.labels, NUM_FOLDS, np.random.default_rng(seed))
+    number = stratified_folds(table.labels, NUM_FOLDS, np.random.default_rng(seed), table.places)
     if training_rows is None:
         left_out_of = number[None, :] == np.arange(NUM_FOLDS)[:, None]
     else:

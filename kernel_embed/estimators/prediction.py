@@ -60,12 +60,22 @@ class Labels:
         return self.weights if self.weighted else None
 
     def class_factors(self, class_weight: dict[Any, float] | str | None) -> Floats | None:
-        """The factor of each class's probability, from ``class_weight``: ``(m,)``."""
+        """The factor of the weight of each class, from ``class_weight``: ``(m,)``."""
         if class_weight is None:
             return None
+        if isinstance(class_weight, str) and class_weight == "balanced":
+            total: Floats = self.weights[self.labeled] @ self.Y[self.labeled]
+            factors: Floats = total.sum() / (len(total) * np.where(total > 0, total, np.inf))
+            return factors
         of_row = self.classes[self.numbers[self.labeled]]
-        factors: Floats = compute_class_weight(class_weight, classes=self.classes, y=of_row)
+        factors = compute_class_weight(class_weight, classes=self.classes, y=of_row)
         return factors
+
+    def times(self, factors: Floats | None) -> Labels:
+        """The labels with weights multiplied by the ``factors`` of the classes."""
+        if factors is None:
+            return self
+        return dataclasses.replace(self, weights=self.weights * (self.Y @ factors), weighted=True)
 
     def subset(self, rows: NDArray[np.int64]) -> Labels:
         """The labels of some rows."""
@@ -197,7 +207,8 @@ class ClassifierPredictions(ClassifierMixin, BaseEstimator):
     result_: FitResult | None
     feature_relevances_: dict[str, float]
     _table: Table
-    _class_factors: torch.Tensor | None
+    _class_factors: Floats | None
+    _weight_scale: float | None
     confidence: float
     device: str | None
 
@@ -239,35 +250,32 @@ class ClassifierPredictions(ClassifierMixin, BaseEstimator):
         See :func:`kernel_embed.embeddings.prediction_sets` for what is guaranteed and when.
         """
         probabilities = self._probabilities(self._encode(X))
-        left_out, y = self._left_out()
-        return prediction_sets(left_out, y, probabilities, coverage).cpu().numpy()
+        left_out, y, weights = self._left_out()
+        return prediction_sets(left_out, y, probabilities, coverage, weights).cpu().numpy()
 
     @torch.no_grad()
-    def _left_out(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Leave-one-out probabilities of training rows, and their (most probable) classes."""
+    def _left_out(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Leave-one-out probabilities of training rows, their (most probable) classes, and their weights."""
         y = self._table.y if self._table.y.dim() == 1 else self._table.y.argmax(-1)
         if isinstance(self.conditioned_, PooledPredictor):
-            return self._reweighted(self.conditioned_.left_out.exp()), y[self.conditioned_.left_out_rows]
-        return self._calibrated(self.conditioned_.leave_one_out()), y
+            rows = self.conditioned_.left_out_rows
+            return self.conditioned_.left_out.exp(), y[rows], self._table.weights_of(rows)
+        return self._calibrated(self.conditioned_.leave_one_out()), y, self._table.weights
 
     def _scores(self, X: ArrayLike) -> Floats:
         x = self._encode(X)
-        plain = self.calibration_ is None and self._class_factors is None
-        if plain and not isinstance(self.conditioned_, PooledPredictor):
+        if self.calibration_ is None and not isinstance(self.conditioned_, PooledPredictor):
             return self._decision_probabilities(x).cpu().numpy()
         return self._probabilities(x).clamp_min(1e-300).log().cpu().numpy()
 
     @torch.no_grad()
     def _probabilities(self, x: torch.Tensor) -> torch.Tensor:
         if isinstance(self.conditioned_, PooledPredictor):
-            return self._reweighted(self.conditioned_.evaluate(x))
+            return self.conditioned_.evaluate(x)
         return self._calibrated(self._decision_probabilities(x))
 
     def _calibrated(self, F: torch.Tensor) -> torch.Tensor:
-        return self._reweighted(clip_normalize(F) if self.calibration_ is None else self.calibration_.probabilities(F))
-
-    def _reweighted(self, p: torch.Tensor) -> torch.Tensor:
-        return p if self._class_factors is None else clip_normalize(p * self._class_factors.to(p))
+        return clip_normalize(F) if self.calibration_ is None else self.calibration_.probabilities(F)
 
     @torch.no_grad()
     def _decision_probabilities(self, x: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,7 @@ from ..kernels.parameters import log_normal_prior
 from ..learning import LBFGS, Adam, FitResult, Optimizer, fit
 from ..objectives import Objective, default_objective
 from ..splits import seed_of, stratified_sample
+from .conditioning import Table
 
 KernelChoice: TypeAlias = Kernel | Callable[[Tensor], Kernel] | None
 
@@ -63,57 +64,56 @@ class SingleKernel:
         arguments |= {"seed": seed_of(settings.random_state), "column_names": None if names is None else tuple(names)}
         return cls(objective=objective, num_classes=num_classes, **arguments)
 
-    def learn(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[MulticlassEmbedding, FitResult]:
+    def learn(self, table: Table) -> tuple[MulticlassEmbedding, FitResult]:
         """Learn a common lengthscale, then on a subset, then on all rows. Ctrl-C ends all stages."""
-        n = len(x)
+        n, x = len(table.x), table.x
         names = self.column_names if self.column_names is not None and len(self.column_names) == x.shape[1] else None
         learn = partial(fit, seed=self.seed, progress=self.progress, column_names=names)
         optimizer = self._optimizer(self.num_restarts)
         rows = torch.arange(n, device=x.device)
         if self.batch_size is not None and self.batch_size < n:
             # Mini-batches are for rows whose matrix would not fit, so the start must not see all of them either.
-            rows = self._some(y, max(self.batch_size, 2))
+            rows = self._some(table, max(self.batch_size, 2))
         elif self.batch_size is None and self.subset_size is not None and n >= 2 * self.subset_size:
-            rows = self._some(y, self.subset_size)
-        some = None if weights is None else weights[rows]
-        embedding, result = self._start(x[rows], y[rows], some)
+            rows = self._some(table, self.subset_size)
+        some = table.subset(rows) if len(rows) < n else table
+        embedding, result = self._start(some)
         if self.batch_size is None and len(rows) < n and not (result and result.interrupted):
-            result = learn(embedding, self.objective, x[rows], y[rows], weights=some, optimizer=optimizer)
+            result = learn(embedding, self.objective, *some.data, **some.options, optimizer=optimizer)
             # A = K + nλI: the ridge found on the subset is a better guess for all rows than its λ.
             embedding.regularization = embedding.regularization.detach() * (len(rows) / n)
             optimizer = self._optimizer(num_restarts=0)
         if not (result and result.interrupted):
-            result = learn(embedding, self.objective, x, y, weights=weights, optimizer=optimizer)
+            result = learn(embedding, self.objective, *table.data, **table.options, optimizer=optimizer)
         if self.batch_size is not None and self.batch_size < n:
             # λ was learned with n = batch_size; the ridge that goes with all rows is the same.
             embedding.regularization = embedding.regularization.detach() * (self.batch_size / n)
         return embedding, result
 
-    def _some(self, y: Tensor, size: int) -> Tensor:
-        labels = (y if y.dim() == 1 else y.argmax(-1)).cpu().numpy()
-        rows = stratified_sample(labels, size, np.random.default_rng(self.seed or 0))
-        return torch.as_tensor(rows, device=y.device)
+    def _some(self, table: Table, size: int) -> Tensor:
+        return table.rows(stratified_sample(table.labels, size, np.random.default_rng(self.seed or 0), table.places))
 
     def _optimizer(self, num_restarts: int) -> Optimizer:
         if self.batch_size is not None:
             return Adam(self.num_epochs, self.learning_rate, self.batch_size)
         return LBFGS(self.max_evaluations, self.tolerance, num_restarts)
 
-    def _start(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[MulticlassEmbedding, FitResult | None]:
+    def _start(self, table: Table) -> tuple[MulticlassEmbedding, FitResult | None]:
         """The embedding from which learning starts, and the result of the stage that gave it."""
         if self.kernel is None:
-            return self._isotropic_start(x, y, weights)
+            return self._isotropic_start(table)
         # A GPyTorch kernel is callable too, so test the type.
         is_constructor = not isinstance(self.kernel, Kernel) and callable(self.kernel)
-        kernel = self.kernel(x) if is_constructor else copy.deepcopy(self.kernel)
+        kernel = self.kernel(table.x) if is_constructor else copy.deepcopy(self.kernel)
         return MulticlassEmbedding(kernel, self.num_classes, self.regularization), None
 
-    def _isotropic_start(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[MulticlassEmbedding, FitResult]:
+    def _isotropic_start(self, table: Table) -> tuple[MulticlassEmbedding, FitResult]:
         """The default kernel at the best common lengthscale: two parameters, learned in a dozen evaluations.
 
         The lengthscale prior of :func:`kernel_embed.default_kernel` is centred there, so that all columns are equally
         relevant a priori.
         """
+        x = table.x
         scaled = x / feature_ranges(x)
         centre = default_kernel(scaled).lengthscale.detach().mean()
         prior = log_normal_prior(centre, 1.0)
@@ -121,7 +121,8 @@ class SingleKernel:
         kernel.lengthscale = centre
         isotropic = MulticlassEmbedding(kernel, self.num_classes, self.regularization)
         optimizer = LBFGS(max_evaluations=30, tolerance=1e-3)
-        result = fit(isotropic, self.objective, scaled, y, weights=weights, optimizer=optimizer, progress=self.progress)
+        options = {**table.options, "optimizer": optimizer, "progress": self.progress}
+        result = fit(isotropic, self.objective, scaled, table.y, **options)
         kernel = default_kernel(x, kernel.lengthscale.item())
         return MulticlassEmbedding(kernel, self.num_classes, isotropic.regularization.item()), result
 

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from ..kernels.initialization import initialize_parts
 from ..kernels.structure import check_columns
+from ..linalg import Groups
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
 from ..validation import check_features, check_lengths, check_seed
@@ -40,7 +41,7 @@ def fit(
     y: Tensor | None = None,
     *,
     weights: Tensor | None = None,
-    groups: Tensor | None = None,
+    groups: Groups = None,
     optimizer: Optimizer | Factory | None = None,
     callback: Callback | None = None,
     max_evaluations: int | None = None,
@@ -161,7 +162,7 @@ def fit(
         identity = {
             "objective": repr(objective),
             "shapes": {name: list(p.shape) for name, p in vector.named.items()},
-            "data": " ".join([data.identity(), *(fingerprint(part) for part in (weights, groups) if part is not None)]),
+            "data": " ".join([data.identity(), *(fingerprint(p) for p in (weights, groups) if isinstance(p, Tensor))]),
         }
         problem.resume(checkpoint, identity, type(method).__qualname__)
     outcome, interrupted = _run(method, problem)
@@ -217,7 +218,7 @@ def _as_optimizer(optimizer: Optimizer | Factory, options: list[str]) -> Optimiz
 
 
 def _process_group(
-    embedding: Embedding[B] | ProcessGroup[B], weights: Tensor | None, groups: Tensor | None
+    embedding: Embedding[B] | ProcessGroup[B], weights: Tensor | None, groups: Groups
 ) -> ProcessGroup[B]:
     if not isinstance(embedding, ProcessGroup):
         return LocalProcess(embedding, weights, groups)

@@ -1,0 +1,134 @@
+"""Sample weights, class weights, repeated rows and groups of the classifier."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import kernel_embed as ke
+from kernel_embed.estimators import conditioning, default
+from kernel_embed.splits import distinct_rows, stratified_folds, stratified_sample
+
+
+def sample(n, seed, offset=0.0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    f = 1.5 * X[:, 0] + np.sin(2 * X[:, 1]) + X[:, 2] * X[:, 3] + offset
+    return X, (rng.random(n) < 1.0 / (1.0 + np.exp(-1.5 * f))).astype(int)
+
+
+X, Y = sample(120, 1)
+X_NEW, Y_NEW = sample(1000, 2)
+
+
+def probabilities(X, y, new=X_NEW, class_weight=None, **rows):
+    classifier = ke.MulticlassEmbeddingClassifier(class_weight=class_weight, random_state=0, progress=False)
+    return classifier.fit(X, y, **rows).predict_proba(new)
+
+
+def loss(p):
+    return -np.log(p[np.arange(len(Y_NEW)), Y_NEW]).mean()
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return probabilities(X, Y)
+
+
+def test_only_ratios_of_weights_matter(plain):
+    np.testing.assert_allclose(probabilities(X, Y, sample_weight=np.full(120, 2.0)), plain, atol=1e-10)
+    w = np.random.default_rng(0).integers(1, 4, 120)
+    one, other = (probabilities(X, Y, sample_weight=factor * w) for factor in (1.0, 0.37))
+    np.testing.assert_allclose(one, other, atol=1e-10)
+    rows = np.repeat(np.arange(120), w)
+    np.testing.assert_allclose(probabilities(X[rows], Y[rows]), one, atol=1e-10)
+
+
+def test_doubled_rows_change_nothing(plain):
+    twice = np.random.default_rng(0).permutation(np.repeat(np.arange(120), 2))
+    np.testing.assert_allclose(probabilities(X[twice], Y[twice]), plain, atol=1e-10)
+
+
+def test_repeats_and_near_copies_hardly_change_the_loss(plain):
+    """Without groups the near copies cost more than 0.1, and before, 30 % of repeats cost 0.05."""
+    repeated = np.r_[np.arange(120), np.random.default_rng(3).choice(120, 36, replace=False)]
+    assert loss(probabilities(X[repeated], Y[repeated])) < loss(plain) + 0.03
+    near = np.repeat(X, 5, axis=0) + 1e-3 * np.random.default_rng(4).normal(size=(600, 4))
+    grouped = probabilities(near, np.repeat(Y, 5), groups=np.repeat(np.arange(120), 5))
+    assert loss(grouped) < loss(plain) + 0.03
+
+
+def test_balanced_is_a_sample_weight_and_raises_the_rare_class():
+    X, y = sample(200, 5, offset=-2.5)
+    w = np.where(y == 1, 200 / (2 * (y == 1).sum()), 200 / (2 * (y == 0).sum()))
+    balanced = probabilities(X, y, class_weight="balanced")
+    np.testing.assert_allclose(probabilities(X, y, sample_weight=w), balanced, atol=1e-10)
+    logistic = LogisticRegression(class_weight="balanced").fit(X, y).predict_proba(X_NEW)[:, 1].mean()
+    rare = probabilities(X, y)[:, 1].mean()
+    assert rare + 0.5 * (logistic - rare) < balanced[:, 1].mean()
+    twice = probabilities(np.r_[X, X], np.r_[y, y], class_weight={0: 1.0, 1: w[y == 1][0] / w[y == 0][0]})
+    np.testing.assert_allclose(twice, balanced, atol=1e-10)
+
+
+def test_repeated_observations_of_few_inputs_are_learned_from():
+    """If all rows with the same inputs were left out together, every prediction would be the mean, 0.48."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, 400)
+    y = (rng.random(400) < np.where(x, 0.7, 0.2)).astype(int)
+    new = np.array([[0.0], [1.0]])
+    p = probabilities(x[:, None], y, new)[:, 1]
+    np.testing.assert_allclose(p, [y[x == 0].mean(), y[x == 1].mean()], atol=0.05)
+    np.testing.assert_allclose(probabilities(np.r_[x, x][:, None], np.r_[y, y], new)[:, 1], p, atol=1e-10)
+
+
+def test_no_split_divides_a_group(monkeypatch):
+    groups = np.random.default_rng(1).integers(0, 25, 120)
+    parts, seen = default._parts, []
+
+    def recorded(table, n, generator):
+        of_kernels, of_partitions = parts(table, n, generator)
+        seen.extend((table, part) for part in (*of_kernels, *of_partitions))
+        return of_kernels, of_partitions
+
+    monkeypatch.setattr(default, "_parts", recorded)
+    probabilities(X, Y, groups=groups)
+    assert len(seen) == 6
+    for table, part in seen:
+        assert not set(table.places[part.training_rows]) & set(table.places[part.validation_rows])
+    generator, labels = np.random.default_rng(0), Y
+    for fold in range(4):
+        number = stratified_folds(labels, 4, generator, groups)
+        assert not set(groups[number == fold]) & set(groups[number != fold])
+    kept = stratified_sample(labels, 40, generator, groups)
+    assert set(np.flatnonzero(np.isin(groups, groups[kept]))) == set(kept)
+    assert 20 < len(kept) < 60
+
+
+def test_left_out_values_through_features_are_those_without_the_group(monkeypatch):
+    monkeypatch.setattr(default, "EXACT", 50)
+    monkeypatch.setattr(conditioning, "FEWEST_POINTS", 40)
+    groups = np.random.default_rng(1).integers(0, 25, 120)
+    classifier = ke.MulticlassEmbeddingClassifier(random_state=0, progress=False).fit(X, Y, groups=groups)
+    assert np.isfinite(classifier.conditioned_.left_out.numpy()).all()
+    assert classifier.predict_set(X_NEW).mean() < 0.95
+
+
+@pytest.mark.parametrize("settings", [{}, {"kernel": ke.kernels.default_kernel}], ids=["pool", "one kernel"])
+def test_groups_of_any_label_are_taken_and_checked(settings):
+    classifier = ke.MulticlassEmbeddingClassifier(random_state=0, progress=False, **settings)
+    names = np.array([f"patient {k}" for k in np.arange(60) // 3], dtype=object)
+    numbered = classifier.fit(X[:60], Y[:60], groups=np.arange(60) // 3).predict_proba(X_NEW[:5])
+    np.testing.assert_allclose(
+        classifier.fit(X[:60], Y[:60], groups=names).predict_proba(X_NEW[:5]), numbered, atol=0.2
+    )
+    with pytest.raises(ValueError, match="one label for each of the 60 rows"):
+        classifier.fit(X[:60], Y[:60], groups=[1, 2])
+
+
+def test_units_are_counted_by_the_largest_common_weight():
+    x, Y = np.zeros((4, 1)), np.array([[0.0], [1.0], [0.0], [1.0]])
+    counts = distinct_rows(x, Y, np.array([0.6, 0.4, 0.6, 0.4]))
+    np.testing.assert_allclose(counts.weights, [3.0, 2.0])
+    np.testing.assert_allclose(counts.shares, [1 / 3, 1 / 2])
+    real = distinct_rows(x, Y, np.array([1.0, 2.0**0.5, 3.0**0.5, 5.0**0.5]))
+    np.testing.assert_allclose(real.shares, [0.5, 0.5])
+    assert real.weights.sum() == pytest.approx(4.0)
