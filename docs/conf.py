@@ -86,6 +86,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(Vector|Form|Below|Entropy|Profile|NoiseKind|KernelLike|Array|Group)"),
     (r"py:.*", r"((Gram|Feature|Supremum|Terms|Smoothing|Profile)Rule|Spectrum|NamedForm)"),
     (r"py:.*", r"kernel_embed\.kernels\.(structure\.(T|Composite)|parameters\.M)"),
+    (r"py:.*", r"kernel_embed\.linalg\.units\.Units|Units"),  # made from the labels of groups
     (r"py:.*", r"kernel_embed\.learning\.data\.ProcessGroup"),  # a protocol, for shards
     (r"py:.*", r"Callback|kernel_embed\.learning\.result\.StopSearch"),  # an alias, and what only ``fit`` catches
     (

@@ -236,7 +236,7 @@ class ConditionedEmbedding(LinearPredictor):
 
     @functools.cached_property
     def units(self) -> Units | None:
-        """What is left out at a time: the groups passed, or rows with those equal to them; ``None`` for single rows."""
+        """The groups passed, or rows with those equal to them, that are left out together; ``None`` for single rows."""
         return repeated_rows(self.x, self.y) if self._units is None else self._units
 
     def leave_one_out(self) -> Tensor:

@@ -66,16 +66,15 @@ class Labels:
         if isinstance(class_weight, str) and class_weight == "balanced":
             total: Floats = self.weights[self.labeled] @ self.Y[self.labeled]
             factors: Floats = total.sum() / (len(total) * np.where(total > 0, total, np.inf))
-            return factors
-        of_row = self.classes[self.numbers[self.labeled]]
-        factors = compute_class_weight(class_weight, classes=self.classes, y=of_row)
+        else:
+            of_row = self.classes[self.numbers[self.labeled]]
+            factors = compute_class_weight(class_weight, classes=self.classes, y=of_row)
         return factors
 
     def times(self, factors: Floats | None) -> Labels:
         """The labels with weights multiplied by the ``factors`` of the classes."""
-        if factors is None:
-            return self
-        return dataclasses.replace(self, weights=self.weights * (self.Y @ factors), weighted=True)
+        weights = None if factors is None else self.weights * (self.Y @ factors)
+        return self if weights is None else dataclasses.replace(self, weights=weights, weighted=True)
 
     def subset(self, rows: NDArray[np.int64]) -> Labels:
         """The labels of some rows."""
