@@ -1,4 +1,4 @@
-"""Memory, processors and threads that this process may use."""
+"""Memory, processors and threads that this process may use, and its gradient mode."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import importlib.util
 import os
 import pathlib
 from collections.abc import Iterator
+from typing import TypeVar, cast
 
 import torch
 from threadpoolctl import threadpool_limits
+
+M = TypeVar("M")
 
 GROUP_FILES = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
 """The files with the limit of a container, for the two versions of control groups."""
@@ -79,3 +82,31 @@ def few_threads(num_rows: int) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def enabled_gradients() -> Iterator[None]:
+    """Gradients inside, also under ``torch.no_grad()`` and ``torch.inference_mode()``; works as a decorator, too.
+
+    Example:
+        >>> with torch.inference_mode(), enabled_gradients():
+        ...     torch.ones(1, requires_grad=True).exp().requires_grad
+        True
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+def usable_for_gradients(value: M) -> M:
+    """A tensor, or a module changed in place, without tensors of ``torch.inference_mode()``: those have no gradient."""
+    if isinstance(value, torch.Tensor):
+        return cast(M, value.clone()) if value.is_inference() else value
+    if isinstance(value, torch.nn.Module):
+        for part in value.modules():
+            for name, parameter in part._parameters.items():
+                if parameter is not None and parameter.is_inference():
+                    learned = parameter.requires_grad
+                    part._parameters[name] = torch.nn.Parameter(parameter.detach().clone(), requires_grad=learned)
+            for name, buffer in part._buffers.items():
+                part._buffers[name] = usable_for_gradients(buffer)
+    return value

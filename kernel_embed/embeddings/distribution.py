@@ -227,7 +227,7 @@ def support_of(y: Tensor) -> Tensor:
     distinct: Tensor = torch.unique(y)
     if len(distinct) <= MAX_SUPPORT:
         return distinct
-    ranks = torch.linspace(0, len(y) - 1, MAX_SUPPORT, device=y.device).round().long()
+    ranks = torch.linspace(0, len(y) - 1, MAX_SUPPORT, device=y.device, dtype=torch.float64).round().long()
     thinned: Tensor = torch.unique(y.sort().values[ranks])
     return thinned
 

@@ -222,7 +222,7 @@ def tied_kernel(family: Family, groups: Tensor, center: float, spread: float) ->
         kernel = TiedLaplaceKernel(groups, lengthscale_prior=prior, lengthscale_constraint=log_scaled())
     else:
         kernel = TiedMaternKernel(groups, nu=0.5, lengthscale_prior=prior, lengthscale_constraint=log_scaled())
-    kernel.lengthscale = center
+    kernel.to(mode).lengthscale = center
     return kernel
 
 
@@ -236,11 +236,11 @@ def linear_kernel(like: Tensor, num_inputs: int) -> Kernel:
     """1 + Σ_j v_j x_j x'_j, with the v_j around 1/D, for D inputs, in the dtype of ``like``; one v where D is large."""
     free = num_inputs if num_inputs <= MANY_COLUMNS else 1
     prior = log_normal_prior(like.new_full((1, free), 1.0 / num_inputs), 1.0)
-    linear = LinearKernel(ard_num_dims=free if free > 1 else None, variance_constraint=log_scaled())
+    linear = LinearKernel(ard_num_dims=free if free > 1 else None, variance_constraint=log_scaled()).to(like)
     variance = NamedParameter("variance")  # GPyTorch's own closure cannot be pickled
     linear.register_prior("variance_prior", prior, variance.get, variance.set)
-    linear.variance = 1.0 / num_inputs
-    constant = ConstantKernel()
+    linear.variance = like.new_tensor(1.0 / num_inputs)  # GPyTorch rounds a float to the default dtype
+    constant = ConstantKernel().to(like)
     constant.constant = like.new_ones(1)
     constant.requires_grad_(False)
     return AdditiveKernel(linear, constant)

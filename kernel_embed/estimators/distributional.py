@@ -51,7 +51,10 @@ def regularized(kernel: Kernel, regularization: float, prior: object = None) -> 
     """
     low, high = REGULARIZATION
     start = min(max(regularization, 2.0 * low), 0.5 * high)
-    return ConditionalEmbedding(kernel, start, regularization_constraint=Interval(low, high))
+    interval = Interval(low, high)
+    # GPyTorch rounds bounds to the default dtype.
+    interval.lower_bound, interval.upper_bound = (torch.tensor(bound, dtype=torch.float64) for bound in (low, high))
+    return ConditionalEmbedding(kernel, start, regularization_constraint=interval)
 
 
 @dataclasses.dataclass(frozen=True)

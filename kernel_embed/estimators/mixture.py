@@ -49,7 +49,7 @@ class Grid:
     def __init__(self, y: Tensor) -> None:
         distinct: Tensor = torch.unique(y)
         if len(distinct) > MAX_DISTINCT:
-            thinned = distinct[torch.linspace(0, len(distinct) - 1, POINTS).round().long()]
+            thinned = distinct[torch.linspace(0, len(distinct) - 1, POINTS, dtype=torch.float64).round().long()]
             even = torch.linspace(distinct[0].item(), distinct[-1].item(), POINTS, dtype=y.dtype)
             distinct = torch.unique(torch.cat([thinned, even]))
         self.support = distinct

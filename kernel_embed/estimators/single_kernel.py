@@ -104,8 +104,8 @@ class SingleKernel:
             return self._isotropic_start(table)
         # A GPyTorch kernel is callable too, so test the type.
         is_constructor = not isinstance(self.kernel, Kernel) and callable(self.kernel)
-        kernel = self.kernel(table.x) if is_constructor else copy.deepcopy(self.kernel)
-        return MulticlassEmbedding(kernel, self.num_classes, self.regularization), None
+        kernel: Kernel = self.kernel(table.x) if is_constructor else copy.deepcopy(self.kernel)
+        return MulticlassEmbedding(kernel.to(table.x), self.num_classes, self.regularization), None
 
     def _isotropic_start(self, table: Table) -> tuple[MulticlassEmbedding, FitResult]:
         """The default kernel at the best common lengthscale: two parameters, learned in a dozen evaluations.

@@ -138,7 +138,7 @@ def residuals(x: Tensor, z: Tensor, generator: torch.Generator) -> Tensor:
     rows = torch.randperm(len(x), generator=generator)[:MAX_ROWS].to(x.device)
     kernel = ScaleKernel(RBFKernel(lengthscale_constraint=log_scaled()), outputscale_constraint=log_scaled()).to(x)
     kernel.base_kernel.lengthscale = median_distance(z[rows])
-    kernel.outputscale = 0.5
+    kernel.outputscale = kernel.raw_outputscale.new_tensor(0.5)
     embedding = ConditionalEmbedding(kernel, regularization=0.5 / len(rows))
     embedding.to(x)
     with warnings.catch_warnings():

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from ..embeddings import ConditionalEmbedding
 from ..linalg import Groups, Units, repeated_rows
 from ..objectives.base import B, B_co, Embedding, attach
+from ..resources import usable_for_gradients
 from ..validation import check_count
 
 T = TypeVar("T")
@@ -120,13 +121,13 @@ class LoaderData(Data):
 def as_pair(batch: object, like: Tensor) -> Batch:
     """``(x, y)`` of what a loader yielded, with x in the dtype and on the device of ``like``."""
     if isinstance(batch, Tensor):
-        return batch.to(like), None
+        return usable_for_gradients(batch).to(like), None
     if not (isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)):
         raise TypeError(
             f"The loader must yield pairs (x, y) of tensors, not {type(batch).__name__}. "
             "Use a TensorDataset, or a collate_fn that returns a pair."
         )
-    x, y = batch
+    x, y = (usable_for_gradients(part) for part in batch)
     return x.to(like), y.to(like.device)
 
 

@@ -171,7 +171,7 @@ def warn_of_blind_start(embedding: gpytorch.Module, x: Tensor) -> bool:
             f"The kernel {fault} at the start of fit, where the objective is flat and the search may end as it began. "
             "Call kernel_embed.kernels.set_lengthscales_by_median(embedding.kernel, x) before, or scale the features.",
             NumericalWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return fault is not None
 
@@ -179,7 +179,8 @@ def warn_of_blind_start(embedding: gpytorch.Module, x: Tensor) -> bool:
 @torch.no_grad()
 def _fault(kernel: Kernel, x: Tensor) -> str | None:
     """A description of the problem with K between some rows and all rows."""
-    rows = torch.linspace(0, x.shape[-2] - 1, min(NUM_ROWS, x.shape[-2]), device=x.device).round().long()
+    rows = torch.linspace(0, x.shape[-2] - 1, min(NUM_ROWS, x.shape[-2]), device=x.device, dtype=torch.float64)
+    rows = rows.round().long()
     K, diagonal = _values(kernel, x, rows)
     size = K.abs().amax(dim=(-2, -1))
     if bool((K.amax(dim=(-2, -1)) - K.amin(dim=(-2, -1)) <= MIN_SPREAD * size).any()) and bool(

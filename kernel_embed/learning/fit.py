@@ -20,6 +20,7 @@ from ..kernels.structure import check_columns
 from ..linalg import Groups
 from ..objectives import Objective
 from ..objectives.base import B, Embedding
+from ..resources import enabled_gradients, usable_for_gradients
 from ..validation import check_features, check_lengths, check_seed
 from .data import Data, LoaderData, LocalProcess, ProcessGroup, TensorData, fingerprint
 from .degeneracy import default_limits, degeneracies, warn_of_blind_start
@@ -34,6 +35,7 @@ from .result import Callback, FitResult, Outcome, StopEarly, StopSearch
 OF_ADAM = ("batch_size", "num_epochs", "learning_rate")
 
 
+@enabled_gradients()
 def fit(
     embedding: Embedding[B] | ProcessGroup[B],
     objective: Objective[B],
@@ -139,7 +141,9 @@ def fit(
         num_epochs=num_epochs,
         learning_rate=learning_rate,
     )
+    x, y, weights = usable_for_gradients(x), usable_for_gradients(y), usable_for_gradients(weights)
     group = _process_group(embedding, weights, groups)
+    usable_for_gradients(group.module)
     data = _as_data(x, y, group.module)
     is_blind = False
     if data.whole is not None and isinstance(group, LocalProcess):  # each rank would draw different numbers
@@ -274,16 +278,15 @@ def _warn_at_end(degenerate: tuple[str, ...], problem: Problem) -> None:
             f"The fit is degenerate: {'; '.join(degenerate)}. Register a prior, as kernel_embed.default_kernel(x) "
             "does, fix the parameter, or add a complexity to the objective."
         )
-        warnings.warn(message, NumericalWarning, stacklevel=3)
+        warnings.warn(message, NumericalWarning, stacklevel=4)
     elif problem.best_warnings:
-        warnings.warn(problem.best_warnings[0], NumericalWarning, stacklevel=3)
+        warnings.warn(problem.best_warnings[0], NumericalWarning, stacklevel=4)
 
 
 def _run(optimizer: Optimizer, problem: Problem) -> tuple[Outcome, bool]:
     """How the search ended, and whether by Ctrl-C; in every case the best point is kept."""
     try:
-        with torch.enable_grad():
-            outcome = optimizer.minimize(problem)
+        outcome = optimizer.minimize(problem)
         if not isinstance(outcome, Outcome):
             raise TypeError(
                 f"{type(optimizer).__name__}.minimize must return an Outcome(converged, message), not "

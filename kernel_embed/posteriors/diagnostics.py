@@ -130,7 +130,7 @@ def _overlap(pair: Tensor) -> bool:
 def warn_diagnostics(draws: Draws, by_chain: Mapping[str, Tensor], max_depth: int | None) -> None:
     """Warn if chains do not move or disagree, or trajectories diverge or are cut off."""
     for problem in _problems(draws, by_chain, max_depth):
-        warnings.warn(problem, PosteriorWarning, stacklevel=3)
+        warnings.warn(problem, PosteriorWarning, stacklevel=4)
 
 
 def _problems(draws: Draws, by_chain: Mapping[str, Tensor], max_depth: int | None) -> Iterator[str]:

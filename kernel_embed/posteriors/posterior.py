@@ -190,7 +190,11 @@ class Posterior(Generic[E_co, C_co]):
     def thinned(self, num_draws: int) -> Self:
         """At most ``num_draws`` draws, evenly spaced over each chain, for expensive predictions."""
         per_chain = max(1, num_draws // self.num_chains)
-        keep = torch.linspace(0, self.num_samples - 1, min(per_chain, self.num_samples)).round().long()
+        keep = (
+            torch.linspace(0, self.num_samples - 1, min(per_chain, self.num_samples), dtype=torch.float64)
+            .round()
+            .long()
+        )
         weights = self.weights.reshape(self.num_chains, self.num_samples)[:, keep].reshape(-1)
         return type(self)(self.potential, self.draws.at(keep), self.method, weights / weights.sum())
 
@@ -216,7 +220,7 @@ class Posterior(Generic[E_co, C_co]):
         parts = []
         for u in self.draws.u.flatten(0, 1)[rows]:
             part = ScaleKernel(load_one(self.potential, u).kernel).to(self.potential.x)
-            part.outputscale = 1.0 / num_draws
+            part.outputscale = part.raw_outputscale.new_tensor(1.0 / num_draws)
             parts.append(part.requires_grad_(False))
         return AdditiveKernel(*parts)
 

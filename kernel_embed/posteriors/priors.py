@@ -279,5 +279,5 @@ def _warn_networks(embedding: gpytorch.Module, parameters: list[str]) -> None:
             "embedding.register_prior(name, prior, closure, setting_closure), or fix them with "
             "module.requires_grad_(False).",
             PosteriorWarning,
-            stacklevel=5,
+            stacklevel=6,
         )

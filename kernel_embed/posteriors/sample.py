@@ -21,7 +21,7 @@ from ..embeddings import BayesianMeanEmbedding, ConditionalEmbedding, Multiclass
 from ..learning.parameters import Vector
 from ..objectives import Objective
 from ..progress import progress_bar
-from ..resources import few_threads
+from ..resources import enabled_gradients, few_threads, usable_for_gradients
 from ..validation import check_count, check_features, check_seed
 from .diagnostics import warn_diagnostics
 from .posterior import Posterior
@@ -88,6 +88,7 @@ def sample_posterior(
     y: Tensor | None = None,
     **settings: Unpack[Settings],
 ) -> Posterior: ...
+@enabled_gradients()
 def sample_posterior(
     embedding: gpytorch.Module,
     objective: AnyObjective,
@@ -169,7 +170,7 @@ def sample_posterior(
     num_samples = check_count("num_samples", num_samples)
     warmup_steps, num_chains = check_count("warmup_steps", warmup_steps, 0), check_count("num_chains", num_chains)
     check_seed(seed)
-    x = check_features(x)
+    x, y, embedding = check_features(x), usable_for_gradients(y), usable_for_gradients(embedding)
     first, *seeds = (int(s) for s in np.random.SeedSequence(seed).generate_state(num_chains + 1))
     with _LOCK, few_threads(x.shape[-2]), torch.random.fork_rng(devices=[]), quiet_numbers():
         torch.manual_seed(first)
@@ -288,5 +289,5 @@ def check_support(sites: list[PriorSite], embedding: gpytorch.Module) -> None:
                 f"constraint {constraint}. The posterior uses the truncated prior. Use a prior on positive numbers, "
                 "such as LogNormalPrior or GammaPrior.",
                 PosteriorWarning,
-                stacklevel=3,
+                stacklevel=4,
             )

@@ -63,7 +63,7 @@ def polynomial_kernels(degrees: Sequence[int] = range(1, 11), offset: float = 1.
     kernels = []
     for degree in check_not_empty("degrees", degrees):
         kernel = PolynomialKernel(power=check_count("a degree", degree)).double()
-        kernel.offset = float(offset)
+        kernel.offset = torch.tensor(float(offset), dtype=torch.float64)
         kernels.append(kernel)
     return kernels
 
@@ -94,7 +94,7 @@ def gaussian_kernels(gammas: Sequence[float] = GAMMAS) -> list[RBFKernel]:
         if not 0.0 < check_number("γ", gamma) < np.inf:
             raise ValueError(f"Every γ must be positive and finite, not {gamma}.")
         kernel = RBFKernel().double()
-        kernel.lengthscale = (2.0 * gamma) ** -0.5
+        kernel.lengthscale = torch.tensor((2.0 * gamma) ** -0.5, dtype=torch.float64)
         kernels.append(kernel)
     return kernels
 

@@ -56,7 +56,7 @@ def perceptron(d: int, hidden: Sequence[int]) -> nn.Sequential:
     widths = [d, *hidden]
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
-        layers += [nn.Linear(before, after), nn.ReLU()]
+        layers += [nn.Linear(before, after, dtype=torch.float32), nn.ReLU()]  # the same weights with any default dtype
     return nn.Sequential(*layers)
 
 

@@ -38,7 +38,7 @@ FIRST_SEED = 1_000_000
 
 def clustered(generator: torch.Generator, n: int, d: int = 1) -> Tensor:
     """Points of three clusters, of which one is far away."""
-    centres = torch.tensor([0.0, 3.0, 30.0])[torch.randint(3, (n, 1), generator=generator)]
+    centres = torch.tensor([0.0, 3.0, 30.0], dtype=torch.float64)[torch.randint(3, (n, 1), generator=generator)]
     return centres + torch.randn(n, d, generator=generator, dtype=torch.float64)
 
 

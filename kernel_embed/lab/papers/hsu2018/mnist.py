@@ -129,7 +129,7 @@ class EmbeddingHead(Head):
 
     def seconds(self, y: Tensor) -> float:
         """From p = 1024 features of each row to the gradient there."""
-        features = torch.rand(len(y), 1024, requires_grad=True)
+        features = torch.rand(len(y), 1024, dtype=torch.float32, requires_grad=True)
         head = MulticlassEmbedding(FeatureKernel(nn.Identity()), 10, self.embedding.regularization.item())
         start = time.perf_counter()
         self.objective(head, features, y).backward()
