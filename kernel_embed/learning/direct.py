@@ -38,6 +38,7 @@ from ..linalg import DistanceForm, Units, repeated_rows
 from ..linalg.lapack import Cotangents, LapackSystem, LeafSystem
 from ..linalg.quantities import QUANTITIES
 from ..objectives import Objective
+from ..objectives.base import check_value
 from ..objectives.evidence import EmbeddingEvidence, SampleEvidence
 from ..objectives.inputs import Targets
 from .data import LocalProcess
@@ -154,7 +155,7 @@ class DirectObjective(Direct):
         values: list[float] = []
         for coefficient, term, quantities in self._steps:
             value, slopes = term.value_and_gradient(self._data, *[quantity.value(at) for quantity in quantities])
-            values.append(coefficient * float(value))
+            values.append(coefficient * float(value if np.ndim(value) == 0 else check_value(term, value)))
             for quantity, slope in zip(quantities, slopes, strict=True):
                 quantity.pull_back(at, slope if coefficient == 1.0 else coefficient * slope)
         if not with_gradient:
@@ -172,7 +173,7 @@ class DirectObjective(Direct):
             system = LeafSystem(K, eta, self._Y, self._system)
             attached = kind(self._embedding, self._x, self._y, system, units=self._units)
             vars(attached)["Y"] = self._Y
-            values = [c * term.evaluate(attached) for c, term, _ in self._steps]
+            values = [c * check_value(term, term.evaluate(attached)) for c, term, _ in self._steps]
             terms = [value.item() for value in values]
             if not with_gradient:
                 return _Answer(terms)
@@ -293,8 +294,7 @@ class DirectLoss:
 
 def direct_loss(loss: Loss[Any], x: Tensor, y: Tensor | None, vector: ParameterVector) -> DirectLoss | None:
     """The loss without modules and graph; ``None`` if the problem is large or of another kind."""
-    group = loss.group
-    if loss.single or not isinstance(group, LocalProcess):
+    if loss.single or not isinstance(group := loss.group, LocalProcess):
         return None
     objective = direct_objective(group.module, loss.objective, x, y, vector, group.weights, group.units(x, y))
     return None if objective is None else DirectLoss(objective, loss, vector, x.shape[-2])

@@ -155,7 +155,8 @@ def fit(
     if not vector.parameters:
         raise ValueError("The embedding has no parameters that require a gradient. Call embedding.requires_grad_().")
     held_out = None
-    if early_stopping or (early_stopping is None and _needs_held_out(vector, data)):
+    many = data.whole is not None and len(data.whole[0]) >= FEWEST_ROWS
+    if early_stopping or (early_stopping is None and many and vector.has_network):
         held_out, group, data = _hold_out(group, data, getattr(method, "batch_size", None), seed, early_stopping)
     if data.whole is not None:
         vector.lowest = group.from_leader(default_limits(vector, data.whole[0]))
@@ -249,10 +250,6 @@ def _check_fit(module: gpytorch.Module, x: Tensor, y: Tensor | None) -> None:
         check_columns(module.kernel, x.shape[-1])
     if y is not None and getattr(module, "takes_targets", False):
         check_lengths(x, y)
-
-
-def _needs_held_out(vector: ParameterVector, data: Data) -> bool:
-    return data.whole is not None and len(data.whole[0]) >= FEWEST_ROWS and vector.has_network
 
 
 def _hold_out(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..linalg import single_precision
 from ..objectives import Objective
-from ..objectives.base import B
+from ..objectives.base import B, check_value
 from .data import ProcessGroup
 from .priors import prior_loss
 from .result import Terms, by_name
@@ -29,7 +29,9 @@ class Loss(Generic[B]):
     def __call__(self, x: Tensor, y: Tensor | None) -> tuple[Tensor, Terms]:
         """The loss on these rows, and its terms."""
         attached = self.group.attach(x, y)
-        values = [(repr(term), c * term.evaluate(attached).sum()) for c, term in self.objective.terms()]
+        shape = getattr(self.group.module, "batch_shape", torch.Size())
+        terms = list(self.objective.terms())
+        values = [(repr(term), c * check_value(term, term.evaluate(attached), shape).sum()) for c, term in terms]
         prior = prior_loss(self.group.module)
         if prior is not None:
             # The prior is for all n rows, so a mini-batch gets its share of it.

@@ -9,14 +9,17 @@ autograd; small problems call it directly (:mod:`kernel_embed.learning.direct`).
 from __future__ import annotations
 
 import abc
+import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..linalg import Groups
+from ..linalg.quantities import QUANTITIES as FROM_FACTOR
 from ..validation import check_number
 from .inputs import QUANTITIES, Array, Targets, Value
 
@@ -80,6 +83,9 @@ def attach(
     return embedding.attach(x, y, **options)  # type: ignore[call-arg, arg-type]
 
 
+_NO_BATCH = torch.Size()
+
+
 class Objective(abc.ABC, Generic[B_contra]):
     """A scalar loss of an embedding and data; lower is better.
 
@@ -119,6 +125,19 @@ class Objective(abc.ABC, Generic[B_contra]):
     inputs: tuple[str, ...] = ()
     """The quantities that :meth:`value_and_gradient` takes, by their names in ``QUANTITIES``."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raise for unknown names in ``inputs``."""
+        super().__init_subclass__(**options)
+        names = cls.inputs
+        if isinstance(names, property | functools.cached_property):
+            return
+        unknown = [names] if isinstance(names, str) else [name for name in names if name not in FROM_FACTOR]
+        if unknown:
+            raise ValueError(
+                f"{cls.__name__}.inputs has {', '.join(map(repr, unknown))}, but must be a tuple of names among "
+                f"{', '.join(sorted(FROM_FACTOR))}."
+            )
+
     @overload
     def __call__(
         self,
@@ -144,7 +163,8 @@ class Objective(abc.ABC, Generic[B_contra]):
 
         ``weights`` and ``groups`` of the rows are those of ``embedding.attach``.
         """
-        return self.evaluate(attach(embedding, x, y, weights, groups))
+        value = self.evaluate(attach(embedding, x, y, weights, groups))
+        return check_value(self, value, getattr(embedding, "batch_shape", _NO_BATCH))
 
     def evaluate(self, attached: B_contra) -> Tensor:
         """The loss of an embedding with its data, differentiable in its parameters."""
@@ -184,6 +204,9 @@ class Objective(abc.ABC, Generic[B_contra]):
         """The summands, each with its coefficient."""
         yield 1.0, self
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     def __add__(self: Objective[B], other: Objective[B]) -> Objective[B]:
         if not isinstance(other, Objective):
             return NotImplemented
@@ -212,6 +235,21 @@ class Objective(abc.ABC, Generic[B_contra]):
 
     def __sub__(self: Objective[B], other: Objective[B]) -> Objective[B]:
         return self + (-other) if isinstance(other, Objective) else NotImplemented
+
+
+def check_value(objective: Objective[Any], value: Any, batch_shape: torch.Size = _NO_BATCH) -> Tensor:
+    """``value``, which must be one number, or one for each element of the batch shape of the embedding."""
+    if not isinstance(value, Tensor | np.ndarray):
+        raise TypeError(
+            f"{objective!r} must return a tensor with one number, not {type(value).__name__}. Compute it with torch "
+            "operations from the embedding with its data, without float() or item(), so that it has a gradient."
+        )
+    if value.ndim and value.shape != batch_shape:
+        raise ValueError(
+            f"{objective!r} must return one number, not a tensor of shape {tuple(value.shape)}. Return its mean(), or "
+            "its sum() with per_datum = False."
+        )
+    return cast(Tensor, value)
 
 
 class Sum(Objective[B_contra]):
