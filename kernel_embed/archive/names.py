@@ -84,11 +84,11 @@ OWN: Mapping[str, str] = {
     "embeddings": (
         "BayesianMeanEmbedding CalibratedMulticlass ConditionalEmbedding ConditionedEmbedding "
         "ConditionedMeanEmbedding ConditionedMulticlass Distribution JointEmbedding MeanEmbedding "
-        "MulticlassEmbedding ShrinkageMeanEmbedding SoftmaxCalibration SquaredDistancePosterior "
+        "MulticlassEmbedding Recalibration ShrinkageMeanEmbedding SoftmaxCalibration SquaredDistancePosterior "
         "WeightedEmbedding Witness"
     ),
     "estimators": (
-        "Calibration Candidate ConditionalEmbeddingRegressor Conditioning DirectComponent DistributionalModel "
+        "Candidate ConditionalEmbeddingRegressor Conditioning DirectComponent DistributionalModel "
         "Grid IndicatorEmbedding Labels Logistic LogisticPredictor Member MemberCandidate Mixture "
         "MulticlassEmbeddingClassifier Output PlainSoftmax PooledPredictor Settings ShiftedComponent Table "
         "VotedKernelClassifier"

@@ -144,19 +144,35 @@ class Distribution:
         Raises:
             ValueError: if there is not one finite outcome for each point.
         """
-        y = self._places(y, "y")
-        if y.dim() != 1 or self.F.shape[-2] not in (1, len(y)):
-            raise ValueError(
-                f"Expected one outcome y for each of the {self.F.shape[-2]} points, got shape {tuple(y.shape)}."
-            )
-        check_finite(y, "y")
-        y = y.unsqueeze(-1)
+        y = self._outcomes(y).unsqueeze(-1)
         gaps, left, F = self.support.diff(), self.support[:-1], self.F[..., :-1]
         # Of a gap, the part above y counts (1 − F)², that below F²; outside the support F is 0 or 1.
         above = (self.support[1:] - torch.maximum(y, left)).clamp_min(0.0).minimum(gaps)
         inside = (above * (1.0 - F).square() + (gaps - above) * F.square()).sum(-1)
         outside = (self.support[0] - y).clamp_min(0.0) + (y - self.support[-1]).clamp_min(0.0)
         return inside + outside.squeeze(-1)
+
+    def pit(self, y: Tensor) -> Tensor:
+        """The levels F(y−), F(y) of one outcome at each point, ``y`` of shape ``(t,)``: ``(*batch, t, 2)``.
+
+        A uniform draw between them, the probability integral transform, is uniform if predictions are calibrated.
+
+        Raises:
+            ValueError: if there is not one finite outcome for each point.
+        """
+        y = self._outcomes(y)
+        index = torch.stack([torch.searchsorted(self.support, y, right=right) for right in (False, True)], dim=-1)
+        F = torch.cat([torch.zeros_like(self.F[..., :1]), self.F[..., :-1], torch.ones_like(self.F[..., :1])], dim=-1)
+        return F.expand(*F.shape[:-2], len(y), -1).gather(-1, index.expand(*F.shape[:-2], len(y), 2))
+
+    def _outcomes(self, y: Tensor) -> Tensor:
+        y = self._places(y, "y")
+        if y.dim() != 1 or self.F.shape[-2] not in (1, len(y)):
+            raise ValueError(
+                f"Expected one outcome y for each of the {self.F.shape[-2]} points, got shape {tuple(y.shape)}."
+            )
+        check_finite(y, "y")
+        return y
 
     def _places(self, values: float | Tensor, name: str) -> Tensor:
         """Numbers of the user as a tensor like the support."""

@@ -1,4 +1,4 @@
-"""One real output of the regressor: its scale, its mixture of components, and the scores that correct its intervals."""
+"""One real output of the regressor: its scale, its mixture of components, and the calibration of its distributions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import _check_y, check_consistent_length
 from torch import Tensor
 
-from ..embeddings import ConditionalEmbedding, Distribution, conformal_quantile, interval_scores
+from ..embeddings import ConditionalEmbedding, Distribution
+from ..embeddings.recalibration import Recalibration
 from ..progress import ProgressBar
 from ..resources import few_threads
 from ..splits import distinct_rows
@@ -40,12 +41,21 @@ SAMPLED = 0.6
 VALIDATION_ROWS = 4000
 """The largest number of rows for mixture weights and residuals if embeddings use features."""
 
-CERTIFICATE = "split conformal: P(Y ∈ C(X)) ≥ coverage for exchangeable rows"
-OBSERVATION = (
-    "leave-one-out conformal: about the requested coverage; no theorem for a finite sample, because the kernels were "
-    "learned from the same rows"
+FEWEST_CALIBRATION_ROWS = 19
+"""Rows held out at least, if there are twice as many: with fewer, an interval of coverage 0.9 is infinite."""
+
+CERTIFICATE = (
+    "Intervals: P(Y ∈ C(X)) ≥ coverage for exchangeable rows (split conformal, {n} rows held out). Quantiles and "
+    "probabilities: approximate, calibrated on the same rows."
 )
-WEIGHTED = "split conformal, rows counted by their weights: about the requested coverage; no theorem for weighted rows"
+OBSERVATION = (
+    "Intervals, quantiles and probabilities: approximate, calibrated on {n} leave-one-out predictions; no theorem for "
+    "a finite sample, because the kernels were learned from the same rows."
+)
+WEIGHTED = (
+    "Intervals, quantiles and probabilities: approximate, calibrated on {n} held-out rows, counted by their weights; "
+    "no theorem for weighted rows."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,19 +71,6 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Calibration:
-    """Left-out or held-out distributions, with the targets and weights of their rows."""
-
-    distribution: Distribution
-    y: Tensor
-    weights: Tensor | None
-
-    def quantile(self, coverage: float) -> Tensor:
-        """Q, by which an interval of this coverage is widened, or narrowed if negative."""
-        return conformal_quantile(interval_scores(self.distribution.interval(coverage), self.y), coverage, self.weights)
-
-
-@dataclasses.dataclass(frozen=True)
 class Output:
     """The fitted model of one target.
 
@@ -81,8 +78,9 @@ class Output:
         center: its mean, subtracted before learning.
         scale: its standard deviation, by which it is divided.
         mixture: the components and their weights, on that scale.
-        calibration: the conformal correction of its intervals.
-        guarantee: which theorem holds for the intervals.
+        calibration: the conformal recalibration of its distributions.
+        certified: whether a theorem holds for the coverage of the intervals.
+        guarantee: what is guaranteed, in words.
         relevances: of the columns, ``(G,)``; they sum to 1.
         table: the rows it was conditioned on, without duplicates.
         numbers: their indices among the rows passed to ``fit``, ``(n,)``.
@@ -92,7 +90,8 @@ class Output:
     center: float
     scale: float
     mixture: Mixture
-    calibration: Calibration
+    calibration: Recalibration
+    certified: bool
     guarantee: str
     relevances: Tensor
     table: Table
@@ -109,28 +108,28 @@ class Output:
         center, scale = _center_and_scale(rows.y, rows.weights)
         original, rows = rows.y, dataclasses.replace(rows, y=(rows.y - center) / scale)
         mixture, calibration, relevance = _Learner(rows, settings, bar).learned()
-        guarantee = OBSERVATION
+        guarantee, certified = OBSERVATION, False
         if len(held_out):
-            guarantee = CERTIFICATE if table.weights is None else WEIGHTED
+            certified = table.weights is None
+            guarantee = CERTIFICATE if certified else WEIGHTED
             with torch.no_grad():
-                calibration = Calibration(
+                calibration = Recalibration.from_rows(
                     mixture.at(calibration_rows.x), (calibration_rows.y - center) / scale, calibration_rows.weights
                 )
+        guarantee = guarantee.format(n=calibration.num_rows)
         support = _in_original_units(mixture.grid.support, center, scale, rows.y, original)
-        return cls(center, scale, mixture, calibration, guarantee, relevance, rows, training[numbers], support)
+        return cls(
+            center, scale, mixture, calibration, certified, guarantee, relevance, rows, training[numbers], support
+        )
 
     @torch.no_grad()
     def distribution(self, x: Tensor) -> Distribution:
         """The predictive distributions at ``x`` ``(t, D)``, in the units of the target."""
-        return Distribution(self.support, self.mixture.at(x).F)
+        return self.calibration.recalibrated(Distribution(self.support, self.mixture.at(x).F))
 
-    def corrected(self, interval: Tensor, coverage: float) -> Tensor:
-        """The ``interval`` ``(t, 2)``, widened or narrowed by the conformal quantile of its scores."""
-        Q = self.scale * self.calibration.quantile(coverage)
-        low, high = interval[..., 0] - Q, interval[..., 1] + Q
-        middle = 0.5 * (low + high)
-        crossed = low > high
-        return torch.stack([torch.where(crossed, middle, low), torch.where(crossed, middle, high)], dim=-1)
+    def interval(self, distribution: Distribution, coverage: float) -> Tensor:
+        """Intervals ``(t, 2)`` of predictive distributions, with the guarantee."""
+        return self.calibration.interval(distribution, coverage, guaranteed=self.certified)
 
     @torch.no_grad()
     def row_weights(self, x: Tensor) -> Tensor:
@@ -154,7 +153,7 @@ class _Learner:
     settings: Settings
     bar: ProgressBar
 
-    def learned(self) -> tuple[Mixture, Calibration, Tensor]:
+    def learned(self) -> tuple[Mixture, Recalibration, Tensor]:
         """The mixture, its calibration on the rows that determine its weights, and the relevances of the columns."""
         table, settings = self.table, self.settings
         n, generator = len(table.y), np.random.default_rng(settings.seed + 1)
@@ -184,7 +183,9 @@ class _Learner:
                 counts += [relevances(model.distribution, table.groups), relevances(model.mean, table.groups)]
                 self.bar.update()
         weights = stacking_weights(left_out, table.y[validation_rows], table.weights_of(validation_rows))
-        calibration = Calibration(mixed(left_out, weights), table.y[validation_rows], table.weights_of(validation_rows))
+        calibration = Recalibration.from_rows(
+            mixed(left_out, weights), table.y[validation_rows], table.weights_of(validation_rows)
+        )
         shares = torch.stack([count / count.sum() for count in counts])
         return Mixture(tuple(components), weights, grid), calibration, weights @ shares
 
@@ -199,7 +200,7 @@ def held_out_rows(n: int, settings: Settings) -> tuple[Tensor, Tensor]:
     """The row numbers for calibration (none without a split) and for learning."""
     order = torch.as_tensor(np.random.default_rng(settings.seed).permutation(n))
     split = settings.conformal == "split" or (settings.conformal == "auto" and n > settings.max_rows)
-    num_held = min(CALIBRATION_ROWS, n // 4) if split else 0
+    num_held = min(CALIBRATION_ROWS, max(n // 4, min(n // 2, FEWEST_CALIBRATION_ROWS))) if split else 0
     return order[:num_held], order[num_held:].sort().values
 
 

@@ -40,16 +40,17 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
 
     Conditional embeddings of the targets, and of the residuals of a mean, are learned by
     :class:`kernel_embed.LeaveOneOutScore`, with a smooth and a rough kernel on the columns and on their ranks. They are
-    mixed with the weights of least leave-one-out CRPS, shrunk halfway to equal weights. Predictions are distributions
-    on the range of the training targets; conformal prediction corrects the coverage of intervals. Tables may hold
+    mixed with the weights of least leave-one-out CRPS, shrunk halfway to equal weights. The mixture is a distribution
+    on the range of the training targets. It is calibrated once, by conformal recalibration on rows that were left out,
+    and every prediction is derived from it: means, quantiles, intervals, probabilities and draws agree. Tables may hold
     numbers, texts, booleans, dates and missing cells, as for :class:`kernel_embed.MulticlassEmbeddingClassifier`.
 
     With several outputs each has its own distribution, and predictions have an additional last dimension.
 
     Args:
-        conformal: the rows whose scores correct the intervals: ``"leave-one-out"`` uses every row twice and has about
-            the requested coverage; ``"split"`` holds rows out, and has at least that coverage for exchangeable rows.
-            ``"auto"`` splits if there are more than ``max_rows`` rows.
+        conformal: the rows that calibrate the distribution: ``"leave-one-out"`` uses every row twice, and intervals
+            have about the requested coverage; ``"split"`` holds rows out, and intervals have at least that coverage
+            for exchangeable rows. ``"auto"`` splits if there are more than ``max_rows`` rows.
         subset_size: with more rows, kernels are learned on a random part of this size.
         max_rows: the largest number of rows for exact embeddings. With more rows, ``num_features`` Nyström features are
             used.
@@ -60,7 +61,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
 
     Attributes:
         outputs_: the fitted model of each output: its ``mixture`` of components with their ``weights``, and its
-            ``guarantee``, the theorem that holds for its intervals.
+            ``guarantee``, what holds for its intervals and quantiles.
         encoder_: the :class:`kernel_embed.tabular.TableEncoder` of the columns.
         feature_relevances_: the relevance of each column, by name, averaged over outputs; they sum to 1.
         n_features_in_: number of columns.
@@ -165,6 +166,9 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
     def predict_quantile(self, X: ArrayLike, q: float | ArrayLike) -> Array:
         """Quantiles at the levels ``q``, each in (0, 1): (n, len(q)). They never cross.
 
+        The quantile is the smallest y with P(Y ≤ y) ≥ q. For counts this probability is often well above q, because
+        no value has exactly the probability q below it.
+
         Raises:
             ValueError: if a level is not between 0 and 1, both excluded.
             TypeError: if the levels are not numbers.
@@ -173,21 +177,18 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         check_levels(levels)
         return self._predict(X, lambda output, distribution: distribution.quantile(levels))
 
-    def predict_interval(self, X: ArrayLike, coverage: float = 0.9, *, plain: bool = False) -> Array:
-        """Intervals (n, 2) with this ``coverage``; ``plain=True`` skips the conformal correction.
+    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> Array:
+        """Intervals (n, 2) with this ``coverage``, from the quantile (1 − coverage)/2 to (1 + coverage)/2.
 
-        ``outputs_[0].guarantee`` names the theorem that guarantees the coverage, or says that there is none.
+        With ``conformal="split"`` they are wider by about one row in n, as their guarantee requires. Intervals of
+        larger coverage contain those of smaller coverage, and all contain the median. Ends are infinite if there are
+        too few rows for the coverage. ``outputs_[0].guarantee`` says what is guaranteed.
 
         Raises:
             ValueError: if ``coverage`` is not between 0 and 1, both excluded.
         """
         check_share("coverage", coverage)
-
-        def interval_of(output: Output, distribution: Distribution) -> torch.Tensor:
-            interval = distribution.interval(coverage)
-            return interval if plain else output.corrected(interval, coverage)
-
-        return self._predict(X, interval_of)
+        return self._predict(X, lambda output, distribution: output.interval(distribution, coverage))
 
     def predict_cdf(self, X: ArrayLike, t: float | ArrayLike) -> Array:
         """P(Y ≤ t) at the thresholds ``t``: (n, len(t)).

@@ -19,7 +19,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.linear_model import RidgeCV
 
-from ...embeddings import ConditionalEmbedding, ConditionedEmbedding, Distribution, conformal_quantile, interval_scores
+from ...embeddings import ConditionalEmbedding, ConditionedEmbedding, Distribution
+from ...embeddings.recalibration import Recalibration
 from ...kernels import default_kernel
 from ...learning import fit
 from ...objectives import LeaveOneOutScore, Objective
@@ -154,14 +155,16 @@ class SingleKernelRegressor(PredictiveRegressor):
         self.result_ = fit(self.embedding_, objective, x, standard, progress=False)
         with torch.no_grad():
             self.conditioned_ = self.embedding_.condition(x, standard)
-            self._left_out, self._standard = self.conditioned_.leave_one_out_distribution(), standard
+            left_out = self.conditioned_.leave_one_out_distribution()
+        self.calibration_ = Recalibration.from_rows(left_out, standard)
         return self
 
     @torch.no_grad()
     def distribution(self, X: Any) -> Distribution:
-        """The predictive distributions, in the units of the target."""
+        """The predictive distributions, calibrated on left-out rows, in the units of the target."""
         standard = self.conditioned_.distribution(torch.tensor(np.asarray(X, dtype=np.float64)))
-        return Distribution(self.center_ + self.scale_ * standard.support, standard.F)
+        distribution = Distribution(self.center_ + self.scale_ * standard.support, standard.F)
+        return self.calibration_.recalibrated(distribution)
 
     def predict(self, X: Any) -> Array:
         """Means."""
@@ -172,12 +175,8 @@ class SingleKernelRegressor(PredictiveRegressor):
         return self.distribution(X).quantile(torch.as_tensor(np.atleast_1d(np.asarray(q, dtype=np.float64)))).numpy()
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """Intervals adjusted by the conformal quantile of left-out rows."""
-        interval = self.distribution(X).interval(coverage)
-        scores = interval_scores(self._left_out.interval(coverage), self._standard)
-        Q = self.scale_ * conformal_quantile(scores, coverage)
-        ends = torch.stack([interval[..., 0] - Q, interval[..., 1] + Q], dim=-1)
-        return ends.sort(dim=-1).values.numpy()
+        """Intervals between quantiles; infinite with too few rows for the coverage."""
+        return self.calibration_.interval(self.distribution(X), coverage, guaranteed=False).numpy()
 
     def crps(self, X: Any, y: Array) -> Array:
         """Exactly, for a step function."""
