@@ -48,7 +48,8 @@ MISTAKES = [
     (lambda e: ke.fit(e, RISK, X, np.array([0, 1, 0, 1])), r"Convert it with torch.as_tensor\(y\)"),
     (lambda e: ke.fit(RISK, e, X, torch.tensor([0, 1, 0, 1])), r"Write fit\(embedding, objective"),
     (lambda e: contract(gpytorch.kernels.RBFKernel).test_gram_is_the_kernel_itself(), "got the class RBFKernel"),
-    (lambda e: plots.plot_relevance(regressor()), "feature_relevances_"),
+    (lambda e: plots.plot_relevance(regressor()), "permutation_importance"),
+    (lambda e: plots.plot_importances(regressor()), "permutation_importance"),
 ]
 
 

@@ -89,7 +89,7 @@ OWN: Mapping[str, str] = {
     ),
     "estimators": (
         "Candidate ConditionalEmbeddingRegressor Conditioning DirectComponent DistributionalModel "
-        "Grid IndicatorEmbedding Labels Logistic LogisticPredictor Member MemberCandidate Mixture "
+        "FeatureImportances Grid IndicatorEmbedding Labels Logistic LogisticPredictor Member MemberCandidate Mixture "
         "MulticlassEmbeddingClassifier Output PlainSoftmax PooledPredictor Settings ShiftedComponent Table "
         "VotedKernelClassifier"
     ),

@@ -69,7 +69,9 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         conditioned_: the fitted predictor: :class:`kernel_embed.estimators.PooledPredictor`, or the one embedding
             with its data.
         embedding_: the learned embedding; of a pool the one with the largest weight, on transformed rows.
-        feature_relevances_: the relevance of each column, by name; they sum to 1. Not for one kernel.
+        inverse_lengthscales_: how fast the kernels change along each column, by name, as shares that sum to 1. A share
+            is large for a column that the kernels tell rows apart by, useful or not; for what a column contributes to
+            predictions see :meth:`permutation_importance`. Not for one kernel.
         calibration_: the :class:`kernel_embed.objectives.SoftmaxCalibration` of one kernel, or ``None``.
         result_: the :class:`kernel_embed.learning.FitResult` of one kernel, or ``None``.
 
@@ -169,7 +171,7 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
             return self._fit(X, y, sample_weight, classes)
         X = validate_table(self, X, reset=False)
         X, labels, _ = _weighted(X, read_labels(X, y, sample_weight, self.classes_))
-        new = self._distinct(self._matrix(X), labels)
+        new, self._importances = self._distinct(self._matrix(X), labels), None
         if isinstance(self.conditioned_, PooledPredictor):
             with few_threads(len(self._table.x)):
                 self.conditioned_, self._table = updated(self.conditioned_, self._table, new)
@@ -192,7 +194,7 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         X, labels, places = _weighted(
             X, read_labels(X, y, sample_weight, classes), group_numbers(groups, _num_samples(X))
         )
-        self.classes_ = labels.classes
+        self.classes_, self._importances = labels.classes, None
         self._class_factors, self._weight_scale = labels.class_factors(self.class_weight), None
         labels = labels.times(self._class_factors)
         learns_pool = self.kernel is None and self.objective is None and self.batch_size is None
@@ -254,7 +256,7 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
         assert self.encoder_ is not None
         self.conditioned_ = pooled
         self.embedding_ = pooled.members[int(pooled.pool.weights.argmax())].embeddings[0]
-        self.feature_relevances_ = self.encoder_.by_column(pooled.relevances.cpu().numpy())
+        self.inverse_lengthscales_ = self.encoder_.by_column(pooled.relevances.cpu().numpy())
         self.calibration_ = None
         self.result_ = None
 

@@ -24,7 +24,7 @@ from ..kernels.parameters import frozen
 from ..linalg import RidgePath, Units
 from ..linalg.cholesky import joined_weights
 from ..objectives import calibrate
-from ..scale.predictors import expansion
+from ..scale.predictors import FeaturePredictor, expansion
 from ..scale.statistics import FeatureStatistics
 
 PRODUCTS = 4e11
@@ -162,6 +162,13 @@ def condition_exactly(
         return values, conditioned
     # The factor is no longer needed: predictions use only the kernel, the points and the coefficients.
     return values, expansion(conditioned.embedding, conditioned.x, conditioned.V)
+
+
+def ridge_of(predictor: LinearPredictor, table: Table) -> float:
+    """η = nλ of a predictor that was conditioned on ``table``, or on sums of more rows."""
+    total = predictor.num_data if isinstance(predictor, FeaturePredictor) else table.total_weight
+    ridge: float = predictor.embedding.regularization.item() * total  # type: ignore[attr-defined]
+    return ridge
 
 
 def through_features(embedding: ConditionalEmbedding, table: Table, points: Tensor) -> FeatureStatistics:

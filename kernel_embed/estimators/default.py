@@ -112,6 +112,8 @@ def learn_default(
         validation_rows = validation_rows[
             table.rows(stratified_sample(part.labels, VALIDATION_ROWS, generator, part.places))
         ]
+    inside = [torch.isin(validation_rows, part.validation_rows) for part in max(parts, partition_parts, key=len)]
+    part_numbers = torch.stack(inside).int().argmax(0)
     size = num_points(n) if n > EXACT else PROBES
     points = table.x[table.rows(stratified_sample(table.labels, min(size, len(table.x) // 2 + 1), generator))]
     few = points[:: math.ceil(len(points) / PROBES)]
@@ -126,13 +128,13 @@ def learn_default(
         members += learner.partitions(partition_parts, seed, bar)
         members += learner.logistic(partition_parts, seed, bar)
     bar.set_postfix_str("pooling")
-    predictor = pooled(table, validation_rows, members)
+    predictor = pooled(table, validation_rows, part_numbers, members)
     if n > EXACT and len(few) < len(points):
         bar.set_postfix_str("more points for the members that count")
         fuller = dataclasses.replace(learner, points=points)
         for k in _heaviest(predictor):
             members[k] = fuller.conditioned_again(members[k], parts)
-        predictor = pooled(table, validation_rows, members)
+        predictor = pooled(table, validation_rows, part_numbers, members)
     bar.update()
     return predictor
 

@@ -133,7 +133,7 @@ def _with_sums(classifier: MulticlassEmbeddingClassifier, rest: Table | None) ->
         ridge = old.embedding.regularization.item() * old.num_data
         values, new = condition_on_sums(whole, classifier._table, predictor.left_out_rows, ridge)
         members.append(MemberCandidate(member.candidate, member.embeddings, (new,), values))
-    return pooled(classifier._table, predictor.left_out_rows, members)
+    return pooled(classifier._table, predictor.left_out_rows, predictor.left_out_parts, members)
 
 
 def _logistic_with_sums(
@@ -178,7 +178,8 @@ def updated(pooled: PooledPredictor, old: Table, new: Table) -> tuple[PooledPred
     needs_rows = any(
         isinstance(predictor, MulticlassExpansion) for member in members for predictor in member.predictors
     )
-    return PooledPredictor(members, pooled.pool, pooled.left_out, pooled.left_out_rows), whole if needs_rows else old
+    pool = PooledPredictor(members, pooled.pool, pooled.left_out, pooled.left_out_rows, pooled.left_out_parts)
+    return pool, whole if needs_rows else old
 
 
 def _updated(predictor: LinearPredictor, whole: Table, new: Table) -> LinearPredictor:

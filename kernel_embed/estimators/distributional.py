@@ -23,7 +23,7 @@ from ..kernels import FeatureKernel
 from ..learning import LBFGS, fit
 from ..objectives import LeaveOneOutScore, Objective
 from .candidates import Learned, Rows, Search, tied_kernel
-from .conditioning import Table, condition_exactly, condition_through_features, weighted_mean
+from .conditioning import Table, condition_exactly, condition_through_features, ridge_of, weighted_mean
 from .mixture import Component, DirectComponent, Grid, IndicatorEmbedding, ShiftedComponent, shifted
 
 RealFamily = Literal["rbf", "matern"]
@@ -39,6 +39,9 @@ DATA_WEIGHT = 0.3
 With 1 the score at left-out rows was up to 15 % below that at new rows, and intervals corrected by it covered too
 little; between 0.1 and 1 the score at new rows hardly changed.
 """
+
+COARSE = 64
+"""Targets on the grid of a component that is refitted, and points between them; enough for a mean CRPS."""
 
 REGULARIZATION = (1e-9, 10.0)
 """Bounds of λ. Well below the upper bound, GPyTorch's interval transform is nearly logarithmic."""
@@ -128,6 +131,26 @@ def _learn_size(
     kernel = copy.deepcopy(embedding.kernel)
     kernel.column_lengthscale = embedding.kernel.column_lengthscale.detach() * size.column_lengthscale.detach()
     return ConditionalEmbedding(kernel, resized.regularization.item()).to(rows.x)
+
+
+@torch.no_grad()
+def refitted(component: Component, table: Table, subset: Table, grid: Grid) -> Component:
+    """A component that was conditioned on ``table``, conditioned on a ``subset`` with the same kernels and ridges."""
+    if isinstance(component, DirectComponent):
+        return _refitted_direct(component, table, subset, grid.support)
+    assert isinstance(component, ShiftedComponent)
+    embedding = ConditionalEmbedding(component.mean.embedding.kernel).to(table.x)  # type: ignore[attr-defined]
+    embedding.regularization = ridge_of(component.mean, table) / subset.total_weight
+    mean = embedding.attach(subset.x, subset.y, subset.weights)
+    residuals = dataclasses.replace(subset, y=subset.y - mean.leave_one_out().squeeze(-1))
+    around = _refitted_direct(component.residuals, table, residuals, Grid(residuals.y, COARSE).support)
+    return ShiftedComponent(mean, around, grid)
+
+
+def _refitted_direct(component: DirectComponent, table: Table, subset: Table, support: Tensor) -> DirectComponent:
+    embedding = IndicatorEmbedding(component.embedding.kernel, support, subset.y, subset.weights).to(table.x)
+    embedding.regularization = ridge_of(component.predictor, table) / subset.total_weight
+    return DirectComponent(embedding.attach(subset.x, subset.y, subset.weights), embedding)
 
 
 def unit_linear(like: Tensor) -> LinearKernel:

@@ -40,17 +40,17 @@ BLOCK = 1024
 
 
 class Grid:
-    """The values that predictions take: training targets, and points between them.
+    """The values that predictions take: training targets, and points between them, up to ``points`` of each.
 
     Attributes:
         support: ``(s,)``, ascending.
     """
 
-    def __init__(self, y: Tensor) -> None:
+    def __init__(self, y: Tensor, points: int = POINTS) -> None:
         distinct: Tensor = torch.unique(y)
         if len(distinct) > MAX_DISTINCT:
-            thinned = distinct[torch.linspace(0, len(distinct) - 1, POINTS, dtype=torch.float64).round().long()]
-            even = torch.linspace(distinct[0].item(), distinct[-1].item(), POINTS, dtype=y.dtype)
+            thinned = distinct[torch.linspace(0, len(distinct) - 1, points, dtype=torch.float64).round().long()]
+            even = torch.linspace(distinct[0].item(), distinct[-1].item(), points, dtype=y.dtype)
             distinct = torch.unique(torch.cat([thinned, even]))
         self.support = distinct
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
-from sklearn.utils.validation import _check_y, check_consistent_length
 from torch import Tensor
 
 from ..embeddings import ConditionalEmbedding, Distribution
@@ -19,10 +15,10 @@ from ..progress import ProgressBar
 from ..resources import few_threads
 from ..splits import distinct_rows
 from ..tabular import InputTransform, make_input_transform
-from ..validation import check_dense
 from .candidates import Rows, relevances
 from .conditioning import PROBES, Table, num_points
-from .distributional import FAMILIES, Conditioning, learn_distributional
+from .distributional import COARSE, FAMILIES, Conditioning, learn_distributional, refitted
+from .importance import Fold, HeldOut, random_folds, units_of
 from .mixture import Component, Grid, Mixture, mixed, stacking_weights
 
 Conformal = Literal["auto", "leave-one-out", "split"]
@@ -131,6 +127,19 @@ class Output:
         """Intervals ``(t, 2)`` of predictive distributions, with the guarantee."""
         return self.calibration.interval(distribution, coverage, guaranteed=self.certified)
 
+    def held_out(self, max_rows: int, generator: np.random.Generator) -> HeldOut:
+        """Rows, and their CRPS by the mixture conditioned on the other folds, on a coarse grid."""
+        table, grid = self.table, Grid(self.table.y, COARSE)
+
+        def fold(rows: Tensor, training: Tensor) -> Fold:
+            subset = table.subset(training)
+            components = tuple(refitted(component, table, subset, grid) for component in self.mixture.components)
+            mixture = Mixture(components, self.mixture.weights, grid)
+            return Fold(rows, lambda x, rows: self.calibration.recalibrated(mixture.at(x)).crps(table.y[rows]))
+
+        folds = [fold(*part) for part in random_folds(units_of(table), max_rows, generator)]
+        return HeldOut(table.x, table.weights, folds)
+
     @torch.no_grad()
     def row_weights(self, x: Tensor) -> Tensor:
         """v(x) = Σ_c π_c (w_c + (1 − Σ w_c) p), p the weights of the rows, for the rows of ``table``: ``(t, n)``."""
@@ -231,64 +240,3 @@ def _in_original_units(support: Tensor, center: float, scale: float, standard: T
     place = torch.searchsorted(standard[order].contiguous(), support).clamp_max(len(order) - 1)
     is_target = standard[order][place] == support
     return torch.where(is_target, original[order][place], center + scale * support)
-
-
-def read_targets(X: Any, y: ArrayLike | None) -> NDArray[np.float64]:
-    """The targets of the rows of ``X`` as numbers, ``(n,)`` or ``(n, outputs)``."""
-    if y is None:
-        raise ValueError(
-            "Expected numbers y, got None. This ConditionalEmbeddingRegressor estimator requires y to be passed, but "
-            "the target y is None."
-        )
-    check_numeric_targets(y)
-    try:
-        targets = np.asarray(_check_y(y, multi_output=True, y_numeric=True), dtype=np.float64)
-    except OverflowError as error:
-        raise ValueError("A target is beyond the range of float64. Rescale y.") from error
-    check_consistent_length(X, targets)
-    if targets.size == 0:
-        raise ValueError(f"y has no rows or no columns: its shape is {targets.shape}.")
-    if np.isnan(targets).any():
-        missing = int(np.isnan(targets).sum())
-        raise ValueError(f"y has {missing} missing values. Leave those rows out.")
-    largest = float(np.abs(targets).max())
-    if not largest < np.finfo(np.float64).max ** 0.5:
-        raise ValueError(f"The squares of targets up to {largest:.2g} overflow in float64. Rescale y.")
-    return targets
-
-
-def check_numeric_targets(y: ArrayLike) -> None:
-    """Raise for text (and suggest the classifier), dates, sparse or complex targets, and missing values."""
-    if isinstance(y, torch.Tensor):
-        check_dense(y, "y")
-    if issparse(y):
-        raise TypeError("y must be a dense array of numbers; got a sparse matrix. Pass y.toarray().ravel().")
-    values = np.asarray(y)
-    if values.dtype.kind in "mM":
-        raise ValueError(
-            f"Expected numbers as targets, got {values.dtype}. Choose a unit: days since the first, for example, are "
-            "(y - y.min()) / np.timedelta64(1, 'D')."
-        )
-    if values.dtype.kind in "USO" and values.size and any(isinstance(value, str) for value in values.ravel()[:100]):
-        first = next(str(value) for value in values.ravel() if isinstance(value, str))
-        advice = "Give y.astype(float)" if _is_number(first) else "Use MulticlassEmbeddingClassifier for classes"
-        raise ValueError(f"Expected numbers as targets, got text such as {first!r}. {advice}.")
-    if values.dtype.kind == "c":
-        raise ValueError(
-            f"Expected real targets, got {values.dtype}: Complex data not supported. Pass y.real, for example."
-        )
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        # scikit-learn's estimator checks look for these words.
-        gaps = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
-        kind = "NaN" if np.isnan(values).any() else "infinity or a value too large for dtype('float64')"
-        raise ValueError(
-            f"Expected a finite number in each target, got {len(gaps)} rows without one, the first at index {gaps[0]}: "
-            f"Input y contains {kind}. Leave those rows out."
-        )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

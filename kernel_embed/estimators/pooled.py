@@ -12,7 +12,7 @@ from ..embeddings import LinearPredictor, MulticlassEmbedding, MulticlassPredict
 from ..objectives import LogarithmicPool, SoftmaxCalibration, calibrate, pool
 from ..tabular.input_transforms import cached_transforms
 from .candidates import Candidate, relevances
-from .conditioning import Table
+from .conditioning import Table, ridge_of
 from .member_models import LogisticPredictor
 
 
@@ -95,6 +95,7 @@ class PooledPredictor(MulticlassPredictor):
         left_out: leave-one-out log probabilities of training rows, by hyperparameters learned without them,
             ``(n', m)``.
         left_out_rows: the numbers of those rows.
+        left_out_parts: which embedding of a member was learned without each of them.
 
     Example:
         >>> import kernel_embed as ke
@@ -111,9 +112,10 @@ class PooledPredictor(MulticlassPredictor):
         pool: LogarithmicPool,
         left_out: Tensor,
         left_out_rows: Tensor,
+        left_out_parts: Tensor,
     ) -> None:
         self.members, self.pool = members, pool
-        self.left_out, self.left_out_rows = left_out, left_out_rows
+        self.left_out, self.left_out_rows, self.left_out_parts = left_out, left_out_rows, left_out_parts
 
     def __repr__(self) -> str:
         shares = zip(self.members, self.pool.weights.tolist(), strict=True)
@@ -137,6 +139,18 @@ class PooledPredictor(MulticlassPredictor):
             for predictor in member.predictors:
                 predictor.prepare()
         return self
+
+    def refitted(self, table: Table, rows: Tensor, part: int) -> PooledPredictor:
+        """The pool with the embeddings of one part, conditioned only on some rows of the ``table`` it was fitted to."""
+        subset = table.subset(rows)
+        members = tuple(
+            dataclasses.replace(
+                member, predictors=(refitted(member.predictors[min(part, len(member.predictors) - 1)], table, subset),)
+            )
+            for member in self._active
+        )
+        pool = LogarithmicPool(self.pool.weights[self.pool.weights > 0], self.pool.offset)
+        return PooledPredictor(members, pool, self.left_out, self.left_out_rows, self.left_out_parts)
 
     @property
     def _active(self) -> list[Member]:
@@ -167,9 +181,21 @@ class PooledPredictor(MulticlassPredictor):
         return self.probabilities(x)
 
 
+def refitted(predictor: LinearPredictor, table: Table, subset: Table) -> LinearPredictor:
+    """A predictor that was conditioned on ``table``, conditioned on a ``subset`` with the same ridge."""
+    if isinstance(predictor, LogisticPredictor):
+        return predictor.refitted(subset)
+    kernel = predictor.embedding.kernel  # type: ignore[attr-defined]
+    embedding = MulticlassEmbedding(kernel, table.num_classes).to(table.x).requires_grad_(False)
+    embedding.regularization = ridge_of(predictor, table) / subset.total_weight
+    return embedding.attach(subset.x, subset.y, subset.weights)
+
+
 @torch.no_grad()
-def pooled(table: Table, validation_rows: Tensor, candidates: Sequence[MemberCandidate]) -> PooledPredictor:
-    """Calibrate every candidate on the validation rows and combine them in one pool."""
+def pooled(
+    table: Table, validation_rows: Tensor, parts: Tensor, candidates: Sequence[MemberCandidate]
+) -> PooledPredictor:
+    """Calibrate every candidate on the validation rows, of these ``parts``, and combine them in one pool."""
     Y, weights = table.Y(validation_rows), table.weights_of(validation_rows)
     calibrations = [one.calibration(Y, weights) for one in candidates]
     log_p = torch.stack(
@@ -180,4 +206,4 @@ def pooled(table: Table, validation_rows: Tensor, candidates: Sequence[MemberCan
         Member(one.candidate, one.embeddings, one.predictors, calibration, one.relevances(table.groups))
         for one, calibration in zip(candidates, calibrations, strict=True)
     )
-    return PooledPredictor(members, combined, combined.log_probabilities(log_p), validation_rows).prepare()
+    return PooledPredictor(members, combined, combined.log_probabilities(log_p), validation_rows, parts).prepare()

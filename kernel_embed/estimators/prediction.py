@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -23,7 +24,9 @@ from ..objectives.bounds import generalization_bound
 from ..tabular.column_encoders import is_missing
 from ..tabular.encoder import TableEncoder, label_array, plain_matrix, table_tags, validate_table
 from .conditioning import Table
+from .importance import HeldOut, ImportanceMixin, classifier_held_out
 from .pooled import PooledPredictor
+from .targets import read_weights
 
 Floats = NDArray[np.float64]
 
@@ -178,24 +181,7 @@ def _soft(array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64], Floats]
     return np.arange(Y.shape[1]), np.where(labeled, Y.argmax(axis=1), -1), Y
 
 
-def read_weights(sample_weight: ArrayLike | None, n: int) -> Floats:
-    """Check sample weights: how many rows each row stands for, ``(n,)``."""
-    if sample_weight is None:
-        return np.ones(n)
-    weights = np.array(sample_weight, dtype=np.float64)
-    if weights.ndim == 0:
-        weights = np.full(n, float(weights))
-    if weights.shape != (n,):
-        raise ValueError(
-            f"sample_weight must have shape ({n},), one number for each row, but has shape {weights.shape}. "
-            "Pass a vector as long as y."
-        )
-    if not bool(np.isfinite(weights).all()) or bool((weights < 0).any()):
-        raise ValueError("sample_weight must be finite and not negative. Look for NaN or negative values.")
-    return weights
-
-
-class ClassifierPredictions(ClassifierMixin, BaseEstimator):
+class ClassifierPredictions(ClassifierMixin, ImportanceMixin):
     """The predictions of :class:`kernel_embed.MulticlassEmbeddingClassifier`, from the attributes that ``fit`` sets."""
 
     classes_: NDArray[Any]
@@ -204,7 +190,7 @@ class ClassifierPredictions(ClassifierMixin, BaseEstimator):
     embedding_: MulticlassEmbedding
     calibration_: SoftmaxCalibration | None
     result_: FitResult | None
-    feature_relevances_: dict[str, float]
+    inverse_lengthscales_: dict[str, float]
     _table: Table
     _class_factors: Floats | None
     _weight_scale: float | None
@@ -260,6 +246,11 @@ class ClassifierPredictions(ClassifierMixin, BaseEstimator):
             rows = self.conditioned_.left_out_rows
             return self.conditioned_.left_out.exp(), y[rows], self._table.weights_of(rows)
         return self._calibrated(self.conditioned_.leave_one_out()), y, self._table.weights
+
+    _loss_name = "negative log probability of the label"
+
+    def _held_out(self, max_rows: int, generator: np.random.Generator) -> Iterator[HeldOut]:
+        yield classifier_held_out(self.conditioned_, self._table, self._calibrated, max_rows, generator)
 
     def _scores(self, X: ArrayLike) -> Floats:
         x = self._encode(X)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,8 +19,9 @@ from ..splits import RandomState, seed_of
 from ..tabular.encoder import TableEncoder, table_tags, validate_table
 from ..validation import check_array, check_count, check_memory, check_share
 from .conditioning import Table
-from .output import NUM_STAGES, Conformal, Output, Settings, held_out_rows, read_targets
-from .prediction import read_weights
+from .importance import HeldOut, ImportanceMixin
+from .output import NUM_STAGES, Conformal, Output, Settings, held_out_rows
+from .targets import read_targets, read_weights
 
 Array = NDArray[np.float64]
 
@@ -35,7 +36,7 @@ class InfluentialRow(NamedTuple):
     target: float
 
 
-class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
+class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
     """A regressor that predicts the distribution of the target, with learned kernels and no validation set.
 
     Conditional embeddings of the targets, and of the residuals of a mean, are learned by
@@ -63,7 +64,9 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         outputs_: the fitted model of each output: its ``mixture`` of components with their ``weights``, and its
             ``guarantee``, what holds for its intervals and quantiles.
         encoder_: the :class:`kernel_embed.tabular.TableEncoder` of the columns.
-        feature_relevances_: the relevance of each column, by name, averaged over outputs; they sum to 1.
+        inverse_lengthscales_: how fast the kernels change along each column, by name, as shares that sum to 1, averaged
+            over outputs. A share is large for a column that the kernels tell rows apart by, useful or not; for what a
+            column contributes to predictions see :meth:`permutation_importance`.
         n_features_in_: number of columns.
         feature_names_in_: their names, for data frames.
 
@@ -123,7 +126,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
                 targets[self._row_numbers],
                 weights[self._row_numbers],
             )
-        self._is_vector = targets.ndim == 2
+        self._is_vector, self._importances = targets.ndim == 2, None
         seed = seed_of(self.random_state)
         self._seed = int(np.random.default_rng(seed).integers(2**31)) if seed is None else seed
         settings = Settings(
@@ -146,7 +149,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
         with progress_bar(NUM_STAGES * len(columns), "fit", self.progress) as bar:
             self.outputs_ = [Output.learned(column, settings, bar) for column in columns]
         shares = torch.stack([output.relevances for output in self.outputs_]).mean(0)
-        self.feature_relevances_ = self.encoder_.by_column(shares.numpy())
+        self.inverse_lengthscales_ = self.encoder_.by_column(shares.numpy())
         return self
 
     def _check_settings(self) -> None:
@@ -228,6 +231,11 @@ class ConditionalEmbeddingRegressor(RegressorMixin, BaseEstimator):
             cells = zip(numbers.tolist(), row[most].tolist(), targets.tolist(), strict=True)
             influential.append([InfluentialRow(*cell) for cell in cells])
         return influential
+
+    _loss_name = "CRPS, in standard deviations of the target"
+
+    def _held_out(self, max_rows: int, generator: np.random.Generator) -> Iterator[HeldOut]:
+        return (output.held_out(max_rows, generator) for output in self._outputs())
 
     def _predict(self, X: ArrayLike, statistic: Callable[[Output, Distribution], torch.Tensor]) -> Array:
         x = self._points(X)

@@ -8,7 +8,7 @@ from .classification import plot_decision_map, plot_probability_map, plot_reliab
 from .embeddings import plot_differences, plot_embedding, plot_null, plot_witness
 from .posterior import plot_density, plot_draws, plot_ranking, plot_ratios, plot_seconds, plot_traces
 from .style import free_figure, save_picture, styled
-from .training import plot_convergence, plot_evidence_curve, plot_learning_curve, plot_relevance
+from .training import plot_convergence, plot_evidence_curve, plot_importances, plot_learning_curve, plot_relevance
 
 __all__ = [
     "free_figure",
@@ -19,6 +19,7 @@ __all__ = [
     "plot_draws",
     "plot_embedding",
     "plot_evidence_curve",
+    "plot_importances",
     "plot_learning_curve",
     "plot_null",
     "plot_probability_map",

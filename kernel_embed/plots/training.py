@@ -1,4 +1,4 @@
-"""Plots of learning: the objective over evaluations, the evidence over lengthscales, relevances of features."""
+"""Plots of learning: the objective over evaluations, the evidence over lengthscales, relevances and importances."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..validation import check_number
+from ..validation import check_count, check_number
 from .style import ACCENT, FIRST, OTHER, array, axes_or_new, legend_outside, line_style, same_length
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from ..estimators import FeatureImportances
 
 Array = NDArray[np.float64]
 
@@ -146,10 +148,10 @@ def plot_relevance(lengthscale: Tensor, names: Sequence[str] | None = None, *, a
         >>> names = ["age", "height"]
         >>> ax = plots.plot_relevance(torch.tensor([0.5, 2.0]), names, ax=plots.free_figure(4, 3).subplots())
     """
-    if hasattr(lengthscale, "feature_relevances_"):
+    if hasattr(lengthscale, "inverse_lengthscales_"):
         raise TypeError(
-            f"Expected lengthscales, got {type(lengthscale).__name__}. Its relevances by column are in "
-            "feature_relevances_; give the lengthscales of one of its kernels."
+            f"Expected lengthscales, got {type(lengthscale).__name__}. Plot its importances, "
+            "plot_importances(model.permutation_importance()), or give the lengthscales of one of its kernels."
         )
     relevance = 1.0 / array(lengthscale, "lengthscale").ravel()
     ax = axes_or_new(ax, 5.0, 4.0)
@@ -157,4 +159,34 @@ def plot_relevance(lengthscale: Tensor, names: Sequence[str] | None = None, *, a
     order = relevance.argsort()
     ax.barh([names[j] for j in order], relevance[order], color=OTHER)
     ax.set_xlabel("relevance 1/ℓ")
+    return ax
+
+
+def plot_importances(importances: FeatureImportances, most: int = 20, *, ax: Axes | None = None) -> Axes:
+    """Plot the importance of each column with twice its standard error, the most important on top.
+
+    Args:
+        importances: what ``permutation_importance()`` of an estimator returned.
+        most: columns drawn, at most.
+        ax: the axes; a new figure by default.
+
+    Returns:
+        The axes.
+
+    Raises:
+        TypeError: if ``importances`` has no means and standard errors, for example because an estimator is given.
+
+    Example:
+        >>> from kernel_embed import plots
+        >>> from kernel_embed.estimators import FeatureImportances
+        >>> importances = FeatureImportances(("age", "town"), np.array([0.1, 0.5]), np.array([0.1, 0.1]), "loss", 80)
+        >>> ax = plots.plot_importances(importances, ax=plots.free_figure(4, 3).subplots())
+    """
+    if not hasattr(importances, "standard_error"):
+        raise TypeError(f"Expected importances, got {type(importances).__name__}. Give model.permutation_importance().")
+    ax = axes_or_new(ax, 5.0, 4.0)
+    order = np.argsort(importances.mean, kind="stable")[-check_count("most", most) :]
+    names = [importances.names[j] for j in order]
+    ax.barh(names, importances.mean[order], xerr=2.0 * importances.standard_error[order], color=OTHER)
+    ax.set_xlabel(f"increase in {importances.loss}")
     return ax

@@ -48,7 +48,7 @@ def test_it_learns_from_a_data_frame(fitted, table):
     assert fitted.score(X[160:], y[160:]) > 0.9
     assert nll(fitted, X[160:], y[160:]) < 0.25
     np.testing.assert_array_equal(fitted.feature_names_in_, ["noise", "heavy", "kind"])
-    shares = fitted.feature_relevances_
+    shares = fitted.inverse_lengthscales_
     assert sum(shares.values()) == pytest.approx(1.0)
     assert shares["heavy"] > shares["noise"]
 

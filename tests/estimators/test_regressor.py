@@ -221,7 +221,7 @@ def test_tables_with_text_dates_booleans_and_gaps_and_saving(tmp_path):
     model = quick().fit(X, y)
     assert list(model.feature_names_in_) == list(X.columns)
     assert model.encoder_.dropped_ == {"same": "constant"}
-    relevances = model.feature_relevances_
+    relevances = model.inverse_lengthscales_
     assert set(relevances) == {"size", "town", "since", "garden"}
     assert sum(relevances.values()) == pytest.approx(1.0)
     assert min(relevances["size"], relevances["town"]) > relevances["garden"]

@@ -11,6 +11,7 @@ from gpytorch.kernels import RBFKernel
 
 import kernel_embed as ke
 from kernel_embed import plots, tabular, voting
+from kernel_embed.estimators import FeatureImportances
 
 from .entries import ENTRIES, Probabilities, ask
 from .inference import draws, maybe_kernel
@@ -212,6 +213,9 @@ HISTORIES = ([], None, [{"a": NAN}], [{}])
 PICTURES = {
     "null": lambda i, v, w, ax: plots.plot_null(v, i.setting("statistic", 0.5), ax=ax),
     "relevance": lambda i, v, w, ax: plots.plot_relevance(i.x(), ax=ax),
+    "importances": lambda i, v, w, ax: plots.plot_importances(
+        FeatureImportances(("a",) * len(v), array(v), array(v), "loss", 3), i.setting("most", 2), ax=ax
+    ),
     "decision_map": lambda i, v, w, ax: plots.plot_decision_map(
         ke.MulticlassEmbedding(i.kernel(), M).condition(clean_x(), torch.arange(N) % M), ax=ax
     ),

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 
 import kernel_embed as ke
 from kernel_embed import plots
+from kernel_embed.estimators import FeatureImportances
 
 matplotlib.use("Agg")
 PUBLIC = [name for name in plots.__all__ if name.startswith("plot_")]
@@ -27,6 +28,9 @@ def embedding_of(lengthscale=0.7):
     kernel = RBFKernel(lengthscale_prior=GammaPrior(2, 2)).double()
     kernel.lengthscale = lengthscale
     return ke.BayesianMeanEmbedding(kernel)
+
+
+IMPORTANCES = FeatureImportances(("town", "age"), np.array([0.5, 0.1]), np.array([0.05, 0.02]), "log loss", 80)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +74,7 @@ def drawings(classifier, posterior):
         "plot_draws": lambda **k: plots.plot_draws(np.exp(places), "lengthscale", **k),
         "plot_embedding": lambda **k: plots.plot_embedding(embedding_of().condition(normal(12, 1)), **k),
         "plot_evidence_curve": lambda **k: plots.plot_evidence_curve(grid, -(np.log(grid) ** 2), maxima=[1.0], **k),
+        "plot_importances": lambda **k: plots.plot_importances(IMPORTANCES, **k),
         "plot_learning_curve": lambda **k: plots.plot_learning_curve(history, **k),
         "plot_null": lambda **k: plots.plot_null(normal(50), 2.0, **k),
         "plot_probability_map": lambda **k: plots.plot_probability_map(uniform, places, labels, 2, **k),
@@ -141,6 +146,9 @@ def test_maps_name_their_classes(classifier):
 def test_contents_of_plots(drawings):
     assert len(drawings["plot_traces"](ax=axes()).lines) == 2, "one for each chain"
     assert len(drawings["plot_density"](ax=axes()).lines) == 3, "and one for all chains"
+    ax = drawings["plot_importances"](ax=axes())
+    assert [bar.get_width() for bar in ax.patches] == [0.1, 0.5]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["age", "town"]
     ax = drawings["plot_relevance"](ax=axes())
     assert [bar.get_width() for bar in ax.patches] == [0.25, 1.0]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["short", "long"]

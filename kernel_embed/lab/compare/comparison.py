@@ -23,6 +23,8 @@ from .tasks import TASKS, Arrays, Split
 KEY = ("experiment", "dataset", "data", "task", "kernel", "method", "fold", "folds", "seed", "budget")
 TablePair = tuple[UserTable, UserTable | None]
 """A table, and its test table if there is one."""
+IMPORTANCE_REPEATS, IMPORTANCE_ROWS = 2, 300
+"""Permutations of each column, and rows, in each fold; the report averages over folds."""
 
 
 class Settings(NamedTuple):
@@ -157,10 +159,9 @@ def learned_arrays(learner: Any) -> Arrays:
     kernel = getattr(embedding, "kernel", None)
     if kernel is not None and getattr(kernel, "has_lengthscale", False):
         arrays["lengthscale"] = kernel.lengthscale.detach().cpu().numpy().ravel()
-    relevances = getattr(model, "feature_relevances_", None)
-    if relevances is not None:
-        arrays["relevance"] = np.array(list(relevances.values()), dtype=np.float64)
-        arrays["relevance_names"] = np.array(list(map(str, relevances)), dtype=str)
+    if hasattr(model, "inverse_lengthscales_"):
+        importances = model.permutation_importance(IMPORTANCE_REPEATS, IMPORTANCE_ROWS)
+        arrays["importance"], arrays["importance_names"] = importances.mean, np.array(importances.names, dtype=str)
     pool = getattr(getattr(model, "conditioned_", None), "pool", None)
     if pool is not None:
         arrays["weights"] = pool.weights.detach().cpu().numpy()

@@ -177,32 +177,32 @@ def _typical(values: Sequence[NDArray[np.float64] | None], geometric: bool = Tru
     return text if len(means) <= MOST_NUMBERS else f"{text}, … ({len(means)})"
 
 
-def relevances(result: ComparisonResult) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """The columns and their relevance to the default learner, the mean over folds; empty if it has none."""
-    folds = [fold for fold in result.folds("default") if "relevance" in fold]
+def importances(result: ComparisonResult) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """The columns and their importance to the default learner, the mean over folds; empty if it has none."""
+    folds = [fold for fold in result.folds("default") if "importance" in fold]
     if not folds:
         return np.array([]), np.array([])
-    names = folds[0]["relevance_names"]
-    same = [fold["relevance"] for fold in folds if fold["relevance_names"].tolist() == names.tolist()]
+    names = folds[0]["importance_names"]
+    same = [fold["importance"] for fold in folds if fold["importance_names"].tolist() == names.tolist()]
     return names, np.mean(same, axis=0)
 
 
 @section()
-def relevance(result: ComparisonResult, method: str | None) -> Content:
-    """The relevance of each column."""
-    names, share = relevances(result)
+def importance(result: ComparisonResult, method: str | None) -> Content:
+    """The importance of each column."""
+    names, increase = importances(result)
     if len(names) < 2:
         return
-    most = np.argsort(-share)[:MOST_FEATURES]
+    most = np.argsort(-increase)[:MOST_FEATURES]
     figure, axes = new_figure(5.0, 1.0 + 0.26 * len(most))
-    axes.barh([plain(str(names[j])) for j in most], share[most], color=OTHER)
+    axes.barh([plain(str(names[j])) for j in most], increase[most], color=OTHER)
     axes.invert_yaxis()
-    axes.set_xlabel("relevance, the share of a column")
+    axes.set_xlabel("increase in loss if the column is permuted")
     yield picture(
         figure,
         f"{result.task.depends} on",
-        f"Of {len(share)} columns, by the default learner: the faster its kernels change along one, the longer its "
-        "bar; bars of one length count alike. Averaged over kernels by weight, and over folds.",
+        f"Of {len(increase)} columns, for the default learner: how much worse it predicts rows that it was not "
+        "fitted to when the values of the column are exchanged between rows. Averaged over folds.",
         "half",
     )
 

@@ -14,7 +14,7 @@ from ...plots.style import ACCENT, OTHER
 from ...results import decimal
 from ...splits import cross_validation_folds
 from ..experiment import new_figure
-from .figures import REFIT_SECONDS, Content, html_table, picture, relevances, section
+from .figures import REFIT_SECONDS, Content, html_table, importances, picture, section
 from .reading import series_type
 from .result import ComparisonResult
 from .tasks import LEVELS, Arrays
@@ -159,7 +159,7 @@ def coverage_by_group(result: ComparisonResult, method: str | None) -> Content:
 
 
 def _most_relevant(result: ComparisonResult, count: int) -> list[str]:
-    names, share = relevances(result)
+    names, share = importances(result)
     return [str(names[j]) for j in np.argsort(-share)[:count]]
 
 

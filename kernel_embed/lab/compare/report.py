@@ -29,7 +29,7 @@ SECTIONS = (
     predictions.coverage_by_group,
     predictions.influential_rows,
     figures.learned_numbers,
-    figures.relevance,
+    figures.importance,
     figures.learning_curve,
     figures.convergence,
     maps.evidence_curve,

@@ -115,7 +115,7 @@ def test_a_finished_comparison_is_not_fitted_or_drawn_again(frame, tmp_path, mon
     def shares(result, method):
         yield str(float("few"))
 
-    monkeypatch.setattr(report, "SECTIONS", (figures.relevance, shares))
+    monkeypatch.setattr(report, "SECTIONS", (figures.importance, shares))
     monkeypatch.setitem(names.OWN, "lab", "")
 
     def run():
