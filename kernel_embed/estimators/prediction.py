@@ -225,8 +225,7 @@ class ClassifierPredictions(ClassifierMixin, ImportanceMixin):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable labels."""
-        scores = self._scores(X)
-        labels: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
+        labels: NDArray[Any] = self.classes_[self._scores(X).argmax(axis=1)]
         return labels
 
     def predict_set(self, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:
