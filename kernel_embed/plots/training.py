@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,27 @@ from .style import ACCENT, FIRST, OTHER, array, axes_or_new, legend_outside, lin
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..estimators import FeatureImportances
-
 Array = NDArray[np.float64]
+
+
+class Importances(Protocol):
+    """What is drawn of :class:`kernel_embed.estimators.FeatureImportances`."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the columns."""
+
+    @property
+    def mean(self) -> Array:
+        """The increase in loss."""
+
+    @property
+    def standard_error(self) -> Array:
+        """Its standard error."""
+
+    @property
+    def loss(self) -> str:
+        """Which loss."""
 
 
 def plot_learning_curve(history: Sequence[Mapping[str, float]], *, ax: Axes | None = None) -> Axes:
@@ -162,7 +180,7 @@ def plot_relevance(lengthscale: Tensor, names: Sequence[str] | None = None, *, a
     return ax
 
 
-def plot_importances(importances: FeatureImportances, most: int = 20, *, ax: Axes | None = None) -> Axes:
+def plot_importances(importances: Importances, most: int = 20, *, ax: Axes | None = None) -> Axes:
     """Plot the importance of each column with twice its standard error, the most important on top.
 
     Args:
