@@ -5,7 +5,7 @@
 
 On several machines, add ``--nnodes`` and ``--rdzv-endpoint`` as for any program under ``torchrun``. Each process reads
 its own row groups of the file; at most 20,000 rows are sent to the first one, which learns the kernels, and otherwise
-only sums over rows are exchanged. All processes end with the same classifier. Without ``torchrun`` there is one process.
+only sums over rows are exchanged. All processes end with the same classifier. Without ``torchrun`` there is one.
 """
 
 from __future__ import annotations
