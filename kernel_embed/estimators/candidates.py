@@ -90,6 +90,11 @@ class Rows:
     """What is left out at a time."""
 
     @property
+    def data(self) -> tuple[Tensor, Tensor]:
+        """x and y."""
+        return self.x, self.y
+
+    @property
     def num_columns(self) -> int:
         """G."""
         return int(self.groups.max()) + 1

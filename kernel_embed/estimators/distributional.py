@@ -75,7 +75,7 @@ class ScoreSearch(Search[ConditionalEmbedding, ConditionedEmbedding]):
         if "common" not in stages:
             return self.objective
         with torch.no_grad():
-            value = self.objective.evaluate(stages["common"].attach(rows.x, rows.y, rows.weights)).item()
+            value = self.objective.evaluate(stages["common"].attach(*rows.data, rows.weights, rows.units)).item()
         return self.objective * (DATA_WEIGHT * self.nats / max(value, 1e-12))
 
 
@@ -106,7 +106,7 @@ def learn_distributional(family: RealFamily, rows: Rows, max_evaluations: int) -
     direct = _last(ScoreSearch(crps, regularized, common, columns).learn(family, rows))
     mean = _last(ScoreSearch(squares, regularized, common, columns, nats=0.5).learn(family, rows))
     with torch.no_grad():
-        residuals = rows.y - mean.condition(rows.x, rows.y, rows.weights).leave_one_out().squeeze(-1)
+        residuals = rows.y - mean.condition(*rows.data, rows.weights, rows.units).leave_one_out().squeeze(-1)
     noise = _learn_size(family, direct, dataclasses.replace(rows, y=residuals), crps, max_evaluations)
     return DistributionalModel(family, direct, mean, noise, rows.total_weight)
 
@@ -127,7 +127,8 @@ def _learn_size(
     size = tied_kernel(family, torch.zeros_like(rows.groups), 1.0, 1.0)
     resized = regularized(size, embedding.regularization.item()).to(rows.x)
     optimizer = LBFGS(max_evaluations=min(NOISE_EVALUATIONS, max_evaluations), tolerance=1e-3)
-    fit(resized, score, rows.x / lengthscale, rows.y, weights=rows.weights, optimizer=optimizer, progress=False)
+    options = {"weights": rows.weights, "groups": rows.units, "optimizer": optimizer, "progress": False}
+    fit(resized, score, rows.x / lengthscale, rows.y, **options)  # type: ignore[arg-type]
     kernel = copy.deepcopy(embedding.kernel)
     kernel.column_lengthscale = embedding.kernel.column_lengthscale.detach() * size.column_lengthscale.detach()
     return ConditionalEmbedding(kernel, resized.regularization.item()).to(rows.x)
@@ -141,7 +142,7 @@ def refitted(component: Component, table: Table, subset: Table, grid: Grid) -> C
     assert isinstance(component, ShiftedComponent)
     embedding = ConditionalEmbedding(component.mean.embedding.kernel).to(table.x)  # type: ignore[attr-defined]
     embedding.regularization = ridge_of(component.mean, table) / subset.total_weight
-    mean = embedding.attach(subset.x, subset.y, subset.weights)
+    mean = embedding.attach(subset.x, subset.y, subset.weights, subset.units)
     residuals = dataclasses.replace(subset, y=subset.y - mean.leave_one_out().squeeze(-1))
     around = _refitted_direct(component.residuals, table, residuals, Grid(residuals.y, COARSE).support)
     return ShiftedComponent(mean, around, grid)
@@ -192,12 +193,8 @@ class Conditioning:
             embedding, learned.ridge(learned.mean), table, self.validation_rows, table.y.new_ones(1)
         )
         centers = values.squeeze(-1)
-        residuals = dataclasses.replace(
-            table,
-            x=table.x[self.validation_rows],
-            y=table.y[self.validation_rows] - centers,
-            weights=table.weights_of(self.validation_rows),
-        )
+        residuals = table.subset(self.validation_rows)
+        residuals = dataclasses.replace(residuals, y=residuals.y - centers)
         everywhere = torch.arange(len(self.validation_rows))
         support = support_of(residuals.y)
         residual_component, around = self._direct(

@@ -7,10 +7,12 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..embeddings import ConditionalEmbedding, Distribution
 from ..embeddings.recalibration import Recalibration
+from ..linalg import Units
 from ..progress import ProgressBar
 from ..resources import few_threads
 from ..splits import distinct_rows
@@ -97,16 +99,16 @@ class Output:
     @classmethod
     def learned(cls, table: Table, settings: Settings, bar: ProgressBar) -> Output:
         """Learn from encoded rows with one real target each."""
-        held_out, training = held_out_rows(len(table.y), settings)
-        calibration_rows = _subset(table, held_out)
-        rows, numbers = _distinct(_subset(table, training))
+        held_out, training = held_out_rows(len(table.y), settings, table.places)
+        rows, numbers = _distinct(table.subset(training))
         # Calibration rows are used for nothing else, not even for the scale.
         center, scale = _center_and_scale(rows.y, rows.weights)
         original, rows = rows.y, dataclasses.replace(rows, y=(rows.y - center) / scale)
         mixture, calibration, relevance = _Learner(rows, settings, bar).learned()
         guarantee, certified = OBSERVATION, False
         if len(held_out):
-            certified = table.weights is None
+            calibration_rows, _ = _distinct(table.subset(held_out))
+            certified = table.weights is None and table.places is None
             guarantee = CERTIFICATE if certified else WEIGHTED
             with torch.no_grad():
                 calibration = Recalibration.from_rows(
@@ -167,18 +169,23 @@ class _Learner:
         table, settings = self.table, self.settings
         n, generator = len(table.y), np.random.default_rng(settings.seed + 1)
         order = torch.as_tensor(generator.permutation(n))
-        part = order[: settings.subset_size].sort().values
         exact = n <= settings.max_rows
-        validation_rows = (
-            torch.arange(n) if exact else order[: max(VALIDATION_ROWS, settings.subset_size)].sort().values
-        )
+        labels = table.units.labels
+        if labels is not None and not exact:  # rows of a group follow one another
+            order = torch.as_tensor(generator.permutation(int(labels.max()) + 1))[labels].argsort(stable=True)
+        part = order[: settings.subset_size].sort().values
+        size = max(VALIDATION_ROWS, settings.subset_size)
+        if labels is not None and not exact:  # whole groups
+            size = min(size, n)
+            size += int((labels[order[size:]] == labels[order[size - 1]]).sum())
+        validation_rows = torch.arange(n) if exact else order[:size].sort().values
         points = self._points(order, exact)
         grid = Grid(table.y)
         components: list[Component] = []
         left_out, counts = [], []
         for input_transform in INPUT_TRANSFORMS:
             transform = make_input_transform(input_transform, table.x, table.numbers, table.weights).to(table.x)
-            rows = Rows(transform(table.x), table.y, table.weights, table.groups).subset(part)
+            rows = Rows(transform(table.x), table.y, table.weights, table.groups, units=table.units).subset(part)
             for family in FAMILIES:
                 self.bar.set_postfix_str(f"learning {input_transform} {family}")
                 with few_threads(len(part)):
@@ -205,25 +212,32 @@ class _Learner:
         return self.table.x[order[: settings.num_features or num_points(n)]]
 
 
-def held_out_rows(n: int, settings: Settings) -> tuple[Tensor, Tensor]:
-    """The row numbers for calibration (none without a split) and for learning."""
-    order = torch.as_tensor(np.random.default_rng(settings.seed).permutation(n))
-    split = settings.conformal == "split" or (settings.conformal == "auto" and n > settings.max_rows)
+def held_out_rows(n: int, settings: Settings, places: NDArray[np.int64] | None) -> tuple[Tensor, Tensor]:
+    """The row numbers for calibration (none without a split) and for learning; equal ``places`` are not divided."""
+    order = np.random.default_rng(settings.seed).permutation(n)
+    num_units = n if places is None else len(np.unique(places))
+    split = settings.conformal == "split" or (settings.conformal == "auto" and num_units > settings.max_rows)
     num_held = min(CALIBRATION_ROWS, max(n // 4, min(n // 2, FEWEST_CALIBRATION_ROWS))) if split else 0
-    return order[:num_held], order[num_held:].sort().values
-
-
-def _subset(table: Table, rows: Tensor) -> Table:
-    return dataclasses.replace(table, x=table.x[rows], y=table.y[rows], weights=table.weights_of(rows))
+    if places is None:
+        return torch.as_tensor(order[:num_held]), torch.as_tensor(np.sort(order[num_held:]))
+    # Units in the order of their first rows, until there are enough rows.
+    units, first, sizes = np.unique(places[order], return_index=True, return_counts=True)
+    by_first = first.argsort()
+    before = sizes[by_first].cumsum() - sizes[by_first]
+    held_out = np.isin(places, units[by_first[before < num_held]])
+    return torch.as_tensor(np.flatnonzero(held_out)), torch.as_tensor(np.flatnonzero(~held_out))
 
 
 def _distinct(table: Table) -> tuple[Table, Tensor]:
-    """The distinct rows, in any order, with their counts, and the index of one copy of each."""
+    """The distinct rows, in any order, with normalized weights and units, and the index of one copy of each."""
     weights = None if table.weights is None else table.weights.numpy()
-    distinct = distinct_rows(table.x.numpy(), table.y.numpy()[:, None], weights)
+    groups = None if table.units.labels is None else table.units.labels.numpy()
+    distinct = distinct_rows(table.x.numpy(), table.y.numpy()[:, None], weights, groups)
     rows = torch.as_tensor(distinct.rows)
-    counts = None if distinct.weights is None else torch.as_tensor(distinct.weights)
-    return dataclasses.replace(table, x=table.x[rows], y=table.y[rows], weights=counts), rows
+    counts, shares = (None if a is None else torch.as_tensor(a) for a in (distinct.weights, distinct.shares))
+    units = Units(None if table.units.labels is None else table.units.labels[rows], shares)
+    kept = dataclasses.replace(table, x=table.x[rows], y=table.y[rows], weights=counts, units=units)
+    return dataclasses.replace(kept, places=distinct.places), rows
 
 
 def _center_and_scale(y: Tensor, weights: Tensor | None) -> tuple[float, float]:

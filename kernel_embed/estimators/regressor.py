@@ -14,8 +14,9 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from ..embeddings.distribution import Distribution, check_levels
+from ..linalg import Units
 from ..progress import progress_bar
-from ..splits import RandomState, seed_of
+from ..splits import RandomState, group_numbers, seed_of
 from ..tabular.encoder import TableEncoder, table_tags, validate_table
 from ..validation import check_array, check_count, check_memory, check_share
 from .conditioning import Table
@@ -99,13 +100,21 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         self.random_state = random_state
         self.progress = progress
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ConditionalEmbeddingRegressor:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> ConditionalEmbeddingRegressor:
         """Learn the kernels and their mixture, and condition on the data.
 
         Args:
             X: a matrix, or a data frame with numbers, texts, booleans, dates and missing cells.
             y: a number for each row, or several: ``(n,)`` or ``(n, outputs)``.
-            sample_weight: how many rows each row stands for.
+            sample_weight: the weight of each row. Only ratios matter; a row of weight 2 equals two rows.
+            groups: a label for each row. Rows of one group, such as a patient, a batch or a day, are left out together
+                by everything that validates or calibrates. By default rows that are equal are.
 
         Raises:
             ValueError: if a setting is out of range, or every row has weight zero.
@@ -115,25 +124,24 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         X = validate_table(self, X, reset=True)
         targets = read_targets(X, y)
         weights = None if sample_weight is None else read_weights(sample_weight, len(targets))
+        numbers = group_numbers(groups, len(targets))
         self._row_numbers = np.arange(len(targets))
         if weights is not None and not bool((weights > 0).all()):
             # A row of weight 0 is dropped.
             self._row_numbers = np.flatnonzero(weights > 0)
             if len(self._row_numbers) == 0:
                 raise ValueError("sample_weight is zero for every row. Pass a positive weight for some rows.")
-            X, targets, weights = (
-                _safe_indexing(X, self._row_numbers),
-                targets[self._row_numbers],
-                weights[self._row_numbers],
-            )
+            X, targets, weights = (_safe_indexing(part, self._row_numbers) for part in (X, targets, weights))
+            numbers = group_numbers(None if numbers is None else numbers[self._row_numbers], len(targets))
         self._is_vector, self._importances = targets.ndim == 2, None
         seed = seed_of(self.random_state)
         self._seed = int(np.random.default_rng(seed).integers(2**31)) if seed is None else seed
         settings = Settings(
             self.conformal, self.subset_size, self.max_rows, self.num_features, self.max_evaluations, self._seed
         )
+        places = self._equal_rows(X, targets) if numbers is None else numbers
         # Calibration rows are used for nothing else: the encoder is fitted on the others.
-        kept = held_out_rows(len(targets), settings)[1].numpy()
+        kept = held_out_rows(len(targets), settings, places)[1].numpy()
         self.encoder_ = TableEncoder().fit(
             _safe_indexing(X, kept), sample_weight=None if weights is None else weights[kept]
         )
@@ -144,6 +152,8 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
             weights=None if weights is None else torch.tensor(weights),
             groups=torch.tensor(self.encoder_.groups_),
             numbers=torch.tensor(self.encoder_.numbers_),
+            units=Units(None if numbers is None else torch.tensor(numbers)),
+            places=places,
         )
         columns = [dataclasses.replace(table, y=column.contiguous()) for column in table.y.T]
         with progress_bar(NUM_STAGES * len(columns), "fit", self.progress) as bar:
@@ -151,6 +161,14 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         shares = torch.stack([output.relevances for output in self.outputs_]).mean(0)
         self.inverse_lengthscales_ = self.encoder_.by_column(shares.numpy())
         return self
+
+    def _equal_rows(self, X: Any, targets: Array) -> NDArray[np.int64] | None:
+        """A number for each row, the same for equal ones, which a split does not divide; ``None`` if none are."""
+        if self.conformal == "leave-one-out" or (self.conformal == "auto" and len(targets) <= self.max_rows):
+            return None
+        x = TableEncoder().fit(X).transform(X)
+        number = np.unique(np.c_[x, targets.reshape(len(x), -1)], axis=0, return_inverse=True)[1].ravel()
+        return None if number.max() + 1 == len(number) else number
 
     def _check_settings(self) -> None:
         if self.conformal not in ("auto", "leave-one-out", "split"):
