@@ -9,7 +9,9 @@ from linear_operator.utils.warnings import NumericalWarning
 
 import kernel_embed as ke
 from kernel_embed import validation
+from kernel_embed.embeddings import clip_normalize
 from kernel_embed.kernels.initialization import scan_span
+from kernel_embed.scale import ConjugateGradients
 
 from .conftest import rbf
 from .objectives import OBJECTIVES
@@ -545,3 +547,29 @@ def test_equivalent_arguments_give_the_same_result(embedding, problem):
     x, weights = torch.rand(4, 2), torch.full((4,), 0.25, dtype=torch.float64)
     assert ke.embeddings.WeightedEmbedding(RBFKernel(), x, weights)(x).dtype == torch.float32
     assert scan_span(FAR) == pytest.approx((0.5e200, 1e201))
+
+
+def test_shares_of_numbers_whose_sum_overflows():
+    rows = [[1e308, 1e308, 0.1], [1e308, -1e308, 1e308], [0.3, 0.1, 0.0], [-1.0, -1.0, -1e308]]
+    q = clip_normalize(torch.tensor(rows, dtype=torch.float64)).numpy()
+    np.testing.assert_allclose(q, [[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.75, 0.25, 0.0], [1 / 3] * 3], atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.int32])
+def test_whole_numbers_of_numpy_are_seeds_and_counts(kind, embedding, problem, tmp_path):
+    for method in (ke.Nystrom, ke.RandomFeatures):
+        errors = [
+            ke.approximate(embedding, problem.x, problem.y, method=method(number(8), seed=number(3)))[1]
+            for number in (int, kind)
+        ]
+        assert errors[0] == errors[1]
+    conjugate = ConjugateGradients(num_points=kind(8), seed=kind(3))
+    assert ke.approximate(embedding, problem.x, problem.y, method=conjugate)[1].num_rows == len(problem.x)
+    settings = {"methods": ["logistic"], "folds": kind(2), "seed": kind(3), "budget": np.float32(20), "out": tmp_path}
+    assert ke.compare(problem.x.numpy(), problem.y.numpy(), progress=False, **settings).settings.seed == 3
+
+
+@pytest.mark.parametrize("folds", [float("nan"), float("inf"), 0.1, "three", None])
+def test_numbers_of_folds_are_whole(folds, problem):
+    with pytest.raises(TypeError, match="num_calibration_folds as a whole number"):
+        ke.VotedKernelClassifier(num_calibration_folds=folds).fit(problem.x.numpy(), problem.y.numpy())

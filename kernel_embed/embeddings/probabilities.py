@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..validation import check_count, check_finite, check_tensor, generator_of
+from ..validation import all_finite, check_count, check_finite, check_tensor, generator_of
 
 
 def clip_normalize(p: Tensor) -> Tensor:
@@ -32,6 +32,9 @@ def clip_normalize(p: Tensor) -> Tensor:
         raise ValueError(f"p must have rows of floating-point numbers, not shape {tuple(p.shape)} in {p.dtype}.")
     positive = p.clamp_min(0.0)
     total = positive.sum(dim=-1, keepdim=True)
+    if not all_finite(total):  # the sum overflows, the shares do not
+        positive = positive / positive.amax(dim=-1, keepdim=True).clamp_min(torch.finfo(p.dtype).tiny)
+        total = positive.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, positive / total.clamp_min(torch.finfo(p.dtype).tiny), 1.0 / p.shape[-1])
 
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..bounds import Bound
 from ..splits import RandomState, balanced_folds, seed_of
 from ..tabular.encoder import label_array
+from ..validation import check_count
 from ..voting import BaseFunctions, KernelFamily, Solution, SparseVote, VoteProblem, Votes, VoteSolver
 from ..voting.families import Array, KernelLike, Points
 from ..voting.generalization import Theorem, num_outside_radius, vote_guarantee
@@ -115,8 +116,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             TypeError: if ``solver`` is not a :class:`~kernel_embed.voting.VoteSolver`, or ``X`` no sequence of points.
-            ValueError: if ``num_calibration_folds`` is 1 or negative, there is not one label for each point, or only
-                one class.
+            ValueError: if ``num_calibration_folds`` is 1 or negative, a point has no label, or there is one class.
         """
         self._check_settings()
         self.family_ = KernelFamily.of(self.kernels)
@@ -239,7 +239,7 @@ class VotedKernelClassifier(ClassifierMixin, BaseEstimator):
     def _check_settings(self) -> None:
         if self.solver is not None and not isinstance(self.solver, VoteSolver):
             raise TypeError(f"solver must be a VoteSolver such as ColumnGeneration(), or None, not {self.solver!r}.")
-        if self.num_calibration_folds < 0 or self.num_calibration_folds == 1:
+        if check_count("num_calibration_folds", self.num_calibration_folds, 0) == 1:
             raise ValueError(f"num_calibration_folds must be 0 or at least 2, not {self.num_calibration_folds}.")
 
     def _check_fit(self, X: Data, y: ArrayLike) -> tuple[Points, NDArray[Any]]:

@@ -258,4 +258,4 @@ def iterative_system(kernel: Kernel, x: Tensor, ridge: Tensor, method: Conjugate
 
 def random_rows(n: int, size: int, seed: int, device: torch.device) -> Tensor:
     """``size`` different row numbers below n, or all where n is smaller."""
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:size].to(device)
+    return torch.randperm(n, generator=torch.Generator().manual_seed(int(seed)))[:size].to(device)

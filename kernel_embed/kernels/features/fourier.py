@@ -13,7 +13,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from ...validation import all_finite, check_count, check_features, check_finite, check_seed, check_tensor
+from ...validation import all_finite, check_count, check_features, check_finite, check_tensor
 from ..classes.feature import FeatureKernel
 from ..gram import has_explicit_features
 from ..structure import Algebra, Composite, Node, Registry, check_columns, check_kernel, fold
@@ -77,10 +77,9 @@ def random_feature_kernel(kernel: Kernel, d: int, num_features: int, seed: int =
     """
     check_kernel(kernel)
     check_columns(kernel, check_count("d", d))
-    check_seed(seed)
     if check_count("num_features", num_features, 2) % 2:
         raise ValueError(f"Expected an even number of features, cosines and sines, got {num_features}. Add one.")
-    approximation = fold(kernel, _Fourier(d, num_features, seed))
+    approximation = fold(kernel, _Fourier(d, num_features, check_count("seed", seed, 0, 2**63 - 1)))
     assert approximation is not None, "every node has a value or raises"
     return approximation
 

@@ -82,10 +82,10 @@ def compare(
     """
     if methods is not None and (isinstance(methods, str) or not isinstance(methods, Sequence)):
         raise TypeError(f"methods must be a list of names, not {methods!r}. Give [{methods!r}], or None for all.")
-    check_count("folds", folds, 2)
-    check_count("seed", seed, 0, 2**32 - 1)
+    folds, seed = check_count("folds", folds, 2), check_count("seed", seed, 0, 2**32 - 1)
     if budget is not None and not 0.0 < check_number("budget", budget) < np.inf:
         raise ValueError(f"budget must be positive, not {budget!r}. Give None for no limit.")
+    budget = None if budget is None else float(budget)
     train = _table(X, y, name, drop, task)
     test_table = None if test is None else table_of(*test, name="test", like=train)
     names = tuple(methods or TASKS[train.task].methods())
