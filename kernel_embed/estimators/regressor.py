@@ -220,7 +220,7 @@ class ConditionalEmbeddingRegressor(RegressorMixin, ImportanceMixin):
         thresholds = np.atleast_1d(check_array(t, "t"))
         if thresholds.ndim != 1 or np.isnan(thresholds).any():
             raise ValueError(f"Expected thresholds as a number or a vector of numbers, got {t!r}.")
-        return self._predict(X, lambda output, distribution: distribution.cdf(torch.as_tensor(thresholds)))
+        return self._predict(X, lambda output, distribution: distribution.cdf(torch.tensor(thresholds)))
 
     def sample(self, X: ArrayLike, k: int = 1) -> Array:
         """k draws of the target for each row: (n, k); several outputs are drawn independently."""

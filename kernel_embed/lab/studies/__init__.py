@@ -1,4 +1,4 @@
-"""Experiments that are not in the papers: level and power of tests, coverage, calibration, averaging."""
+"""Experiments that are not in the papers: tests, coverage, calibration, averaging, robustness."""
 
 from ..experiment import Experiment, Settings, reproduce
 from ..rejections import RejectionStudy, rejection_study
@@ -6,8 +6,11 @@ from .averaging import AVERAGED
 from .calibration import BANDS, RANKS
 from .level import LEVEL
 from .power import POWER
+from .robustness import IMPORTANCES, INTERVALS, REPEATS
 
-EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in (AVERAGED, LEVEL, POWER, BANDS, RANKS)}
+EXPERIMENTS: dict[str, Experiment] = {
+    one.name: one for one in (AVERAGED, LEVEL, POWER, BANDS, RANKS, REPEATS, INTERVALS, IMPORTANCES)
+}
 """By the name in ``kernel-embed reproduce NAME``."""
 
 __all__ = ["EXPERIMENTS", "Experiment", "RejectionStudy", "Settings", "rejection_study", "reproduce"]

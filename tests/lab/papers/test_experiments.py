@@ -14,7 +14,7 @@ from kernel_embed.lab.papers import Settings, reproduce
 
 NAMES = [
     *("iris", "uci", "mnist-cen", "mnist-pixels", "two-sample", "witness", "type-two", "ozone", "voted"),
-    *("averaged", "test-level", "test-power", "coverage", "posterior-ranks"),
+    *("averaged", "test-level", "test-power", "coverage", "posterior-ranks", "repeats", "intervals", "importances"),
 ]
 EXPERIMENTS = experiments()
 IRIS = EXPERIMENTS["iris"]

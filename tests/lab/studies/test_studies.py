@@ -40,3 +40,23 @@ def test_averages_are_compared_with_the_point_estimate_on_the_same_rows():
     assert f"{average['nll'] - point['nll']:+.4f}" in row
     confidence, correct = (np.array(average[field].split(), float) for field in ("confidence", "correct"))
     assert f"{calibration_error(confidence, correct == 1):.4f}" in row
+
+
+def test_rows_of_weight_two_and_repeated_rows_are_the_same_problem():
+    """The quick study: equal NLL for weight 2 and doubled rows, close to it for some repeats and for groups."""
+    study = EXPERIMENTS["repeats"]
+    results = Results(None, study.key)
+    study.run(results, Settings(quick=True))
+    nll = {record["change"]: record["nll"] for record in results.records}
+    assert nll["weight 2"] == pytest.approx(nll["as they are"], abs=1e-8)
+    assert nll["doubled"] == pytest.approx(nll["as they are"], abs=1e-8)
+    assert max(nll.values()) < 1.25 * nll["as they are"]
+
+
+def test_intervals_and_importances_in_a_quick_run():
+    text = reproduce(EXPERIMENTS["intervals"], Settings(quick=True))
+    crossed = next(line for line in text.splitlines() if line.startswith("80% intervals"))
+    assert crossed.count("0.000 ± 0.000") == 2
+    lines = reproduce(EXPERIMENTS["importances"], Settings(quick=True)).splitlines()
+    assert "rank correlation" in lines[0]
+    assert float(lines[2].split()[3]) > 0.5
