@@ -164,7 +164,7 @@ def repeat_summary(records: Sequence[Record]) -> str:
     rows = []
     for problem, own in group(records, lambda r: r["problem"]).items():
         by_change = group(own, lambda r: r["change"])
-        rows.append([problem, *(f"{column(by_change.get(change, []), 'nll').mean():.3f}" for change in CHANGES)])
+        rows.append([str(problem), *(f"{column(by_change.get(change, []), 'nll').mean():.3f}" for change in CHANGES)])
     return table(["held-out NLL", *CHANGES], rows)
 
 
