@@ -51,8 +51,8 @@ OBSERVATION = (
     "a finite sample, because the kernels were learned from the same rows."
 )
 WEIGHTED = (
-    "Intervals, quantiles and probabilities: approximate, calibrated on {n} held-out rows, counted by their weights; "
-    "no theorem for weighted rows."
+    "Intervals, quantiles and probabilities: approximate, calibrated on {n} held-out rows; no theorem for rows with "
+    "weights, copies or groups."
 )
 
 

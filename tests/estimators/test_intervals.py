@@ -127,6 +127,47 @@ def test_the_calibration_is_its_formula():
         assert (G[0].item(), G[-1].item()) == (0.0, pytest.approx(1.0))
 
 
+def test_rows_of_one_group_do_not_calibrate_each_other():
+    """Sixty patients with four nearly equal rows each, and no signal beside the patient: rows alone would predict it.
+
+    Without groups, intervals are calibrated on rows whose patient is known, and cover new patients too rarely.
+    """
+    rng = np.random.default_rng(0)
+    level, place = rng.normal(size=110), rng.normal(size=(110, 2))
+    patient = np.repeat(np.arange(110), 4)
+    X = place[patient] + 0.01 * rng.normal(size=(440, 2))
+    y = level[patient] + 0.1 * rng.normal(size=440)
+    train, new = patient < 60, patient >= 60
+    cover, options = {}, {"by rows": {}, "by groups": {"groups": patient[train]}}
+    for name, arguments in options.items():
+        low, high = regressor().fit(X[train], y[train], **arguments).predict_interval(X[new], 0.8).T
+        cover[name] = ((low <= y[new]) & (y[new] <= high)).mean()
+    # Three standard errors of a share with 60 patients for calibration and 50 new ones
+    assert abs(cover["by groups"] - 0.8) < 3 * np.sqrt(0.16 * (1 / 60 + 1 / 50))
+    assert cover["by rows"] < 0.5 < cover["by groups"]
+    split = regressor(conformal="split").fit(X[train], y[train], groups=patient[train])
+    kept = patient[train][split.outputs_[0].numbers.numpy()]
+    assert not np.isin(kept, np.setdiff1d(patient[train], kept)).any()
+    assert 60 <= split.outputs_[0].calibration.num_rows < 64
+    assert "no theorem for rows with weights, copies or groups" in split.outputs_[0].guarantee
+    with pytest.raises(ValueError, match="groups must be one label"):
+        regressor().fit(X, y, groups=[1])
+
+
+def test_only_ratios_of_weights_matter_and_copies_change_nothing():
+    X, y = mixed_table(60, 0)
+    w = np.random.default_rng(0).integers(1, 4, size=60).astype(float)
+    levels = np.array([0.1, 0.5, 0.9])
+
+    def quantiles(*rows, **weights):
+        return regressor().fit(*rows, **weights).predict_quantile(X[:9], levels)
+
+    plain = quantiles(X, y)
+    np.testing.assert_allclose(quantiles(X, y, sample_weight=np.full(60, 2.0)), plain, atol=1e-10)
+    weighted = quantiles(X, y, sample_weight=w)
+    np.testing.assert_allclose(quantiles(X, y, sample_weight=7.0 * w), weighted, atol=1e-10)
+
+
 @pytest.mark.parametrize("step", [0.0, 1.0])
 def test_held_out_rows_guarantee_the_coverage_of_intervals(step):
     """A model that is far off, and 39 held-out rows: P(Y ∈ C(X)) ≥ 0.8, in 1,000 repetitions within 3 errors of 0.013.
