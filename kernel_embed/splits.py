@@ -5,7 +5,6 @@ Published results belong to the random numbers drawn here, so the same seed alwa
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -35,105 +34,6 @@ def seed_of(random_state: RandomState) -> int | None:
         return int(random_state.randint(2**31 - 1))
     check_seed(random_state)
     return None if random_state is None else int(random_state)
-
-
-@dataclasses.dataclass(frozen=True)
-class DistinctRows:
-    """Distinct rows, their normalized weights, and what is left out at a time.
-
-    Attributes:
-        rows: one row number of each kind, in an order that depends only on the values.
-        weights: relative to each other as the sums of the weights of equal rows, and adding up to the number of units;
-            ``None`` if all are equal.
-        shares: the part of each row's weight that is one unit; ``None`` if every row is a unit as a whole.
-        places: a number for each row, the same for rows with the same inputs or in the same group; ``None`` if all
-            differ.
-        scale: the factor of the weights.
-    """
-
-    rows: Integers
-    weights: Floats | None
-    shares: Floats | None
-    places: Integers | None
-    scale: float
-
-
-def distinct_rows(
-    x: Floats, Y: Floats, weights: Floats | None = None, groups: Integers | None = None, scale: float | None = None
-) -> DistinctRows:
-    """Rows that differ in ``x``, ``Y`` or their group, with their weights added up; rows of weight 0 are dropped.
-
-    Only the ratios of weights matter. A row with all of its copies is one unit, which is left out as a whole. Rows with
-    the same inputs but different targets are repeated observations: there, a unit is the largest weight of which all
-    are multiples, one row if the weights are counts. A ``scale`` replaces the one of the units.
-
-    Example:
-        >>> x, Y = np.array([[1.0], [2.0], [1.0], [3.0], [3.0]]), np.array([[1.0], [0.0], [1.0], [0.0], [1.0]])
-        >>> distinct = distinct_rows(x, Y, np.array([2.0, 4.0, 2.0, 8.0, 12.0]))
-        >>> distinct.rows, distinct.weights, distinct.shares
-        (array([0, 1, 3, 4]), array([1., 1., 2., 3.]), array([1.        , 1.        , 0.5       , 0.33333333]))
-    """
-    w = np.ones(len(x)) if weights is None else weights
-    positive = np.flatnonzero(w > 0)
-    label = np.zeros((len(x), 1)) if groups is None else groups[:, None].astype(np.float64)
-    joined = np.concatenate([part[positive] for part in (x, Y, label, w[:, None])], axis=1)
-    # By value, so that neither the order of the rows nor the units of the columns matter.
-    order = np.lexsort(joined.T[::-1])
-    joined = joined[order]
-    differs = np.ones((len(order), joined.shape[1]), dtype=bool)
-    differs[1:] = np.logical_or.accumulate(joined[1:] != joined[:-1], axis=1)
-    # The first rows with these inputs, with these inputs, targets and group, and with all of these and their weight.
-    first_input, first, first_weight = differs[:, x.shape[1] - 1], differs[:, -2], differs[:, -1]
-    total: Floats = np.bincount(np.cumsum(first) - 1, joined[:, -1]).astype(np.float64)
-    rows, place = positive[order[first]], (np.cumsum(first_input) - 1)[first]
-    shares = None
-    if groups is not None:
-        place = np.unique(groups[rows], return_inverse=True)[1]
-    elif (repeated := np.bincount(place)[place] > 1).any():
-        num_weights = np.bincount(np.cumsum(first)[first_weight] - 1)
-        shares = _shares(total, num_weights, repeated, np.unique(Y[rows], axis=0, return_inverse=True)[1].ravel())
-    num_units = float(len(rows) if shares is None else (1.0 / shares).sum())
-    scale = num_units / float(total.sum()) if scale is None else scale
-    normal = np.round(total * scale, 12)  # the same to the last digit for weights in other units
-    equal = bool((normal == 1.0).all())
-    return DistinctRows(rows, None if equal else normal, shares, None if place[-1] + 1 == len(place) else place, scale)
-
-
-MOST_TARGETS = 64
-"""Number of different targets up to which equal ones at the same inputs may be several observations."""
-MOST_UNITS = 1e6
-
-
-def _shares(total: Floats, num_weights: Integers, repeated: NDArray[np.bool_], target: Integers) -> Floats | None:
-    """The part of each weight that is one unit, for rows that share their inputs with rows of another target.
-
-    Without a common divisor, a unit is the mean weight of the rows with one target that differ, also in their weight.
-    """
-    if target.max() >= MOST_TARGETS:
-        return None
-    unit = total.copy()
-    common = _common_divisor(total[repeated])
-    if common is not None:
-        unit[repeated] = common
-    else:  # weights of classes, or any real numbers
-        for kind in np.unique(target[repeated]):
-            members = repeated & (target == kind)
-            divisor = _common_divisor(total[members]) if members.sum() > 1 else None
-            unit[members] = divisor or total[members].sum() / num_weights[members].sum()
-    return None if bool((unit == total).all()) else np.minimum(unit / total, 1.0)
-
-
-def _common_divisor(weights: Floats) -> float | None:
-    """The largest number of which all ``weights`` are multiples; ``None`` if there is none of a sensible size."""
-    divisor, smallest = 0.0, float(weights.sum()) / MOST_UNITS
-    for weight in np.unique(weights).tolist():
-        a, b = weight, divisor
-        while b > 1e-6 * smallest:  # Euclid, with rounding
-            a, b = b, min(a % b, b - a % b)
-        divisor = a
-        if divisor < smallest:
-            return None
-    return divisor
 
 
 def stratified_sample(

@@ -15,11 +15,12 @@ from ..linalg import Units
 from ..objectives import Objective, default_objective
 from ..progress import progress_bar
 from ..resources import few_threads
-from ..splits import RandomState, distinct_rows, group_numbers, seed_of
+from ..splits import RandomState, group_numbers, seed_of
 from ..tabular.encoder import TableEncoder, plain_matrix, validate_table
 from ..validation import check_memory
 from .conditioning import Table
 from .default import EXACT, NUM_STAGES, learn_default
+from .distinct import distinct_rows
 from .distributed import fit_on_ranks, updated
 from .pooled import PooledPredictor
 from .prediction import ClassifierPredictions, Floats, Labels, read_labels

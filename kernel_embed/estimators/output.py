@@ -15,10 +15,10 @@ from ..embeddings.recalibration import Recalibration
 from ..linalg import Units
 from ..progress import ProgressBar
 from ..resources import few_threads
-from ..splits import distinct_rows
 from ..tabular import InputTransform, make_input_transform
 from .candidates import Rows, relevances
 from .conditioning import PROBES, Table, num_points
+from .distinct import distinct_rows
 from .distributional import COARSE, FAMILIES, Conditioning, learn_distributional, refitted
 from .importance import Fold, HeldOut, random_folds, units_of
 from .mixture import Component, Grid, Mixture, mixed, stacking_weights

@@ -105,7 +105,8 @@ class SingleKernel:
         # A GPyTorch kernel is callable too, so test the type.
         is_constructor = not isinstance(self.kernel, Kernel) and callable(self.kernel)
         kernel: Kernel = self.kernel(table.x) if is_constructor else copy.deepcopy(self.kernel)
-        return MulticlassEmbedding(kernel.to(table.x), self.num_classes, self.regularization), None
+        kernel = kernel.to(table.x) if isinstance(kernel, Kernel) else kernel
+        return MulticlassEmbedding(kernel, self.num_classes, self.regularization), None
 
     def _isotropic_start(self, table: Table) -> tuple[MulticlassEmbedding, FitResult]:
         """The default kernel at the best common lengthscale: two parameters, learned in a dozen evaluations.

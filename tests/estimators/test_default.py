@@ -15,7 +15,8 @@ from sklearn.preprocessing import StandardScaler
 
 import kernel_embed as ke
 from kernel_embed.estimators import PooledPredictor, candidates, conditioning, default, distributed
-from kernel_embed.splits import distinct_rows, stratified_folds, stratified_sample
+from kernel_embed.estimators.distinct import distinct_rows
+from kernel_embed.splits import stratified_folds, stratified_sample
 
 
 @pytest.fixture(scope="module")
@@ -210,8 +211,8 @@ def test_rows_are_chosen_with_every_class():
     part = stratified_folds(labels, 3, generator)
     assert all(abs(int((part[labels == c] == k).sum()) - (labels == c).sum() / 3) < 1 for c in (0, 1) for k in range(3))
     twice = distinct_rows(np.array([[0.0], [-0.0], [1.0]]), np.ones((3, 1)), np.array([1.0, 2.0, 0.0]))
-    assert twice.weights is None
-    assert (twice.rows.tolist(), twice.scale) == ([0], 1 / 3)
+    assert twice.weights.tolist() == [2.0]  # half of the only row is left out at a time
+    assert (twice.rows.tolist(), twice.shares.tolist(), twice.scale) == ([0], [0.5], 2 / 3)
 
 
 def test_rows_in_parts_are_rows_at_once(table):

@@ -6,7 +6,8 @@ from sklearn.linear_model import LogisticRegression
 
 import kernel_embed as ke
 from kernel_embed.estimators import conditioning, default
-from kernel_embed.splits import distinct_rows, stratified_folds, stratified_sample
+from kernel_embed.estimators.distinct import distinct_rows
+from kernel_embed.splits import stratified_folds, stratified_sample
 
 
 def sample(n, seed, offset=0.0):
@@ -125,10 +126,21 @@ def test_groups_of_any_label_are_taken_and_checked(settings):
 
 
 def test_units_are_counted_by_the_largest_common_weight():
-    x, Y = np.zeros((4, 1)), np.array([[0.0], [1.0], [0.0], [1.0]])
-    counts = distinct_rows(x, Y, np.array([0.6, 0.4, 0.6, 0.4]))
-    np.testing.assert_allclose(counts.weights, [3.0, 2.0])
-    np.testing.assert_allclose(counts.shares, [1 / 3, 1 / 2])
-    real = distinct_rows(x, Y, np.array([1.0, 2.0**0.5, 3.0**0.5, 5.0**0.5]))
-    np.testing.assert_allclose(real.shares, [0.5, 0.5])
-    assert real.weights.sum() == pytest.approx(4.0)
+    x, Y = np.r_[np.arange(5.0), np.zeros(4) + 9.0][:, None], np.r_[np.zeros(5), 0.0, 1.0, 0.0, 1.0][:, None]
+    counts = distinct_rows(x, Y, np.array([0.2] * 5 + [0.6, 0.4, 0.6, 0.4]))
+    assert counts.weights.sum() == pytest.approx(10.0)
+    np.testing.assert_allclose(counts.shares, [1.0] * 5 + [1 / 3, 1 / 2])
+    real = distinct_rows(x, Y, np.r_[np.ones(5), 1.0, 2.0**0.5, 3.0**0.5, 5.0**0.5])
+    np.testing.assert_allclose(real.shares, [1.0] * 5 + [0.5, 0.5])
+    assert real.weights.sum() == pytest.approx(9.0)
+
+
+def test_labels_that_follow_from_categories_are_learned():
+    """Twelve categories with one label each: without its rows nothing is known of a category, but rows repeat."""
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 12, 300)
+    labels = np.array([0, 1, 1, 0, 1, 0, 0, 1, 0, 1, 1, 0])
+    X, new = (np.array([f"kind {k}" for k in kinds], dtype=object)[:, None] for kinds in (kind, range(12)))
+    p = probabilities(X, labels[kind], new)
+    assert (p[np.arange(12), labels] > 0.9).all()
+    np.testing.assert_allclose(probabilities(np.r_[X, X], np.r_[labels[kind], labels[kind]], new), p, atol=1e-10)
