@@ -110,13 +110,14 @@ def _units(total: Floats, num_weights: Integers, repeated: NDArray[np.bool_], ta
 
     Without one, it is the mean weight of the rows with one target that differ, also in their weight.
     """
-    unit, common = total.copy(), _common_divisor(total[repeated])
+    unit: Floats = total.copy()
+    common = _common_divisor(total[repeated])
     for kind in np.unique(target[repeated]):
         members = repeated & (target == kind)
         # Weights of classes have a divisor for each class; other real numbers have none.
         divisor = common or (_common_divisor(total[members]) if members.sum() > 1 else None)
         unit[members] = divisor or total[members].sum() / num_weights[members].sum()
-    unit = np.minimum(unit, total)
+    np.minimum(unit, total, out=unit)
     return unit
 
 
