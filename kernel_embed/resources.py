@@ -74,6 +74,8 @@ def few_threads(num_rows: int) -> Iterator[None]:
         >>> torch.get_num_threads() == before
         True
     """
+    import scipy.linalg  # noqa: F401  # its BLAS must be loaded to be limited; else the first result rounds differently
+
     before, few = torch.get_num_threads(), num_rows < SMALL
     with threadpool_limits(limits=1 if few else None):
         if few:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -89,3 +92,55 @@ def test_the_network_of_the_comparison_starts_from_the_same_weights() -> None:
 
     with default_dtype(torch.float64):
         assert next(perceptron(2, (4,)).parameters()).dtype is torch.float32
+
+
+def test_the_first_draws_of_a_process_are_those_of_the_second() -> None:
+    """The libraries that the first call loads must obey its limit of threads."""
+    code = """
+import warnings, torch, kernel_embed as ke
+from gpytorch.kernels import RBFKernel
+warnings.simplefilter("ignore")
+torch.set_num_threads(2)
+x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+settings = {"num_samples": 20, "warmup_steps": 20, "num_chains": 2, "seed": 3, "progress": False}
+first, second = (
+    ke.sample_posterior(
+        ke.MulticlassEmbedding(RBFKernel(ard_num_dims=2).double(), 2), ke.ConditionalEvidence(), x,
+        (x[:, 0] > 0.5).long(), **settings,
+    ).samples["regularization"]
+    for _ in range(2)
+)
+assert torch.equal(first, second), (first - second).abs().max()
+"""
+    threads = {name: "2" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **threads}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_seeds_of_numpy_are_seeds(tmp_path) -> None:
+    x, y = rows()
+    kernel = RBFKernel().double()
+    draws = {"num_samples": 2, "warmup_steps": 2, "num_chains": 1, "progress": False}
+
+    def classes() -> ke.MulticlassEmbedding:
+        return ke.MulticlassEmbedding(RBFKernel().double(), 2)
+
+    calls: list[Callable[[object], object]] = [
+        lambda seed: ke.fit(classes(), ke.LeaveOneOutRisk(), x, y, seed=seed, max_evaluations=2, progress=False).value,
+        lambda seed: (
+            ke.sample_posterior(
+                classes(), ke.ConditionalEvidence(), x, y, seed=seed, checkpoint=tmp_path / f"{type(seed)}", **draws
+            )
+            .samples["regularization"]
+            .tolist()
+        ),
+        lambda seed: (
+            ke.approximate(classes(), x, y, method=ke.RandomFeatures(8, seed=seed))[0].probabilities(x[:2]).tolist()
+        ),
+        lambda seed: ke.EmbeddingEvidence(10, seed=seed)(ke.BayesianMeanEmbedding(kernel), x).item(),
+        lambda seed: ke.two_sample_test(x[:30], x[30:], seed=seed).pvalue,
+        lambda seed: ke.independence_test(x[:, :1], x[:, 1:], seed=seed).pvalue,
+        lambda seed: ke.approximate(classes(), x, y, method=ke.Nystrom(10, seed=seed))[0].probabilities(x[:2]).tolist(),
+    ]
+    for call in calls:
+        assert call(np.int64(3)) == call(3)

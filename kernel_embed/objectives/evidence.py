@@ -145,7 +145,7 @@ class EmbeddingEvidence(Objective[ConditionedMeanEmbedding]):
         return None if evidence.has_repeated_points else evidence
 
     def _rows(self, n: int) -> Tensor:
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = torch.Generator().manual_seed(int(self.seed))
         return torch.randperm(n, generator=generator)[: self.num_locations]
 
     def __repr__(self) -> str:

@@ -170,6 +170,7 @@ def sample_posterior(
     num_samples = check_count("num_samples", num_samples)
     warmup_steps, num_chains = check_count("warmup_steps", warmup_steps, 0), check_count("num_chains", num_chains)
     check_seed(seed)
+    seed = None if seed is None else int(seed)  # NumPy's integers cannot be written to a checkpoint
     x, y, embedding = check_features(x), usable_for_gradients(y), usable_for_gradients(embedding)
     first, *seeds = (int(s) for s in np.random.SeedSequence(seed).generate_state(num_chains + 1))
     with _LOCK, few_threads(x.shape[-2]), torch.random.fork_rng(devices=[]), quiet_numbers():

@@ -104,7 +104,7 @@ class _Fourier(Algebra[Kernel]):
         seed = self.seed + 7 * sum(node.positions)  # different frequencies for each part of a sum
         spectrum = SPECTRA.find(kernel)
         if spectrum is not None:
-            generator = torch.Generator().manual_seed(seed)
+            generator = torch.Generator().manual_seed(int(seed))
             Omega = spectrum(kernel, node.width(self.d), self.num_features // 2, generator)
             return FeatureKernel(FourierFeatures(Omega), active_dims=node.active_dims)
         if isinstance(kernel, FeatureKernel) and kernel.num_features is not None:

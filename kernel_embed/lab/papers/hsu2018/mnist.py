@@ -69,7 +69,7 @@ class Head(abc.ABC):
         self.module.train()
         total, start = 0.0, time.perf_counter()
         with torch.random.fork_rng():
-            torch.manual_seed(seed)  # of dropout, inside the fork
+            torch.manual_seed(int(seed))  # of dropout, inside the fork
             for batch in batches:
                 self.optimizer.zero_grad()
                 loss = self.loss(x[batch], y[batch])
@@ -158,7 +158,7 @@ def make_head(
 ) -> Head:
     """The head ``"cen"`` or ``"softmax"`` on a network whose first weights depend on ``seed`` alone."""
     network = convolutional()
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(int(seed))
     paper_initialization(network, generator)
     if name == "cen":
         return EmbeddingHead(network, learning_rate, NETWORK_OBJECTIVES[objective], regularization)
