@@ -142,6 +142,9 @@ class MulticlassEmbeddingClassifier(ClassifierPredictions):
             sample_weight: the weight of each row. Only ratios matter; a row of weight 2 equals two rows.
             groups: a label for each row. Rows of one group, such as a patient, a batch or a day, are left out together
                 by everything that validates, calibrates or combines. By default rows that are equal are.
+
+        Raises:
+            ValueError: if labels or groups are not one for each row, or ``groups`` are given with ``distributed=True``.
         """
         if self.distributed:
             if groups is not None:
