@@ -225,7 +225,8 @@ class ClassifierPredictions(ClassifierMixin, ImportanceMixin):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable labels."""
-        labels: NDArray[Any] = self.classes_[self._scores(X).argmax(axis=1)]
+        best = self._scores(X).argmax(axis=1)  # raises NotFittedError before there are classes
+        labels: NDArray[Any] = self.classes_[best]
         return labels
 
     def predict_set(self, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:
