@@ -72,11 +72,12 @@ DECIMAL = re.compile(r"[-−]?\d+\.(\d*)(?:e([-+]\d+))?")
 
 def _agree(expected: str, printed: str) -> bool:
     """Whether the texts are equal but for the last digits of their decimal numbers."""
-    texts = [" ".join(text.split()) for text in (expected, printed)]
-    if len({" ".join(DECIMAL.sub("#", text).split()) for text in texts}) > 1:
+    texts = [re.sub(r"(?<=\[) | (?=\])", "", " ".join(text.split())) for text in (expected, printed)]
+    if len({DECIMAL.sub("#", text) for text in texts}) > 1:
         return False
     pairs = zip(*map(DECIMAL.finditer, texts), strict=True)
-    return all(abs(_number(a) - _number(b)) <= 3.01 * 10.0 ** (int(a[2] or 0) - len(a[1])) for a, b in pairs)
+    units = ((a, b, 10.0 ** (int(a[2] or 0) - max(len(a[1]), len(b[1]), 1))) for a, b in pairs)
+    return all(abs(_number(a) - _number(b)) <= 3.01 * unit for a, b, unit in units)
 
 
 def _number(match: re.Match[str]) -> float:
