@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ...learning.parameters import Vector
-from ...resources import num_cpus
+from ...resources import few_threads, num_cpus
 from ...validation import check_count, check_number, check_setting
 from ..potential import Potential, quiet_numbers
 from ..sampler import Checkpoint, Draws, Plan, Sampler
@@ -202,6 +202,7 @@ def _run_in_processes(sampler: NUTS, potential: Potential, plan: Plan) -> _Chain
     return _Chains(draws, [step for *_, step, _ in finished], [dense for *_, dense in finished], interrupted)
 
 
+@few_threads(0)  # one thread for each process
 def _run(
     sampler: NUTS, potential: Potential, path: str, shape: tuple[int, int],
     start: Vector, warmup_steps: int, seed: int, checkpoint: Checkpoint | None,
@@ -210,7 +211,6 @@ def _run(
 
     Returns the counts of evaluations and rejections, the step size, and whether the mass matrix is dense.
     """
-    torch.set_num_threads(1)
     potential.num_evaluations = potential.num_rejected = 0
     file = np.memmap(path, np.float64, "r+", shape=shape)
     chain = sampler.chain(potential, start, warmup_steps, seed, checkpoint)
