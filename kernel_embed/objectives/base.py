@@ -162,6 +162,10 @@ class Objective(abc.ABC, Generic[B_contra]):
         """The loss: a scalar, or one value for each element of the embedding's batch shape.
 
         ``weights`` and ``groups`` of the rows are those of ``embedding.attach``.
+
+        Raises:
+            TypeError: if the objective's own ``evaluate`` returns no tensor.
+            ValueError: if it returns one value for each row instead of one for all.
         """
         value = self.evaluate(attach(embedding, x, y, weights, groups))
         return check_value(self, value, getattr(embedding, "batch_shape", _NO_BATCH))
