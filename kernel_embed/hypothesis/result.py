@@ -55,7 +55,7 @@ class KernelTestResult:
         test: the name of the test.
         statistic: its value on the data: with one kernel the statistic by its definition, with several the largest of
             their standardized statistics.
-        pvalue: the p-value; by permutations (1 + #{T_b ≥ T}) / (1 + B), which is never 0.
+        pvalue: by permutations (1 + #{T_b ≥ T}) / (1 + B): never below 1 / (1 + B), so that a smaller one needs more.
         kernel: the kernel, of several the one with the largest standardized statistic; a pair (of x, of y) where there
             are two.
         null: the statistic under the null hypothesis, ``(B,)``: permuted, or drawn from the approximation.
@@ -88,7 +88,9 @@ class KernelTestResult:
 
     def summary(self) -> str:
         """One line: the test, its p-value, the statistic, the kernel."""
-        return f"{self._headline()}, kernel {describe(self.kernel)} ({self.kernel_choice}), {self.null_kind}"
+        line = f"{self._headline()}, kernel {describe(self.kernel)} ({self.kernel_choice}), {self.null_kind}"
+        is_smallest = "perm" in self.null_kind and self.pvalue <= 1.0 / (1 + len(self.null)) * (1 + 1e-12)
+        return f"{line} (p = 1/(B + 1), the smallest possible)" if is_smallest else line
 
     def _headline(self) -> str:
         sizes = ", ".join(map(str, self.sizes))

@@ -240,3 +240,11 @@ def test_gamma_approximation_is_near_the_permutations():
     three = ke.k_sample_test(x, y, x.flip(0) + 0.1, kernel=kernel, null="gamma").pvalue
     exact = ke.k_sample_test(x, y, x.flip(0) + 0.1, kernel=kernel, num_permutations=2000, seed=0).pvalue
     assert three == pytest.approx(exact, abs=0.05)
+
+
+def test_the_summary_says_where_the_p_value_is_the_smallest_possible():
+    x = torch.randn(40, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    apart, together = (ke.two_sample_test(x, x + d, kernel="median", num_permutations=99, seed=0) for d in (3.0, 0.0))
+    assert apart.pvalue == 0.01
+    assert "p = 1/(B + 1), the smallest possible" in apart.summary()
+    assert "smallest possible" not in together.summary()
