@@ -97,6 +97,10 @@ class Objective(abc.ABC, Generic[B_contra]):
     and implements :meth:`value_and_gradient`, which is faster for a few hundred rows. The type parameter says which
     embeddings it is for.
 
+    Raises:
+        TypeError: when called, if ``evaluate`` returns no tensor.
+        ValueError: when called, if it returns one value for each row instead of one for all.
+
     Example:
         >>> import gpytorch, kernel_embed as ke
         >>> class Shrink(ke.Objective):
