@@ -95,3 +95,9 @@ def test_dates_come_as_text_from_a_file(form):
     np.testing.assert_array_equal(np.asarray(form.transform(as_read)), np.asarray(form.transform(table)))
     with pytest.raises(ValueError, match="Column 'day' held dates"):
         form.transform(table.assign(day=list("abcdef")))
+
+
+def test_calling_an_embedding_says_what_to_call_instead():
+    embedding = ke.MulticlassEmbedding(gpytorch.kernels.RBFKernel(), num_classes=2)
+    with pytest.raises(TypeError, match=r"not a function of x\. .*embedding\.condition\(x, y\)\.probabilities"):
+        embedding(torch.rand(3, 1))

@@ -106,6 +106,13 @@ class KernelEmbedding(Module):
         """The batch shape of the kernel, and so of every parameter and prediction."""
         return batch_shape_of(self.kernel)
 
+    def forward(self, *inputs: object, **options: object) -> object:
+        """Say what to call instead: an embedding has predictions only with data."""
+        raise TypeError(
+            f"{type(self).__name__} is not a function of x. Condition it on data first, as in "
+            "embedding.condition(x, y).probabilities(x_new), or call an objective, as in objective(embedding, x, y)."
+        )
+
 
 def _loses_digits(value: torch.Tensor, dtype: torch.dtype) -> bool:
     """Whether ``value`` is another number in ``dtype``."""
