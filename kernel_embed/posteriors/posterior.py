@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, cast
 
 import torch
@@ -12,6 +12,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 from typing_extensions import Self, TypeVar
 
+from ..kernels.structure import nodes_of
 from ..validation import check_count, check_tensor
 from .batched import EmbeddingDraws, load_one
 from .diagnostics import Summary, summarize
@@ -138,11 +139,15 @@ class Posterior(Generic[E_co, C_co]):
         head = f"{type(self).__name__}({self.num_chains} chains × {self.num_samples} draws by {self.method}"
         return f"{head}{', interrupted' if self.interrupted else ''}; {self.kind})\n{self.summary()}"
 
-    def to_arviz(self) -> InferenceData:
+    def to_arviz(self, feature_names: Sequence[str] | None = None) -> InferenceData:
         """The draws as ``arviz.InferenceData``.
+
+        Args:
+            feature_names: names of the columns of x, such as ``frame.columns``; coordinates of lengthscales per column.
 
         Raises:
             ImportError: if arviz is not installed, the extra ``posteriors``.
+            ValueError: if there are more or fewer names than columns.
         """
         try:
             import arviz
@@ -153,7 +158,24 @@ class Posterior(Generic[E_co, C_co]):
         if draws.energy is not None and draws.depth is not None:
             statistics |= {"energy": draws.energy, "tree_depth": draws.depth}
         groups = {"posterior": self.samples_by_chain, "sample_stats": statistics}
-        return arviz.from_dict(**{k: {name: v.cpu().numpy() for name, v in g.items()} for k, g in groups.items()})
+        coords = None if feature_names is None else self._coordinates(list(map(str, feature_names)))
+        arrays = {k: {name: v.cpu().numpy() for name, v in g.items()} for k, g in groups.items()}
+        return arviz.from_dict(**arrays, coords=coords)
+
+    def _coordinates(self, feature_names: list[str]) -> dict[str, list[str]]:
+        """Names of the columns that each lengthscale belongs to, by ArviZ's default names of dimensions."""
+        d = self.potential.x.shape[-1]
+        if len(feature_names) != d:
+            raise ValueError(f"x has {d} columns, but feature_names has {len(feature_names)} names. Name each column.")
+        embedding, coordinates = self.potential.embedding, {}
+        names = {module: name for name, module in embedding.named_modules()}
+        kernel = getattr(embedding, "kernel", None)
+        for node in nodes_of(kernel) if isinstance(kernel, Kernel) else ():
+            name, columns = f"{names[node.kernel]}.lengthscale", node.select(torch.arange(d)).tolist()
+            values = self.samples_by_chain.get(name)
+            if values is not None and values.shape[-1] == len(columns):
+                coordinates[f"{name}_dim_{values.dim() - 3}"] = [feature_names[j] for j in columns]
+        return coordinates
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write draws, data and settings to a file that :func:`kernel_embed.load_posterior` reads."""

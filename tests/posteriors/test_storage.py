@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
 
 import kernel_embed as ke
 
@@ -48,6 +48,24 @@ def test_arviz_agrees_about_r_hat(problem):
     assert data.posterior["regularization"].shape == (2, 60)
     theirs = arviz.rhat(data, method="split")["regularization"].item()
     assert posterior.summary()["regularization"]["r_hat"].item() == pytest.approx(theirs, abs=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_lengthscales_in_arviz_have_the_names_of_their_columns():
+    pytest.importorskip("arviz")
+    x = torch.randn(20, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2, active_dims=[2, 0]) + RBFKernel(ard_num_dims=3)) + RBFKernel()
+    embedding = ke.BayesianMeanEmbedding(kernel.double())
+    posterior = ke.sample_posterior(embedding, ke.EmbeddingEvidence(), x, num_samples=5, sampler=ke.Laplace())
+    data = posterior.to_arviz(feature_names=["age", "height", "weight"]).posterior
+    prefix = "kernel.kernels.0.base_kernel.kernels"
+    assert data[f"{prefix}.0.lengthscale_dim_1"].values.tolist() == ["weight", "age"]
+    assert data[f"{prefix}.1.lengthscale_dim_1"].values.tolist() == ["age", "height", "weight"]
+    assert data["kernel.kernels.1.lengthscale_dim_1"].values.tolist() == [0]  # one for all columns
+    age = data[f"{prefix}.0.lengthscale"].sel({f"{prefix}.0.lengthscale_dim_1": "age"}).values
+    assert np.array_equal(age, posterior.samples_by_chain[f"{prefix}.0.lengthscale"][..., 1].numpy())
+    with pytest.raises(ValueError, match="x has 3 columns, but feature_names has 1 names"):
+        posterior.to_arviz(feature_names=["age"])
 
 
 def test_a_number_is_no_path_and_the_file_of_that_number_stays_open(tmp_path):
