@@ -91,8 +91,8 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
 
     Raises:
         TypeError: if ``kernel`` is not a kernel, or ``x`` not a tensor of real numbers.
-        ValueError: if the kernel has no lengthscale, or takes other columns than ``x`` has; or ``x`` is empty or not
-            finite.
+        ValueError: if the kernel has no lengthscale, or takes other columns than ``x`` has; ``x`` is empty or not
+            finite; or a median distance leaves the range of the kernel's dtype.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -111,7 +111,13 @@ def set_lengthscales_by_median(kernel: Kernel, x: Tensor) -> Kernel:
             "The median heuristic can set nothing else; learn the kernel with kernel_embed.fit instead."
         )
     for part, columns in lengthscales:
-        part.lengthscale = median_distance(columns).to(part.raw_lengthscale).expand_as(part.raw_lengthscale)
+        median = median_distance(columns).to(part.raw_lengthscale)
+        if not 0 < median < torch.inf:
+            raise ValueError(
+                f"The median distance leaves the range of {median.dtype}: {median.item():g}. Standardize x, or use "
+                "float64 for x and the kernel."
+            )
+        part.lengthscale = median.expand_as(part.raw_lengthscale)
     return kernel
 
 

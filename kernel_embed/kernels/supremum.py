@@ -114,8 +114,8 @@ def sup_diagonal(
 
     Raises:
         TypeError: if ``kernel`` is not a kernel, or ``bound`` not a number.
-        ValueError: if ``bound`` is not positive and finite, k(x, x) is negative somewhere, or it exceeds ``bound`` on
-            the data (a ``DiagonalBoundError``).
+        ValueError: if ``bound`` is not positive and finite, k(x, x) is negative somewhere, a registered supremum is
+            negative or not finite, or k(x, x) exceeds ``bound`` on the data (a ``DiagonalBoundError``).
 
     Example:
         >>> import torch, gpytorch
@@ -166,12 +166,25 @@ class _Supremum(Arithmetic):
 
     def leaf(self, node: Node) -> Tensor | None:
         """α² by the rule of the class."""
-        rule = _rule(node.kernel)
-        return None if rule is None else rule(node.kernel, node.select_inputs(self.x))
+        kernel, rule = node.kernel, _rule(node.kernel)
+        value = None if rule is None else rule(kernel, node.select_inputs(self.x))
+        if value is not None and not _is_possible(kernel, value):
+            raise ValueError(
+                f"The registered supremum of {type(kernel).__name__} must be finite and not negative, but it is "
+                f"{value.detach().flatten().tolist()}. Correct the rule supremum= of kernel_embed.register."
+            )
+        return value
 
     def scale(self, node: Node, part: Tensor) -> Tensor:
         """σ²α²."""
         return node.factor * part
+
+
+def _is_possible(kernel: Kernel, value: Tensor) -> bool:
+    """0 ≤ α² < ∞; of hyperparameters that are not finite any other, because learning turns back from those itself."""
+    if bool(((value >= 0) & (value < math.inf)).all()):
+        return True
+    return not bool((value < 0).any()) and not all(bool(p.isfinite().all()) for p in kernel.parameters())
 
 
 def _rule(kernel: Kernel) -> SupremumRule | None:

@@ -105,6 +105,15 @@ def test_median_distance_of_duplicates_and_of_integers():
         ke.set_lengthscales_by_median(LinearKernel(), torch.randn(4, 2))
 
 
+@pytest.mark.parametrize("x", [3e38 * torch.eye(3), 1e60 * torch.eye(3).double(), 1e-60 * torch.eye(3).double()])
+def test_a_lengthscale_outside_of_the_range_is_refused(x):
+    kernel = RBFKernel()
+    with pytest.raises(ValueError, match=r"median distance leaves the range of torch\.float32.*Standardize x"):
+        ke.set_lengthscales_by_median(kernel, x)
+    assert kernel.lengthscale.item() == pytest.approx(math.log(2))
+    assert ke.set_lengthscales_by_median(kernel, 1e20 * torch.eye(3)).lengthscale.item() == pytest.approx(2**0.5 * 1e20)
+
+
 def test_median_distance_of_many_rows_is_close():
     x = torch.randn(4001, 2, dtype=torch.float64)
     # For Gaussian differences ‖x − x'‖²/2 is χ² with 2 degrees of freedom: median √(4 log 2).

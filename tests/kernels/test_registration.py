@@ -144,6 +144,16 @@ def test_a_supremum_that_the_user_knows(x):
     assert (found.source, round(found.value.item(), 10)) == ("closed form", 7.0)
 
 
+@pytest.mark.parametrize("value", [-2.0, math.nan, math.inf])
+def test_a_supremum_that_cannot_be_one_is_refused(x, value):
+    class Wrong(Bounded):
+        pass
+
+    register(Wrong, supremum=lambda kernel, x: x.new_tensor(value))
+    with pytest.raises(ValueError, match="registered supremum of Wrong must be finite and not negative"):
+        ke.kernels.sup_diagonal(ScaleKernel(Wrong(active_dims=[0])).double() + RBFKernel().double(), x)
+
+
 class Tent(Kernel):
     """max(0, 1 − |x − x'|) in one column: r is its convolution with itself."""
 
