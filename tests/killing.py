@@ -27,7 +27,7 @@ TASKS = {
     "compare": ["compare", "--no-report", "--folds", "3", "--all-rows", "--methods", *METHODS],
     "reproduce": ["reproduce", "coverage", "--repetitions", "3"],
 }
-VARYING = ("seconds", "megabytes")
+VARYING = ("seconds", "megabytes", "checksum")
 """How fields of a record end that two runs do not share."""
 
 Record = dict[str, object]

@@ -188,7 +188,7 @@ def test_reproduce_voted(tmp_path, capsys):
 
 def test_names_with_markup_formulas_and_control_characters_do_no_harm(tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(report, "SECTIONS", (predictions.confusion, figures.relevance))
+    monkeypatch.setattr(report, "SECTIONS", (predictions.confusion, figures.importance))
     monkeypatch.setattr(progress.ProgressLog, "FIRST", 0.0)
     names = [
         "<script>alert(1)</script>",

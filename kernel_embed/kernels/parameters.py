@@ -228,7 +228,7 @@ def default_kernel(x: Tensor, lengthscale: float | None = None) -> RBFKernel:
 def log_normal_prior(mode: Tensor | float, spread: float) -> LogNormalPrior:
     """LogNormal(μ, σ) with μ = log mode + σ²: its density, and so a MAP fit without data, is highest at ``mode``."""
     if not isinstance(mode, Tensor):
-        mode = torch.tensor(mode, dtype=torch.float64)
+        mode = torch.tensor(mode, dtype=torch.float64, device="cpu")
     location = mode.log() + spread**2
     return LogNormalPrior(location, torch.full_like(location, spread))
 

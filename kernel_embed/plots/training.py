@@ -193,6 +193,7 @@ def plot_importances(importances: Importances, most: int = 20, *, ax: Axes | Non
 
     Raises:
         TypeError: if ``importances`` has no means and standard errors, for example because an estimator is given.
+        ValueError: if there is not one mean for each name.
 
     Example:
         >>> from kernel_embed import plots
@@ -202,6 +203,9 @@ def plot_importances(importances: Importances, most: int = 20, *, ax: Axes | Non
     """
     if not hasattr(importances, "standard_error"):
         raise TypeError(f"Expected importances, got {type(importances).__name__}. Give model.permutation_importance().")
+    if np.shape(importances.mean) != (len(importances.names),):
+        shape, number = np.shape(importances.mean), len(importances.names)
+        raise ValueError(f"Expected one importance for each of {number} columns, got shape {shape}.")
     ax = axes_or_new(ax, 5.0, 4.0)
     order = np.argsort(importances.mean, kind="stable")[-check_count("most", most) :]
     names = [importances.names[j] for j in order]

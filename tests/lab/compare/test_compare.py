@@ -166,7 +166,7 @@ def mixed(n=48):
 
 @pytest.mark.filterwarnings("ignore::kernel_embed.posteriors.PosteriorWarning")
 @pytest.mark.filterwarnings("ignore:Points lie up to")  # without a prior, a lengthscale collapses on 36 rows
-@pytest.mark.filterwarnings("ignore:K . ηI was not numerically positive definite")
+@pytest.mark.filterwarnings("ignore:K . ηI was not numerically positive definite", "ignore:The fit is degenerate")
 @pytest.mark.parametrize("name", list(learners()))
 def test_the_snippet_of_the_report_gives_the_row_from_public_places(name):
     learner, table = learners()[name], mixed()
