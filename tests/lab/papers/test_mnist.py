@@ -64,5 +64,5 @@ def test_missing_images_are_explained(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="train-images"):
         mnist.load_mnist(tmp_path)
     monkeypatch.delenv("KERNEL_EMBED_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match="MNIST is not here. Give the directory that holds mnist/"):
+    with pytest.raises(FileNotFoundError, match="Give the directory that holds mnist/"):
         mnist.load_mnist()
