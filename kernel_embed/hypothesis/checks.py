@@ -14,7 +14,7 @@ from numbers import Integral
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..kernels import FeatureKernel
@@ -36,10 +36,12 @@ def read_samples(
     """Samples of the same columns as float64 tensors ``(n, d)`` on one device, and their categorical columns.
 
     Args:
-        samples: tensors, NumPy arrays, data frames of numbers or nested lists, by the names used in errors.
+        samples: tensors, NumPy arrays, data frames or nested lists, by the names used in errors. Columns of text are
+            categorical; their categories are numbered in sorted order.
         categorical: the categorical columns.
         minimum: rows that each sample needs.
     """
+    samples, text = _number_text(samples)
     raw = {name: as_tensor(sample, name) for name, sample in samples.items()}
     checked = []
     for name, tensor in raw.items():
@@ -54,7 +56,50 @@ def read_samples(
             f"The samples have different numbers of columns: {counts}. Give all of them the same features."
         )
     columns = categorical_columns(list(raw.values()), categorical)
+    if text and categorical is False:
+        raise TypeError(f"Columns {text} hold text, which is categorical. Leave categorical=False out.")
+    columns = tuple(sorted({*columns, *text}))
     return [x.to(checked[0].device) for x in checked], columns
+
+
+def _number_text(samples: Mapping[str, Tensor | ArrayLike]) -> tuple[Mapping[str, Tensor | ArrayLike], list[int]]:
+    """The samples with text replaced by the numbers of its categories in all samples, and the columns of text."""
+    tables = {name: table for name, sample in samples.items() if (table := _table_with_text(sample)) is not None}
+    if not tables:
+        return samples, []
+    is_text = {name: [any(isinstance(v, str) for v in column) for column in table.T] for name, table in tables.items()}
+    first = next(iter(is_text.values()))
+    if len(tables) < len(samples) or any(other != first for other in is_text.values()):
+        raise TypeError(f"{' and '.join(samples)} must have text in the same columns. Convert them to the same types.")
+    text = [j for j, column_is_text in enumerate(first) if column_is_text]
+    for j in text:
+        values = [value for table in tables.values() for value in table[:, j]]
+        if other := [value for value in values if not isinstance(value, str)]:
+            raise TypeError(f"Column {j} mixes text and {other[0]!r}. Fill or drop missing values, convert numbers.")
+        if all(value.strip().lstrip("+-").replace(".", "", 1).isdigit() for value in set(values)):
+            raise TypeError(f"Column {j} holds numbers as text. Convert it to float, or to int if it is categorical.")
+        numbers = {category: number for number, category in enumerate(sorted(set(values)))}
+        for table in tables.values():
+            table[:, j] = [numbers[value] for value in table[:, j]]
+    dtype = np.int64 if all(first) else np.float64
+    try:
+        return {name: table.astype(dtype) for name, table in tables.items()}, text
+    except (ValueError, TypeError) as error:
+        raise TypeError(f"A column is neither text nor numbers: {error}. Convert it.") from error
+
+
+def _table_with_text(sample: Tensor | ArrayLike) -> NDArray[np.object_] | None:
+    """A copy ``(n, d)`` of a sample that contains text; lists as objects, because NumPy makes text of all numbers."""
+    if isinstance(sample, Tensor | np.ma.MaskedArray):
+        return None
+    try:
+        if np.asarray(sample).dtype.kind in DTYPES:
+            return None
+        table = np.array(sample, dtype=object)
+    except (ValueError, TypeError):  # rows of different lengths, which as_tensor refuses
+        return None
+    has_text = table.ndim in (1, 2) and any(isinstance(value, str) for value in table.flat)
+    return table.reshape(len(table), -1) if has_text else None
 
 
 def as_tensor(x: Tensor | ArrayLike, name: str) -> Tensor:

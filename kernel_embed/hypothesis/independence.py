@@ -231,7 +231,7 @@ def independence_test(
     nothing.
 
     Args:
-        x: n observations, ``(n, d)``, as a tensor, a NumPy array, a data frame of numbers or lists.
+        x: n observations, ``(n, d)``, as a tensor, a NumPy array, a data frame or lists; text is categorical.
         y: the second variable of each observation, ``(n, d')``.
         kernel: of x; as in :func:`two_sample_test`.
         num_permutations: B, the number of permutations: rotations of random orders of the y.

@@ -38,7 +38,7 @@ def two_sample_test(
     with probability at most α, for every n, dimension and kernel.
 
     Args:
-        x: n points, ``(n, d)``, as a tensor, a NumPy array, a data frame of numbers or lists.
+        x: n points, ``(n, d)``, as a tensor, a NumPy array, a data frame or lists; text is categorical.
         y: m points, ``(m, d)``.
         kernel: ``None`` for all maxima of the evidence and the median heuristic; a GPyTorch kernel; several, of which
             the largest standardized statistic counts; a kernel with a batch dimension or a posterior, averaged over
