@@ -285,6 +285,7 @@ def test_a_directory_that_is_really_read_only_is_named_with_the_file() -> None:
         folder, answer = pathlib.Path(place) / "read-only", pathlib.Path(place) / "answer"
         folder.mkdir()
         answer.touch()
+        ke.save({}, pathlib.Path(place) / "first.ke")  # imports everything, which the other user may not read
         pathlib.Path(place).chmod(0o755)
         answer.chmod(0o666)
         folder.chmod(0o555)
