@@ -183,7 +183,7 @@ def test_text_and_categories_are_tested_like_their_numbers():
     for convert in (list, np.asarray, pd.Series, lambda v: pd.Series(v, dtype="category"), lambda v: v.astype(object)):
         assert ke.two_sample_test(convert(names[a]), convert(names[b]), **settings).pvalue == expected.pvalue
     expected = ke.independence_test(np.stack([a, number], 1), b, categorical=[0], **settings)
-    frame = pd.DataFrame({"colour": pd.Categorical(names[a]), "size": number})
+    frame = pd.DataFrame({"color": pd.Categorical(names[a]), "size": number})
     result = ke.independence_test(frame, names[b], **settings)
     assert (result.pvalue, result.statistic) == (expected.pvalue, expected.statistic)
     lists = [[str(name), float(value)] for name, value in zip(names[a], number, strict=True)]
