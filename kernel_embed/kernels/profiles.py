@@ -20,13 +20,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, RQKernel
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
-from ..linalg.derivatives import once_differentiable
+from ..linalg.derivatives import through
 from .radial import Lengthscale, Metric, flushed_exp
 from .structure import Registry
 
@@ -98,20 +98,22 @@ class RadialProfile:
 
 class _ValueAndSlope(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, s: Tensor, profile: RadialProfile) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, s: Tensor, profile: RadialProfile) -> tuple[Tensor, Tensor]:
         """φ and φ′."""
         E = profile.exponent(s * -0.5)
         decay = E.exp()
         p0, p1 = profile.factors(E)
         slope = p1 * decay
-        ctx.save_for_backward(slope, profile.curvature(E) * decay)
+        ctx.profile = profile
+        ctx.save_for_backward(s, slope, profile.curvature(E) * decay)
         return p0 * decay, slope
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, g: Tensor, h: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, g: Tensor, h: Tensor) -> tuple[Tensor | None, None]:
         """g φ′ + h φ″."""
-        slope, curvature = ctx.saved_tensors  # type: ignore[attr-defined]
+        s, slope, curvature = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return through(ctx.profile.plain, (s,), (g, h))[0], None
         return g * slope + h * curvature, None
 
 

@@ -68,9 +68,11 @@ class HeldOut:
         """Whether the visit that was just recorded has the lowest held-out loss, which is added to the record."""
         now = vector.get()
         vector.set(visit.point)
-        with collected_warnings():
-            loss = self.loss(cast(ConditionalEmbedding, vector.module))
-        vector.set(now)
+        try:
+            with collected_warnings():
+                loss = self.loss(cast(ConditionalEmbedding, vector.module))
+        finally:
+            vector.set(now)
         best = min((record["held_out"] for record in history[:-1]), default=math.inf)
         history[-1]["held_out"] = loss
         return loss < best

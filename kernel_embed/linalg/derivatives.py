@@ -2,20 +2,16 @@ r"""Second derivatives of functions whose first derivatives are written by hand.
 
 Fast backward passes use factors, inverses and buffers that autograd knows nothing about; differentiating them again
 would silently treat these as constants. With ``create_graph=True`` a function therefore leaves its fast backward pass
-and either differentiates its formula in plain torch operations (:func:`through`), or, if it has none, marks its
-gradients so that a second derivative is an error (:func:`once_differentiable`).
+and differentiates its formula in plain torch operations (:func:`through`), or raises if it has none.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
-
-Backward = TypeVar("Backward", bound=Callable[..., Any])
 
 
 def through(
@@ -50,43 +46,6 @@ def through(
         values, weights = zip(*pairs, strict=True)
         gradients = iter(torch.autograd.grad(values, needed, weights, create_graph=True, allow_unused=True))
     return [next(gradients) if copy.requires_grad else None for copy in copies]
-
-
-def once_differentiable(backward: Backward) -> Backward:
-    """A backward pass whose result raises when it is differentiated again.
-
-    ``torch.autograd.function.once_differentiable`` raises only if the incoming gradient requires one, and is silently
-    wrong otherwise: as in ``torch.autograd.grad(q, x, create_graph=True)``.
-    """
-
-    @functools.wraps(backward)
-    def marked(ctx: Any, *cotangents: Tensor) -> Any:
-        create_graph = torch.is_grad_enabled()
-        with torch.no_grad():
-            gradients = backward(ctx, *cotangents)
-        if not create_graph:
-            return gradients
-        gradients = gradients if isinstance(gradients, tuple) else (gradients,)
-        graph = [value for value in (*ctx.saved_tensors, *cotangents) if value is not None and value.requires_grad]
-        name = backward.__qualname__.rpartition(".")[0]
-        return tuple(
-            _Undifferentiable.apply(name, value, *graph) if isinstance(value, Tensor) else value for value in gradients
-        )
-
-    return marked  # type: ignore[return-value]
-
-
-class _Undifferentiable(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, name: str, value: Tensor, *graph: Tensor) -> Tensor:
-        """``value``, as a function of everything that its derivatives would reach."""
-        ctx.name = name
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> None:
-        """An error."""
-        raise NotImplementedError(f"{ctx.name} has no second derivatives.")
 
 
 def regularized_inverse(K: Tensor, noise: Tensor) -> Tensor:

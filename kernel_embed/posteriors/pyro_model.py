@@ -96,6 +96,7 @@ def pyro_model(
 def _reshaped(owned: list[PriorSite], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The user's values, in the shapes of their sites."""
     shapes = {site.name: site.value().shape for site in owned}
+    reshaped = {}
     for name, value in values.items():
         is_value = name in shapes and isinstance(value, Tensor)
         is_batch = is_value and value.shape[value.dim() - len(shapes[name]) :] == shapes[name]
@@ -106,10 +107,9 @@ def _reshaped(owned: list[PriorSite], values: Mapping[str, Tensor]) -> dict[str,
                 f"{name} ({size}) is not a value of a hyperparameter. Give tensors for some of {sizes}, with so many "
                 "entries each."
             )
-    return {
-        k: v if v.shape[v.dim() - len(shapes[k]) :] == shapes[k] else v.expand(shapes[k]) if v.numel() == 1
-        else v.reshape(shapes[k]) for k, v in values.items()
-    }  # fmt: skip
+        shape = shapes[name]
+        reshaped[name] = value if is_batch else value.expand(shape) if value.numel() == 1 else value.reshape(shape)
+    return reshaped
 
 
 def _log_factors(potential: Potential, owned: list[PriorSite], values: Mapping[str, Tensor]) -> Tensor:
@@ -155,7 +155,6 @@ def _differentiable_factor(potential: Potential, owned: list[PriorSite], flat: T
     u(v) is expanded to second order, which has the same first and second derivatives.
     """
     _set(owned, flat.detach())
-    named = dict(potential.embedding.named_parameters())
     raws = {}
     for site, value in zip(owned, flat.split([site.value().numel() for site in owned]), strict=True):
         assert site.raw is not None
@@ -167,7 +166,6 @@ def _differentiable_factor(potential: Potential, owned: list[PriorSite], flat: T
             (curvature,) = torch.autograd.grad(slope.sum(), site.raw)
         slope, step = slope.detach(), value.reshape(v.shape) - v.detach()
         raws[site.parameter] = site.raw.detach() + step / slope - 0.5 * curvature * step.square() / slope.pow(3)
-    assert raws.keys() <= named.keys()
     total: Tensor = torch.func.functional_call(_Factor(potential), {f"embedding.{k}": v for k, v in raws.items()}, ())
     return total
 

@@ -6,7 +6,7 @@ from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, RQKernel, Sc
 
 import kernel_embed as ke
 from kernel_embed.kernels.distances import laplace_gram
-from kernel_embed.linalg.derivatives import once_differentiable
+from kernel_embed.kernels.profiles import matern
 from kernel_embed.testing.embedding import second_derivatives
 
 N = 9
@@ -100,21 +100,8 @@ def test_matern_hessian_at_repeated_rows():
     check(lambda: ke.ConditionalEvidence()(embedding, x, labels), list(embedding.parameters()))
 
 
-def test_a_function_without_second_derivatives_raises_whatever_comes_in():
-    class Cube(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x**3
-
-        @staticmethod
-        @once_differentiable
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return 3.0 * x.square() * g
-
-    x = torch.tensor(2.0, requires_grad=True)
-    (slope,) = torch.autograd.grad(Cube.apply(x), x, create_graph=True)
-    assert slope.item() == 12.0
-    with pytest.raises(NotImplementedError, match="no second derivatives"):
-        torch.autograd.grad(slope, x, allow_unused=True)
+@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
+def test_profile_has_every_derivative(nu):
+    """φ and φ′ of a Matérn kernel, whose own backward pass has φ″ only."""
+    s = torch.tensor([0.3, 1.7], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(matern(nu).value_and_slope, (s,))

@@ -86,8 +86,8 @@ def test_classifiers_of_all_rows_and_of_a_sample(tmp_path):
         assert float(((found["sampled"][:, 1] > 0.5) == torch.tensor(y == "yes")).double().mean()) > 0.93
         for k in range(5):
             torch.testing.assert_close(found[f"values {k}"], found[f"of all rows {k}"], rtol=1e-6, atol=1e-7)
-        # logistic regression leaves the rows out that judge it
-        assert int(found["rows of logits"]) == len(y) - len(found["judged"])
+        # logistic regression is not fitted to its validation rows
+        assert int(found["rows of logits"]) == len(y) - len(found["validation rows"])
         assert torch.equal(found["logits"], ranks[0]["logits"])
     assert "some ranks are invalid: {1: " in ranks[0]["refusal"]
     assert "Expected one label for each of the 180 rows" in ranks[1]["refusal"]

@@ -121,7 +121,7 @@ def classifier(file: str) -> None:
         x = torch.tensor(learner.encoder_.transform(X))
         if isinstance(answers, LogisticPredictor):
             found["logits"], found["rows of logits"] = answers.mean(x), torch.tensor(answers.logits.num_data)
-            found["judged"] = learner.conditioned_.left_out_rows
+            found["validation rows"] = learner.conditioned_.left_out_rows
             continue
         labels = torch.tensor(np.searchsorted(learner.classes_, y))
         whole = FeatureStatistics(answers.embedding).update(x, labels).condition()
